@@ -1,0 +1,1 @@
+"""CodeSDK: the tool calls of AI agents, governed by policy, run in Docker sandboxes, recorded in a log."""

@@ -1,0 +1,81 @@
+"""The life of a tool call attempt, as pure code (contract 001, task state machine + DESIGN section 4)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from codesdk.domain.decisions import Frozen
+from codesdk.domain.ids import ToolCallId
+from codesdk.errors import InternalFault
+
+
+class CallState(StrEnum):
+    """Where an attempt stands. `feeding_tool_result` is the runtime adapter's part and is not stored for MCP calls."""
+
+    WAITING = "waiting_for_tool_decision"
+    QUEUED = "queued"
+    RUNNING = "running_tool"
+    COMPLETED = "completed"
+    DENIED = "denied"
+
+    @property
+    def terminal(self) -> bool:
+        """Nothing can follow."""
+        return self in (CallState.COMPLETED, CallState.DENIED)
+
+
+TRANSITIONS: dict[CallState, frozenset[CallState]] = {
+    CallState.WAITING: frozenset({CallState.QUEUED, CallState.DENIED}),
+    CallState.QUEUED: frozenset({CallState.RUNNING, CallState.DENIED}),
+    CallState.RUNNING: frozenset({CallState.COMPLETED}),
+    CallState.COMPLETED: frozenset(),
+    CallState.DENIED: frozenset(),
+}
+
+
+class IllegalTransition(InternalFault):
+    """A step that the state machine does not have; nothing was written."""
+
+    code = "ILLEGAL_TRANSITION"
+
+
+def check_transition(before: CallState, after: CallState) -> None:
+    """Let a lawful step pass.
+
+    Raises:
+        IllegalTransition: names both states.
+    """
+    if after not in TRANSITIONS[before]:
+        raise IllegalTransition(f"A tool call cannot go from {before} to {after}.")
+
+
+class DenialCode(StrEnum):
+    """Why a call did not run; each is a different message to the agent."""
+
+    POLICY = "DENIED_BY_POLICY"
+    REJECTED = "REJECTED_BY_APPROVER"
+    EXPIRED = "APPROVAL_EXPIRED"
+    CANCELLED = "CANCELLED"
+    VOIDED = "APPROVAL_VOIDED"
+    QUEUE_FULL = "QUEUE_FULL"
+    SESSION_CLOSED = "SESSION_CLOSED"
+    NO_APPROVER = "NO_APPROVER"
+
+
+class CallIdentity(Frozen):
+    """Contract 000, `ToolCallIdentity`: stands in every event of the call."""
+
+    tool_call_id: ToolCallId
+    runtime_tool_call_id: str | None = None
+    attempt: int = 1
+    input_hash: str
+
+
+class ToolCall(Frozen):
+    """One request to run a tool."""
+
+    identity: CallIdentity
+    name: str
+    """Dotted name."""
+    input: dict[str, Any]

@@ -1,0 +1,110 @@
+"""What policy says about a call: an effect, the rules that spoke, and what the sandbox must add."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Frozen(BaseModel):
+    """Base of the records that cross an edge: immutable, and unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Effect(StrEnum):
+    """What a rule says; the strictest of all matching rules wins (`allow` < `ask` < `deny`)."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+    @property
+    def strictness(self) -> int:
+        """0 for allow, 1 for ask, 2 for deny."""
+        return ("allow", "ask", "deny").index(self.value)
+
+
+class Classification(StrEnum):
+    """What kind of harm a tool can do, from its manifest."""
+
+    READ_ONLY = "read-only"
+    WRITE = "write"
+    NETWORK = "network"
+    DANGEROUS = "dangerous"
+
+
+class PermissionMode(StrEnum):
+    """How eager a session is to ask people (contract 001)."""
+
+    ASK = "ask"
+    AUTO = "auto"
+    YOLO = "yolo"
+
+
+class Speaker(StrEnum):
+    """Who evaluated a call (contract 000, `ToolPolicyEvaluation.source`)."""
+
+    RUNTIME = "runtime"
+    CODESDK = "codesdk"
+    USER = "user"
+
+
+class ApprovalSpec(Frozen):
+    """What an `ask` needs before it becomes an allow."""
+
+    timeout_s: int = Field(default=600, ge=1, le=7 * 86400)
+    """Seconds until the approval expires."""
+
+
+class Obligations(Frozen):
+    """What must hold if the call runs. Obligations only tighten; several combine to the tightest."""
+
+    timeout_s: float | None = Field(default=None, gt=0)
+    """Upper bound on the wall time of the run, seconds."""
+
+
+class RuleTrace(Frozen):
+    """One rule's part in a decision, for `explain`."""
+
+    rule: str
+    effect: Effect
+    matched: bool
+    why: str = ""
+    """What did not match, or what went wrong; safe to show to the agent's user."""
+    error: bool = False
+    """The rule could not be evaluated: an allow then does not match, an ask or deny does."""
+
+
+class Decision(Frozen):
+    """The verdict of one bundle on one call."""
+
+    effect: Effect
+    rules: tuple[str, ...]
+    """Ids of the matching rules of the winning effect; empty where the default decided."""
+    reason: str
+    """One sentence for the agent and its user."""
+    bundle_hash: str
+    """`sha256:` of the bundle that decided."""
+    approval: ApprovalSpec | None = None
+    """Set exactly where `effect` is ask."""
+    obligations: Obligations = Obligations()
+    trace: tuple[RuleTrace, ...] = ()
+
+
+class Evaluation(Frozen):
+    """One voice in the history of a call (contract 000, `ToolPolicyEvaluation`)."""
+
+    source: Speaker
+    result: Effect
+    rule: str | None = None
+
+
+class PolicySnapshot(Frozen):
+    """The voices that led to the terminal decision (contract 000, `ToolPolicySnapshot`)."""
+
+    permission_mode: PermissionMode | None = None
+    decision: Literal["allow", "deny"]
+    sources: tuple[Evaluation, ...]

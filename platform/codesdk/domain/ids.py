@@ -1,0 +1,83 @@
+"""Identifiers: a readable prefix, then 26 characters that sort by the time they were made (ULID alphabet)."""
+
+from __future__ import annotations
+
+import os
+import re
+from enum import StrEnum
+from typing import NewType, Protocol
+
+from codesdk.domain.clock import Clock
+
+TenantId = NewType("TenantId", str)
+PrincipalId = NewType("PrincipalId", str)
+SessionId = NewType("SessionId", str)
+TaskId = NewType("TaskId", str)
+ToolCallId = NewType("ToolCallId", str)
+ApprovalId = NewType("ApprovalId", str)
+ArtifactId = NewType("ArtifactId", str)
+HostId = NewType("HostId", str)
+SandboxId = NewType("SandboxId", str)
+
+# Crockford's base 32: no I, L, O, U, so an id read aloud or retyped stays the same id.
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_BODY = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
+
+
+class Kind(StrEnum):
+    """What an id names; the enum's value is its prefix."""
+
+    TENANT = "ten"
+    PRINCIPAL = "prn"
+    KEY = "key"
+    SESSION = "ses"
+    TASK = "tsk"
+    CALL = "call"
+    APPROVAL = "apr"
+    ARTIFACT = "art"
+    HOST = "hst"
+    SANDBOX = "sbx"
+    REQUEST = "req"
+
+
+class Ids(Protocol):
+    """Makes identifiers."""
+
+    def new(self, kind: Kind) -> str:
+        """A fresh id of that kind, never given before."""
+        ...
+
+
+class RandomIds:
+    """48 bits of milliseconds and 80 random bits: unique without coordination, sorted by time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def new(self, kind: Kind) -> str:
+        """A fresh id of that kind."""
+        millis = int(self._clock.now().timestamp() * 1000)
+        number = (millis << 80) | int.from_bytes(os.urandom(10), "big")
+        return f"{kind}_{_encode(number)}"
+
+
+class CountingIds:
+    """`ses_…01`, `ses_…02`: the fake of the `Ids` port, the same in every run."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def new(self, kind: Kind) -> str:
+        """The next id."""
+        self._count += 1
+        return f"{kind}_{_encode(self._count)}"
+
+
+def is_id(text: str, kind: Kind) -> bool:
+    """Whether `text` has the exact form of an id of that kind; says nothing about its existence."""
+    prefix, _, body = text.partition("_")
+    return prefix == kind and _BODY.fullmatch(body) is not None
+
+
+def _encode(number: int) -> str:
+    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))

@@ -1,0 +1,20 @@
+"""On whose behalf a call is made."""
+
+from __future__ import annotations
+
+from codesdk.domain.decisions import Frozen, PermissionMode
+from codesdk.domain.ids import PrincipalId, SessionId, TenantId
+
+
+class Subject(Frozen):
+    """The session that calls, and the person or program that it belongs to."""
+
+    tenant_id: TenantId
+    principal_id: PrincipalId
+    session_id: SessionId
+    permission_mode: PermissionMode = PermissionMode.AUTO
+    runtime: str = "mcp-client"
+    """Name of the runtime that drives the session; `mcp-client` where it is a client that is none of our adapters."""
+    roles: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    """The session's labels, set when it was created."""

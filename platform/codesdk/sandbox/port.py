@@ -1,0 +1,296 @@
+"""The sandbox port: isolated execution for one owner. Every implementation passes tests/contract/test_sandboxes.py.
+
+Calls are synchronous and made from threads. Outcomes of what ran inside (a non-zero exit, a timeout, a missing file)
+are values; a `Fault` means that the sandbox itself, the engine or the image failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from pydantic import Field
+
+from codesdk.domain.decisions import Frozen
+from codesdk.sandbox.profile import Profile
+
+Stream = Literal["stdout", "stderr"]
+
+
+class SandboxSpec(Frozen):
+    """What to make. The same spec and owner always give the same names, so an interrupted open can be repeated."""
+
+    owner: str
+    """The row that owns it: a sandbox id (`sbx_…`). Part of every engine object's name and label."""
+    instance: str
+    """The installation that may clean it up; a sweep never touches another's."""
+    profile: Profile
+    image: str
+    """Image id or digest (`sha256:…`), never a tag."""
+    tool_uid: int = Field(ge=10_000)
+    """Uid and gid that tools run as; unique on the host, because limits and /proc are shared per uid."""
+    generation: int = Field(ge=1)
+    """The worker's fencing number: the runner obeys the highest that it has seen."""
+
+
+class ExecRequest(Frozen):
+    """One process tree to run."""
+
+    call: str
+    """With `attempt`, the identity that the runner runs at most once."""
+    attempt: int = Field(default=1, ge=1)
+    argv: tuple[str, ...] = Field(min_length=1)
+    cwd: str = "."
+    """Relative to the workspace."""
+    env: dict[str, str] = {}
+    stdin: bytes = b""
+    timeout_s: float = Field(default=60.0, gt=0)
+    """Wall time; then TERM, the profile's grace, KILL to the whole tree."""
+    keep_bytes: int = Field(default=16 * 1024 * 1024, ge=0)
+    """Bytes kept per stream; what comes after is counted and dropped."""
+
+
+class ExitKind(StrEnum):
+    """How a process tree ended, told apart by evidence and never guessed from an exit code."""
+
+    EXITED = "exited"
+    SIGNALED = "signaled"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    OOM_KILLED = "oom_killed"
+    SPAWN_FAILED = "spawn_failed"
+
+
+class OutputCount(Frozen):
+    """Accounting of one stream."""
+
+    bytes: int = 0
+    dropped: int = 0
+
+
+class ExecResult(Frozen):
+    """What the runner saw of the end."""
+
+    kind: ExitKind
+    exit_code: int | None = None
+    """Set where `kind` is exited."""
+    signal: int | None = None
+    error: str = ""
+    """Why the spawn failed."""
+    duration_s: float = 0.0
+    cpu_s: float = 0.0
+    max_rss_kb: int = 0
+    stdout: OutputCount = OutputCount()
+    stderr: OutputCount = OutputCount()
+
+
+class Chunk(Frozen):
+    """A piece of output. Offsets count the raw bytes of that stream, so a repeated chunk can be recognised."""
+
+    stream: Stream
+    offset: int
+    data: bytes
+
+
+OnOutput = Callable[[Chunk], None]
+
+
+class FileKind(StrEnum):
+    """What a path is."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    SYMLINK = "symlink"
+    OTHER = "other"
+
+
+class FileError(StrEnum):
+    """Why a file operation did not happen; an outcome, not a fault."""
+
+    NOT_FOUND = "NOT_FOUND"
+    NOT_A_FILE = "NOT_A_FILE"
+    NOT_A_DIRECTORY = "NOT_A_DIRECTORY"
+    IS_A_DIRECTORY = "IS_A_DIRECTORY"
+    PERMISSION = "PERMISSION_DENIED"
+    OUTSIDE = "OUTSIDE_WORKSPACE"
+    TOO_LARGE = "TOO_LARGE"
+    NO_SPACE = "NO_SPACE"
+    CONFLICT = "CONFLICT"
+    """A precondition (`if_sha256`) did not hold: the file changed in between."""
+    INVALID = "INVALID_PATH"
+
+
+class FileRefused(Frozen):
+    """A file operation's "no"."""
+
+    error: FileError
+    path: str
+    message: str
+
+
+class FileInfo(Frozen):
+    """One entry. `path` is relative to the workspace, with `/`."""
+
+    path: str
+    kind: FileKind
+    size: int = 0
+    mode: int = 0
+    mtime: float = 0.0
+    """Seconds since the epoch."""
+
+
+class FileContent(Frozen):
+    """Bytes of a file from `offset`; `size` and `sha256` are the whole file's (sha256 only when all of it was read)."""
+
+    data: bytes
+    offset: int
+    size: int
+    sha256: str | None = None
+
+
+class Listing(Frozen):
+    """Entries of a directory, sorted by path; `truncated` says that `limit` cut them."""
+
+    entries: tuple[FileInfo, ...]
+    truncated: bool = False
+
+
+class FileWrite(Frozen):
+    """One file of an atomic batch: content to write, or None to delete."""
+
+    path: str
+    content: bytes | None
+    if_sha256: str | None = None
+    """`sha256:…` that the file must have now; `absent` where it must not exist."""
+    mode: int | None = None
+    """Permission bits; None keeps the file's, or 0o644 for a new one."""
+
+
+class Files(Protocol):
+    """Files beneath the workspace, with the tool user's rights, whatever symlinks say."""
+
+    def read(self, path: str, *, offset: int = 0, length: int | None = None) -> FileContent | FileRefused:
+        """Bytes from `offset`, at most `length` (None: up to the profile's `max_read_bytes`)."""
+        ...
+
+    def write(self, writes: tuple[FileWrite, ...]) -> tuple[FileInfo, ...] | FileRefused:
+        """All or none as far as checks go: every precondition is checked before the first rename."""
+        ...
+
+    def list(self, path: str, *, depth: int = 1, limit: int = 1000) -> Listing | FileRefused:
+        """Entries beneath `path`, down to `depth` levels; symlinks are shown, never followed."""
+        ...
+
+    def stat(self, path: str) -> FileInfo | FileRefused:
+        """One entry; a symlink is described as itself."""
+        ...
+
+
+class Attestation(Frozen):
+    """What engine and kernel say of the running sandbox, read back after start; compared with what was asked."""
+
+    network_interfaces: tuple[str, ...]
+    tool_uid: int
+    capabilities: tuple[str, ...]
+    no_new_privileges: bool
+    seccomp: str
+    read_only_root: bool
+    memory_bytes: int
+    pids_limit: int
+    runtime: str
+    image: str
+
+
+class Sandbox(Protocol):
+    """One live sandbox."""
+
+    @property
+    def owner(self) -> str:
+        """The id it was opened for."""
+        ...
+
+    @property
+    def attestation(self) -> Attestation:
+        """What was read back when it started."""
+        ...
+
+    @property
+    def files(self) -> Files:
+        """Its workspace."""
+        ...
+
+    def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
+        """Run to the end. `on_output` is called in order, from this thread, before the result returns.
+
+        The same (call, attempt) again joins the running exec or answers its stored result; it never runs twice.
+
+        Raises:
+            SandboxGone: the sandbox ended or cannot be reached; whether the exec ran is unknown.
+            StaleGeneration: a newer worker owns the sandbox.
+        """
+        ...
+
+    def cancel(self, call: str, attempt: int) -> bool:
+        """End that exec's tree; True when the runner confirms that nothing of it lives. False: no such exec."""
+        ...
+
+    def acknowledge(self, call: str, attempt: int) -> None:
+        """The result is committed: the runner may forget its spool."""
+        ...
+
+    def import_tar(self, archive: bytes) -> int:
+        """Unpack a tar (plain or gz) into the workspace as the tool user; returns the number of files.
+
+        Raises:
+            ArchiveRefused: entries that leave the workspace, devices, links out of it, or too large.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the connection; the sandbox lives on."""
+        ...
+
+
+class Gone(Frozen):
+    """There is no such sandbox any more."""
+
+    owner: str
+    reason: str
+
+
+class Swept(Frozen):
+    """What a sweep removed."""
+
+    containers: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()
+
+
+class Sandboxes(Protocol):
+    """Makes, finds and removes sandboxes on one host."""
+
+    def open(self, spec: SandboxSpec) -> Sandbox:
+        """Create and start, or take up what an interrupted open of the same owner left.
+
+        Raises:
+            EngineUnavailable: the engine does not answer.
+            ImageMissing: the image is not on the host.
+            IsolationDrift: what was read back is not what was asked; the sandbox was removed.
+        """
+        ...
+
+    def reattach(self, owner: str, generation: int) -> Sandbox | Gone:
+        """The running sandbox of that owner, now obeying `generation`."""
+        ...
+
+    def destroy(self, owner: str) -> None:
+        """Remove container and workspace; doing it twice is no error."""
+        ...
+
+    def sweep(self, alive: Collection[str]) -> Swept:
+        """Remove everything of this instance whose owner is not in `alive`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the engine; sandboxes live on."""
+        ...
