@@ -1,0 +1,139 @@
+"""Builds every service once, in order, and closes them in the other."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from codesdk.approvals import Desk
+from codesdk.artifacts import Artifacts
+from codesdk.domain.clock import Clock, SystemClock
+from codesdk.domain.ids import Ids, RandomIds
+from codesdk.eventlog.hints import Hints, RedisHints
+from codesdk.eventlog.log import Log
+from codesdk.eventlog.tail import Tail
+from codesdk.jobs import RqWakeups, Wakeups
+from codesdk.policy import Bundle, load_bundle
+from codesdk.registry import Registry
+from codesdk.sandbox.profile import Profile
+from codesdk.sessions import Sessions
+from codesdk.settings import Settings
+from codesdk.storage.database import Database
+from codesdk.storage.migration import upgrade
+from codesdk.storage.writer import Writer
+from codesdk.tenancy.directory import Directory
+from codesdk.toolcalls.pipeline import Pipeline
+from codesdk.toolcalls.results import Results
+
+
+@dataclass(frozen=True)
+class Services:
+    """What API, worker and CLI commands work with."""
+
+    settings: Settings
+    clock: Clock
+    ids: Ids
+    database: Database
+    writer: Writer
+    hints: Hints
+    log: Log
+    tail: Tail
+    artifacts: Artifacts
+    directory: Directory
+    wakeups: Wakeups
+    desk: Desk
+    registry: Registry
+    bundle: Bundle
+    pipeline: Pipeline
+    results: Results
+    sessions: Sessions
+    _opened: ExitStack
+
+    def close(self) -> None:
+        """Close everything, newest first."""
+        self._opened.close()
+
+
+def open_services(
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    hints: Hints | None = None,
+    wakeups: Wakeups | None = None,
+    profile: Profile | None = None,
+) -> Services:
+    """Wire one process. What a person wrote is read first: a bad policy file stops everything before it starts.
+
+    Raises:
+        PolicyInvalid, ManifestInvalid: with file, line and column.
+        DataDirUnusable, StorageUnavailable: with what to do.
+    """
+    registry = Registry.load(settings.registry_dir)
+    bundle = load_bundle(settings.policies_dir, [tool.name for tool in registry.tools()])
+    settings.prepare_data_dir()
+    clock = clock or SystemClock()
+    ids = ids or RandomIds(clock)
+    with ExitStack() as opened:
+        database = Database(settings.resolved_database_url())
+        opened.callback(database.close)
+        upgrade(database)
+        hints = hints or RedisHints(settings.resolved_redis_url())
+        opened.callback(hints.close)
+        wakeups = wakeups or RqWakeups(settings.resolved_redis_url(), ids)
+        opened.callback(wakeups.close)
+        writer = Writer(database, _lock_path(settings, database))
+        opened.callback(writer.close)
+        log = Log(database, clock, hints)
+        tail = Tail(log, hints, clock, settings.poll_s)
+        opened.callback(tail.close)
+        artifacts = Artifacts(settings.data_dir / "artifacts", database, clock, ids)
+        directory = Directory(database, clock, ids)
+        desk = Desk(database, ids)
+        pipeline = Pipeline(
+            registry=registry,
+            bundle=bundle,
+            desk=desk,
+            log=log,
+            artifacts=artifacts,
+            writer=writer,
+            wakeups=wakeups,
+            ids=ids,
+        )
+        sessions = Sessions(
+            database=database,
+            writer=writer,
+            log=log,
+            artifacts=artifacts,
+            directory=directory,
+            wakeups=wakeups,
+            clock=clock,
+            ids=ids,
+            profile=profile or Profile(),
+            token_ttl_s=settings.session_ttl_s,
+        )
+        return Services(
+            settings=settings,
+            clock=clock,
+            ids=ids,
+            database=database,
+            writer=writer,
+            hints=hints,
+            log=log,
+            tail=tail,
+            artifacts=artifacts,
+            directory=directory,
+            wakeups=wakeups,
+            desk=desk,
+            registry=registry,
+            bundle=bundle,
+            pipeline=pipeline,
+            results=Results(pipeline, log, tail),
+            sessions=sessions,
+            _opened=opened.pop_all(),
+        )
+
+
+def _lock_path(settings: Settings, database: Database) -> Path | None:
+    return settings.data_dir / "write.lock" if database.is_sqlite else None

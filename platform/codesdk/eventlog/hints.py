@@ -1,0 +1,110 @@
+"""Hints that a session's log has grown. A hint carries no fact: the rows do, so a lost one costs only latency."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from codesdk.domain.ids import Kind, SessionId, is_id
+
+CHANNEL = "codesdk:log"
+_log = logging.getLogger(__name__)
+
+OnHint = Callable[[SessionId], None]
+
+
+class Hints(Protocol):
+    """Passes "this session has grown" to every process that listens."""
+
+    def publish(self, session: SessionId) -> None:
+        """Tell the listeners; must return soon, and may lose the hint."""
+        ...
+
+    def listen(self, on_hint: OnHint) -> None:
+        """Call `on_hint` for each hint from now on, on a thread of the port's own."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening."""
+        ...
+
+
+class LocalHints:
+    """Hints inside one process; the fake, and all that embedded mode needs."""
+
+    def __init__(self) -> None:
+        self._listeners: list[OnHint] = []
+
+    def publish(self, session: SessionId) -> None:
+        """Call each listener."""
+        for listener in self._listeners:
+            listener(session)
+
+    def listen(self, on_hint: OnHint) -> None:
+        """Add a listener."""
+        self._listeners.append(on_hint)
+
+    def close(self) -> None:
+        """Forget the listeners."""
+        self._listeners.clear()
+
+
+class RedisHints:
+    """Hints over Redis publish and subscribe, plus a short way inside this process."""
+
+    RETRY_S = 1.0
+    """Pause before a lost subscription is tried again; polling bridges it."""
+
+    def __init__(self, redis_url: str) -> None:
+        # Publishing must never hang a committer: short time-outs. Subscribing blocks on purpose: none at all, since
+        # redis-py's default of 5 s would end a quiet subscription.
+        self._publisher = Redis.from_url(redis_url, socket_timeout=1.0, socket_connect_timeout=1.0)
+        self._subscriber = Redis.from_url(redis_url, socket_timeout=None, socket_connect_timeout=2.0)
+        self._local = LocalHints()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def publish(self, session: SessionId) -> None:
+        """Tell this process at once, then the others."""
+        self._local.publish(session)
+        self._publisher.publish(CHANNEL, session)
+
+    def listen(self, on_hint: OnHint) -> None:
+        """Add a listener; the first starts the subscription."""
+        self._local.listen(on_hint)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._receive, name="codesdk-hints", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """End the subscription and its thread."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join(timeout=3.0)
+        self._subscriber.close()
+        self._publisher.close()
+        self._local.close()
+
+    def _receive(self) -> None:
+        while not self._closing.is_set():
+            try:
+                with self._subscriber.pubsub(ignore_subscribe_messages=True) as subscription:  # type: ignore[no-untyped-call]
+                    subscription.subscribe(CHANNEL)
+                    while not self._closing.is_set():
+                        message = subscription.get_message(timeout=1.0)
+                        if message is not None:
+                            self._deliver(message["data"])
+            except (RedisError, OSError) as error:
+                _log.warning("hints are interrupted (%s); readers poll until Redis is back", error)
+                self._closing.wait(self.RETRY_S)
+
+    def _deliver(self, data: bytes) -> None:
+        # Anybody who reaches Redis can publish: only a well-formed id passes, and all it can cause is a read.
+        text = data.decode("ascii", "replace")
+        if is_id(text, Kind.SESSION):
+            self._local.publish(SessionId(text))

@@ -1,0 +1,84 @@
+"""Append and read. `seq` is dense per session because it is given by the transaction that stores the event."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from codesdk.domain.clock import Clock, to_wire
+from codesdk.domain.decisions import Frozen
+from codesdk.domain.events import SCHEMA_VERSION, Event, EventType, RuntimeInfo, Trace
+from codesdk.domain.ids import SessionId
+from codesdk.eventlog import store
+from codesdk.eventlog.hints import Hints
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit
+
+PAGE = 500
+"""Most events that one read returns."""
+
+
+class Draft(Frozen):
+    """An event that has no place in the log yet."""
+
+    type: EventType
+    trace: Trace
+    runtime: RuntimeInfo
+    payload: dict[str, Any]
+
+
+class Log:
+    """The log of every session in one database."""
+
+    def __init__(self, database: Database, clock: Clock, hints: Hints) -> None:
+        self.database = database
+        self._clock = clock
+        self._hints = hints
+
+    def append(self, unit: Unit, draft: Draft) -> None:
+        """Store the event with the unit's commit; only then can anybody see it.
+
+        Events of one unit keep their order. The log's readers are told after the commit.
+        """
+        session = draft.trace.session_id
+        row = {
+            "session_id": session,
+            "time": to_wire(self._clock.now()),
+            "type": draft.type.value,
+            "body": _body(draft),
+        }
+        unit.last(f"session:{session}", lambda connection: store.insert(connection, session, row))
+        unit.after_commit(lambda: self._hints.publish(session))
+
+    def read(self, session: SessionId, after: int = 0, limit: int = PAGE) -> list[Event]:
+        """Committed events with `seq` above `after`, oldest first, at most `limit`."""
+        with self.database.read() as connection:
+            rows = store.after(connection, session, after, min(limit, PAGE))
+        return [_event(row) for row in rows]
+
+    def head(self, session: SessionId) -> int:
+        """The newest `seq`, 0 for an empty or unknown session."""
+        with self.database.read() as connection:
+            return store.head(connection, session)
+
+    def heads(self, sessions: Sequence[SessionId]) -> dict[SessionId, int]:
+        """The newest `seq` of each of these sessions, in one query."""
+        with self.database.read() as connection:
+            return store.heads(connection, sessions)
+
+
+def _body(draft: Draft) -> str:
+    envelope = {
+        "schema_version": SCHEMA_VERSION,
+        "trace": draft.trace.model_dump(exclude_none=True),
+        "runtime": draft.runtime.model_dump(exclude_none=True),
+        "payload": draft.payload,
+    }
+    # allow_nan=False: what JSON cannot say must fail here, in the caller's unit, not in some reader.
+    return json.dumps(envelope, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _event(row: store.Row) -> Event:
+    body = json.loads(row.body)
+    return Event.model_validate({"seq": row.seq, "time": row.time, "type": row.type, **body})

@@ -1,0 +1,113 @@
+"""Follows many sessions' logs with one thread: woken by hints, and by a poll where hints are lost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from codesdk.domain.clock import Clock
+from codesdk.domain.events import Event
+from codesdk.domain.ids import SessionId
+from codesdk.errors import Fault
+from codesdk.eventlog.hints import Hints
+from codesdk.eventlog.log import PAGE, Log
+
+_log = logging.getLogger(__name__)
+
+OnEvents = Callable[[list[Event]], None]
+"""Takes the next events of a session, in order, each once. Must return soon: it runs on the tail's thread."""
+
+
+class Subscription:
+    """One reader's place in one session."""
+
+    def __init__(self, session: SessionId, after: int, on_events: OnEvents) -> None:
+        self.session = session
+        self.after = after
+        self.on_events = on_events
+
+
+class Tail:
+    """Delivers committed events to subscriptions."""
+
+    def __init__(self, log: Log, hints: Hints, clock: Clock, poll_s: float) -> None:
+        """`poll_s`: seconds between looks at all followed sessions, in one query."""
+        self._log = log
+        self._clock = clock
+        self._poll_s = poll_s
+        self._guard = threading.Lock()
+        self._subscriptions: dict[SessionId, list[Subscription]] = {}
+        self._hinted: set[SessionId] = set()
+        self._wake = threading.Event()
+        self._closing = False
+        hints.listen(self._on_hint)
+        self._thread = threading.Thread(target=self._follow, name="codesdk-tail", daemon=True)
+        self._thread.start()
+
+    def subscribe(self, session: SessionId, after: int, on_events: OnEvents) -> Subscription:
+        """Deliver everything after `after`, starting with what is there already."""
+        subscription = Subscription(session, after, on_events)
+        with self._guard:
+            self._subscriptions.setdefault(session, []).append(subscription)
+            self._hinted.add(session)
+        self._wake.set()
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Stop delivering; a delivery under way may still end."""
+        with self._guard:
+            remaining = self._subscriptions.get(subscription.session, [])
+            if subscription in remaining:
+                remaining.remove(subscription)
+            if not remaining:
+                self._subscriptions.pop(subscription.session, None)
+
+    def close(self) -> None:
+        """Stop the thread."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join(timeout=5.0)
+
+    def _on_hint(self, session: SessionId) -> None:
+        with self._guard:
+            if session not in self._subscriptions:
+                return
+            self._hinted.add(session)
+        self._wake.set()
+
+    def _follow(self) -> None:
+        next_poll = self._clock.monotonic()
+        while not self._closing:
+            self._wake.wait(max(0.0, next_poll - self._clock.monotonic()))
+            self._wake.clear()
+            with self._guard:
+                due, self._hinted = set(self._hinted), set()
+                followed = set(self._subscriptions)
+            try:
+                if (
+                    self._clock.monotonic() >= next_poll
+                ):  # however busy the hints are: a lost one must not wait for luck
+                    next_poll = self._clock.monotonic() + self._poll_s
+                    due.update(self._grown(followed))
+                for session in due:
+                    self._deliver(session)
+            except Fault as fault:
+                # The database is away; the next poll looks at everything again, so nothing is skipped.
+                _log.warning("following the log is interrupted: %s", fault)
+
+    def _grown(self, sessions: set[SessionId]) -> list[SessionId]:
+        heads = self._log.heads(sorted(sessions)) if sessions else {}
+        with self._guard:
+            places = {session: list(self._subscriptions.get(session, [])) for session in heads}
+        return [session for session, head in heads.items() if any(s.after < head for s in places[session])]
+
+    def _deliver(self, session: SessionId) -> None:
+        with self._guard:
+            subscriptions = list(self._subscriptions.get(session, []))
+        for subscription in subscriptions:
+            while events := self._log.read(session, subscription.after):
+                subscription.after = events[-1].seq
+                subscription.on_events(events)
+                if len(events) < PAGE:
+                    break

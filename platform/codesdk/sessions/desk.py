@@ -1,0 +1,161 @@
+"""Where sessions are opened, listed and closed."""
+
+from __future__ import annotations
+
+from codesdk.artifacts import Artifacts
+from codesdk.domain.calls import CallState, DenialCode
+from codesdk.domain.clock import Clock
+from codesdk.domain.events import CONTRACT_VERSION, EventType
+from codesdk.domain.ids import Ids, Kind, SandboxId, SessionId, TenantId
+from codesdk.domain.subjects import Subject
+from codesdk.eventlog.log import Log
+from codesdk.jobs import Wakeups
+from codesdk.sandbox import store as sandbox_store
+from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.store import SandboxState
+from codesdk.sessions import store
+from codesdk.sessions.session import NewSession, NoHost, Session, SessionUnknown
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit, Writer
+from codesdk.tenancy.directory import Directory
+from codesdk.tenancy.principal import Principal
+from codesdk.toolcalls import history
+from codesdk.toolcalls import store as call_store
+from codesdk.toolcalls.ending import deny
+
+
+class Sessions:
+    """The sessions of one database."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        writer: Writer,
+        log: Log,
+        artifacts: Artifacts,
+        directory: Directory,
+        wakeups: Wakeups,
+        clock: Clock,
+        ids: Ids,
+        profile: Profile,
+        token_ttl_s: float,
+    ) -> None:
+        """`profile`: what sandboxes of new sessions are limited to; `token_ttl_s`: seconds a session token lives."""
+        self._database = database
+        self._writer = writer
+        self._log = log
+        self._artifacts = artifacts
+        self._directory = directory
+        self._wakeups = wakeups
+        self._clock = clock
+        self._ids = ids
+        self._profile = profile
+        self._token_ttl_s = token_ttl_s
+
+    def open(self, principal: Principal, wish: NewSession) -> tuple[Session, str]:
+        """A new session, with its sandbox on the way, and its token, which is shown this once.
+
+        Raises:
+            NoHost: no worker has the profile's image.
+            ArtifactUnknown: the seed is not the tenant's.
+        """
+        if wish.seed_artifact is not None:
+            self._artifacts.find(principal.tenant_id, wish.seed_artifact)
+        return self._writer.run(lambda unit: self._open(unit, principal, wish))
+
+    def find(self, tenant: TenantId, session: str) -> Session:
+        """The session.
+
+        Raises:
+            SessionUnknown: not there, or another tenant's.
+        """
+        with self._database.read() as connection:
+            found = store.find(connection, tenant, session)
+        if found is None:
+            raise SessionUnknown(f"There is no session {session}.")
+        return found
+
+    def listing(self, tenant: TenantId, limit: int = 100) -> list[Session]:
+        """The tenant's sessions, newest first."""
+        with self._database.read() as connection:
+            return store.listing(connection, tenant, limit)
+
+    def close(self, tenant: TenantId, session: str) -> Session:
+        """End it: no new call starts, waiting ones are denied, running ones cancelled, the sandbox is removed.
+
+        Closing twice is no error.
+
+        Raises:
+            SessionUnknown: not there, or another tenant's.
+        """
+        found = self.find(tenant, session)
+        self._writer.run(lambda unit: self._close(unit, found))
+        return self.find(tenant, session)
+
+    def _open(self, unit: Unit, principal: Principal, wish: NewSession) -> tuple[Session, str]:
+        placed = store.hosts_with(unit.connection, self._profile.image)
+        if not placed:
+            raise NoHost(
+                f"No worker offers the sandbox image {self._profile.image!r}.",
+                advice="Start one (`codesdk up`), and look at `codesdk doctor` if it does not come up.",
+            )
+        host, image = placed[0]
+        session = Session(
+            id=SessionId(self._ids.new(Kind.SESSION)),
+            tenant_id=principal.tenant_id,
+            principal_id=principal.id,
+            host_id=host,
+            state="open",
+            runtime=wish.runtime,
+            permission_mode=wish.permission_mode,
+            labels=wish.labels,
+            image=image,
+            last_seq=0,
+            created_at=self._clock.now().timestamp(),
+        )
+        store.insert(
+            unit.connection,
+            session,
+            profile=self._profile.model_dump(mode="json"),
+            seed=wish.seed_artifact,
+            epoch=self._ids.new(Kind.REQUEST),
+        )
+        sandbox_store.insert(unit.connection, SandboxId(self._ids.new(Kind.SANDBOX)), session.id, host)
+        token = self._directory.mint_token(unit, session.id, self._token_ttl_s)
+        payload = {
+            "contract_version": CONTRACT_VERSION,
+            "permission_mode": session.permission_mode.value,
+            "labels": session.labels,
+            "profile": self._profile.name,
+            "image": image,
+        }
+        self._log.append(unit, history.draft(EventType.SESSION_CREATED, _subject(session), payload))
+        unit.after_commit(lambda: self._wakeups.wake(host, session.id))
+        return session, token
+
+    def _close(self, unit: Unit, session: Session) -> None:
+        if not store.close(unit.connection, session.id, self._clock.now().timestamp()):
+            return
+        self._directory.revoke_tokens(unit, session.id)
+        for state in (CallState.WAITING, CallState.QUEUED):
+            for stored in call_store.in_state(unit.connection, state, session=session.id):
+                deny(unit, self._log, stored, DenialCode.SESSION_CLOSED, "The session was closed.")
+        for stored in call_store.in_state(unit.connection, CallState.RUNNING, session=session.id):
+            call_store.request_cancel(unit.connection, stored.identity.tool_call_id)
+        row = sandbox_store.of_session(unit.connection, session.id)
+        if row is not None:
+            alive = (SandboxState.WANTED, SandboxState.READY)
+            sandbox_store.move(unit.connection, row.id, alive, SandboxState.CLOSING, reason="session closed")
+        self._log.append(unit, history.draft(EventType.SANDBOX_SESSION_CLOSED, _subject(session), {}))
+        unit.after_commit(lambda: self._wakeups.wake(session.host_id, session.id))
+
+
+def _subject(session: Session) -> Subject:
+    return Subject(
+        tenant_id=session.tenant_id,
+        principal_id=session.principal_id,
+        session_id=session.id,
+        permission_mode=session.permission_mode,
+        runtime=session.runtime,
+    )

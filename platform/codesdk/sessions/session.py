@@ -1,0 +1,54 @@
+"""A session's record and its faults."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from codesdk.domain.decisions import Frozen, PermissionMode
+from codesdk.domain.ids import ArtifactId, HostId, PrincipalId, SessionId, TenantId
+from codesdk.errors import ExitCode, Fault
+
+
+class NoHost(Fault):
+    """No worker has registered a host that has the image."""
+
+    code = "NO_HOST"
+    retryable = True
+    status = 503
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class SessionUnknown(Fault):
+    """No such session for this tenant."""
+
+    code = "SESSION_UNKNOWN"
+    status = 404
+
+
+class NewSession(Frozen):
+    """What a caller chooses."""
+
+    permission_mode: PermissionMode = PermissionMode.AUTO
+    labels: dict[str, str] = Field(default={}, max_length=32)
+    seed_artifact: ArtifactId | None = None
+    """An archive (tar, gz or not) that the workspace starts from."""
+    runtime: str = Field(default="mcp-client", max_length=40)
+
+
+class Session(Frozen):
+    """One agent's work: a workspace, a log, a token."""
+
+    id: SessionId
+    tenant_id: TenantId
+    principal_id: PrincipalId
+    host_id: HostId
+    state: Literal["open", "closed"]
+    runtime: str
+    permission_mode: PermissionMode
+    labels: dict[str, str]
+    image: str
+    last_seq: int
+    created_at: float
+    closed_at: float | None = None

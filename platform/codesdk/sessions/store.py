@@ -1,0 +1,74 @@
+"""The sessions' statements."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import insert as insert_into
+
+from codesdk.domain.decisions import PermissionMode
+from codesdk.domain.ids import HostId, PrincipalId, SessionId, TenantId
+from codesdk.sessions.session import Session
+from codesdk.storage.schema import hosts, sessions
+
+
+def hosts_with(connection: Connection, image: str) -> list[tuple[HostId, str]]:
+    """Hosts that have an image of that name, newest registration first, with the image's id there."""
+    query = select(hosts.c.id, hosts.c.images).order_by(hosts.c.registered_at.desc())
+    found = [(HostId(row.id), json.loads(row.images)) for row in connection.execute(query)]
+    return [(host, images[image]) for host, images in found if image in images]
+
+
+def insert(connection: Connection, session: Session, *, profile: dict[str, Any], seed: str | None, epoch: str) -> None:
+    """Add an open session."""
+    row = session.model_dump(exclude={"labels", "closed_at"})
+    row |= {
+        "permission_mode": session.permission_mode.value,
+        "labels": json.dumps(session.labels),
+        "profile": json.dumps(profile),
+        "seed_artifact": seed,
+        "log_epoch": epoch,
+    }
+    connection.execute(insert_into(sessions), row)
+
+
+def find(connection: Connection, tenant: str, session: str) -> Session | None:
+    """The tenant's session of that id."""
+    query = select(sessions).where(sessions.c.id == session, sessions.c.tenant_id == tenant)
+    row = connection.execute(query).one_or_none()
+    return _session(row) if row else None
+
+
+def listing(connection: Connection, tenant: str, limit: int) -> list[Session]:
+    """The tenant's sessions, newest first."""
+    query = select(sessions).where(sessions.c.tenant_id == tenant).order_by(sessions.c.created_at.desc()).limit(limit)
+    return [_session(row) for row in connection.execute(query)]
+
+
+def close(connection: Connection, session: SessionId, now: float) -> bool:
+    """Close it, once. False: it was closed."""
+    changed = connection.execute(
+        update(sessions)
+        .where(sessions.c.id == session, sessions.c.state == "open")
+        .values(state="closed", closed_at=now)
+    )
+    return changed.rowcount == 1
+
+
+def _session(row: Row[Any]) -> Session:
+    return Session(
+        id=SessionId(row.id),
+        tenant_id=TenantId(row.tenant_id),
+        principal_id=PrincipalId(row.principal_id),
+        host_id=HostId(row.host_id),
+        state=row.state,
+        runtime=row.runtime,
+        permission_mode=PermissionMode(row.permission_mode),
+        labels=json.loads(row.labels),
+        image=row.image,
+        last_seq=row.last_seq,
+        created_at=row.created_at,
+        closed_at=row.closed_at,
+    )

@@ -1,0 +1,102 @@
+"""The settings model and the places that it points to."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+import platformdirs
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from codesdk.errors import ExitCode, Fault
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+class DataDirUnusable(Fault):
+    """The data directory cannot be made or written."""
+
+    code = "DATA_DIR_UNUSABLE"
+    exit_code = ExitCode.CANNOT_WRITE
+
+
+def default_data_dir() -> Path:
+    """`$XDG_STATE_HOME/codesdk` or its like on this system."""
+    return Path(platformdirs.user_state_dir("codesdk"))
+
+
+def _shipped(name: str) -> Path:
+    """A folder that ships with the product: beside `platform/` in a checkout, inside the package in a wheel."""
+    checkout = _PACKAGE.parent.parent / name
+    return checkout if checkout.is_dir() else _PACKAGE / "_data" / name
+
+
+class Settings(BaseSettings):
+    """Everything that the processes of one installation share."""
+
+    model_config = SettingsConfigDict(env_prefix="CODESDK_", frozen=True, extra="ignore")
+
+    data_dir: Path = Field(default_factory=default_data_dir)
+    """Database, artifacts, sockets, keys of an embedded installation."""
+    database_url: str = ""
+    """SQLAlchemy URL; empty: SQLite in the data directory."""
+    redis_url: str = ""
+    """Empty: the Unix socket in the data directory."""
+    docker_host: str = ""
+    """Empty: DOCKER_HOST, else the engine's default socket."""
+    host: str = "127.0.0.1"
+    """Address that the API listens on; loopback unless an operator says otherwise."""
+    port: int = Field(default=8765, ge=0, le=65535)
+    policies_dir: Path = Field(default_factory=lambda: _shipped("policies") / "default")
+    registry_dir: Path = Field(default_factory=lambda: _shipped("tool-registry"))
+    images_dir: Path = Field(default_factory=lambda: _shipped("sandbox-images"))
+    worker_threads: int = Field(default=16, ge=1, le=256)
+    """Calls that one worker runs at once."""
+    session_ttl_s: float = Field(default=24 * 3600.0, gt=0)
+    """Seconds that a session token lives."""
+    poll_s: float = Field(default=0.5, gt=0)
+    """Seconds between looks at the database where no hint came."""
+    wait_s: float = Field(default=50.0, gt=0)
+    """Seconds that an MCP call waits for a person before it answers that it is still waiting: below 60 s, the
+    shortest default limit of the agent CLIs that we measured (OpenCode, Kimi)."""
+
+    def resolved_database_url(self) -> str:
+        """The URL in force."""
+        return self.database_url or f"sqlite:///{self.data_dir / 'codesdk.db'}"
+
+    def resolved_redis_url(self) -> str:
+        """The URL in force."""
+        return self.redis_url or f"unix://{self.data_dir / 'redis.sock'}"
+
+    def prepare_data_dir(self) -> None:
+        """Make the data directory, private to this user.
+
+        Raises:
+            DataDirUnusable: it cannot be made or written.
+        """
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            probe = self.data_dir / f".probe-{os.getpid()}-{secrets.token_hex(4)}"
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise DataDirUnusable(
+                f"The data directory {self.data_dir} cannot be written: {error.strerror or error}.",
+                advice="Give another with --data-dir (or CODESDK_DATA_DIR), or mend its owner and mode.",
+            ) from error
+
+    def instance_id(self) -> str:
+        """This installation's id: labels every container and volume that it may remove. Made once, then kept."""
+        path = self.data_dir / "instance"
+        if not path.exists():
+            fresh = path.with_name(f".instance-{os.getpid()}-{secrets.token_hex(4)}")
+            fresh.write_text("ins" + secrets.token_hex(8))
+            try:
+                os.link(fresh, path)  # whoever links first wins; both processes then read the same id
+            except FileExistsError:
+                pass
+            finally:
+                fresh.unlink()
+        return path.read_text().strip()

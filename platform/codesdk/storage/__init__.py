@@ -1,0 +1,1 @@
+"""The database: schema, engines, and the writer through which every change goes."""

@@ -1,0 +1,192 @@
+"""All tables, in one place. Times that statements compare are seconds since the epoch; JSON is canonical text."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+_ID = String(40)
+
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("name", String(120), nullable=False, unique=True),
+    Column("created_at", Float, nullable=False),
+)
+
+principals = Table(
+    "principals",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), nullable=False),
+    Column("name", String(120), nullable=False),
+    Column("roles", Text, nullable=False),  # JSON list
+    Column("created_at", Float, nullable=False),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("principal_id", _ID, ForeignKey("principals.id"), nullable=False),
+    Column("hash", String(71), nullable=False, unique=True),  # of the secret; the secret itself is shown once
+    Column("created_at", Float, nullable=False),
+    Column("revoked_at", Float),
+)
+
+hosts = Table(
+    "hosts",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("name", String(120), nullable=False, unique=True),
+    Column("generation", BigInteger, nullable=False),  # raised by each worker that takes the host over
+    Column("heartbeat", BigInteger, nullable=False),  # counts up; observers judge it on their own clock
+    Column("images", Text, nullable=False),  # JSON: image name -> image id on that host
+    Column("registered_at", Float, nullable=False),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), nullable=False),
+    Column("principal_id", _ID, ForeignKey("principals.id"), nullable=False),
+    Column("host_id", _ID, ForeignKey("hosts.id"), nullable=False),
+    Column("state", String(16), nullable=False),  # open, closed
+    Column("runtime", String(40), nullable=False),
+    Column("permission_mode", String(8), nullable=False),
+    Column("profile", Text, nullable=False),  # JSON of the profile in force
+    Column("image", String(80), nullable=False),  # image id on the host, fixed for the session's life
+    Column("labels", Text, nullable=False),  # JSON object
+    Column("seed_artifact", _ID),  # archive that the workspace starts from
+    Column("last_seq", BigInteger, nullable=False, server_default=text("0")),
+    Column("log_epoch", String(32), nullable=False),  # a restored log gets another; cursors carry it
+    Column("created_at", Float, nullable=False),
+    Column("closed_at", Float),
+    Index("ix_sessions_tenant", "tenant_id", "created_at"),
+)
+
+session_tokens = Table(
+    "session_tokens",
+    metadata,
+    Column("hash", String(71), primary_key=True),
+    Column("session_id", _ID, ForeignKey("sessions.id"), nullable=False),
+    Column("expires_at", Float, nullable=False),
+    Column("revoked_at", Float),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("session_id", _ID, ForeignKey("sessions.id"), primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    Column("time", String(24), nullable=False),
+    Column("type", String(48), nullable=False),
+    Column("body", Text, nullable=False),  # JSON: the envelope without seq, time and type
+    sqlite_with_rowid=False,
+)
+
+sandboxes = Table(
+    "sandboxes",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("session_id", _ID, ForeignKey("sessions.id"), nullable=False, unique=True),
+    Column("host_id", _ID, ForeignKey("hosts.id"), nullable=False),
+    Column("state", String(16), nullable=False),  # wanted, ready, closing, gone
+    Column("tool_uid", Integer, nullable=False),
+    Column("attestation", Text),  # JSON, read back from engine and kernel
+    Column("reason", Text),
+    Index(
+        "uq_sandboxes_host_uid",  # a tool uid is one sandbox's on its host for as long as that sandbox lives
+        "host_id",
+        "tool_uid",
+        unique=True,
+        sqlite_where=text("state <> 'gone'"),
+        postgresql_where=text("state <> 'gone'"),
+    ),
+    Index("ix_sandboxes_host_state", "host_id", "state"),
+)
+
+tool_calls = Table(
+    "tool_calls",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("attempt", Integer, nullable=False),
+    Column("session_id", _ID, ForeignKey("sessions.id"), nullable=False),
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), nullable=False),
+    Column("host_id", _ID, ForeignKey("hosts.id"), nullable=False),
+    Column("runtime_tool_call_id", String(200)),
+    Column("name", String(64), nullable=False),
+    Column("input", Text, nullable=False),  # canonical JSON
+    Column("input_hash", String(71), nullable=False),
+    Column("schema_hash", String(71), nullable=False),
+    Column("serial", Boolean, nullable=False),  # one at a time in its workspace
+    Column("state", String(28), nullable=False),
+    Column("digest", String(71)),  # what an approval binds, set where policy asked
+    Column("sources", Text, nullable=False),  # JSON: the voices so far
+    Column("generation", BigInteger),  # of the worker that claimed it
+    Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
+    Column("result", Text),  # JSON, set with the terminal state
+    Column("requested_at", Float, nullable=False),
+    Column("queued_at", Float),
+    Column("started_at", Float),
+    Column("finished_at", Float),
+    Index("ix_tool_calls_host_state", "host_id", "state", "queued_at"),
+    Index("ix_tool_calls_session", "session_id", "state"),
+)
+
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("tool_call_id", _ID, ForeignKey("tool_calls.id"), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("session_id", _ID, ForeignKey("sessions.id"), nullable=False),
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), nullable=False),
+    Column("state", String(16), nullable=False),  # pending, approved, rejected, expired, cancelled, consumed, voided
+    Column("digest", String(71), nullable=False),
+    Column("shown", Text, nullable=False),  # JSON: what the approver sees
+    Column("expires_at", Float, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("decided_at", Float),
+    Column("decided_by", _ID),
+    Column("comment", Text),
+    Index("ix_approvals_call", "tool_call_id", "attempt"),
+    Index("ix_approvals_state", "tenant_id", "state", "created_at"),
+)
+
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), nullable=False),
+    Column("session_id", _ID, ForeignKey("sessions.id")),
+    Column("content_hash", String(71), nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("content_type", String(120), nullable=False),
+    Column("name", String(255), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Index("ix_artifacts_tenant", "tenant_id", "created_at"),
+)

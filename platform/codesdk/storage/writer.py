@@ -1,0 +1,170 @@
+"""The process's one writer: units of work as closures, committed in small groups.
+
+Each closure runs once, in a savepoint of its own: one that raises leaves nothing and fails alone. Steps that take
+hot row locks (a session's counter) run last and in sorted order, so that writers of several processes cannot
+deadlock and hold those locks only for the length of the commit. What must happen outside (a hint, a wake-up) is
+said after the commit, on another thread, so that a slow listener never slows a commit.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from codesdk.errors import Fault
+from codesdk.storage.database import Database, unavailable
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+GROUP = 64
+"""Most units in one transaction: enough to share an fsync, small enough that none waits long."""
+
+
+class WriterClosed(Fault):
+    """The process is shutting down."""
+
+    code = "SHUTTING_DOWN"
+    retryable = True
+    status = 503
+
+
+class Unit:
+    """What a closure may use: the transaction's connection, late steps, and effects after the commit."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.last_steps: list[tuple[str, Callable[[Connection], object]]] = []
+        self.effects: list[Callable[[], None]] = []
+
+    def last(self, key: str, step: Callable[[Connection], object]) -> None:
+        """Run `step` at the end of the transaction, in the order of `key` over all units of the group."""
+        self.last_steps.append((key, step))
+
+    def after_commit(self, effect: Callable[[], None]) -> None:
+        """Do `effect` once the unit is durable. It may be lost with the process: only hints belong here."""
+        self.effects.append(effect)
+
+
+class _Job(Generic[T]):
+    def __init__(self, work: Callable[[Unit], T]) -> None:
+        self.work = work
+        self.done: Future[T] = Future()
+
+
+class Writer:
+    """Runs units of work on one thread. Safe to call from any thread but its own."""
+
+    def __init__(self, database: Database, lock_path: Path | None = None) -> None:
+        """`lock_path`: a file that SQLite's writers of all processes lock in turn; fair where SQLite's own is not."""
+        self._database = database
+        self._lock_path = lock_path
+        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._effects: queue.SimpleQueue[list[Callable[[], None]] | None] = queue.SimpleQueue()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._write, name="codesdk-writer", daemon=True),
+            threading.Thread(target=self._announce, name="codesdk-after-commit", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, work: Callable[[Unit], T]) -> T:
+        """Run `work` and wait until it is durable; what it raises comes out here and nothing of it stays.
+
+        Raises:
+            StorageUnavailable: the transaction could not be committed.
+            WriterClosed: after `close`.
+        """
+        if self._closed:
+            raise WriterClosed("The writer is closed.", advice="Try again when the service is back.")
+        job: _Job[T] = _Job(work)
+        self._jobs.put(job)
+        return job.done.result()
+
+    def close(self) -> None:
+        """Finish what was handed in, then stop both threads."""
+        if self._closed:
+            return
+        self._closed = True
+        self._jobs.put(None)
+        self._threads[0].join()
+        self._effects.put(None)
+        self._threads[1].join()
+
+    def _write(self) -> None:
+        while (first := self._jobs.get()) is not None:
+            jobs = [first]
+            stopping = False
+            while len(jobs) < GROUP:
+                try:
+                    following = self._jobs.get_nowait()
+                except queue.Empty:
+                    break
+                if following is None:
+                    stopping = True
+                    break
+                jobs.append(following)
+            self._commit(jobs)
+            if stopping:
+                return
+
+    def _commit(self, jobs: list[_Job[Any]]) -> None:
+        outcomes: list[tuple[_Job[Any], Any, Unit]] = []
+        failed: list[tuple[_Job[Any], BaseException]] = []
+        try:
+            with self._turn(), self._database.writer.begin() as connection:
+                for job in jobs:
+                    unit = Unit(connection)
+                    try:
+                        with connection.begin_nested():
+                            value = job.work(unit)
+                    except DBAPIError as error:
+                        failed.append((job, unavailable(error)))
+                    except Exception as error:  # noqa: BLE001 (it is raised again, in the caller's thread)
+                        failed.append((job, error))
+                    else:
+                        outcomes.append((job, value, unit))
+                steps = [step for _, _, unit in outcomes for step in unit.last_steps]
+                for _, step in sorted(steps, key=lambda keyed: keyed[0]):
+                    step(connection)
+        except BaseException as error:  # noqa: BLE001 (the group failed as one; every caller hears it)
+            fault = unavailable(error) if isinstance(error, DBAPIError) else error
+            failed = [(job, fault) for job in jobs]
+            outcomes = []
+        for job, value, _ in outcomes:
+            job.done.set_result(value)
+        for job, reason in failed:
+            job.done.set_exception(reason)
+        effects = [effect for _, _, unit in outcomes for effect in unit.effects]
+        if effects:
+            self._effects.put(effects)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        # Two processes that fight for SQLite's lock poll it, and one can starve for seconds; flock queues them.
+        if self._lock_path is None:
+            yield
+            return
+        with self._lock_path.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _announce(self) -> None:
+        while (effects := self._effects.get()) is not None:
+            for effect in effects:
+                try:
+                    effect()
+                except Exception:  # noqa: BLE001 (an effect is any callable)
+                    # A lost hint costs latency, never an event: readers and workers poll the rows as well.
+                    _log.warning("an effect after commit failed; the poll will make up for it", exc_info=True)

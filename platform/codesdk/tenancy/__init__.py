@@ -1,0 +1,1 @@
+"""Tenants, principals, API keys and session tokens: who is calling, and for whom."""

@@ -1,0 +1,32 @@
+"""What an approval binds: everything that decides what would run, as one digest (DESIGN: approvals)."""
+
+from __future__ import annotations
+
+from codesdk.domain.calls import ToolCall
+from codesdk.domain.canonical import content_hash
+from codesdk.domain.decisions import Decision
+from codesdk.toolcalls.stored import SessionFacts
+
+
+def digest_of(call: ToolCall, schema_hash: str, decision: Decision, facts: SessionFacts) -> str:
+    """`sha256:` over tenant, session, principal, tool, input, image, profile, and the rules that asked.
+
+    The bundle's hash is left out on purpose: a change of some other rule must not void a pending question.
+    """
+    subject = facts.subject
+    return content_hash(
+        {
+            "tenant": subject.tenant_id,
+            "session": subject.session_id,
+            "principal": subject.principal_id,
+            "call": call.identity.tool_call_id,
+            "attempt": call.identity.attempt,
+            "tool": call.name,
+            "schema": schema_hash,
+            "input": call.identity.input_hash,
+            "image": facts.image,
+            "profile": facts.profile,
+            "rules": sorted(decision.rules),
+            "obligations": decision.obligations.model_dump(mode="json"),
+        }
+    )

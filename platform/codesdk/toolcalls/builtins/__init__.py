@@ -1,0 +1,6 @@
+"""The built-in tools: each takes checked input and a sandbox, and gives a result. Failures inside are results."""
+
+from codesdk.toolcalls.builtins.bench import Bench, Builtin
+from codesdk.toolcalls.builtins.catalog import BUILTINS, command_argv
+
+__all__ = ["BUILTINS", "Bench", "Builtin", "command_argv"]

@@ -1,0 +1,78 @@
+"""workspace.exec: a shell line or an argv, with its output shown in part and kept whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from codesdk.domain.tools import ToolResult, Truncation
+from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount
+from codesdk.toolcalls.builtins.bench import Bench
+from codesdk.toolcalls.builtins.excerpt import Excerpt
+
+SHELL = ("/bin/sh", "-c")
+
+
+def command_argv(given: dict[str, Any]) -> tuple[str, ...]:
+    """What the exec tool runs: the argv as it is, or the line through the image's shell."""
+    return tuple(given["argv"]) if "argv" in given else (*SHELL, given["command"])
+
+
+def execute(given: dict[str, Any], bench: Bench) -> ToolResult:
+    """Run it to the end; a failing command is a result with `is_error`, as the model expects."""
+    excerpts = {name: Excerpt(bench.profile.show_output_bytes) for name in ("stdout", "stderr")}
+
+    def show(chunk: Chunk) -> None:
+        excerpts[chunk.stream].add(chunk.data)
+        bench.on_output(chunk)
+
+    result = bench.run(
+        command_argv(given),
+        show,
+        cwd=given.get("cwd", "."),
+        stdin=given.get("stdin", "").encode(),
+        timeout_s=given.get("timeout_s"),
+    )
+    stdout, stderr = excerpts["stdout"].text(), excerpts["stderr"].text()
+    ending = _ending(result, bench)
+    structured = {
+        "exit_code": result.exit_code,
+        "signal": result.signal,
+        "outcome": result.kind.value,
+        "stdout": stdout,
+        "stderr": stderr,
+        "stdout_bytes": result.stdout.bytes,
+        "stderr_bytes": result.stderr.bytes,
+        "truncated": excerpts["stdout"].cut or excerpts["stderr"].cut,
+        "duration_ms": round(result.duration_s * 1000, 3),
+    }
+    failed = result.kind is not ExitKind.EXITED or result.exit_code != 0
+    parts = [stdout, f"[stderr]\n{stderr}" if stderr else "", ending]
+    return ToolResult(
+        text="\n".join(part.rstrip("\n") for part in parts if part) or "(no output)",
+        structured=structured,
+        is_error=failed,
+        code=None if result.kind is ExitKind.EXITED else result.kind.upper(),
+        stdout=_count(result.stdout, excerpts["stdout"]),
+        stderr=_count(result.stderr, excerpts["stderr"]),
+    )
+
+
+def _ending(result: ExecResult, bench: Bench) -> str:
+    match result.kind:
+        case ExitKind.EXITED:
+            return f"[exit code {result.exit_code}]" if result.exit_code else ""
+        case ExitKind.SIGNALED:
+            return f"[ended by signal {result.signal}]"
+        case ExitKind.TIMED_OUT:
+            return f"[timed out after {result.duration_s:.1f} s; the whole process tree was ended]"
+        case ExitKind.OOM_KILLED:
+            limit = bench.profile.memory_bytes // (1024 * 1024)
+            return f"[killed: out of memory, the sandbox's limit is {limit} MiB]"
+        case ExitKind.CANCELLED:
+            return "[cancelled; the whole process tree was ended]"
+        case ExitKind.SPAWN_FAILED:
+            return f"[could not start: {result.error}]"
+
+
+def _count(count: OutputCount, excerpt: Excerpt) -> Truncation:
+    return Truncation(bytes=count.bytes, shown=excerpt.shown, dropped=count.dropped)

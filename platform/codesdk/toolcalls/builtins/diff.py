@@ -1,0 +1,163 @@
+"""Unified diffs as pure code: parse, then apply with exact context at the stated line or at the one place it fits."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from codesdk.domain.decisions import Frozen
+
+_HEADER = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_NO_NEWLINE = "\\"
+
+
+class PatchRejected(Exception):
+    """The diff is malformed or does not fit; the message names file, hunk and what was expected."""
+
+
+class Hunk(Frozen):
+    """One place. Lines keep their marker and their line end."""
+
+    start: int
+    """First line of the old text, 1-based; 0 for a new file."""
+    old: tuple[str, ...]
+    new: tuple[str, ...]
+
+
+class FilePatch(Frozen):
+    """All that a diff does to one file."""
+
+    path: str
+    change: Literal["added", "modified", "deleted"]
+    hunks: tuple[Hunk, ...]
+
+
+def parse(diff: str) -> list[FilePatch]:
+    """The files of a unified diff, in its order.
+
+    Raises:
+        PatchRejected: no file in it, a malformed hunk, the same file twice, a rename.
+    """
+    lines = diff.splitlines(keepends=True)
+    patches: list[FilePatch] = []
+    at = 0
+    while at < len(lines):
+        if lines[at].startswith(("rename from", "copy from", "GIT binary patch")):
+            raise PatchRejected(f"Line {at + 1}: renames, copies and binary patches are not supported.")
+        if lines[at].startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
+            patch, at = _file(lines, at)
+            patches.append(patch)
+        else:
+            at += 1
+    if not patches:
+        raise PatchRejected("This is no unified diff: it has no `--- a/file` and `+++ b/file` lines.")
+    paths = [patch.path for patch in patches]
+    if len(set(paths)) != len(paths):
+        raise PatchRejected("The diff names the same file twice; join its hunks.")
+    return patches
+
+
+def apply_hunks(patch: FilePatch, text: str) -> str:
+    """The text after the patch.
+
+    Raises:
+        PatchRejected: a hunk does not fit, or fits in several places away from its stated line.
+    """
+    lines = text.splitlines(keepends=True)
+    done: list[str] = []
+    position = 0
+    for number, hunk in enumerate(patch.hunks, start=1):
+        place = _place(lines, hunk, position, f"{patch.path}, hunk {number}")
+        done += lines[position:place]
+        done += hunk.new
+        position = place + len(hunk.old)
+    if patch.change == "deleted" and (position < len(lines) or "".join(done)):
+        raise PatchRejected(f"{patch.path}: the diff deletes the file but does not cover all of it.")
+    return "".join(done + lines[position:])
+
+
+def _file(lines: list[str], at: int) -> tuple[FilePatch, int]:
+    old, new = _name(lines[at], "a/"), _name(lines[at + 1], "b/")
+    at += 2
+    hunks: list[Hunk] = []
+    while at < len(lines) and (header := _HEADER.match(lines[at])):
+        hunk, at = _hunk(lines, at, header)
+        hunks.append(hunk)
+    if not hunks:
+        raise PatchRejected(f"Line {at + 1}: {new or old} has no hunk (`@@ -1,3 +1,4 @@`).")
+    if old is None and new is None:
+        raise PatchRejected(f"Line {at}: both sides are /dev/null.")
+    if old is None:
+        return FilePatch(path=new or "", change="added", hunks=tuple(hunks)), at
+    if new is None:
+        return FilePatch(path=old, change="deleted", hunks=tuple(hunks)), at
+    if old != new:
+        raise PatchRejected(f"{old} and {new} differ: renames are not supported.")
+    return FilePatch(path=new, change="modified", hunks=tuple(hunks)), at
+
+
+def _name(line: str, prefix: str) -> str | None:
+    name = line[4:].rstrip("\r\n").split("\t")[0].strip()
+    return None if name == "/dev/null" else name.removeprefix(prefix)
+
+
+def _hunk(lines: list[str], at: int, header: re.Match[str]) -> tuple[Hunk, int]:
+    start = int(header[1])
+    want_old = int(header[2]) if header[2] is not None else 1
+    want_new = int(header[4]) if header[4] is not None else 1
+    old: list[str] = []
+    new: list[str] = []
+    first = at + 1
+    at = first
+    while at < len(lines) and (len(old) < want_old or len(new) < want_new):
+        line = lines[at]
+        # Models often send an empty context line without its space.
+        mark, rest = (" ", line) if line in ("\n", "\r\n") else (line[0], line[1:])
+        if mark not in " +-" + _NO_NEWLINE:
+            break
+        if mark == _NO_NEWLINE:
+            _strip_newline(lines[at - 1][0], old, new)
+        if mark in " -":
+            old.append(rest)
+        if mark in " +":
+            new.append(rest)
+        at += 1
+    if at < len(lines) and lines[at].startswith(_NO_NEWLINE):
+        _strip_newline(lines[at - 1][0], old, new)
+        at += 1
+    if (len(old), len(new)) != (want_old, want_new):
+        counts = f"-{len(old)} +{len(new)} lines where its header says -{want_old} +{want_new}"
+        raise PatchRejected(f"Line {first}: the hunk has {counts}.")
+    return Hunk(start=start, old=tuple(old), new=tuple(new)), at
+
+
+def _strip_newline(mark: str, old: list[str], new: list[str]) -> None:
+    if mark in " -" and old:
+        old[-1] = old[-1].rstrip("\r\n")
+    if mark in " +" and new:
+        new[-1] = new[-1].rstrip("\r\n")
+
+
+def _place(lines: list[str], hunk: Hunk, earliest: int, where: str) -> int:
+    if not hunk.old:
+        # Pure insertion: the header's line is the one after which it goes.
+        place = hunk.start
+        if not earliest <= place <= len(lines):
+            raise PatchRejected(f"{where}: line {hunk.start} is outside the file ({len(lines)} lines).")
+        return place
+    stated = hunk.start - 1
+    if stated >= earliest and _fits(lines, hunk, stated):
+        return stated
+    places = [at for at in range(earliest, len(lines) - len(hunk.old) + 1) if _fits(lines, hunk, at)]
+    if len(places) == 1:
+        return places[0]
+    if places:
+        raise PatchRejected(
+            f"{where}: its context fits at lines {[p + 1 for p in places[:5]]}; add context or mend the line."
+        )
+    found = lines[stated].rstrip("\n") if 0 <= stated < len(lines) else "(end of file)"
+    raise PatchRejected(f"{where}: expected {hunk.old[0].rstrip()!r} at line {hunk.start}, found {found!r}.")
+
+
+def _fits(lines: list[str], hunk: Hunk, at: int) -> bool:
+    return tuple(lines[at : at + len(hunk.old)]) == hunk.old

@@ -1,0 +1,71 @@
+"""workspace.read, workspace.write, workspace.list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from codesdk.domain.canonical import bytes_hash
+from codesdk.domain.tools import ToolResult
+from codesdk.sandbox.port import FileRefused, FileWrite
+from codesdk.toolcalls.builtins.bench import Bench, refused
+
+DEFAULT_LINES = 2000
+"""Lines that a read returns where the caller names no limit: what the coding agents' own read tools return."""
+
+
+def read(given: dict[str, Any], bench: Bench) -> ToolResult:
+    """Lines of a text file, numbered from 1."""
+    content = bench.sandbox.files.read(given["path"])
+    if isinstance(content, FileRefused):
+        return refused(content)
+    try:
+        text = content.data.decode()
+    except UnicodeDecodeError:
+        return ToolResult(
+            text=f"{given['path']} is not UTF-8 text ({content.size} bytes). Read it with a command instead.",
+            is_error=True,
+            code="NOT_TEXT",
+        )
+    lines = text.splitlines(keepends=True)
+    first = given.get("offset", 1)
+    chosen = lines[first - 1 : first - 1 + given.get("limit", DEFAULT_LINES)]
+    last = first + len(chosen) - 1
+    whole = first == 1 and last == len(lines)
+    structured = {
+        "path": given["path"],
+        "content": "".join(chosen),
+        "start_line": first,
+        "end_line": last,
+        "total_lines": len(lines),
+        "truncated": not whole or content.size > len(content.data),
+        "sha256": content.sha256,
+    }
+    note = "" if whole else f"\n[lines {first}-{last} of {len(lines)}]"
+    return ToolResult(text="".join(chosen) + note, structured=structured)
+
+
+def write(given: dict[str, Any], bench: Bench) -> ToolResult:
+    """Replace a file's whole content, or make it."""
+    data = given["content"].encode()
+    before = bench.sandbox.files.stat(given["path"])
+    written = bench.sandbox.files.write((FileWrite(path=given["path"], content=data),))
+    if isinstance(written, FileRefused):
+        return refused(written)
+    created = isinstance(before, FileRefused)
+    structured = {"path": given["path"], "bytes": len(data), "created": created, "sha256": bytes_hash(data)}
+    verb = "Created" if created else "Wrote"
+    return ToolResult(text=f"{verb} {given['path']} ({len(data)} bytes).", structured=structured)
+
+
+def list_directory(given: dict[str, Any], bench: Bench) -> ToolResult:
+    """Entries beneath a directory; symlinks are shown and not followed."""
+    path = given.get("path", ".")
+    listing = bench.sandbox.files.list(path, depth=given.get("depth", 1))
+    if isinstance(listing, FileRefused):
+        return refused(listing)
+    entries = [{"path": entry.path, "kind": entry.kind.value, "size": entry.size} for entry in listing.entries]
+    shown = [entry.path + {"directory": "/", "symlink": "@"}.get(entry.kind, "") for entry in listing.entries]
+    if listing.truncated:
+        shown.append(f"[cut after {len(entries)} entries; list a directory below]")
+    structured = {"path": path, "entries": entries, "truncated": listing.truncated}
+    return ToolResult(text="\n".join(shown) or f"{path} is empty.", structured=structured)

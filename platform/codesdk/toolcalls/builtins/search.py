@@ -1,0 +1,76 @@
+"""workspace.search: ripgrep in the sandbox, as the tool user; a hostile pattern can only burn its own limits."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from codesdk.domain.tools import ToolResult
+from codesdk.sandbox.port import Chunk, ExitKind
+from codesdk.toolcalls.builtins.bench import Bench
+
+DEFAULT_RESULTS = 200
+LINE_BYTES = 500
+"""Longest line shown: minified files have lines of megabytes."""
+
+
+def search(given: dict[str, Any], bench: Bench) -> ToolResult:
+    """Lines that match a regular expression (Rust syntax), in files that git does not ignore."""
+    most = given.get("max_results", DEFAULT_RESULTS)
+    argv = ["rg", "--json", "--no-config", "--sort=path", f"--max-columns={LINE_BYTES}", "--max-columns-preview"]
+    if given.get("ignore_case"):
+        argv.append("--ignore-case")
+    if given.get("glob"):
+        argv.append(f"--glob={given['glob']}")
+    argv += ["--regexp", given["pattern"], "--", given.get("path", ".")]
+    pieces: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+
+    def collect(chunk: Chunk) -> None:
+        pieces[chunk.stream].append(chunk.data)
+
+    result = bench.run(tuple(argv), collect)
+    if result.kind is ExitKind.SPAWN_FAILED:
+        return ToolResult(
+            text="This sandbox image has no ripgrep. Use an image with `rg`, or search with a command.",
+            is_error=True,
+            code="NO_RIPGREP",
+        )
+    if result.kind is not ExitKind.EXITED or result.exit_code not in (0, 1, 2):
+        return ToolResult(text=f"The search did not end well: {result.kind}.", is_error=True, code=result.kind.upper())
+    matches = _matches(b"".join(pieces["stdout"]), most + 1)
+    if result.exit_code == 2 and not matches:  # noqa: PLR2004 (rg(1): 2 is an error, 1 no match)
+        message = b"".join(pieces["stderr"]).decode("utf-8", "replace").strip()
+        return ToolResult(text=message or "The search failed.", is_error=True, code="SEARCH_FAILED")
+    truncated = len(matches) > most
+    matches = matches[:most]
+    lines = [f"{match['path']}:{match['line']}:{match['text']}" for match in matches]
+    if truncated:
+        lines.append(f"[cut after {most} matches; narrow the pattern or the path]")
+    return ToolResult(text="\n".join(lines) or "No match.", structured={"matches": matches, "truncated": truncated})
+
+
+def _matches(output: bytes, most: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for line in output.splitlines():
+        if len(found) >= most:
+            break
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue  # the last record of an output that passed its limit is cut in half
+        if record.get("type") == "match":
+            data = record["data"]
+            found.append(
+                {
+                    "path": _text(data["path"]).removeprefix("./"),
+                    "line": data["line_number"],
+                    "text": _text(data["lines"]).rstrip("\n")[:LINE_BYTES],
+                }
+            )
+    return found
+
+
+def _text(field: dict[str, str]) -> str:
+    # rg gives base64 where a path or a line is not UTF-8.
+    return field["text"] if "text" in field else base64.b64decode(field["bytes"]).decode("utf-8", "replace")

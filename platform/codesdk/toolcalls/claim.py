@@ -1,0 +1,101 @@
+"""The worker takes a call: judged again, its approval used up, `approved` and `started` in one transaction."""
+
+from __future__ import annotations
+
+from codesdk.approvals import Approval, ApprovalState, Desk
+from codesdk.domain.calls import CallState, DenialCode
+from codesdk.domain.decisions import Decision, Effect
+from codesdk.domain.ids import HostId
+from codesdk.eventlog.log import Log
+from codesdk.policy import Bundle, decide
+from codesdk.registry import Registry, Tool, UnknownTool
+from codesdk.storage.writer import Unit, Writer
+from codesdk.toolcalls import history, store
+from codesdk.toolcalls.binding import digest_of
+from codesdk.toolcalls.ending import deny
+from codesdk.toolcalls.stored import Claimed, Denied, SessionFacts, StoredCall
+
+
+class Claims:
+    """Takes the calls of one host."""
+
+    def __init__(
+        self, *, registry: Registry, bundle: Bundle, desk: Desk, log: Log, writer: Writer, host: HostId, generation: int
+    ) -> None:
+        """`generation`: the worker's fencing number, written into every claim."""
+        self._registry = registry
+        self._bundle = bundle
+        self._desk = desk
+        self._log = log
+        self._writer = writer
+        self._host = host
+        self._generation = generation
+
+    def take(self) -> Claimed | Denied | None:
+        """The next call of this host. None: nothing may start now. Denied: it was taken off the queue unrun."""
+        return self._writer.run(self._take)
+
+    def _take(self, unit: Unit) -> Claimed | Denied | None:
+        stored = store.next_queued(unit.connection, self._host)
+        if stored is None:
+            return None
+        if not stored.session_open:
+            return deny(unit, self._log, stored, DenialCode.SESSION_CLOSED, "The session was closed.")
+        try:
+            tool = self._registry.resolve(stored.call.name)
+        except UnknownTool:
+            return deny(unit, self._log, stored, DenialCode.VOIDED, f"The tool {stored.call.name} is gone.")
+        decision = decide(stored.call, tool, stored.subject, self._bundle)
+        asked = self._desk.of_call(unit, stored.identity)
+        refusal = self._refusal(unit, stored, tool, decision, asked)
+        if refusal is not None:
+            if asked is not None:
+                self._desk.end(unit, asked.id, ApprovalState.APPROVED, ApprovalState.VOIDED)
+            return deny(unit, self._log, stored, DenialCode.VOIDED if asked else DenialCode.POLICY, refusal)
+        return self._start(unit, stored, tool, decision, asked)
+
+    def _refusal(
+        self, unit: Unit, stored: StoredCall, tool: Tool, decision: Decision, asked: Approval | None
+    ) -> str | None:
+        """Why what was decided before does not hold any more; consumes the approval where it does."""
+        if decision.effect is Effect.DENY:
+            return f"Policy has changed since this call was decided: {decision.reason}"
+        if stored.schema_hash != tool.schema_hash:
+            return "The tool has changed since this call was decided."
+        if asked is None:
+            return (
+                "Policy has changed since this call was decided: it asks now."
+                if decision.effect is Effect.ASK
+                else None
+            )
+        if (
+            decision.effect is Effect.ASK
+            and digest_of(stored.call, tool.schema_hash, decision, _facts(stored)) != asked.digest
+        ):
+            return "What was approved is not what would run now."
+        return None if self._desk.consume(unit, asked.id) else "The approval is not there any more."
+
+    def _start(self, unit: Unit, stored: StoredCall, tool: Tool, decision: Decision, asked: Approval | None) -> Claimed:
+        timeout_s = min(tool.timeout_s, decision.obligations.timeout_s or tool.timeout_s)
+        claimed = Claimed(
+            stored=stored,
+            generation=self._generation,
+            timeout_s=timeout_s,
+            sandbox={"network": False, "timeout_ms": int(timeout_s * 1000), "mounts": ["/workspace"]},
+            environment="codesdk_docker",
+        )
+        store.move(unit.connection, stored.identity, CallState.QUEUED, CallState.RUNNING, generation=self._generation)
+        approval = asked.id if asked else None
+        self._log.append(unit, history.approved(stored.call, stored.subject, stored.sources, approval))
+        self._log.append(unit, history.started(stored.call, stored.subject, claimed.environment, claimed.sandbox))
+        return claimed
+
+
+def _facts(stored: StoredCall) -> SessionFacts:
+    return SessionFacts(
+        subject=stored.subject,
+        host_id=stored.host_id,
+        image=stored.image,
+        profile=stored.profile,
+        open=stored.session_open,
+    )

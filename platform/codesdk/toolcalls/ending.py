@@ -1,0 +1,75 @@
+"""How a call ends: denied, or completed with a result. Each end is one unit of work."""
+
+from __future__ import annotations
+
+import json
+
+from codesdk.artifacts import Artifact
+from codesdk.domain.calls import CallState, DenialCode
+from codesdk.domain.tools import ToolResult
+from codesdk.eventlog.log import Draft, Log
+from codesdk.storage.writer import Unit
+from codesdk.toolcalls import history, store
+from codesdk.toolcalls.stored import Claimed, Denied, StoredCall
+
+
+def deny(
+    unit: Unit, log: Log, stored: StoredCall, code: DenialCode, reason: str, *, rules: tuple[str, ...] = ()
+) -> Denied:
+    """Write the terminal denial of a call that did not start.
+
+    Raises:
+        IllegalTransition: it had started or ended.
+    """
+    result = ToolResult(text=reason, is_error=True, code=code.value)
+    store.move(unit.connection, stored.identity, stored.state, CallState.DENIED, result=result.model_dump_json())
+    log.append(unit, history.denied(stored.call, stored.subject, stored.sources, code, reason))
+    return Denied(identity=stored.identity, code=code, message=reason, rules=rules)
+
+
+def complete(
+    unit: Unit,
+    log: Log,
+    claimed: Claimed,
+    result: ToolResult,
+    *,
+    result_ref: Artifact | None,
+    last_output: tuple[Draft, ...],
+    duration_ms: float,
+) -> None:
+    """Write the rest of the output and the end of a call that ran.
+
+    Raises:
+        IllegalTransition: it is not this worker's any more (a newer one took it over); nothing is written.
+    """
+    stored = claimed.stored
+    store.move(
+        unit.connection,
+        stored.identity,
+        CallState.RUNNING,
+        CallState.COMPLETED,
+        held_by=claimed.generation,
+        result=result.model_dump_json(),
+    )
+    for output in last_output:
+        log.append(unit, output)
+    if result.stdout or result.stderr:
+        log.append(unit, history.output_completed(stored.call, stored.subject, result))
+    log.append(
+        unit,
+        history.completed(
+            stored.call,
+            stored.subject,
+            stored.sources,
+            result,
+            environment=claimed.environment,
+            sandbox=claimed.sandbox,
+            result_ref=result_ref,
+            duration_ms=duration_ms,
+        ),
+    )
+
+
+def is_small(result: ToolResult) -> bool:
+    """Whether the result can stand in its event whole."""
+    return len(json.dumps(result.structured or result.text)) <= history.PREVIEW_BYTES

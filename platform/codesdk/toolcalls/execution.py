@@ -1,0 +1,170 @@
+"""Runs a claimed call on its sandbox and records how it ended."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable
+
+from codesdk.artifacts import Artifact, Artifacts
+from codesdk.domain.clock import Clock
+from codesdk.domain.tools import ToolResult
+from codesdk.errors import Fault
+from codesdk.eventlog.log import Draft, Log
+from codesdk.registry import Registry
+from codesdk.sandbox.port import Chunk, Sandbox, Stream
+from codesdk.sandbox.profile import Profile
+from codesdk.storage.writer import Unit, Writer
+from codesdk.toolcalls import history
+from codesdk.toolcalls.builtins import BUILTINS, Bench
+from codesdk.toolcalls.ending import complete, is_small
+from codesdk.toolcalls.stored import Claimed, StoredCall
+
+DELTA_S = 0.1
+"""Seconds of output gathered into one event: fast enough to watch, few enough commits."""
+DELTA_BYTES = 16 * 1024
+
+
+class Execution:
+    """Runs calls; one object per worker, safe to use from its threads."""
+
+    def __init__(self, *, registry: Registry, log: Log, artifacts: Artifacts, writer: Writer, clock: Clock) -> None:
+        self._registry = registry
+        self._log = log
+        self._artifacts = artifacts
+        self._writer = writer
+        self._clock = clock
+
+    def run(self, claimed: Claimed, open_sandbox: Callable[[], Sandbox]) -> ToolResult:
+        """Run to the end and record it. A sandbox that fails is a recorded result too: every claim ends.
+
+        Raises:
+            StorageUnavailable: the end could not be recorded; the runner keeps it until it can.
+        """
+        began = self._clock.monotonic()
+        output = Output(claimed.stored, self._log, self._writer, self._clock)
+        sandbox: Sandbox | None = None
+        try:
+            sandbox = open_sandbox()
+            result = self._work(claimed, sandbox, output)
+        except Fault as fault:
+            result = ToolResult(text=f"The sandbox failed: {fault}", is_error=True, code=fault.code)
+        self._finish(claimed, result, output, (self._clock.monotonic() - began) * 1000)
+        if sandbox is not None:
+            identity = claimed.stored.identity
+            sandbox.acknowledge(identity.tool_call_id, identity.attempt)
+        return result
+
+    def _work(self, claimed: Claimed, sandbox: Sandbox, output: Output) -> ToolResult:
+        stored = claimed.stored
+        tool = self._registry.resolve(stored.call.name)
+        bench = Bench(
+            sandbox=sandbox,
+            profile=Profile.model_validate(stored.profile),
+            identity=stored.identity,
+            timeout_s=claimed.timeout_s,
+            on_output=output.add,
+        )
+        result = BUILTINS[tool.name](stored.call.input, bench)
+        if result.structured is not None and not result.is_error:
+            tool.check_output(result.structured)
+        return result
+
+    def _finish(self, claimed: Claimed, result: ToolResult, output: Output, duration_ms: float) -> None:
+        stored = claimed.stored
+        artifacts = self._keep_output(stored, output, result)
+        result_ref = None
+        if not is_small(result):
+            result_ref = self._keep(stored, result.model_dump_json().encode(), "result.json", "application/json")
+            artifacts = (*artifacts, result_ref)
+        result = result.model_copy(update={"artifacts": tuple(artifact.id for artifact in artifacts)})
+        last_output = output.rest()
+
+        def end(unit: Unit) -> None:
+            for artifact in artifacts:
+                self._artifacts.record(unit, artifact)
+            complete(
+                unit,
+                self._log,
+                claimed,
+                result,
+                result_ref=result_ref,
+                last_output=last_output,
+                duration_ms=duration_ms,
+            )
+
+        self._writer.run(end)
+
+    def _keep_output(self, stored: StoredCall, output: Output, result: ToolResult) -> tuple[Artifact, ...]:
+        cut = {"stdout": result.stdout, "stderr": result.stderr}
+        return tuple(
+            self._keep(stored, output.whole(stream), f"{stream}.bin", "application/octet-stream")
+            for stream, count in cut.items()
+            if count is not None and count.bytes > count.shown
+        )
+
+    def _keep(self, stored: StoredCall, content: bytes, name: str, content_type: str) -> Artifact:
+        subject = stored.subject
+        return self._artifacts.keep(
+            content,
+            subject.tenant_id,
+            subject.session_id,
+            content_type=content_type,
+            name=f"{stored.identity.tool_call_id}-{name}",
+        )
+
+
+class Output:
+    """A command's output on its way into the log: gathered by time and size, decoded per stream."""
+
+    def __init__(self, stored: StoredCall, log: Log, writer: Writer, clock: Clock) -> None:
+        self._stored = stored
+        self._log = log
+        self._writer = writer
+        self._clock = clock
+        self._whole: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        # One incremental decoder per stream: a stderr chunk between two halves of a character must not break it.
+        self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in self._whole}
+        self._pending: list[tuple[Stream, int, str]] = []
+        self._pending_bytes = 0
+        self._since = clock.monotonic()
+
+    def add(self, chunk: Chunk) -> None:
+        """The next piece; writes an event when enough has gathered."""
+        self._whole[chunk.stream].append(chunk.data)
+        self._gather(chunk.stream, chunk.offset, self._decoders[chunk.stream].decode(chunk.data))
+        self._pending_bytes += len(chunk.data)
+        if self._pending_bytes >= DELTA_BYTES or self._clock.monotonic() - self._since >= DELTA_S:
+            drafts = self._take()
+            self._writer.run(lambda unit: self._append(unit, drafts))
+
+    def rest(self) -> tuple[Draft, ...]:
+        """What has not been written yet, for the unit that ends the call."""
+        for name in ("stdout", "stderr"):
+            self._gather(name, sum(map(len, self._whole[name])), self._decoders[name].decode(b"", final=True))
+        return tuple(self._take())
+
+    def whole(self, stream: str) -> bytes:
+        """All bytes of a stream."""
+        return b"".join(self._whole[stream])
+
+    def _gather(self, stream: Stream, offset: int, text: str) -> None:
+        if not text:
+            return
+        if self._pending and self._pending[-1][0] == stream:
+            _, first, before = self._pending[-1]
+            self._pending[-1] = (stream, first, before + text)
+        else:
+            self._pending.append((stream, offset, text))
+
+    def _append(self, unit: Unit, drafts: list[Draft]) -> None:
+        for draft in drafts:
+            self._log.append(unit, draft)
+
+    def _take(self) -> list[Draft]:
+        stored = self._stored
+        drafts = [
+            history.output_delta(stored.call, stored.subject, stream, offset, text)
+            for stream, offset, text in self._pending
+        ]
+        self._pending, self._pending_bytes, self._since = [], 0, self._clock.monotonic()
+        return drafts

@@ -1,0 +1,291 @@
+"""One call, from the request to the queue: resolve, check, decide, ask or hand over. Nothing runs here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from codesdk.approvals import Approval, ApprovalState, Desk, Verdict
+from codesdk.artifacts import Artifact, Artifacts
+from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
+from codesdk.domain.canonical import canonical_json, content_hash
+from codesdk.domain.decisions import ApprovalSpec, Decision, Effect, Evaluation, Speaker
+from codesdk.domain.events import EventType
+from codesdk.domain.ids import Ids, Kind, PrincipalId, TenantId, ToolCallId
+from codesdk.domain.subjects import Subject
+from codesdk.eventlog.log import Log
+from codesdk.jobs import Wakeups
+from codesdk.policy import Bundle, decide
+from codesdk.registry import Registry, Tool
+from codesdk.storage.writer import Unit, Writer
+from codesdk.toolcalls import history, store
+from codesdk.toolcalls.binding import digest_of
+from codesdk.toolcalls.ending import deny
+from codesdk.toolcalls.stored import Denied, Finished, Outcome, Queued, SessionFacts, StoredCall, Waiting
+
+SMALL_INPUT = 8 * 1024
+"""Canonical bytes; a larger input stands in the log as an artifact."""
+
+
+class Pipeline:
+    """Decides calls and votes. Safe to use from any thread."""
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        bundle: Bundle,
+        desk: Desk,
+        log: Log,
+        artifacts: Artifacts,
+        writer: Writer,
+        wakeups: Wakeups,
+        ids: Ids,
+    ) -> None:
+        self.registry = registry
+        self.bundle = bundle
+        self._desk = desk
+        self._log = log
+        self._artifacts = artifacts
+        self._writer = writer
+        self._wakeups = wakeups
+        self._ids = ids
+
+    def submit(
+        self, name: str, arguments: dict[str, Any], subject: Subject, *, runtime_tool_call_id: str | None = None
+    ) -> Outcome:
+        """Decide one call and, if nothing stands against it, hand it to the session's host.
+
+        Returns Denied, Waiting or Queued; never runs the tool itself. A call that only repeats one which still waits
+        for a person joins it.
+
+        Raises:
+            UnknownTool, InvalidInput, NotCanonical: before anything is recorded.
+        """
+        tool = self.registry.resolve(name)
+        tool.check_input(arguments)
+        input_bytes = canonical_json(arguments)
+        call = ToolCall(
+            identity=CallIdentity(
+                tool_call_id=ToolCallId(self._ids.new(Kind.CALL)),
+                runtime_tool_call_id=runtime_tool_call_id,
+                input_hash=content_hash(arguments),
+            ),
+            name=tool.name,
+            input=arguments,
+        )
+        decision = decide(call, tool, subject, self.bundle)
+        input_ref = self._keep_large(call, subject, input_bytes)
+        return self._writer.run(
+            lambda unit: self._record(unit, call, tool, subject, decision=decision, input_ref=input_ref)
+        )
+
+    def vote(
+        self, tenant: TenantId, approval: str, verdict: Verdict, *, digest: str, by: PrincipalId, comment: str | None
+    ) -> Approval:
+        """A person's answer. An approved call is queued, a rejected one denied, in the same transaction.
+
+        Raises:
+            ApprovalUnknown, ApprovalConflict: nothing was changed.
+        """
+        return self._writer.run(
+            lambda unit: self._vote(unit, tenant, approval, verdict, digest=digest, by=by, comment=comment)
+        )
+
+    def cancel(self, call: ToolCallId, reason: str) -> bool:
+        """End a call that waits, queues or runs. False: it had ended, or there is no such call.
+
+        A waiting or queued call is denied at once; a running one ends when its runner confirms.
+        """
+        return self._writer.run(lambda unit: self._cancel(unit, call, reason))
+
+    def expire_overdue(self) -> int:
+        """Deny the calls whose approval nobody gave in time; returns how many."""
+        overdue = self._desk.overdue()
+        return sum(
+            self._writer.run(lambda unit, approval=approval: self._expire(unit, approval)) for approval in overdue
+        )
+
+    def find(self, call: ToolCallId) -> Outcome | None:
+        """Where a call stands now; None where there is none of that id."""
+        stored = self._stored(call)
+        return self._outcome(stored) if stored else None
+
+    # -- each of these runs inside a unit ------------------------------------------------------------------------
+
+    def _record(
+        self,
+        unit: Unit,
+        call: ToolCall,
+        tool: Tool,
+        subject: Subject,
+        *,
+        decision: Decision,
+        input_ref: Artifact | None,
+    ) -> Outcome:
+        twin = store.pending_twin(unit.connection, subject.session_id, call.name, call.identity.input_hash)
+        if twin is not None and (asked := self._desk.of_call(unit, twin.identity)) and asked.state == "pending":
+            return _waiting(asked, twin.identity)
+        facts = store.session_facts(unit.connection, subject.session_id)
+        if facts is None or not facts.open:
+            message = "The session is closed; open another one."
+            return Denied(identity=call.identity, code=DenialCode.SESSION_CLOSED, message=message)
+        if input_ref is not None:
+            self._artifacts.record(unit, input_ref)
+        store.insert(unit.connection, call, facts, schema_hash=tool.schema_hash, serial=tool.serial)
+        self._log.append(unit, history.requested(call, subject, input_ref))
+        voice = Evaluation(source=Speaker.CODESDK, result=decision.effect, rule=_first(decision.rules))
+        store.add_source(unit.connection, (voice,), call.identity.tool_call_id)
+        self._log.append(unit, history.policy_evaluated(call, subject, voice, **history.policy_details(decision)))
+        match decision.effect:
+            case Effect.DENY:
+                stored = self._found(unit, call.identity.tool_call_id)
+                return deny(unit, self._log, stored, DenialCode.POLICY, decision.reason, rules=decision.rules)
+            case Effect.ASK:
+                return self._ask(unit, call, tool, decision, facts)
+            case Effect.ALLOW:
+                return self._enqueue(unit, call.identity, facts)
+
+    def _ask(self, unit: Unit, call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts) -> Waiting:
+        digest = digest_of(call, tool.schema_hash, decision, facts)
+        store.set_digest(unit.connection, call.identity.tool_call_id, digest)
+        approval = self._desk.request(
+            unit,
+            call.identity,
+            facts.subject,
+            decision.approval or ApprovalSpec(),
+            digest=digest,
+            shown=_shown(call, tool, decision, facts),
+        )
+        payload = {
+            "approval_id": approval.id,
+            "tool_call_id": call.identity.tool_call_id,
+            "digest": digest,
+            "reason": decision.reason,
+            "expires_at": approval.expires_at,
+        }
+        self._log.append(unit, history.draft(EventType.APPROVAL_REQUESTED, facts.subject, payload))
+        return _waiting(approval, call.identity)
+
+    def _enqueue(self, unit: Unit, identity: CallIdentity, facts: SessionFacts) -> Queued:
+        store.move(unit.connection, identity, CallState.WAITING, CallState.QUEUED)
+        unit.after_commit(lambda: self._wakeups.wake(facts.host_id, identity.tool_call_id))
+        return Queued(identity=identity)
+
+    def _vote(
+        self,
+        unit: Unit,
+        tenant: TenantId,
+        approval: str,
+        verdict: Verdict,
+        *,
+        digest: str,
+        by: PrincipalId,
+        comment: str | None,
+    ) -> Approval:
+        found, decided = self._desk.vote(unit, tenant, approval, verdict, digest=digest, by=by, comment=comment)
+        if not decided:
+            return found
+        stored = self._found(unit, found.tool_call_id)
+        effect = Effect.ALLOW if verdict is Verdict.APPROVE else Effect.DENY
+        voice = Evaluation(source=Speaker.USER, result=effect)
+        store.add_source(unit.connection, (*stored.sources, voice), found.tool_call_id)
+        more = {"approval_id": found.id, "decided_by": by, **({"comment": comment} if comment else {})}
+        self._log.append(unit, history.policy_evaluated(stored.call, stored.subject, voice, **more))
+        payload = {"approval_id": found.id, "tool_call_id": found.tool_call_id, "state": found.state.value, "by": by}
+        self._log.append(unit, history.draft(EventType.APPROVAL_DECIDED, stored.subject, payload))
+        if verdict is Verdict.APPROVE:
+            facts = store.session_facts(unit.connection, stored.subject.session_id)
+            assert facts is not None  # noqa: S101 (a foreign key: the call's session exists)
+            self._enqueue(unit, stored.identity, facts)
+        else:
+            said = f" They said: {comment}" if comment else ""
+            reason = f"A person rejected this call.{said}"
+            deny(unit, self._log, self._found(unit, found.tool_call_id), DenialCode.REJECTED, reason)
+        return found
+
+    def _expire(self, unit: Unit, approval: Approval) -> bool:
+        if not self._desk.end(unit, approval.id, ApprovalState.PENDING, ApprovalState.EXPIRED):
+            return False
+        stored = self._found(unit, approval.tool_call_id)
+        deny(unit, self._log, stored, DenialCode.EXPIRED, "Nobody approved this call in time. It was not rejected.")
+        return True
+
+    def _cancel(self, unit: Unit, call: ToolCallId, reason: str) -> bool:
+        stored = store.find(unit.connection, call)
+        if stored is None or stored.state.terminal:
+            return False
+        if stored.state is CallState.RUNNING:
+            store.request_cancel(unit.connection, call)
+            unit.after_commit(lambda: self._wakeups.wake(stored.host_id, call))
+            return True
+        asked = self._desk.of_call(unit, stored.identity)
+        if asked is not None:
+            self._desk.end(unit, asked.id, ApprovalState.PENDING, ApprovalState.CANCELLED)
+        deny(unit, self._log, stored, DenialCode.CANCELLED, f"This call was cancelled: {reason}")
+        return True
+
+    def _found(self, unit: Unit, call: ToolCallId) -> StoredCall:
+        stored = store.find(unit.connection, call)
+        assert stored is not None  # noqa: S101 (a foreign key, or inserted in this unit)
+        return stored
+
+    # -- the rest ------------------------------------------------------------------------------------------------
+
+    def _stored(self, call: ToolCallId) -> StoredCall | None:
+        with self._log.database.read() as connection:
+            return store.find(connection, call)
+
+    def _outcome(self, stored: StoredCall) -> Outcome:
+        match stored.state:
+            case CallState.COMPLETED if stored.result is not None:
+                return Finished(identity=stored.identity, result=stored.result)
+            case CallState.DENIED if stored.result is not None:
+                code = DenialCode(stored.result.code or DenialCode.POLICY)
+                return Denied(identity=stored.identity, code=code, message=stored.result.text)
+            case CallState.WAITING if asked := self._asked(stored):
+                return _waiting(asked, stored.identity)
+            case _:
+                return Queued(identity=stored.identity)
+
+    def _asked(self, stored: StoredCall) -> Approval | None:
+        listed = self._desk.listing(stored.tenant_id, ApprovalState.PENDING, stored.subject.session_id)
+        return next((a for a in listed if a.tool_call_id == stored.identity.tool_call_id), None)
+
+    def _keep_large(self, call: ToolCall, subject: Subject, content: bytes) -> Artifact | None:
+        if len(content) <= SMALL_INPUT:
+            return None
+        return self._artifacts.keep(
+            content,
+            subject.tenant_id,
+            subject.session_id,
+            content_type="application/json",
+            name=f"{call.identity.tool_call_id}-input.json",
+        )
+
+
+def _shown(call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts) -> dict[str, Any]:
+    return {
+        "tool": call.name,
+        "title": tool.title,
+        "input": call.input,
+        "classification": tool.classification.value,
+        "rules": list(decision.rules),
+        "reason": decision.reason,
+        "profile": facts.profile.get("name"),
+        "image": facts.image,
+        "session": facts.subject.session_id,
+        "principal": facts.subject.principal_id,
+    }
+
+
+def _waiting(approval: Approval, identity: CallIdentity) -> Waiting:
+    return Waiting(
+        identity=identity,
+        approval_id=approval.id,
+        reason=str(approval.shown.get("reason", "")),
+        expires_at=approval.expires_at,
+    )
+
+
+def _first(rules: tuple[str, ...]) -> str | None:
+    return rules[0] if rules else None

@@ -1,0 +1,215 @@
+"""The calls' statements. Every change of state is conditional on the state before."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, exists, select, true, update
+from sqlalchemy import insert as insert_into
+
+from codesdk.domain.calls import CallIdentity, CallState, IllegalTransition, ToolCall, check_transition
+from codesdk.domain.canonical import canonical_json
+from codesdk.domain.decisions import Evaluation
+from codesdk.domain.ids import HostId, SessionId, TenantId, ToolCallId
+from codesdk.domain.tools import ToolResult
+from codesdk.storage.database import database_now
+from codesdk.storage.schema import principals, sessions, tool_calls
+from codesdk.tenancy.store import subject_from
+from codesdk.toolcalls.stored import SessionFacts, StoredCall
+
+
+def session_facts(connection: Connection, session: SessionId) -> SessionFacts | None:
+    """What decides about calls of this session."""
+    query = (
+        select(sessions, sessions.c.id.label("session_id"), principals.c.roles)
+        .join(principals, principals.c.id == sessions.c.principal_id)
+        .where(sessions.c.id == session)
+    )
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    return SessionFacts(
+        subject=subject_from(row),
+        host_id=HostId(row.host_id),
+        image=row.image,
+        profile=json.loads(row.profile),
+        open=row.state == "open",
+    )
+
+
+def insert(connection: Connection, call: ToolCall, facts: SessionFacts, *, schema_hash: str, serial: bool) -> None:
+    """Add a call that waits for its decision."""
+    identity = call.identity
+    connection.execute(
+        insert_into(tool_calls).values(
+            id=identity.tool_call_id,
+            attempt=identity.attempt,
+            session_id=facts.subject.session_id,
+            tenant_id=facts.subject.tenant_id,
+            host_id=facts.host_id,
+            runtime_tool_call_id=identity.runtime_tool_call_id,
+            name=call.name,
+            input=canonical_json(call.input).decode(),
+            input_hash=identity.input_hash,
+            schema_hash=schema_hash,
+            serial=serial,
+            state=CallState.WAITING.value,
+            sources="[]",
+            requested_at=database_now(),
+        )
+    )
+
+
+def find(connection: Connection, call: ToolCallId) -> StoredCall | None:
+    """One call with what its session says."""
+    row = connection.execute(_calls().where(tool_calls.c.id == call)).one_or_none()
+    return _stored(row) if row else None
+
+
+def pending_twin(connection: Connection, session: SessionId, name: str, input_hash: str) -> StoredCall | None:
+    """The session's call of the same tool and input that still waits for a person."""
+    query = _calls().where(
+        tool_calls.c.session_id == session,
+        tool_calls.c.name == name,
+        tool_calls.c.input_hash == input_hash,
+        tool_calls.c.state == CallState.WAITING.value,
+    )
+    row = connection.execute(query.order_by(tool_calls.c.requested_at).limit(1)).one_or_none()
+    return _stored(row) if row else None
+
+
+def next_queued(connection: Connection, host: HostId) -> StoredCall | None:
+    """The oldest call of that host that may start now: a serial one waits for the serial one of its workspace."""
+    other = tool_calls.alias("other")
+    busy = exists().where(
+        other.c.session_id == tool_calls.c.session_id,
+        other.c.state == CallState.RUNNING.value,
+        other.c.serial.is_(True),
+    )
+    query = _calls().where(
+        tool_calls.c.host_id == host,
+        tool_calls.c.state == CallState.QUEUED.value,
+        tool_calls.c.serial.is_(False) | ~busy,
+    )
+    row = connection.execute(query.order_by(tool_calls.c.queued_at, tool_calls.c.id).limit(1)).one_or_none()
+    return _stored(row) if row else None
+
+
+def in_state(
+    connection: Connection,
+    state: CallState,
+    *,
+    host: HostId | None = None,
+    session: SessionId | None = None,
+) -> list[StoredCall]:
+    """Calls in that state, oldest first."""
+    query = _calls().where(tool_calls.c.state == state.value)
+    if host is not None:
+        query = query.where(tool_calls.c.host_id == host)
+    if session is not None:
+        query = query.where(tool_calls.c.session_id == session)
+    return [_stored(row) for row in connection.execute(query.order_by(tool_calls.c.requested_at, tool_calls.c.id))]
+
+
+def set_digest(connection: Connection, call: ToolCallId, digest: str) -> None:
+    """Remember what an approval of this call binds."""
+    connection.execute(update(tool_calls).where(tool_calls.c.id == call).values(digest=digest))
+
+
+def add_source(connection: Connection, stored_sources: tuple[Evaluation, ...], call: ToolCallId) -> None:
+    """Keep the voices so far."""
+    text = json.dumps([source.model_dump(exclude_none=True) for source in stored_sources])
+    connection.execute(update(tool_calls).where(tool_calls.c.id == call).values(sources=text))
+
+
+def adopt(connection: Connection, host: HostId, generation: int) -> None:
+    """Running calls of the host now belong to this generation of worker; an older one can no longer end them."""
+    connection.execute(
+        update(tool_calls)
+        .where(tool_calls.c.host_id == host, tool_calls.c.state == CallState.RUNNING.value)
+        .values(generation=generation)
+    )
+
+
+def move(
+    connection: Connection,
+    identity: CallIdentity,
+    before: CallState,
+    after: CallState,
+    *,
+    held_by: int | None = None,
+    **values: Any,
+) -> None:
+    """Take one lawful step. `held_by`: the generation of worker that must still hold the call.
+
+    Raises:
+        IllegalTransition: the step is not lawful, or the row was no longer in `before`; nothing is written.
+    """
+    check_transition(before, after)
+    stamps: dict[CallState, tuple[str, ...]] = {
+        CallState.QUEUED: ("queued_at",),
+        CallState.RUNNING: ("started_at",),
+        CallState.COMPLETED: ("finished_at",),
+        CallState.DENIED: ("finished_at",),
+    }
+    changed = connection.execute(
+        update(tool_calls)
+        .where(
+            tool_calls.c.id == identity.tool_call_id,
+            tool_calls.c.attempt == identity.attempt,
+            tool_calls.c.state == before.value,
+            true() if held_by is None else tool_calls.c.generation == held_by,
+        )
+        .values(state=after.value, **values, **{stamp: database_now() for stamp in stamps[after]})
+    )
+    if changed.rowcount != 1:
+        raise IllegalTransition(f"Call {identity.tool_call_id} is no longer {before}, so it cannot become {after}.")
+
+
+def request_cancel(connection: Connection, call: ToolCallId) -> None:
+    """Note the wish; the worker that runs it acts on it."""
+    connection.execute(update(tool_calls).where(tool_calls.c.id == call).values(cancel_requested=True))
+
+
+def _calls() -> Select[Any]:
+    return (
+        select(
+            tool_calls,
+            sessions.c.principal_id,
+            sessions.c.permission_mode,
+            sessions.c.runtime,
+            sessions.c.labels,
+            sessions.c.image,
+            sessions.c.profile,
+            sessions.c.state.label("session_state"),
+            principals.c.roles,
+        )
+        .join(sessions, sessions.c.id == tool_calls.c.session_id)
+        .join(principals, principals.c.id == sessions.c.principal_id)
+    )
+
+
+def _stored(row: Row[Any]) -> StoredCall:
+    identity = CallIdentity(
+        tool_call_id=ToolCallId(row.id),
+        runtime_tool_call_id=row.runtime_tool_call_id,
+        attempt=row.attempt,
+        input_hash=row.input_hash,
+    )
+    return StoredCall(
+        call=ToolCall(identity=identity, name=row.name, input=json.loads(row.input)),
+        tenant_id=TenantId(row.tenant_id),
+        host_id=HostId(row.host_id),
+        subject=subject_from(row),
+        schema_hash=row.schema_hash,
+        serial=row.serial,
+        state=CallState(row.state),
+        digest=row.digest,
+        sources=tuple(Evaluation.model_validate(source) for source in json.loads(row.sources)),
+        cancel_requested=row.cancel_requested,
+        image=row.image,
+        profile=json.loads(row.profile),
+        session_open=row.session_state == "open",
+        result=ToolResult.model_validate_json(row.result) if row.result else None,
+    )

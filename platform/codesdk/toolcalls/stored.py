@@ -1,0 +1,92 @@
+"""What the database knows of a call and of its session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
+from codesdk.domain.decisions import Evaluation, Frozen
+from codesdk.domain.ids import HostId, TenantId
+from codesdk.domain.subjects import Subject
+from codesdk.domain.tools import ToolResult
+
+
+class SessionFacts(Frozen):
+    """The part of a session that decides about its calls."""
+
+    subject: Subject
+    host_id: HostId
+    image: str
+    profile: dict[str, Any]
+    open: bool
+
+
+class StoredCall(Frozen):
+    """A row of `tool_calls`."""
+
+    call: ToolCall
+    tenant_id: TenantId
+    host_id: HostId
+    subject: Subject
+    schema_hash: str
+    serial: bool
+    state: CallState
+    digest: str | None
+    sources: tuple[Evaluation, ...]
+    cancel_requested: bool
+    image: str
+    profile: dict[str, Any]
+    session_open: bool
+    result: ToolResult | None
+
+    @property
+    def identity(self) -> CallIdentity:
+        """Id, attempt and input hash."""
+        return self.call.identity
+
+
+class Claimed(Frozen):
+    """Ours to run, once."""
+
+    stored: StoredCall
+    generation: int
+    """The worker's fencing number, which must still be in the row when the call ends."""
+    timeout_s: float
+    sandbox: dict[str, Any]
+    """Summary for the events: network, timeout_ms, mounts."""
+    environment: str
+
+
+class Denied(Frozen):
+    """It will not run; `message` is what the agent reads."""
+
+    identity: CallIdentity
+    code: DenialCode
+    message: str
+    rules: tuple[str, ...] = ()
+
+
+class Waiting(Frozen):
+    """A person must decide."""
+
+    identity: CallIdentity
+    approval_id: str
+    reason: str
+    expires_at: float
+    """Seconds since the epoch."""
+
+
+class Queued(Frozen):
+    """Nothing stands against it; the session's host will run it."""
+
+    identity: CallIdentity
+
+
+class Finished(Frozen):
+    """It ran."""
+
+    identity: CallIdentity
+    result: ToolResult
+
+
+Outcome = Denied | Waiting | Queued | Finished

@@ -1,0 +1,112 @@
+"""Turns wake-ups and polls into work on threads: claims, cancels, sandboxes, expiries."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from codesdk.domain.calls import CallState
+from codesdk.domain.ids import Kind, is_id
+from codesdk.errors import Fault
+from codesdk.storage.database import Database
+from codesdk.toolcalls import store
+from codesdk.toolcalls.claim import Claims
+from codesdk.toolcalls.execution import Execution
+from codesdk.toolcalls.pipeline import Pipeline
+from codesdk.toolcalls.stored import Claimed
+from codesdk.worker.host import Host
+from codesdk.worker.rooms import Rooms
+
+_log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """The worker's heart. A wake-up says only "look"; what there is to do is read from the rows."""
+
+    def __init__(
+        self,
+        *,
+        host: Host,
+        rooms: Rooms,
+        claims: Claims,
+        execution: Execution,
+        pipeline: Pipeline,
+        database: Database,
+        threads: int,
+    ) -> None:
+        """`threads`: calls that run at once."""
+        self._host = host
+        self._rooms = rooms
+        self._claims = claims
+        self._execution = execution
+        self._pipeline = pipeline
+        self._database = database
+        self._calls = ThreadPoolExecutor(threads, thread_name_prefix="codesdk-call")
+        # Sandboxes are opened and removed on a pool of their own: a slow engine must not hold up calls.
+        self._chores = ThreadPoolExecutor(2, thread_name_prefix="codesdk-chore")
+        self._draining = threading.Event()
+
+    def wake(self, subject: str) -> None:
+        """Look at what `subject`, a call or a session, may have brought."""
+        if self._draining.is_set():
+            return
+        if is_id(subject, Kind.SESSION):
+            self._chores.submit(self._guarded, self._rooms.reconcile)
+        else:
+            self._calls.submit(self._guarded, self._serve)
+            self._chores.submit(self._guarded, self._pass_on_cancels)
+
+    def poll(self) -> None:
+        """Find what no wake-up told of."""
+        self._calls.submit(self._guarded, self._serve)
+        self._chores.submit(self._guarded, self._chore)
+
+    def sweep(self) -> None:
+        """Remove what has no owner."""
+        self._chores.submit(self._guarded, self._rooms.sweep)
+
+    def drain(self, timeout_s: float) -> None:
+        """Start nothing more; wait for what runs, at most that long. What is left, the next worker takes up."""
+        self._draining.set()
+        waiter = threading.Thread(target=self._calls.shutdown, name="codesdk-drain", daemon=True)
+        waiter.start()
+        waiter.join(timeout_s)
+        self._chores.shutdown(wait=True, cancel_futures=True)
+
+    def _serve(self) -> None:
+        while not self._draining.is_set():
+            taken = self._claims.take()
+            if taken is None:
+                return
+            if isinstance(taken, Claimed):
+                self._run(taken)
+
+    def _run(self, claimed: Claimed) -> None:
+        session = claimed.stored.subject.session_id
+        result = self._execution.run(claimed, lambda: self._rooms.ready(session))
+        if result.code == "SANDBOX_GONE":
+            self._rooms.forget(session)
+
+    def _chore(self) -> None:
+        self._rooms.reconcile()
+        self._pass_on_cancels()
+        self._pipeline.expire_overdue()
+
+    def _pass_on_cancels(self) -> None:
+        with self._database.read() as connection:
+            running = store.in_state(connection, CallState.RUNNING, host=self._host.id)
+        for stored in running:
+            sandbox = self._rooms.live(stored.subject.session_id) if stored.cancel_requested else None
+            if sandbox is not None:
+                sandbox.cancel(stored.identity.tool_call_id, stored.identity.attempt)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Fault as fault:
+            # Database or engine are away. The rows are untouched; the next poll looks again.
+            _log.warning("%s; the next poll tries again", fault)
+        except Exception:  # noqa: BLE001 (the thread's outermost frame: logged, and the rows still say what is due)
+            _log.exception("a defect in the worker")

@@ -1,0 +1,96 @@
+"""Listens to the host's RQ queue. Nothing of a message but its validated id is used, and RQ runs no code of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from redis import Redis
+from rq import Queue, SimpleWorker
+from rq.job import Job
+from rq.serializers import JSONSerializer
+
+from codesdk.domain.ids import HostId
+from codesdk.jobs import queue_name, subject_of_job
+
+_log = logging.getLogger(__name__)
+
+WORKER_TTL_S = 20
+"""RQ blocks for at most this less 15 s on an empty queue, so that a closed listener ends soon."""
+RESTART_S = 1.0
+
+
+class WakeupWorker(SimpleWorker):
+    """An RQ worker whose jobs are wake-ups: no fork, no import of a job's function, no result, no remote commands."""
+
+    def __init__(self, queue: Queue, on_wake: Callable[[str], None], connection: Redis) -> None:
+        """`on_wake` takes the id of a call or session and must return at once."""
+        super().__init__(
+            [queue],
+            connection=connection,
+            serializer=JSONSerializer,
+            worker_ttl=WORKER_TTL_S,
+            log_job_description=False,  # a forged job's description would be logged
+        )
+        self._on_wake = on_wake
+
+    def execute_job(self, job: Job, queue: Queue) -> None:
+        """Hand the wake-up over, then drop the job: it has no result and no function that matters."""
+        subject = subject_of_job(job.id)
+        if subject is None:
+            _log.warning("a message on %s is not of our form and was dropped", queue.name)
+        else:
+            self._on_wake(subject)
+        with self.connection.pipeline() as pipeline:
+            pipeline.lrem(queue.intermediate_queue_key, 1, job.id)
+            pipeline.delete(job.key)
+            pipeline.execute()
+
+    def _install_signal_handlers(self) -> None:
+        """The process handles signals; this loop runs on a thread."""
+
+    def subscribe(self) -> None:
+        """No command channel: whoever reaches Redis could shut workers down through it."""
+
+    def unsubscribe(self) -> None:
+        """Nothing was subscribed."""
+
+    def procline(self, message: str) -> None:
+        """The process keeps its own title."""
+
+
+class Listener:
+    """Runs the RQ loop on a daemon thread and starts it again whenever it ends."""
+
+    def __init__(self, redis_url: str, host: HostId, on_wake: Callable[[str], None]) -> None:
+        self._redis_url = redis_url
+        self._host = host
+        self._on_wake = on_wake
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="codesdk-listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take no more wake-ups. The thread may sit in a blocking read for some seconds; it does nothing after it."""
+        self._closing.set()
+
+    def _listen(self) -> None:
+        for name in ("rq.worker", "rq.job"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+        while not self._closing.is_set():
+            connection = Redis.from_url(self._redis_url, socket_timeout=None, socket_connect_timeout=2.0)
+            try:
+                queue = Queue(queue_name(self._host), connection=connection, serializer=JSONSerializer)
+                WakeupWorker(queue, self._deliver, connection).work(logging_level="WARNING")
+            except Exception:  # noqa: BLE001 (whatever RQ raises, the loop starts again)
+                # RQ gives up on a dead Redis or a message that it cannot read; the poll bridges the gap.
+                _log.warning("listening to the queue is interrupted", exc_info=True)
+            finally:
+                connection.close()
+            self._closing.wait(RESTART_S)
+
+    def _deliver(self, subject: str) -> Any:
+        if not self._closing.is_set():
+            self._on_wake(subject)

@@ -1,0 +1,141 @@
+"""The worker process: start, serve until a signal, drain."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from contextlib import ExitStack
+from types import FrameType
+
+from codesdk.bootstrap import Services, open_services
+from codesdk.sandbox.port import Sandboxes
+from codesdk.settings import Settings, runfile
+from codesdk.toolcalls.claim import Claims
+from codesdk.toolcalls.execution import Execution
+from codesdk.worker.dispatcher import Dispatcher
+from codesdk.worker.host import lock_engine, register
+from codesdk.worker.listener import Listener
+from codesdk.worker.recovery import Recovery
+from codesdk.worker.rooms import Rooms
+
+_log = logging.getLogger(__name__)
+
+DRAIN_S = 10.0
+"""Seconds that a stopping worker waits for running calls. What is left, the next worker takes up."""
+SWEEP_POLLS = 120
+"""Polls between sweeps: at the default poll, a minute."""
+HOST_NAME = "local"
+
+
+class Worker:
+    """One worker: owns the host's sandboxes from `start` to `stop`."""
+
+    def __init__(self, services: Services, sandboxes: Sandboxes, images: dict[str, str]) -> None:
+        """`images`: image name -> image id on this engine."""
+        settings = services.settings
+        self._opened = ExitStack()
+        self._poll_s = settings.poll_s
+        self._opened.callback(lock_engine(settings.data_dir / "worker.lock").close)
+        services.wakeups.check()
+        self.host = register(services.writer, services.ids, HOST_NAME, images, services.clock.now().timestamp())
+        self._rooms = Rooms(
+            sandboxes=sandboxes,
+            host=self.host,
+            instance=settings.instance_id(),
+            database=services.database,
+            writer=services.writer,
+            log=services.log,
+            artifacts=services.artifacts,
+            clock=services.clock,
+        )
+        self._opened.callback(self._rooms.close)
+        execution = Execution(
+            registry=services.registry,
+            log=services.log,
+            artifacts=services.artifacts,
+            writer=services.writer,
+            clock=services.clock,
+        )
+        self._recovery = Recovery(
+            host=self.host,
+            rooms=self._rooms,
+            registry=services.registry,
+            execution=execution,
+            database=services.database,
+            writer=services.writer,
+            log=services.log,
+        )
+        self.dispatcher = Dispatcher(
+            host=self.host,
+            rooms=self._rooms,
+            claims=Claims(
+                registry=services.registry,
+                bundle=services.bundle,
+                desk=services.desk,
+                log=services.log,
+                writer=services.writer,
+                host=self.host.id,
+                generation=self.host.generation,
+            ),
+            execution=execution,
+            pipeline=services.pipeline,
+            database=services.database,
+            threads=settings.worker_threads,
+        )
+        self._opened.callback(lambda: self.dispatcher.drain(DRAIN_S))
+        self._stopping = threading.Event()
+        self._poller = threading.Thread(target=self._poll, name="codesdk-poll", daemon=True)
+
+    def start(self) -> None:
+        """Clean up after earlier workers, take up what they ran, then serve."""
+        self._rooms.sweep()
+        taken = self._recovery.take_up()
+        if taken:
+            _log.info("took up %d calls of an earlier worker", taken)
+        self._poller.start()
+
+    def stop(self) -> None:
+        """Drain and let go. Sandboxes live on."""
+        self._stopping.set()
+        if self._poller.is_alive():
+            self._poller.join(timeout=5.0)
+        self._opened.close()
+
+    def _poll(self) -> None:
+        polls = 0
+        while True:
+            self.dispatcher.poll()
+            polls += 1
+            if polls % SWEEP_POLLS == 0:
+                self.dispatcher.sweep()
+            if self._stopping.wait(self._poll_s):
+                return
+
+
+def serve(settings: Settings, sandboxes: Sandboxes, images: dict[str, str]) -> None:
+    """Run a worker until SIGTERM or SIGINT.
+
+    Raises:
+        Fault: what kept it from starting; nothing is left behind.
+    """
+    stop = threading.Event()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    with ExitStack() as opened:
+        services = open_services(settings)
+        opened.callback(services.close)
+        worker = Worker(services, sandboxes, images)
+        opened.callback(worker.stop)
+        worker.start()
+        listener = Listener(settings.resolved_redis_url(), worker.host.id, worker.dispatcher.wake)
+        opened.callback(listener.close)
+        ready = runfile.write(settings.data_dir, "worker", {"pid": os.getpid(), "host": worker.host.id})
+        opened.callback(lambda: ready.unlink(missing_ok=True))
+        _log.info("serving host %s, generation %d", worker.host.id, worker.host.generation)
+        stop.wait()

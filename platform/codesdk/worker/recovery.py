@@ -1,0 +1,104 @@
+"""What a new worker finds of the one before: calls that are `running` in the database."""
+
+from __future__ import annotations
+
+import logging
+
+from codesdk.domain.calls import CallState
+from codesdk.domain.decisions import Classification
+from codesdk.domain.ids import SessionId
+from codesdk.domain.tools import ToolResult
+from codesdk.errors import Fault
+from codesdk.eventlog.log import Log
+from codesdk.registry import Registry
+from codesdk.sandbox.port import Sandbox
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit, Writer
+from codesdk.toolcalls import store
+from codesdk.toolcalls.ending import complete
+from codesdk.toolcalls.execution import Execution
+from codesdk.toolcalls.stored import Claimed, StoredCall
+from codesdk.worker.host import Host
+from codesdk.worker.rooms import Rooms
+
+_log = logging.getLogger(__name__)
+
+LOST = (
+    "The worker that ran this call died, and whether the call took effect is unknown. It was not run again. "
+    "Look at the workspace before you repeat it."
+)
+
+
+class Recovery:
+    """Ends or takes up each running call, once, when a worker starts."""
+
+    def __init__(
+        self,
+        *,
+        host: Host,
+        rooms: Rooms,
+        registry: Registry,
+        execution: Execution,
+        database: Database,
+        writer: Writer,
+        log: Log,
+    ) -> None:
+        self._host = host
+        self._rooms = rooms
+        self._registry = registry
+        self._execution = execution
+        self._database = database
+        self._writer = writer
+        self._log = log
+
+    def take_up(self) -> int:
+        """Go through the running calls; returns how many there were.
+
+        The runner knows an exec by (call, attempt) and answers the same run, output whole. A file operation leaves no
+        trace there: a reading one is simply done again, any other is reported as lost.
+        """
+        self._writer.run(lambda unit: store.adopt(unit.connection, self._host.id, self._host.generation))
+        with self._database.read() as connection:
+            running = store.in_state(connection, CallState.RUNNING, host=self._host.id)
+        for stored in running:
+            self._take_up(stored)
+        return len(running)
+
+    def _take_up(self, stored: StoredCall) -> None:
+        tool = self._registry.resolve(stored.call.name)
+        claimed = Claimed(
+            stored=stored,
+            generation=self._host.generation,
+            timeout_s=tool.timeout_s,
+            sandbox={"network": False, "timeout_ms": int(tool.timeout_s * 1000), "mounts": ["/workspace"]},
+            environment="codesdk_docker",
+        )
+        joins = tool.name == "workspace.exec"
+        if joins or tool.classification is Classification.READ_ONLY:
+            try:
+                sandbox = self._rooms.ready(SessionId(stored.subject.session_id))
+            except Fault as fault:
+                _log.warning("call %s is lost with its sandbox: %s", stored.identity.tool_call_id, fault)
+            else:
+                self._run_again(claimed, sandbox)
+                return
+        self._end_lost(claimed)
+
+    def _run_again(self, claimed: Claimed, sandbox: Sandbox) -> None:
+        self._execution.run(claimed, lambda: sandbox)
+
+    def _end_lost(self, claimed: Claimed) -> None:
+        result = ToolResult(text=LOST, is_error=True, code="WORKER_LOST")
+
+        def end(unit: Unit) -> None:
+            complete(
+                unit,
+                self._log,
+                claimed,
+                result,
+                result_ref=None,
+                last_output=(),
+                duration_ms=0.0,
+            )
+
+        self._writer.run(end)

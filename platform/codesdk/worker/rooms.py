@@ -1,0 +1,208 @@
+"""The live sandboxes of this worker, one per session: opened when wanted, closed when not."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+
+from codesdk.artifacts import Artifacts
+from codesdk.domain.clock import Clock
+from codesdk.domain.decisions import PermissionMode
+from codesdk.domain.events import EventType
+from codesdk.domain.ids import ArtifactId, PrincipalId, SessionId, TenantId
+from codesdk.domain.subjects import Subject
+from codesdk.errors import Fault
+from codesdk.eventlog.log import Draft, Log
+from codesdk.sandbox import store
+from codesdk.sandbox.port import Gone, Sandbox, Sandboxes, SandboxSpec
+from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.store import SandboxRow, SandboxState
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit, Writer
+from codesdk.toolcalls import history
+from codesdk.worker.host import Host
+
+_log = logging.getLogger(__name__)
+
+RETRY_S = 10.0
+"""Pause before a sandbox that did not open is tried again without anybody asking for it."""
+
+
+class SandboxEnded(Fault):
+    """The session's sandbox is gone or being removed."""
+
+    code = "SANDBOX_ENDED"
+    status = 409
+
+
+class Rooms:
+    """Finds, opens and closes. Safe to use from the worker's threads."""
+
+    def __init__(
+        self,
+        *,
+        sandboxes: Sandboxes,
+        host: Host,
+        instance: str,
+        database: Database,
+        writer: Writer,
+        log: Log,
+        artifacts: Artifacts,
+        clock: Clock,
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._host = host
+        self._instance = instance
+        self._database = database
+        self._writer = writer
+        self._log = log
+        self._artifacts = artifacts
+        self._clock = clock
+        self._live: dict[str, Sandbox] = {}
+        self._guards: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._not_before: dict[str, float] = {}
+
+    def ready(self, session: SessionId) -> Sandbox:
+        """The session's sandbox, opened or taken up again where needed.
+
+        Raises:
+            SandboxEnded: it is gone or going.
+            Fault: whatever kept the engine from opening it.
+        """
+        with self._guards[session]:
+            live = self._live.get(session)
+            return live if live is not None else self._enter(session)
+
+    def live(self, session: SessionId) -> Sandbox | None:
+        """The session's sandbox, only if this worker has it open."""
+        return self._live.get(session)
+
+    def forget(self, session: SessionId) -> None:
+        """Drop a connection that failed; the next `ready` attaches again or finds that the sandbox is gone."""
+        with self._guards[session]:
+            live = self._live.pop(session, None)
+        if live is not None:
+            live.close()
+
+    def reconcile(self) -> None:
+        """Make what is wanted, remove what is closing. Called on every wake-up and every poll."""
+        with self._database.read() as connection:
+            rows = store.on_host(connection, self._host.id, (SandboxState.WANTED, SandboxState.CLOSING))
+        for row in rows:
+            if row.state is SandboxState.CLOSING:
+                self._remove(row)
+            elif self._clock.monotonic() >= self._not_before.get(row.session_id, 0.0):
+                self._try_open(row)
+
+    def sweep(self) -> None:
+        """Remove every container and volume of this instance that has no living owner row."""
+        states = (SandboxState.WANTED, SandboxState.READY, SandboxState.CLOSING)
+        with self._database.read() as connection:
+            rows = store.on_host(connection, self._host.id, states)
+        swept = self._sandboxes.sweep([row.id for row in rows])
+        if swept.containers or swept.volumes:
+            _log.info("swept %d containers and %d volumes", len(swept.containers), len(swept.volumes))
+
+    def close(self) -> None:
+        """Let go of every sandbox; they live on for the next worker."""
+        for session in list(self._live):
+            self.forget(SessionId(session))
+
+    def _try_open(self, row: SandboxRow) -> None:
+        try:
+            self.ready(row.session_id)
+        except Fault as fault:
+            _log.warning("the sandbox of session %s did not open: %s", row.session_id, fault)
+            self._not_before[row.session_id] = self._clock.monotonic() + RETRY_S
+
+    def _enter(self, session: SessionId) -> Sandbox:
+        with self._database.read() as connection:
+            row = store.of_session(connection, session)
+        if row is None or row.state in (SandboxState.CLOSING, SandboxState.GONE):
+            raise SandboxEnded("The session's sandbox has ended.", advice="Open another session.")
+        sandbox = self._open(row) if row.state is SandboxState.WANTED else self._reattach(row)
+        self._live[session] = sandbox
+        return sandbox
+
+    def _open(self, row: SandboxRow) -> Sandbox:
+        spec = SandboxSpec(
+            owner=row.id,
+            instance=self._instance,
+            profile=Profile.model_validate_json(row.profile),
+            image=row.image,
+            tool_uid=row.tool_uid,
+            generation=self._host.generation,
+        )
+        try:
+            sandbox = self._sandboxes.open(spec)
+            self._seed(row, sandbox)
+        except Fault as fault:
+            self._say(
+                row, EventType.SANDBOX_FAILED, {"sandbox_id": row.id, "code": fault.code, "reason": fault.message}
+            )
+            raise
+        attestation = sandbox.attestation
+        payload = {"sandbox_id": row.id, "image": row.image, "attestation": attestation.model_dump(mode="json")}
+
+        def mark(unit: Unit) -> bool:
+            before, after = (SandboxState.WANTED,), SandboxState.READY
+            text = attestation.model_dump_json()
+            if not store.move(unit.connection, row.id, before, after, attestation=text):
+                return False
+            self._log.append(unit, self._draft(row, EventType.SANDBOX_STARTED, payload))
+            return True
+
+        if not self._writer.run(mark):
+            # The session was closed while its sandbox was being made: the tombstone wins.
+            sandbox.close()
+            self._sandboxes.destroy(row.id)
+            raise SandboxEnded("The session was closed.", advice="Open another session.")
+        return sandbox
+
+    def _seed(self, row: SandboxRow, sandbox: Sandbox) -> None:
+        if row.seed_artifact is None:
+            return
+        artifact = self._artifacts.find(TenantId(row.tenant_id), ArtifactId(row.seed_artifact))
+        sandbox.import_tar(self._artifacts.read(artifact))
+
+    def _reattach(self, row: SandboxRow) -> Sandbox:
+        found = self._sandboxes.reattach(row.id, self._host.generation)
+        if not isinstance(found, Gone):
+            return found
+        self._writer.run(
+            lambda unit: store.move(
+                unit.connection, row.id, (SandboxState.READY,), SandboxState.CLOSING, reason=found.reason
+            )
+        )
+        raise SandboxEnded(f"The session's sandbox is gone: {found.reason}.", advice="Open another session.")
+
+    def _remove(self, row: SandboxRow) -> None:
+        self.forget(row.session_id)
+        try:
+            self._sandboxes.destroy(row.id)
+        except Fault as fault:
+            _log.warning("sandbox %s could not be removed yet: %s", row.id, fault)
+            return
+
+        def mark(unit: Unit) -> None:
+            if store.move(unit.connection, row.id, (SandboxState.CLOSING,), SandboxState.GONE):
+                self._log.append(unit, self._draft(row, EventType.SANDBOX_STOPPED, {"sandbox_id": row.id}))
+
+        self._writer.run(mark)
+        self._guards.pop(row.session_id, None)
+        self._not_before.pop(row.session_id, None)
+
+    def _say(self, row: SandboxRow, type_: EventType, payload: Mapping[str, object]) -> None:
+        self._writer.run(lambda unit: self._log.append(unit, self._draft(row, type_, payload)))
+
+    def _draft(self, row: SandboxRow, type_: EventType, payload: Mapping[str, object]) -> Draft:
+        subject = Subject(
+            tenant_id=TenantId(row.tenant_id),
+            principal_id=PrincipalId(row.principal_id),
+            session_id=row.session_id,
+            permission_mode=PermissionMode(row.permission_mode),
+            runtime=row.runtime,
+        )
+        return history.draft(type_, subject, dict(payload))
