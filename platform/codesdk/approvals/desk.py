@@ -8,7 +8,7 @@ from codesdk.approvals import store
 from codesdk.approvals.approval import Approval, ApprovalConflict, ApprovalState, ApprovalUnknown, Verdict
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.decisions import ApprovalSpec
-from codesdk.domain.ids import ApprovalId, Ids, Kind, PrincipalId, TenantId
+from codesdk.domain.ids import ApprovalId, Ids, Kind, PrincipalId, TenantId, ToolCallId
 from codesdk.domain.subjects import Subject
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
@@ -93,6 +93,11 @@ class Desk:
     def of_call(self, unit: Unit, identity: CallIdentity) -> Approval | None:
         """The newest approval of this attempt."""
         return store.of_call(unit.connection, identity.tool_call_id, identity.attempt)
+
+    def asked(self, call: ToolCallId, attempt: int) -> Approval | None:
+        """The newest approval of this attempt, for a reader."""
+        with self._database.read() as connection:
+            return store.of_call(connection, call, attempt)
 
     def overdue(self, limit: int = 100) -> list[Approval]:
         """Approvals that nobody answered in time, for the sweep that tells the callers."""

@@ -114,6 +114,15 @@ def move(connection: Connection, approval: str, before: ApprovalState, after: Ap
     return changed.rowcount == 1
 
 
+def cancel_of_session(connection: Connection, session: str) -> None:
+    """Cancel what still waits for a person or for its run in that session."""
+    connection.execute(
+        update(approvals)
+        .where(approvals.c.session_id == session, approvals.c.state.in_(["pending", "approved"]))
+        .values(state="cancelled")
+    )
+
+
 def _approval(row: Row[Any]) -> Approval:
     return Approval(
         id=ApprovalId(row.id),

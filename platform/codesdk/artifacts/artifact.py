@@ -6,7 +6,7 @@ from pydantic import Field
 
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.ids import ArtifactId, SessionId, TenantId
-from codesdk.errors import Fault
+from codesdk.errors import ExitCode, Fault
 
 
 class ArtifactUnknown(Fault):
@@ -21,6 +21,15 @@ class ArtifactDamaged(Fault):
 
     code = "ARTIFACT_DAMAGED"
     status = 500
+
+
+class ArtifactsUnavailable(Fault):
+    """The artifacts directory is full or cannot be written."""
+
+    code = "ARTIFACTS_UNAVAILABLE"
+    retryable = True
+    status = 503
+    exit_code = ExitCode.UNAVAILABLE
 
 
 class Artifact(Frozen):

@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 
 from codesdk.artifacts import store
-from codesdk.artifacts.artifact import Artifact, ArtifactDamaged, ArtifactUnknown
+from codesdk.artifacts.artifact import Artifact, ArtifactDamaged, ArtifactsUnavailable, ArtifactUnknown
 from codesdk.domain.canonical import bytes_hash
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import ArtifactId, Ids, Kind, SessionId, TenantId
@@ -27,9 +27,19 @@ class Artifacts:
     def keep(
         self, content: bytes, tenant: TenantId, session: SessionId | None, *, content_type: str, name: str
     ) -> Artifact:
-        """Make `content` durable and describe it; `record` it in the unit that refers to it."""
+        """Make `content` durable and describe it; `record` it in the unit that refers to it.
+
+        Raises:
+            ArtifactsUnavailable: the directory is full or cannot be written.
+        """
         content_hash = bytes_hash(content)
-        self._write(content_hash, content)
+        try:
+            self._write(content_hash, content)
+        except OSError as error:
+            advice = "Make room, or mend the directory's owner and mode."
+            raise ArtifactsUnavailable(
+                f"Artifacts cannot be written to {self._root}: {error}.", advice=advice
+            ) from error
         return Artifact(
             id=ArtifactId(self._ids.new(Kind.ARTIFACT)),
             tenant_id=tenant,
@@ -83,14 +93,23 @@ class Artifacts:
             return
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fresh = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
-        with fresh.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.rename(path)
-        # The rename is only durable once its directory is.
-        directory = os.open(path.parent, os.O_RDONLY)
         try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+            with fresh.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.rename(path)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
+        # A name is only durable once its directory is, and a new directory once its parent is.
+        for directory in (path.parent, self._root):
+            _sync(directory)
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

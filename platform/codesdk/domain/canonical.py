@@ -28,6 +28,8 @@ def canonical_json(value: Any) -> bytes:
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeError) as error:
         raise NotCanonical(f"This value has no canonical JSON form: {error}.") from error
+    except RecursionError as error:
+        raise NotCanonical("This value is nested too deeply.") from error
 
 
 def content_hash(value: Any) -> str:

@@ -64,3 +64,8 @@ class ToolFacts(Protocol):
     def schema_hash(self) -> str:
         """`sha256:` of the canonical input schema."""
         ...
+
+    @property
+    def enabled(self) -> bool:
+        """False: only a bundle with the tool under `enable:` lets it run."""
+        ...

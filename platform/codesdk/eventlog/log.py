@@ -62,6 +62,11 @@ class Log:
         with self.database.read() as connection:
             return store.head(connection, session)
 
+    def place(self, session: SessionId) -> tuple[str, int]:
+        """The log's epoch and its newest `seq`: what a reader's cursor is judged by. Empty and 0 where unknown."""
+        with self.database.read() as connection:
+            return store.place(connection, session)
+
     def heads(self, sessions: Sequence[SessionId]) -> dict[SessionId, int]:
         """The newest `seq` of each of these sessions, in one query."""
         with self.database.read() as connection:
@@ -75,8 +80,10 @@ def _body(draft: Draft) -> str:
         "runtime": draft.runtime.model_dump(exclude_none=True),
         "payload": draft.payload,
     }
-    # allow_nan=False: what JSON cannot say must fail here, in the caller's unit, not in some reader.
-    return json.dumps(envelope, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # What JSON cannot say must fail here, in the caller's unit: the insert is a last step, its failure is everybody's.
+    text = json.dumps(envelope, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text.encode()
+    return text
 
 
 def _event(row: store.Row) -> Event:

@@ -56,6 +56,12 @@ def head(connection: Connection, session: SessionId) -> int:
     return connection.execute(select(sessions.c.last_seq).where(sessions.c.id == session)).scalar() or 0
 
 
+def place(connection: Connection, session: SessionId) -> tuple[str, int]:
+    """The session's log epoch and its newest number."""
+    row = connection.execute(select(sessions.c.log_epoch, sessions.c.last_seq).where(sessions.c.id == session)).first()
+    return (row.log_epoch, row.last_seq) if row else ("", 0)
+
+
 def heads(connection: Connection, ids: Sequence[SessionId]) -> dict[SessionId, int]:
     """The newest number of each session that exists."""
     query = select(sessions.c.id, sessions.c.last_seq).where(sessions.c.id.in_(ids))

@@ -106,8 +106,17 @@ class Tail:
         with self._guard:
             subscriptions = list(self._subscriptions.get(session, []))
         for subscription in subscriptions:
-            while events := self._log.read(session, subscription.after):
-                subscription.after = events[-1].seq
+            self._catch_up(subscription)
+
+    def _catch_up(self, subscription: Subscription) -> None:
+        while events := self._log.read(subscription.session, subscription.after):
+            subscription.after = events[-1].seq
+            try:
                 subscription.on_events(events)
-                if len(events) < PAGE:
-                    break
+            except Exception:  # noqa: BLE001 (a reader is any callable)
+                # One that fails (its event loop is closed, say) must not end the delivery to all others.
+                _log.warning("a reader of session %s failed: it gets nothing more", subscription.session, exc_info=True)
+                self.unsubscribe(subscription)
+                return
+            if len(events) < PAGE:
+                break

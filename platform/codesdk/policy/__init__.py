@@ -1,0 +1,32 @@
+"""Policy: pure decisions on tool calls, from rules that people can read.
+
+`load_bundle` reads a directory of YAML files; `decide` gives the verdict on one call, `explain` the same with every rule's
+part in it, `may_ever_allow` what can be said of a tool before there is a call, `lint` what an author should look at.
+"""
+
+from __future__ import annotations
+
+from codesdk.policy.bundle import Bundle, Finding, load_bundle, unreadable_bundle
+from codesdk.policy.decide import Possibility, decide, explain, may_ever_allow
+from codesdk.policy.facts import Call, CallFacts, NamedTool, ToolFacts
+from codesdk.policy.faults import PolicyInvalid
+from codesdk.policy.language import policy_schema
+from codesdk.policy.lint import lint
+
+__all__ = [
+    "Bundle",
+    "Call",
+    "CallFacts",
+    "Finding",
+    "NamedTool",
+    "PolicyInvalid",
+    "Possibility",
+    "ToolFacts",
+    "decide",
+    "explain",
+    "lint",
+    "load_bundle",
+    "may_ever_allow",
+    "policy_schema",
+    "unreadable_bundle",
+]

@@ -74,13 +74,18 @@ class ExecResult(Frozen):
 
     kind: ExitKind
     exit_code: int | None = None
-    """Set where `kind` is exited."""
+    """What the first process ended with, where it ended by itself; kept beside timed_out, cancelled and oom_killed."""
     signal: int | None = None
+    """What killed the first process, where something did."""
     error: str = ""
     """Why the spawn failed."""
     duration_s: float = 0.0
     cpu_s: float = 0.0
+    """CPU seconds of the whole tree."""
     max_rss_kb: int = 0
+    """Largest process of the tree. Not below the runner's own size (about 10 MB), from which processes are forked."""
+    oom_kills: int = 0
+    """Processes of the sandbox that the kernel killed for memory meanwhile; with other execs running, maybe theirs."""
     stdout: OutputCount = OutputCount()
     stderr: OutputCount = OutputCount()
 
@@ -287,8 +292,12 @@ class Sandboxes(Protocol):
         """Remove container and workspace; doing it twice is no error."""
         ...
 
-    def sweep(self, alive: Collection[str]) -> Swept:
-        """Remove everything of this instance whose owner is not in `alive`."""
+    def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
+        """Remove everything of this instance whose owner is not in `alive`.
+
+        A function is called after the engine was asked what there is, so that a sandbox which is opened meanwhile, whose
+        owner row was written before, is never taken for a leftover. Opens that are under way here are left alone.
+        """
         ...
 
     def close(self) -> None:

@@ -34,3 +34,5 @@ class Profile(Frozen):
     grace_s: float = Field(default=2.0, ge=0)
     """Between TERM and KILL."""
     workspace: str = "/workspace"
+    workspace_bytes: int = Field(default=0, ge=0)
+    """Cap of the workspace; 0 for none. A capped workspace lies in memory (tmpfs) and counts towards `memory_bytes`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codesdk.approvals import store as approval_store
 from codesdk.artifacts import Artifacts
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.clock import Clock
@@ -138,6 +139,7 @@ class Sessions:
         if not store.close(unit.connection, session.id, self._clock.now().timestamp()):
             return
         self._directory.revoke_tokens(unit, session.id)
+        approval_store.cancel_of_session(unit.connection, session.id)
         for state in (CallState.WAITING, CallState.QUEUED):
             for stored in call_store.in_state(unit.connection, state, session=session.id):
                 deny(unit, self._log, stored, DenialCode.SESSION_CLOSED, "The session was closed.")

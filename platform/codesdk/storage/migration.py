@@ -6,11 +6,20 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.util.exc import CommandError
 from sqlalchemy.exc import DBAPIError
 
+from codesdk.errors import ExitCode, Fault
 from codesdk.storage.database import Database, unavailable
 
 SCRIPTS = Path(__file__).parent / "migrations"
+
+
+class SchemaUnknown(Fault):
+    """The database names a revision that this version does not know."""
+
+    code = "SCHEMA_UNKNOWN"
+    exit_code = ExitCode.DATA
 
 
 def upgrade(database: Database, revision: str = "head") -> None:
@@ -18,6 +27,7 @@ def upgrade(database: Database, revision: str = "head") -> None:
 
     Raises:
         StorageUnavailable: the database does not answer or refuses.
+        SchemaUnknown: a newer version has migrated it, or it is not ours.
     """
     try:
         with database.writer.begin() as connection:
@@ -27,3 +37,8 @@ def upgrade(database: Database, revision: str = "head") -> None:
             command.upgrade(config, revision)
     except DBAPIError as error:
         raise unavailable(error) from error
+    except CommandError as error:
+        raise SchemaUnknown(
+            f"The database is not of this version: {error}.",
+            advice="Run the CodeSDK that last used it or a newer one, or give another --data-dir.",
+        ) from error

@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, NestedTransaction
 from sqlalchemy.exc import DBAPIError
 
 from codesdk.errors import Fault
-from codesdk.storage.database import Database, unavailable
+from codesdk.storage.database import Database, StorageUnavailable, unavailable
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -72,6 +72,7 @@ class Writer:
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._effects: queue.SimpleQueue[list[Callable[[], None]] | None] = queue.SimpleQueue()
         self._closed = False
+        self._door = threading.Lock()  # nothing is handed in behind the closing sentinel, where nobody would take it
         self._threads = [
             threading.Thread(target=self._write, name="codesdk-writer", daemon=True),
             threading.Thread(target=self._announce, name="codesdk-after-commit", daemon=True),
@@ -86,18 +87,20 @@ class Writer:
             StorageUnavailable: the transaction could not be committed.
             WriterClosed: after `close`.
         """
-        if self._closed:
-            raise WriterClosed("The writer is closed.", advice="Try again when the service is back.")
         job: _Job[T] = _Job(work)
-        self._jobs.put(job)
+        with self._door:
+            if self._closed:
+                raise WriterClosed("The writer is closed.", advice="Try again when the service is back.")
+            self._jobs.put(job)
         return job.done.result()
 
     def close(self) -> None:
         """Finish what was handed in, then stop both threads."""
-        if self._closed:
-            return
-        self._closed = True
-        self._jobs.put(None)
+        with self._door:
+            if self._closed:
+                return
+            self._closed = True
+            self._jobs.put(None)
         self._threads[0].join()
         self._effects.put(None)
         self._threads[1].join()
@@ -126,13 +129,13 @@ class Writer:
             with self._turn(), self._database.writer.begin() as connection:
                 for job in jobs:
                     unit = Unit(connection)
+                    savepoint = connection.begin_nested()
                     try:
-                        with connection.begin_nested():
-                            value = job.work(unit)
-                    except DBAPIError as error:
-                        failed.append((job, unavailable(error)))
+                        value = job.work(unit)
+                        savepoint.commit()
                     except Exception as error:  # noqa: BLE001 (it is raised again, in the caller's thread)
-                        failed.append((job, error))
+                        _undo(savepoint, error)
+                        failed.append((job, unavailable(error) if isinstance(error, DBAPIError) else error))
                     else:
                         outcomes.append((job, value, unit))
                 steps = [step for _, _, unit in outcomes for step in unit.last_steps]
@@ -156,7 +159,14 @@ class Writer:
         if self._lock_path is None:
             yield
             return
-        with self._lock_path.open("w") as lock:
+        try:
+            lock = self._lock_path.open("w")
+        except OSError as error:
+            advice = "Mend the data directory's owner and mode; nothing that was acknowledged is lost."
+            raise StorageUnavailable(
+                f"The write lock {self._lock_path} cannot be opened: {error}.", advice=advice
+            ) from error
+        with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -168,3 +178,13 @@ class Writer:
                 except Exception:  # noqa: BLE001 (an effect is any callable)
                     # A lost hint costs latency, never an event: readers and workers poll the rows as well.
                     _log.warning("an effect after commit failed; the poll will make up for it", exc_info=True)
+
+
+def _undo(savepoint: NestedTransaction, reason: Exception) -> None:
+    """Take one unit back, or raise `reason` where the whole transaction is gone with it."""
+    try:
+        savepoint.rollback()
+    except DBAPIError:
+        # SQLite undoes the whole transaction when the disk is full or fails. What came before in the group is lost
+        # and what came after would commit on its own: the group must fail as one.
+        raise reason from None

@@ -51,7 +51,7 @@ class Directory:
     def mint_token(self, unit: Unit, session: SessionId, ttl_s: float) -> str:
         """A new token for the session; the caller shows it once."""
         token = mint(TOKEN_PREFIX)
-        store.insert_token(unit.connection, hash_of(token), session, self._clock.now().timestamp() + ttl_s)
+        store.insert_token(unit.connection, hash_of(token), session, ttl_s)
         return token
 
     def revoke_tokens(self, unit: Unit, session: SessionId) -> None:

@@ -55,10 +55,10 @@ def principal_of_key(connection: Connection, key_hash: str) -> Principal | None:
     return _principal(row) if row else None
 
 
-def insert_token(connection: Connection, token_hash: str, session: SessionId, expires_at: float) -> None:
-    """Add a session token by its hash."""
-    row = {"hash": token_hash, "session_id": session, "expires_at": expires_at}
-    connection.execute(insert_into(session_tokens), row)
+def insert_token(connection: Connection, token_hash: str, session: SessionId, ttl_s: float) -> None:
+    """Add a session token by its hash; it expires `ttl_s` from now on the clock that judges it, the database's."""
+    expires_at = database_now() + ttl_s
+    connection.execute(insert_into(session_tokens).values(hash=token_hash, session_id=session, expires_at=expires_at))
 
 
 def revoke_tokens(connection: Connection, session: SessionId, now: float) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from codesdk.domain.calls import ToolCall
 from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import Decision
+from codesdk.policy import Bundle
 from codesdk.toolcalls.stored import SessionFacts
 
 
-def digest_of(call: ToolCall, schema_hash: str, decision: Decision, facts: SessionFacts) -> str:
+def digest_of(call: ToolCall, schema_hash: str, decision: Decision, facts: SessionFacts, bundle: Bundle) -> str:
     """`sha256:` over tenant, session, principal, tool, input, image, profile, and the rules that asked.
 
-    The bundle's hash is left out on purpose: a change of some other rule must not void a pending question.
+    Each rule counts with its own hash. The bundle's is left out on purpose: a change of some other rule must not void a
+    pending question.
     """
     subject = facts.subject
     return content_hash(
@@ -26,7 +28,7 @@ def digest_of(call: ToolCall, schema_hash: str, decision: Decision, facts: Sessi
             "input": call.identity.input_hash,
             "image": facts.image,
             "profile": facts.profile,
-            "rules": sorted(decision.rules),
+            "rules": {rule.id: rule.hash for rule in bundle.rules if rule.id in decision.rules},
             "obligations": decision.obligations.model_dump(mode="json"),
         }
     )

@@ -39,20 +39,23 @@ class Claims:
         stored = store.next_queued(unit.connection, self._host)
         if stored is None:
             return None
+        asked = self._desk.of_call(unit, stored.identity)
         if not stored.session_open:
-            return deny(unit, self._log, stored, DenialCode.SESSION_CLOSED, "The session was closed.")
+            return self._deny(unit, stored, asked, DenialCode.SESSION_CLOSED, "The session was closed.")
         try:
             tool = self._registry.resolve(stored.call.name)
         except UnknownTool:
-            return deny(unit, self._log, stored, DenialCode.VOIDED, f"The tool {stored.call.name} is gone.")
+            return self._deny(unit, stored, asked, DenialCode.VOIDED, f"The tool {stored.call.name} is gone.")
         decision = decide(stored.call, tool, stored.subject, self._bundle)
-        asked = self._desk.of_call(unit, stored.identity)
         refusal = self._refusal(unit, stored, tool, decision, asked)
         if refusal is not None:
-            if asked is not None:
-                self._desk.end(unit, asked.id, ApprovalState.APPROVED, ApprovalState.VOIDED)
-            return deny(unit, self._log, stored, DenialCode.VOIDED if asked else DenialCode.POLICY, refusal)
+            return self._deny(unit, stored, asked, DenialCode.VOIDED if asked else DenialCode.POLICY, refusal)
         return self._start(unit, stored, tool, decision, asked)
+
+    def _deny(self, unit: Unit, stored: StoredCall, asked: Approval | None, code: DenialCode, reason: str) -> Denied:
+        if asked is not None:
+            self._desk.end(unit, asked.id, ApprovalState.APPROVED, ApprovalState.VOIDED)
+        return deny(unit, self._log, stored, code, reason)
 
     def _refusal(
         self, unit: Unit, stored: StoredCall, tool: Tool, decision: Decision, asked: Approval | None
@@ -70,7 +73,7 @@ class Claims:
             )
         if (
             decision.effect is Effect.ASK
-            and digest_of(stored.call, tool.schema_hash, decision, _facts(stored)) != asked.digest
+            and digest_of(stored.call, tool.schema_hash, decision, _facts(stored), self._bundle) != asked.digest
         ):
             return "What was approved is not what would run now."
         return None if self._desk.consume(unit, asked.id) else "The approval is not there any more."

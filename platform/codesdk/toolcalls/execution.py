@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import codecs
+import logging
 from collections.abc import Callable
 
 from codesdk.artifacts import Artifact, Artifacts
 from codesdk.domain.clock import Clock
 from codesdk.domain.tools import ToolResult
-from codesdk.errors import Fault
+from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.log import Draft, Log
 from codesdk.registry import Registry
 from codesdk.sandbox.port import Chunk, Sandbox, Stream
 from codesdk.sandbox.profile import Profile
+from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls import history
-from codesdk.toolcalls.builtins import BUILTINS, Bench
+from codesdk.toolcalls import history, store
+from codesdk.toolcalls.builtins import Bench, run_tool
 from codesdk.toolcalls.ending import complete, is_small
 from codesdk.toolcalls.stored import Claimed, StoredCall
+
+_log = logging.getLogger(__name__)
 
 DELTA_S = 0.1
 """Seconds of output gathered into one event: fast enough to watch, few enough commits."""
@@ -41,13 +45,17 @@ class Execution:
             StorageUnavailable: the end could not be recorded; the runner keeps it until it can.
         """
         began = self._clock.monotonic()
-        output = Output(claimed.stored, self._log, self._writer, self._clock)
+        output = Output(claimed, self._log, self._writer, self._clock)
         sandbox: Sandbox | None = None
         try:
             sandbox = open_sandbox()
             result = self._work(claimed, sandbox, output)
         except Fault as fault:
             result = ToolResult(text=f"The sandbox failed: {fault}", is_error=True, code=fault.code)
+        except Exception:  # noqa: BLE001 (a claim that never ends would hold its workspace until the worker restarts)
+            _log.exception("a defect while running call %s", claimed.stored.identity.tool_call_id)
+            text = "CodeSDK failed while running this call; whether it took effect is unknown. Its log says more."
+            result = ToolResult(text=text, is_error=True, code=InternalFault.code)
         self._finish(claimed, result, output, (self._clock.monotonic() - began) * 1000)
         if sandbox is not None:
             identity = claimed.stored.identity
@@ -64,7 +72,7 @@ class Execution:
             timeout_s=claimed.timeout_s,
             on_output=output.add,
         )
-        result = BUILTINS[tool.name](stored.call.input, bench)
+        result = run_tool(tool, stored.call.input, bench)
         if result.structured is not None and not result.is_error:
             tool.check_output(result.structured)
         return result
@@ -116,8 +124,8 @@ class Execution:
 class Output:
     """A command's output on its way into the log: gathered by time and size, decoded per stream."""
 
-    def __init__(self, stored: StoredCall, log: Log, writer: Writer, clock: Clock) -> None:
-        self._stored = stored
+    def __init__(self, claimed: Claimed, log: Log, writer: Writer, clock: Clock) -> None:
+        self._claimed = claimed
         self._log = log
         self._writer = writer
         self._clock = clock
@@ -131,23 +139,34 @@ class Output:
     def add(self, chunk: Chunk) -> None:
         """The next piece; writes an event when enough has gathered."""
         self._whole[chunk.stream].append(chunk.data)
-        self._gather(chunk.stream, chunk.offset, self._decoders[chunk.stream].decode(chunk.data))
+        self._gather(chunk.stream, chunk.offset, chunk.data)
         self._pending_bytes += len(chunk.data)
-        if self._pending_bytes >= DELTA_BYTES or self._clock.monotonic() - self._since >= DELTA_S:
-            drafts = self._take()
+        if self._pending_bytes < DELTA_BYTES and self._clock.monotonic() - self._since < DELTA_S:
+            return
+        self._since = self._clock.monotonic()
+        drafts = self._drafts()
+        try:
             self._writer.run(lambda unit: self._append(unit, drafts))
+        except StorageUnavailable as fault:
+            # The command runs on whatever the database does: the text stays pending, and the end needs it anyway.
+            _log.warning("output of call %s waits: %s", self._claimed.stored.identity.tool_call_id, fault)
+        else:
+            self._pending, self._pending_bytes = [], 0
 
     def rest(self) -> tuple[Draft, ...]:
         """What has not been written yet, for the unit that ends the call."""
         for name in ("stdout", "stderr"):
-            self._gather(name, sum(map(len, self._whole[name])), self._decoders[name].decode(b"", final=True))
-        return tuple(self._take())
+            self._gather(name, sum(map(len, self._whole[name])), b"", final=True)
+        return self._drafts()
 
     def whole(self, stream: str) -> bytes:
         """All bytes of a stream."""
         return b"".join(self._whole[stream])
 
-    def _gather(self, stream: Stream, offset: int, text: str) -> None:
+    def _gather(self, stream: Stream, offset: int, data: bytes, *, final: bool = False) -> None:
+        decoder = self._decoders[stream]
+        offset -= len(decoder.getstate()[0])  # a character begun in an earlier chunk begins there
+        text = decoder.decode(data, final)
         if not text:
             return
         if self._pending and self._pending[-1][0] == stream:
@@ -156,15 +175,14 @@ class Output:
         else:
             self._pending.append((stream, offset, text))
 
-    def _append(self, unit: Unit, drafts: list[Draft]) -> None:
+    def _append(self, unit: Unit, drafts: tuple[Draft, ...]) -> None:
+        store.check_held(unit.connection, self._claimed.stored.identity, self._claimed.generation)
         for draft in drafts:
             self._log.append(unit, draft)
 
-    def _take(self) -> list[Draft]:
-        stored = self._stored
-        drafts = [
+    def _drafts(self) -> tuple[Draft, ...]:
+        stored = self._claimed.stored
+        return tuple(
             history.output_delta(stored.call, stored.subject, stream, offset, text)
             for stream, offset, text in self._pending
-        ]
-        self._pending, self._pending_bytes, self._since = [], 0, self._clock.monotonic()
-        return drafts
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from codesdk.approvals import Approval, ApprovalState, Desk, Verdict
@@ -100,10 +101,7 @@ class Pipeline:
 
     def expire_overdue(self) -> int:
         """Deny the calls whose approval nobody gave in time; returns how many."""
-        overdue = self._desk.overdue()
-        return sum(
-            self._writer.run(lambda unit, approval=approval: self._expire(unit, approval)) for approval in overdue
-        )
+        return sum(self._writer.run(partial(self._expire, approval=each)) for each in self._desk.overdue())
 
     def find(self, call: ToolCallId) -> Outcome | None:
         """Where a call stands now; None where there is none of that id."""
@@ -146,7 +144,7 @@ class Pipeline:
                 return self._enqueue(unit, call.identity, facts)
 
     def _ask(self, unit: Unit, call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts) -> Waiting:
-        digest = digest_of(call, tool.schema_hash, decision, facts)
+        digest = digest_of(call, tool.schema_hash, decision, facts, self.bundle)
         store.set_digest(unit.connection, call.identity.tool_call_id, digest)
         approval = self._desk.request(
             unit,
@@ -207,6 +205,8 @@ class Pipeline:
         if not self._desk.end(unit, approval.id, ApprovalState.PENDING, ApprovalState.EXPIRED):
             return False
         stored = self._found(unit, approval.tool_call_id)
+        if stored.state is not CallState.WAITING:
+            return False
         deny(unit, self._log, stored, DenialCode.EXPIRED, "Nobody approved this call in time. It was not rejected.")
         return True
 
@@ -220,7 +220,7 @@ class Pipeline:
             return True
         asked = self._desk.of_call(unit, stored.identity)
         if asked is not None:
-            self._desk.end(unit, asked.id, ApprovalState.PENDING, ApprovalState.CANCELLED)
+            self._desk.end(unit, asked.id, asked.state, ApprovalState.CANCELLED)
         deny(unit, self._log, stored, DenialCode.CANCELLED, f"This call was cancelled: {reason}")
         return True
 
@@ -242,14 +242,10 @@ class Pipeline:
             case CallState.DENIED if stored.result is not None:
                 code = DenialCode(stored.result.code or DenialCode.POLICY)
                 return Denied(identity=stored.identity, code=code, message=stored.result.text)
-            case CallState.WAITING if asked := self._asked(stored):
+            case CallState.WAITING if asked := self._desk.asked(stored.identity.tool_call_id, stored.identity.attempt):
                 return _waiting(asked, stored.identity)
             case _:
                 return Queued(identity=stored.identity)
-
-    def _asked(self, stored: StoredCall) -> Approval | None:
-        listed = self._desk.listing(stored.tenant_id, ApprovalState.PENDING, stored.subject.session_id)
-        return next((a for a in listed if a.tool_call_id == stored.identity.tool_call_id), None)
 
     def _keep_large(self, call: ToolCall, subject: Subject, content: bytes) -> Artifact | None:
         if len(content) <= SMALL_INPUT:

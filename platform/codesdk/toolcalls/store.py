@@ -68,14 +68,15 @@ def find(connection: Connection, call: ToolCallId) -> StoredCall | None:
 
 
 def pending_twin(connection: Connection, session: SessionId, name: str, input_hash: str) -> StoredCall | None:
-    """The session's call of the same tool and input that still waits for a person."""
+    """The session's newest call of the same tool and input that waits for a person; older ones may have expired."""
     query = _calls().where(
         tool_calls.c.session_id == session,
         tool_calls.c.name == name,
         tool_calls.c.input_hash == input_hash,
         tool_calls.c.state == CallState.WAITING.value,
     )
-    row = connection.execute(query.order_by(tool_calls.c.requested_at).limit(1)).one_or_none()
+    newest = query.order_by(tool_calls.c.requested_at.desc(), tool_calls.c.id.desc())
+    row = connection.execute(newest.limit(1)).one_or_none()
     return _stored(row) if row else None
 
 
@@ -165,6 +166,22 @@ def move(
     )
     if changed.rowcount != 1:
         raise IllegalTransition(f"Call {identity.tool_call_id} is no longer {before}, so it cannot become {after}.")
+
+
+def check_held(connection: Connection, identity: CallIdentity, generation: int) -> None:
+    """Let a worker write of a call that it still runs.
+
+    Raises:
+        IllegalTransition: it ended, or a newer worker took it over.
+    """
+    held = select(tool_calls.c.id).where(
+        tool_calls.c.id == identity.tool_call_id,
+        tool_calls.c.attempt == identity.attempt,
+        tool_calls.c.state == CallState.RUNNING.value,
+        tool_calls.c.generation == generation,
+    )
+    if connection.execute(held).one_or_none() is None:
+        raise IllegalTransition(f"Call {identity.tool_call_id} is not this worker's any more.")
 
 
 def request_cancel(connection: Connection, call: ToolCallId) -> None:

@@ -46,6 +46,8 @@ class Dispatcher:
         self._calls = ThreadPoolExecutor(threads, thread_name_prefix="codesdk-call")
         # Sandboxes are opened and removed on a pool of their own: a slow engine must not hold up calls.
         self._chores = ThreadPoolExecutor(2, thread_name_prefix="codesdk-chore")
+        # Cancels and expiries wait for neither: a person who cancels must be heard while an engine hangs.
+        self._errands = ThreadPoolExecutor(1, thread_name_prefix="codesdk-errand")
         self._draining = threading.Event()
 
     def wake(self, subject: str) -> None:
@@ -56,12 +58,14 @@ class Dispatcher:
             self._chores.submit(self._guarded, self._rooms.reconcile)
         else:
             self._calls.submit(self._guarded, self._serve)
-            self._chores.submit(self._guarded, self._pass_on_cancels)
+            self._errands.submit(self._guarded, self._pass_on_cancels)
 
     def poll(self) -> None:
         """Find what no wake-up told of."""
         self._calls.submit(self._guarded, self._serve)
-        self._chores.submit(self._guarded, self._chore)
+        self._chores.submit(self._guarded, self._rooms.reconcile)
+        self._errands.submit(self._guarded, self._pass_on_cancels)
+        self._errands.submit(self._guarded, self._expire)
 
     def sweep(self) -> None:
         """Remove what has no owner."""
@@ -73,7 +77,8 @@ class Dispatcher:
         waiter = threading.Thread(target=self._calls.shutdown, name="codesdk-drain", daemon=True)
         waiter.start()
         waiter.join(timeout_s)
-        self._chores.shutdown(wait=True, cancel_futures=True)
+        for pool in (self._chores, self._errands):
+            pool.shutdown(wait=True, cancel_futures=True)
 
     def _serve(self) -> None:
         while not self._draining.is_set():
@@ -89,9 +94,7 @@ class Dispatcher:
         if result.code == "SANDBOX_GONE":
             self._rooms.forget(session)
 
-    def _chore(self) -> None:
-        self._rooms.reconcile()
-        self._pass_on_cancels()
+    def _expire(self) -> None:
         self._pipeline.expire_overdue()
 
     def _pass_on_cancels(self) -> None:

@@ -57,6 +57,9 @@ class WakeupWorker(SimpleWorker):
     def unsubscribe(self) -> None:
         """Nothing was subscribed."""
 
+    def run_maintenance_tasks(self) -> None:
+        """None: it would run the failure callbacks and send the webhooks of forged jobs. Ours leave nothing behind."""
+
     def procline(self, message: str) -> None:
         """The process keeps its own title."""
 
@@ -83,6 +86,7 @@ class Listener:
             connection = Redis.from_url(self._redis_url, socket_timeout=None, socket_connect_timeout=2.0)
             try:
                 queue = Queue(queue_name(self._host), connection=connection, serializer=JSONSerializer)
+                connection.delete(queue.intermediate_queue_key)  # messages that could not be read, if any
                 WakeupWorker(queue, self._deliver, connection).work(logging_level="WARNING")
             except Exception:  # noqa: BLE001 (whatever RQ raises, the loop starts again)
                 # RQ gives up on a dead Redis or a message that it cannot read; the poll bridges the gap.

@@ -10,11 +10,12 @@ from codesdk.domain.ids import SessionId
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault
 from codesdk.eventlog.log import Log
-from codesdk.registry import Registry
+from codesdk.registry import Registry, UnknownTool
 from codesdk.sandbox.port import Sandbox
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import store
+from codesdk.toolcalls.builtins import runs_one_exec
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.stored import Claimed, StoredCall
@@ -61,20 +62,21 @@ class Recovery:
         with self._database.read() as connection:
             running = store.in_state(connection, CallState.RUNNING, host=self._host.id)
         for stored in running:
-            self._take_up(stored)
+            try:
+                self._take_up(stored)
+            except Fault as fault:
+                # One call that cannot be ended must not keep the worker from serving all others.
+                _log.warning("call %s could not be taken up: %s", stored.identity.tool_call_id, fault)
         return len(running)
 
     def _take_up(self, stored: StoredCall) -> None:
-        tool = self._registry.resolve(stored.call.name)
-        claimed = Claimed(
-            stored=stored,
-            generation=self._host.generation,
-            timeout_s=tool.timeout_s,
-            sandbox={"network": False, "timeout_ms": int(tool.timeout_s * 1000), "mounts": ["/workspace"]},
-            environment="codesdk_docker",
-        )
-        joins = tool.name == "workspace.exec"
-        if joins or tool.classification is Classification.READ_ONLY:
+        try:
+            tool = self._registry.resolve(stored.call.name)
+        except UnknownTool:
+            self._end_lost(self._claim(stored, 0.0))
+            return
+        claimed = self._claim(stored, tool.timeout_s)
+        if runs_one_exec(tool) or tool.classification is Classification.READ_ONLY:
             try:
                 sandbox = self._rooms.ready(SessionId(stored.subject.session_id))
             except Fault as fault:
@@ -83,6 +85,15 @@ class Recovery:
                 self._run_again(claimed, sandbox)
                 return
         self._end_lost(claimed)
+
+    def _claim(self, stored: StoredCall, timeout_s: float) -> Claimed:
+        return Claimed(
+            stored=stored,
+            generation=self._host.generation,
+            timeout_s=timeout_s,
+            sandbox={"network": False, "timeout_ms": int(timeout_s * 1000), "mounts": ["/workspace"]},
+            environment="codesdk_docker",
+        )
 
     def _run_again(self, claimed: Claimed, sandbox: Sandbox) -> None:
         self._execution.run(claimed, lambda: sandbox)

@@ -98,10 +98,7 @@ class Rooms:
 
     def sweep(self) -> None:
         """Remove every container and volume of this instance that has no living owner row."""
-        states = (SandboxState.WANTED, SandboxState.READY, SandboxState.CLOSING)
-        with self._database.read() as connection:
-            rows = store.on_host(connection, self._host.id, states)
-        swept = self._sandboxes.sweep([row.id for row in rows])
+        swept = self._sandboxes.sweep(self._owners)
         if swept.containers or swept.volumes:
             _log.info("swept %d containers and %d volumes", len(swept.containers), len(swept.volumes))
 
@@ -109,6 +106,11 @@ class Rooms:
         """Let go of every sandbox; they live on for the next worker."""
         for session in list(self._live):
             self.forget(SessionId(session))
+
+    def _owners(self) -> list[str]:
+        states = (SandboxState.WANTED, SandboxState.READY, SandboxState.CLOSING)
+        with self._database.read() as connection:
+            return [row.id for row in store.on_host(connection, self._host.id, states)]
 
     def _try_open(self, row: SandboxRow) -> None:
         try:
@@ -137,7 +139,11 @@ class Rooms:
         )
         try:
             sandbox = self._sandboxes.open(spec)
-            self._seed(row, sandbox)
+            try:
+                self._seed(row, sandbox)
+            except Fault:
+                sandbox.close()
+                raise
         except Fault as fault:
             self._say(
                 row, EventType.SANDBOX_FAILED, {"sandbox_id": row.id, "code": fault.code, "reason": fault.message}

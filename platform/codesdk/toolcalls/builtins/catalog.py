@@ -1,14 +1,16 @@
-"""Which built-in stands behind which manifest."""
+"""What stands behind a manifest: a built-in by its name, or the command that its template makes."""
 
 from __future__ import annotations
 
-from codesdk.toolcalls.builtins.bench import Builtin
-from codesdk.toolcalls.builtins.command import command_argv, execute
+from typing import Any
+
+from codesdk.domain.tools import ToolResult
+from codesdk.registry import Template, Tool
+from codesdk.toolcalls.builtins.bench import Bench, Builtin
+from codesdk.toolcalls.builtins.command import execute, run_command
 from codesdk.toolcalls.builtins.files import list_directory, read, write
 from codesdk.toolcalls.builtins.patch import apply
 from codesdk.toolcalls.builtins.search import search
-
-__all__ = ["BUILTINS", "command_argv"]
 
 BUILTINS: dict[str, Builtin] = {
     "workspace.read": read,
@@ -18,3 +20,23 @@ BUILTINS: dict[str, Builtin] = {
     "workspace.exec": execute,
     "patch.apply": apply,
 }
+
+
+def run_tool(tool: Tool, given: dict[str, Any], bench: Bench) -> ToolResult:
+    """Run a tool on input that was checked."""
+    if not isinstance(tool.runs, Template):
+        return BUILTINS[tool.runs.builtin](given, bench)
+    stdin = _pointed(given, tool.runs.stdin) if tool.runs.stdin else None
+    return run_command(tool.argv(given), bench, stdin=str(stdin or "").encode())
+
+
+def runs_one_exec(tool: Tool) -> bool:
+    """Whether the runner knows the call by its exec, so that a new worker can join it instead of running it again."""
+    return isinstance(tool.runs, Template) or tool.runs.builtin == "workspace.exec"
+
+
+def _pointed(given: dict[str, Any], pointer: str) -> Any:
+    value: Any = given
+    for step in pointer.split("/")[1:]:
+        value = value.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(value, dict) else None
+    return value

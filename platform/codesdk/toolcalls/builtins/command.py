@@ -1,4 +1,4 @@
-"""workspace.exec: a shell line or an argv, with its output shown in part and kept whole."""
+"""Commands: workspace.exec and the tools with an argv template; output is shown in part and kept whole."""
 
 from __future__ import annotations
 
@@ -9,29 +9,40 @@ from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount
 from codesdk.toolcalls.builtins.bench import Bench
 from codesdk.toolcalls.builtins.excerpt import Excerpt
 
-SHELL = ("/bin/sh", "-c")
+# Policy reads a line as bash does, so bash must run it; without start-up files, which the workspace could hold.
+SHELL = ("bash", "--noprofile", "--norc", "-c")
 
 
 def command_argv(given: dict[str, Any]) -> tuple[str, ...]:
-    """What the exec tool runs: the argv as it is, or the line through the image's shell."""
+    """What the exec tool runs: the argv as it is, or the line through bash."""
     return tuple(given["argv"]) if "argv" in given else (*SHELL, given["command"])
 
 
 def execute(given: dict[str, Any], bench: Bench) -> ToolResult:
-    """Run it to the end; a failing command is a result with `is_error`, as the model expects."""
+    """workspace.exec: run what the caller gives."""
+    return run_command(
+        command_argv(given),
+        bench,
+        cwd=given.get("cwd", "."),
+        stdin=given.get("stdin", "").encode(),
+        timeout_s=given.get("timeout_s"),
+    )
+
+
+def run_command(
+    argv: tuple[str, ...], bench: Bench, *, cwd: str = ".", stdin: bytes = b"", timeout_s: float | None = None
+) -> ToolResult:
+    """Run it to the end; a failing command is a result with `is_error`, as the model expects.
+
+    `timeout_s`: seconds that the caller grants; the call's own limit holds all the same.
+    """
     excerpts = {name: Excerpt(bench.profile.show_output_bytes) for name in ("stdout", "stderr")}
 
     def show(chunk: Chunk) -> None:
         excerpts[chunk.stream].add(chunk.data)
         bench.on_output(chunk)
 
-    result = bench.run(
-        command_argv(given),
-        show,
-        cwd=given.get("cwd", "."),
-        stdin=given.get("stdin", "").encode(),
-        timeout_s=given.get("timeout_s"),
-    )
+    result = bench.run(argv, show, cwd=cwd, stdin=stdin, timeout_s=timeout_s)
     stdout, stderr = excerpts["stdout"].text(), excerpts["stderr"].text()
     ending = _ending(result, bench)
     structured = {
@@ -43,7 +54,7 @@ def execute(given: dict[str, Any], bench: Bench) -> ToolResult:
         "stdout_bytes": result.stdout.bytes,
         "stderr_bytes": result.stderr.bytes,
         "truncated": excerpts["stdout"].cut or excerpts["stderr"].cut,
-        "duration_ms": round(result.duration_s * 1000, 3),
+        "duration_ms": round(result.duration_s * 1000),
     }
     failed = result.kind is not ExitKind.EXITED or result.exit_code != 0
     parts = [stdout, f"[stderr]\n{stderr}" if stderr else "", ending]

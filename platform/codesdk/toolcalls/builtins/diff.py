@@ -7,8 +7,13 @@ from typing import Literal
 
 from codesdk.domain.decisions import Frozen
 
-_HEADER = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_NUMBER = "([0-9]{1,9})"
+_HEADER = re.compile(rf"@@ -{_NUMBER}(?:,{_NUMBER})? \+{_NUMBER}(?:,{_NUMBER})? @@")
 _NO_NEWLINE = "\\"
+
+
+MAX_COMPARISONS = 10_000_000
+"""Lines compared to find a hunk that is not at its stated line: under a second. A hostile diff can ask for 10**12."""
 
 
 class PatchRejected(Exception):
@@ -32,13 +37,18 @@ class FilePatch(Frozen):
     hunks: tuple[Hunk, ...]
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines as diff, git and editors count them: only a newline ends one, where `splitlines` knows ten more ends."""
+    return [line for line in re.split(r"(?<=\n)", text) if line]
+
+
 def parse(diff: str) -> list[FilePatch]:
     """The files of a unified diff, in its order.
 
     Raises:
         PatchRejected: no file in it, a malformed hunk, the same file twice, a rename.
     """
-    lines = diff.splitlines(keepends=True)
+    lines = lines_of(diff)
     patches: list[FilePatch] = []
     at = 0
     while at < len(lines):
@@ -63,7 +73,7 @@ def apply_hunks(patch: FilePatch, text: str) -> str:
     Raises:
         PatchRejected: a hunk does not fit, or fits in several places away from its stated line.
     """
-    lines = text.splitlines(keepends=True)
+    lines = lines_of(text)
     done: list[str] = []
     position = 0
     for number, hunk in enumerate(patch.hunks, start=1):
@@ -128,14 +138,24 @@ def _hunk(lines: list[str], at: int, header: re.Match[str]) -> tuple[Hunk, int]:
     if (len(old), len(new)) != (want_old, want_new):
         counts = f"-{len(old)} +{len(new)} lines where its header says -{want_old} +{want_new}"
         raise PatchRejected(f"Line {first}: the hunk has {counts}.")
+    if at < len(lines) and _goes_on(lines, at):
+        raise PatchRejected(f"Line {at + 1}: the hunk goes on after the -{want_old} +{want_new} lines of its header.")
     return Hunk(start=start, old=tuple(old), new=tuple(new)), at
+
+
+def _goes_on(lines: list[str], at: int) -> bool:
+    """Whether a line that belongs to the hunk follows its counted end: leaving it out would change less than was sent."""
+    following = lines[at + 1] if at + 1 < len(lines) else ""
+    next_file = lines[at].startswith("--- ") and following.startswith("+++ ")
+    signature = lines[at].rstrip() == "--"  # the end of a mailed patch
+    return lines[at][0] in " +-" and not next_file and not signature
 
 
 def _strip_newline(mark: str, old: list[str], new: list[str]) -> None:
     if mark in " -" and old:
-        old[-1] = old[-1].rstrip("\r\n")
+        old[-1] = old[-1].removesuffix("\n")
     if mark in " +" and new:
-        new[-1] = new[-1].rstrip("\r\n")
+        new[-1] = new[-1].removesuffix("\n")
 
 
 def _place(lines: list[str], hunk: Hunk, earliest: int, where: str) -> int:
@@ -148,7 +168,10 @@ def _place(lines: list[str], hunk: Hunk, earliest: int, where: str) -> int:
     stated = hunk.start - 1
     if stated >= earliest and _fits(lines, hunk, stated):
         return stated
-    places = [at for at in range(earliest, len(lines) - len(hunk.old) + 1) if _fits(lines, hunk, at)]
+    possible = [at for at in range(earliest, len(lines) - len(hunk.old) + 1) if lines[at] == hunk.old[0]]
+    if len(possible) * len(hunk.old) > MAX_COMPARISONS:
+        raise PatchRejected(f"{where}: it is not at line {hunk.start}, and its context is too common to look for.")
+    places = [at for at in possible if _fits(lines, hunk, at)]
     if len(places) == 1:
         return places[0]
     if places:

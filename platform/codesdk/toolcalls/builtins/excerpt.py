@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+
 
 class Excerpt:
     """Keeps the first half and the last half of `limit` bytes."""
@@ -29,23 +31,34 @@ class Excerpt:
     @property
     def cut(self) -> bool:
         """Whether anything is left out."""
-        return self._total > self.shown
+        return self._total > len(self._head) + min(len(self._tail), self._tail_limit)
 
     @property
     def shown(self) -> int:
         """Bytes of the stream that `text` shows."""
-        return len(self._head) + min(len(self._tail), self._tail_limit)
+        return sum(map(len, self._parts()))
 
     def text(self) -> str:
         """Head, a mark that counts what is missing, tail. Bytes that are no UTF-8 show as U+FFFD."""
-        tail = bytes(self._tail[-self._tail_limit :]) if self._tail_limit else b""
+        head, tail = self._parts()
         if not self.cut:
-            return bytes(self._head + tail).decode("utf-8", "replace")
-        missing = self._total - self.shown
-        # A cut inside a character must not invent one: drop the broken edge instead.
-        head = bytes(self._head).decode("utf-8", "ignore")
-        end = tail.lstrip(_CONTINUATION).decode("utf-8", "replace")
-        return f"{head}\n[… {missing} bytes left out; the whole output is in the artifact …]\n{end}"
+            return (head + tail).decode("utf-8", "replace")
+        missing = self._total - len(head) - len(tail)
+        mark = f"[… {missing} bytes left out; the whole output is in the artifact …]"
+        return f"{head.decode('utf-8', 'replace')}\n{mark}\n{tail.decode('utf-8', 'replace')}"
+
+    def _parts(self) -> tuple[bytes, bytes]:
+        head, tail = bytes(self._head), bytes(self._tail[-self._tail_limit :])
+        if not self.cut:
+            return head, tail
+        # A cut inside a character must not invent one: its pieces go to what is left out.
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        decoder.decode(head)
+        begun = len(decoder.getstate()[0])
+        edge = next((at for at, byte in enumerate(tail[:_LONGEST]) if byte not in _CONTINUATION), 0)
+        return head[: len(head) - begun], tail[edge:]
 
 
-_CONTINUATION = bytes(range(0x80, 0xC0))
+_CONTINUATION = range(0x80, 0xC0)
+_LONGEST = 4
+"""Bytes of the longest UTF-8 character: continuation bytes beyond that are no piece of one, and are shown."""

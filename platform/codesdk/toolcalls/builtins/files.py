@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 from typing import Any
 
 from codesdk.domain.canonical import bytes_hash
 from codesdk.domain.tools import ToolResult
 from codesdk.sandbox.port import FileRefused, FileWrite
 from codesdk.toolcalls.builtins.bench import Bench, refused
+from codesdk.toolcalls.builtins.diff import lines_of
 
 DEFAULT_LINES = 2000
 """Lines that a read returns where the caller names no limit: what the coding agents' own read tools return."""
@@ -18,15 +20,17 @@ def read(given: dict[str, Any], bench: Bench) -> ToolResult:
     content = bench.sandbox.files.read(given["path"])
     if isinstance(content, FileRefused):
         return refused(content)
+    cut = content.size - len(content.data)
     try:
-        text = content.data.decode()
+        # Where the read was cut, it may have been inside a character: that one is left out.
+        text = codecs.getincrementaldecoder("utf-8")().decode(content.data, final=cut == 0)
     except UnicodeDecodeError:
         return ToolResult(
             text=f"{given['path']} is not UTF-8 text ({content.size} bytes). Read it with a command instead.",
             is_error=True,
             code="NOT_TEXT",
         )
-    lines = text.splitlines(keepends=True)
+    lines = lines_of(text)
     first = given.get("offset", 1)
     chosen = lines[first - 1 : first - 1 + given.get("limit", DEFAULT_LINES)]
     last = first + len(chosen) - 1
@@ -34,13 +38,18 @@ def read(given: dict[str, Any], bench: Bench) -> ToolResult:
     structured = {
         "path": given["path"],
         "content": "".join(chosen),
-        "start_line": first,
+        "start_line": first if lines else 0,
         "end_line": last,
         "total_lines": len(lines),
-        "truncated": not whole or content.size > len(content.data),
+        "truncated": not whole or cut > 0,
         "sha256": content.sha256,
     }
-    note = "" if whole else f"\n[lines {first}-{last} of {len(lines)}]"
+    if first > max(1, len(lines)):
+        note = f"[line {first} is after the end; the file has {len(lines)} lines]"
+    else:
+        note = "" if whole else f"\n[lines {first}-{last} of {len(lines)}]"
+    if cut:
+        note += f"\n[the file goes on: {cut} of its {content.size} bytes were not read]"
     return ToolResult(text="".join(chosen) + note, structured=structured)
 
 

@@ -1,0 +1,40 @@
+# Every target sets up what it needs: .venv here, and through the package itself (codesdk.provision) engine, Redis, image.
+SHELL := /bin/sh
+BIN := .venv/bin
+ARGS ?=
+JSON ?=
+LOCK_TOOL := uv==0.13.9
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench lock clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /	/' | expand -t 10
+
+setup: ## make .venv and install the pinned dependencies; nothing to do, nothing done
+	@scripts/venv.sh
+
+demo: setup ## run one agent's calls end to end, then stop all that was started; ARGS="--help" for more
+	@$(BIN)/codesdk demo $(ARGS)
+
+lint: setup ## ruff, format, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint ## lint, then every test; ARGS go to pytest
+	$(BIN)/pytest $(ARGS)
+
+bench: setup ## latencies of a governed call beside its peers; JSON=path writes them
+	@$(BIN)/python bench/run.py $(if $(JSON),--json $(JSON)) $(ARGS)
+
+lock: ## write requirements.lock anew from pyproject.toml (the newest versions that its ranges allow)
+	python3 -m venv .cache/lock
+	.cache/lock/bin/pip install --quiet $(LOCK_TOOL)
+	.cache/lock/bin/uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 \
+		--extra embedded --group dev --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
+		--output-file requirements.lock
+
+clean: ## remove .venv and caches; images, engines and data directories stay
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,266 @@
+"""What a governed call costs beside its peers, measured in one run on this machine.
+
+Five things are timed in turn, a few of each per round, so that whatever the machine does meanwhile hits all alike:
+
+- governed_call: `true` through MCP over HTTP: policy, events committed, RQ wake-up, worker, sandbox, result back;
+- runner_exec: `true` through the sandbox port alone, in a container of the same kind;
+- docker_exec: `true` in that very container through the engine's API (docker SDK: create, start with its output
+  streamed to the end, inspect for the exit code): what `docker exec` does, without starting a client program;
+- docker_run: a container of the same image for one `true`, removed again (docker SDK `containers.run(remove=True)`);
+- host_spawn: `true` as a child of this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import docker
+from rich.console import Console
+from rich.table import Table
+
+from codesdk.cli.demo.agent import DETAILS, connected
+from codesdk.cli.history import fold
+from codesdk.cli.places import settings_of
+from codesdk.cli.stack.signals import Signals
+from codesdk.cli.stack.stack import Stack
+from codesdk.domain.events import Event, EventType
+from codesdk.provision import sandbox_image
+from codesdk.provision.engine import Engine as ProvisionedEngine
+from codesdk.sandbox import spec as specs
+from codesdk.sandbox.docker_driver import DockerSandboxes
+from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.port import ExecRequest, SandboxSpec
+from codesdk.sandbox.profile import Profile
+from codesdk.sessions import NewSession
+from codesdk.settings import Settings
+
+PER_ROUND = {"governed_call": 5, "runner_exec": 5, "docker_exec": 3, "docker_run": 1, "host_spawn": 5}
+ROUNDS = 30
+WARM_UP_ROUNDS = 2
+AIM = 0.25
+"""What a governed call may cost at most, as a share of `docker exec` (p50)."""
+TOOL_UID = 265_000
+INSTANCE = "bench"
+
+
+@dataclass
+class Samples:
+    """Milliseconds of each thing that is timed."""
+
+    times: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in PER_ROUND})
+    calls: list[tuple[str, float, float]] = field(default_factory=list)
+    """Governed calls: id, and the wall clock before and after."""
+
+    def clear(self) -> None:
+        """Forget what was measured to warm up."""
+        for values in self.times.values():
+            values.clear()
+        self.calls.clear()
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """By the report's keys."""
+        return {
+            f"{name}_ms": {
+                "p50": round(statistics.median(values), 3),
+                "p95": round(statistics.quantiles(values, n=20, method="inclusive")[-1], 3),
+                "n": len(values),
+            }
+            for name, values in self.times.items()
+        }
+
+
+class Peers:
+    """The things that a governed call is compared with, on a container of their own."""
+
+    def __init__(self, host: str, opened: ExitStack) -> None:
+        engine = Engine(host)
+        opened.callback(engine.close)
+        self._client = docker.DockerClient(base_url=host)
+        opened.callback(self._client.close)
+        image = sandbox_image.ensure(ProvisionedEngine(host), lambda _line: None)
+        self._image = image
+        sandboxes = DockerSandboxes(INSTANCE, engine)
+        owner = f"bench-{os.getpid()}"
+        opened.callback(sandboxes.sweep, ())
+        wanted = SandboxSpec(
+            owner=owner, instance=INSTANCE, profile=Profile(), image=image, tool_uid=TOOL_UID, generation=1
+        )
+        self._sandbox = sandboxes.open(wanted)
+        self._container = specs.name_of(INSTANCE, owner)
+        self._number = 0
+
+    def runner_exec(self) -> None:
+        """Through our sandbox port alone."""
+        self._number += 1
+        call = f"call-{self._number}"
+        result = self._sandbox.exec(ExecRequest(call=call, argv=("true",)), lambda _chunk: None)
+        self._sandbox.acknowledge(call, 1)
+        assert result.exit_code == 0, result
+
+    def docker_exec(self) -> None:
+        """Through the engine's exec, in the same container."""
+        api = self._client.api
+        made = api.exec_create(self._container, ["true"])
+        for _ in api.exec_start(made["Id"], stream=True):
+            pass
+        assert api.exec_inspect(made["Id"])["ExitCode"] == 0
+
+    def docker_run(self) -> None:
+        """In a container of its own."""
+        self._client.containers.run(self._image, entrypoint=["true"], command=[], network_mode="none", remove=True)
+
+    def host_spawn(self) -> None:
+        """On this machine, unsandboxed."""
+        subprocess.run(["true"], check=True)
+
+
+async def measure(url: str, token: str, peers: Peers, rounds: int, say: Callable[[str], None]) -> Samples:
+    samples = Samples()
+    async with connected(url, token) as client:
+
+        async def governed_call() -> None:
+            before = time.time()
+            result = await client.call_tool("workspace_exec", {"argv": ["true"]})
+            assert not result.is_error, result
+            samples.calls.append((result.meta[DETAILS]["tool_call_id"], before, time.time()))
+
+        def blocking(work: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+            async def run() -> None:
+                work()
+
+            return run
+
+        things = {"governed_call": governed_call} | {
+            name: blocking(getattr(peers, name)) for name in PER_ROUND if name != "governed_call"
+        }
+        for number in range(-WARM_UP_ROUNDS, rounds):
+            if number == 0:
+                samples.clear()
+            if number % 10 == 0:
+                say(f"round {number} of {rounds}")
+            for name, count in PER_ROUND.items():
+                for _ in range(count):
+                    began = time.perf_counter()
+                    await things[name]()
+                    samples.times[name].append((time.perf_counter() - began) * 1000)
+    return samples
+
+
+def stages(calls: list[tuple[str, float, float]], events: list[Event]) -> dict[str, float]:
+    """Mean milliseconds of a governed call's parts. Event times have whole milliseconds; means are finer."""
+    marks: dict[str, dict[EventType, float]] = {}
+    for event in events:
+        call = event.payload.get("tool_call_id")
+        if call:
+            marks.setdefault(call, {})[event.type] = _moment(event.time)
+    parts: dict[str, list[float]] = {}
+    for call, before, after in calls:
+        at = marks[call]
+        path = [
+            ("client → requested", before),
+            ("requested → started (decided, queued, claimed)", at[EventType.CALL_REQUESTED]),
+            ("started → completed (in the sandbox, recorded)", at[EventType.CALL_STARTED]),
+            ("completed → client", at[EventType.CALL_COMPLETED]),
+            ("", after),
+        ]
+        for (name, start), (_, end) in pairwise(path):
+            parts.setdefault(name, []).append((end - start) * 1000)
+    return {name: round(statistics.fmean(values), 2) for name, values in parts.items()}
+
+
+def _moment(text: str) -> float:
+    # + 0.5 ms: times are cut to milliseconds, not rounded.
+    return datetime.fromisoformat(text).timestamp() + 0.0005
+
+
+def ratios(summary: dict[str, dict[str, float]]) -> dict[str, float]:
+    governed = summary["governed_call_ms"]["p50"]
+    return {
+        "governed_call / docker_exec": round(governed / summary["docker_exec_ms"]["p50"], 3),
+        "governed_call / docker_run": round(governed / summary["docker_run_ms"]["p50"], 4),
+        "governed_call / runner_exec": round(governed / summary["runner_exec_ms"]["p50"], 2),
+        "runner_exec / docker_exec": round(summary["runner_exec_ms"]["p50"] / summary["docker_exec_ms"]["p50"], 3),
+        "runner_exec / host_spawn": round(summary["runner_exec_ms"]["p50"] / summary["host_spawn_ms"]["p50"], 2),
+    }
+
+
+def show(console: Console, report: dict[str, Any]) -> None:
+    table = Table(title="`true`, in milliseconds", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table.add_column("")
+    for column in ("p50", "p95", "n"):
+        table.add_column(column, justify="right")
+    for name in PER_ROUND:
+        row = report[f"{name}_ms"]
+        table.add_row(name.replace("_", " "), f"{row['p50']:.2f}", f"{row['p95']:.2f}", str(row["n"]))
+    console.print(table)
+    for title, values, unit in (
+        ("ratios (p50)", report["ratios"], ""),
+        ("a governed call's time", report["stages_ms"], " ms"),
+    ):
+        rows = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=False)
+        rows.add_column("")
+        rows.add_column("", justify="right")
+        for name, value in values.items():
+            rows.add_row(name, f"{value}{unit}")
+        console.print()
+        console.print(rows)
+    share = report["ratios"]["governed_call / docker_exec"]
+    verdict = "reached" if share <= AIM else "not reached"
+    console.print(f"\nAim: a governed call at no more than {AIM} of docker exec: [bold]{verdict}[/bold] ({share}).")
+
+
+def run(rounds: int, console: Console) -> dict[str, Any]:
+    with ExitStack() as opened:
+        place = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="codesdk-bench-")))
+        default: Path = Settings.model_fields["policies_dir"].get_default(call_default_factory=True)
+        settings = settings_of(place, default.parent / "demo", 0)
+        say = lambda line: console.print(f"[dim]· {line}[/dim]", soft_wrap=True)  # noqa: E731
+        stack = opened.enter_context(Stack(settings, say))
+        peers = Peers(stack.settings.docker_host, opened)
+        session = stack.daemon.open_session(NewSession(labels={"opened-by": "bench"}))
+        samples = asyncio.run(measure(session.mcp_url, session.token, peers, rounds, say))
+        events = list(stack.daemon.events(session.session.id))
+        fold(events)  # a measured run whose record has a gap would be worth nothing
+        summary = samples.summary()
+        return {
+            **summary,
+            "ratios": ratios(summary),
+            "stages_ms": stages(samples.calls, events),
+            "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
+            "peer": "docker SDK over the engine's API; no docker client program is started",
+            "load_average": os.getloadavg()[0],
+        }
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there as well")
+    options.add_argument("--rounds", type=int, default=ROUNDS, help=f"default {ROUNDS}")
+    given = options.parse_args()
+    console = Console(highlight=False)
+    Signals()
+    report = run(given.rounds, console)
+    show(console, report)
+    if given.json:
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+        given.json.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+        console.print(f"[dim]Written to {given.json}[/dim]")
+
+
+if __name__ == "__main__":
+    main()

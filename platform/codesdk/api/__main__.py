@@ -1,0 +1,25 @@
+"""`python -m codesdk.api`: API and MCP host, set up by `CODESDK_*` variables."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from codesdk.api.server import serve
+from codesdk.errors import ExitCode, Fault
+from codesdk.settings import Settings
+
+
+def main() -> int:
+    """Serve until a signal; returns the exit code. The last line on stderr says why it could not."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        serve(Settings())
+    except Fault as fault:
+        print(f"error: {' '.join(str(fault).split())}", file=sys.stderr)  # noqa: T201 (for whoever started it)
+        return fault.exit_code
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

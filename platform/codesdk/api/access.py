@@ -1,0 +1,158 @@
+"""Who may do what over HTTP: one table. A route that is not in it cannot even be made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from enum import Enum
+from typing import Annotated, Any, cast
+
+from anyio import to_thread
+from fastapi import Depends, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute, APIRouter
+from starlette.exceptions import HTTPException
+from starlette.types import Message
+
+from codesdk.api.problems import defect
+from codesdk.bootstrap import Services
+from codesdk.errors import ExitCode, Fault, InternalFault
+from codesdk.tenancy.principal import Principal, Role, Unauthenticated
+
+MAX_JSON_BODY = 1024 * 1024
+"""Bytes of a request body, where a route does not say otherwise."""
+
+
+BODY_LIMITS = {"/v1/artifacts": 64 * 1024 * 1024}
+"""The routes that say otherwise; each body is held in memory."""
+
+
+class Door(Enum):
+    """How a route is entered that no role opens."""
+
+    OPEN = "anybody"
+    SESSION_TOKEN = "a session's token, checked by the MCP host"  # noqa: S105 (no secret)
+
+
+_EVERY_ROLE = frozenset(Role)
+_RUNS = frozenset({Role.DEVELOPER, Role.OPERATOR})
+_DECIDES = frozenset({Role.APPROVER, Role.OPERATOR})
+_WATCHES = frozenset({Role.DEVELOPER, Role.OPERATOR, Role.APPROVER, Role.AUDITOR})
+
+RULES: dict[tuple[str, str], frozenset[Role] | Door] = {
+    ("GET", "/health"): Door.OPEN,  # says only whether the service works
+    ("GET", "/openapi.json"): Door.OPEN,  # the same for everybody, and public with the source
+    ("*", "/mcp"): Door.SESSION_TOKEN,
+    ("GET", "/v1/tools"): _EVERY_ROLE,
+    ("POST", "/v1/sessions"): _RUNS,
+    ("GET", "/v1/sessions"): _WATCHES,
+    ("GET", "/v1/sessions/{session_id}"): _WATCHES,
+    ("DELETE", "/v1/sessions/{session_id}"): _RUNS,
+    ("GET", "/v1/sessions/{session_id}/events"): _WATCHES,
+    ("GET", "/v1/sessions/{session_id}/calls/{call_id}"): _WATCHES,
+    ("POST", "/v1/sessions/{session_id}/calls/{call_id}/cancel"): _RUNS,
+    ("GET", "/v1/approvals"): _WATCHES,
+    ("GET", "/v1/approvals/{approval_id}"): _WATCHES,
+    ("POST", "/v1/approvals/{approval_id}/decision"): _DECIDES,
+    ("POST", "/v1/artifacts"): _RUNS,
+    ("GET", "/v1/artifacts/{artifact_id}"): _WATCHES,
+}
+
+
+class Forbidden(Fault):
+    """The caller is known, and its roles do not allow this."""
+
+    code = "FORBIDDEN"
+    status = 403
+    exit_code = ExitCode.NO_PERMISSION
+
+
+class RouteWithoutRule(InternalFault):
+    """A route is not in the table; the application is not built."""
+
+    code = "ROUTE_WITHOUT_RULE"
+
+
+class GuardedRoute(APIRoute):
+    """Lets a caller in before its request's body is read."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The route's handler behind its rule.
+
+        Raises:
+            RouteWithoutRule: the table does not have it.
+        """
+        handle = super().get_route_handler()
+        methods = sorted(self.methods or ())
+        rules = {RULES.get((method, self.path)) for method in methods}
+        if len(rules) != 1 or (rule := rules.pop()) is None:
+            raise RouteWithoutRule(f"{methods} {self.path} has no rule of its own in api.access.RULES.")
+
+        limit = BODY_LIMITS.get(self.path, MAX_JSON_BODY)
+
+        async def guarded(request: Request) -> Response:
+            if isinstance(rule, frozenset):
+                request.state.principal = await _admit(request, rule)
+            try:
+                return await handle(_limited(request, limit))
+            except (Fault, HTTPException, RequestValidationError):
+                raise
+            except Exception as error:  # noqa: BLE001 (the seam: it is logged, and its words stay here)
+                return defect(error)
+
+        return guarded
+
+
+def guarded_router() -> APIRouter:
+    """A router whose routes are all guarded."""
+    return APIRouter(route_class=GuardedRoute)
+
+
+def _limited(request: Request, limit: int) -> Request:
+    # FastAPI's own limit answers in plain text where the length is declared; ours is a problem in both cases.
+    too_large = HTTPException(413, f"The body is larger than {limit} bytes")
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdigit() or int(declared) > limit:
+        raise too_large
+    got = 0
+
+    async def receive() -> Message:
+        nonlocal got
+        message = await request.receive()
+        got += len(message.get("body", b""))
+        if got > limit:
+            raise too_large
+        return message
+
+    return Request(request.scope, receive)
+
+
+async def _admit(request: Request, roles: frozenset[Role]) -> Principal:
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not key.strip():
+        raise Unauthenticated("This needs an API key.", advice="Send `Authorization: Bearer <API key>`.")
+    principal = await to_thread.run_sync(wired(request).directory.principal, key.strip())
+    if not roles.intersection(principal.roles):
+        needed = ", ".join(sorted(roles))
+        raise Forbidden(
+            f"None of your roles may do this; it needs one of: {needed}.", advice="Ask an operator for the role."
+        )
+    return principal
+
+
+def wired(request: Request) -> Services:
+    """The process's services."""
+    return cast("Services", request.app.state.services)
+
+
+async def _services(request: Request) -> Services:
+    return wired(request)
+
+
+async def _caller(request: Request) -> Principal:
+    return cast("Principal", request.state.principal)
+
+
+Wired = Annotated[Services, Depends(_services)]
+"""Parameter of an endpoint: the services."""
+Caller = Annotated[Principal, Depends(_caller)]
+"""Parameter of an endpoint: who was let in."""

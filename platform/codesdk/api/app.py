@@ -1,0 +1,89 @@
+"""The ASGI application: the routes, the MCP host on `/mcp`, and what runs beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from anyio import to_thread
+from fastapi import FastAPI
+from starlette.routing import Route
+
+from codesdk.api.origins import HostGate, host_names, host_patterns, origin_patterns
+from codesdk.api.problems import install
+from codesdk.api.routes import ROUTERS
+from codesdk.api.stream import Readers
+from codesdk.bootstrap import Services
+from codesdk.errors import Fault
+from codesdk.mcphost import McpHost
+from codesdk.settings import Settings
+from codesdk.toolcalls.pipeline import Pipeline
+
+SWEEP_S = 1.0
+"""Seconds between looks for approvals that nobody gave in time: how late a waiting agent may hear of it."""
+
+_log = logging.getLogger(__name__)
+
+
+def create_app(services: Services, settings: Settings, *, more_hosts: Collection[str] = ()) -> FastAPI:
+    """The application over `services`, which the caller closes after it.
+
+    `more_hosts`: names besides loopback and `settings.host` that the service goes by.
+    """
+    names = host_names(settings.host, more_hosts)
+    mcp = McpHost(
+        pipeline=services.pipeline,
+        results=services.results,
+        desk=services.desk,
+        directory=services.directory,
+        clock=services.clock,
+        wait_s=settings.wait_s,
+        allowed_hosts=host_patterns(names),
+        allowed_origins=origin_patterns(names),
+    )
+    readers = Readers()
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with mcp.run():
+            sweep = asyncio.create_task(_sweep(services.pipeline))
+            try:
+                yield
+            finally:
+                sweep.cancel()
+                await asyncio.wait([sweep])
+
+    def stop() -> None:
+        mcp.stop()
+        readers.close()
+
+    app = FastAPI(
+        title="CodeSDK",
+        version=version("codesdk"),
+        lifespan=lifespan,
+        docs_url=None,  # its page would load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    app.state.readers = readers
+    app.state.stop = stop
+    install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    # A route, not a mount: a mount answers `/mcp` with a redirect to `/mcp/`, one more round trip for every call.
+    app.router.routes.append(Route("/mcp", endpoint=mcp.app))
+    app.add_middleware(HostGate, names=names)
+    return app
+
+
+async def _sweep(pipeline: Pipeline) -> None:
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        try:
+            await to_thread.run_sync(pipeline.expire_overdue)
+        except Fault as fault:
+            _log.warning("overdue approvals could not be looked for: %s", fault)

@@ -1,0 +1,121 @@
+"""Every error of the API is `application/problem+json` (RFC 9457), made here from faults."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from codesdk.errors import Fault, InternalFault
+
+_log = logging.getLogger(__name__)
+# Ours, not the standard library's phrases: those differ between versions of Python.
+_HTTP_CODES = {
+    400: "BAD_REQUEST",
+    404: "NOT_FOUND",
+    405: "METHOD_NOT_ALLOWED",
+    413: "BODY_TOO_LARGE",
+    415: "UNSUPPORTED_MEDIA_TYPE",
+}
+
+
+class InvalidRequest(Fault):
+    """The request does not have the form that the route takes."""
+
+    code = "INVALID_REQUEST"
+    status = 422
+
+
+def install(app: FastAPI) -> None:
+    """Answer every exception of `app` with a problem."""
+    app.add_exception_handler(Fault, _on_fault)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(Exception, _on_defect)
+
+
+def defect(error: Exception) -> Response:
+    """Log what must not happen, and answer without its words."""
+    _log.error("a request met a defect", exc_info=error)
+    return problem(InternalFault("unexpected"))
+
+
+def problem(fault: Fault) -> Response:
+    """The answer to a fault. Our own defects keep their words for the log."""
+    if isinstance(fault, InternalFault) or type(fault) is Fault:
+        return _body(500, fault.code, "Something in CodeSDK is broken; its log says what.", title="Internal error")
+    summary = (type(fault).__doc__ or "").strip().splitlines()
+    return _body(
+        fault.status,
+        fault.code,
+        fault.message,
+        title=summary[0].rstrip(".") if summary else fault.code,
+        retryable=fault.retryable,
+        advice=fault.advice(),
+        details=fault.details,
+    )
+
+
+async def _on_fault(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, Fault)  # noqa: S101 (registered for it)
+    return defect(error) if isinstance(error, InternalFault) else problem(error)
+
+
+async def _on_invalid(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 (registered for it)
+    # The values stay out: they may be secrets, and the caller has them.
+    fields = [{"field": _field(item["loc"]), "expected": str(item["msg"])} for item in error.errors()]
+    text = "; ".join(f"{field['field']}: {field['expected']}" for field in fields)
+    advice = "Mend the fields that are named, and send it again."
+    return problem(InvalidRequest(f"{text}.", advice=advice, details={"fields": fields}))
+
+
+async def _on_http(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 (registered for it)
+    code = _HTTP_CODES.get(error.status_code, f"HTTP_{error.status_code}")
+    title = code.replace("_", " ").capitalize()
+    return _body(error.status_code, code, f"{error.detail.rstrip('.')}.", title=title, headers=error.headers)
+
+
+async def _on_defect(_request: Request, _error: Exception) -> Response:
+    # The server's own error middleware logs it, with its traceback.
+    return problem(InternalFault("unexpected"))
+
+
+def _field(location: tuple[Any, ...]) -> str:
+    part, *path = location
+    name = ".".join(str(step) for step in path)
+    return f"{part} {name}" if name else str(part)
+
+
+def _body(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    title: str,
+    retryable: bool = False,
+    advice: str = "",
+    details: Mapping[str, object] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    body = {
+        "type": f"urn:codesdk:problem:{code.lower().replace('_', '-')}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "retryable": retryable,
+        "advice": advice,
+        "details": details or {},
+    }
+    more = dict(headers or {})
+    if status == HTTPStatus.UNAUTHORIZED:
+        more["WWW-Authenticate"] = 'Bearer realm="codesdk"'
+    return JSONResponse(body, status, more, media_type="application/problem+json")

@@ -1,0 +1,13 @@
+"""The API's routes, a module for each resource."""
+
+from codesdk.api.routes import approvals, artifacts, calls, catalog, events, sessions
+
+ROUTERS = (
+    catalog.router,
+    sessions.router,
+    events.router,
+    calls.router,
+    approvals.router,
+    artifacts.router,
+)
+"""All of them."""

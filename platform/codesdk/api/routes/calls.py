@@ -1,0 +1,83 @@
+"""Tool calls over HTTP: where one stands, and ending one."""
+
+from __future__ import annotations
+
+from codesdk.api.access import Caller, Wired, guarded_router
+from codesdk.bootstrap import Services
+from codesdk.domain.calls import CallState
+from codesdk.domain.decisions import Frozen
+from codesdk.domain.ids import TenantId, ToolCallId
+from codesdk.domain.tools import ToolResult
+from codesdk.errors import Fault
+from codesdk.toolcalls import store
+from codesdk.toolcalls.stored import StoredCall, Waiting
+
+router = guarded_router()
+
+
+class CallUnknown(Fault):
+    """No such call in that session of this tenant."""
+
+    code = "CALL_UNKNOWN"
+    status = 404
+
+
+class CallStatus(Frozen):
+    """A call as it stands."""
+
+    tool_call_id: ToolCallId
+    attempt: int
+    tool: str
+    input_hash: str
+    state: CallState
+    approval_id: str | None = None
+    """What a person is asked, while it waits for one."""
+    result: ToolResult | None = None
+    """Once it has ended: what came out, or why it was denied."""
+
+
+class Cancelled(Frozen):
+    """What became of a cancel."""
+
+    cancelled: bool
+    """False: it had ended before."""
+    call: CallStatus
+
+
+@router.get("/v1/sessions/{session_id}/calls/{call_id}")
+def read_call(session_id: str, call_id: str, caller: Caller, services: Wired) -> CallStatus:
+    """One call: its state, and its result once there is one."""
+    return _status(services, _find(services, caller.tenant_id, session_id, call_id))
+
+
+@router.post("/v1/sessions/{session_id}/calls/{call_id}/cancel")
+def cancel_call(session_id: str, call_id: str, caller: Caller, services: Wired) -> Cancelled:
+    """End a call: one that waits is denied at once, one that runs is stopped by its worker."""
+    found = _find(services, caller.tenant_id, session_id, call_id)
+    done = services.pipeline.cancel(found.identity.tool_call_id, f"{caller.name} cancelled it.")
+    after = _find(services, caller.tenant_id, session_id, call_id)
+    return Cancelled(cancelled=done, call=_status(services, after))
+
+
+def _find(services: Services, tenant: TenantId, session: str, call: str) -> StoredCall:
+    with services.database.read() as connection:
+        found = store.find(connection, ToolCallId(call))
+    if found is None or found.tenant_id != tenant or found.subject.session_id != session:
+        raise CallUnknown(f"There is no call {call} in that session.")
+    return found
+
+
+def _status(services: Services, found: StoredCall) -> CallStatus:
+    approval = None
+    if found.state is CallState.WAITING:
+        outcome = services.pipeline.find(found.identity.tool_call_id)
+        approval = outcome.approval_id if isinstance(outcome, Waiting) else None
+    return CallStatus(
+        tool_call_id=found.identity.tool_call_id,
+        attempt=found.identity.attempt,
+        tool=found.call.name,
+        input_hash=found.identity.input_hash,
+        state=found.state,
+        approval_id=approval,
+        result=found.result,
+    )

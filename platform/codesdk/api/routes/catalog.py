@@ -1,0 +1,69 @@
+"""What the service is and what tools it has."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from codesdk.api.access import Caller, Wired, guarded_router
+from codesdk.domain.decisions import Classification, Frozen
+from codesdk.domain.ids import SessionId
+
+router = guarded_router()
+
+
+class Health(Frozen):
+    """The service works."""
+
+    status: str
+    version: str
+
+
+class ToolEntry(Frozen):
+    """A tool of the registry."""
+
+    name: str
+    wire_name: str
+    """Its name for MCP clients."""
+    title: str
+    description: str
+    classification: Classification
+    enabled: bool
+    """False: it runs only where the policy bundle switches it on."""
+    schema_hash: str
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None
+
+
+class ToolList(Frozen):
+    """The registry's tools."""
+
+    tools: list[ToolEntry]
+
+
+@router.get("/health")
+def read_health(services: Wired) -> Health:
+    """Whether the service and its database answer."""
+    services.log.head(SessionId(""))
+    return Health(status="ok", version=version("codesdk"))
+
+
+@router.get("/v1/tools")
+def list_tools(_caller: Caller, services: Wired) -> ToolList:
+    """Every tool, also those that policy never allows."""
+    return ToolList(
+        tools=[
+            ToolEntry(
+                name=tool.name,
+                wire_name=tool.wire_name,
+                title=tool.title,
+                description=tool.description,
+                classification=tool.classification,
+                enabled=tool.enabled or tool.name in services.bundle.enabled,
+                schema_hash=tool.schema_hash,
+                input_schema=dict(tool.input_schema),
+                output_schema=dict(tool.output_schema) if tool.output_schema else None,
+            )
+            for tool in services.registry.tools()
+        ]
+    )

@@ -1,0 +1,66 @@
+"""A session's log over HTTP: as pages, or as a stream."""
+
+from __future__ import annotations
+
+from typing import Annotated, cast
+
+from fastapi import Query, Request, Response
+from starlette.responses import JSONResponse
+
+from codesdk.api.access import Caller, Wired, guarded_router
+from codesdk.api.cursor import encode, start
+from codesdk.api.stream import EventStream, Readers
+from codesdk.domain.decisions import Frozen
+from codesdk.domain.events import Event
+from codesdk.eventlog.log import PAGE
+
+router = guarded_router()
+
+
+class EventPage(Frozen):
+    """Events in order; ask again with `next` as `after`."""
+
+    events: list[Event]
+    next: str
+    """Cursor after the last event of this page."""
+    head: int
+    """The log's newest `seq`."""
+    resync: str | None = None
+    """Set where the cursor could not be served, with the reason; then the page is from the beginning."""
+
+
+@router.get(
+    "/v1/sessions/{session_id}/events",
+    response_model=EventPage,
+    responses={200: {"content": {"text/event-stream": {}}}},
+)
+def read_events(
+    request: Request,
+    session_id: str,
+    caller: Caller,
+    services: Wired,
+    *,
+    after: Annotated[str | None, Query(pattern=r"^([A-Za-z0-9_]{1,64}-)?(0|[1-9][0-9]{0,15})$")] = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE)] = 100,
+) -> Response:
+    """Events after a cursor. With `Accept: text/event-stream` a stream that goes on, resumed by `Last-Event-ID`."""
+    session = services.sessions.find(caller.tenant_id, session_id).id
+    epoch, head = services.log.place(session)
+    if "text/event-stream" in request.headers.get("accept", ""):
+        return EventStream(
+            log=services.log,
+            tail=services.tail,
+            readers=cast("Readers", request.app.state.readers),
+            session=session,
+            begin=start(request.headers.get("last-event-id", after), epoch, head),
+            head=head,
+        )
+    begin = start(after, epoch, head)
+    events = services.log.read(session, begin.after, limit)
+    page = EventPage(
+        events=events,
+        next=encode(epoch, events[-1].seq if events else begin.after),
+        head=head,
+        resync=begin.resync,
+    )
+    return JSONResponse(page.model_dump(mode="json", exclude_none=True))

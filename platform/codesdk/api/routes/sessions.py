@@ -1,0 +1,54 @@
+"""Sessions over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query, Request
+
+from codesdk.api.access import Caller, Wired, guarded_router
+from codesdk.domain.decisions import Frozen
+from codesdk.sessions import NewSession, Session
+
+router = guarded_router()
+
+
+class Opened(Frozen):
+    """A new session, and what its agent needs to connect."""
+
+    session: Session
+    token: str
+    """Shown this once; it opens this session's MCP endpoint and nothing else."""
+    mcp_url: str
+
+
+class SessionList(Frozen):
+    """Sessions, newest first."""
+
+    sessions: list[Session]
+
+
+@router.post("/v1/sessions", status_code=201)
+def open_session(request: Request, wish: NewSession, caller: Caller, services: Wired) -> Opened:
+    """Open a session; its sandbox starts in the background."""
+    session, token = services.sessions.open(caller, wish)
+    # The name that the caller reached us by is the one that will work for its agent too.
+    return Opened(session=session, token=token, mcp_url=f"{request.base_url}mcp")
+
+
+@router.get("/v1/sessions")
+def list_sessions(caller: Caller, services: Wired, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> SessionList:
+    """The tenant's sessions, newest first."""
+    return SessionList(sessions=services.sessions.listing(caller.tenant_id, limit))
+
+
+@router.get("/v1/sessions/{session_id}")
+def read_session(session_id: str, caller: Caller, services: Wired) -> Session:
+    """One session."""
+    return services.sessions.find(caller.tenant_id, session_id)
+
+
+@router.delete("/v1/sessions/{session_id}")
+def close_session(session_id: str, caller: Caller, services: Wired) -> Session:
+    """End a session: its tokens, its waiting calls, its sandbox. Its record stays."""
+    return services.sessions.close(caller.tenant_id, session_id)

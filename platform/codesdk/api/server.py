@@ -1,0 +1,155 @@
+"""The API process: takes its port first, then opens the services, and closes them when it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import cast
+
+import uvicorn
+from fastapi import FastAPI
+
+from codesdk.api.app import create_app
+from codesdk.bootstrap import Services, open_services
+from codesdk.errors import ExitCode, Fault
+from codesdk.settings import Settings
+
+GRACE_S = 5
+"""Seconds that answers under way have to end when the process stops."""
+KEEP_ALIVE_S = 75
+"""Seconds that an idle connection stays open: agents think between calls, and a new connection costs a call ~1 ms."""
+_BACKLOG = 512
+
+
+class PortTaken(Fault):
+    """Another program listens there."""
+
+    code = "PORT_TAKEN"
+    exit_code = ExitCode.CANNOT_WRITE
+
+
+class CannotListen(Fault):
+    """The address cannot be used."""
+
+    code = "CANNOT_LISTEN"
+    exit_code = ExitCode.CANNOT_WRITE
+
+
+def serve(settings: Settings, wiring: Callable[[Settings], Services] = open_services) -> None:
+    """Serve until SIGTERM or SIGINT. When ready, `run/api.json` in the data directory says where.
+
+    Raises:
+        PortTaken, CannotListen: before anything else was started.
+        Fault: what `wiring` raises; the port is free again.
+    """
+    with closing(_listen(settings.host, settings.port)) as listener, closing(wiring(settings)) as services:
+        app = create_app(services, settings)
+        config = uvicorn.Config(
+            app,
+            http="h11",  # httptools hands on header values with their trailing blanks, which MCP forbids
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        ready = settings.data_dir / "run" / "api.json"
+        _Server(config, app, ready, _url(settings.host, listener)).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, which also says when it is ready, and stops without raising its signal again."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, ready: Path, url: str) -> None:
+        super().__init__(config)
+        self._stop = cast("Callable[[], None]", app.state.stop)
+        self._ready = ready
+        self._url = url
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        _announce(self._ready, self._url)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        _withdraw(self._ready)
+        self._stop()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # uvicorn's own raises the signal again at the end, which would end the process before the services close.
+        loop = asyncio.get_running_loop()
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+        except (RuntimeError, ValueError):
+            yield  # not the main thread: whoever runs us there sets `should_exit`
+            return
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, proto)
+    except OSError as error:
+        raise _cannot(host, port, error) from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections inherit it. Without it an answer in two writes waits 40 ms for the client's acknowledgement.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)  # at once: two sockets may be bound to one port, but only one may listen
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortTaken(
+                f"Port {port} on {host} is taken by another program.",
+                advice="Stop it, or choose another port with --port (or CODESDK_PORT); 0 takes any free one.",
+            ) from error
+        raise _cannot(host, port, error) from error
+    return listener
+
+
+def _cannot(host: str, port: int, error: OSError) -> CannotListen:
+    return CannotListen(
+        f"Cannot listen on {host} port {port}: {error.strerror or error}.",
+        advice="Choose another with --host and --port (or CODESDK_HOST and CODESDK_PORT).",
+    )
+
+
+def _url(host: str, listener: socket.socket) -> str:
+    port = listener.getsockname()[1]
+    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (compared, not bound)
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+def _announce(path: Path, url: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
+    fresh.write_text(json.dumps({"url": url, "mcp_url": f"{url}/mcp", "pid": os.getpid()}) + "\n")
+    fresh.rename(path)
+
+
+def _withdraw(path: Path) -> None:
+    try:
+        ours = json.loads(path.read_text()).get("pid") == os.getpid()
+    except (OSError, ValueError):
+        return
+    if ours:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,202 @@
+"""A session's log as server-sent events: every event once, in order, to each reader at its own pace."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from typing import Any
+
+import anyio
+from anyio import to_thread
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from codesdk.api.cursor import Start, encode
+from codesdk.domain.events import Event
+from codesdk.domain.ids import SessionId
+from codesdk.errors import Fault
+from codesdk.eventlog.log import PAGE, Log
+from codesdk.eventlog.tail import Tail
+
+_log = logging.getLogger(__name__)
+
+INBOX = 2000
+"""Events kept for a reader that is behind; past that it is sent away, and comes back with its last id."""
+HEARTBEAT_S = 15.0
+"""Seconds of silence before a comment: proxies and clients end connections that are silent for about a minute."""
+SEND_S = 30.0
+"""Seconds that one write may take; a reader that takes nothing for so long is gone."""
+
+
+class Inbox:
+    """The live events of one reader: filled from the tail's thread, emptied on the event loop."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._loop = asyncio.get_running_loop()
+        self._events: deque[Event] = deque()
+        self._wake = asyncio.Event()
+        self.overflowed = False
+        self.closed = False
+
+    def put(self, events: list[Event]) -> None:
+        """From any thread: hand over events, or give the reader up where it is too far behind."""
+        self._loop.call_soon_threadsafe(self._put, events)
+
+    def close(self) -> None:
+        """On the event loop: let the reader go."""
+        self.closed = True
+        self._wake.set()
+
+    async def take(self, timeout_s: float) -> list[Event]:
+        """What has come, oldest first; empty after `timeout_s` seconds, or where the reader is to go."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return []
+        self._wake.clear()
+        taken = list(self._events)
+        self._events.clear()
+        return taken
+
+    def _put(self, events: list[Event]) -> None:
+        if self.overflowed or len(self._events) + len(events) > self._limit:
+            self.overflowed = True
+            self._events.clear()
+        else:
+            self._events.extend(events)
+        self._wake.set()
+
+
+class Readers:
+    """The open streams of this process, so that stopping it does not wait for readers that never leave."""
+
+    def __init__(self) -> None:
+        self._inboxes: set[Inbox] = set()
+
+    def add(self, inbox: Inbox) -> None:
+        """A reader has come."""
+        self._inboxes.add(inbox)
+
+    def discard(self, inbox: Inbox) -> None:
+        """A reader has gone."""
+        self._inboxes.discard(inbox)
+
+    def close(self) -> None:
+        """Let all of them go; they come back to the next process with their last ids."""
+        for inbox in self._inboxes:
+            inbox.close()
+
+
+class EventStream(Response):
+    """One reader's stream. What is already in the log is read at the reader's pace; then it follows the tail."""
+
+    def __init__(
+        self,
+        *,
+        log: Log,
+        tail: Tail,
+        readers: Readers,
+        session: SessionId,
+        begin: Start,
+        head: int,
+        inbox_limit: int = INBOX,
+    ) -> None:
+        """`begin`: where the reader starts; `head`: the log's newest `seq`, told with a `resync`."""
+        self.status_code = 200
+        self.background = None
+        self.init_headers({"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"})
+        self._log = log
+        self._tail = tail
+        self._readers = readers
+        self._session = session
+        self._begin = begin
+        self._head = head
+        self._inbox_limit = inbox_limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Stream until the reader goes, or is sent away."""
+        del scope
+        inbox = Inbox(self._inbox_limit)
+        self._readers.add(inbox)
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(_watch, receive, group.cancel_scope)
+                with anyio.CancelScope() as writing:
+                    await self._write(inbox, _Pen(send, writing))
+                group.cancel_scope.cancel()
+        finally:
+            self._readers.discard(inbox)
+
+    async def _write(self, inbox: Inbox, pen: _Pen) -> None:
+        epoch, after, resync = self._begin
+        await pen.write("retry: 1000\n\n")
+        if resync is not None:
+            about = {"reason": resync, "epoch": epoch, "head": self._head}
+            await pen.write(_control("resync", about, encode(epoch, 0)))
+        subscription = None
+        try:
+            after = await self._catch_up(inbox, pen, after)
+            subscription = self._tail.subscribe(self._session, after, inbox.put)
+            while not (inbox.closed or inbox.overflowed):
+                events = await inbox.take(HEARTBEAT_S)
+                await pen.write("".join(_frame(event, epoch) for event in events) or ": \n\n")
+                after = events[-1].seq if events else after
+            if inbox.overflowed:
+                waited = f"more than {self._inbox_limit} events waited for this reader"
+                about = {"reason": f"{waited}; come back with your last id"}
+                await pen.write(_control("evicted", about, encode(epoch, after)))
+        except Fault as fault:
+            # The stream has begun, so no status can say it: the reader comes back and then gets a problem.
+            _log.warning("the stream of %s ends early: %s", self._session, fault)
+        finally:
+            if subscription is not None:
+                self._tail.unsubscribe(subscription)
+        await pen.end()
+
+    async def _catch_up(self, inbox: Inbox, pen: _Pen, after: int) -> int:
+        while not inbox.closed:
+            events = await to_thread.run_sync(self._log.read, self._session, after)
+            if events:
+                after = events[-1].seq
+                await pen.write("".join(_frame(event, self._begin.epoch) for event in events))
+            if len(events) < PAGE:
+                break
+        return after
+
+
+class _Pen:
+    """Writes to one connection, within a time."""
+
+    def __init__(self, send: Send, writing: anyio.CancelScope) -> None:
+        self._send = send
+        self._writing = writing
+
+    async def write(self, text: str) -> None:
+        with anyio.move_on_after(SEND_S) as within:
+            await self._send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+        if within.cancelled_caught:
+            self._writing.cancel()
+
+    async def end(self) -> None:
+        with anyio.move_on_after(SEND_S):
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+def _frame(event: Event, epoch: str) -> str:
+    # JSON has no raw line breaks, so one `data:` line holds it.
+    return f"id: {encode(epoch, event.seq)}\ndata: {event.model_dump_json(exclude_none=True)}\n\n"
+
+
+def _control(kind: str, about: dict[str, Any], cursor: str) -> str:
+    return f"id: {cursor}\nevent: {kind}\ndata: {json.dumps(about)}\n\n"

@@ -1,0 +1,7 @@
+"""`python -m codesdk.cli`, the same as `codesdk`."""
+
+from __future__ import annotations
+
+from codesdk.cli import main
+
+main()

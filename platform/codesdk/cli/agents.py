@@ -1,0 +1,38 @@
+"""The line that connects each agent CLI to a session, with the time limits that a waiting approval needs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+MARGIN_S = 60
+"""Seconds that an agent waits longer than we do: our answer, not its time-out, ends a call that waits for a person."""
+
+
+def call_limit_s(wait_s: float, tool_s: float) -> int:
+    """Seconds that an agent should give one call: the wait for a person, the run, and a margin."""
+    return int(wait_s + tool_s) + MARGIN_S
+
+
+def lines(url: str, token: str, limit_s: int) -> dict[str, str]:
+    """Agent -> shell line to paste.
+
+    The settings are those that made each CLI wait in our runs of it:
+
+    - Claude Code: `timeout` in milliseconds is the hard limit of a call. Versions from before mid-2026 end a call after
+      300 s without progress whatever it says; our host sends progress far more often.
+    - Codex: `tool_timeout_sec`, 300 s by default, counted whatever happens. Its token comes from the environment.
+    - Gemini CLI: `timeout` in milliseconds; `trust` because the policy decides here, not the agent's own prompt.
+    """
+    claude = {"type": "http", "url": url, "headers": {"Authorization": f"Bearer {token}"}, "timeout": limit_s * 1000}
+    codex = (
+        f"mcp_servers.codesdk.url={json.dumps(url)}",
+        'mcp_servers.codesdk.bearer_token_env_var="CODESDK_TOKEN"',
+        f"mcp_servers.codesdk.tool_timeout_sec={limit_s}",
+    )
+    return {
+        "Claude Code": f"claude mcp add-json codesdk {shlex.quote(json.dumps(claude))}",
+        "Codex": f"CODESDK_TOKEN={token} codex {' '.join(f'-c {shlex.quote(setting)}' for setting in codex)}",
+        "Gemini CLI": f"gemini mcp add --transport http --timeout {limit_s * 1000} --trust"
+        f" --header {shlex.quote(f'Authorization: Bearer {token}')} codesdk {url}",
+    }

@@ -1,0 +1,198 @@
+"""The command tree: options and help. Each command's work is in a module of its own, imported when it is run."""
+# ruff: noqa: PLC0415 - `codesdk version` must not wait for everything that `codesdk up` needs
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from codesdk.domain.decisions import PermissionMode
+
+app = typer.Typer(
+    name="codesdk",
+    help="Runs the tool calls of AI agents in Docker sandboxes, under a policy that people can read.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+approvals_app = typer.Typer(help="What waits for a person, and answering it.", no_args_is_help=True)
+sessions_app = typer.Typer(help="Sessions of the running daemon.", no_args_is_help=True)
+app.add_typer(approvals_app, name="approvals")
+app.add_typer(sessions_app, name="sessions")
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        help="Where database, keys and logs are [default: the user's state directory].",
+        envvar="CODESDK_DATA_DIR",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+Policies = Annotated[
+    Path | None, typer.Option("--policies", help="Directory of the policy bundle.", envvar="CODESDK_POLICIES_DIR")
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port", help="Port of API and MCP host; 0 takes any free one.", min=0, max=65535, envvar="CODESDK_PORT"
+    ),
+]
+Comment = Annotated[str | None, typer.Option("--comment", "-m", help="Told to the agent, and recorded.")]
+Mode = Annotated[PermissionMode, typer.Option("--mode", help="How eager the session is to ask people.")]
+Workspace = Annotated[
+    Path | None,
+    typer.Option("--workspace", help="Directory whose files the sandbox starts with (a copy; .gitignore holds)."),
+]
+
+
+@app.command()
+def version(*, json: Json = False) -> None:
+    """Say the version."""
+    from codesdk.cli.answers import show_version
+
+    show_version(as_json=json)
+
+
+@app.command()
+def up(
+    *,
+    data_dir: DataDir = None,
+    policies: Policies = None,
+    port: Port = None,
+    workspace: Workspace = None,
+    mode: Mode = PermissionMode.AUTO,
+    json: Json = False,
+) -> None:
+    """Run API, MCP host and worker in the foreground, and open a session for your agent.
+
+    Ctrl-C stops everything that was started and closes every session; their logs stay.
+    """
+    from codesdk.cli.up import run
+
+    run(data_dir=data_dir, policies=policies, port=port, workspace=workspace, mode=mode, as_json=json)
+
+
+@app.command()
+def demo(
+    *,
+    data_dir: DataDir = None,
+    policies: Policies = None,
+    json: Json = False,
+) -> None:
+    """Drive one agent's calls through everything, check the record, and stop all that was started."""
+    from codesdk.cli.demo.run import run
+
+    run(data_dir=data_dir, policies=policies, as_json=json)
+
+
+@app.command()
+def doctor(*, data_dir: DataDir = None, json: Json = False) -> int:
+    """Look at everything that a run needs, and say how to mend it. Changes nothing."""
+    from codesdk.cli.doctor import run
+
+    return run(data_dir=data_dir, as_json=json)
+
+
+@app.command()
+def mcp(
+    *,
+    url: Annotated[str | None, typer.Option("--url", help="MCP URL of a session.", envvar="CODESDK_URL")] = None,
+    token: Annotated[str | None, typer.Option("--token", help="Its token.", envvar="CODESDK_TOKEN")] = None,
+    workspace: Workspace = None,
+    mode: Mode = PermissionMode.AUTO,
+    data_dir: DataDir = None,
+) -> None:
+    """Speak MCP on stdin and stdout, for agents that start their servers as programs.
+
+    Without --url it opens a session of its own on the running daemon, and closes it at the end of input.
+    """
+    from codesdk.cli.bridge import run
+
+    run(url=url, token=token, workspace=workspace, mode=mode, data_dir=data_dir)
+
+
+@approvals_app.command("list")
+def list_approvals(
+    *,
+    every: Annotated[bool, typer.Option("--all", help="Not only those that wait.")] = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """What waits for a person."""
+    from codesdk.cli.approvals import show
+
+    show(every=every, data_dir=data_dir, as_json=json)
+
+
+@approvals_app.command("approve")
+def approve(approval: str, *, comment: Comment = None, data_dir: DataDir = None, json: Json = False) -> None:
+    """Let exactly what is shown run, once."""
+    from codesdk.approvals import Verdict
+    from codesdk.cli.approvals import vote
+
+    vote(approval, Verdict.APPROVE, comment=comment, data_dir=data_dir, as_json=json)
+
+
+@approvals_app.command("reject")
+def reject(approval: str, *, comment: Comment = None, data_dir: DataDir = None, json: Json = False) -> None:
+    """Do not let it run."""
+    from codesdk.approvals import Verdict
+    from codesdk.cli.approvals import vote
+
+    vote(approval, Verdict.REJECT, comment=comment, data_dir=data_dir, as_json=json)
+
+
+@sessions_app.command("open")
+def open_session(
+    *,
+    workspace: Workspace = None,
+    mode: Mode = PermissionMode.AUTO,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Open one, and print its MCP URL and token."""
+    from codesdk.cli.sessions import open_one
+
+    open_one(workspace=workspace, mode=mode, data_dir=data_dir, as_json=json)
+
+
+@sessions_app.command("list")
+def list_sessions(*, data_dir: DataDir = None, json: Json = False) -> None:
+    """All of them, newest first."""
+    from codesdk.cli.sessions import show
+
+    show(data_dir=data_dir, as_json=json)
+
+
+@sessions_app.command("close")
+def close_session(session: str, *, data_dir: DataDir = None, json: Json = False) -> None:
+    """End one: its waiting calls, its sandbox, its token."""
+    from codesdk.cli.sessions import close_one
+
+    close_one(session, data_dir=data_dir, as_json=json)
+
+
+@app.command("events")
+def show_events(
+    session: str,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Print a session's events, from the running daemon."""
+    from codesdk.cli.events import show
+
+    show(session, follow=follow, data_dir=data_dir, as_json=json)
+
+
+@app.command("replay")
+def replay_events(session: str, *, data_dir: DataDir = None, json: Json = False) -> None:
+    """Fold a session's log, straight from the database, into its calls and how each ended."""
+    from codesdk.cli.events import replay
+
+    replay(session, data_dir=data_dir, as_json=json)

@@ -1,0 +1,49 @@
+"""`codesdk mcp`: the stdio bridge, with a session of its own where none is given."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from codesdk.cli.daemon import connect
+from codesdk.cli.opening import open_with
+from codesdk.cli.places import settings_of
+from codesdk.cli.stack.signals import Signals
+from codesdk.cli.voice import Voice
+from codesdk.domain.decisions import PermissionMode
+from codesdk.errors import ExitCode, Fault
+from codesdk.mcphost import bridge
+
+
+class TokenMissing(Fault):
+    """A URL without a token, or a token without a URL."""
+
+    code = "TOKEN_MISSING"
+    status = 400
+    exit_code = ExitCode.USAGE
+
+
+def run(
+    *, url: str | None, token: str | None, workspace: Path | None, mode: PermissionMode, data_dir: Path | None
+) -> None:
+    """Serve stdin and stdout until they close.
+
+    Raises:
+        TokenMissing: only one of the two was given.
+        Fault: nothing answers, or the token is not valid.
+    """
+    if bool(url) != bool(token):
+        raise TokenMissing("--url and --token belong together.", advice="Give both, or neither.")
+    if url and token:
+        bridge.run(url, token)
+        return
+    voice = Voice()  # speaks on stderr only
+    with connect(settings_of(data_dir)) as daemon:
+        signals = Signals()  # a TERM from the agent's host must still close the session
+        opened = open_with(daemon, workspace, mode=mode, opened_by="codesdk mcp", say=voice.say)
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                bridge.run(opened.mcp_url, opened.token)
+        finally:
+            signals.only_noted()
+            daemon.close_session(opened.session.id)

@@ -1,0 +1,194 @@
+"""The running daemon, over its HTTP API."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import httpx2
+
+from codesdk.approvals import Approval, ApprovalState, Verdict
+from codesdk.artifacts import Artifact
+from codesdk.cli.stack.operator import operator_key
+from codesdk.domain.decisions import Frozen
+from codesdk.domain.events import Event
+from codesdk.errors import ExitCode, Fault
+from codesdk.sessions import NewSession, Session
+from codesdk.settings import Settings, runfile
+
+TIMEOUT = httpx2.Timeout(30.0, connect=5.0)
+STREAM_TIMEOUT = httpx2.Timeout(30.0, connect=5.0, read=60.0)
+"""Seconds; a stream sends a comment every 15, so silence of 60 is a dead connection."""
+PAGE = 500
+RECONNECT_S = 1.0
+
+
+class NotRunning(Fault):
+    """No daemon answers."""
+
+    code = "NOT_RUNNING"
+    retryable = True
+    status = 503
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class Opened(Frozen):
+    """A new session, with what its agent connects with."""
+
+    session: Session
+    token: str
+    mcp_url: str
+
+
+class Daemon:
+    """A client with the operator's key. Safe to use from several threads."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self.url = url
+        headers = {"Authorization": f"Bearer {key}"}
+        # No proxy from the environment: the daemon is on this machine.
+        self._http = httpx2.Client(base_url=url, headers=headers, timeout=TIMEOUT, trust_env=False)
+
+    def __enter__(self) -> Self:
+        """Use it until the block ends."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def open_session(self, wish: NewSession) -> Opened:
+        """A new session."""
+        return Opened.model_validate(self._send("POST", "/v1/sessions", json=wish.model_dump(mode="json")))
+
+    def session(self, session: str) -> Session:
+        """One session."""
+        return Session.model_validate(self._send("GET", f"/v1/sessions/{session}"))
+
+    def sessions(self, limit: int = 100) -> list[Session]:
+        """Newest first."""
+        found = self._send("GET", "/v1/sessions", params={"limit": limit})["sessions"]
+        return [Session.model_validate(item) for item in found]
+
+    def close_session(self, session: str) -> Session:
+        """End it."""
+        return Session.model_validate(self._send("DELETE", f"/v1/sessions/{session}"))
+
+    def upload(self, content: bytes, name: str, content_type: str = "application/gzip") -> Artifact:
+        """Keep bytes as an artifact."""
+        sent = self._send(
+            "POST", "/v1/artifacts", content=content, params={"name": name}, headers={"Content-Type": content_type}
+        )
+        return Artifact.model_validate(sent)
+
+    def approvals(self, state: ApprovalState | None = None, session: str | None = None) -> list[Approval]:
+        """Newest first."""
+        asked = {"state": state.value if state else None, "session_id": session}
+        params = {name: value for name, value in asked.items() if value}
+        found = self._send("GET", "/v1/approvals", params=params)["approvals"]
+        return [Approval.model_validate(item) for item in found]
+
+    def approval(self, approval: str) -> Approval:
+        """One approval."""
+        return Approval.model_validate(self._send("GET", f"/v1/approvals/{approval}"))
+
+    def vote(self, shown: Approval, verdict: Verdict, comment: str | None = None) -> Approval:
+        """Answer exactly what was shown."""
+        body = {"verdict": verdict.value, "digest": shown.digest, "comment": comment}
+        return Approval.model_validate(self._send("POST", f"/v1/approvals/{shown.id}/decision", json=body))
+
+    def events(self, session: str, after: int = 0) -> Iterator[Event]:
+        """The log after `after`, to its present end."""
+        while True:
+            params: dict[str, Any] = {"limit": PAGE, "after": str(after)}
+            page = self._send("GET", f"/v1/sessions/{session}/events", params=params)["events"]
+            for item in page:
+                event = Event.model_validate(item)
+                after = event.seq
+                yield event
+            if len(page) < PAGE:
+                return
+
+    def follow(self, session: str, after: int = 0, ended: Callable[[], bool] = lambda: False) -> Iterator[Event]:
+        """The log after `after`, then every event as it comes, across interruptions, until `ended`.
+
+        Raises:
+            Fault: the first connection is refused, or the daemon stays away.
+        """
+        place = str(after)
+        while not ended():
+            for event, cursor in self._stream(session, place):
+                place = cursor
+                yield event
+            time.sleep(RECONNECT_S)
+
+    def _stream(self, session: str, place: str) -> Iterator[tuple[Event, str]]:
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": place}
+        path = f"/v1/sessions/{session}/events"
+        try:
+            with self._http.stream("GET", path, headers=headers, timeout=STREAM_TIMEOUT) as response:
+                if response.is_error:
+                    response.read()
+                    raise fault_of(response)
+                for item in httpx2.EventSource(response):
+                    if item.event == "message" and item.data:
+                        yield Event.model_validate_json(item.data), item.id
+        except httpx2.ConnectError as error:
+            raise _away(self.url) from error
+        except httpx2.TransportError:
+            return  # the stream broke; the caller's loop asks for the rest
+
+    def _send(self, method: str, path: str, **request: Any) -> Any:
+        try:
+            response = self._http.request(method, path, **request)
+        except httpx2.TransportError as error:
+            raise _away(self.url) from error
+        if response.is_error:
+            raise fault_of(response)
+        return response.json()
+
+
+def connect(settings: Settings) -> Daemon:
+    """The daemon of this data directory.
+
+    Raises:
+        NotRunning: none says that it runs.
+        NoOperatorKey: its key cannot be read.
+    """
+    said = runfile.read(settings.data_dir, "api")
+    if said is None:
+        raise NotRunning(
+            f"CodeSDK is not running on {settings.data_dir}.",
+            advice="Start it with `codesdk up`, or name its --data-dir.",
+        )
+    return Daemon(str(said["url"]), operator_key(settings.data_dir))
+
+
+def fault_of(response: httpx2.Response) -> Fault:
+    """What the API's problem says, as a fault with its code and a fitting exit code."""
+    try:
+        problem = response.json()
+    except ValueError:
+        problem = {}
+    if not isinstance(problem, dict):
+        problem = {}
+    described = {
+        "code": str(problem.get("code", f"HTTP_{response.status_code}")),
+        "retryable": bool(problem.get("retryable", False)),
+        "status": response.status_code,
+        "exit_code": _exit_code(response.status_code),
+        "__doc__": "What the daemon answered.",
+    }
+    kind: type[Fault] = type("Answered", (Fault,), described)
+    message = str(problem.get("detail") or f"The daemon answered HTTP {response.status_code}.")
+    return kind(message, advice=str(problem.get("advice", "")), details=problem.get("details") or {})
+
+
+def _exit_code(status: int) -> ExitCode:
+    if status in (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN):
+        return ExitCode.NO_PERMISSION
+    return ExitCode.UNAVAILABLE if httpx2.codes.is_server_error(status) else ExitCode.FAILED
+
+
+def _away(url: str) -> NotRunning:
+    return NotRunning(f"The daemon at {url} does not answer.", advice="See whether `codesdk up` still runs.")

@@ -1,0 +1,86 @@
+"""The live account: what each step did, who decided, how it ended; a spinner while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from codesdk.cli.demo.script import Step
+from codesdk.cli.history import Call
+from codesdk.cli.tables import outcome, rules, what
+
+EFFECT_STYLE = {"allow": "green", "ask": "yellow", "deny": "red"}
+SHOWN_LINE = 96
+"""Characters of a result's line that are shown."""
+
+
+class Account:
+    """Tells the demo to a person, or to a log where stdout is no terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def title(self, text: str) -> None:
+        """Head a part."""
+        self._console.print()
+        self._console.print(Rule(Text(text, style="bold"), align="left", style="dim"))
+
+    def line(self, text: str) -> None:
+        """A quiet remark."""
+        self._console.print(Text(text, style="dim"), soft_wrap=True)
+
+    def good(self, text: str) -> None:
+        """Something that was checked and holds."""
+        self._console.print(Text.assemble((" ✓ ", "green"), text), soft_wrap=True)
+
+    def table(self, table: Table) -> None:
+        """A table, set in a little."""
+        self._console.print(Padding(table, (1, 0, 0, 4)))
+
+    @contextmanager
+    def working(self, number: int, step: Step) -> Iterator[None]:
+        """While the step runs."""
+        with self._console.status(Text.assemble((f"{number} ", "bold"), step.title, (f"  {step.tool}", "dim"))):
+            yield
+
+    def step(self, number: int, step: Step, call: Call, text: str) -> None:
+        """A step that ended as it should."""
+        shown = self._console
+        shown.print()
+        shown.print(Text.assemble((f" {number}  ", "bold"), (step.title, "bold")))
+        shown.print(Text.assemble("    ", what(call)), overflow="ellipsis", no_wrap=True)
+        shown.print(Text.assemble("    ", verdict(call), "  ", timing(call)), overflow="ellipsis", no_wrap=True)
+        shown.print(Text.assemble(("    │ ", "dim"), excerpt(text, step.show)), overflow="ellipsis", no_wrap=True)
+        if step.note:
+            shown.print(Text.assemble("    ", (step.note, "italic dim")))
+
+
+def verdict(call: Call) -> Text:
+    """`ask by rule x → allow by user → completed`."""
+    said = Text()
+    for voice in call.voices:
+        by = f"by rule {rules(call)}" if voice.source == "codesdk" else f"by {voice.source}"
+        said.append(voice.result, style=EFFECT_STYLE.get(voice.result, "none")).append(f" {by}", style="dim")
+        said.append(" → ", style="dim")
+    return said.append_text(outcome(call))
+
+
+def timing(call: Call) -> Text:
+    """How long from the request to the end, and how much of it in the sandbox."""
+    total = f"{call.total_ms:.0f} ms" if call.total_ms is not None else ""
+    run = f" ({call.run_ms:.0f} ms in the sandbox)" if call.run_ms is not None else ""
+    return Text(total + run, style="dim")
+
+
+def excerpt(text: str, show: str) -> str:
+    """One telling line of a result."""
+    lines = [line for line in text.splitlines() if line.strip()] or [""]
+    line = next((line for line in lines if show and show in line), lines[0]).strip()
+    clean = "".join(c if c.isprintable() else " " for c in line)
+    return clean if len(clean) <= SHOWN_LINE else f"{clean[: SHOWN_LINE - 1]}…"

@@ -1,0 +1,141 @@
+"""The demo's agent: the official MCP client over HTTP, and beside it the person who approves, over HTTP as well."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolResult
+
+from codesdk.approvals import Verdict
+from codesdk.cli.daemon import Daemon
+from codesdk.cli.demo.faults import DemoFailed
+from codesdk.cli.demo.script import Step
+from codesdk.cli.demo.witness import Witness
+from codesdk.cli.history import Call
+from codesdk.domain.events import Event, EventType
+from codesdk.domain.tools import wire_name
+
+DETAILS = "codesdk/call"
+"""Key of a result's `_meta` that names its call."""
+ENDS = ("completed", "failed", "denied")
+STEP_S = 420.0
+"""Seconds for one step: the longest call may run 300."""
+APPROVAL_S = 30.0
+EVENT_S = 10.0
+WATCH_S = 0.5
+
+
+class Agent:
+    """Makes calls. Every result is read twice: as the agent gets it, and as the log tells it."""
+
+    def __init__(self, client: Client, daemon: Daemon, witness: Witness, fallen: Callable[[], str | None]) -> None:
+        """`fallen`: why a process of ours has ended, if one has."""
+        self._client = client
+        self._daemon = daemon
+        self._witness = witness
+        self._fallen = fallen
+
+    async def tools(self) -> list[str]:
+        """What the session may use, as the agent sees it."""
+        return [tool.name for tool in (await self._client.list_tools()).tools]
+
+    async def take(self, step: Step) -> tuple[Call, str]:
+        """Make the step's call; the call as the log tells it, and the text that the agent read.
+
+        Raises:
+            DemoFailed: it ended otherwise than it should, or a process of ours ended.
+        """
+        known = len(self._witness.events)
+        call = asyncio.create_task(self._client.call_tool(wire_name(step.tool), step.input))
+        beside = {asyncio.create_task(self._guard())}
+        if step.effect == "ask":
+            beside.add(asyncio.create_task(self._approve(known)))
+        try:
+            async with asyncio.timeout(STEP_S):
+                result = await _first(call, beside)
+        except TimeoutError as error:
+            raise DemoFailed(f"“{step.title}” did not end within {STEP_S:.0f} s.") from error
+        finally:
+            for task in (call, *beside):
+                task.cancel()
+        text = text_of(result)
+        recorded = await self._recorded(result, text)
+        _check(step, recorded, text, is_error=bool(result.is_error))
+        return recorded, text
+
+    async def _approve(self, known: int) -> None:
+        asked = await asyncio.to_thread(
+            self._witness.wait_for, lambda e: e.seq > known and e.type is EventType.APPROVAL_REQUESTED, APPROVAL_S
+        )
+        shown = await asyncio.to_thread(self._daemon.approval, str(asked.payload["approval_id"]))
+        await asyncio.to_thread(self._daemon.vote, shown, Verdict.APPROVE, "approved by the demo's person")
+
+    async def _guard(self) -> None:
+        while (why := self._fallen()) is None:  # noqa: ASYNC110 (another process sets no event of ours)
+            await asyncio.sleep(WATCH_S)
+        raise DemoFailed(why)
+
+    async def _recorded(self, result: CallToolResult, text: str) -> Call:
+        details: dict[str, Any] = (result.meta or {}).get(DETAILS, {})
+        call_id = details.get("tool_call_id")
+        if not isinstance(call_id, str) or details.get("status") not in ENDS:
+            raise DemoFailed(f"A call did not end: {text[:400]}")
+        ends = (EventType.CALL_COMPLETED, EventType.CALL_DENIED)
+
+        def is_end(event: Event) -> bool:
+            return event.type in ends and event.payload.get("tool_call_id") == call_id
+
+        await asyncio.to_thread(self._witness.wait_for, is_end, EVENT_S)
+        found = self._witness.history().call(call_id)
+        if found is None:
+            raise DemoFailed(f"The log does not know call {call_id}.")
+        return found
+
+
+async def _first(call: asyncio.Task[CallToolResult], beside: set[asyncio.Task[None]]) -> CallToolResult:
+    """The call's result; what goes wrong beside it ends the wait."""
+    waiting: set[asyncio.Task[Any]] = {call, *beside}
+    while not call.done():
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in done - {call}:
+            task.result()
+    return call.result()
+
+
+@asynccontextmanager
+async def connected(url: str, token: str) -> AsyncIterator[Client]:
+    """The official client, with the session's token in every request."""
+    headers = {"Authorization": f"Bearer {token}"}
+    timeout = httpx2.Timeout(30.0, read=STEP_S)
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=False) as http,
+        Client(streamable_http_client(url, http_client=http), cache=None) as client,
+    ):
+        yield client
+
+
+def fault_in(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one reason in the nested groups that the client's tasks make of it."""
+    first = group.exceptions[0]
+    return fault_in(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def text_of(result: CallToolResult) -> str:
+    """What the model reads."""
+    return "\n".join(block.text for block in result.content if block.type == "text")
+
+
+def _check(step: Step, recorded: Call, text: str, *, is_error: bool) -> None:
+    policy = next((voice.result for voice in recorded.voices if voice.source == "codesdk"), "nothing")
+    if policy != step.effect:
+        raise DemoFailed(f"“{step.title}”: policy said {policy}, not {step.effect}.", advice=text[:400])
+    if recorded.state != step.end or is_error != (step.end != "completed"):
+        raise DemoFailed(f"“{step.title}” ended as {recorded.state}, not {step.end}.", advice=text[:400])
+    if step.contains not in text:
+        raise DemoFailed(f"“{step.title}”: the result lacks {step.contains!r}.", advice=text[-400:])

@@ -1,0 +1,12 @@
+"""What can go wrong in a demo."""
+
+from __future__ import annotations
+
+from codesdk.errors import ExitCode, Fault
+
+
+class DemoFailed(Fault):
+    """A step did not end as it should, or the record does not match."""
+
+    code = "DEMO_FAILED"
+    exit_code = ExitCode.FAILED

@@ -1,0 +1,50 @@
+"""Settings from options over environment: what a person typed wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from codesdk.errors import ExitCode, Fault
+from codesdk.settings import Settings
+
+
+class SettingWrong(Fault):
+    """An option or a CODESDK_* variable has a value that cannot be."""
+
+    code = "SETTING_WRONG"
+    status = 400
+    exit_code = ExitCode.USAGE
+
+
+def settings_of(
+    data_dir: Path | None = None, policies: Path | None = None, port: int | None = None, **more: Any
+) -> Settings:
+    """The settings in force.
+
+    Raises:
+        SettingWrong: names the setting.
+    """
+    given = {"data_dir": _absolute(data_dir), "policies_dir": _absolute(policies), "port": port, **more}
+    try:
+        settings = Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "_".join(str(part) for part in first["loc"])
+        raise SettingWrong(
+            f"The setting {name} is wrong: {first['msg'].lower()}.",
+            advice=f"Mend the option, or the variable CODESDK_{name.upper()}.",
+        ) from error
+    # Children run in other directories: a relative path must mean the same place there.
+    return settings.model_copy(update={"data_dir": settings.data_dir.absolute()})
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """The `CODESDK_*` variables that give a child process the same settings."""
+    return {f"CODESDK_{name.upper()}": str(getattr(settings, name)) for name in Settings.model_fields}
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return None if path is None else path.expanduser().absolute()

@@ -1,0 +1,65 @@
+"""`codesdk sessions`: open, list, close."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.table import Table
+
+from codesdk.cli.daemon import connect
+from codesdk.cli.opening import open_with
+from codesdk.cli.places import settings_of
+from codesdk.cli.voice import Voice
+from codesdk.cli.welcome import opened_as_json, welcome
+from codesdk.domain.decisions import PermissionMode
+from codesdk.sessions import Session
+
+
+def open_one(*, workspace: Path | None, mode: PermissionMode, data_dir: Path | None, as_json: bool) -> None:
+    """Open one and say how to connect."""
+    voice = Voice(as_json=as_json)
+    settings = settings_of(data_dir)
+    with connect(settings) as daemon:
+        opened = open_with(daemon, workspace, mode=mode, opened_by="codesdk sessions open", say=voice.say)
+    if as_json:
+        voice.give(opened_as_json(opened))
+    else:
+        welcome(voice.out, opened, settings)
+
+
+def show(*, data_dir: Path | None, as_json: bool) -> None:
+    """List them."""
+    voice = Voice(as_json=as_json)
+    with connect(settings_of(data_dir)) as daemon:
+        found = daemon.sessions()
+    if as_json:
+        voice.give({"sessions": [session.model_dump(mode="json") for session in found]})
+    elif not found:
+        voice.out.print("There is no session.")
+    else:
+        voice.out.print(table(found))
+
+
+def close_one(session: str, *, data_dir: Path | None, as_json: bool) -> None:
+    """Close it."""
+    voice = Voice(as_json=as_json)
+    with connect(settings_of(data_dir)) as daemon:
+        closed = daemon.close_session(session)
+    if as_json:
+        voice.give(closed.model_dump(mode="json"))
+    else:
+        voice.out.print(f"Closed {closed.id}; its log of {closed.last_seq} events stays.")
+
+
+def table(sessions: list[Session]) -> Table:
+    """One row a session."""
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("session", "state", "mode", "events", "opened (UTC)", "labels"):
+        shown.add_column(column, no_wrap=column != "labels", overflow="fold")
+    for session in sessions:
+        opened = datetime.fromtimestamp(session.created_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        labels = ", ".join(f"{name}={value}" for name, value in session.labels.items())
+        mode = session.permission_mode.value
+        shown.add_row(session.id, session.state, mode, str(session.last_seq), opened, labels)
+    return shown

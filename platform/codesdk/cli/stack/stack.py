@@ -1,0 +1,179 @@
+"""The running product on one machine: started as one, watched, stopped as one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from codesdk.bootstrap import Services, open_services
+from codesdk.cli.daemon import Daemon
+from codesdk.cli.stack.child import Child
+from codesdk.cli.stack.operator import ensure_operator
+from codesdk.cli.stack.place import check_port, take_data_dir
+from codesdk.cli.stack.rules import check_rules
+from codesdk.cli.stack.sessions import close_all
+from codesdk.cli.stack.watch import Watch
+from codesdk.errors import Fault
+from codesdk.provision import engine as docker_engine
+from codesdk.provision import redis_server, sandbox_image
+from codesdk.provision.command import Say
+from codesdk.provision.endpoint import Answer, ping
+from codesdk.provision.redis_server import RedisMissing
+from codesdk.settings import Settings
+
+START_S = 60.0
+"""Seconds until both processes must be ready: under two on an idle machine, ten where every import is cold."""
+GRACE_S = 15.0
+"""Seconds that a stopping process has: the worker drains running calls for ten."""
+MACHINE_CHECK_S = 5.0
+"""Seconds between looks at engine and Redis."""
+
+
+class Stack:
+    """API, worker, and what they need. Enter it to start; leaving stops everything that entering started."""
+
+    def __init__(self, settings: Settings, say: Say) -> None:
+        self.settings = settings
+        self._say = say
+        self._opened = ExitStack()
+        self._api: Child
+        self._worker: Child
+        self._services: Services
+        self.daemon: Daemon
+        self.key: str
+        """The operator's API key."""
+
+    def __enter__(self) -> Self:
+        """Start all of it, in order; whatever fails, what was started before is stopped again.
+
+        Raises:
+            Fault: what kept it from starting.
+        """
+        with ExitStack() as opened:
+            self._start(opened)
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def watch(self, warn: Say, stopping: Callable[[float], bool]) -> None:
+        """Keep it running until `stopping(seconds)`, which waits that long, says True. Main thread only."""
+        watch = Watch([self._api, self._worker], warn)
+        next_check = time.monotonic() + MACHINE_CHECK_S
+        well: dict[str, bool] = {}
+        while not stopping(0.1):
+            watch.look(time.monotonic())
+            if time.monotonic() >= next_check:
+                self._look_at_machine(warn, well)
+                next_check = time.monotonic() + MACHINE_CHECK_S
+
+    def fallen(self) -> str | None:
+        """Why a process of ours has ended; None while both run."""
+        for child in (self._api, self._worker):
+            if (code := child.ended) is not None:
+                return f"The {child.name} ended with {code}: {child.last_words()}"
+        return None
+
+    def _start(self, opened: ExitStack) -> None:
+        check_rules(self.settings)
+        opened.enter_context(take_data_dir(self.settings))
+        check_port(self.settings.host, self.settings.port)
+        self._start_machine(opened)
+        self._services = open_services(self.settings)
+        opened.callback(self._services.close)
+        self.key = ensure_operator(self._services)
+        self._start_children(opened)
+        url = self._await_ready()
+        self.daemon = opened.enter_context(Daemon(url, self.key))
+
+    def _start_machine(self, opened: ExitStack) -> None:
+        environ = {**os.environ, **({"CODESDK_DOCKER_HOST": h} if (h := self.settings.docker_host) else {})}
+        engine = docker_engine.ensure(self._say, environ=environ)
+        opened.callback(self._stopping, engine.stop, "the Docker engine that was started here")
+        sandbox_image.ensure(engine, self._say, images=self.settings.images_dir)
+        changes = {"docker_host": engine.host}
+        if self.settings.redis_url:
+            check_redis(self.settings)
+        else:
+            redis = redis_server.ensure(self.settings.data_dir, self._say)
+            opened.callback(self._stopping, redis.stop, "Redis")
+            changes["redis_url"] = redis.url
+        self.settings = self.settings.model_copy(update=changes)
+
+    def _start_children(self, opened: ExitStack) -> None:
+        self._say(f"Starting API and worker (logs in {self.settings.data_dir / 'log'})")
+        self._worker = Child("worker", "codesdk.worker", self.settings)
+        self._api = Child("api", "codesdk.api", self.settings)
+        opened.callback(lambda: self._worker.stop(GRACE_S))
+        # Between the two stops: no new session can come any more, and the worker still removes the sandboxes.
+        opened.callback(lambda: close_all(self._services, self._say))
+        opened.callback(lambda: self._api.stop(GRACE_S))
+        self._worker.start()
+        self._api.start()
+
+    def _await_ready(self) -> str:
+        until = time.monotonic() + START_S
+        self._worker.wait_ready(until)
+        said = self._api.wait_ready(until)
+        self._pin_port(said)
+        return str(said["url"])
+
+    def _pin_port(self, said: dict[str, Any]) -> None:
+        # After a crash the API must come back where its clients know it, also where the port was chosen for it.
+        self.settings = self.settings.model_copy(update={"port": urlsplit(str(said["url"])).port})
+        self._api.use(self.settings)
+        self._worker.use(self.settings)
+
+    def _look_at_machine(self, warn: Say, well: dict[str, bool]) -> None:
+        for name, fine, mend in (
+            ("Redis", redis_server.answers(self.settings.resolved_redis_url()), self._mend_redis),
+            ("The Docker engine", docker_answers(self.settings.docker_host), None),
+        ):
+            if fine and not well.get(name, True):
+                warn(f"{name} answers again.")
+            elif not fine and well.get(name, True):
+                warn(f"{name} does not answer; calls wait, or fail with the reason, until it is back.")
+            well[name] = fine
+            if not fine and mend is not None:
+                mend(warn)
+
+    def _mend_redis(self, warn: Say) -> None:
+        if not self.settings.resolved_redis_url().startswith(f"unix://{self.settings.data_dir}"):
+            return  # not ours to start
+        try:
+            server = redis_server.ensure(self.settings.data_dir, warn)
+        except Fault as fault:
+            warn(str(fault))
+            return
+        self._opened.callback(self._stopping, server.stop, "Redis")
+
+    def _stopping(self, stop: Callable[[], bool], what: str) -> None:
+        try:
+            if stop():
+                self._say(f"Stopped {what}")
+        except Fault as fault:
+            self._say(f"{what} was not stopped: {fault}")
+
+
+def docker_answers(host: str) -> bool:
+    """Whether an engine answers there."""
+    return ping(host).answer is Answer.ENGINE
+
+
+def check_redis(settings: Settings) -> None:
+    """See that the chosen server answers.
+
+    Raises:
+        RedisMissing: it does not.
+    """
+    url = settings.redis_url
+    if not redis_server.answers(url):
+        raise RedisMissing(
+            f"No Redis server answers at {redis_server.without_password(url)} (CODESDK_REDIS_URL).",
+            advice="Start it, or unset CODESDK_REDIS_URL to use one of our own.",
+        )

@@ -1,0 +1,71 @@
+"""Brings crashed processes back: at once the first time, then with growing pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from codesdk.provision.command import Say
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+HEALTHY_S = 60.0
+"""A process that ran this long has recovered: its next crash counts as the first."""
+
+
+class Restartable(Protocol):
+    """What a watch needs of a process."""
+
+    name: str
+
+    @property
+    def ended(self) -> int | None:
+        """Exit code; None while it runs."""
+        ...
+
+    def last_words(self) -> str:
+        """Why it ended, as far as it said."""
+        ...
+
+    def start(self) -> None:
+        """Start it again."""
+        ...
+
+
+class _Watched:
+    def __init__(self, process: Restartable) -> None:
+        self.process = process
+        self.pause_s = FIRST_PAUSE_S
+        self.started_at: float | None = None
+        self.due_at: float | None = None
+
+
+class Watch:
+    """Looks at processes; the caller gives the time."""
+
+    def __init__(self, processes: Sequence[Restartable], warn: Say) -> None:
+        self._watched = [_Watched(process) for process in processes]
+        self._warn = warn
+
+    def look(self, now: float) -> None:
+        """Start what is due, and plan a start for what has ended. `now`: on the monotonic clock."""
+        for watched in self._watched:
+            if watched.started_at is None:
+                watched.started_at = now
+            if watched.due_at is not None:
+                if now >= watched.due_at:
+                    watched.due_at = None
+                    watched.started_at = now
+                    watched.process.start()
+            elif watched.process.ended is not None:
+                self._plan(watched, now)
+
+    def _plan(self, watched: _Watched, now: float) -> None:
+        process = watched.process
+        if watched.started_at is not None and now - watched.started_at >= HEALTHY_S:
+            watched.pause_s = FIRST_PAUSE_S
+        watched.due_at = now + watched.pause_s
+        code = process.ended
+        how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        self._warn(f"The {process.name} ended ({how}): {process.last_words()} Restarting in {watched.pause_s:g} s.")
+        watched.pause_s = min(watched.pause_s * 2, LONGEST_PAUSE_S)

@@ -1,0 +1,64 @@
+"""A history as a table."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from codesdk.cli.history import Call, History
+
+STATE_STYLE = {"completed": "green", "failed": "yellow", "denied": "red"}
+SHOWN_INPUT = 60
+
+
+def calls_table(history: History) -> Table:
+    """One row a call: what, who decided, how it ended, how long it took."""
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=True)
+    shown.add_column("call", no_wrap=True, overflow="ellipsis", ratio=1)
+    for column in ("decision", "rule", "outcome"):
+        shown.add_column(column, no_wrap=True)
+    shown.add_column("ms", justify="right", no_wrap=True)
+    for call in history.calls:
+        shown.add_row(
+            what(call),
+            decision(call),
+            rules(call),
+            Text(call.state, style=STATE_STYLE.get(call.state, "none")),
+            "" if call.total_ms is None else f"{call.total_ms:.0f}",
+        )
+    return shown
+
+
+def what(call: Call) -> Text:
+    """The tool and the gist of its input."""
+    gist = _gist(call.input)
+    gist = " ".join("".join(c if c.isprintable() else " " for c in gist).split())
+    short = gist if len(gist) <= SHOWN_INPUT else f"{gist[: SHOWN_INPUT - 1]}…"
+    return Text.assemble((call.name, "bold"), f" {short}")
+
+
+def _gist(given: dict[str, Any]) -> str:
+    """What matters most of an input: the command, the path, the pattern, the files of a patch."""
+    if isinstance(patched := given.get("patch"), str):
+        return ", ".join(line[4:].removeprefix("b/") for line in patched.splitlines() if line.startswith("+++ "))
+    value = next((given[name] for name in ("command", "path", "pattern", "argv") if name in given), given)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def decision(call: Call) -> str:
+    """Every voice, in order: `ask → user: allow`."""
+    return " → ".join(v.result if v.source == "codesdk" else f"{v.source}: {v.result}" for v in call.voices)
+
+
+def rules(call: Call) -> str:
+    """The rule that policy named; `default` where none matched."""
+    return next((voice.rule or "default" for voice in call.voices if voice.source == "codesdk"), "")
+
+
+def outcome(call: Call) -> Text:
+    """The end, and its code where it has one."""
+    text = f"{call.state} ({call.code})" if call.code else call.state
+    return Text(text, style=STATE_STYLE.get(call.state, "none"))

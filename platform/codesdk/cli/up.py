@@ -1,0 +1,45 @@
+"""`codesdk up`: the stack in the foreground, with a session to connect to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from codesdk.cli.opening import open_with
+from codesdk.cli.places import settings_of
+from codesdk.cli.stack.signals import Signals
+from codesdk.cli.stack.stack import Stack
+from codesdk.cli.voice import Voice
+from codesdk.cli.welcome import opened_as_json, welcome
+from codesdk.domain.decisions import PermissionMode
+
+
+def run(
+    *,
+    data_dir: Path | None,
+    policies: Path | None,
+    port: int | None,
+    workspace: Path | None,
+    mode: PermissionMode,
+    as_json: bool,
+) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Raises:
+        Fault: what kept it from starting; everything that had been started is stopped.
+    """
+    voice = Voice(as_json=as_json)
+    settings = settings_of(data_dir, policies, port)
+    signals = Signals()
+    try:
+        with Stack(settings, voice.say) as stack:
+            opened = open_with(stack.daemon, workspace, mode=mode, opened_by="codesdk up", say=voice.say)
+            signals.only_noted()
+            if as_json:
+                voice.give(opened_as_json(opened, url=stack.daemon.url, data_dir=str(settings.data_dir)))
+            else:
+                welcome(voice.out, opened, settings)
+                voice.say("Ready. Approve what asks with `codesdk approvals`; Ctrl-C stops everything.")
+            stack.watch(voice.warn, signals.wait_for_stop)
+            voice.say("Stopping")
+    finally:
+        signals.only_noted()

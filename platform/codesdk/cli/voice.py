@@ -1,0 +1,38 @@
+"""What people and machines read: progress on stderr, answers on stdout, both through rich."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+
+
+class Voice:
+    """Speaks to the person; with `as_json`, stdout carries JSON only."""
+
+    def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
+        self.as_json = as_json
+        self._quiet = quiet
+        self.out = Console(highlight=False)
+        self.err = Console(stderr=True, highlight=False)
+
+    def say(self, line: str) -> None:
+        """What is about to happen, or just did."""
+        if not self._quiet:
+            self.err.print(f"[dim]·[/dim] {_plain(line)}", soft_wrap=True)
+
+    def warn(self, line: str) -> None:
+        """Something that the person should know."""
+        self.err.print(f"[yellow]![/yellow] {_plain(line)}", soft_wrap=True)
+
+    def give(self, answer: Any) -> None:
+        """A JSON answer, one line: for pipes and programs, so never wrapped or coloured."""
+        sys.stdout.write(json.dumps(answer, ensure_ascii=False, default=str) + "\n")
+        sys.stdout.flush()
+
+
+def _plain(text: str) -> str:
+    """Brackets in messages are text, not markup."""
+    return text.replace("[", r"\[")

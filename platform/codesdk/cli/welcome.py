@@ -1,0 +1,34 @@
+"""What `codesdk up` prints once a session is open: where to connect, and the lines that do it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from codesdk.cli.agents import call_limit_s, lines
+from codesdk.cli.daemon import Opened
+from codesdk.settings import Settings
+
+LONGEST_TOOL_S = 300.0
+"""Seconds that the slowest call of the shipped policies may run."""
+
+
+def opened_as_json(opened: Opened, **more: Any) -> dict[str, Any]:
+    """For programs."""
+    return {"session_id": opened.session.id, "mcp_url": opened.mcp_url, "token": opened.token, **more}
+
+
+def welcome(console: Console, opened: Opened, settings: Settings) -> None:
+    """For people: nothing is wrapped, so that every line can be pasted as it stands."""
+    limit_s = call_limit_s(settings.wait_s, LONGEST_TOOL_S)
+    facts = {"MCP URL": opened.mcp_url, "token": opened.token, "session": opened.session.id}
+    console.print()
+    for name, value in facts.items():
+        console.print(Text.assemble((f"  {name:<9}", "dim"), (value, "bold")), soft_wrap=True)
+    console.print("\n  [dim]Connect an agent: paste one of these lines in a shell.[/dim]")
+    for agent, line in lines(opened.mcp_url, opened.token, limit_s).items():
+        console.print(Text(f"\n  {agent}", style="bold cyan"))
+        console.print(Text(line), soft_wrap=True)
+    console.print()

@@ -1,0 +1,255 @@
+"""Strict YAML: what people write becomes plain data, and every value keeps its line and column.
+
+Refused, because none of it has a use in a policy or a manifest and each has hurt somebody: anchors and aliases (cycles,
+billion laughs), tags, merge keys, several documents, duplicate keys, keys that are no strings, and anything large or deep.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 40
+"""Levels of nesting; a JSON Schema inside a manifest is the deepest thing that people write."""
+
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[-+]?(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_WORDS: dict[str, object] = {"": None, "~": None, "null": None, "true": True, "false": False}
+
+Path_ = tuple[str | int, ...]
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class Place(NamedTuple):
+    """Line and column, counted from 1."""
+
+    line: int
+    column: int
+
+
+class Unreadable(Exception):
+    """Raised inside this module and by `Document.model`; callers turn it into their own fault."""
+
+    def __init__(self, place: Place, message: str, suggestion: str | None = None) -> None:
+        super().__init__(message)
+        self.place = place
+        self.message = message
+        self.suggestion = suggestion
+
+
+@dataclass(frozen=True)
+class Document:
+    """The data of one file, and where each value stands."""
+
+    data: Any
+    places: Mapping[Path_, Place] = field(repr=False)
+
+    def place(self, path: Iterable[str | int]) -> Place:
+        """Where the value at `path` stands; steps that the file does not have (names of union members) are skipped."""
+        known: Path_ = ()
+        for step in path:
+            if (*known, step) in self.places:
+                known = (*known, step)
+        return self.places.get(known, Place(1, 1))
+
+    def model(self, kind: type[ModelT]) -> ModelT:
+        """The data as `kind`.
+
+        Raises:
+            Unreadable: at the first value that does not fit; for an unknown key with the nearest known one.
+        """
+        try:
+            return kind.model_validate(self.data)
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_input=False)
+            unknown = [problem for problem in problems if problem["type"] == "extra_forbidden"]
+            problem = (unknown or problems)[0]
+            place = self.place(problem["loc"])
+            where = ".".join(str(step) for step in problem["loc"])
+            if not unknown:
+                raise Unreadable(place, f"`{where}`: {_sentence(problem['msg'])}") from error
+            key = str(problem["loc"][-1])
+            known = _keys_at(kind.model_json_schema(by_alias=True), problem["loc"][:-1])
+            near = nearest(key, known)
+            raise Unreadable(place, f"`{key}` is not a key that can stand here.", near) from error
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` was probably meant to be."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def read_document(path: Path) -> Document:
+    """Read one YAML file.
+
+    Raises:
+        Unreadable: with the place of what is wrong.
+    """
+    try:
+        size = path.stat().st_size
+        content = path.read_bytes() if size <= MAX_BYTES else b""
+    except OSError as error:
+        raise Unreadable(Place(1, 1), f"The file cannot be read: {error.strerror or error}.") from error
+    if size > MAX_BYTES:
+        raise Unreadable(Place(1, 1), f"The file has {size} bytes; at most {MAX_BYTES} are read.")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        place = Place(before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
+        raise Unreadable(place, "The file is not UTF-8.") from error
+    return parse_document(text)
+
+
+def parse_document(text: str) -> Document:
+    """Parse YAML text.
+
+    Raises:
+        Unreadable: with the place of what is wrong.
+    """
+    try:
+        builder = _Builder(YAML(typ="safe", pure=True).parse(text))
+        return Document(builder.document(), builder.places)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+        raise Unreadable(place, f"This is not YAML: {error.problem or error.context}.") from error
+    except YAMLError as error:
+        raise Unreadable(Place(1, 1), f"This is not YAML: {str(error).splitlines()[0]}.") from error
+
+
+class _Builder:
+    """Plain data from parser events; nothing is constructed from tags, so nothing can be smuggled in."""
+
+    def __init__(self, events: Iterator[Event]) -> None:
+        self._events = events
+        self.places: dict[Path_, Place] = {}
+
+    def document(self) -> Any:
+        data: Any = None
+        seen = False
+        for event in self._events:
+            if isinstance(event, DocumentStartEvent):
+                if seen:
+                    raise Unreadable(_place(event), "The file holds several documents; one is read.")
+                seen = True
+            elif isinstance(event, NodeEvent):
+                data = self._value(event, ())
+        return data
+
+    def _value(self, event: Event, path: Path_) -> Any:
+        place = _place(event)
+        self.places.setdefault(path, place)
+        if isinstance(event, AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise Unreadable(place, "Anchors and aliases are not read here; write the value out.")
+        if len(path) > MAX_DEPTH:
+            raise Unreadable(place, f"Nested deeper than {MAX_DEPTH} levels.")
+        tag = getattr(event, "tag", None)
+        if tag is not None and str(tag) not in ("", "!"):
+            raise Unreadable(place, "Tags are not read here; write a plain value.")
+        if isinstance(event, ScalarEvent):
+            return _scalar(event)
+        if isinstance(event, SequenceStartEvent):
+            return self._sequence(path)
+        if isinstance(event, MappingStartEvent):
+            return self._mapping(path)
+        raise Unreadable(place, "This cannot stand here.")
+
+    def _sequence(self, path: Path_) -> list[Any]:
+        items: list[Any] = []
+        for event in self._events:
+            if isinstance(event, SequenceEndEvent):
+                break
+            items.append(self._value(event, (*path, len(items))))
+        return items
+
+    def _mapping(self, path: Path_) -> dict[str, Any]:
+        items: dict[str, Any] = {}
+        for event in self._events:
+            if isinstance(event, MappingEndEvent):
+                break
+            key = self._value(event, (*path, "\0key")) if isinstance(event, ScalarEvent) else None
+            self.places.pop((*path, "\0key"), None)
+            if not isinstance(key, str):
+                raise Unreadable(_place(event), "A key must be a string.")
+            if key == "<<":
+                raise Unreadable(_place(event), "Merge keys are not read here; write the keys out.")
+            if key in items:
+                raise Unreadable(_place(event), f"The key `{key}` stands here twice.")
+            # The key's place serves for the value too: it is where a reader looks.
+            self.places[(*path, key)] = _place(event)
+            items[key] = self._value(next(self._events), (*path, key))
+        return items
+
+
+def _place(event: Event) -> Place:
+    return Place(event.start_mark.line + 1, event.start_mark.column + 1)
+
+
+def _scalar(event: ScalarEvent) -> object:
+    """YAML 1.2 core schema without octal, hexadecimal, `.inf` and `.nan`: JSON has none of them."""
+    text: str = event.value
+    if event.style is not None:
+        return text
+    if text.lower() in _WORDS and text in (text.lower(), text.title(), text.upper()):
+        return _WORDS[text.lower()]
+    if _INTEGER.fullmatch(text) and len(text) <= 20:  # noqa: PLR2004 (past 64 bits it is a name, not a number)
+        return int(text)
+    if any(mark in text for mark in ".eE") and text[-1].isdigit() and _FLOAT.fullmatch(text):
+        return float(text)
+    return text
+
+
+def _sentence(message: str) -> str:
+    message = message.removeprefix("Value error, ")
+    return message if message.endswith((".", "?")) else message + "."
+
+
+def _keys_at(schema: dict[str, Any], path: Iterable[str | int]) -> set[str]:
+    """Property names that a JSON Schema knows at `path`, through references and unions."""
+    definitions = schema.get("$defs", {})
+
+    def spread(nodes: Iterable[Any]) -> Iterator[dict[str, Any]]:
+        for node in nodes:
+            if not isinstance(node, dict):
+                continue
+            if "$ref" in node:
+                yield from spread([definitions.get(node["$ref"].rsplit("/", 1)[-1])])
+            yield node
+            yield from spread(node.get("anyOf", []))
+            yield from spread(node.get("oneOf", []))
+
+    nodes = list(spread([schema]))
+    for step in path:
+        below: list[Any] = []
+        for node in nodes:
+            if isinstance(step, int):
+                below.append(node.get("items"))
+            elif step in node.get("properties", {}):
+                below.append(node["properties"][step])
+            else:
+                below.append(node.get("additionalProperties"))
+        # A step that no schema has is the name of a union's member in pydantic's location.
+        nodes = list(spread(below)) or nodes
+    return {key for node in nodes for key in node.get("properties", {})}

@@ -1,0 +1,104 @@
+"""What an agent gets back for a call: pure functions from outcomes and faults to MCP results.
+
+Details for programs stand in `_meta` under `codesdk/call`, never in `structuredContent`: clients check that against
+the tool's output schema.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import mcp_types as types
+
+from codesdk.domain.calls import CallIdentity
+from codesdk.domain.clock import to_wire
+from codesdk.errors import Fault
+from codesdk.toolcalls.stored import Denied, Finished, Queued, Waiting
+
+DETAILS = "codesdk/call"
+
+
+def finished(outcome: Finished) -> types.CallToolResult:
+    """It ran; whether well or not is the tool's word."""
+    result = outcome.result
+    details = {
+        "status": "failed" if result.is_error else "completed",
+        "code": result.code,
+        "artifacts": list(result.artifacts) or None,
+        "stdout": result.stdout.model_dump() if result.stdout else None,
+        "stderr": result.stderr.model_dump() if result.stderr else None,
+    }
+    answer = _answer(result.text, details, outcome.identity, is_error=result.is_error)
+    if result.structured is not None and not result.is_error:
+        answer.structured_content = result.structured
+    return answer
+
+
+def denied(outcome: Denied) -> types.CallToolResult:
+    """It did not run and will not; the agent reads why."""
+    rules = f" Decided by: {', '.join(outcome.rules)}." if outcome.rules else ""
+    text = f"This call was not run. {outcome.message}{rules} [{outcome.code.value}]"
+    details = {
+        "status": "denied",
+        "code": outcome.code.value,
+        "reason": outcome.message,
+        "rules": list(outcome.rules),
+        "retryable": False,
+    }
+    return _answer(text, details, outcome.identity, is_error=True)
+
+
+def waiting(outcome: Waiting, rules: tuple[str, ...]) -> types.CallToolResult:
+    """Nobody has decided yet; the question stays open, and the same call joins it again."""
+    until = to_wire(datetime.fromtimestamp(outcome.expires_at, UTC))
+    asked_by = f" Asked by: {', '.join(rules)}." if rules else ""
+    text = (
+        f"This call has not run yet: a person must approve it first. {outcome.reason}{asked_by} "
+        f"The approval {outcome.approval_id} stays open until {until}. "
+        "Call the same tool again with the same arguments to keep waiting. [APPROVAL_PENDING]"
+    )
+    details = {
+        "status": "waiting",
+        "code": "APPROVAL_PENDING",
+        "reason": outcome.reason,
+        "rules": list(rules),
+        "approval_id": outcome.approval_id,
+        "expires_at": until,
+        "retryable": True,
+    }
+    return _answer(text, details, outcome.identity, is_error=True)
+
+
+def unfinished(outcome: Queued, seconds: float) -> types.CallToolResult:
+    """It was handed over and no end came, not even of the cancel that followed."""
+    text = (
+        f"This call has not ended within {seconds:.0f} s, and it was cancelled. Whether it had effects is not known "
+        f"here; its record is call {outcome.identity.tool_call_id}. Look before you repeat it. [NO_RESULT]"
+    )
+    details = {"status": "unknown", "code": "NO_RESULT", "retryable": False}
+    return _answer(text, details, outcome.identity, is_error=True)
+
+
+def refused(fault: Fault) -> types.CallToolResult:
+    """It could not be taken: a bad input that the model can mend, or a part of the system that is away."""
+    again = " The same call may succeed later." if fault.retryable else ""
+    details = {
+        "status": "refused",
+        "code": fault.code,
+        "reason": fault.message,
+        "advice": fault.advice() or None,
+        "retryable": fault.retryable,
+        "details": fault.details or None,
+    }
+    return _answer(f"This call was not run. {fault}{again} [{fault.code}]", details, None, is_error=True)
+
+
+def _answer(
+    text: str, details: dict[str, Any], identity: CallIdentity | None, *, is_error: bool
+) -> types.CallToolResult:
+    shown = {name: value for name, value in details.items() if value is not None}
+    if identity is not None:
+        shown |= {"tool_call_id": identity.tool_call_id, "attempt": identity.attempt}
+    content: list[types.ContentBlock] = [types.TextContent(text=text)]
+    return types.CallToolResult(content=content, is_error=is_error, _meta={DETAILS: shown})

@@ -1,0 +1,52 @@
+"""An HTTP transport that answers where it cannot connect: the SDK's client ends all its calls at the first exception."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import cast
+
+import httpx2
+import mcp_types as types
+
+
+class Carrier(httpx2.AsyncBaseTransport):
+    """Turns a failed connection into a JSON-RPC error for the one request that met it."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """The host's answer, or ours that there is none."""
+        try:
+            response = await self._inner.handle_async_request(request)
+        except httpx2.TransportError as error:
+            message = f"No MCP host answers at {request.url}: {error or type(error).__name__}. Start it (`codesdk up`)."
+            body = {"jsonrpc": "2.0", "id": None, "error": {"code": types.INTERNAL_ERROR, "message": message}}
+            return httpx2.Response(502, json=body)
+        return httpx2.Response(
+            response.status_code,
+            headers=response.headers,
+            stream=_Stream(cast("httpx2.AsyncByteStream", response.stream)),
+            extensions=response.extensions,
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._inner.aclose()
+
+
+class _Stream(httpx2.AsyncByteStream):
+    """Ends where its connection breaks; the client then says that no answer came."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._inner:
+                yield chunk
+        except httpx2.TransportError:
+            return
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()

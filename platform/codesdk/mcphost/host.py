@@ -1,0 +1,145 @@
+"""The MCP host: one endpoint, both protocol eras, every call through the pipeline."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+import mcp_types as types
+from anyio import CapacityLimiter
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
+from starlette.types import ASGIApp
+
+from codesdk.approvals import Desk
+from codesdk.domain.clock import Clock
+from codesdk.errors import Fault, InternalFault
+from codesdk.mcphost import answers, listing
+from codesdk.mcphost.access import TokenGate, subject_of
+from codesdk.mcphost.calls import Calls, Report
+from codesdk.registry import UnknownTool
+from codesdk.tenancy.directory import Directory
+from codesdk.toolcalls.pipeline import Pipeline
+from codesdk.toolcalls.results import Results
+
+_log = logging.getLogger(__name__)
+
+THREADS = 128
+"""Calls that may wait for a commit at once; the writer commits them in groups, so more threads mean larger groups."""
+MAX_BODY = 4 * 1024 * 1024
+"""Bytes of one request; a larger input belongs in an artifact."""
+INSTRUCTIONS = (
+    "These tools run in a sandbox of this session, under a policy. A call may be denied, or may have to wait for a "
+    "person; the answer says so and says what to do."
+)
+
+_Context = ServerRequestContext[Any, Any]
+
+
+class McpHost:
+    """Serves MCP. `app` is the ASGI application; it answers only while `run` is entered, once per object."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: Pipeline,
+        results: Results,
+        desk: Desk,
+        directory: Directory,
+        clock: Clock,
+        wait_s: float,
+        allowed_hosts: Collection[str],
+        allowed_origins: Collection[str],
+    ) -> None:
+        """`allowed_hosts`, `allowed_origins`: header values that pass; `:*` at the end stands for any port."""
+        self._pipeline = pipeline
+        self._token_limiter = CapacityLimiter(THREADS)
+        self._calls = Calls(
+            pipeline=pipeline,
+            results=results,
+            desk=desk,
+            clock=clock,
+            wait_s=wait_s,
+            limiter=CapacityLimiter(THREADS),
+        )
+        self.server = Server(
+            "codesdk",
+            version=version("codesdk"),
+            title="CodeSDK",
+            instructions=INSTRUCTIONS,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            get_tool_input_schema=self._input_schema,
+        )
+        self._manager = StreamableHTTPSessionManager(
+            self.server,
+            json_response=False,  # with plain JSON some clients give up after 60 s, and no progress can be sent
+            max_request_body_size=MAX_BODY,
+            security_settings=TransportSecuritySettings(
+                enable_dns_rebinding_protection=True,
+                allowed_hosts=list(allowed_hosts),
+                allowed_origins=list(allowed_origins),
+            ),
+        )
+        self.app: ASGIApp = TokenGate(StreamableHTTPASGIApp(self._manager), directory, self._token_limiter)
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Serve while entered."""
+        async with self._manager.run():
+            try:
+                yield
+            finally:
+                self.stop()
+
+    def stop(self) -> None:
+        """From now on a handler that is cancelled is the process's doing: calls run on and stay on record."""
+        self._calls.closing = True
+
+    def _input_schema(self, name: str) -> dict[str, Any] | None:
+        # Given so that the SDK does not list all tools before every call to find the one schema.
+        tool = listing.find(self._pipeline.registry, name)
+        return tool.input_schema if tool else None
+
+    async def _list_tools(self, ctx: _Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        subject = subject_of(ctx.request)
+        shown = listing.listed(self._pipeline.registry, self._pipeline.bundle, subject)
+        # Private and at once stale: the list depends on the session, and a changed policy changes it.
+        return types.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
+
+    async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        subject = subject_of(ctx.request)
+        tool = listing.find(self._pipeline.registry, params.name)
+        if tool is None:
+            shown = listing.listed(self._pipeline.registry, self._pipeline.bundle, subject)
+            near = listing.nearest(params.name, shown)
+            hint = f" Did you mean {near}?" if near else " List the tools to see their names."
+            raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:64]}.{hint}")
+        try:
+            return await self._calls.run(tool, params.arguments or {}, subject, _report(ctx))
+        except UnknownTool as fault:
+            raise MCPError(types.INVALID_PARAMS, str(fault)) from fault
+        except InternalFault as fault:
+            _log.exception("a call of %s met a defect", tool.name)
+            raise MCPError(types.INTERNAL_ERROR, "Something in CodeSDK is broken; its log says what.") from fault
+        except Fault as fault:
+            return answers.refused(fault)
+        except Exception as error:
+            _log.exception("a call of %s met a defect", tool.name)
+            raise MCPError(types.INTERNAL_ERROR, "Something in CodeSDK is broken; its log says what.") from error
+
+
+def _report(ctx: _Context) -> Report | None:
+    if not ctx.meta or ctx.meta.get("progress_token") is None:
+        return None
+
+    async def report(seconds: float, message: str) -> None:
+        await ctx.session.report_progress(seconds, None, message)
+
+    return report

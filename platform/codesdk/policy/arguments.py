@@ -1,0 +1,130 @@
+"""Tests on a call's arguments."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import translate
+from functools import lru_cache
+from typing import Any
+
+from codesdk.policy.language import ArgumentTest
+
+WORKSPACE = "/workspace"
+"""Where a sandbox has the workspace; an absolute path beneath it is as good as a relative one."""
+_MISSING = object()
+
+Test = Callable[[Any], bool]
+
+
+class Unevaluable(Exception):
+    """The test does not fit the value; the stricter reading then holds."""
+
+
+def globs(patterns: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a text fits one of the patterns; exact names are looked up, not matched."""
+    exact = frozenset(pattern for pattern in patterns if not re.search(r"[*?\[]", pattern))
+    others = [re.compile(translate(pattern)) for pattern in patterns if pattern not in exact]
+    return lambda text: text in exact or any(pattern.match(text) for pattern in others)
+
+
+def compile_arguments(tests: Mapping[str, ArgumentTest]) -> Callable[[Mapping[str, Any]], str]:
+    """A function that gives empty where all tests hold for an input, else what does not.
+
+    The function raises Unevaluable where a value has the wrong type for its test.
+    """
+    compiled = [(pointer, _steps(pointer), test.exists, _test(test)) for pointer, test in tests.items()]
+
+    def check(arguments: Mapping[str, Any]) -> str:
+        for pointer, steps, exists, holds in compiled:
+            value = _find(arguments, steps)
+            if exists is not None and exists is (value is _MISSING):
+                return f"`{pointer}` is {'missing' if exists else 'there'}"
+            if value is _MISSING:
+                if exists is False:
+                    continue
+                return f"`{pointer}` is missing"
+            try:
+                if not holds(value):
+                    return f"`{pointer}` is another value"
+            except Unevaluable as error:
+                raise Unevaluable(f"`{pointer}` {error}") from error
+        return ""
+
+    return check
+
+
+def _steps(pointer: str) -> tuple[str, ...]:
+    return tuple(step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
+
+
+def _find(value: Any, steps: Sequence[str]) -> Any:
+    for step in steps:
+        if isinstance(value, Mapping) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return _MISSING
+    return value
+
+
+def _test(test: ArgumentTest) -> Test:
+    tests: list[Test] = []
+    if "eq" in test.model_fields_set:
+        tests.append(lambda value: _same(value, test.eq))
+    if test.in_ is not None:
+        options = test.in_
+        tests.append(lambda value: any(_same(value, option) for option in options))
+    for bound, compare in (
+        (test.gt, lambda value, bound: value > bound),
+        (test.ge, lambda value, bound: value >= bound),
+        (test.lt, lambda value, bound: value < bound),
+        (test.le, lambda value, bound: value <= bound),
+    ):
+        if bound is not None:
+            tests.append(lambda value, bound=bound, compare=compare: compare(_number(value), bound))  # type: ignore[misc]
+    if test.glob is not None:
+        fits = globs(test.glob)
+        tests.append(lambda value: fits(_text(value)))
+    if test.beneath is not None:
+        roots = [_inside(root) for root in test.beneath]
+        tests.append(lambda value: _beneath(_inside(_text(value)), roots))
+    # One test, as nearly always, is called directly: rules are many and calls are waiting.
+    return tests[0] if len(tests) == 1 else lambda value: all(one(value) for one in tests)
+
+
+def _same(value: Any, wanted: Any) -> bool:
+    """JSON equality: `true` is not 1."""
+    return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Unevaluable("is no number")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Unevaluable("is no string")
+    return value
+
+
+@lru_cache(maxsize=1024)
+def _inside(path: str) -> str | None:
+    """The path from the workspace, `.` and `..` resolved on paper; None where it leaves the workspace."""
+    if "\0" in path:
+        raise Unevaluable("holds a NUL")
+    whole = posixpath.normpath(posixpath.join(WORKSPACE, path))
+    whole = "/" + whole.lstrip("/")
+    if whole == WORKSPACE:
+        return "."
+    return whole.removeprefix(WORKSPACE + "/") if whole.startswith(WORKSPACE + "/") else None
+
+
+def _beneath(path: str | None, roots: Sequence[str | None]) -> bool:
+    if path is None:
+        return False
+    return any(root is not None and (root in (".", path) or path.startswith(root + "/")) for root in roots)

@@ -1,0 +1,219 @@
+"""A policy bundle: a directory of YAML files, loaded whole or not at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from codesdk.documents import Document, Place, Unreadable, nearest, read_document
+from codesdk.domain.canonical import NotCanonical, bytes_hash, content_hash
+from codesdk.domain.decisions import Classification, Effect
+from codesdk.policy.examples import failed_example
+from codesdk.policy.faults import PolicyInvalid
+from codesdk.policy.language import BundleFile, Rule
+from codesdk.policy.rules import CompiledRule, compile_rule
+
+MAX_FILES = 200
+MAX_RULES = 10_000
+_INDEXED_TOOLS = 4096
+"""Tools whose fitting rules are remembered; a bundle meets as many as the registry has."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a policy author should look at; the bundle works all the same."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+
+
+class RuleIndex:
+    """The rules that fit one tool, and among them those that a command word can reach. Filled as tools are met."""
+
+    def __init__(self, rules: tuple[CompiledRule, ...]) -> None:
+        self._rules = rules
+        self._by_tool: dict[tuple[str, Classification], ToolRules] = {}
+
+    def rules_for(self, name: str, classification: Classification) -> ToolRules:
+        """What can match a call of that tool."""
+        key = (name, classification)
+        found = self._by_tool.get(key)
+        if found is None:
+            fitting = [rule for rule in self._rules if not rule.matcher.fits_tool(name, classification)]
+            found = ToolRules(tuple(fitting))
+            if len(self._by_tool) < _INDEXED_TOOLS:
+                self._by_tool[key] = found
+        return found
+
+
+class ToolRules:
+    """One tool's rules, those with command patterns filed under the words that can make them fit."""
+
+    def __init__(self, rules: tuple[CompiledRule, ...]) -> None:
+        self.all = rules
+        self.always = tuple(rule for rule in rules if rule.matcher.words is None or not rule.matcher.patterns)
+        self._by_word: dict[str, list[CompiledRule]] = {}
+        for rule in rules:
+            if rule.matcher.patterns and rule.matcher.words is not None:
+                for word in rule.matcher.words:
+                    self._by_word.setdefault(word, []).append(rule)
+        self.has_commands = any(rule.matcher.patterns for rule in rules)
+
+    def reached(self, words: Collection[str]) -> Iterator[CompiledRule]:
+        """Rules that one of these command words may make fit, each once."""
+        yield from self.always
+        seen: set[str] = set()
+        for word in words:
+            for rule in self._by_word.get(word, ()):
+                if rule.id not in seen:
+                    seen.add(rule.id)
+                    yield rule
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An immutable bundle that decides. Two bundles with the same hash decide the same."""
+
+    name: str
+    hash: str
+    """`sha256:` over what the rules say; comments and layout do not count."""
+    rules: tuple[CompiledRule, ...]
+    default: Effect | None = None
+    enabled: frozenset[str] = frozenset()
+    broken: str = ""
+    """Why there are no rules, where the bundle could not be read."""
+    findings: tuple[Finding, ...] = ()
+    index: RuleIndex = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "index", RuleIndex(self.rules))
+
+    def rule(self, rule_id: str) -> CompiledRule | None:
+        """The rule of that id."""
+        return next((rule for rule in self.rules if rule.id == rule_id), None)
+
+
+def unreadable_bundle(reason: str) -> Bundle:
+    """A bundle in place of one that could not be read: it denies every call, with that reason."""
+    return Bundle(name="unreadable", hash=bytes_hash(b""), rules=(), broken=reason)
+
+
+def load_bundle(directory: Path, known_tools: Collection[str]) -> Bundle:
+    """Read all `*.yaml` directly in `directory`; subdirectories (tests) are not read.
+
+    Args:
+        directory: one bundle.
+        known_tools: dotted names from the registry; a rule that names another gets a finding, `enable:` an error.
+
+    Raises:
+        PolicyInvalid: with file, line and column of the first thing that is wrong.
+    """
+    files = list(_read(directory))
+    names = [(file.name, place) for file, place in ((f.model, f) for f in files) if file.name]
+    defaults = [file for file in files if file.model.default is not None]
+    for label, found in (("name", [file for _, file in names]), ("default", defaults)):
+        if len(found) > 1:
+            raise _invalid(
+                found[1].path, found[1].document.place((label,)), f"`{label}` stands in `{found[0].path.name}` already."
+            )
+    findings: list[Finding] = []
+    rules: dict[str, CompiledRule] = {}
+    for file in files:
+        _check_enabled(file, known_tools)
+        for number, rule in enumerate(file.model.rules):
+            place = file.document.place(("rules", number))
+            if rule.id in rules:
+                known = rules[rule.id]
+                raise _invalid(
+                    file.path,
+                    file.document.place(("rules", number, "id")),
+                    f"The rule `{rule.id}` stands in {known.file}:{known.line} already.",
+                )
+            rules[rule.id] = _compiled(file, number, rule, place)
+            findings.extend(_unknown_tools(file, number, rule, known_tools))
+    if len(rules) > MAX_RULES:
+        raise _invalid(directory, Place(1, 1), f"The bundle has {len(rules)} rules; at most {MAX_RULES} are read.")
+    default = defaults[0].model.default if defaults else None
+    enabled = frozenset(tool for file in files for tool in file.model.enable)
+    content = {"default": default, "enable": sorted(enabled), "rules": {rule.id: rule.hash for rule in rules.values()}}
+    return Bundle(
+        name=(names[0][0] if names else None) or directory.name,
+        hash=content_hash(content),
+        rules=tuple(rules.values()),
+        default=default,
+        enabled=enabled,
+        findings=tuple(findings),
+    )
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    document: Document
+    model: BundleFile
+
+
+def _invalid(path: Path, place: Place, message: str, suggestion: str | None = None) -> PolicyInvalid:
+    return PolicyInvalid(str(path), place.line, place.column, message, suggestion)
+
+
+def _read(directory: Path) -> Iterator[_File]:
+    paths = sorted(directory.glob("*.yaml")) + sorted(directory.glob("*.yml")) if directory.is_dir() else []
+    if not paths:
+        raise _invalid(directory, Place(1, 1), "There is no policy file (`*.yaml`) in this directory.")
+    if len(paths) > MAX_FILES:
+        raise _invalid(
+            directory, Place(1, 1), f"The directory has {len(paths)} policy files; at most {MAX_FILES} are read."
+        )
+    for path in paths:
+        try:
+            document = read_document(path)
+            yield _File(path, document, document.model(BundleFile))
+        except Unreadable as error:
+            raise _invalid(path, error.place, error.message, error.suggestion) from error
+
+
+def _check_enabled(file: _File, known_tools: Collection[str]) -> None:
+    for number, tool in enumerate(file.model.enable):
+        if tool not in known_tools:
+            place = file.document.place(("enable", number))
+            raise _invalid(file.path, place, f"There is no tool `{tool}` to enable.", nearest(tool, known_tools))
+
+
+def _compiled(file: _File, number: int, rule: Rule, place: Place) -> CompiledRule:
+
+    try:
+        compiled = compile_rule(rule, file.path.name, place.line)
+    except NotCanonical as error:
+        raise _invalid(file.path, place, f"The rule `{rule.id}` cannot be hashed: {error.message}") from error
+    failed = failed_example(compiled)
+    if failed is not None:
+        kind, at = failed
+        said = "does not match" if kind == "match" else "matches"
+        where = file.document.place(("rules", number, "examples", kind, at))
+        raise _invalid(file.path, where, f"The rule `{rule.id}` {said} this example.")
+    return compiled
+
+
+def _unknown_tools(file: _File, number: int, rule: Rule, known_tools: Collection[str]) -> Iterator[Finding]:
+    for tool in rule.tool or ():
+        if tool in known_tools or (re.search(r"[*?\[]", tool) and _reaches(rule, known_tools)):
+            continue
+        near = nearest(tool, known_tools)
+        place = file.document.place(("rules", number, "tool"))
+        hint = f" Did you mean `{near}`?" if near else ""
+        yield Finding(
+            str(file.path),
+            place.line,
+            place.column,
+            f"The rule `{rule.id}` names `{tool}`, which is no tool here.{hint}",
+        )
+
+
+def _reaches(rule: Rule, known_tools: Collection[str]) -> bool:
+    matcher = compile_rule(rule, "", 0).matcher
+    return any(matcher.fits_tool(tool, one) == "" for tool in known_tools for one in Classification)

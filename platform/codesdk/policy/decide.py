@@ -1,0 +1,224 @@
+"""The decision: every matching rule counts, the strictest effect wins, and what cannot be read is never allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from codesdk.domain.decisions import (
+    ApprovalSpec,
+    Classification,
+    Decision,
+    Effect,
+    Obligations,
+    PermissionMode,
+    RuleTrace,
+)
+from codesdk.domain.subjects import Subject
+from codesdk.policy.bundle import Bundle, ToolRules
+from codesdk.policy.facts import CallFacts, ToolFacts
+from codesdk.policy.rules import CompiledRule, Match, Question, Verdict
+from codesdk.policy.shell.commands import ShellViews
+
+SHELL_TOOL = "workspace.exec"
+
+
+class Possibility(StrEnum):
+    """What policy can say about a tool before there is a call."""
+
+    NEVER = "never"
+    """No input can get through, so the tool is not listed."""
+    DEPENDS = "depends"
+    ALWAYS = "always"
+
+
+def decide(call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle) -> Decision:
+    """The bundle's verdict on one call. Pure and total; the trace holds the rules that spoke and those that erred."""
+    return _decide(call, tool, subject, bundle, every=False)
+
+
+def explain(call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle) -> Decision:
+    """The same verdict, with every rule of the bundle in the trace and why it did not match."""
+    return _decide(call, tool, subject, bundle, every=True)
+
+
+def may_ever_allow(tool: ToolFacts, subject: Subject, bundle: Bundle) -> Possibility:
+    """Whether some input could be allowed, now or after an approval; for tool lists."""
+    if not bundle.rules or _disabled(tool, bundle):
+        return Possibility.NEVER
+    sure: set[Effect] = set()
+    possible: set[Effect] = set()
+    for rule in bundle.index.rules_for(tool.name, tool.classification).all:
+        if rule.matcher.fits_subject(subject):
+            continue
+        possible.add(rule.effect)
+        if not rule.matcher.depends_on_input and rule.unless is None:
+            sure.add(rule.effect)
+    if not sure:
+        possible.add(bundle.default or Effect.DENY)
+    if Effect.DENY in sure or possible <= {Effect.DENY}:
+        return Possibility.NEVER
+    asks = subject.permission_mode is PermissionMode.ASK and tool.classification is not Classification.READ_ONLY
+    reads_commands = tool.name == SHELL_TOOL  # one that cannot be read is asked about
+    return (
+        Possibility.ALWAYS
+        if sure == possible == {Effect.ALLOW} and not asks and not reads_commands
+        else Possibility.DEPENDS
+    )
+
+
+@dataclass
+class _Found:
+    """The rules that matched, sorted by what they do."""
+
+    denies: list[CompiledRule] = field(default_factory=list)
+    asks: list[CompiledRule] = field(default_factory=list)
+    allows: list[CompiledRule] = field(default_factory=list)
+    maybe_denies: list[CompiledRule] = field(default_factory=list)
+    """Deny rules that would match, should an unknown argument turn out so: a person must look."""
+    parts: list[tuple[CompiledRule, Match]] = field(default_factory=list)
+    trace: list[RuleTrace] = field(default_factory=list)
+
+    def add(self, rule: CompiledRule, match: Match) -> None:
+        if match.verdict is Verdict.NO:
+            return
+        if match.verdict is Verdict.PART:
+            self.parts.append((rule, match))
+        elif rule.effect is Effect.ALLOW:
+            self.allows.append(rule)
+            self.parts.append((rule, match))
+        elif rule.effect is Effect.ASK:
+            self.asks.append(rule)
+        elif match.verdict is Verdict.MAYBE:
+            self.maybe_denies.append(rule)
+        else:
+            self.denies.append(rule)
+
+    def join_parts(self, shell: ShellViews | None) -> None:
+        """Several allow rules may cover one line together: `cd src && pytest`."""
+        if self.allows or shell is None or shell.allowable is None:
+            return
+        covered: set[int] = set()
+        for _, match in self.parts:
+            covered |= match.covered
+        if len(covered) == len(shell.allowable):
+            self.allows = [rule for rule, _ in self.parts]
+
+
+def _disabled(tool: ToolFacts, bundle: Bundle) -> bool:
+    return not tool.enabled and tool.name not in bundle.enabled
+
+
+def _decide(call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle, *, every: bool) -> Decision:
+    if not bundle.rules:
+        return _deny(bundle, bundle.broken or f"The policy bundle `{bundle.name}` has no rules, so nothing is allowed.")
+    if _disabled(tool, bundle):
+        return _deny(
+            bundle, f"The tool `{tool.name}` is disabled; a policy bundle switches it on with `enable: [{tool.name}]`."
+        )
+    question = Question(call, tool, subject)
+    rules = bundle.index.rules_for(tool.name, tool.classification)
+    found = _Found()
+    for rule in bundle.rules if every else _reached(question, rules):
+        why = rule.matcher.fits_tool(tool.name, tool.classification) if every else ""
+        match = Match(Verdict.NO, why) if why else rule.match(question)
+        found.add(rule, match)
+        if every or match.error or match.verdict in (Verdict.YES, Verdict.MAYBE):
+            found.trace.append(_traced(rule, match))
+    runs_commands = rules.has_commands or tool.name == SHELL_TOOL
+    shell = question.shell if runs_commands else None
+    found.join_parts(shell)
+    return _verdict(question, bundle, found, shell)
+
+
+def _reached(question: Question, rules: ToolRules) -> Iterable[CompiledRule]:
+    shell = question.shell if rules.has_commands else None
+    if shell is None:
+        return rules.always
+    words = {command.name for command in shell.seen} | {command.words[0].text for command in shell.seen}
+    return rules.reached(words)
+
+
+def _verdict(question: Question, bundle: Bundle, found: _Found, shell: ShellViews | None) -> Decision:
+    """Strictest effect, then what cannot be read, then the mode."""
+    if found.denies:
+        reason = next(
+            (rule.rule.reason for rule in found.denies if rule.rule.reason),
+            f"The rule `{found.denies[0].id}` denies this call.",
+        )
+        return _deny(bundle, reason, tuple(rule.id for rule in found.denies), found.trace)
+    spoke = found.asks or found.allows
+    effect = (Effect.ASK if found.asks else Effect.ALLOW) if spoke else (bundle.default or Effect.DENY)
+    reason = _reason(bundle, found, effect, shell)
+    if effect is Effect.DENY:
+        return _deny(bundle, reason, (), found.trace)
+    unknown = _unknown(found, shell)
+    floor = bool(unknown) or any(rule.rule.floor for rule in found.asks)
+    if unknown and effect is Effect.ALLOW:
+        effect, reason, spoke = Effect.ASK, unknown, found.maybe_denies
+    subject, tool = question.subject, question.tool
+    mode = subject.permission_mode
+    if effect is Effect.ALLOW and mode is PermissionMode.ASK and tool.classification is not Classification.READ_ONLY:
+        effect, reason = Effect.ASK, f"The session's mode `ask` asks before `{tool.name}`."
+    elif effect is Effect.ASK and not floor:
+        automatic = bool(found.asks) and all(rule.rule.auto_ok for rule in found.asks)
+        if mode is PermissionMode.YOLO or (mode is PermissionMode.AUTO and automatic):
+            effect, reason = Effect.ALLOW, f"The session's mode `{mode}` allows what would be asked: {reason}"
+    return Decision(
+        effect=effect,
+        rules=tuple(rule.id for rule in spoke),
+        reason=reason,
+        bundle_hash=bundle.hash,
+        approval=_approval(found.asks) if effect is Effect.ASK else None,
+        obligations=_obligations([*found.asks, *found.allows]),
+        trace=tuple(found.trace),
+    )
+
+
+def _unknown(found: _Found, shell: ShellViews | None) -> str:
+    """Why a person must look, whatever rules allow; empty where nothing is unknown."""
+    if shell is not None and shell.opaque:
+        return f"The command cannot be judged by rules: {shell.opaque}."
+    if found.maybe_denies:
+        return f"The rule `{found.maybe_denies[0].id}` may deny this: an argument is only known when it runs."
+    return ""
+
+
+def _reason(bundle: Bundle, found: _Found, effect: Effect, shell: ShellViews | None) -> str:
+    if found.asks or found.allows:
+        rule = next((rule for rule in found.asks or found.allows if rule.rule.reason), (found.asks or found.allows)[0])
+        verb = "asks about" if found.asks else "allows"
+        return rule.rule.reason or f"The rule `{rule.id}` {verb} this call."
+    default = (
+        f"No rule matches; the bundle `{bundle.name}` then says {effect}"
+        if bundle.default
+        else f"No rule of the bundle `{bundle.name}` allows this"
+    )
+    if shell is None:
+        return f"{default}."
+    if shell.refusal:
+        return f"{default} (of the command: {shell.refusal})."
+    why = next((match.why for _, match in found.parts if match.why), "")
+    return f"{default} (of the command: {why})." if why else f"{default}."
+
+
+def _approval(asks: list[CompiledRule]) -> ApprovalSpec:
+    """The tightest of all."""
+    timeouts = [rule.rule.approval.timeout for rule in asks if rule.rule.approval is not None]
+    return ApprovalSpec(timeout_s=min(timeouts)) if timeouts else ApprovalSpec()
+
+
+def _obligations(rules: list[CompiledRule]) -> Obligations:
+    """The tightest of all."""
+    timeouts = [rule.rule.obligations.timeout_s for rule in rules if rule.rule.obligations.timeout_s is not None]
+    return Obligations(timeout_s=min(timeouts)) if timeouts else Obligations()
+
+
+def _deny(bundle: Bundle, reason: str, rules: tuple[str, ...] = (), trace: Iterable[RuleTrace] = ()) -> Decision:
+    return Decision(effect=Effect.DENY, rules=rules, reason=reason, bundle_hash=bundle.hash, trace=tuple(trace))
+
+
+def _traced(rule: CompiledRule, match: Match) -> RuleTrace:
+    matched = match.verdict in (Verdict.YES, Verdict.MAYBE)
+    return RuleTrace(rule=rule.id, effect=rule.effect, matched=matched, why=match.why, error=match.error)

@@ -1,0 +1,213 @@
+"""The policy language: what may stand in a bundle's YAML files. `policies/policy.schema.json` is made from these models."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
+
+from codesdk.domain.decisions import Classification, Effect, Frozen, Obligations, PermissionMode
+
+_DURATION = re.compile(r"([1-9][0-9]{0,5})(s|m|h|d)")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SHELL_TOOL = "workspace.exec"
+
+
+def _seconds(value: Any) -> Any:
+    """`30s`, `10m`, `2h`, `1d`, or a number of seconds."""
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value)
+        if match is None:
+            raise ValueError("a duration is a number of seconds, or a number with s, m, h or d: `10m`.")
+        return int(match[1]) * _UNITS[match[2]]
+    return value
+
+
+def _listed(value: Any) -> Any:
+    """One value may stand for a list of one."""
+    return value if isinstance(value, list | tuple) or value is None else [value]
+
+
+def _pointer(value: str) -> str:
+    if not value.startswith("/"):
+        raise ValueError(f"an argument is named by a JSON pointer: `/{value}`.")
+    return value
+
+
+Duration = Annotated[int, BeforeValidator(_seconds, json_schema_input_type=int | str), Field(ge=1, le=7 * 86400)]
+Names = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=256)], ...],
+    BeforeValidator(_listed, json_schema_input_type=str | list[str]),
+    Field(min_length=1),
+]
+Classes = Annotated[
+    tuple[Classification, ...],
+    BeforeValidator(_listed, json_schema_input_type=Classification | list[Classification]),
+    Field(min_length=1),
+]
+Modes = Annotated[
+    tuple[PermissionMode, ...],
+    BeforeValidator(_listed, json_schema_input_type=PermissionMode | list[PermissionMode]),
+    Field(min_length=1),
+]
+Pointer = Annotated[str, AfterValidator(_pointer)]
+Scalar = str | int | float | bool | None
+Identifier = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+
+
+class GlobToken(Frozen):
+    """A word of a command by pattern: `{glob: "tests/*"}`."""
+
+    glob: str
+
+
+PatternToken = str | GlobToken | list[str]
+"""A word, a word by pattern, or a list of alternative words; `...` at the end stands for any further arguments."""
+
+
+class CommandMatcher(Frozen):
+    """Which shell commands. To allow, every command of the line must be covered; to ask or deny, one is enough."""
+
+    any_of: tuple[Annotated[list[PatternToken], Field(min_length=1)], ...] = Field(min_length=1)
+    any_flag: tuple[str, ...] = ()
+    """The command has one of these options, in any spelling: `-f` is found in `-rf`, `--force` in `--forc`."""
+    forbid_flags: tuple[str, ...] = ()
+    """The command has none of these options."""
+    env: tuple[str, ...] = ()
+    """Variables that may be set in front of an allowed command."""
+    trust_arguments: bool = False
+    """Let `...` of an allow rule also cover options that run programs or write files (`rg --pre`, `find -exec`)."""
+
+    @model_validator(mode="after")
+    def _rest_is_last(self) -> CommandMatcher:
+        for pattern in self.any_of:
+            if "..." in pattern[:-1] or pattern[0] == "...":
+                raise ValueError("`...` stands only at the end of a pattern, after the command.")
+            if any(isinstance(token, list) and not token for token in pattern):
+                raise ValueError("a list of alternatives needs at least one word.")
+        return self
+
+
+class ArgumentTest(Frozen):
+    """What must hold of one argument; all keys together."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    eq: Scalar = None
+    in_: tuple[Scalar, ...] | None = Field(default=None, alias="in")
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+    glob: Names | None = None
+    """The text fits one of these patterns (`*`, `?`, `[…]`; `*` also covers `/`)."""
+    beneath: Names | None = None
+    """The path, read from the workspace and without following links, is one of these or beneath it; `.` is the workspace."""
+    exists: bool | None = None
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> ArgumentTest:
+        if not self.model_fields_set:
+            raise ValueError("this tests nothing; write one of eq, in, gt, ge, lt, le, glob, beneath, exists.")
+        return self
+
+
+class Matcher(Frozen):
+    """Conditions on a call; all that are written must hold."""
+
+    tool: Names | None = None
+    """Dotted names or patterns: `workspace.*`."""
+    classification: Classes | None = None
+    principal: Names | None = None
+    roles: Names | None = None
+    """The principal has at least one of these roles."""
+    labels: dict[str, Names] | None = None
+    """The session has each of these labels, with a value that fits one of the patterns."""
+    mode: Modes | None = None
+    runtime: Names | None = None
+    args: dict[Pointer, ArgumentTest] | None = None
+    command: CommandMatcher | None = None
+
+
+class Example(Frozen):
+    """A call that a rule must, or must not, match."""
+
+    tool: str = _SHELL_TOOL
+    input: dict[str, Any]
+    classification: Classification | None = None
+    roles: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    mode: PermissionMode = PermissionMode.AUTO
+    principal: str = "someone"
+    runtime: str = "mcp-client"
+
+
+def _from_line(value: Any) -> Any:
+    """A string is a shell line."""
+    return {"input": {"command": value}} if isinstance(value, str) else value
+
+
+ExampleOrLine = Annotated[Example, BeforeValidator(_from_line, json_schema_input_type=str | Example)]
+
+
+class Examples(Frozen):
+    """Checked whenever the bundle is loaded."""
+
+    match: tuple[ExampleOrLine, ...] = ()
+    no_match: tuple[ExampleOrLine, ...] = ()
+
+
+class Approval(Frozen):
+    """What an `ask` needs."""
+
+    timeout: Duration = 600
+    """Until the approval expires."""
+
+
+class Rule(Matcher):
+    """One rule. All rules that match count, and the strictest effect wins; the order in the file means nothing."""
+
+    id: Identifier
+    effect: Effect
+    reason: str = Field(default="", max_length=500)
+    """One sentence for the agent and its user."""
+    unless: Matcher | None = None
+    """Where this holds, the rule does not match."""
+    examples: Examples = Examples()
+    approval: Approval | None = None
+    obligations: Obligations = Obligations()
+    auto_ok: bool = False
+    """In the mode `auto` this ask is an allow."""
+    floor: bool = False
+    """This ask stays an ask in the mode `yolo`."""
+
+    @model_validator(mode="after")
+    def _only_asks_ask(self) -> Rule:
+        if self.effect is not Effect.ASK:
+            for key in ("approval", "auto_ok", "floor"):
+                if key in self.model_fields_set:
+                    raise ValueError(f"`{key}` belongs to a rule with `effect: ask`.")
+        if self.auto_ok and self.floor:
+            raise ValueError("`auto_ok` and `floor` contradict each other.")
+        return self
+
+
+class BundleFile(Frozen):
+    """One file of a bundle. A bundle is a directory; `name` and `default` stand in one of its files."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", title="CodeSDK policy file")
+
+    version: Literal[1]
+    name: Identifier | None = None
+    description: str = ""
+    default: Effect | None = None
+    """Where no rule matches; deny where it is missing."""
+    enable: tuple[str, ...] = ()
+    """Tools to switch on that their manifests leave off."""
+    rules: tuple[Rule, ...] = ()
+
+
+def policy_schema() -> dict[str, Any]:
+    """JSON Schema of a policy file, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **BundleFile.model_json_schema(by_alias=True)}

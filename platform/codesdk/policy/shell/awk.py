@@ -1,0 +1,72 @@
+"""Whether an awk program does more than read and print: run commands, write files, load code."""
+
+from __future__ import annotations
+
+import re
+
+MAX_LENGTH = 8192
+"""Characters; a longer program is for a person to read."""
+
+_STRING = re.compile(r'"([^"\\\n]|\\.)*"', re.DOTALL)
+_REGEX = re.compile(r"/([^/\\\n\[]|\\.|\[\^?\]?([^\]\\\n]|\\.)*\])+/")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_DANGER = re.compile(r"system|[|>@]")
+_STARTS_REGEX = frozenset(("", "(", ",", "{", ";", "\n", "!", "~", "&&", "||", "}"))
+_ENDS_VALUE = re.compile(r"[\w\]$]")
+
+
+def reads_only(program: str) -> bool:  # noqa: C901, PLR0912 (a tokenizer: a branch for each kind of token)
+    """True where nothing in `program` runs a command, writes a file, or calls what it does not name."""
+    at = 0
+    before = ""  # the token before, as far as it matters for `/`
+    printing = False  # inside print or printf, where a bare `>` is a redirection
+    depth = 0
+    while at < len(program) <= MAX_LENGTH:
+        char = program[at]
+        step = 1
+        if char == "#":
+            end = program.find("\n", at)
+            step = (end if end >= 0 else len(program)) - at
+        elif char == '"':
+            match = _STRING.match(program, at)
+            if match is None:
+                return False
+            step, before = match.end() - at, '"'
+        elif char == "/" and before in _STARTS_REGEX:
+            match = _REGEX.match(program, at)
+            if match is None:
+                return False
+            step, before = match.end() - at, "/re/"
+        elif char == "/":
+            # Division or a pattern? After a value it is division; else trust neither reading of the rest.
+            plain_value = _ENDS_VALUE.fullmatch(before[-1:]) is not None and before not in (
+                "print",
+                "in",
+                "return",
+                "getline",
+                "printf",
+            )
+            if not plain_value and ('"' in program[at:] or _DANGER.search(program, at)):
+                return False
+            before = "/"
+        elif match := _NAME.match(program, at):
+            if match[0] in ("system", "getline") and (match[0] == "system" or "|" in program):
+                return False
+            printing = printing or match[0] in ("print", "printf")
+            step, before = match.end() - at, match[0]
+        elif program[at : at + 2] in ("||", "&&"):
+            step, before = 2, program[at : at + 2]
+        elif (
+            char in "|@"
+            or program[at : at + 2] == ">>"
+            or (char == ">" and printing and depth == 0)
+            or (char == "\\" and program[at + 1 : at + 2] != "\n")
+        ):
+            return False
+        elif not char.isspace() or char == "\n":
+            if char in ";}\n":
+                printing, depth = False, 0
+            depth += (char in "([") - (char in ")]")
+            before = char
+        at += step
+    return len(program) <= MAX_LENGTH

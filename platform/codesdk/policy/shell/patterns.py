@@ -1,0 +1,200 @@
+"""Token patterns over simple commands: strict for what a rule allows, generous for what it asks about or denies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from fnmatch import translate
+
+from codesdk.policy.shell.commands import SimpleCommand
+from codesdk.policy.shell.hazards import hazards
+from codesdk.policy.shell.words import Word
+
+REST = "..."
+_HARMLESS_GLOBALS = {"git": frozenset(("--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs"))}
+# Options before a subcommand that take the next word. Of a command that is not here both readings are followed.
+_GLOBAL_VALUES = {
+    "git": frozenset(["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--config-env", "--exec-path", "--attr-source"]),
+    "docker": frozenset(["-H", "--host", "-c", "--context", "--config", "-l", "--log-level", "--tlscacert", "--tlscert", "--tlskey"]),
+    "cargo": frozenset(["-C", "-Z", "--config", "--color", "--manifest-path"]),
+    "go": frozenset(("-C",)),
+    "rm": frozenset(), "cp": frozenset(["-t", "--target-directory", "-S", "--suffix"]), "mv": frozenset(["-t", "--target-directory", "-S", "--suffix"]),
+    "chmod": frozenset(("--reference",)), "chown": frozenset(("--reference", "--from")),
+}  # fmt: skip
+_SYNONYMS = {
+    "r": ("--recursive", "-R"),
+    "R": ("--recursive", "-r"),
+    "f": ("--force",),
+    "A": ("--all",),
+    "a": ("--all",),
+    "i": ("--interactive", "--in-place"),
+}
+
+
+class Fit(IntEnum):
+    """Whether a pattern fits a command of the ask/deny view."""
+
+    NO = 0
+    MAYBE = 1
+    """It would, should an argument that is not known turn out so."""
+    YES = 2
+
+
+class Token:
+    """One place of a pattern: fixed words, or a glob."""
+
+    __slots__ = ("glob", "option", "words")
+
+    def __init__(self, words: frozenset[str], glob: str | None = None) -> None:
+        self.words = words
+        self.glob = re.compile(translate(glob)) if glob is not None else None
+        self.option = bool(words) and all(word.startswith("-") and len(word) > 1 for word in words)
+        """Every alternative is an option, so its place among the arguments does not matter."""
+
+    def fits(self, text: str) -> bool:
+        """Whether that word may stand here."""
+        return text in self.words or (self.glob is not None and self.glob.match(text) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A command pattern, ready to match."""
+
+    tokens: tuple[Token, ...]
+    rest: bool
+    any_flag: tuple[str, ...] = ()
+    """One of these must be among the arguments."""
+    forbid_flags: tuple[str, ...] = ()
+    """None of these may be."""
+    env: frozenset[str] = frozenset()
+    """Variables that may be set in front of the command."""
+    trust_arguments: bool = False
+
+    def allows(self, command: SimpleCommand) -> str:
+        """Empty where this pattern covers a command of the allow view, else why not."""
+        if not self.tokens[0].fits(command.words[0].text):
+            return f"`{command.words[0].text[:40]}` is another command"
+        for name, _ in command.assignments:
+            if name not in self.env:
+                return f"it sets the variable `{name[:40]}`"
+        words = self._without_harmless_globals(command)
+        if not self._fits_words(words):
+            return "its arguments are others"
+        return self._option_refusal(command.name, words)
+
+    def _without_harmless_globals(self, command: SimpleCommand) -> tuple[Word, ...]:
+        """`git --no-pager log` is `git log`."""
+        words = command.words
+        harmless = _HARMLESS_GLOBALS.get(command.name)
+        if not harmless or len(words) == 1 or words[1].text not in harmless or self.tokens[-1].option:
+            return words
+        kept = next((at for at, word in enumerate(words) if at and word.text not in harmless), len(words))
+        return (words[0], *words[kept:])
+
+    def _fits_words(self, words: tuple[Word, ...]) -> bool:
+        count = len(self.tokens)
+        if len(words) < count or (len(words) > count and not self.rest):
+            return False
+        if count == 1:
+            return True
+        pairs = zip(self.tokens[1:], words[1:], strict=False)
+        return all(not word.glob and token.fits(word.text) for token, word in pairs)
+
+    def _option_refusal(self, name: str, words: tuple[Word, ...]) -> str:
+        if self.forbid_flags and any(has_flag(words[1:], flag) is not Fit.NO for flag in self.forbid_flags):
+            return "it has a forbidden option"
+        if self.any_flag and not any(has_flag(words[1:], flag) is Fit.YES for flag in self.any_flag):
+            return "it has none of the options"
+        if self.rest and not self.trust_arguments:
+            for index in hazards(name, words):
+                if index >= len(self.tokens) or index == 0:
+                    return f"its argument `{words[index].text[:40]}` can run or write something"
+        return ""
+
+    def touches(self, command: SimpleCommand) -> Fit:
+        """Whether a command of the ask/deny view is one of these, whatever options stand in between."""
+        if not command.name or not (self.tokens[0].fits(command.name) or self.tokens[0].fits(command.words[0].text)):
+            return Fit.NO
+        arguments = command.words[1:]
+        fit = self._follow(command.name, arguments)
+        if self.any_flag and fit:
+            fit = min(fit, max(has_flag(arguments, flag) for flag in self.any_flag))
+        if fit and any(has_flag(arguments, flag) is Fit.YES for flag in self.forbid_flags):
+            return Fit.NO
+        return fit
+
+    def _follow(self, name: str, arguments: tuple[Word, ...]) -> Fit:
+        """Match the tokens behind the command word, options in between skipped; each (token, place) is looked at once."""
+        values = _GLOBAL_VALUES.get(name)
+        ends = len(arguments)
+        best = Fit.NO
+        pending = [(1, 0, Fit.YES)]
+        visited: set[tuple[int, int, Fit]] = set()
+        while pending and best is not Fit.YES:
+            state = pending.pop()
+            if state in visited:
+                continue
+            visited.add(state)
+            token, at, fit = state
+            if token == len(self.tokens):
+                best = max(best, fit if self.rest or at == ends or self._only_options(arguments[at:]) else Fit.NO)
+                continue
+            wanted = self.tokens[token]
+            if wanted.option:
+                found = min(fit, max(has_flag(arguments[at:], flag) for flag in wanted.words))
+                pending.extend([(token + 1, at, found)] if found else [])
+            elif at < ends:
+                pending.extend(_steps(state, wanted, arguments[at], values))
+        return best
+
+    def _only_options(self, arguments: tuple[Word, ...]) -> bool:
+        """Options that the pattern named stay where they are while its other tokens are matched."""
+        named = any(token.option for token in self.tokens)
+        return named and all(word.text.startswith("-") for word in arguments)
+
+
+def _steps(
+    state: tuple[int, int, Fit], wanted: Token, word: Word, values: frozenset[str] | None
+) -> Iterator[tuple[int, int, Fit]]:
+    """Where matching may go on from an argument: it is the wanted word, or an option to skip, with or without a value."""
+    token, at, fit = state
+    if not word.literal or word.glob:
+        yield token + 1, at + 1, Fit.MAYBE
+        yield token, at + 1, Fit.MAYBE
+        return
+    if wanted.fits(word.text):
+        yield token + 1, at + 1, fit
+    if word.text.startswith("-"):
+        valued = "=" not in word.text and (values is None or word.text in values)
+        if values is None or not valued:
+            yield token, at + 1, fit
+        if valued:
+            yield token, at + 2, fit
+
+
+def has_flag(arguments: Sequence[Word], flag: str) -> Fit:
+    """Whether an option is among the arguments, in any of its spellings: `-rf`, `-fr`, `-f -r`, `--force`, `--forc`."""
+    if not flag.startswith("--") and len(flag) > 2 and flag[1:].isalpha():  # noqa: PLR2004 (a dash and a letter)
+        exact = any(word.text == flag or word.text.startswith(flag + "=") for word in arguments)
+        return Fit.YES if exact else min(has_flag(arguments, "-" + letter) for letter in flag[1:])
+    spellings = (flag, *_SYNONYMS.get(flag[1:], ())) if len(flag) == 2 else (flag,)  # noqa: PLR2004
+    unknown = Fit.NO
+    for word in arguments:
+        if word.text == "--":
+            break
+        if not word.literal:
+            unknown = Fit.MAYBE
+        elif any(_spells(word.text, spelling) for spelling in spellings):
+            return Fit.YES
+    return unknown
+
+
+def _spells(text: str, flag: str) -> bool:
+    if flag.startswith("--"):
+        name = text.partition("=")[0]
+        return name == flag or (len(name) > 3 and name.startswith("--") and flag.startswith(name))  # noqa: PLR2004 (one letter is too little)
+    if text == flag:
+        return True
+    return len(flag) == 2 and text.startswith("-") and not text.startswith("--") and flag[1] in text.partition("=")[0]  # noqa: PLR2004

@@ -1,0 +1,216 @@
+"""A command line in two views: what exactly runs, if it is plain enough to say; and every command that may run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tree_sitter import Node
+
+from codesdk.policy.shell.commands import MAX_COMMANDS, MAX_NESTING, ShellViews, SimpleCommand
+from codesdk.policy.shell.inner import Inner, inner_commands
+from codesdk.policy.shell.scripts import Script, collect
+from codesdk.policy.shell.words import Word
+from codesdk.policy.shell.wrappers import ASSIGNED_SCRIPT
+
+# Control characters but tab and newline; invisible and bidirectional format characters; every space that is not U+0020.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufff0-\ufffb\ue000-\uf8ff\ud800-\udfff"
+    "\U000e0000-\U000e0fff]"
+)
+_JOINTS = frozenset(("&&", "||", ";", "|", "|&", "\n", "!"))
+_DESCENDED = frozenset(("program", "list", "pipeline", "negated_command", "redirected_statement"))
+_BEFORE_WORD = frozenset(b" \t\n;&|()<>{`!")
+
+
+def analyze_line(line: str, stdin: str | None = None) -> ShellViews:
+    """Both views of a shell line; `stdin` is what the tool call passes on standard input, if anything."""
+    hidden = _HIDDEN.search(line)
+    if hidden:
+        return _closed(f"it holds the invisible character U+{ord(hidden[0]):04X}")
+    survey = _Survey(stdin)
+    script = Script(line)
+    survey.script(script, 0)
+    opaque = survey.opaque
+    allowable: tuple[SimpleCommand, ...] | None = None
+    refusal = opaque
+    if not opaque:
+        allowable, refusal = _allow_view(script)
+    return ShellViews(allowable, refusal, tuple(survey.found), opaque)
+
+
+def analyze_argv(argv: Sequence[str], stdin: str | None = None) -> ShellViews:
+    """Both views of an argument list that is run without a shell: its words are what they are."""
+    if not argv:
+        return _closed("it is empty")
+    survey = _Survey(stdin)
+    command = SimpleCommand(tuple(Word(text) for text in argv))
+    survey.command(command, 0)
+    hidden = next((match for text in argv if (match := _HIDDEN.search(text.replace("\r", "")))), None)
+    if "\0" in "".join(argv) or (hidden and _HIDDEN.search(argv[0])):
+        return ShellViews(None, "it holds a hidden character", tuple(survey.found), "it holds a hidden character")
+    allowable = (command,) if not survey.opaque else None
+    return ShellViews(allowable, survey.opaque, tuple(survey.found), survey.opaque)
+
+
+def _closed(why: str) -> ShellViews:
+    return ShellViews(None, why, (), why)
+
+
+class _Survey:
+    """The ask/deny view: looks everywhere, in scripts inside arguments too."""
+
+    def __init__(self, stdin: str | None) -> None:
+        self.found: list[SimpleCommand] = []
+        self.opaque = ""
+        self._stdin = stdin
+
+    def script(self, script: Script, depth: int, *, guess: bool = False) -> None:
+        """Collect every command of a parsed script. Of a guess, what cannot be read is no loss."""
+        if script.too_much:
+            self._lose("it is too long or too tangled to parse", guess)
+            return
+        if script.root.has_error:
+            self._lose("it is not a shell command that can be parsed", guess)
+        collect(script)
+        if script.broken:
+            self._lose(script.broken, guess)
+        for command in script.commands.values():
+            self.command(command, depth, script, guess=guess)
+        for text in script.embedded:
+            self._script(Word(text), depth, guess=guess)
+
+    def command(self, command: SimpleCommand, depth: int, script: Script | None = None, *, guess: bool = False) -> None:
+        """One simple command, and what it runs in turn."""
+        if len(self.found) >= MAX_COMMANDS:
+            self._lose(f"it runs more than {MAX_COMMANDS} commands", guess=False)
+            return
+        for name, value in command.assignments:
+            if value.literal and ("$(" in value.text or "`" in value.text or ASSIGNED_SCRIPT.fullmatch(name)):
+                self._script(value, depth, guess=True)
+        if not command.words:
+            return
+        self.found.append(command)
+        if not command.name:
+            self._lose("the name of a command in it is not known before it runs", guess)
+            return
+        for inner in inner_commands(command.name, command.words):
+            if inner.stdin:
+                self._standard_input(script, depth, guess=guess)
+            elif inner.script is not None:
+                self._script(inner.script, depth, guess=inner.guess or guess)
+            elif inner.words:
+                self._inner(inner, depth, script, guess=guess)
+
+    def _inner(self, inner: Inner, depth: int, script: Script | None, *, guess: bool) -> None:
+        if depth >= MAX_NESTING:
+            self._lose("commands are nested too deep in it", guess=False)
+        else:
+            self.command(SimpleCommand(inner.words), depth + 1, script, guess=guess)
+
+    def _script(self, text: Word, depth: int, *, guess: bool) -> None:
+        if depth >= MAX_NESTING:
+            self._lose("scripts are nested too deep in it", guess=False)
+        elif not text.literal:
+            self._lose("a script in it is not known before it runs", guess)
+            if text.text.strip():  # what is known of it may be enough to deny
+                self.script(Script(text.text), depth + 1, guess=True)
+        elif text.text.strip():
+            if _HIDDEN.search(text.text):
+                self._lose("a script in it holds an invisible character", guess)
+            self.script(Script(text.text), depth + 1, guess=guess)
+
+    def _standard_input(self, script: Script | None, depth: int, *, guess: bool) -> None:
+        texts = list(script.here_documents) if script else []
+        if self._stdin is not None:
+            texts.append(Word(self._stdin))
+        self._lose("a shell in it reads its script from standard input", guess)
+        for text in texts:
+            self._script(text, depth, guess=True)
+
+    def _lose(self, why: str, guess: bool) -> None:
+        if not guess and not self.opaque:
+            self.opaque = why
+
+
+def _allow_view(script: Script) -> tuple[tuple[SimpleCommand, ...] | None, str]:
+    """The commands of a script that holds nothing but literal commands, or why it holds more."""
+    commands: list[SimpleCommand] = []
+    stack: list[Node] = [script.root]
+    while stack:
+        node = stack.pop()
+        kind = node.type
+        if kind in _DESCENDED:
+            stack.extend(reversed(node.children))
+            continue
+        refusal = _refusal(script, node, kind)
+        if refusal:
+            return None, refusal
+        if kind == "command":
+            commands.append(script.commands[node.id])
+        elif kind == "heredoc_redirect":  # what follows the document's mark on its line stands inside it
+            stack.extend(child for child in reversed(node.children) if not child.type.startswith(("heredoc_", "<<")))
+    return (tuple(commands), "") if commands else (None, "it runs no command")
+
+
+def _refusal(script: Script, node: Node, kind: str) -> str:
+    """Why a part of a script cannot stand in the allow view; empty where it can."""
+    refusal = ""
+    if kind == "command":
+        refusal = _command_refusal(script, node, script.commands[node.id])
+    elif kind == "file_redirect":
+        refusal = _redirect_refusal(script, node)
+    elif kind in ("heredoc_redirect", "herestring_redirect"):
+        if len(script.here_documents) > 1 or not script.here_documents[0].literal:
+            refusal = "a here-document in it is not plain text"
+    elif kind == "comment":
+        if not _starts_clean(script, node.start_byte):
+            refusal = "a comment in it may be none"
+    elif kind not in _JOINTS:
+        name = kind.replace("_", " ") if node.is_named else script.text(node.start_byte, node.end_byte)[:20]
+        refusal = f"it uses `{name}`"
+    return refusal
+
+
+def _command_refusal(script: Script, node: Node, command: SimpleCommand) -> str:
+    for child in node.children:
+        kind = child.type
+        if kind == "file_redirect":
+            refusal = _redirect_refusal(script, child)
+            if refusal:
+                return refusal
+        elif not _starts_clean(script, child.start_byte):
+            # A glued word was read as one; anything else that starts inside a word was misread.
+            before = script.source[: child.start_byte]
+            if not before.endswith(b"\\\n"):
+                return "its words cannot be told apart"
+    values = [value for _, value in command.assignments]
+    # Spelled out, not `word.literal`: this runs for each word of each command.
+    for word in (*command.words, *values):
+        if word.dynamic or word.broken:
+            return "it expands something that is only known when it runs"
+    if command.words and command.words[0].glob:
+        return "the name of a command in it is a pattern"
+    return "" if command.words else "it only sets variables"
+
+
+def _redirect_refusal(script: Script, node: Node) -> str:
+    """Redirections that write nothing but /dev/null, copy descriptors, or read a named file."""
+    targets = node.children_by_field_name("destination")
+    operator = next((child.type for child in node.children if not child.is_named), "")
+    if not targets:
+        return "a redirection in it names no file"
+    word = script.word(targets[0])
+    if not word.literal or word.glob:
+        return "a redirection in it names a file that is only known when it runs"
+    if operator in (">&", "<&", ">&-", "<&-") and (word.text.isdigit() or word.text == "-"):
+        return ""
+    if operator == "<" and not word.text.startswith(("/dev/tcp", "/dev/udp")):
+        return ""
+    if operator in (">", ">>", ">|", "&>", "&>>") and word.text == "/dev/null":
+        return ""
+    return "it writes to a file through a redirection" if ">" in operator else "it uses a redirection"
+
+
+def _starts_clean(script: Script, start: int) -> bool:
+    return start == 0 or script.source[start - 1] in _BEFORE_WORD

@@ -1,0 +1,170 @@
+"""Commands that run other commands: where in their arguments the other command stands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+SHELLS = frozenset(
+    ["sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "rbash", "yash", "fish", "csh", "tcsh", "posh"]
+)
+JOINED = frozenset(["eval", "ssh", "watch", "parallel", "hyperfine"])
+"""Their operands are joined to a script for a shell."""
+EVALUATORS = frozenset(
+    [
+        "let",
+        "read",
+        "printf",
+        "test",
+        "[",
+        "[[",
+        "declare",
+        "typeset",
+        "local",
+        "export",
+        "readonly",
+        "unset",
+        "mapfile",
+        "readarray",
+        "wait",
+        "getopts",
+    ]
+)
+"""Builtins that evaluate array subscripts inside their arguments, so a quoted `a[$(id)]` runs `id`."""
+ASSIGNED_SCRIPT = re.compile(
+    r"(.*_)?(PAGER|EDITOR|VISUAL|BROWSER|SHELL|.*COMMAND|CMD|EXTERNAL_DIFF|ASKPASS|SSH|PROXY)|PS[0-4]|BASH_ENV|ENV"
+)
+"""Variables whose value some program or the shell itself runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """How a wrapper's own arguments end."""
+
+    values: frozenset[str] = frozenset()
+    """Options that take the next word as their value."""
+    bare: frozenset[str] = frozenset()
+    """Options known to take none. Of any other option both readings are followed."""
+    operands: int = 0
+    """Words of its own before the command."""
+    assignments: bool = False
+    script: frozenset[str] = frozenset()
+    """Options whose value is a script for a shell."""
+    queries: frozenset[str] = frozenset()
+    """Options with which nothing is run."""
+    subcommands: frozenset[str] = frozenset()
+    """Only these first operands wrap: `uv run`."""
+    inputs: bool = False
+    """Adds arguments of its own, from standard input or from found files."""
+
+
+def _w(
+    values: str = "",
+    bare: str = "",
+    operands: int = 0,
+    *,
+    assignments: bool = False,
+    script: str = "",
+    queries: str = "",
+    subcommands: str = "",
+    inputs: bool = False,
+) -> Wrapper:
+    sets = (frozenset(text.split()) for text in (values, bare, script, queries, subcommands))
+    value_set, bare_set, script_set, query_set, subcommand_set = sets
+    return Wrapper(value_set, bare_set, operands, assignments, script_set, query_set, subcommand_set, inputs)
+
+
+_RUN = _w(
+    "-p --python --with --env-file --directory --project -n --name --prefix -e -C",
+    "-q -v",
+    subcommands="run exec x dlx",
+)
+
+WRAPPERS: dict[str, Wrapper] = {
+    "env": _w("-u --unset -C --chdir", "-i -0 -v - --ignore-environment --null --debug", assignments=True, script="-S --split-string"),
+    "timeout": _w("-s --signal -k --kill-after", "--foreground --preserve-status -v --verbose -f -p", 1),
+    "gtimeout": _w("-s --signal -k --kill-after", "--foreground --preserve-status -v --verbose", 1),
+    "nice": _w("-n --adjustment"),
+    "nohup": _w(),
+    "setsid": _w(bare="-c -f -w --ctty --fork --wait"),
+    "stdbuf": _w("-i -o -e --input --output --error"),
+    "time": _w("-f --format -o --output", "-p -v -a -q"),
+    "command": _w(bare="-p", queries="-v -V"),
+    "builtin": _w(),
+    "exec": _w("-a", "-c -l"),
+    "coproc": _w(),
+    # Reserved words come out as command words where tree-sitter does not know the construct around them (`coproc`).
+    "then": _w(), "do": _w(), "else": _w(), "elif": _w(), "if": _w(), "while": _w(), "until": _w(), "{": _w(), "!": _w(),
+    "noglob": _w(),
+    "nocorrect": _w(),
+    "xargs": _w(
+        "-I -n -P -L -s -d -E -a --arg-file --delimiter --max-args --max-procs --max-lines --max-chars --replace",
+        "-0 -r -t -p -x -o --null --no-run-if-empty --verbose --interactive --exit --open-tty -i -l -e",
+        inputs=True,
+    ),
+    "ionice": _w("-c -n --class --classdata", "-t"),
+    "chrt": _w("-T -P -D", "-f -r -o -b -i -d -R -a", 1),
+    "taskset": _w(bare="-a -c --cpu-list", operands=1),
+    "numactl": _w("-i -m -N -C -p --interleave --membind --cpunodebind --physcpubind --preferred"),
+    "sudo": _w("-u -g -h -p -C -D -R -T -U -r -t --user --group --host --prompt --chdir --chroot", "-n -E -H -S -k -A -b -i -s", assignments=True),
+    "doas": _w("-u -C -a", "-n -s -L"),
+    "su": _w("-g -G -s -w --shell --group", "- -l --login -m -p", 999, script="-c --command"),
+    "runuser": _w("-u -g -G --user --group", "- -l", script="-c --command"),
+    "setpriv": _w("--reuid --regid --groups --inh-caps --ambient-caps --bounding-set --securebits", "--clear-groups --no-new-privs"),
+    "capsh": _w(),
+    "chroot": _w("--userspec --groups", "--skip-chdir", 1),
+    "unshare": _w("-S -G -R -w --setuid --setgid --root --wd", "-r -n -m -p -f -u -i -U -C --fork --map-root-user"),
+    "nsenter": _w("-t --target -S -G --setuid --setgid", "-a -m -u -i -n -p -U -C -r -w"),
+    "strace": _w("-o -e -p -s -u -a -E -I -O -P -S -X -b", "-f -ff -c -C -q -qq -t -tt -T -v -y -yy -x -xx -k"),
+    "ltrace": _w("-o -e -p -s -u -a -l -n", "-f -c -C -S -t -T"),
+    "gdb": _w("-ex -x -d", "-q -batch --batch --args -args"),
+    "valgrind": _w(),
+    "perf": _w("-e -o -p -F -g", subcommands="stat record trace"),
+    "flock": _w("-w -E --timeout --conflict-exit-code", "-n -x -s -e -u -o -F --nonblock --exclusive --shared", 1, script="-c --command"),
+    "script": _w("-t -T -I -O -B -o -m", "-q -a -e -f", 999, script="-c --command"),
+    "busybox": _w(),
+    "toybox": _w(),
+    "unbuffer": _w(bare="-p"),
+    "fakeroot": _w("-l -s -i -b", "-u"),
+    "proot": _w("-r -b -q -w -R -S", "-0"),
+    "firejail": _w(),
+    "bwrap": _w(
+        "--chdir --proc --dev --tmpfs --dir --uid --gid --hostname --unsetenv --seccomp --perms --size",
+        "--unshare-all --unshare-net --unshare-pid --unshare-ipc --unshare-user --die-with-parent --new-session --clearenv --share-net",
+    ),
+    "systemd-run": _w("-p --property --unit --slice -M -H --uid --gid -E --setenv", "--user --scope --wait --pipe -q -t -P -d"),
+    "dbus-run-session": _w(bare="--"),
+    "xvfb-run": _w("-n -s -e -f -p -w", "-a -l"),
+    "start-stop-daemon": _w("-u -p -n -c -g -d -x --user --pidfile --name --chuid --group --chdir --exec", "-S -K -b --start --background"),
+    "rlwrap": _w(),
+    "catchsegv": _w(),
+    "direnv": _w(operands=1, subcommands="exec"),
+    "ld.so": _w(), "ld-linux-x86-64.so.2": _w(), "ld-linux.so.2": _w(),
+    "npx": _w("-p --package", "-y --yes -q --quiet --no", script="-c --call"),
+    "bunx": _w(), "uvx": _w("--from --with -p --python"), "pipx": _w("--spec", subcommands="run"),
+    "uv": _RUN, "poetry": _RUN, "pipenv": _RUN, "hatch": _RUN, "pdm": _RUN, "rye": _RUN, "conda": _RUN, "mamba": _RUN,
+    "micromamba": _RUN, "bundle": _RUN, "npm": _w("--prefix --loglevel -w --workspace", "-y --yes", subcommands="exec x", script="-c --call"),
+    "pnpm": _w("-C --dir --filter", subcommands="exec dlx"), "yarn": _w("--cwd", subcommands="exec dlx"),
+    "sshpass": _w("-p -f -d -P", "-e -v"),
+    "torsocks": _w(), "proxychains": _w("-f", "-q"), "proxychains4": _w("-f", "-q"),
+    "doppler": _RUN, "dotenv": _w("-f", subcommands="run"), "entr": _w(bare="-c -d -r -s -n -p -a -z"),
+}  # fmt: skip
+
+# Options of other commands whose value is run, alone or by a shell.
+SCRIPT_OPTIONS: dict[str, frozenset[str]] = {
+    "git": frozenset(["--exec", "-x", "--upload-pack", "--receive-pack", "--extcmd", "--open-files-in-pager", "--tree-filter", "--index-filter", "--msg-filter", "--env-filter", "--commit-filter"]),
+    "rg": frozenset(("--pre", "--hostname-bin")),
+    "sort": frozenset(("--compress-program",)),
+    "tar": frozenset(["--to-command", "--use-compress-program", "-I", "-F", "--info-script", "--new-volume-script", "--rsh-command", "--rmt-command", "--checkpoint-action"]),
+    "man": frozenset(("-P", "--pager", "-H", "--html")),
+    "rsync": frozenset(("-e", "--rsh", "--rsync-path")),
+    "scp": frozenset(("-S",)),
+    "bat": frozenset(("--pager",)), "ag": frozenset(("--pager",)), "ack": frozenset(("--pager",)),
+    "split": frozenset(("--filter",)),
+    "go": frozenset(("-exec", "-toolexec", "-vettool")),
+    "mapfile": frozenset(("-C",)), "readarray": frozenset(("-C",)), "hash": frozenset(("-p",)),
+    "compgen": frozenset(("-C", "-W", "-F")), "complete": frozenset(("-C", "-W", "-F")),
+    "fzf": frozenset(("--preview", "--bind", "--execute")),
+}  # fmt: skip
+
+AWKS = frozenset(["awk", "gawk", "mawk", "nawk", "original-awk"])

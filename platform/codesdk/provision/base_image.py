@@ -1,0 +1,193 @@
+"""The image that sandbox images are built from: the public one, or a Debian made here with debootstrap."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from codesdk.provision import apt_sources, debian
+from codesdk.provision.command import Outcome, ProvisionFailed, Root, Say, root, run, state_dir, which
+from codesdk.provision.engine import Engine, docker_command
+
+PUBLIC = "python:3.12-slim-bookworm"
+PULL_S = 240.0
+"""Seconds for a pull of about 50 MB. Without a registry the engine itself gives up after 15 s."""
+MADE_HERE = "codesdk-base"
+LABEL = "codesdk.base"
+INCLUDE = ("ca-certificates", "python3")
+"""Debian's minbase has no Python; python3 (not -minimal, which lacks `json`) is what the runner needs."""
+TOO_OLD = frozenset({"buster", "bullseye", "focal", "jammy"})
+"""Releases whose python3 is older than the 3.11 that the sandbox needs; all later ones have it."""
+RECIPE = 1
+"""Counted up whenever the steps below change what comes out."""
+DEBOOTSTRAP_S = 900.0
+PACK = (
+    'printf "%s" "$2" > "$1/etc/apt/sources.list"'
+    ' && exec tar -C "$1" --numeric-owner --one-file-system --sort=name'
+    " --exclude='./var/cache/apt/archives/*.deb' --exclude='./var/cache/apt/*.bin' --exclude='./var/lib/apt/lists/*'"
+    " --exclude=./var/log/bootstrap.log --exclude=./etc/hostname --exclude=./etc/resolv.conf"
+    " --exclude='./proc/*' --exclude='./sys/*' --exclude='./dev/*' -cf - ."
+)
+"""Packs the tree `$1` with the apt sources `$2`; downloads, package lists and this machine's name stay out."""
+
+
+class BaseImageMissing(ProvisionFailed):
+    """No base image could be had."""
+
+    code = "BASE_IMAGE_MISSING"
+
+
+def content_label(codename: str) -> str:
+    """What the image is made of, as a hash: the release, the packages, the recipe. Mirrors do not change content."""
+    described = json.dumps([codename, sorted(INCLUDE), RECIPE])
+    return "sha256:" + hashlib.sha256(described.encode()).hexdigest()
+
+
+class DockerCommand:
+    """The docker client, bound to one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._base = [docker_command(), "--host", engine.host]
+
+    def argv(self, *words: str) -> list[str]:
+        """A whole command line."""
+        return [*self._base, *words]
+
+    def __call__(self, *words: str, deadline_s: float = 30.0) -> Outcome:
+        """Run and capture."""
+        return run(self.argv(*words), deadline_s=deadline_s)
+
+    def has(self, reference: str) -> bool:
+        """Whether the image is on the engine."""
+        return self("image", "inspect", "--format", "{{.Id}}", reference).ok
+
+    def label_of(self, reference: str, label: str) -> str | None:
+        """The label's value on the image; None where there is no such image or label."""
+        found = self("image", "inspect", "--format", f'{{{{index .Config.Labels "{label}"}}}}', reference)
+        return found.stdout.strip() or None if found.ok else None
+
+    def labelled(self, label: str) -> str | None:
+        """The id of an image with this label."""
+        found = self("image", "ls", "--quiet", "--no-trunc", "--filter", f"label={label}").stdout.split()
+        return found[0] if found else None
+
+
+def ensure(engine: Engine, say: Say) -> str:
+    """The reference to build from. Pulls or makes it once; later runs find it again.
+
+    Raises:
+        BaseImageMissing: no registry answers and debootstrap cannot make one here.
+        ProvisionFailed: installing debootstrap, or making the image, failed.
+    """
+    docker = DockerCommand(engine)
+    if docker.has(PUBLIC):
+        return PUBLIC
+    made = find_made(docker)
+    if made is not None:
+        return made
+    if _pull(docker, say):
+        return PUBLIC
+    return make(docker, say)
+
+
+def find_made(docker: DockerCommand) -> str | None:
+    """The base that an earlier run made with this recipe.
+
+    By its own tag: the label alone will not do, for every image that is built on the base inherits it.
+    """
+    codename = debian.release().codename
+    reference = f"{MADE_HERE}:{codename}"
+    return reference if docker.label_of(reference, LABEL) == content_label(codename) else None
+
+
+def _pull(docker: DockerCommand, say: Say) -> bool:
+    say(f"Pulling {PUBLIC} (once)")
+    pulled = docker("pull", "--quiet", PUBLIC, deadline_s=PULL_S)
+    if not pulled.ok:
+        say(f"No image registry serves it here: {pulled.last_words()}")
+    return pulled.ok
+
+
+def make(docker: DockerCommand, say: Say) -> str:
+    """Make a minimal Debian with Python from this machine's own mirror and import it.
+
+    Raises:
+        BaseImageMissing: not Debian or Ubuntu, too old, or root is missing.
+        ProvisionFailed: a step failed.
+    """
+    codename = debian.release().codename
+    sources = apt_sources.configured()
+    mirror = apt_sources.mirror_of(codename, sources)
+    way = root()
+    if mirror is None or way is None or codename in TOO_OLD:
+        raise BaseImageMissing(
+            f"{PUBLIC} is not on the engine, no registry answers, and a base cannot be made here"
+            f" ({_obstacle(codename, mirror, way)}).",
+            advice=f"On a machine with a registry: docker pull {PUBLIC} && docker save {PUBLIC} > base.tar;"
+            " here: docker load < base.tar",
+        )
+    if which("debootstrap") is None:
+        debian.install(("debootstrap",), "debootstrap is needed to make a base image", say)
+    say(f"Making the base image {MADE_HERE}:{codename} with debootstrap from {mirror.uri} (once, about a minute)")
+    reference = f"{MADE_HERE}:{codename}"
+    with _rootfs(way) as rootfs:
+        bootstrap = ("debootstrap", "--variant=minbase", f"--include={','.join(INCLUDE)}", codename)
+        done = way.run(*_proxy(), *bootstrap, str(rootfs), mirror.uri, deadline_s=DEBOOTSTRAP_S)
+        if not done.ok:
+            raise ProvisionFailed(f"debootstrap failed: {done.last_words()}.", advice=f"Is {mirror.uri} reachable?")
+        lines = [source.line() for source in apt_sources.of_release(codename, sources)]
+        packed = way.argv("sh", "-c", PACK, "sh", str(rootfs), "\n".join([*lines, ""]))
+        _import(docker, packed, reference, content_label(codename))
+    return reference
+
+
+def _obstacle(codename: str, mirror: apt_sources.Source | None, way: Root | None) -> str:
+    if way is None:
+        return "that needs root"
+    if mirror is None:
+        return f"apt has no mirror of {codename or 'a Debian release'} configured"
+    return f"{codename} has a Python older than 3.11"
+
+
+def _proxy() -> tuple[str, ...]:
+    """What sets apt's proxy for debootstrap: it fetches with wget, which knows nothing of apt's proxy."""
+    asked = run(["apt-config", "shell", "P", "Acquire::http::Proxy"], deadline_s=10).stdout.strip()
+    words = shlex.split(asked.removeprefix("P="))
+    return (f"http_proxy={words[0]}",) if words and words[0] != "DIRECT" else ()
+
+
+@contextlib.contextmanager
+def _rootfs(way: Root) -> Iterator[Path]:
+    """An empty directory for the tree, always the same one, so that a killed run's remains are found and removed."""
+    home = state_dir()
+    rootfs = home / "base-rootfs"
+    with (home / "base.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _remove(rootfs, way)
+        try:
+            yield rootfs
+        finally:
+            _remove(rootfs, way)
+
+
+def _remove(rootfs: Path, way: Root) -> None:
+    for mounted in ("proc", "sys", "dev"):  # left behind where debootstrap was killed
+        way.run("umount", "--lazy", "--quiet", str(rootfs / mounted), deadline_s=30)
+    way.run("rm", "-rf", "--one-file-system", str(rootfs), deadline_s=120)
+
+
+def _import(docker: DockerCommand, packed: list[str], reference: str, label: str) -> None:
+    """Stream the tar that `packed` writes into the engine."""
+    changes = (f"LABEL {LABEL}={label}", 'CMD ["/bin/bash"]', "ENV LANG=C.UTF-8")
+    words = ("import", *(word for change in changes for word in ("--change", change)), "-", reference)
+    with subprocess.Popen(packed, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as tar:
+        done = subprocess.run(docker.argv(*words), stdin=tar.stdout, capture_output=True, text=True, check=False)
+    if done.returncode or tar.returncode:
+        why = done.stderr.strip() or f"tar ended with {tar.returncode}"
+        raise ProvisionFailed(f"The base image could not be imported: {why}", advice="Is the engine's disk full?")

@@ -1,0 +1,177 @@
+"""`codesdk doctor`: looks at everything a run needs and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from codesdk.provision import debian, engine_report, redis_server
+from codesdk.provision.base_image import DockerCommand
+from codesdk.provision.check import Check, Status
+from codesdk.provision.command import Outcome, run, which
+from codesdk.provision.daemon import DaemonPlaces
+from codesdk.provision.endpoint import Answer
+from codesdk.provision.engine import Engine, Found, find
+from codesdk.sandbox.images import LABEL_NAME
+from codesdk.settings import Settings
+
+PYTHON_FLOOR = (3, 11)
+API_FLOOR = (1, 41)
+"""Engine API of Docker 20.10, the oldest that is tested."""
+DISK_WARN, DISK_FAIL = 5 * 2**30, 2**30
+"""Bytes free: a sandbox image, its base and a few workspaces need about 2 GiB."""
+SQLITE = "sqlite:///"
+
+
+def examine(settings: Settings) -> tuple[Check, ...]:
+    """Every check, in the order in which a person would mend them."""
+    return tuple(_all(settings))
+
+
+def worst(checks: tuple[Check, ...]) -> Status:
+    """The gravest status among them."""
+    order = list(Status)
+    return max((check.status for check in checks), key=order.index, default=Status.OK)
+
+
+def _all(settings: Settings) -> Iterator[Check]:
+    yield python()
+    yield data_directory(settings.data_dir)
+    yield disk("disk", settings.data_dir)
+    yield database(settings.resolved_database_url())
+    yield redis(settings)
+    yield from engine(settings)
+    yield node()
+
+
+def python() -> Check:
+    """The interpreter."""
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    if sys.version_info[:2] >= PYTHON_FLOOR:
+        return Check("python", Status.OK, version)
+    return Check("python", Status.FAIL, version, "Install Python 3.11 or newer")
+
+
+def existing(path: Path) -> Path:
+    """The path, or the nearest directory above it that exists."""
+    return next((place for place in (path, *path.absolute().parents) if place.exists()), Path("/"))
+
+
+def data_directory(path: Path) -> Check:
+    """Whether it can be written, or made."""
+    place = existing(path)
+    if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
+        return Check("data directory", Status.OK, str(path) if place == path else f"{path} (will be made)")
+    what = "cannot be written" if place.is_dir() else "is not a directory"
+    mend = "Give another with --data-dir (or CODESDK_DATA_DIR), or mend its owner and mode"
+    return Check("data directory", Status.FAIL, f"{place} {what}", mend)
+
+
+def disk(name: str, path: Path) -> Check:
+    """Free space where `path` is."""
+    free = shutil.disk_usage(existing(path)).free
+    detail = f"{free / 2**30:.1f} GiB free at {existing(path)}"
+    if free >= DISK_WARN:
+        return Check(name, Status.OK, detail)
+    return Check(name, Status.FAIL if free < DISK_FAIL else Status.WARN, detail, "Free some space: docker system df")
+
+
+def database(url: str) -> Check:
+    """A SQLite file is opened read-only; another database is named without its password."""
+    if not url.startswith(SQLITE):
+        return Check("database", Status.INFO, f"{url.partition('://')[0]} (not opened here)")
+    path = Path(url.removeprefix(SQLITE))
+    if not path.exists():
+        return Check("database", Status.OK, f"{path} (will be made)")
+    try:
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)
+        try:
+            connection.execute("PRAGMA schema_version").fetchone()
+        finally:
+            connection.close()
+    except sqlite3.Error as problem:
+        return Check("database", Status.FAIL, f"{path}: {problem}", "Restore it from a backup, or move it away")
+    return Check("database", Status.OK, str(path))
+
+
+def redis(settings: Settings) -> Check:
+    """Whether a server answers, or could be started."""
+    url = settings.redis_url or f"unix://{redis_server.socket_place(settings.data_dir)}"
+    if redis_server.answers(url):
+        return Check("redis", Status.OK, f"answers at {redis_server.without_password(url)}")
+    if settings.redis_url:
+        where = redis_server.without_password(url)
+        return Check("redis", Status.FAIL, f"nothing answers at {where}", "Start it, or unset CODESDK_REDIS_URL")
+    program = redis_server.program()
+    if program is not None:
+        return Check("redis", Status.OK, f"not running; will be started from {program}")
+    return Check("redis", Status.FAIL, "no server program", "apt-get install redis-server, or codesdk[embedded]")
+
+
+def engine(settings: Settings) -> Iterator[Check]:
+    """The engine, and what it says of itself where it answers."""
+    chosen = {"CODESDK_DOCKER_HOST": settings.docker_host} if settings.docker_host else {}
+    found = find({**os.environ, **chosen}, DaemonPlaces(Path()).host)
+    host, tried = found.host, found.ping
+    if tried.answer is not Answer.ENGINE:
+        yield _no_engine(found)
+        return
+    api = tuple(int(part) for part in tried.api_version.split(".") if part.isdecimal())
+    detail = f"{tried.detail} (API {tried.api_version}) at {host}"
+    new_enough = api >= API_FLOOR
+    yield (
+        Check("engine", Status.OK, detail)
+        if new_enough
+        else Check("engine", Status.FAIL, detail, "Upgrade to Docker 20.10 or newer")
+    )
+    if which("docker") is None:
+        yield Check("docker command", Status.FAIL, "not on PATH", "apt-get install docker-cli (or docker.io)")
+        return
+    docker = DockerCommand(Engine(host))
+    info = _info(docker("info", "--format", "{{json .}}"))
+    yield from engine_report.judge(info)
+    root_dir = Path(str(info.get("DockerRootDir", "")))
+    if host.startswith("unix://") and root_dir.is_dir():
+        yield disk("engine disk", root_dir)
+    yield sandbox_image(docker)
+
+
+def _no_engine(found: Found) -> Check:
+    tried = f"no engine answers at {found.host} ({found.ping.detail})"
+    if found.ping.answer is Answer.FORBIDDEN:
+        mend = 'Run: sudo usermod -aG docker "$USER" && newgrp docker'
+        return Check("engine", Status.FAIL, f"{found.host}: {found.ping.detail}", mend)
+    if found.ping.answer is Answer.NOTHING and not found.variable and debian.can_install():
+        return Check("engine", Status.WARN, tried, "`codesdk demo` and `codesdk up` install and start one")
+    mend = "Start it (systemctl start docker), install Docker, or set CODESDK_DOCKER_HOST"
+    return Check("engine", Status.FAIL, tried, mend)
+
+
+def _info(said: Outcome) -> dict[str, Any]:
+    try:
+        body: Any = json.loads(said.stdout)
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def sandbox_image(docker: DockerCommand) -> Check:
+    """Whether a sandbox image is on the engine."""
+    image = docker.labelled(LABEL_NAME)
+    if image is not None:
+        return Check("sandbox image", Status.OK, image[:19])
+    return Check("sandbox image", Status.WARN, "not built yet", "`codesdk demo` and `codesdk up` build it (2 minutes)")
+
+
+def node() -> Check:
+    """Only the acceptance tests and npm-installed agents need it."""
+    program = which("node")
+    if program is None or which("npm") is None:
+        return Check("node", Status.INFO, "no node or npm; only agent CLIs from npm need them")
+    return Check("node", Status.INFO, run([program, "--version"], deadline_s=10).stdout.strip())

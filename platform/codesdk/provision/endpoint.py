@@ -1,0 +1,84 @@
+"""Whether a Docker engine answers at an address, and what it says when it does not."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from codesdk.provision.command import run, which
+
+PING_S = 5.0
+"""Seconds for one answer. A loaded engine takes tens of milliseconds; a hung one never answers."""
+
+
+class Answer(Enum):
+    """What came back from an address."""
+
+    ENGINE = auto()
+    FORBIDDEN = auto()
+    SILENT = auto()
+    """Somebody listens and says nothing in time: an engine that starts, hangs or is overloaded; never one to replace."""
+    NOTHING = auto()
+
+
+@dataclass(frozen=True)
+class Ping:
+    """One try."""
+
+    answer: Answer
+    detail: str = ""
+    api_version: str = ""
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        """Open the socket; http.client calls this when it first sends."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def ping(host: str, *, timeout_s: float = PING_S) -> Ping:
+    """Ask `/version` at `unix://…` directly, at anything else (`tcp://`, `ssh://`) through the docker CLI."""
+    return _ping_unix(host.removeprefix("unix://"), timeout_s) if host.startswith("unix://") else _ping_cli(host)
+
+
+def _ping_unix(path: str, timeout_s: float) -> Ping:
+    connection = UnixConnection(path, timeout_s)
+    try:
+        connection.request("GET", "/version")
+        response = connection.getresponse()
+        body: Any = json.loads(response.read() or b"{}")
+    except PermissionError as problem:
+        return Ping(Answer.FORBIDDEN, problem.strerror or "permission denied")
+    except TimeoutError:
+        return Ping(Answer.SILENT, f"no answer within {timeout_s:g} s")
+    except OSError as problem:
+        return Ping(Answer.NOTHING, problem.strerror or str(problem))
+    except (http.client.HTTPException, ValueError) as problem:
+        return Ping(Answer.NOTHING, f"no engine's answer: {problem}")
+    finally:
+        connection.close()
+    if response.status != http.client.OK or not isinstance(body, dict):
+        return Ping(Answer.NOTHING, f"HTTP {response.status}")
+    return Ping(Answer.ENGINE, str(body.get("Version", "")), str(body.get("ApiVersion", "")))
+
+
+def _ping_cli(host: str) -> Ping:
+    docker = which("docker")
+    if docker is None:
+        return Ping(Answer.NOTHING, f"no docker command to reach {host} with")
+    argv = [docker, "--host", host, "version", "--format", "{{.Server.Version}} {{.Server.APIVersion}}"]
+    done = run(argv, deadline_s=4 * PING_S)
+    version, _, api = done.stdout.strip().partition(" ")
+    return Ping(Answer.ENGINE, version, api) if done.ok and version else Ping(Answer.NOTHING, done.last_words())

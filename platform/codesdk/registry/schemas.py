@@ -1,0 +1,134 @@
+"""JSON Schema 2020-12 at the edge: compiled once, and errors that say what was expected without repeating the value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jsonschema_rs
+
+from codesdk.documents import nearest
+
+
+class SchemaRefused(Exception):
+    """The schema itself cannot be used."""
+
+
+class Misfit(NamedTuple):
+    """The first place where a value does not fit."""
+
+    pointer: str
+    expected: str
+
+
+class CompiledSchema:
+    """A schema ready to check values. Regular expressions run in linear time; no reference leaves the schema."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        """Compile.
+
+        Raises:
+            SchemaRefused: it is no valid 2020-12 schema, or refers outside itself.
+        """
+        self._schema = schema
+        for reference in _references(schema):
+            if not reference.startswith("#"):
+                raise SchemaRefused(f"`$ref: {reference}` leaves the schema.")
+        try:
+            self._validator = jsonschema_rs.Draft202012Validator(schema, pattern_options=jsonschema_rs.RegexOptions())
+        except (ValueError, jsonschema_rs.ReferencingError) as error:
+            raise SchemaRefused(f"This is no JSON Schema: {str(error).splitlines()[0]}.") from error
+
+    def misfit(self, value: Any) -> Misfit | None:
+        """None where the value fits; else its first misfit, the nearest to the leaves."""
+        if self._validator.is_valid(value):
+            return None
+        errors = list(self._validator.iter_errors(value))
+        # A failed oneOf at the root is less of a help than the wrong type at a leaf.
+        error = max(errors, key=lambda one: (len(one.instance_path), _plainness(one)))
+        return Misfit(_pointer(error.instance_path), self._expected(error))
+
+    def _expected(self, error: jsonschema_rs.ValidationError) -> str:
+        kind = error.kind.as_dict()
+        keyword = str(error.schema_path[-1]) if error.schema_path else ""
+        keyword = next((str(step) for step in reversed(error.schema_path) if isinstance(step, str)), keyword)
+        owner = self._at(error.schema_path[:-1]) if error.schema_path else {}
+        rule = owner.get(keyword) if isinstance(owner, dict) else None
+        match keyword:
+            case "additionalProperties" | "unevaluatedProperties":
+                known = sorted(owner.get("properties", {})) if isinstance(owner, dict) else []
+                unexpected = [str(name) for name in kind.get("unexpected", [])]
+                near = nearest(unexpected[0], known) if unexpected else None
+                hint = (
+                    f" (`{near}` instead of `{unexpected[0]}`?)"
+                    if near
+                    else f", not `{unexpected[0][:60]}`"
+                    if unexpected
+                    else ""
+                )
+                return f"only {_names(known)}{hint}"
+            case "required":
+                return f"`{kind.get('property')}` to be there"
+            case "oneOf" | "anyOf":
+                names = [
+                    alternative["required"][0]
+                    for alternative in rule or []
+                    if isinstance(alternative, dict) and alternative.get("required")
+                ]
+                count = "exactly" if keyword == "oneOf" else "at least"
+                return f"{count} one of {_names(names)}" if names else f"{count} one of {len(rule or [])} alternatives"
+            case "type":
+                return " or ".join(rule) if isinstance(rule, list) else f"a value of type {rule}"
+            case "enum":
+                return f"one of {_names([str(option) for option in rule or []])}"
+            case _:
+                return _LIMITS.get(keyword, keyword + " {}").format(rule)
+
+    def _at(self, path: list[str | int]) -> Any:
+        node: Any = self._schema
+        for step in path:
+            try:
+                node = node[step]
+            except (KeyError, IndexError, TypeError):
+                return {}
+        return node
+
+
+_LIMITS = {
+    "maxLength": "at most {} characters",
+    "minLength": "at least {} characters",
+    "maximum": "at most {}",
+    "minimum": "at least {}",
+    "exclusiveMaximum": "less than {}",
+    "exclusiveMinimum": "more than {}",
+    "maxItems": "at most {} items",
+    "minItems": "at least {} items",
+    "pattern": "text that matches {}",
+    "const": "{}",
+}
+
+
+def _plainness(error: jsonschema_rs.ValidationError) -> int:
+    last = str(error.schema_path[-1]) if error.schema_path else ""
+    return {"additionalProperties": 3, "type": 2, "required": 1}.get(last, 0)
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "no keys"
+
+
+def _pointer(path: list[str | int]) -> str:
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
+
+
+def _references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("$ref", "$dynamicRef", "$schema") and isinstance(value, str):
+                if key != "$schema" or value != "https://json-schema.org/draft/2020-12/schema":
+                    yield value
+            else:
+                yield from _references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _references(value)

@@ -1,0 +1,117 @@
+"""One tool, as the rest of the product sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from codesdk.domain.canonical import content_hash
+from codesdk.domain.decisions import Classification
+from codesdk.domain.tools import wire_name
+from codesdk.registry.faults import InvalidInput, InvalidOutput
+from codesdk.registry.manifest import Argument, Builtin, Example, Manifest, Template
+from codesdk.registry.schemas import CompiledSchema
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A manifest with its schemas compiled; policy's `ToolFacts`."""
+
+    name: str
+    title: str
+    description: str
+    version: str
+    classification: Classification
+    input_schema: dict[str, Any] = field(repr=False)
+    output_schema: dict[str, Any] | None = field(repr=False)
+    schema_hash: str
+    """`sha256:` of the canonical input schema."""
+    runs: Builtin | Template
+    timeout_s: float
+    enabled: bool
+    serial: bool
+    """One call at a time in a workspace."""
+    examples: tuple[Example, ...] = field(repr=False)
+    wire_name: str
+    """What MCP clients call it."""
+    _input: CompiledSchema = field(repr=False, compare=False)
+    _output: CompiledSchema | None = field(repr=False, compare=False)
+
+    def check_input(self, given: Mapping[str, Any]) -> None:
+        """Let a fitting input pass.
+
+        Raises:
+            InvalidInput: names the place and what was expected there.
+        """
+        misfit = self._input.misfit(given)
+        if misfit is not None:
+            raise InvalidInput(self.name, misfit.pointer, misfit.expected)
+
+    def check_output(self, structured: Mapping[str, Any] | None) -> None:
+        """Let a fitting output pass; a tool without an output schema may give anything.
+
+        Raises:
+            InvalidOutput: names the place and what was expected there.
+        """
+        if self._output is None:
+            return
+        misfit = self._output.misfit(structured)
+        if misfit is not None:
+            raise InvalidOutput(self.name, misfit.pointer, misfit.expected)
+
+    def argv(self, given: Mapping[str, Any]) -> tuple[str, ...]:
+        """The words to run, for a tool with an argv template and an input that was checked.
+
+        Raises:
+            InvalidInput: a value cannot be a word, or would become an option.
+        """
+        if not isinstance(self.runs, Template):
+            return ()
+        words: list[str] = []
+        for part in self.runs.argv:
+            words.extend([part] if isinstance(part, str) else self._words(part, given))
+        return tuple(words)
+
+    def _words(self, part: Argument, given: Mapping[str, Any]) -> list[str]:
+        value: Any = given
+        for step in part.arg.split("/")[1:]:
+            value = value.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(value, Mapping) else None
+        if value is None:
+            return []
+        if not isinstance(value, str | int | float):
+            raise InvalidInput(self.name, part.arg, "a string, a number or a boolean")
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if "\0" in text:
+            raise InvalidInput(self.name, part.arg, "text without NUL")
+        if text.startswith("-") and not part.may_be_option and isinstance(value, str):
+            raise InvalidInput(self.name, part.arg, "text that does not begin with a dash")
+        return [text] if part.flag is None else [part.flag, text]
+
+
+def make_tool(manifest: Manifest) -> Tool:
+    """Compile a manifest.
+
+    Raises:
+        SchemaRefused: one of its schemas cannot be used.
+        NotCanonical: its input schema has no canonical form.
+    """
+    serial = manifest.classification is not Classification.READ_ONLY if manifest.serial is None else manifest.serial
+    return Tool(
+        name=manifest.name,
+        title=manifest.title,
+        description=manifest.description,
+        version=manifest.version,
+        classification=manifest.classification,
+        input_schema=manifest.input_schema,
+        output_schema=manifest.output_schema,
+        schema_hash=content_hash(manifest.input_schema),
+        runs=manifest.runs,
+        timeout_s=manifest.timeout_s,
+        enabled=manifest.enabled,
+        serial=serial,
+        examples=manifest.examples,
+        wire_name=wire_name(manifest.name),
+        _input=CompiledSchema(manifest.input_schema),
+        _output=CompiledSchema(manifest.output_schema) if manifest.output_schema is not None else None,
+    )

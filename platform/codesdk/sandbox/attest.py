@@ -1,0 +1,123 @@
+"""Compares what was asked with what engine and kernel say. Pure; any difference refuses the sandbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from codesdk.sandbox.bundle import command
+from codesdk.sandbox.port import Attestation, SandboxSpec
+from codesdk.sandbox.spec import CAPABILITIES, TMPFS, name_of, runner_settings
+
+_CAPABILITY_NUMBERS = {"CHOWN": 0, "KILL": 5, "SETGID": 6, "SETUID": 7}
+_BOUNDING = sum(1 << _CAPABILITY_NUMBERS[name] for name in CAPABILITIES)
+_SECCOMP = {"0": "none", "1": "strict", "2": "filter"}
+_UNLIMITED = {None, "max"}
+
+
+def differences(spec: SandboxSpec, inspected: dict[str, Any], observed: dict[str, Any]) -> tuple[str, ...]:
+    """Sentences, one for each difference; empty where the sandbox is as asked."""
+    return (*_engine(spec, inspected), *_kernel(spec, observed))
+
+
+def attestation(spec: SandboxSpec, inspected: dict[str, Any], observed: dict[str, Any]) -> Attestation:
+    """What was read back, for the record."""
+    host, status = inspected["HostConfig"], observed["status"]
+    return Attestation(
+        network_interfaces=tuple(observed["interfaces"]),
+        tool_uid=int(status["Uid"].split()[1]),
+        capabilities=capability_names(int(status["CapEff"], 16)),
+        no_new_privileges=status.get("NoNewPrivs") == "1",
+        seccomp=_SECCOMP.get(status.get("Seccomp", ""), "unknown"),
+        read_only_root=bool(host["ReadonlyRootfs"]),
+        memory_bytes=int(host["Memory"]),
+        pids_limit=int(host["PidsLimit"] or 0),
+        runtime=str(host["Runtime"]),
+        image=str(inspected["Image"]),
+    )
+
+
+def capability_names(mask: int) -> tuple[str, ...]:
+    """Names of the capabilities in a mask; numbers for those that we never grant."""
+    known = {number: name for name, number in _CAPABILITY_NUMBERS.items()}
+    return tuple(known.get(bit, f"CAP_{bit}") for bit in range(64) if mask >> bit & 1)
+
+
+def _engine(spec: SandboxSpec, inspected: dict[str, Any]) -> list[str]:
+    profile, host, config = spec.profile, inspected["HostConfig"], inspected["Config"]
+    expected = {
+        "Image": (spec.image, inspected["Image"]),
+        "Runtime": (profile.runtime, host["Runtime"]),
+        "NetworkMode": ("none", host["NetworkMode"]),
+        "Privileged": (False, host["Privileged"]),
+        "ReadonlyRootfs": (True, host["ReadonlyRootfs"]),
+        "CapAdd": (sorted(CAPABILITIES), sorted(name.removeprefix("CAP_") for name in host["CapAdd"] or ())),
+        "CapDrop": (["ALL"], host["CapDrop"]),
+        "SecurityOpt": (["no-new-privileges"], host["SecurityOpt"]),
+        "Memory": (profile.memory_bytes, host["Memory"]),
+        "MemorySwap": (profile.memory_bytes, host["MemorySwap"]),
+        "NanoCpus": (int(profile.cpus * 1e9), host["NanoCpus"]),
+        "PidsLimit": (profile.pids, host["PidsLimit"]),
+        "PidMode": ("", host["PidMode"]),
+        "IpcMode": ("private", host["IpcMode"]),
+        "UTSMode": ("", host["UTSMode"]),
+        "Binds": ([], host["Binds"] or []),
+        "Devices": ([], host["Devices"] or []),
+        "DeviceRequests": ([], host.get("DeviceRequests") or []),
+        "VolumesFrom": ([], host.get("VolumesFrom") or []),
+        "GroupAdd": ([], host.get("GroupAdd") or []),
+        "Init": (True, host["Init"]),
+        "LogConfig": ("none", host["LogConfig"]["Type"]),
+        "Tmpfs": (sorted(TMPFS), sorted(host["Tmpfs"] or {})),
+        "User": ("0:0", config["User"]),
+        "Entrypoint": (command(runner_settings(spec)), config["Entrypoint"]),
+        "Cmd": ([], config["Cmd"] or []),
+        "Healthcheck": (["NONE"], (config.get("Healthcheck") or {}).get("Test")),
+        "StdinOnce": (False, config["StdinOnce"]),
+        "Mounts": (
+            [("volume", name_of(spec.instance, spec.owner), profile.workspace)],
+            [(mount["Type"], mount.get("Name", ""), mount["Destination"]) for mount in inspected["Mounts"]],
+        ),
+    }
+    return [
+        f"engine: {word} is {found!r}, asked {asked!r}" for word, (asked, found) in expected.items() if asked != found
+    ]
+
+
+def _kernel(spec: SandboxSpec, observed: dict[str, Any]) -> list[str]:
+    status, uid = observed["status"], str(spec.tool_uid)
+    found: list[str] = []
+
+    def expect(word: str, asked: object, seen: object) -> None:
+        if asked != seen:
+            found.append(f"kernel: {word} is {seen!r}, expected {asked!r}")
+
+    expect("uids of a tool", [uid] * 4, status.get("Uid", "").split()[:4])
+    expect("gids of a tool", [uid] * 4, status.get("Gid", "").split()[:4])
+    expect("groups of a tool", "", status.get("Groups", "").replace(uid, "").strip())
+    for word in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+        expect(f"{word} of a tool", 0, int(status.get(word, "1"), 16))
+    expect("capabilities in the bounding set beyond those granted", 0, int(status.get("CapBnd", "1"), 16) & ~_BOUNDING)
+    if spec.profile.runtime == "runc":  # gVisor's /proc shows neither, see the runtime's own expectations
+        expect("NoNewPrivs of a tool", "1", status.get("NoNewPrivs"))
+        expect("Seccomp of a tool", "2", status.get("Seccomp"))
+    expect("network interfaces", ["lo"], observed["interfaces"])
+    for attempt, outcome in observed["attempts"].items():
+        if outcome == "ALLOWED":
+            found.append(f"kernel: a tool was allowed to {attempt.replace('_', ' ')}")
+    mounts = {mount[0]: mount for mount in observed["mounts"]}
+    expect("the root's mount", "ro", mounts.get("/", ["", "?"])[1].split(",")[0])
+    expect("a mount at the workspace", True, spec.profile.workspace in mounts)
+    for place in TMPFS:
+        expect(f"file system at {place}", "tmpfs", mounts.get(place, ["", "", "none"])[2])
+    _limits(spec, observed["limits"], expect)
+    return found
+
+
+def _limits(spec: SandboxSpec, limits: dict[str, Any], expect: Any) -> None:
+    """Limits that the cgroup states; where it states none (gVisor), the engine's word alone stands."""
+    for word, asked in (("memory_bytes", spec.profile.memory_bytes), ("pids", spec.profile.pids)):
+        seen = limits.get(word)
+        if seen is not None:
+            # The kernel rounds memory down to whole pages.
+            page = 4096 if word == "memory_bytes" else 1
+            expect(f"cgroup limit of {word}", asked // page * page, "max" if seen in _UNLIMITED else int(seen))

@@ -1,0 +1,270 @@
+"""`Sandboxes` on a Docker engine: a thin executor of what `spec` says.
+
+Names are deterministic and every step can be repeated, so whatever is interrupted is either taken up by the next open
+of the same owner or removed by a sweep.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+from docker.errors import APIError, NotFound
+
+from codesdk.errors import Fault
+from codesdk.sandbox import attest
+from codesdk.sandbox import spec as specs
+from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.faults import EngineRefused, ImageUnusable, IsolationDrift, SandboxGone, StaleGeneration
+from codesdk.sandbox.images import check_image
+from codesdk.sandbox.link import LinkLost
+from codesdk.sandbox.port import Gone, SandboxSpec, Swept
+from codesdk.sandbox.session import RunnerSandbox
+
+_log = logging.getLogger(__name__)
+_REMOVAL_S = 30.0
+"""How long the engine may take to finish a removal that somebody began."""
+_CONFLICT, _NOT_FOUND = 409, 404
+
+
+class DockerSandboxes:
+    """Sandboxes of one installation on one engine."""
+
+    def __init__(self, instance: str, engine: Engine) -> None:
+        self._instance = instance
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._opening: set[str] = set()
+        self._doomed: set[str] = set()
+        self._live: dict[str, RunnerSandbox] = {}
+
+    # -- open and reattach ------------------------------------------------------------------------------------------
+
+    def open(self, spec: SandboxSpec) -> RunnerSandbox:
+        """Create and start, or take up what an interrupted open left; see the port."""
+        if spec.instance != self._instance:
+            raise ValueError(f"a spec of instance {spec.instance} on sandboxes of {self._instance}")
+        with self._lock:
+            if spec.owner in self._doomed:
+                raise SandboxGone(spec.owner, "it was destroyed")
+            self._opening.add(spec.owner)
+        try:
+            sandbox = self._open(spec)
+        except StaleGeneration:
+            raise  # a newer worker's: not ours to remove
+        except BaseException:
+            self._remove_what_failed(spec.owner)
+            raise
+        finally:
+            with self._lock:
+                self._opening.discard(spec.owner)
+                doomed = spec.owner in self._doomed
+        if doomed:
+            sandbox.end("it was destroyed")
+            self._remove(spec.owner)
+            raise SandboxGone(spec.owner, "it was destroyed while it was opened")
+        return self._keep(sandbox)
+
+    def _open(self, spec: SandboxSpec) -> RunnerSandbox:
+        name = specs.name_of(spec.instance, spec.owner)
+        found = self._inspect(name)
+        if found is not None and not self._is_ours(found, spec):
+            self._remove(spec.owner)
+            found = None
+        if found is None:
+            self._create(spec)
+        elif found["State"]["Status"] not in ("created", "running"):
+            raise SandboxGone(spec.owner, _how_it_ended(found))
+        sandbox = self._sandbox(spec)
+        stream = self._engine.attach(name)  # before the start: nothing that the runner says is lost
+        try:
+            self._start(name, spec)
+            sandbox.use(stream)
+        except LinkLost as error:
+            raise ImageUnusable(spec.image, f"{error} {stream.said()}".strip()) from error
+        except BaseException:
+            stream.close()
+            raise
+        self._attest(sandbox, spec, name)
+        return sandbox
+
+    def _is_ours(self, found: dict[str, Any], spec: SandboxSpec) -> bool:
+        labels = found["Config"]["Labels"] or {}
+        if labels.get(specs.LABEL_INSTANCE) != spec.instance or labels.get(specs.LABEL_OWNER) != spec.owner:
+            raise EngineRefused("open a sandbox", f"its name is taken by another container ({found['Id'][:12]})")
+        return specs.same_sandbox(spec, labels.get(specs.LABEL_SPEC, ""))
+
+    def _create(self, spec: SandboxSpec) -> None:
+        name = specs.name_of(spec.instance, spec.owner)
+        check_image(self._engine, spec.image)
+        with self._engine.doing("create a volume"):
+            self._engine.api.create_volume(
+                name, driver="local", driver_opts=specs.volume_options(spec), labels=specs.labels(spec)
+            )
+        with self._engine.doing("create a container", image=spec.image):
+            self._engine.client.containers.create(**specs.container(spec))
+
+    def _start(self, name: str, spec: SandboxSpec) -> None:
+        try:
+            with self._engine.doing("start a container"):
+                self._engine.api.start(name)
+        except EngineRefused as refused:
+            if "executable file not found" in refused.message:
+                raise ImageUnusable(spec.image, refused.message) from refused
+            raise
+
+    def _attest(self, sandbox: RunnerSandbox, spec: SandboxSpec, name: str) -> None:
+        observed = sandbox.observe()
+        with self._engine.doing("inspect a container"):
+            inspected = self._engine.api.inspect_container(name)
+        try:
+            wrong = attest.differences(spec, inspected, observed)
+            attestation = attest.attestation(spec, inspected, observed)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            wrong = (f"what was read back cannot be understood: {error!r}",)
+        if wrong:
+            sandbox.end("it is not isolated as asked")
+            raise IsolationDrift(wrong)
+        sandbox.attested(attestation)
+
+    def reattach(self, owner: str, generation: int) -> RunnerSandbox | Gone:
+        """The running sandbox of that owner; see the port."""
+        name = specs.name_of(self._instance, owner)
+        found = self._inspect(name)
+        if found is None:
+            return Gone(owner=owner, reason="there is no such container")
+        if found["State"]["Status"] != "running":
+            return Gone(owner=owner, reason=_how_it_ended(found))
+        labels = found["Config"]["Labels"] or {}
+        if labels.get(specs.LABEL_INSTANCE) != self._instance or labels.get(specs.LABEL_OWNER) != owner:
+            return Gone(owner=owner, reason="the container of that name is not ours")
+        spec = specs.from_label(labels.get(specs.LABEL_SPEC, ""), generation)
+        sandbox = self._sandbox(spec)
+        try:
+            self._attest(sandbox, spec, name)
+        except SandboxGone as gone:
+            return Gone(owner=owner, reason=gone.message)
+        except IsolationDrift:
+            self._remove(owner)
+            raise
+        return self._keep(sandbox)
+
+    def _sandbox(self, spec: SandboxSpec) -> RunnerSandbox:
+        name = specs.name_of(spec.instance, spec.owner)
+
+        def ended() -> str | None:
+            try:
+                found = self._inspect(name)
+            except Fault as fault:
+                return fault.message
+            if found is None:
+                return "its container was removed"
+            return None if found["State"]["Status"] == "running" else _how_it_ended(found)
+
+        def connect() -> Any:
+            if (reason := ended()) is not None:
+                raise SandboxGone(spec.owner, reason)
+            return self._engine.attach(name)
+
+        return RunnerSandbox(spec, connect, ended)
+
+    def _keep(self, sandbox: RunnerSandbox) -> RunnerSandbox:
+        with self._lock:
+            older = self._live.get(sandbox.owner)
+            self._live[sandbox.owner] = sandbox
+        if older is not None:
+            older.close()
+        return sandbox
+
+    def _inspect(self, name: str) -> dict[str, Any] | None:
+        with self._engine.doing("inspect a container"):
+            try:
+                found: dict[str, Any] = self._engine.api.inspect_container(name)
+            except NotFound:
+                return None
+        return found
+
+    # -- removing ----------------------------------------------------------------------------------------------------
+
+    def destroy(self, owner: str) -> None:
+        """Remove container and workspace; see the port."""
+        with self._lock:
+            # An open under way sees this before and after its start, so the removal wins whatever the order.
+            self._doomed.add(owner)
+            live = self._live.pop(owner, None)
+        if live is not None:
+            live.end("it was destroyed")
+        self._remove(owner)
+
+    def _remove(self, owner: str) -> None:
+        name = specs.name_of(self._instance, owner)
+        self._until_gone(name, lambda: self._engine.api.remove_container(name, force=True, v=True))
+        self._until_gone(name, lambda: self._engine.api.remove_volume(name, force=True))
+
+    def _remove_what_failed(self, owner: str) -> None:
+        try:
+            self._remove(owner)
+        except Fault as fault:
+            # The caller hears why the open failed; what could not be removed now, the sweep removes.
+            _log.warning("sandbox %s failed to open and could not be removed yet: %s", owner, fault)
+
+    def _until_gone(self, name: str, remove: Callable[[], object]) -> None:
+        deadline = time.monotonic() + _REMOVAL_S
+        while True:
+            try:
+                with self._engine.doing(f"remove {name}"):
+                    remove()
+                return
+            except EngineRefused as refused:
+                cause = refused.__cause__
+                status = cause.status_code if isinstance(cause, APIError) else None
+                if status == _NOT_FOUND:
+                    return
+                # Conflict: somebody else removes it already, or its container is not quite gone.
+                if status != _CONFLICT or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.05)
+
+    def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
+        """Remove what no living owner has; see the port."""
+        wanted = {"label": f"{specs.LABEL_INSTANCE}={self._instance}"}
+        with self._engine.doing("list what there is"):
+            containers = self._engine.api.containers(all=True, filters=wanted)
+            volumes = self._engine.api.volumes(filters=wanted)["Volumes"] or []
+        with self._lock:
+            kept = {*self._opening}
+        kept.update(alive() if callable(alive) else alive)
+        gone_containers = {_owner(item) for item in containers} - kept
+        gone_volumes = {_owner(item) for item in volumes} - kept
+        for owner in sorted(gone_containers | gone_volumes):
+            _log.info("sandbox %s has no living owner: removed", owner)
+            with self._lock:
+                live = self._live.pop(owner, None)
+            if live is not None:
+                live.end("its owner is gone")
+            self._remove(owner)
+        return Swept(containers=tuple(sorted(gone_containers)), volumes=tuple(sorted(gone_volumes)))
+
+    def close(self) -> None:
+        """Let go of the engine; sandboxes live on."""
+        with self._lock:
+            live = list(self._live.values())
+            self._live.clear()
+        for sandbox in live:
+            sandbox.close()
+        self._engine.close()
+
+
+def _owner(item: dict[str, Any]) -> str:
+    return str((item.get("Labels") or {}).get(specs.LABEL_OWNER, ""))
+
+
+def _how_it_ended(found: dict[str, Any]) -> str:
+    state = found["State"]
+    if state.get("OOMKilled"):
+        return f"its memory was exhausted and the kernel ended the runner (exit code {state.get('ExitCode')})"
+    detail = f": {state['Error']}" if state.get("Error") else ""
+    return f"its container is {state['Status']} (exit code {state.get('ExitCode')}){detail}"

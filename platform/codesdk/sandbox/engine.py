@@ -1,0 +1,167 @@
+"""The Docker engine: one client, its errors translated once, and the stream of an attached container."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound
+
+from codesdk.sandbox.faults import EngineRefused, EngineUnavailable, ImageMissing
+
+CALL_S = 60
+"""How long the engine may take for one call; creating 50 at once on two cores stays far below."""
+_FRAME = struct.Struct(">BxxxL")
+_STDOUT = 1
+_STDERR_KEPT = 4096
+
+
+class Engine:
+    """A Docker engine at an address (`unix:///…`, `tcp://…`); None for what the environment says."""
+
+    def __init__(self, host: str | None = None) -> None:
+        self.endpoint = host or "DOCKER_HOST or its default"
+        with self.doing("connect"):
+            self.client = (
+                docker.DockerClient(base_url=host, timeout=CALL_S) if host else docker.from_env(timeout=CALL_S)
+            )
+            self.api = self.client.api
+            self.endpoint = host or str(self.api.base_url)
+
+    @contextlib.contextmanager
+    def doing(self, what: str, *, image: str = "") -> Iterator[None]:
+        """Translate whatever the client raises inside.
+
+        Raises:
+            EngineUnavailable: no answer. ImageMissing: 404 for an image. EngineRefused: any other no.
+        """
+        try:
+            yield
+        except ImageNotFound as error:
+            raise ImageMissing(image or str(error.explanation)) from error
+        except APIError as error:
+            if error.status_code == 404 and image:
+                raise ImageMissing(image) from error
+            raise EngineRefused(what, str(error.explanation or error)) from error
+        except (requests.RequestException, DockerException, OSError) as error:
+            raise EngineUnavailable(self.endpoint, _reason(error)) from error
+
+    def attach(self, container: str) -> AttachedStream:
+        """The container's stdin, stdout and stderr."""
+        with self.doing("attach to a sandbox"):
+            response = self.api.attach_socket(container, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+            return AttachedStream(response)
+
+    def close(self) -> None:
+        """Let go of the client's connections."""
+        self.client.close()
+
+
+def _reason(error: BaseException) -> str:
+    while error.__cause__ is not None or error.__context__ is not None:
+        error = error.__cause__ or error.__context__ or error
+    return str(error) or type(error).__name__
+
+
+class AttachedStream:
+    """`link.Stream` over the engine's hijacked connection: 8-byte heads tell stdout from stderr."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+        self._socket: socket.socket = getattr(response, "_sock", response)
+        self._socket.settimeout(CALL_S)
+        self._buffer = bytearray()
+        self._left = 0
+        self._is_stdout = False
+        self._stderr = bytearray()
+        self._closed = False
+        self._reading = False
+        self._lock = threading.Lock()
+        self._wake_out, self._wake_in = socket.socketpair()
+
+    def send(self, data: bytes) -> None:
+        """All of it."""
+        self._socket.sendall(data)
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        """Some bytes of stdout."""
+        with self._lock:
+            if self._closed:
+                return b""
+            self._reading = True
+        try:
+            return self._receive(timeout_s)
+        finally:
+            with self._lock:
+                self._reading = False
+                if self._closed:
+                    self._release()
+
+    def _receive(self, timeout_s: float) -> bytes | None:
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        poll.register(self._wake_out, select.POLLIN)
+        while True:
+            events = poll.poll(timeout_s * 1000)
+            if not events:
+                return None
+            if any(fd == self._wake_out.fileno() for fd, _ in events):
+                break
+            data = self._socket.recv(1 << 18)
+            if not data:
+                break
+            if found := self._demultiplex(data):
+                return found
+        return b""
+
+    def _demultiplex(self, data: bytes) -> bytes:
+        self._buffer += data
+        found = bytearray()
+        while self._buffer:
+            if self._left == 0:
+                if len(self._buffer) < _FRAME.size:
+                    break
+                kind, self._left = _FRAME.unpack_from(self._buffer)
+                self._is_stdout = kind == _STDOUT
+                del self._buffer[: _FRAME.size]
+                continue
+            part = self._buffer[: self._left]
+            del self._buffer[: self._left]
+            self._left -= len(part)
+            if self._is_stdout:
+                found += part
+            else:
+                self._stderr = (self._stderr + part)[-_STDERR_KEPT:]
+        return bytes(found)
+
+    def said(self) -> str:
+        """The tail of the runner's stderr."""
+        return self._stderr.decode("utf-8", "replace").strip()
+
+    def close(self) -> None:
+        """End the connection, from any thread; doing it twice is no error."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            if self._reading:
+                # The reader lets go of the descriptors: closed under its poll, their numbers could be somebody else's.
+                self._wake_in.send(b"\0")
+            else:
+                self._release()
+
+    def _release(self) -> None:
+        # The SDK's response holds the connection too; without closing both, the engine keeps it open.
+        for held in (getattr(self._response, "_response", None), self._response, self._wake_in, self._wake_out):
+            if held is not None:
+                with contextlib.suppress(OSError, ValueError):  # ValueError: http.client flushes a file that is closed
+                    held.close()

@@ -1,0 +1,291 @@
+"""An in-memory `Sandboxes` for tests of what stands above: files are real enough, execs are scripted.
+
+It keeps the port's promises about identity (an attempt runs once, a stale generation is refused, destroyed stays
+destroyed) and about files (atomic batches, preconditions, nothing outside the workspace). It cannot show anything about
+isolation, process trees, limits, signals or real programs; those are tested on the Docker driver.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from codesdk.sandbox.fake_files import FakeFiles
+from codesdk.sandbox.faults import AlreadyAcknowledged, EngineUnavailable, ImageMissing, SandboxGone, StaleGeneration
+from codesdk.sandbox.port import (
+    Attestation,
+    Chunk,
+    ExecRequest,
+    ExecResult,
+    ExitKind,
+    Gone,
+    OnOutput,
+    OutputCount,
+    SandboxSpec,
+    Stream,
+    Swept,
+)
+
+
+@dataclass(frozen=True)
+class Script:
+    """What one exec does."""
+
+    stdout: bytes = b""
+    stderr: bytes = b""
+    exit_code: int = 0
+    result: ExecResult | None = None
+    """The whole result instead, for ends that no exit code tells; its output counts are filled in."""
+    writes: dict[str, bytes] = field(default_factory=dict)
+    """Files that it writes in the workspace."""
+    hold: threading.Event | None = None
+    """It runs until this is set, or until it is cancelled or times out (in real time)."""
+
+
+Choose = Callable[[ExecRequest], Script | None]
+
+
+def scripts(table: dict[tuple[str, ...], Script]) -> Choose:
+    """Scripts by exact argv."""
+    return lambda request: table.get(request.argv)
+
+
+@dataclass
+class _Run:
+    """One exec, running or ended."""
+
+    output: tuple[bytes, bytes] = (b"", b"")
+    result: ExecResult | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+class _State:
+    """What lives on while workers come and go: the part that the runner keeps in a real sandbox."""
+
+    def __init__(self, spec: SandboxSpec) -> None:
+        self.spec = spec
+        self.generation = spec.generation
+        self.files = FakeFiles(spec.profile)
+        self.runs: dict[tuple[str, int], _Run] = {}
+        self.acknowledged: set[tuple[str, int]] = set()
+        self.gone = ""
+        self.lock = threading.Lock()
+
+
+class FakeSandbox:
+    """One worker's view of a fake sandbox."""
+
+    def __init__(self, state: _State, owner: FakeSandboxes) -> None:
+        self._state = state
+        self._sandboxes = owner
+        self._generation = state.generation
+        self._closed = False
+
+    @property
+    def owner(self) -> str:
+        """The id it was opened for."""
+        return self._state.spec.owner
+
+    @property
+    def attestation(self) -> Attestation:
+        """What a sandbox without drift would say."""
+        spec = self._state.spec
+        return Attestation(
+            network_interfaces=("lo",),
+            tool_uid=spec.tool_uid,
+            capabilities=(),
+            no_new_privileges=True,
+            seccomp="filter",
+            read_only_root=True,
+            memory_bytes=spec.profile.memory_bytes,
+            pids_limit=spec.profile.pids,
+            runtime=spec.profile.runtime,
+            image=spec.image,
+        )
+
+    @property
+    def files(self) -> FakeFiles:
+        """Its workspace."""
+        self._check()
+        return self._state.files
+
+    def _check(self) -> None:
+        if self._closed or self._state.gone:
+            raise SandboxGone(self.owner, self._state.gone or "it was closed here")
+        if self._state.generation > self._generation:
+            raise StaleGeneration(self.owner, self._generation, self._state.generation)
+
+    def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
+        """Play the script once; join or repeat the stored result after that."""
+        self._check()
+        key = (request.call, request.attempt)
+        with self._state.lock:
+            if key in self._state.acknowledged:
+                raise AlreadyAcknowledged(*key)
+            run = self._state.runs.get(key)
+            first = run is None
+            if run is None:
+                run = self._state.runs[key] = _Run()
+                self._sandboxes.runs.append((self.owner, *key))
+        if first:
+            self._play(run, request)
+        run.ended.wait()
+        if run.result is None:
+            raise SandboxGone(self.owner, self._state.gone)
+        names: tuple[Stream, Stream] = ("stdout", "stderr")
+        for name, data in zip(names, run.output, strict=True):
+            if data:
+                on_output(Chunk(stream=name, offset=0, data=data))
+        return run.result
+
+    def _play(self, run: _Run, request: ExecRequest) -> None:
+        started = time.monotonic()
+        script = self._sandboxes.choose(request)
+        if script is None:
+            self._end(run, request, Script(result=_failed(f"no script for {request.argv}")), started)
+            return
+        kind = None
+        if script.hold is not None:
+            kind = self._hold(run, script.hold, request.timeout_s)
+        if self._state.gone:
+            run.ended.set()
+            return
+        for path, content in script.writes.items():
+            self._state.files.put(path, content)
+        if kind is not None:
+            script = Script(stdout=script.stdout, stderr=script.stderr, result=ExecResult(kind=kind, signal=9))
+        self._end(run, request, script, started)
+
+    def _hold(self, run: _Run, hold: threading.Event, timeout_s: float) -> ExitKind | None:
+        deadline = time.monotonic() + timeout_s
+        while not hold.wait(0.005):
+            if self._state.gone:
+                return None
+            if run.cancelled.is_set():
+                return ExitKind.CANCELLED
+            if time.monotonic() > deadline:
+                return ExitKind.TIMED_OUT
+        return None
+
+    def _end(self, run: _Run, request: ExecRequest, script: Script, started: float) -> None:
+        keep = min(request.keep_bytes, self._state.spec.profile.keep_output_bytes)
+        result = script.result or ExecResult(kind=ExitKind.EXITED, exit_code=script.exit_code)
+        run.output = (script.stdout[:keep], script.stderr[:keep])
+        counts = {
+            name: OutputCount(bytes=len(data), dropped=max(0, len(data) - keep))
+            for name, data in (("stdout", script.stdout), ("stderr", script.stderr))
+        }
+        run.result = result.model_copy(update={**counts, "duration_s": time.monotonic() - started})
+        run.ended.set()
+
+    def cancel(self, call: str, attempt: int) -> bool:
+        """End a held exec."""
+        self._check()
+        run = self._state.runs.get((call, attempt))
+        if run is None:
+            return False
+        run.cancelled.set()
+        return run.ended.wait(10)
+
+    def acknowledge(self, call: str, attempt: int) -> None:
+        """Forget an ended exec; it is never run again."""
+        self._check()
+        with self._state.lock:
+            run = self._state.runs.get((call, attempt))
+            if run is not None and run.result is not None:
+                del self._state.runs[call, attempt]
+                self._state.acknowledged.add((call, attempt))
+
+    def import_tar(self, archive: bytes) -> int:
+        """Unpack into the fake workspace."""
+        self._check()
+        return self._state.files.import_tar(archive)
+
+    def close(self) -> None:
+        """Let go; the sandbox lives on."""
+        self._closed = True
+
+
+def _failed(why: str) -> ExecResult:
+    return ExecResult(kind=ExitKind.SPAWN_FAILED, error=why)
+
+
+class FakeSandboxes:
+    """Fake sandboxes, with hooks for what a test wants to happen."""
+
+    def __init__(self, choose: Choose = lambda _: None, *, images: Collection[str] | None = None) -> None:
+        """Choose: what each exec does; None for a spawn that fails. Images: those that exist; None for any."""
+        self.choose = choose
+        self.images = images
+        self.engine_down = False
+        self.runs: list[tuple[str, str, int]] = []
+        """(owner, call, attempt) of everything that ran, in order: at most once each."""
+        self._states: dict[str, _State] = {}
+        self._doomed: set[str] = set()
+
+    def _answer(self) -> None:
+        if self.engine_down:
+            raise EngineUnavailable("fake://engine", "connection refused")
+
+    def open(self, spec: SandboxSpec) -> FakeSandbox:
+        """A sandbox, new or the one that an interrupted open left."""
+        self._answer()
+        if spec.owner in self._doomed:
+            raise SandboxGone(spec.owner, "it was destroyed")
+        if self.images is not None and spec.image not in self.images:
+            raise ImageMissing(spec.image)
+        state = self._states.get(spec.owner)
+        if state is not None and state.gone:
+            raise SandboxGone(spec.owner, state.gone)
+        if state is None:
+            state = self._states[spec.owner] = _State(spec)
+        if spec.generation < state.generation:
+            raise StaleGeneration(spec.owner, spec.generation, state.generation)
+        state.generation = spec.generation
+        return FakeSandbox(state, self)
+
+    def reattach(self, owner: str, generation: int) -> FakeSandbox | Gone:
+        """The running sandbox of that owner."""
+        self._answer()
+        state = self._states.get(owner)
+        if state is None or state.gone:
+            return Gone(owner=owner, reason=state.gone if state else "there is no such container")
+        if generation < state.generation:
+            raise StaleGeneration(owner, generation, state.generation)
+        state.generation = generation
+        return FakeSandbox(state, self)
+
+    def destroy(self, owner: str) -> None:
+        """Remove it; doing it twice is no error."""
+        self._answer()
+        self._doomed.add(owner)
+        self._remove(owner, "it was destroyed")
+
+    def _remove(self, owner: str, reason: str) -> None:
+        state = self._states.pop(owner, None)
+        if state is not None:
+            state.gone = reason
+
+    def crash(self, owner: str, reason: str = "its container is exited (exit code 137)") -> None:
+        """Let a sandbox end by itself, as when its runner was killed for memory."""
+        self._states[owner].gone = reason
+
+    def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
+        """Remove what no living owner has."""
+        self._answer()
+        kept = set(alive() if callable(alive) else alive)
+        gone = tuple(sorted(set(self._states) - kept))
+        for owner in gone:
+            self._remove(owner, "its owner is gone")
+        return Swept(containers=gone, volumes=gone)
+
+    @property
+    def living(self) -> tuple[str, ...]:
+        """Owners of sandboxes that exist: what a test of leaks compares with ()."""
+        return tuple(sorted(self._states))
+
+    def close(self) -> None:
+        """Nothing to let go of."""

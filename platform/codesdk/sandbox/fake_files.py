@@ -1,0 +1,166 @@
+"""The workspace of a fake sandbox: a dictionary that behaves like a directory without symlinks and owners."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import threading
+
+from codesdk.sandbox.faults import ArchiveRefused
+from codesdk.sandbox.port import FileContent, FileError, FileInfo, FileKind, FileRefused, FileWrite, Listing
+from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.runner import archive as archives
+from codesdk.sandbox.runner.beneath import Refused, relative
+
+_DIRECTORY_MODE, _FILE_MODE = 0o755, 0o644
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+class FakeFiles:
+    """Files by path; directories are what paths have in front of them."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._lock = threading.Lock()
+        self._files: dict[str, tuple[bytes, int]] = {}
+        self._directories: set[str] = {"."}
+
+    def put(self, path: str, content: bytes, mode: int = _FILE_MODE) -> None:
+        """Write without any check: for the scripts of execs and for arranging a test."""
+        self._files[path] = (content, mode)
+        above = path.rpartition("/")[0]
+        while above:
+            self._directories.add(above)
+            above = above.rpartition("/")[0]
+
+    def read(self, path: str, *, offset: int = 0, length: int | None = None) -> FileContent | FileRefused:
+        """Bytes of a file; see the port."""
+        with self._lock:
+            try:
+                clean = self._existing_file(path)
+            except Refused as refused:
+                return _no(path, refused)
+            content = self._files[clean][0]
+        limit = self._profile.max_read_bytes
+        data = content[offset : offset + min(limit, limit if length is None else length)]
+        whole = offset == 0 and len(data) == len(content)
+        return FileContent(data=data, offset=offset, size=len(content), sha256=_digest(content) if whole else None)
+
+    def _existing_file(self, path: str) -> str:
+        clean = relative(path, self._profile.workspace)
+        if clean in self._directories:
+            raise Refused("IS_A_DIRECTORY", "it is a directory")
+        if clean not in self._files:
+            raise Refused("NOT_FOUND", "there is no such file or directory")
+        return clean
+
+    def write(self, writes: tuple[FileWrite, ...]) -> tuple[FileInfo, ...] | FileRefused:
+        """A batch of files, all or none; see the port."""
+        with self._lock:
+            names: list[str] = []
+            for write in writes:
+                try:
+                    clean = self._check(write)
+                    if clean in names:
+                        raise Refused("INVALID_PATH", "the batch names the file twice")
+                except Refused as refused:
+                    return _no(write.path, refused)
+                names.append(clean)
+            return tuple(self._apply(write, clean) for write, clean in zip(writes, names, strict=True))
+
+    def _check(self, write: FileWrite) -> str:
+        clean = relative(write.path, self._profile.workspace)
+        if clean in self._directories:
+            raise Refused("IS_A_DIRECTORY", "it is a directory")
+        above = clean.rpartition("/")[0]
+        while above:
+            if above in self._files:
+                raise Refused("NOT_A_DIRECTORY", "a part of the path is no directory")
+            above = above.rpartition("/")[0]
+        limit = self._profile.file_bytes
+        if limit and write.content is not None and len(write.content) > limit:
+            raise Refused("TOO_LARGE", f"the file is larger than the profile allows ({limit} bytes)")
+        found = self._files.get(clean)
+        if found is None:
+            if write.content is None:
+                raise Refused("NOT_FOUND", "there is no such file")
+            if write.if_sha256 not in (None, "absent"):
+                raise Refused("CONFLICT", "the file does not exist any more")
+        elif write.if_sha256 == "absent":
+            raise Refused("CONFLICT", "the file exists already")
+        elif write.if_sha256 is not None and write.if_sha256 != _digest(found[0]):
+            raise Refused("CONFLICT", "the file has changed since it was read")
+        return clean
+
+    def _apply(self, write: FileWrite, clean: str) -> FileInfo:
+        if write.content is None:
+            info = self._info(clean)
+            del self._files[clean]
+            return info
+        before = self._files.get(clean)
+        kept = before[1] if before else _FILE_MODE
+        self.put(clean, write.content, kept if write.mode is None else write.mode & 0o777)
+        return self._info(clean)
+
+    def _info(self, clean: str) -> FileInfo:
+        if clean in self._directories:
+            return FileInfo(path=clean, kind=FileKind.DIRECTORY, mode=_DIRECTORY_MODE)
+        content, mode = self._files[clean]
+        return FileInfo(path=clean, kind=FileKind.FILE, size=len(content), mode=mode)
+
+    def list(self, path: str, *, depth: int = 1, limit: int = 1000) -> Listing | FileRefused:
+        """Entries of a directory; see the port."""
+        with self._lock:
+            try:
+                clean = relative(path, self._profile.workspace)
+                if clean in self._files:
+                    raise Refused("NOT_A_DIRECTORY", "a part of the path is no directory")
+                if clean not in self._directories:
+                    raise Refused("NOT_FOUND", "there is no such file or directory")
+            except Refused as refused:
+                return _no(path, refused)
+            prefix = "" if clean == "." else f"{clean}/"
+            names = sorted(
+                name
+                for name in (*self._files, *self._directories)
+                if name != "." and name.startswith(prefix) and name.count("/", len(prefix)) < depth
+            )
+            return Listing(entries=tuple(map(self._info, names[:limit])), truncated=len(names) > limit)
+
+    def stat(self, path: str) -> FileInfo | FileRefused:
+        """One entry; see the port."""
+        with self._lock:
+            try:
+                clean = relative(path, self._profile.workspace)
+                if clean not in self._directories:
+                    clean = self._existing_file(path)
+            except Refused as refused:
+                return _no(path, refused)
+            return self._info(clean)
+
+    def import_tar(self, archive: bytes) -> int:
+        """Unpack, after the runner's own checks; links are left out.
+
+        Raises:
+            ArchiveRefused: as the runner would.
+        """
+        try:
+            archives.check(archive, self._profile.workspace)
+        except Refused as refused:
+            raise ArchiveRefused(refused.message) from refused
+        written = 0
+        with self._lock, tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            for member in tar:
+                content = tar.extractfile(member) if member.isreg() else None
+                if content is not None:
+                    self.put(relative(member.name, self._profile.workspace), content.read(), member.mode & 0o777)
+                    written += 1
+        return written
+
+
+def _no(path: str, refused: Refused) -> FileRefused:
+    return FileRefused(error=FileError(refused.error), path=path, message=refused.message)

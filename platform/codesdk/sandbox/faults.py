@@ -1,0 +1,176 @@
+"""What can go wrong with a sandbox itself, as opposed to what runs in it."""
+
+from __future__ import annotations
+
+from codesdk.errors import ExitCode, Fault
+
+
+class EngineUnavailable(Fault):
+    """The Docker engine does not answer."""
+
+    code = "ENGINE_UNAVAILABLE"
+    retryable = True
+    status = 503
+    exit_code = ExitCode.UNAVAILABLE
+
+    def __init__(self, endpoint: str, reason: str) -> None:
+        super().__init__(
+            f"The Docker engine at {endpoint} does not answer ({reason}).",
+            advice="Start it (`systemctl start docker`) or set CODESDK_DOCKER_HOST to one that runs.",
+            details={"endpoint": endpoint},
+        )
+
+
+class EngineRefused(Fault):
+    """The engine answered, and said no."""
+
+    code = "ENGINE_REFUSED"
+    status = 502
+    exit_code = ExitCode.UNAVAILABLE
+
+    def __init__(self, doing: str, reason: str) -> None:
+        super().__init__(
+            f"The Docker engine refused to {doing}: {reason}",
+            advice="`codesdk doctor` checks what the engine offers.",
+        )
+
+
+class ImageMissing(Fault):
+    """The sandbox image is not on the engine's host."""
+
+    code = "IMAGE_MISSING"
+    status = 503
+    exit_code = ExitCode.UNAVAILABLE
+
+    def __init__(self, image: str) -> None:
+        super().__init__(
+            f"The sandbox image {image} is not on the Docker engine.",
+            advice="Build it with `codesdk images build`, or run `codesdk doctor`.",
+            details={"image": image},
+        )
+
+
+class ImageRefused(Fault):
+    """The image holds something that would reach the runner or outlive the sandbox."""
+
+    code = "IMAGE_REFUSED"
+    status = 422
+    exit_code = ExitCode.DATA
+
+    def __init__(self, image: str, reasons: tuple[str, ...]) -> None:
+        super().__init__(
+            f"The image {image} cannot be a sandbox: {'; '.join(reasons)}.",
+            advice="Remove these from its Dockerfile and build it again.",
+            details={"image": image, "reasons": list(reasons)},
+        )
+
+
+class ImageUnusable(Fault):
+    """The runner cannot start in the image."""
+
+    code = "IMAGE_UNUSABLE"
+    status = 422
+    exit_code = ExitCode.DATA
+
+    def __init__(self, image: str, said: str) -> None:
+        super().__init__(
+            f"The sandbox's runner did not start in {image}: {said or 'it ended without a word'}",
+            advice="An image needs Python 3.9 or later with its standard library, as `python3` on PATH.",
+            details={"image": image},
+        )
+
+
+class BuildFailed(Fault):
+    """An image could not be built."""
+
+    code = "IMAGE_BUILD_FAILED"
+    status = 500
+    exit_code = ExitCode.UNAVAILABLE
+
+    def __init__(self, name: str, reason: str, log_tail: str) -> None:
+        super().__init__(
+            f"The sandbox image `{name}` could not be built: {reason}",
+            advice="The last lines of its build are in the details; a build needs the base image and a Debian mirror.",
+            details={"log": log_tail},
+        )
+
+
+class IsolationDrift(Fault):
+    """What engine and kernel say of the sandbox is not what was asked; it was removed."""
+
+    code = "ISOLATION_DRIFT"
+    status = 500
+    exit_code = ExitCode.UNAVAILABLE
+
+    def __init__(self, differences: tuple[str, ...]) -> None:
+        super().__init__(
+            f"The sandbox is not isolated as asked, and was removed: {'; '.join(differences)}",
+            advice="Something between CodeSDK and the kernel changes containers; `codesdk doctor` names the engine.",
+            details={"differences": list(differences)},
+        )
+
+
+class SandboxGone(Fault):
+    """The sandbox ended, or cannot be reached. Whether an exec that was under way had an effect is unknown."""
+
+    code = "SANDBOX_GONE"
+    status = 410
+    exit_code = ExitCode.UNAVAILABLE
+
+    def __init__(self, owner: str, reason: str) -> None:
+        super().__init__(
+            f"The sandbox {owner} is gone: {reason}",
+            advice="Open a new session; files of the workspace are lost with the sandbox.",
+            details={"owner": owner},
+        )
+
+
+class StaleGeneration(Fault):
+    """A newer worker has taken the sandbox over."""
+
+    code = "STALE_GENERATION"
+    status = 409
+    exit_code = ExitCode.UNAVAILABLE
+
+    def __init__(self, owner: str, ours: int, newest: int) -> None:
+        super().__init__(
+            f"Sandbox {owner} obeys a newer worker (generation {newest}; this one has {ours}).",
+            advice="This worker must stop using it: another has taken over its host.",
+            details={"owner": owner, "ours": ours, "newest": newest},
+        )
+
+
+class AlreadyAcknowledged(Fault):
+    """The exec ran, and its result was committed and forgotten; it is not run again."""
+
+    code = "ALREADY_ACKNOWLEDGED"
+    status = 409
+    exit_code = ExitCode.SOFTWARE
+
+    def __init__(self, call: str, attempt: int) -> None:
+        super().__init__(
+            f"Attempt {attempt} of {call} has run and its result was acknowledged.",
+            advice="Read its result from the event log.",
+        )
+
+
+class ArchiveRefused(Fault):
+    """A tar that must not be unpacked."""
+
+    code = "ARCHIVE_REFUSED"
+    status = 422
+    exit_code = ExitCode.DATA
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The archive was not unpacked: {reason}.",
+            advice="Pack it again with relative names, regular files, directories and links that stay inside.",
+        )
+
+
+class RunnerRefused(Fault):
+    """The runner does not understand a request: the two sides are of different versions, or one is broken."""
+
+    code = "RUNNER_REFUSED"
+    status = 500
+    exit_code = ExitCode.SOFTWARE

@@ -1,0 +1,219 @@
+"""One connection to a runner: requests and their answers, events and who listens to them.
+
+In a tenant's image the runner is not a barrier: whatever comes from it is hostile input. It is parsed with bounds, and
+what makes no sense ends the connection, never the worker.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+from codesdk.sandbox.runner import wire
+
+Header = dict[str, Any]
+Key = tuple[str, int]
+
+
+class Stream(Protocol):
+    """Bytes to the runner's stdin and from its stdout."""
+
+    def send(self, data: bytes) -> None:
+        """All of it; OSError when the other side is gone."""
+        ...
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        """Some bytes of stdout, b"" at the end, None when nothing came in time."""
+        ...
+
+    def close(self) -> None:
+        """End the connection, also for a thread that waits in `receive`."""
+        ...
+
+    def said(self) -> str:
+        """The tail of the runner's stderr, for a person."""
+        ...
+
+
+class LinkLost(Exception):
+    """The connection ended. Internal: `session` decides whether the sandbox did."""
+
+
+class LinkIdle(LinkLost):
+    """This side closed the connection before the request was sent; a new one will do."""
+
+
+class Refused(Exception):
+    """The runner did not accept the HELLO: it has seen a higher generation. Internal, see `faults.StaleGeneration`."""
+
+    def __init__(self, newest: int) -> None:
+        super().__init__(newest)
+        self.newest = newest
+
+
+class Link:
+    """An accepted connection, with a thread that reads it."""
+
+    IDLE_S = 5.0
+    """After this without requests or listeners it is closed: an idle sandbox holds no connection."""
+
+    def __init__(self, stream: Stream, generation: int, *, timeout_s: float, idle_s: float = IDLE_S) -> None:
+        self._stream = stream
+        self._idle_s = idle_s
+        self._nonce = os.urandom(16)
+        self._decoder = wire.Decoder(self._nonce)
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._send_lock = threading.Lock()
+        self._answers: dict[int, SimpleQueue[wire.Message | None]] = {}
+        self._listeners: dict[Key, SimpleQueue[wire.Message | None]] = {}
+        self._used = time.monotonic()
+        self.lost = False
+        self.reason = ""
+        backlog = self._greet(generation, timeout_s)
+        self._thread = threading.Thread(target=self._read, args=(backlog,), name="sandbox-link", daemon=True)
+        self._thread.start()
+
+    def _greet(self, generation: int, timeout_s: float) -> list[wire.Item]:
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._stream.send(wire.Hello(self._nonce, generation).encode())
+            while (left := deadline - time.monotonic()) > 0:
+                data = self._stream.receive(left)
+                if data == b"":
+                    break
+                items = self._decoder.feed(data or b"")
+                for item in items:
+                    if isinstance(item, wire.Ack) and item.nonce == self._nonce:
+                        if not item.accepted:
+                            self._stream.close()
+                            raise Refused(item.generation)
+                        self._decoder.accept(self._nonce)
+                        return list(items)
+        except (OSError, wire.Malformed) as error:
+            self._stream.close()
+            raise LinkLost(f"{error}") from error
+        said = self._stream.said()
+        self._stream.close()
+        raise LinkLost(said or "the runner did not answer")
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(self, backlog: list[wire.Item]) -> None:
+        reason = "the connection to the runner ended"
+        try:
+            for item in backlog:
+                self._deliver(item)
+            while not self.lost:
+                data = self._stream.receive(1.0)
+                if data is None:
+                    if self._rest():
+                        reason = "idle"
+                        break
+                    continue
+                if not data:
+                    reason = self._stream.said() or reason
+                    break
+                for item in self._decoder.feed(data):
+                    self._deliver(item)
+        except (OSError, wire.Malformed, KeyError, TypeError, ValueError) as error:
+            reason = f"the runner's answer made no sense or the connection broke: {error!r}"
+        self._end(reason)
+
+    def _rest(self) -> bool:
+        """Mark it as lost when nothing has used it for a while."""
+        with self._lock:
+            busy = self._answers or self._listeners
+            if not busy and time.monotonic() - self._used > self._idle_s:
+                self.lost, self.reason = True, "idle"
+            return self.lost
+
+    def _deliver(self, item: wire.Item) -> None:
+        if not isinstance(item, wire.Message):
+            return  # an answer to somebody else's HELLO
+        header = item.header
+        if "re" in header:
+            target = self._answers.get(int(header["re"]))
+        else:
+            target = self._listeners.get((str(header["call"]), int(header["attempt"])))
+        if target is not None:
+            target.put(item)
+
+    def _end(self, reason: str) -> None:
+        with self._lock:
+            self.lost = True
+            self.reason = self.reason or reason
+            queues = [*self._answers.values(), *self._listeners.values()]
+        self._stream.close()
+        for queue in queues:
+            queue.put(None)
+
+    def close(self) -> None:
+        """End the connection; whoever waits gets LinkLost."""
+        self._end("closed")
+
+    # -- asking -------------------------------------------------------------------------------------------------------
+
+    def call(self, header: Header, body: bytes = b"", *, timeout_s: float) -> tuple[Header, bytes]:
+        """Ask and wait for the answer.
+
+        Raises:
+            LinkIdle: not sent. LinkLost: sent, perhaps; the answer did not come.
+        """
+        number = next(self._numbers)
+        answer: SimpleQueue[wire.Message | None] = SimpleQueue()
+        with self._lock:
+            if self.lost:
+                raise LinkIdle(self.reason)
+            self._answers[number] = answer
+            self._used = time.monotonic()
+        try:
+            self._send(number, header, body)
+            message = answer.get(timeout=timeout_s)
+        except Empty as error:
+            # A runner that does not answer may hang forever: the connection is given up, not just this request.
+            self._end("the runner did not answer in time")
+            raise LinkLost("the runner did not answer in time") from error
+        finally:
+            with self._lock:
+                del self._answers[number]
+                self._used = time.monotonic()
+        if message is None:
+            raise LinkLost(self.reason)
+        return message.header, message.body
+
+    def _send(self, number: int, header: Header, body: bytes) -> None:
+        batch = bytearray()
+        try:
+            for frame in wire.encode(self._nonce, number, header, body):
+                batch += frame
+                if len(batch) >= wire.FRAGMENT:
+                    # The lock is given up between frames: a cancel goes out before the rest of a long upload.
+                    with self._send_lock:
+                        self._stream.send(bytes(batch))
+                    batch.clear()
+            if batch:
+                with self._send_lock:
+                    self._stream.send(bytes(batch))
+        except OSError as error:
+            self._end(f"sending failed: {error}")
+            raise LinkLost(self.reason) from error
+
+    def listen(self, key: Key) -> SimpleQueue[wire.Message | None]:
+        """Events of one exec from now on; None when the connection is lost."""
+        queue: SimpleQueue[wire.Message | None] = SimpleQueue()
+        with self._lock:
+            if self.lost:
+                raise LinkIdle(self.reason)
+            self._listeners[key] = queue
+        return queue
+
+    def unlisten(self, key: Key) -> None:
+        """No more events of that exec."""
+        with self._lock:
+            self._listeners.pop(key, None)
+            self._used = time.monotonic()

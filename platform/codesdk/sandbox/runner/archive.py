@@ -1,0 +1,154 @@
+"""Unpacking a tar into the workspace: read through once to refuse, then once more to write.
+
+An archive is hostile input. Nothing is written before every entry was looked at; names and links may not leave the
+workspace, entries may not be written through links, and only files, directories and links exist afterwards.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import posixpath
+import tarfile
+import zlib
+
+from codesdk.sandbox.runner.beneath import Refused, Root, refusal, relative
+
+MAX_ENTRIES = 200_000
+MAX_BYTES = 2 * 1024 * 1024 * 1024
+"""Unpacked bytes; a few kilobytes of gzip can hold gigabytes of zeros."""
+
+
+def unpack(root: Root, archive: bytes, max_bytes: int = MAX_BYTES) -> int:
+    """Unpack a tar, plain or compressed; returns how many files were written.
+
+    Raises:
+        Refused: ARCHIVE_REFUSED with the entry and the reason, or NO_SPACE and the like while writing.
+    """
+    check(archive, root.workspace, max_bytes)
+    try:
+        return _write(root, archive)
+    except OSError as error:
+        raise refusal(error) from error
+
+
+def check(archive: bytes, workspace: str, max_bytes: int = MAX_BYTES) -> None:
+    """Read all of it and refuse what must not be unpacked.
+
+    Raises:
+        Refused: ARCHIVE_REFUSED with the entry and the reason.
+    """
+    try:
+        _check(workspace, archive, max_bytes)
+    except (tarfile.TarError, EOFError, ValueError, OSError, zlib.error) as error:
+        raise Refused("ARCHIVE_REFUSED", "it is no readable tar: " + str(error)) from error
+
+
+def _members(archive: bytes) -> tarfile.TarFile:
+    return tarfile.open(fileobj=io.BytesIO(archive), mode="r|*")
+
+
+def _no(member: tarfile.TarInfo, reason: str) -> Refused:
+    return Refused("ARCHIVE_REFUSED", f"entry {member.name[:200]!r} {reason}")
+
+
+def _check(workspace: str, archive: bytes, max_bytes: int) -> None:
+    links: set[str] = set()
+    total = count = 0
+    with _members(archive) as tar:
+        for member in tar:
+            count += 1
+            total += max(0, member.size)
+            if count > MAX_ENTRIES:
+                raise Refused("ARCHIVE_REFUSED", "it has more than %d entries" % MAX_ENTRIES)
+            if total > max_bytes:
+                raise Refused("ARCHIVE_REFUSED", "it unpacks to more than %d bytes" % max_bytes)
+            name = _name(workspace, member)
+            above = name
+            while above:
+                above = posixpath.dirname(above)
+                if above in links:
+                    raise _no(member, f"would be written through the symbolic link {above!r}")
+            if member.issym():
+                _check_link(member, name)
+                links.add(name)
+            elif member.islnk():
+                target = _name(workspace, member, member.linkname)
+                if target in links:
+                    raise _no(member, "is a hard link to a symbolic link")
+            elif not (member.isreg() or member.isdir()):
+                raise _no(member, "is neither a file, nor a directory, nor a link")
+
+
+def _name(workspace: str, member: tarfile.TarInfo, name: str = "") -> str:
+    name = name or member.name
+    if name.startswith("/") or ".." in name.split("/"):
+        raise _no(member, "has a name that leaves the workspace")
+    try:
+        return relative(name, workspace)
+    except Refused as refused:
+        raise _no(member, "has a bad name: " + refused.message) from refused
+
+
+def _check_link(member: tarfile.TarInfo, name: str) -> None:
+    target = member.linkname
+    if target.startswith("/") or "\0" in target:
+        raise _no(member, "is a symbolic link to an absolute path")
+    level = name.count("/")
+    for part in target.split("/"):
+        level += {"..": -1, ".": 0, "": 0}.get(part, 1)
+        if level < 0:
+            raise _no(member, "is a symbolic link that leaves the workspace")
+
+
+def _write(root: Root, archive: bytes) -> int:
+    written = 0
+    with _members(archive) as tar:
+        for member in tar:
+            name = _name(root.workspace, member)
+            if name == ".":
+                continue
+            directory, last = root.open_parent(name, create=True, links=False)
+            try:
+                written += _place(root, tar, member, directory, last)
+            finally:
+                os.close(directory)
+    return written
+
+
+def _place(root: Root, tar: tarfile.TarFile, member: tarfile.TarInfo, directory: int, name: str) -> int:
+    if member.isdir():
+        try:
+            os.mkdir(name, 0o755, dir_fd=directory)
+        except FileExistsError:
+            pass  # entries may share directories; a file in its place shows when something is written beneath
+        return 0
+    try:
+        os.unlink(name, dir_fd=directory)  # a file or link that is in the way; never followed
+    except FileNotFoundError:
+        pass
+    if member.issym():
+        os.symlink(member.linkname, name, dir_fd=directory)
+        return 0
+    if member.islnk():
+        source, last = root.open_parent(_name(root.workspace, member, member.linkname), links=False)
+        try:
+            os.link(last, name, src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
+        finally:
+            os.close(source)
+        return 1
+    content = tar.extractfile(member)
+    fd = os.open(
+        name,
+        os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
+        member.mode & 0o777 | 0o600,
+        dir_fd=directory,
+    )
+    with os.fdopen(fd, "wb") as target:
+        while content is not None:
+            part = content.read(1 << 20)
+            if not part:
+                break
+            target.write(part)
+    os.utime(name, (member.mtime, member.mtime), dir_fd=directory, follow_symlinks=False)
+    return 1

@@ -1,0 +1,94 @@
+"""System calls that Python does not offer, or offers for the whole process where one thread is meant.
+
+glibc's `setresuid` changes all threads. The raw call changes the calling thread alone, which is what lets one thread
+work with the tool's rights while the others keep root's three capabilities.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Iterable
+
+CHOWN, KILL, SETGID, SETUID = 0, 5, 6, 7
+"""Capability numbers (linux/capability.h)."""
+
+RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x02, 0x04, 0x08
+_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 36, 38
+_CAPABILITY_VERSION_3 = 0x20080522
+
+_NUMBERS: dict[str, dict[str, int]] = {
+    "x86_64": {"setgroups": 116, "setresuid": 117, "setresgid": 119, "capset": 126, "openat2": 437},
+    "aarch64": {"setgroups": 159, "setresuid": 147, "setresgid": 149, "capset": 91, "openat2": 437},
+}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _call(name: str, *arguments: object) -> int:
+    machine = os.uname().machine
+    if machine not in _NUMBERS:
+        raise OSError(errno.ENOSYS, "no system call numbers for this machine: " + machine)
+    result = int(_libc.syscall(ctypes.c_long(_NUMBERS[machine][name]), *arguments))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, name + ": " + os.strerror(code))
+    return result
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, "prctl: " + os.strerror(code))
+
+
+def set_thread_uids(real: int, effective: int, saved: int) -> None:
+    """This thread's uids; -1 leaves one as it is."""
+    _call("setresuid", ctypes.c_long(real), ctypes.c_long(effective), ctypes.c_long(saved))
+
+
+def set_thread_gids(real: int, effective: int, saved: int) -> None:
+    """This thread's gids; -1 leaves one as it is."""
+    _call("setresgid", ctypes.c_long(real), ctypes.c_long(effective), ctypes.c_long(saved))
+
+
+def clear_thread_groups() -> None:
+    """This thread is in no supplementary group."""
+    _call("setgroups", ctypes.c_long(0), ctypes.c_void_p(None))
+
+
+def keep_capabilities(numbers: Iterable[int]) -> None:
+    """Keep these capabilities of the calling thread, and drop the others for good."""
+    mask = sum(1 << number for number in numbers)
+    head = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))
+    low = mask & 0xFFFFFFFF
+    data = ctypes.create_string_buffer(struct.pack("=6I", low, low, 0, mask >> 32, mask >> 32, 0))
+    _call("capset", head, data)
+
+
+def become_subreaper() -> None:
+    """Orphans among this process's descendants become its children, not PID 1's."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def forbid_new_privileges() -> None:
+    """No execve of this process or its children gains rights."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def hide_memory() -> None:
+    """No ptrace and no core of this process, also by processes of its own uid."""
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def openat2(directory: int, path: str, flags: int, mode: int, resolve: int) -> int:
+    """Open beneath a directory as `resolve` says.
+
+    Raises:
+        OSError: ENOSYS where the kernel has no such call (before 5.6, gVisor); EXDEV where the path leaves.
+    """
+    how = ctypes.create_string_buffer(struct.pack("=QQQ", flags | os.O_CLOEXEC, mode, resolve), 24)
+    encoded = ctypes.c_char_p(os.fsencode(path))
+    return _call("openat2", ctypes.c_long(directory), encoded, how, ctypes.c_size_t(24))

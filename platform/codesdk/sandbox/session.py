@@ -1,0 +1,278 @@
+"""A `Sandbox` over a runner, whatever carries the bytes: the Docker engine, or a pipe to a child process."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty
+from typing import Any
+
+from codesdk.sandbox.faults import AlreadyAcknowledged, ArchiveRefused, RunnerRefused, SandboxGone, StaleGeneration
+from codesdk.sandbox.link import Header, Link, LinkIdle, LinkLost, Refused, Stream
+from codesdk.sandbox.port import (
+    Attestation,
+    Chunk,
+    ExecRequest,
+    ExecResult,
+    ExitKind,
+    OnOutput,
+    SandboxSpec,
+)
+from codesdk.sandbox.port import (
+    Stream as StreamName,
+)
+from codesdk.sandbox.runner import wire
+from codesdk.sandbox.workspace import RunnerFiles
+
+_STREAMS: tuple[StreamName, StreamName] = ("stdout", "stderr")
+ANSWER_S = 30.0
+"""How long the runner may take for a request; a sandbox under a fork bomb took 0.7 s at most."""
+SLACK_S = 30.0
+"""Added to wall time and grace before a silent exec counts as lost."""
+HELLO_S = 15.0
+MAX_JOINS = 20
+"""How often one exec is joined again after a lost connection."""
+
+
+class RunnerSandbox:
+    """Connects on demand, joins its execs again after a lost connection, and says when the sandbox itself is gone."""
+
+    def __init__(
+        self,
+        spec: SandboxSpec,
+        connect: Callable[[], Stream],
+        ended: Callable[[], str | None],
+        *,
+        idle_s: float = Link.IDLE_S,
+    ) -> None:
+        """Ended: why the sandbox is no more, or None while it lives."""
+        self._spec = spec
+        self._connect = connect
+        self._ended = ended
+        self._idle_s = idle_s
+        self._lock = threading.Lock()
+        self._link: Link | None = None
+        self._boot: str | None = None
+        self._closed = ""
+        self._attestation: Attestation | None = None
+        self._files = RunnerFiles(self._ask, spec.profile)
+
+    @property
+    def owner(self) -> str:
+        """The id it was opened for."""
+        return self._spec.owner
+
+    @property
+    def files(self) -> RunnerFiles:
+        """Its workspace."""
+        return self._files
+
+    @property
+    def attestation(self) -> Attestation:
+        """What was read back when it started."""
+        if self._attestation is None:
+            raise SandboxGone(self.owner, "it was never attested")
+        return self._attestation
+
+    def attested(self, attestation: Attestation) -> None:
+        """Keep what was read back."""
+        self._attestation = attestation
+
+    # -- the connection -------------------------------------------------------------------------------------------------
+
+    def use(self, stream: Stream) -> None:
+        """Greet the runner over a stream that is connected already (attached before the start)."""
+        with self._lock:
+            self._link = self._greet(stream)
+
+    def _connected(self) -> Link:
+        with self._lock:
+            if self._closed:
+                raise SandboxGone(self.owner, self._closed)
+            if self._link is None or self._link.lost:
+                try:
+                    self._link = self._greet(self._connect())
+                except (LinkLost, OSError) as error:
+                    raise self._gone(str(error)) from error
+            return self._link
+
+    def _greet(self, stream: Stream) -> Link:
+        try:
+            link = Link(stream, self._spec.generation, timeout_s=HELLO_S, idle_s=self._idle_s)
+        except Refused as refused:
+            raise StaleGeneration(self.owner, self._spec.generation, refused.newest) from refused
+        header, _ = link.call({"op": "ping"}, timeout_s=HELLO_S)
+        boot = str(header.get("boot"))
+        if self._boot not in (None, boot):
+            # A runner that was started again has forgotten what it ran: nothing may be repeated on it.
+            link.close()
+            raise SandboxGone(self.owner, "its runner was started again")
+        self._boot = boot
+        return link
+
+    def _gone(self, reason: str) -> SandboxGone:
+        return SandboxGone(self.owner, self._ended() or reason)
+
+    def _ask(
+        self, header: Header, body: bytes = b"", *, timeout_s: float = ANSWER_S, repeat: bool = False
+    ) -> tuple[Header, bytes]:
+        """One request. Repeat: it may be asked again when the answer was lost, because it changes nothing."""
+        for last in (False, True):
+            try:
+                answer, data = self._connected().call(header, body, timeout_s=timeout_s)
+            except LinkIdle:
+                continue
+            except LinkLost as error:
+                if repeat and not last:
+                    continue
+                raise self._gone(f"{error}; whether the request was carried out is unknown") from error
+            if answer.get("error") == "STALE_GENERATION":
+                raise StaleGeneration(self.owner, self._spec.generation, int(answer.get("generation", 0)))
+            return answer, data
+        raise self._gone("the connection closed again and again")
+
+    # -- execs ----------------------------------------------------------------------------------------------------------
+
+    def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
+        """Run to the end; see the port."""
+        key = (request.call, request.attempt)
+        spec = json.dumps({"argv": request.argv, "cwd": request.cwd, "env": request.env}).encode()
+        header: Header = {
+            "op": "start",
+            "call": request.call,
+            "attempt": request.attempt,
+            "generation": self._spec.generation,
+            "spec_bytes": len(spec),
+            "timeout_s": request.timeout_s,
+            "grace_s": self._spec.profile.grace_s,
+            "keep_bytes": min(request.keep_bytes, self._spec.profile.keep_output_bytes),
+        }
+        received = [0, 0]
+        joins = 0
+        deadline = time.monotonic() + request.timeout_s + self._spec.profile.grace_s + SLACK_S
+        while True:
+            link = self._connected()
+            try:
+                events = link.listen(key)
+            except LinkIdle:
+                continue
+            try:
+                answer, _ = link.call({**header, "from": received}, spec + request.stdin, timeout_s=ANSWER_S)
+                refused = self._refused(answer, request)
+                if refused is not None:
+                    return refused
+                while True:
+                    message = events.get(timeout=max(0.0, deadline - time.monotonic()))
+                    if message is None:
+                        raise LinkLost(link.reason)
+                    if message.header.get("event") == "exit":
+                        return self._result(message.header, received)
+                    self._pass_on(message, received, on_output)
+            except Empty as error:
+                raise self._gone("the runner has not reported the end of an exec in time") from error
+            except LinkLost:
+                # The exec runs on, and the runner keeps its output: ask for the rest over a new connection.
+                joins += 1
+                if joins > MAX_JOINS or time.monotonic() > deadline:
+                    raise self._gone("the connection was lost again and again") from None
+            finally:
+                link.unlisten(key)
+
+    def _refused(self, answer: Header, request: ExecRequest) -> ExecResult | None:
+        match answer.get("error"):
+            case None:
+                return None
+            case "STALE_GENERATION":
+                raise StaleGeneration(self.owner, self._spec.generation, int(answer.get("generation", 0)))
+            case "ALREADY_ACKNOWLEDGED":
+                raise AlreadyAcknowledged(request.call, request.attempt)
+            case "BUSY" | "TOO_LARGE":
+                return ExecResult(kind=ExitKind.SPAWN_FAILED, error=str(answer.get("message")))
+            case _:
+                raise RunnerRefused(f"The runner refused an exec: {answer}")
+
+    def _pass_on(self, message: wire.Message, received: list[int], on_output: OnOutput) -> None:
+        index = int(message.header["stream"])
+        offset = int(message.header["offset"])
+        if offset != received[index]:
+            # The runner's frames are hostile input in a tenant's image: a gap or a repeat would forge the output.
+            raise RunnerRefused(f"The runner sent output at offset {offset} where {received[index]} was expected")
+        received[index] += len(message.body)
+        on_output(Chunk(stream=_STREAMS[index], offset=offset, data=message.body))
+
+    def _result(self, header: Header, received: list[int]) -> ExecResult:
+        try:
+            result = ExecResult.model_validate(header.get("result"))
+        except ValueError as error:
+            raise RunnerRefused(f"The runner reported an end that makes no sense: {error}") from error
+        kept = [count.bytes - count.dropped for count in (result.stdout, result.stderr)]
+        if kept != received:
+            raise RunnerRefused(f"The runner says that it kept {kept} bytes of output, and sent {received}")
+        return result
+
+    def cancel(self, call: str, attempt: int) -> bool:
+        """End that exec's tree; see the port."""
+        wait = self._spec.profile.grace_s + SLACK_S
+        answer, _ = self._ask({"op": "cancel", "call": call, "attempt": attempt}, timeout_s=wait, repeat=True)
+        return bool(answer.get("ended"))
+
+    def acknowledge(self, call: str, attempt: int) -> None:
+        """The result is committed."""
+        self._ask({"op": "ack", "call": call, "attempt": attempt}, repeat=True)
+
+    def import_tar(self, archive: bytes) -> int:
+        """Unpack into the workspace; see the port."""
+        if len(archive) > wire.MAX_MESSAGE - wire.MAX_HEADER:
+            raise ArchiveRefused(
+                f"it has {len(archive)} bytes; {wire.MAX_MESSAGE - wire.MAX_HEADER} can be sent at once"
+            )
+        answer, _ = self._ask({"op": "import"}, archive, timeout_s=10 * ANSWER_S)
+        if "refused" in answer:
+            raise ArchiveRefused(f"{answer.get('message')}")
+        if "files" not in answer:
+            raise RunnerRefused(f"The runner did not unpack the archive: {answer}")
+        return int(answer["files"])
+
+    def observe(self) -> dict[str, Any]:
+        """What a process with the tool's rights sees; for the attestation."""
+        key = ("probe", time.monotonic_ns())
+        link = self._connected()
+        events = link.listen(key)
+        spec = json.dumps({"argv": ["probe"], "cwd": ".", "env": {}, "probe": True}).encode()
+        header = {
+            "op": "start", "call": key[0], "attempt": key[1], "generation": self._spec.generation,
+            "spec_bytes": len(spec), "timeout_s": ANSWER_S, "grace_s": 0.0, "keep_bytes": 1 << 20,
+        }  # fmt: skip
+        text = bytearray()
+        try:
+            answer, _ = link.call(header, spec, timeout_s=ANSWER_S)
+            if "error" in answer:
+                raise RunnerRefused(f"The runner refused to be probed: {answer}")
+            while (message := events.get(timeout=ANSWER_S)) is not None:
+                if message.header.get("event") == "exit":
+                    break
+                if int(message.header["stream"]) == 0:
+                    text += message.body
+            found = json.loads(text)
+        except (LinkLost, Empty, ValueError) as error:
+            raise self._gone(f"its probe failed: {error!r} {text[:200]!r}") from error
+        finally:
+            link.unlisten(key)
+        self.acknowledge(*key)
+        if not isinstance(found, dict):
+            raise self._gone("its probe answered nonsense")
+        return found
+
+    def close(self) -> None:
+        """Let go of the connection; the sandbox lives on."""
+        self.end("it was closed here")
+
+    def end(self, reason: str) -> None:
+        """Refuse everything from now on; whoever waits is told that the sandbox is gone."""
+        with self._lock:
+            self._closed = self._closed or reason
+            link = self._link
+        if link is not None:
+            link.close()

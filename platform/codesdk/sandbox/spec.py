@@ -1,0 +1,162 @@
+"""From a `SandboxSpec` to what the engine is asked for. Pure: nothing here talks to an engine.
+
+Every grant stands here with its reason; what is not granted is denied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from docker.types import LogConfig, Mount, Ulimit
+
+from codesdk.sandbox import bundle
+from codesdk.sandbox.port import SandboxSpec
+
+CAPABILITIES = {
+    "SETUID": "the runner becomes the tool's uid before it executes a tool, and for file operations; no way back is kept",
+    "SETGID": "likewise for the group",
+    "KILL": "the runner ends processes that run as the tool's uid",
+    "CHOWN": "once at the start, for the root of the workspace: a new volume is root's; the runner then drops it for good",
+}
+
+TMPFS = {
+    "/tmp": "rw,nosuid,nodev,mode=1777,size={tmp_bytes},nr_inodes=65536",  # noqa: S108 - a mount point inside
+    "/run": "rw,nosuid,nodev,noexec,mode=755,size=1048576,nr_inodes=1024",
+}
+"""Writable places under the read-only root. /tmp may execute: builds and test runners start programs from it."""
+
+RESERVED_PIDS = 55
+"""Processes of the pids limit that tools cannot take (RLIMIT_NPROC): init, runner, nursery, killer and file threads,
+and for each of up to 24 running execs a shepherd and a leader that waits. Measured: with 55 left free the runner forked
+at once under a fork bomb."""
+
+RUNNER_OPEN_FILES = 4096
+"""The container's own limit; tools get the profile's. The runner holds 4 descriptors an exec and 1 a staged file."""
+
+LABEL_INSTANCE = "codesdk.instance"
+LABEL_OWNER = "codesdk.owner"
+LABEL_SPEC = "codesdk.spec"
+
+
+def name_of(instance: str, owner: str) -> str:
+    """The name of container and volume: the same for the same owner, and another for another installation."""
+    return f"codesdk-{hashlib.sha256(instance.encode()).hexdigest()[:8]}-{owner}"
+
+
+def labels(spec: SandboxSpec) -> dict[str, str]:
+    """What our engine objects carry; a worker that restarts reads the spec back from here."""
+    text = spec.model_dump_json(exclude={"generation"})
+    return {LABEL_INSTANCE: spec.instance, LABEL_OWNER: spec.owner, LABEL_SPEC: text}
+
+
+def rlimits(spec: SandboxSpec) -> dict[str, int]:
+    """Limits of each tool process, by the names of resource.RLIMIT_*."""
+    profile = spec.profile
+    limits = {
+        "nproc": profile.pids - RESERVED_PIDS,
+        "nofile": profile.open_files,
+        "core": 0,
+        "msgqueue": 64 * 1024,
+        "memlock": 64 * 1024,
+    }
+    if profile.file_bytes:
+        limits["fsize"] = profile.file_bytes
+    return limits
+
+
+def spool_bytes(spec: SandboxSpec) -> int:
+    """Output held until it is acknowledged: it lies in the sandbox's own memory, so at most a quarter of that."""
+    return min(4 * spec.profile.keep_output_bytes, spec.profile.memory_bytes // 4)
+
+
+def runner_settings(spec: SandboxSpec) -> dict[str, object]:
+    """What the runner is started with. Readable by tools (/proc/PID/cmdline): no secret may be in it."""
+    return {
+        "uid": spec.tool_uid,
+        "gid": spec.tool_uid,
+        "workspace": spec.profile.workspace,
+        "limits": rlimits(spec),
+        "spool_bytes": spool_bytes(spec),
+        "max_read_bytes": spec.profile.max_read_bytes,
+        "env": {"HOME": "/tmp/home", "TMPDIR": "/tmp", "USER": "tool", "LANG": "C.UTF-8"},  # noqa: S108
+    }
+
+
+def volume_options(spec: SandboxSpec) -> dict[str, str]:
+    """Driver options of the workspace's volume.
+
+    With `workspace_bytes` it is a tmpfs: bytes and inodes are capped, `nosuid,nodev`, and it counts as memory. Without,
+    it is a directory of the engine: uncapped, and without `nosuid,nodev`, which the engine cannot set for it;
+    no-new-privileges and the missing MKNOD stand in its place.
+    """
+    size = spec.profile.workspace_bytes
+    if not size:
+        return {}
+    inodes = max(1024, size // 4096)
+    options = f"size={size},nr_inodes={inodes},uid={spec.tool_uid},gid={spec.tool_uid},mode=755,nosuid,nodev"
+    return {"type": "tmpfs", "device": "tmpfs", "o": options}
+
+
+def container(spec: SandboxSpec) -> dict[str, Any]:
+    """Keyword arguments of `containers.create`."""
+    profile = spec.profile
+    name = name_of(spec.instance, spec.owner)
+    return {
+        "name": name,
+        "image": spec.image,
+        "runtime": profile.runtime,
+        # Ours, whatever the image says. An image's HEALTHCHECK ran as root every second; its ENTRYPOINT is anyone's.
+        "entrypoint": bundle.command(runner_settings(spec)),
+        "command": [],
+        "user": "0:0",
+        "working_dir": "/",
+        "healthcheck": {"test": ["NONE"]},
+        "stop_signal": "SIGKILL",
+        "labels": labels(spec),
+        "hostname": "sandbox",
+        "init": True,
+        # detach makes StdinOnce false: without it the engine closes the runner's stdin when a worker disconnects.
+        "detach": True,
+        "stdin_open": True,
+        "tty": False,
+        "restart_policy": {"Name": "no"},  # a restarted runner has forgotten what it ran: at-most-once would be gone
+        "network_mode": "none",
+        "ipc_mode": "private",
+        "privileged": False,
+        "cap_drop": ["ALL"],
+        "cap_add": list(CAPABILITIES),
+        "security_opt": ["no-new-privileges"],  # seccomp: the engine's default profile
+        "read_only": True,
+        "tmpfs": {place: options.format(tmp_bytes=profile.tmp_bytes) for place, options in TMPFS.items()},
+        # no_copy: what the image has at that path is not the workspace, and would be root's.
+        "mounts": [Mount(target=profile.workspace, source=name, type="volume", no_copy=True)],
+        "shm_size": profile.shm_bytes,
+        "mem_limit": profile.memory_bytes,
+        "memswap_limit": profile.memory_bytes,
+        "nano_cpus": int(profile.cpus * 1e9),
+        "pids_limit": profile.pids,
+        "ulimits": [
+            Ulimit(name="nofile", soft=RUNNER_OPEN_FILES, hard=RUNNER_OPEN_FILES),
+            Ulimit(name="core", soft=0, hard=0),
+        ],
+        "log_config": LogConfig(type="none"),  # stdout is the protocol; the engine would keep a copy of it on disk
+    }
+
+
+def from_label(label: str, generation: int) -> SandboxSpec:
+    """The spec that a container was made from, for a worker of this generation.
+
+    Raises:
+        ValueError: the label is none of ours.
+    """
+    return SandboxSpec.model_validate({**json.loads(label), "generation": generation})
+
+
+def same_sandbox(spec: SandboxSpec, label: str) -> bool:
+    """Whether a label found on a container asks for the same as this spec."""
+    try:
+        return from_label(label, spec.generation) == spec
+    except ValueError:
+        return False

@@ -1,0 +1,60 @@
+"""The running product: what `codesdk up` starts, with its own data directory and the acceptance bundle."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from codesdk.approvals import ApprovalState, Verdict
+from codesdk.cli.daemon import Daemon
+from codesdk.domain.decisions import PermissionMode
+from codesdk.sessions import NewSession
+
+POLICIES = Path(__file__).parent / "policies"
+
+
+class Running:
+    """A started stack, through its HTTP API alone."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    @property
+    def url(self) -> str:
+        """Of the MCP host."""
+        return f"{self._daemon.url}/mcp"
+
+    def open_session(self, files: Mapping[str, str], mode: PermissionMode = PermissionMode.AUTO) -> tuple[str, str]:
+        """A session whose workspace starts with these files; its id and its token."""
+        seed = self._daemon.upload(_tar(files), "workspace.tar", "application/x-tar").id if files else None
+        opened = self._daemon.open_session(NewSession(permission_mode=mode, seed_artifact=seed))
+        return opened.session.id, opened.token
+
+    def close_session(self, session: str) -> None:
+        """End it."""
+        self._daemon.close_session(session)
+
+    def events(self, session: str) -> list[dict[str, Any]]:
+        """The log so far."""
+        return [event.model_dump(mode="json") for event in self._daemon.events(session)]
+
+    def pending(self, session: str) -> Iterable[str]:
+        """Ids of the approvals that wait."""
+        return [approval.id for approval in self._daemon.approvals(ApprovalState.PENDING, session)]
+
+    def approve(self, approval: str) -> None:
+        """Say yes, as the operator."""
+        self._daemon.vote(self._daemon.approval(approval), Verdict.APPROVE)
+
+
+def _tar(files: Mapping[str, str]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for path, text in files.items():
+            entry = tarfile.TarInfo(path)
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return packed.getvalue()

@@ -1,0 +1,256 @@
+"""What installs, starts and reads agent CLIs, with small programs in their place."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from acceptance.agents import claude
+from acceptance.agents.install import PINS, AgentPackage, AgentUnavailable, Reason, install
+from acceptance.agents.process import AgentProcess, Rooms, private_env
+
+PACKAGE = AgentPackage(name="tiny", binary="node_modules/tiny-*/tiny")
+GOOD = """\
+echo run >> "$RUNS"
+mkdir -p node_modules/tiny-x64 && printf '#!/bin/sh\\n' > node_modules/tiny-x64/tiny && chmod +x node_modules/tiny-x64/tiny
+"""
+
+
+@pytest.fixture
+def fake_npm(tmp_path, monkeypatch):
+    """Puts a shell script in npm's place; it notes each of its runs in the file that is returned."""
+    path = tmp_path / "bin"
+    runs = tmp_path / "runs"
+    runs.touch()
+    path.mkdir()
+    monkeypatch.setenv("PATH", f"{path}:/usr/bin:/bin")
+    monkeypatch.setenv("RUNS", str(runs))
+
+    def put(body):
+        for name in ("npm", "node"):
+            script = tmp_path / name
+            script.write_text(f"#!/bin/sh\n{body}")
+            script.chmod(0o755)
+            script.replace(path / name)  # a new file: a shell reads the old one as it goes
+        return runs
+
+    return put
+
+
+@pytest.fixture
+def pins(tmp_path):
+    folder = tmp_path / "pins"
+    (folder / "tiny").mkdir(parents=True)
+    (folder / "tiny" / "package-lock.json").write_text("{}")
+    return folder
+
+
+def test_a_second_install_uses_the_first(fake_npm, pins, tmp_path):
+    runs = fake_npm(GOOD)
+
+    assert install(PACKAGE, tmp_path / "cache", pins=pins) == install(PACKAGE, tmp_path / "cache", pins=pins)
+    assert runs.read_text() == "run\n"
+
+
+def test_another_lock_file_is_another_install(fake_npm, pins, tmp_path):
+    fake_npm(GOOD)
+    first = install(PACKAGE, tmp_path / "cache", pins=pins)
+    (pins / "tiny" / "package-lock.json").write_text('{"changed": true}')
+
+    assert install(PACKAGE, tmp_path / "cache", pins=pins) != first
+
+
+def test_what_a_killed_install_left_half_done_is_replaced(fake_npm, pins, tmp_path):
+    fake_npm(GOOD)
+    program = install(PACKAGE, tmp_path / "cache", pins=pins)
+    home = program.parents[2]
+    program.unlink()
+    partial = home.with_name(home.name + ".partial")
+    partial.mkdir()
+    (partial / "rubbish").touch()
+
+    assert install(PACKAGE, tmp_path / "cache", pins=pins) == program
+    assert program.exists()
+    assert not partial.exists()
+    assert not (home / "rubbish").exists()
+
+
+def test_two_installers_at_once_install_once(fake_npm, pins, tmp_path):
+    runs = fake_npm("sleep 0.3\n" + GOOD)
+    with ThreadPoolExecutor(2) as both:
+        programs = list(both.map(lambda _: install(PACKAGE, tmp_path / "cache", pins=pins), range(2)))
+
+    assert len(set(programs)) == 1
+    assert runs.read_text() == "run\n"
+
+
+def test_after_an_installer_was_killed_the_next_waits_for_its_npm_and_starts_clean(fake_npm, pins, tmp_path):
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    fake_npm(f"touch rubbish {begun}; sleep 1; touch {ended}")
+    code = (
+        "from pathlib import Path; from acceptance.agents.install import AgentPackage, install;"
+        f"install(AgentPackage('tiny', 'x'), Path({str(tmp_path / 'cache')!r}), pins=Path({str(pins)!r}))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with subprocess.Popen([sys.executable, "-c", code], env=env) as first:
+        deadline = time.monotonic() + 20
+        while not begun.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        first.kill()
+    fake_npm(f"test -e {ended} || exit 9\n{GOOD}")
+
+    program = install(PACKAGE, tmp_path / "cache", pins=pins, time_limit_s=20)
+
+    assert not (program.parents[2] / "rubbish").exists()
+
+
+FAILING = {
+    Reason.FAILED: ("echo registry is away; exit 1", "registry is away"),
+    Reason.TIMED_OUT: ("sleep 60", "0 s"),
+    Reason.NO_BINARY: ("exit 0", "tiny-"),
+}
+
+
+@pytest.mark.parametrize("reason", FAILING)
+def test_an_install_that_comes_to_nothing_says_why_and_leaves_no_install(fake_npm, pins, tmp_path, reason):
+    body, words = FAILING[reason]
+    fake_npm(body)
+    with pytest.raises(AgentUnavailable, match=words) as caught:
+        install(PACKAGE, tmp_path / "cache", pins=pins, time_limit_s=0.3 if reason is Reason.TIMED_OUT else 30)
+
+    assert caught.value.reason is reason
+    assert not [path for path in (tmp_path / "cache" / "agents").glob("tiny-*") if path.suffix != ".partial"]
+
+
+def test_no_npm_is_a_reason_of_its_own(pins, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(AgentUnavailable) as caught:
+        install(PACKAGE, tmp_path / "cache", pins=pins)
+
+    assert caught.value.reason is Reason.NO_NPM
+
+
+def test_every_lock_file_has_hashes_and_names_no_registry():
+    locks = list(PINS.glob("*/package-lock.json"))
+    assert locks
+    for lock in locks:
+        packages = json.loads(lock.read_text())["packages"]
+        assert all(package["integrity"].startswith("sha512-") for path, package in packages.items() if path), lock
+        assert not any("resolved" in package for package in packages.values()), lock
+
+
+def alive(pid):
+    """Whether the process runs; a zombie does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def gone_in_time(pid, limit_s=10.0):
+    deadline = time.monotonic() + limit_s
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not alive(pid)
+
+
+def test_a_child_that_outlives_its_agent_ends_with_the_run(tmp_path):
+    rooms = Rooms.beneath(tmp_path / "run")
+    line = ["/bin/sh", "-c", "sleep 300 & echo $!; exit 3"]
+    with AgentProcess(line, private_env(rooms, {}), rooms) as process:
+        end = process.finish(10)
+
+    assert end.code == 3
+    assert gone_in_time(int(end.lines[0]))
+
+
+def test_at_the_deadline_the_whole_group_ends_and_the_record_says_so(tmp_path):
+    rooms = Rooms.beneath(tmp_path / "run")
+    line = ["/bin/sh", "-c", "sleep 300 & echo $!; echo last words >&2; wait"]
+    with AgentProcess(line, private_env(rooms, {}), rooms) as process:
+        end = process.finish(2)
+
+    assert end.code is None
+    assert end.stderr_tail == "last words\n"
+    assert gone_in_time(int(end.lines[0]))
+
+
+def test_a_run_that_nobody_waits_for_ends_all_the_same(tmp_path):
+    rooms = Rooms.beneath(tmp_path / "run")
+    with AgentProcess(["/bin/sleep", "300"], {}, rooms) as process:
+        assert process.running
+
+    assert not process.running
+
+
+def test_an_agent_sees_nothing_of_our_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOMEBODYS_API_KEY", "secret")
+    rooms = Rooms.beneath(tmp_path / "run")
+    with AgentProcess(["/usr/bin/env"], private_env(rooms, {"GIVEN": "yes"}), rooms) as process:
+        seen = dict(line.split("=", 1) for line in process.finish(10).lines)
+
+    assert "SOMEBODYS_API_KEY" not in seen
+    assert seen["GIVEN"] == "yes"
+    assert seen["HOME"] == str(rooms.home)
+    assert seen["HOME"] != os.environ.get("HOME")
+
+
+INIT = {
+    "type": "system",
+    "subtype": "init",
+    "tools": ["mcp__codesdk__workspace_read"],
+    "mcp_servers": [{"name": "codesdk", "status": "connected"}],
+}
+USE = {"type": "tool_use", "id": "t1", "name": "mcp__codesdk__workspace_read", "input": {}}
+ASSISTANT = {"type": "assistant", "message": {"content": [USE]}}
+RESULT = {"type": "tool_result", "tool_use_id": "t1", "is_error": True, "content": [{"type": "text", "text": "no"}]}
+USER = {"type": "user", "message": {"content": [RESULT]}}
+END = {"type": "result", "subtype": "success", "is_error": False, "result": "It said no."}
+
+
+def lines_of(*events):
+    return [json.dumps(event) for event in events]
+
+
+def test_claude_codes_stream_becomes_a_record():
+    run = claude.read_run(lines_of(INIT, ASSISTANT, USER, END), exit_code=0)
+
+    assert run.sound
+    assert run.final_text == "It said no."
+    assert [(one.call_id, one.tool, one.text, one.is_error) for one in run.outcomes] == [
+        ("t1", "mcp__codesdk__workspace_read", "no", True)
+    ]
+
+
+def test_a_run_is_not_sound_without_an_end_or_without_its_mcp_server():
+    lost = {**INIT, "mcp_servers": [{"name": "codesdk", "status": "failed"}]}
+
+    assert not claude.read_run(lines_of(INIT, ASSISTANT, USER), exit_code=0).sound
+    assert not claude.read_run(lines_of(lost, END), exit_code=0).sound
+    assert not claude.read_run(lines_of(INIT, END), exit_code=None).sound
+    assert not claude.read_run(lines_of(INIT, {**END, "is_error": True}), exit_code=1).sound
+
+
+def test_only_a_last_line_may_be_cut_in_half():
+    whole = lines_of(INIT, ASSISTANT)
+
+    assert claude.read_run([*whole, '{"type": "us'], exit_code=None).tools == ("mcp__codesdk__workspace_read",)
+    with pytest.raises(ValueError, match=r"delimiter|Unterminated"):
+        claude.read_run(['{"type": "us', *whole], exit_code=None)
+
+
+def test_the_token_stands_in_neither_the_command_line_nor_the_configuration():
+    config = json.dumps(claude.mcp_config("http://127.0.0.1:1/mcp", 120))
+    line = claude.command(Path("claude"), "go", Path("mcp.json"))
+
+    assert "${CODESDK_TOKEN}" in config
+    assert claude.variables("http://127.0.0.1:2", "s3cret", 120)["CODESDK_TOKEN"] == "s3cret"
+    assert not any("s3cret" in part for part in [config, *line])

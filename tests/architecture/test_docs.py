@@ -1,0 +1,146 @@
+"""What the documentation names exists: links, commands, settings, events, routes, exit codes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from codesdk.api.access import RULES
+from codesdk.cli.app import app
+from codesdk.domain.calls import DenialCode
+from codesdk.domain.events import EventType
+from codesdk.errors import ExitCode
+from codesdk.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "tests" / "acceptance" / "README.md"])
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
+COMMAND = re.compile(r"(?<![\w/.-])(?:\.venv/bin/)?codesdk (?=[a-z])([^`#\n]+)")
+VARIABLE = re.compile(r"\bCODESDK_[A-Z_]+\b")
+ELSEWHERE = {"CODESDK_CACHE", "CODESDK_DEBUG", "CODESDK_TOKEN", "CODESDK_URL"}
+"""Variables that are no settings; each must be read somewhere in the source."""
+COMMANDS = typer.main.get_command(app).commands
+
+
+@pytest.fixture(params=PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def page(request) -> Path:
+    return request.param
+
+
+def anchors(text: str) -> set[str]:
+    """What a code host makes of the headings."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def first_column(text: str) -> list[str]:
+    """The code spans in the first cells of all tables."""
+    cells = re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE)
+    return [span for cell in cells for span in re.findall(r"`([^`]+)`", cell)]
+
+
+def test_every_relative_link_resolves(page):
+    for target in LINK.findall(CODE.sub("", page.read_text())):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        name, _, anchor = target.partition("#")
+        place = (page.parent / name).resolve() if name else page
+        assert place.exists(), f"{target} leads nowhere"
+        assert place.is_relative_to(ROOT), f"{target} leads out of the repository"
+        if anchor:
+            assert anchor in anchors(place.read_text()), f"{target} has no such heading"
+
+
+def test_every_command_that_is_named_exists_with_its_options(page):
+    for span in CODE.findall(page.read_text()):
+        for line in COMMAND.findall(span):
+            words = line.split()
+            command = COMMANDS
+            while words and isinstance(command, dict):
+                name = words.pop(0)
+                assert name in command, f"codesdk {line}: there is no {name}"
+                command = getattr(command[name], "commands", command[name])
+            if isinstance(command, dict):
+                continue  # a group, named without its command
+            known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+            options = [word for word in words if re.fullmatch(r"--?[a-z-]+", word)]
+            assert set(options) <= known, f"codesdk {line}: an option that it does not have"
+            plain = words[: words.index(options[0])] if options else words
+            wanted = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+            assert len(plain) <= len(wanted), f"codesdk {line}: more arguments than it takes"
+
+
+def test_every_page_is_in_the_index_or_a_decision_record():
+    index = (ROOT / "docs" / "README.md").read_text()
+    for page in (ROOT / "docs").rglob("*.md"):
+        name = str(page.relative_to(ROOT / "docs"))
+        assert name == "README.md" or name.startswith("adr/") or f"({name})" in index, (
+            f"{name} is not in docs/README.md"
+        )
+
+
+def test_decision_records_are_numbered_without_gaps():
+    names = sorted(path.name for path in (ROOT / "docs" / "adr").glob("*.md"))
+    assert [name[:4] for name in names] == [f"{number:04}" for number in range(1, len(names) + 1)]
+
+
+def test_every_variable_that_is_named_exists(page):
+    settings = {f"CODESDK_{name.upper()}" for name in Settings.model_fields}
+    assert set(VARIABLE.findall(page.read_text())) <= settings | ELSEWHERE
+
+
+def test_variables_that_are_no_settings_are_read_somewhere():
+    places = [*(ROOT / "platform").rglob("*.py"), *(ROOT / "tests" / "acceptance").rglob("*.py")]
+    source = "\n".join(path.read_text() for path in places)
+    assert {name for name in ELSEWHERE if name not in source} == set()
+
+
+def test_every_setting_is_in_the_reference():
+    named = first_column((REFERENCE / "settings.md").read_text())
+    assert named == [f"CODESDK_{name.upper()}" for name in Settings.model_fields]
+
+
+def test_every_event_in_the_reference_is_a_type():
+    text = (REFERENCE / "events.md").read_text().partition("## Order")[0]
+    assert set(first_column(text)) <= {kind.value for kind in EventType}
+
+
+def test_every_event_that_the_code_writes_is_in_the_reference():
+    own = {
+        ROOT / "platform" / "codesdk" / "domain" / "events.py",
+        *(ROOT / "platform" / "codesdk" / "cli").rglob("*.py"),
+    }
+    places = [path for path in (ROOT / "platform").rglob("*.py") if path not in own]
+    source = "\n".join(path.read_text() for path in places)
+    written = {kind.value for kind in EventType if f"EventType.{kind.name}" in source}
+    assert written <= set(first_column((REFERENCE / "events.md").read_text()))
+
+
+def test_every_denial_that_the_code_writes_is_in_the_reference():
+    source = "\n".join(path.read_text() for path in (ROOT / "platform" / "codesdk" / "toolcalls").rglob("*.py"))
+    source += (ROOT / "platform" / "codesdk" / "sessions" / "desk.py").read_text()
+    written = {code.value for code in DenialCode if f"DenialCode.{code.name}" in source}
+    section = (REFERENCE / "events.md").read_text().partition("## Codes of a denial")[2].partition("\n## ")[0]
+    assert set(first_column(section)) == written
+
+
+def test_the_reference_has_exactly_the_routes_of_the_api():
+    named = set(first_column((REFERENCE / "http-api.md").read_text()))
+    assert named == {path if method == "*" else f"{method} {path}" for method, path in RULES}
+
+
+def test_the_reference_has_every_exit_code():
+    cells = re.findall(r"^\| (\d+) \|", (REFERENCE / "cli.md").read_text(), re.MULTILINE)
+    assert {int(code) for code in ExitCode} <= {int(cell) for cell in cells}
+
+
+def test_the_reference_has_every_command():
+    text = (REFERENCE / "cli.md").read_text()
+    for name, command in COMMANDS.items():
+        for path in [f"{name} {inner}" for inner in getattr(command, "commands", {})] or [name]:
+            assert f"`codesdk {path}`" in text, f"codesdk {path} is missing"

@@ -1,0 +1,210 @@
+"""What the tests need from the machine, found or started once per run, before the first test and outside its deadline.
+
+A test that asks for a fixture below (or has its marker) is not run where the thing cannot be had; the end of the run
+lists these tests with the reason. With CI=true that is a failure instead.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codesdk.errors import Fault
+from codesdk.provision import base_image as base_images
+from codesdk.provision import engine as docker_engine
+from codesdk.provision import node, redis_server
+
+REDIS_DIRECTORY = "codesdk-tests-"
+Provider = Callable[["Machine"], Any]
+
+
+class Machine:
+    """What was found or started for this run."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.things: dict[str, Any] = {}
+        self.missing: dict[str, str] = {}
+        self._cleanups: list[Callable[[], object]] = []
+
+    def provide(self, name: str) -> None:
+        """Make sure of one thing, and first of those that it is made from; remembers why where that fails."""
+        if name in self.things or name in self.missing:
+            return
+        provider, needs = PROVIDERS[name]
+        for need in needs:
+            self.provide(need)
+            if need in self.missing:
+                self.missing[name] = self.missing[need]
+                return
+        try:
+            self.things[name] = provider(self)
+        except Fault as fault:
+            self.missing[name] = str(fault)
+
+    def at_end(self, cleanup: Callable[[], object]) -> None:
+        """Run this when the tests are over, last registered first."""
+        self._cleanups.append(cleanup)
+
+    def close(self) -> None:
+        """Stop what this run started."""
+        while self._cleanups:
+            self._cleanups.pop()()
+
+
+def _engine(machine: Machine) -> docker_engine.Engine:
+    found = docker_engine.ensure(machine.say)
+    machine.at_end(found.stop)
+    return found
+
+
+def _base_image(machine: Machine) -> str:
+    return base_images.ensure(machine.things["engine"], machine.say)
+
+
+def _sandbox_image(machine: Machine) -> str:
+    from codesdk.provision import sandbox_image  # noqa: PLC0415 - docker is slow to import, and few runs need it
+
+    return sandbox_image.ensure(machine.things["engine"], machine.say)
+
+
+def _redis_url(machine: Machine) -> str:
+    for left in Path(tempfile.gettempdir()).glob(f"{REDIS_DIRECTORY}*"):
+        if left.owner() == getpass.getuser():
+            redis_server.remove_unused(left)
+    data_dir = Path(tempfile.mkdtemp(prefix=REDIS_DIRECTORY))
+    machine.at_end(lambda: shutil.rmtree(data_dir))
+    server = redis_server.ensure(data_dir, machine.say)
+    machine.at_end(server.stop)
+    return server.url
+
+
+def _npm(machine: Machine) -> str:
+    return node.ensure(machine.say)
+
+
+PROVIDERS: dict[str, tuple[Provider, tuple[str, ...]]] = {
+    "engine": (_engine, ()),
+    "base_image": (_base_image, ("engine",)),
+    "sandbox_image": (_sandbox_image, ("engine",)),
+    "redis_url": (_redis_url, ()),
+    "npm": (_npm, ()),
+}
+MARKER_OF = {
+    "engine": "engine",
+    "base_image": "engine",
+    "sandbox_image": "engine",
+    "redis_url": "redis",
+    "npm": "node",
+}
+FIXTURE_OF = {"engine": "engine", "redis": "redis_url", "node": "npm"}
+MACHINE = pytest.StashKey[Machine]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marker and fixture imply each other, so `-m "not engine"` is exact and a marked test cannot run without."""
+    for item in items:
+        fixtures: list[str] = getattr(item, "fixturenames", [])
+        for fixture, marker in MARKER_OF.items():
+            if fixture in fixtures:
+                item.add_marker(marker)
+        for marker, fixture in FIXTURE_OF.items():
+            if item.get_closest_marker(marker) and fixture not in fixtures:
+                fixtures.insert(0, fixture)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Provide all that the selected tests need."""
+    if session.config.option.collectonly or session.testsfailed:
+        return
+    machine = Machine(_speaker(session.config))
+    session.config.stash[MACHINE] = machine
+    wanted = {name for item in session.items for name in getattr(item, "fixturenames", []) if name in PROVIDERS}
+    for name in PROVIDERS:
+        if name in wanted:
+            machine.provide(name)
+
+
+def _speaker(config: pytest.Config) -> Callable[[str], None]:
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+
+    def say(line: str) -> None:
+        if reporter is not None:
+            reporter.ensure_newline()
+            reporter.write_line(line)
+
+    return say
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Stop what this run started; what was there before stays."""
+    machine = session.config.stash.get(MACHINE, None)
+    if machine is not None:
+        machine.close()
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Name every test that the machine could not run."""
+    machine = config.stash.get(MACHINE, None)
+    for reason in sorted(set(machine.missing.values())) if machine is not None else ():
+        skipped = [
+            report.nodeid
+            for report in terminalreporter.stats.get("skipped", [])
+            if isinstance(report.longrepr, tuple) and report.longrepr[2] == f"Skipped: {reason}"
+        ]
+        if skipped:
+            terminalreporter.section(f"{len(skipped)} not run")
+            terminalreporter.write_line(reason)
+            for nodeid in skipped:
+                terminalreporter.write_line(f"  {nodeid}")
+
+
+def _thing(request: pytest.FixtureRequest, name: str) -> Any:
+    machine = request.config.stash[MACHINE]
+    machine.provide(name)  # a fixture may ask for it by name, which collection cannot see
+    if name not in machine.missing:
+        return machine.things[name]
+    reason = machine.missing[name]
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"CI=true, and this machine cannot run the test: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def engine(request: pytest.FixtureRequest) -> docker_engine.Engine:
+    """A Docker engine that answers; `.host` is its address."""
+    return _thing(request, "engine")
+
+
+@pytest.fixture(scope="session")
+def base_image(request: pytest.FixtureRequest) -> str:
+    """What sandbox images are built from."""
+    return _thing(request, "base_image")
+
+
+@pytest.fixture(scope="session")
+def sandbox_image(request: pytest.FixtureRequest) -> str:
+    """The id of the default sandbox image."""
+    return _thing(request, "sandbox_image")
+
+
+@pytest.fixture(scope="session")
+def redis_url(request: pytest.FixtureRequest) -> str:
+    """A Redis server's URL, shared by the run: use keys of your own, and socket_timeout=None."""
+    return _thing(request, "redis_url")
+
+
+@pytest.fixture(scope="session")
+def npm(request: pytest.FixtureRequest) -> str:
+    """The npm command."""
+    return _thing(request, "npm")

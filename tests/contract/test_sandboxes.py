@@ -1,0 +1,460 @@
+"""The promises of `sandbox.port`, for every implementation of it.
+
+The fake runs what a table says, so its part here shows identity, files and ends; what only a real sandbox can show
+(isolation, trees, limits) is in tests/integration/sandbox and tests/security/sandbox.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import threading
+import uuid
+
+import pytest
+
+from codesdk.errors import Fault
+from codesdk.sandbox.fake import FakeSandboxes, Script
+from codesdk.sandbox.faults import AlreadyAcknowledged, ArchiveRefused, ImageMissing, SandboxGone, StaleGeneration
+from codesdk.sandbox.port import ExecRequest, ExitKind, FileContent, FileError, FileKind, FileRefused, FileWrite, Gone
+from codesdk.sandbox.profile import Profile
+from sandboxes import DEADLINE_S, docker_sandboxes, request, run, spec
+
+MISSING = "sha256:" + "0" * 64
+SLOW = ("sh", "-c", "echo begun; sleep 30")
+NEVER = threading.Event()
+
+
+def _scripts(asked: ExecRequest) -> Script | None:
+    """The same ends as the real programs that the tests name."""
+    table = {
+        ("true",): Script(),
+        ("printf", "a\\0b\\377"): Script(stdout=b"a\0b\xff"),
+        ("sh", "-c", "printf out; printf err >&2; exit 3"): Script(stdout=b"out", stderr=b"err", exit_code=3),
+        ("cat",): Script(stdout=asked.stdin),
+        ("pwd",): Script(stdout=f"/workspace/{asked.cwd}\n".replace("/.", "").encode()),
+        ("printenv", "COLOUR"): Script(stdout=asked.env.get("COLOUR", "").encode() + b"\n"),
+        ("sh", "-c", "printf made > made.txt"): Script(writes={"made.txt": b"made"}),
+        SLOW: Script(stdout=b"begun\n", hold=NEVER),
+        ("sh", "-c", "head -c 5000 /dev/zero"): Script(stdout=bytes(5000)),
+    }
+    return table.get(asked.argv)
+
+
+class World:
+    """An implementation, with the instance and the image to use."""
+
+    def __init__(self, sandboxes, instance, image) -> None:
+        self.sandboxes = sandboxes
+        self.instance = instance
+        self.image = image
+
+    def spec(self, **more):
+        return spec(self.instance, more.pop("image", self.image), **more)
+
+
+@pytest.fixture(scope="module", params=["fake", pytest.param("docker", marks=pytest.mark.engine)])
+def world(request):
+    if request.param == "fake":
+        yield World(FakeSandboxes(_scripts, images=["sha256:fake"]), "test-fake", "sha256:fake")
+        return
+    image = request.getfixturevalue("sandbox_image")
+    with docker_sandboxes(request.getfixturevalue("engine").host) as made:
+        yield World(made, made._instance, image)
+
+
+@pytest.fixture(scope="module")
+def sandbox(world):
+    """One sandbox for the tests that leave nothing behind which another could see."""
+    made = world.sandboxes.open(world.spec())
+    yield made
+    world.sandboxes.destroy(made.owner)
+
+
+# -- execs ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_exit_code_and_both_streams_come_back_apart(sandbox):
+    ran = run(sandbox, "sh", "-c", "printf out; printf err >&2; exit 3")
+    assert (ran.result.kind, ran.result.exit_code) == (ExitKind.EXITED, 3)
+    assert (ran.stdout, ran.stderr) == (b"out", b"err")
+    assert (ran.result.stdout.bytes, ran.result.stderr.bytes) == (3, 3)
+
+
+def test_output_is_raw_bytes(sandbox):
+    assert run(sandbox, "printf", "a\\0b\\377").stdout == b"a\0b\xff"
+
+
+def test_stdin_arrives_and_ends(sandbox):
+    data = bytes(range(256)) * 1000
+    assert run(sandbox, "cat", stdin=data).stdout == data
+
+
+def test_empty_stdin_is_at_its_end_at_once(sandbox):
+    assert run(sandbox, "cat").stdout == b""
+
+
+def test_the_environment_of_an_exec_is_its_own(sandbox):
+    assert run(sandbox, "printenv", "COLOUR", env={"COLOUR": "blue"}).stdout == b"blue\n"
+
+
+def test_the_working_directory_is_the_workspace(sandbox):
+    assert run(sandbox, "pwd").stdout == b"/workspace\n"
+
+
+def test_the_working_directory_can_be_beneath_the_workspace(sandbox):
+    sandbox.files.write((FileWrite(path="below/here/file", content=b""),))
+    assert run(sandbox, "pwd", cwd="below/here").stdout == b"/workspace/below/here\n"
+
+
+def test_a_program_that_does_not_exist_is_an_outcome(sandbox):
+    ran = run(sandbox, "no-such-program")
+    assert ran.result.kind is ExitKind.SPAWN_FAILED
+    assert "no-such-program" in ran.result.error
+
+
+def test_what_exceeds_keep_bytes_is_counted_and_dropped(sandbox):
+    ran = run(sandbox, "sh", "-c", "head -c 5000 /dev/zero", keep_bytes=1000)
+    assert ran.stdout == bytes(1000)
+    assert (ran.result.stdout.bytes, ran.result.stdout.dropped) == (5000, 4000)
+
+
+def test_a_timeout_ends_the_exec_and_says_so(sandbox):
+    ran = run(sandbox, *SLOW, timeout_s=0.3)
+    assert ran.result.kind is ExitKind.TIMED_OUT
+    assert ran.stdout == b"begun\n"
+    assert ran.result.duration_s >= 0.3
+
+
+def test_a_cancel_ends_the_exec_and_is_confirmed(sandbox):
+    asked = request(*SLOW)
+    found = []
+    begun = threading.Event()
+
+    def work() -> None:
+        found.append(sandbox.exec(asked, lambda _: begun.set()))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    begun.wait(0.5)
+    assert sandbox.cancel(asked.call, asked.attempt) is True
+    thread.join(DEADLINE_S)
+    assert found[0].kind is ExitKind.CANCELLED
+
+
+def test_a_cancel_of_an_unknown_exec_is_false(sandbox):
+    assert sandbox.cancel("call_unknown", 1) is False
+
+
+# -- at most once ---------------------------------------------------------------------------------------------------
+
+
+def test_the_same_attempt_again_answers_the_stored_result_with_whole_output(sandbox):
+    first = run(sandbox, "sh", "-c", "printf out; printf err >&2; exit 3")
+    again = run(sandbox, "sh", "-c", "printf out; printf err >&2; exit 3", call=first.call)
+    assert (again.result, again.stdout, again.stderr) == (first.result, b"out", b"err")
+
+
+def test_another_attempt_of_the_call_runs(sandbox):
+    first = run(sandbox, "true")
+    assert run(sandbox, "true", call=first.call, attempt=2).result.exit_code == 0
+
+
+def test_an_acknowledged_attempt_is_refused_and_not_run_again(sandbox):
+    first = run(sandbox, "true")
+    sandbox.acknowledge(first.call, 1)
+    with pytest.raises(AlreadyAcknowledged):
+        run(sandbox, "true", call=first.call)
+
+
+def test_acknowledging_twice_or_what_never_ran_is_no_error(sandbox):
+    first = run(sandbox, "true")
+    sandbox.acknowledge(first.call, 1)
+    sandbox.acknowledge(first.call, 1)
+    sandbox.acknowledge("call_unknown", 1)
+
+
+def test_a_worker_that_comes_back_joins_the_running_exec_and_gets_all_its_output(world):
+    asked = world.spec()
+    first = world.sandboxes.open(asked)
+    slow = request(*SLOW, timeout_s=1.0)
+
+    def abandoned() -> None:
+        with pytest.raises(Fault):
+            first.exec(slow, lambda _: first.close())
+
+    if isinstance(world.sandboxes, FakeSandboxes):
+        pytest.skip("the fake has no connection that could be lost")
+    thread = threading.Thread(target=abandoned)
+    thread.start()
+    thread.join(DEADLINE_S)
+    second = world.sandboxes.reattach(asked.owner, 2)
+    output = bytearray()
+    result = second.exec(slow, lambda chunk: output.extend(chunk.data))
+    assert (result.kind, bytes(output)) == (ExitKind.TIMED_OUT, b"begun\n")
+    world.sandboxes.destroy(asked.owner)
+
+
+def test_a_stale_generation_is_refused(world):
+    asked = world.spec(generation=3)
+    old = world.sandboxes.open(asked)
+    new = world.sandboxes.reattach(asked.owner, 4)
+    assert run(new, "true").result.exit_code == 0
+    with pytest.raises((StaleGeneration, SandboxGone)):
+        run(old, "true")
+    with pytest.raises(StaleGeneration):
+        world.sandboxes.reattach(asked.owner, 3)
+    assert run(new, "true").result.exit_code == 0
+    world.sandboxes.destroy(asked.owner)
+
+
+# -- files ----------------------------------------------------------------------------------------------------------
+
+
+def _refused(answer) -> FileError:
+    assert isinstance(answer, FileRefused), answer
+    assert answer.message
+    return answer.error
+
+
+def test_what_is_written_is_read_back_with_its_hash(sandbox):
+    data = bytes(range(256)) * 300
+    (info,) = sandbox.files.write((FileWrite(path="a/deep/file.bin", content=data),))
+    assert (info.path, info.kind, info.size, info.mode) == ("a/deep/file.bin", FileKind.FILE, len(data), 0o644)
+    content = sandbox.files.read("a/deep/file.bin")
+    assert content.data == data
+    assert content.sha256.startswith("sha256:")
+
+
+def test_execs_and_files_see_the_same_workspace(sandbox):
+    run(sandbox, "sh", "-c", "printf made > made.txt")
+    assert sandbox.files.read("made.txt").data == b"made"
+
+
+def test_a_range_is_read_without_a_hash(sandbox):
+    sandbox.files.write((FileWrite(path="range", content=b"0123456789"),))
+    content = sandbox.files.read("range", offset=3, length=4)
+    assert content == FileContent(data=b"3456", offset=3, size=10, sha256=None)
+    assert sandbox.files.read("range", offset=50).data == b""
+
+
+def test_an_absolute_path_in_the_workspace_is_the_same_file(sandbox):
+    sandbox.files.write((FileWrite(path="/workspace/absolute", content=b"x"),))
+    assert sandbox.files.read("absolute").data == b"x"
+
+
+@pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "a/../../outside", "/workspacex/file"])
+def test_a_path_out_of_the_workspace_is_refused(sandbox, path):
+    assert _refused(sandbox.files.read(path)) is FileError.OUTSIDE
+    assert _refused(sandbox.files.stat(path)) is FileError.OUTSIDE
+    assert _refused(sandbox.files.list(path)) is FileError.OUTSIDE
+    assert _refused(sandbox.files.write((FileWrite(path=path, content=b"x"),))) is FileError.OUTSIDE
+
+
+def test_a_nul_in_a_path_is_refused(sandbox):
+    assert _refused(sandbox.files.read("a\0b")) is FileError.INVALID
+
+
+def test_missing_files_and_directories_are_told_apart(sandbox):
+    sandbox.files.write((FileWrite(path="kinds/file", content=b"x"),))
+    assert _refused(sandbox.files.read("kinds/none")) is FileError.NOT_FOUND
+    assert _refused(sandbox.files.stat("kinds/none")) is FileError.NOT_FOUND
+    assert _refused(sandbox.files.read("kinds")) is FileError.IS_A_DIRECTORY
+    assert _refused(sandbox.files.list("kinds/file")) is FileError.NOT_A_DIRECTORY
+    assert _refused(sandbox.files.write((FileWrite(path="kinds", content=b""),))) is FileError.IS_A_DIRECTORY
+    assert _refused(sandbox.files.write((FileWrite(path="kinds/none", content=None),))) is FileError.NOT_FOUND
+
+
+def test_a_file_keeps_its_mode_when_it_is_written_again(sandbox):
+    sandbox.files.write((FileWrite(path="script", content=b"1", mode=0o750),))
+    (info,) = sandbox.files.write((FileWrite(path="script", content=b"2"),))
+    assert info.mode == 0o750
+
+
+def test_a_batch_with_a_failed_precondition_changes_nothing(sandbox):
+    sandbox.files.write((FileWrite(path="batch/one", content=b"1"),))
+    digest = sandbox.files.read("batch/one").sha256
+    refused = sandbox.files.write(
+        (
+            FileWrite(path="batch/one", content=b"changed", if_sha256=digest),
+            FileWrite(path="batch/two", content=b"new", if_sha256=digest),
+        )
+    )
+    assert _refused(refused) is FileError.CONFLICT
+    assert refused.path == "batch/two"
+    assert sandbox.files.read("batch/one").data == b"1"
+    assert [entry.path for entry in sandbox.files.list("batch").entries] == ["batch/one"]
+
+
+def test_preconditions_that_hold_let_the_batch_through(sandbox):
+    sandbox.files.write((FileWrite(path="cas/one", content=b"1"),))
+    digest = sandbox.files.read("cas/one").sha256
+    done = sandbox.files.write(
+        (
+            FileWrite(path="cas/one", content=None, if_sha256=digest),
+            FileWrite(path="cas/two", content=b"2", if_sha256="absent"),
+        )
+    )
+    assert len(done) == 2
+    assert [entry.path for entry in sandbox.files.list("cas").entries] == ["cas/two"]
+
+
+def test_absent_is_refused_where_the_file_exists(sandbox):
+    sandbox.files.write((FileWrite(path="there", content=b""),))
+    assert _refused(sandbox.files.write((FileWrite(path="there", content=b"", if_sha256="absent"),))) is FileError.CONFLICT
+
+
+def test_a_batch_that_names_a_file_twice_is_refused(sandbox):
+    twice = (FileWrite(path="twice", content=b"1"), FileWrite(path="./twice", content=b"2"))
+    assert _refused(sandbox.files.write(twice)) is FileError.INVALID
+
+
+def test_a_file_larger_than_the_profile_allows_is_refused(world):
+    made = world.sandboxes.open(world.spec(file_bytes=1000))
+    assert _refused(made.files.write((FileWrite(path="big", content=bytes(1001)),))) is FileError.TOO_LARGE
+    world.sandboxes.destroy(made.owner)
+
+
+def test_a_listing_is_sorted_and_goes_to_its_depth_and_says_when_it_was_cut(sandbox):
+    for name in ("c", "a/x/deep", "b"):
+        sandbox.files.write((FileWrite(path=f"listed/{name}", content=b"1"),))
+    assert [entry.path for entry in sandbox.files.list("listed").entries] == ["listed/a", "listed/b", "listed/c"]
+    deep = sandbox.files.list("listed", depth=2)
+    assert [entry.path for entry in deep.entries] == ["listed/a", "listed/a/x", "listed/b", "listed/c"]
+    cut = sandbox.files.list("listed", limit=2)
+    assert (len(cut.entries), cut.truncated) == (2, True)
+
+
+def test_a_name_of_any_letters_is_kept(sandbox):
+    name = "odd/äöü 漢字 \"'$(x)\n.txt"
+    sandbox.files.write((FileWrite(path=name, content=b"x"),))
+    assert [entry.path for entry in sandbox.files.list("odd").entries] == [name]
+
+
+# -- archives -------------------------------------------------------------------------------------------------------
+
+
+def _tar(*members, mode: str = "w:gz") -> bytes:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode=mode) as tar:
+        for name, content, changes in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            for key, value in changes.items():
+                setattr(info, key, value)
+            tar.addfile(info, io.BytesIO(content))
+    return target.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_a_tar_is_unpacked_into_the_workspace(sandbox, mode):
+    archive = _tar(("pkg-1.0/setup.py", b"print()", {}), ("pkg-1.0/bin/run", b"#!", {"mode": 0o755}), mode=mode)
+    assert sandbox.import_tar(archive) == 2
+    assert sandbox.files.read("pkg-1.0/setup.py").data == b"print()"
+    assert sandbox.files.stat("pkg-1.0/bin/run").mode == 0o755
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        ("../escape", b"", {}),
+        ("/etc/cron.d/x", b"", {}),
+        ("a/../../escape", b"", {}),
+        ("device", b"", {"type": tarfile.CHRTYPE}),
+        ("fifo", b"", {"type": tarfile.FIFOTYPE}),
+        ("link", b"", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}),
+        ("link", b"", {"type": tarfile.SYMTYPE, "linkname": "../../etc/passwd"}),
+        ("hard", b"", {"type": tarfile.LNKTYPE, "linkname": "../../etc/passwd"}),
+    ],
+)
+def test_a_hostile_archive_is_refused_and_nothing_of_it_is_written(sandbox, member):
+    archive = _tar(("innocent-before", b"x", {}), member)
+    with pytest.raises(ArchiveRefused):
+        sandbox.import_tar(archive)
+    assert _refused(sandbox.files.read("innocent-before")) is FileError.NOT_FOUND
+
+
+def test_an_archive_that_writes_through_its_own_link_is_refused(sandbox):
+    archive = _tar(("dir", b"", {"type": tarfile.SYMTYPE, "linkname": "other"}), ("dir/file", b"x", {}))
+    with pytest.raises(ArchiveRefused, match="symbolic link"):
+        sandbox.import_tar(archive)
+
+
+def test_bytes_that_are_no_tar_are_refused(sandbox):
+    with pytest.raises(ArchiveRefused):
+        sandbox.import_tar(b"this is no tar" * 100)
+    with pytest.raises(ArchiveRefused):
+        sandbox.import_tar(b"\x1f\x8b" + bytes(600))
+
+
+# -- lifecycle ------------------------------------------------------------------------------------------------------
+
+
+def test_opening_again_takes_up_the_same_sandbox(world):
+    asked = world.spec()
+    first = world.sandboxes.open(asked)
+    first.files.write((FileWrite(path="kept", content=b"1"),))
+    assert world.sandboxes.open(asked).files.read("kept").data == b"1"
+    world.sandboxes.destroy(asked.owner)
+
+
+def test_two_sandboxes_do_not_see_each_others_files(world):
+    one, two = (world.sandboxes.open(world.spec()) for _ in range(2))
+    one.files.write((FileWrite(path="mine", content=b"1"),))
+    assert _refused(two.files.read("mine")) is FileError.NOT_FOUND
+    for made in (one, two):
+        world.sandboxes.destroy(made.owner)
+
+
+def test_destroying_twice_or_what_never_was_is_no_error(world):
+    made = world.sandboxes.open(world.spec())
+    world.sandboxes.destroy(made.owner)
+    world.sandboxes.destroy(made.owner)
+    world.sandboxes.destroy(f"sbx_{uuid.uuid4().hex}")
+
+
+def test_a_destroyed_sandbox_answers_gone_and_stays_destroyed(world):
+    asked = world.spec()
+    made = world.sandboxes.open(asked)
+    world.sandboxes.destroy(asked.owner)
+    with pytest.raises(SandboxGone):
+        run(made, "true")
+    with pytest.raises(SandboxGone):
+        made.files.stat(".")
+    assert isinstance(world.sandboxes.reattach(asked.owner, 9), Gone)
+    with pytest.raises(SandboxGone):
+        world.sandboxes.open(asked)
+
+
+def test_an_image_that_is_not_there_is_named(world):
+    asked = world.spec(image=MISSING)
+    with pytest.raises(ImageMissing, match=MISSING):
+        world.sandboxes.open(asked)
+    assert isinstance(world.sandboxes.reattach(asked.owner, 1), Gone)
+
+
+def test_a_sweep_removes_what_has_no_living_owner_and_nothing_else(world):
+    kept, left = (world.sandboxes.open(world.spec()) for _ in range(2))
+    everything_else = lambda: _living(world) - {left.owner}  # noqa: E731 - named for its meaning in the next line
+    swept = world.sandboxes.sweep(everything_else)
+    assert (swept.containers, swept.volumes) == ((left.owner,), (left.owner,))
+    assert run(kept, "true").result.exit_code == 0
+    assert isinstance(world.sandboxes.reattach(left.owner, 9), Gone)
+    world.sandboxes.destroy(kept.owner)
+
+
+def _living(world) -> set[str]:
+    if isinstance(world.sandboxes, FakeSandboxes):
+        return set(world.sandboxes.living)
+    found = world.sandboxes._engine.api.containers(all=True, filters={"label": f"codesdk.instance={world.instance}"})
+    return {item["Labels"]["codesdk.owner"] for item in found}
+
+
+def test_the_attestation_states_what_was_asked(sandbox):
+    stated = sandbox.attestation
+    assert stated.network_interfaces == ("lo",)
+    assert stated.capabilities == ()
+    assert stated.no_new_privileges
+    assert stated.read_only_root
+    assert stated.seccomp == "filter"
+    assert (stated.memory_bytes, stated.pids_limit) == (Profile().memory_bytes, Profile().pids)

@@ -1,0 +1,247 @@
+"""A whole API process in this one: the real application on a real loopback port, SQLite, and a stand-in worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+import uvicorn
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from codesdk.api.app import create_app
+from codesdk.api.server import _listen, _Server, _url
+from codesdk.bootstrap import Services, open_services
+from codesdk.domain.decisions import PermissionMode
+from codesdk.domain.ids import HostId
+from codesdk.domain.tools import ToolResult
+from codesdk.eventlog.hints import LocalHints
+from codesdk.jobs import LocalWakeups
+from codesdk.sessions import NewSession
+from codesdk.settings import Settings
+from codesdk.storage.schema import hosts
+from codesdk.tenancy.principal import Role
+from codesdk.toolcalls import history
+from codesdk.toolcalls.claim import Claims
+from codesdk.toolcalls.ending import complete
+from codesdk.toolcalls.stored import Claimed
+
+LIMIT_S = 30.0
+HOST = HostId("hst_00000000000000000000000001")
+POLICY = """
+version: 1
+name: test
+enable: [workspace.exec]
+default: deny
+rules:
+  - {id: read, effect: allow, classification: read-only, reason: Reading is allowed.}
+  - {id: exec, effect: ask, tool: workspace.exec, reason: Commands are asked about.}
+  - {id: write, effect: allow, tool: workspace.write, reason: Writing is allowed.}
+  - {id: no-secrets, effect: deny, tool: workspace.read, args: {/path: {glob: "*.pem"}}, reason: Keys are not read.}
+"""
+READ = {
+    "path": "a.txt",
+    "content": "hello\n",
+    "start_line": 1,
+    "end_line": 1,
+    "total_lines": 1,
+    "truncated": False,
+    "sha256": None,
+}
+
+
+class Worker:
+    """Stands in for the worker process: claims calls and ends them with what the test says."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._claims = Claims(
+            registry=services.registry,
+            bundle=services.bundle,
+            desk=services.desk,
+            log=services.log,
+            writer=services.writer,
+            host=HOST,
+            generation=1,
+        )
+        self.answer: Callable[[Claimed], ToolResult] = lambda _: ToolResult(text="hello\n", structured=READ)
+        self.gate = threading.Event()
+        """Cleared: what was claimed keeps running."""
+        self.gate.set()
+        self.paused = False
+        self.ran: list[str] = []
+        self.cancelled: list[str] = []
+        self._wake = threading.Event()
+        self._closing = False
+        services.wakeups.bind(HOST, lambda _: self._wake.set())
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def say(self, claimed: Claimed, text: str) -> None:
+        """Record output of a running call."""
+        stored = claimed.stored
+        event = history.output_delta(stored.call, stored.subject, "stdout", 0, text)
+        self._services.writer.run(lambda unit: self._services.log.append(unit, event))
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def close(self) -> None:
+        self._closing = True
+        self.gate.set()
+        self._wake.set()
+        self._thread.join(5.0)
+
+    def _work(self) -> None:
+        while not self._closing:
+            self._wake.wait(1.0)
+            self._wake.clear()
+            while not self.paused and not self._closing and (claimed := self._claims.take()) is not None:
+                if isinstance(claimed, Claimed):
+                    self._run(claimed)
+
+    def _run(self, claimed: Claimed) -> None:
+        self.ran.append(claimed.stored.call.name)
+        result = self.answer(claimed)
+        while not self.gate.wait(0.02):
+            identity = claimed.stored.identity
+            with self._services.database.read() as connection:
+                from codesdk.toolcalls import store  # noqa: PLC0415
+
+                if store.find(connection, identity.tool_call_id).cancel_requested:
+                    self.cancelled.append(identity.tool_call_id)
+                    result = ToolResult(text="It was stopped.", is_error=True, code="CANCELLED")
+                    break
+        self._services.writer.run(
+            lambda unit: complete(
+                unit, self._services.log, claimed, result, result_ref=None, last_output=(), duration_ms=1.0
+            )
+        )
+
+
+class Stack:
+    """What tests drive."""
+
+    def __init__(self, services: Services, settings: Settings, url: str) -> None:
+        self.services = services
+        self.settings = settings
+        self.url = url
+        self.mcp_url = f"{url}/mcp"
+        self.ready = settings.data_dir / "run" / "api.json"
+        self.stop: Callable[[], None] = lambda: None
+        self.worker = Worker(services)
+
+    def principal(self, *roles: Role, tenant: str = "default") -> Any:
+        """A principal with a key."""
+        return self.services.writer.run(
+            lambda unit: self.services.directory.enroll(unit, tenant, "somebody", roles or (Role.OPERATOR,))
+        )
+
+    def key(self, *roles: Role, tenant: str = "default") -> str:
+        return self.principal(*roles, tenant=tenant)[1]
+
+    def http(self, key: str | None = None, **more: Any) -> httpx2.Client:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=LIMIT_S, **more)
+
+    def open_session(self, tenant: str = "default", mode: PermissionMode = PermissionMode.AUTO) -> tuple[Any, str]:
+        principal, _ = self.principal(tenant=tenant)
+        return self.services.sessions.open(principal, NewSession(permission_mode=mode))
+
+    @asynccontextmanager
+    async def client(self, token: str, mode: str):
+        """The official MCP client, with a session's token."""
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=LIMIT_S) as http,
+            Client(streamable_http_client(self.mcp_url, http_client=http), mode=mode) as client,
+        ):
+            yield client
+
+    def types(self, session: Any) -> list[str]:
+        """The types of the session's events."""
+        return [event.type.value for event in self.services.log.read(session.id)]
+
+    def pending(self, session: Any, seconds: float = 10.0) -> Any:
+        """The session's approval, once it is asked for."""
+        return eventually(
+            lambda: next(
+                (a for a in self.services.desk.listing(session.tenant_id, None, session.id) if a.state == "pending"),
+                None,
+            ),
+            seconds,
+        )
+
+
+def eventually(look: Callable[[], Any], seconds: float = 10.0) -> Any:
+    """What `look` finds, as soon as it finds something."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := look():
+            return found
+        time.sleep(0.02)
+    pytest.fail("it did not happen in time")
+
+
+def within(coroutine: Coroutine[Any, Any, Any], seconds: float = LIMIT_S) -> Any:
+    """Run to the end, which must come in time."""
+
+    async def bounded() -> Any:
+        async with asyncio.timeout(seconds):
+            return await coroutine
+
+    return asyncio.run(bounded())
+
+
+@pytest.fixture
+def wait_s() -> float:
+    """Seconds that an MCP call waits for a person."""
+    return 10.0
+
+
+@pytest.fixture
+def stack(tmp_path, wait_s) -> Iterator[Stack]:
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "policy.yaml").write_text(POLICY)
+    settings = Settings(data_dir=tmp_path / "data", policies_dir=policies, wait_s=wait_s, poll_s=0.2)
+    services = open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
+    with services.database.writer.begin() as connection:
+        row = {"id": HOST, "name": "host", "generation": 1, "heartbeat": 1, "registered_at": 1.0}
+        connection.execute(hosts.insert(), {**row, "images": json.dumps({"base": "sha256:image"})})
+    app = create_app(services, settings)
+    listener = _listen("127.0.0.1", 0)
+    config = uvicorn.Config(app, http="h11", ws="none", lifespan="on", log_config=None, timeout_graceful_shutdown=3)
+    built = Stack(services, settings, _url("127.0.0.1", listener))
+    server = _Server(config, app, built.ready, built.url)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    eventually(lambda: server.started)
+
+    def stop() -> None:
+        server.should_exit = True
+        thread.join(10.0)
+        assert not thread.is_alive()
+
+    built.stop = stop
+    yield built
+    built.worker.close()
+    stop()
+    services.close()
+
+
+@pytest.fixture
+def helpers():
+    """Functions that tests share: modules of tests cannot import each other."""
+
+    class Helpers:
+        eventually = staticmethod(eventually)
+        within = staticmethod(within)
+
+    return Helpers

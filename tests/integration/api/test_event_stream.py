@@ -1,0 +1,234 @@
+"""A session's events as a stream: each once, in order, across reconnects; never silence."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from codesdk.api import stream as streams
+from codesdk.api.cursor import Start
+
+
+def parsed(lines):
+    """Frames of a stream of lines: their id, event and data."""
+    frame = {}
+    for line in lines:
+        if line.startswith(":"):
+            yield {"comment": line}
+        elif line:
+            name, _, value = line.partition(": ")
+            frame[name] = value
+        elif frame:
+            if "data" in frame:
+                frame["data"] = json.loads(frame["data"])
+            yield frame
+            frame = {}
+
+
+class Reader:
+    def __init__(self, frames):
+        self._frames = frames
+
+    def take(self, count):
+        """The next frames that are no comments."""
+        taken = []
+        for frame in self._frames:
+            if "data" in frame:
+                taken.append(frame)
+            if len(taken) == count:
+                return taken
+        return taken
+
+    def rest(self):
+        return [frame for frame in self._frames if "data" in frame]
+
+    def comment(self):
+        return next(frame for frame in self._frames if "comment" in frame)
+
+
+@pytest.fixture
+def watch(stack):
+    key = stack.key()
+
+    @contextmanager
+    def connect(session, last=None, **query):
+        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last} if last else {})}
+        path = f"/v1/sessions/{session.id}/events"
+        with stack.http(key) as client, client.stream("GET", path, headers=headers, params=query) as answer:
+            assert answer.status_code == 200
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            yield Reader(parsed(answer.iter_lines()))
+
+    return connect
+
+
+def call(stack, token, path="a"):
+    stack.services.pipeline.submit("workspace_read", {"path": path}, stack.services.directory.subject(token))
+
+
+def seqs(frames):
+    return [frame["data"]["seq"] for frame in frames]
+
+
+def test_a_reader_gets_what_was_and_what_comes_each_once(stack, watch):
+    session, token = stack.open_session()
+    call(stack, token)
+    with watch(session) as reader:
+        assert seqs(reader.take(6)) == [1, 2, 3, 4, 5, 6]
+        call(stack, token)
+        assert seqs(reader.take(5)) == [7, 8, 9, 10, 11]
+
+
+def test_a_reader_that_comes_back_misses_nothing_and_gets_nothing_twice(stack, watch):
+    session, token = stack.open_session()
+    call(stack, token)
+    with watch(session) as reader:
+        last = reader.take(3)[-1]["id"]
+    call(stack, token)
+    with watch(session, last) as reader:
+        assert seqs(reader.take(8)) == [4, 5, 6, 7, 8, 9, 10, 11]
+
+
+def test_an_event_is_the_same_in_the_stream_in_a_page_and_in_the_log(stack, watch):
+    session, token = stack.open_session()
+    call(stack, token)
+    with watch(session) as reader:
+        streamed = [frame["data"] for frame in reader.take(6)]
+    with stack.http(stack.key()) as client:
+        paged = client.get(f"/v1/sessions/{session.id}/events").json()["events"]
+    logged = [json.loads(event.model_dump_json(exclude_none=True)) for event in stack.services.log.read(session.id)]
+    assert streamed == paged == logged
+
+
+@pytest.mark.parametrize("place", ["req_00000000000000000000000001-2", "{epoch}-999", "nonsense", "{epoch}--1"])
+def test_a_cursor_that_cannot_be_served_gets_one_resync_and_then_everything(stack, watch, place):
+    session, token = stack.open_session()
+    call(stack, token)
+    epoch, _ = stack.services.log.place(session.id)
+    with watch(session, place.format(epoch=epoch)) as reader:
+        first, *others = reader.take(7)
+    assert (first["event"], first["id"]) == ("resync", f"{epoch}-0")
+    assert (first["data"]["epoch"], first["data"]["head"]) == (epoch, stack.services.log.head(session.id))
+    assert seqs(others) == [1, 2, 3, 4, 5, 6]
+    assert all("event" not in frame for frame in others)
+
+
+def test_a_place_can_be_given_in_the_address_too(stack, watch):
+    session, token = stack.open_session()
+    call(stack, token)
+    with watch(session, after="4") as reader:
+        assert seqs(reader.take(2)) == [5, 6]
+
+
+def test_a_long_log_is_read_to_its_end(stack, watch):
+    session, token = stack.open_session()
+    stack.worker.paused = True
+    for number in range(400):
+        call(stack, token, f"f{number}")
+    with watch(session) as reader:
+        assert seqs(reader.take(801)) == list(range(1, 802))
+
+
+def test_a_silent_stream_shows_that_it_lives(stack, watch, monkeypatch):
+    monkeypatch.setattr(streams, "HEARTBEAT_S", 0.2)
+    session, _ = stack.open_session()
+    with watch(session) as reader:
+        reader.take(1)
+        assert reader.comment()
+
+
+def test_a_reader_that_is_too_far_behind_is_sent_away_with_a_reason_and_its_place(stack, helpers, watch):
+    session, token = stack.open_session()
+    stack.worker.paused = True
+    epoch, head = stack.services.log.place(session.id)
+    text = ""
+
+    async def go():
+        reading = asyncio.Event()
+        stream = streams.EventStream(
+            log=stack.services.log,
+            tail=stack.services.tail,
+            readers=streams.Readers(),
+            session=session.id,
+            begin=Start(epoch, 0, None),
+            head=head,
+            inbox_limit=4,
+        )
+
+        async def send(message):
+            nonlocal text
+            text += message.get("body", b"").decode()
+            if '"seq":2' in text:  # the reader takes two events, and then nothing for a while
+                await reading.wait()
+
+        async def receive():
+            await asyncio.sleep(60)
+
+        served = asyncio.create_task(stream({}, receive, send))
+        await asyncio.to_thread(helpers.eventually, lambda: '"seq":1' in text)
+        for number in range(6):
+            await asyncio.to_thread(call, stack, token, f"f{number}")
+        await asyncio.sleep(0.5)
+        reading.set()
+        await served
+
+    helpers.within(go())
+    *events, last = [frame for frame in parsed(text.split("\n")) if "data" in frame]
+    assert seqs(events) == list(range(1, len(events) + 1))
+    assert len(events) < stack.services.log.head(session.id)
+    assert (last["event"], last["id"]) == ("evicted", f"{epoch}-{len(events)}")
+    assert "more than 4 events" in last["data"]["reason"]
+    with watch(session, last["id"]) as reader:
+        assert seqs(reader.take(1)) == [len(events) + 1]
+
+
+def test_a_reader_that_takes_nothing_at_all_is_left(stack, helpers, monkeypatch):
+    monkeypatch.setattr(streams, "SEND_S", 0.2)
+    session, _ = stack.open_session()
+    epoch, head = stack.services.log.place(session.id)
+    readers = streams.Readers()
+
+    async def go():
+        stream = streams.EventStream(
+            log=stack.services.log,
+            tail=stack.services.tail,
+            readers=readers,
+            session=session.id,
+            begin=Start(epoch, 0, None),
+            head=head,
+        )
+
+        async def send(message):
+            if message["type"] == "http.response.body":
+                await asyncio.sleep(60)
+
+        async def receive():
+            await asyncio.sleep(60)
+
+        await stream({}, receive, send)
+
+    helpers.within(go(), 5.0)
+    assert readers._inboxes == set()
+    assert stack.services.tail._subscriptions == {}
+
+
+def test_a_reader_that_goes_leaves_nothing_behind(stack, helpers, watch):
+    session, _ = stack.open_session()
+    with watch(session) as reader:
+        reader.take(1)
+        helpers.eventually(lambda: stack.services.tail._subscriptions)
+    helpers.eventually(lambda: stack.services.tail._subscriptions == {})
+
+
+def test_stopping_the_process_ends_the_streams_soon(stack, watch):
+    session, _ = stack.open_session()
+    with watch(session) as reader:
+        reader.take(1)
+        began = time.monotonic()
+        stack.stop()
+        assert reader.rest() == []
+    assert time.monotonic() - began < 2.0

@@ -1,0 +1,210 @@
+"""`codesdk up` for real: it serves, it survives, and it leaves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+import urllib.request
+
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+from codesdk.cli.demo.agent import connected, text_of
+from codesdk.provision.process import mark
+from integration.cli.running import until
+
+pytestmark = [pytest.mark.engine, pytest.mark.redis, pytest.mark.timeout(240)]
+
+
+def call(opened, tool, arguments):
+    async def run():
+        async with connected(opened["mcp_url"], opened["token"]) as client:
+            return await client.call_tool(tool, arguments)
+
+    return asyncio.run(run())
+
+
+def test_it_serves_a_workspace_and_stops_without_leaving_anything(start_up, tmp_path):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "note.txt").write_text("barometer\n")
+    up = start_up("--workspace", str(project))
+    opened = up.ready()
+
+    assert "barometer" in text_of(call(opened, "workspace_read", {"path": "note.txt"}))
+    assert up.containers()
+    pids = [up.pid_of("api"), up.pid_of("worker")]
+    assert up.stop() == 0, up.said()
+
+    assert up.containers() == []
+    assert [mark(pid) for pid in pids] == [None, None]
+    assert not (up.data_dir / "redis.sock").exists()
+    assert list((up.data_dir / "run").glob("*.json")) == []
+    assert "Traceback" not in up.said()
+
+
+def test_its_key_is_private_and_opens_the_api(start_up):
+    up = start_up()
+    opened = up.ready()
+    key = up.data_dir / "operator.key"
+
+    assert key.stat().st_mode & 0o777 == 0o600
+    request = urllib.request.Request(
+        f"{opened['url']}/v1/sessions", headers={"Authorization": f"Bearer {key.read_text().strip()}"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as response:
+        assert [session["id"] for session in json.load(response)["sessions"]] == [opened["session_id"]]
+
+
+def test_a_second_one_on_the_same_data_directory_is_refused_and_the_first_goes_on(start_up, codesdk):
+    up = start_up()
+    opened = up.ready()
+
+    second = codesdk("up", "--port", "0")
+
+    assert second.code == 73
+    assert str(up.process.pid) in second.line
+    assert not call(opened, "workspace_list", {}).is_error
+
+
+def test_a_killed_worker_is_restarted_and_the_session_goes_on(start_up):
+    up = start_up()
+    opened = up.ready()
+    assert not call(opened, "workspace_write", {"path": "a", "content": "kept"}).is_error
+    before = up.pid_of("worker")
+
+    os.kill(before, signal.SIGKILL)
+
+    until(lambda: (up.data_dir / "run" / "worker.json").exists() and up.pid_of("worker") != before, 30, "a restart")
+    assert "The worker ended (signal 9)" in up.said()
+    assert "kept" in text_of(call(opened, "workspace_read", {"path": "a"}))
+    assert up.stop() == 0
+    assert up.containers() == []
+
+
+def test_nothing_of_ours_outlives_a_killed_supervisor_and_the_next_one_cleans_up(start_up):
+    up = start_up()
+    up.ready()
+    marks = [mark(up.pid_of("api")), mark(up.pid_of("worker"))]
+    assert None not in marks
+
+    up.stop(signal.SIGKILL)
+    until(lambda: not any(one.alive for one in marks), 10, "the end of both processes")
+
+    following = start_up()
+    following.ready()
+    assert following.stop() == 0
+    assert following.containers() == []
+    assert not (following.data_dir / "redis.sock").exists()
+
+
+def test_an_interrupt_while_it_starts_stops_what_was_started(start_up):
+    up = start_up()
+    until(lambda: (up.data_dir / "redis.sock").exists(), 60, "Redis")
+
+    assert up.stop(signal.SIGINT) in (0, 130), up.said()
+    assert not (up.data_dir / "redis.sock").exists()
+    assert "Traceback" not in up.said()
+
+
+def test_a_redis_that_died_is_started_again(start_up):
+    up = start_up()
+    opened = up.ready()
+    known = json.loads((up.data_dir / "run" / "redis.json").read_text())
+
+    os.kill(known["pid"], signal.SIGKILL)
+
+    until(lambda: "Redis answers again" in up.said(), 40, "a new Redis")
+    assert not call(opened, "workspace_list", {}).is_error
+    assert up.stop() == 0
+    assert not (up.data_dir / "redis.sock").exists()
+
+
+def test_a_person_approves_on_the_command_line_while_the_call_waits(start_up, codesdk):
+    up = start_up()
+    opened = up.ready()
+
+    async def ask():
+        async with connected(opened["mcp_url"], opened["token"]) as client:
+            waiting = asyncio.create_task(client.call_tool("workspace_exec", {"command": "chmod 700 ."}))
+            return await asyncio.gather(waiting, asyncio.to_thread(answer))
+
+    def answer():
+        def pending():
+            return json.loads(codesdk("approvals", "list", "--json").out)["approvals"]
+
+        (approval,) = until(pending, 20, "the question")
+        table = codesdk("approvals", "list")
+        assert "chmod 700 ." in table.out
+        return codesdk("approvals", "approve", approval["id"])
+
+    result, answered = asyncio.run(ask())
+
+    assert answered.code == 0
+    assert "chmod 700 ." in answered.out
+    assert not result.is_error, text_of(result)
+    replayed = json.loads(codesdk("replay", opened["session_id"], "--json").out)
+    assert [voice["source"] for voice in replayed["calls"][0]["voices"]] == ["codesdk", "user"]
+
+
+def test_a_vote_on_an_approval_that_is_not_there_is_told_in_one_line(start_up, codesdk):
+    start_up().ready()
+
+    ended = codesdk("approvals", "reject", "apr_00000000000000000000000000")
+
+    assert ended.code == 1
+    assert ended.line.startswith("error: There is no approval")
+
+
+def test_the_stdio_bridge_opens_a_session_of_its_own_and_closes_it_at_the_end(start_up, codesdk):
+    up = start_up()
+    opened = up.ready()
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "codesdk.cli", "mcp", "--data-dir", str(up.data_dir)], env=dict(os.environ)
+    )
+
+    async def use():
+        async with Client(server) as client:
+            tools = await client.list_tools()
+            return tools, await client.call_tool("workspace_exec", {"argv": ["id", "-u"]})
+
+    tools, result = asyncio.run(use())
+
+    assert "workspace_read" in {tool.name for tool in tools.tools}
+    assert re.search(r"\b2\d{5}\b", text_of(result))
+    closed = until(
+        lambda: [
+            s for s in json.loads(codesdk("sessions", "list", "--json").out)["sessions"] if s["state"] == "closed"
+        ],
+        20,
+        "the end of the bridge's session",
+    )
+    assert [session["labels"]["opened-by"] for session in closed] == ["codesdk mcp"]
+    assert closed[0]["id"] != opened["session_id"]
+
+
+def test_events_are_followed_as_they_come(start_up, codesdk):
+    opened = start_up().ready()
+    call(opened, "workspace_list", {})
+
+    shown = codesdk("events", opened["session_id"], "--json")
+
+    events = [json.loads(line) for line in shown.out.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert "tool.call.completed" in {event["type"] for event in events}
+    assert opened["session_id"] in codesdk("sessions", "list", "--json").out
+    assert codesdk("sessions", "close", opened["session_id"]).code == 0
+
+
+def test_people_get_the_lines_to_paste(start_up, codesdk):
+    start_up().ready()
+
+    shown = codesdk("sessions", "open")
+
+    for program in ("claude mcp add-json", "codex -c", "gemini mcp add"):
+        assert program in shown.out

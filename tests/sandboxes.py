@@ -1,0 +1,72 @@
+"""What the sandbox tests share: specs, a run that collects output, and the Docker driver of one test run."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from codesdk.sandbox.docker_driver import DockerSandboxes
+from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.port import ExecRequest, ExecResult, Sandbox, SandboxSpec
+from codesdk.sandbox.profile import Profile
+
+DEADLINE_S = 20.0
+# Uids of their own for each sandbox of a run: limits are counted per uid on the whole host.
+_UIDS = itertools.count(210_000 + uuid.uuid4().int % 40_000)
+_CALLS = itertools.count(1)
+
+
+def spec(instance: str, image: str, *, owner: str = "", generation: int = 1, **profile: Any) -> SandboxSpec:
+    return SandboxSpec(
+        owner=owner or f"sbx_{uuid.uuid4().hex}",
+        instance=instance,
+        profile=Profile(**{"grace_s": 0.3, **profile}),
+        image=image,
+        tool_uid=next(_UIDS),
+        generation=generation,
+    )
+
+
+@dataclass
+class Ran:
+    """A finished exec with its whole output."""
+
+    result: ExecResult
+    stdout: bytes
+    stderr: bytes
+    call: str
+
+
+def request(*argv: str, call: str = "", **more: Any) -> ExecRequest:
+    return ExecRequest(call=call or f"call_{next(_CALLS)}", argv=argv, **{"timeout_s": DEADLINE_S, **more})
+
+
+def run(sandbox: Sandbox, *argv: str, **more: Any) -> Ran:
+    asked = request(*argv, **more)
+    output = {"stdout": bytearray(), "stderr": bytearray()}
+
+    def collect(chunk: Any) -> None:
+        assert chunk.offset == len(output[chunk.stream])
+        output[chunk.stream] += chunk.data
+
+    result = sandbox.exec(asked, collect)
+    return Ran(result, bytes(output["stdout"]), bytes(output["stderr"]), asked.call)
+
+
+def python(sandbox: Sandbox, program: str, **more: Any) -> Ran:
+    return run(sandbox, "python3", "-c", program, **more)
+
+
+@contextmanager
+def docker_sandboxes(host: str) -> Iterator[DockerSandboxes]:
+    """Sandboxes of an installation of their own; nothing of it is left."""
+    made = DockerSandboxes(f"test-{uuid.uuid4().hex}", Engine(host))
+    try:
+        yield made
+    finally:
+        made.sweep(())
+        made.close()

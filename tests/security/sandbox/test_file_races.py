@@ -1,0 +1,112 @@
+"""File operations stay beneath the workspace, whatever symlinks say and however fast they change."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from codesdk.sandbox.port import FileContent, FileError, FileKind, FileRefused, FileWrite, Listing
+from sandboxes import DEADLINE_S, python, request, run
+
+pytestmark = pytest.mark.engine
+
+
+def _refused(answer) -> FileError:
+    assert isinstance(answer, FileRefused), answer
+    return answer.error
+
+
+def test_a_link_out_of_the_workspace_is_refused_and_shown_as_a_link(sandbox):
+    run(sandbox, "sh", "-c", "ln -sfn /etc etc; ln -sf /etc/passwd passwd; ln -sf ../etc/shadow up")
+    for path in ("passwd", "etc/passwd", "up"):
+        assert _refused(sandbox.files.read(path)) is FileError.OUTSIDE
+    assert _refused(sandbox.files.list("etc")) is FileError.OUTSIDE
+    assert _refused(sandbox.files.write((FileWrite(path="etc/x", content=b""),))) is FileError.OUTSIDE
+    assert sandbox.files.stat("etc").kind is FileKind.SYMLINK
+    listing = sandbox.files.list(".", depth=3)
+    assert isinstance(listing, Listing)
+    assert not any(entry.path.startswith("etc/") for entry in listing.entries)
+
+
+def test_a_link_inside_the_workspace_is_followed_for_reading(sandbox):
+    run(sandbox, "sh", "-c", "mkdir -p real; echo x > real/file; ln -sfn real link")
+    answer = sandbox.files.read("link/file")
+    assert isinstance(answer, FileContent)
+    assert answer.data == b"x\n"
+
+
+def test_a_write_to_a_link_is_refused_and_its_target_stays(sandbox):
+    run(sandbox, "sh", "-c", "echo kept > target; ln -sf target pointer")
+    assert _refused(sandbox.files.write((FileWrite(path="pointer", content=b"new"),))) is FileError.NOT_A_FILE
+    assert sandbox.files.read("target").data == b"kept\n"
+
+
+def test_special_files_are_refused_at_once(sandbox):
+    run(sandbox, "sh", "-c", "mkfifo pipe; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")'")
+    for path in ("pipe", "sock"):
+        assert _refused(sandbox.files.read(path)) is FileError.NOT_A_FILE
+        assert _refused(sandbox.files.write((FileWrite(path=path, content=b"x"),))) is FileError.NOT_A_FILE
+
+
+def test_files_are_read_with_the_tools_rights_and_not_roots(sandbox):
+    run(sandbox, "sh", "-c", "echo x > mine; chmod 000 mine; mkdir -p closed; chmod 000 closed")
+    assert _refused(sandbox.files.read("mine")) is FileError.PERMISSION
+    assert _refused(sandbox.files.list("closed")) is FileError.PERMISSION
+    run(sandbox, "chmod", "700", "closed")
+
+
+def test_what_is_written_belongs_to_the_tool(sandbox):
+    sandbox.files.write((FileWrite(path="owned/file", content=b"x"),))
+    uid = run(sandbox, "id", "-u").stdout
+    assert run(sandbox, "stat", "-c", "%u", "owned", "owned/file").stdout == uid + uid
+
+
+def test_a_directory_that_is_swapped_for_a_link_never_leads_out(sandbox):
+    """CVE-2018-15664's kind: the path is good when it is checked and leads to /etc when it is used."""
+    swap = """
+import os, time
+os.makedirs("good", exist_ok=True); open("good/passwd", "w").write("inside")
+os.symlink("/etc", "bad")
+end = time.time() + 4
+print("swapping", flush=True)
+while time.time() < end:
+    try:
+        os.rename("good", "spare"); os.rename("bad", "good"); os.rename("good", "bad"); os.rename("spare", "good")
+    except OSError: pass
+"""
+    begun = threading.Event()
+    thread = threading.Thread(target=lambda: sandbox.exec(request("python3", "-c", swap), lambda _: begun.set()))
+    thread.start()
+    assert begun.wait(DEADLINE_S)
+    inside = outside = 0
+    while thread.is_alive():
+        answer = sandbox.files.read("good/passwd")
+        if isinstance(answer, FileContent):
+            assert answer.data == b"inside"
+            inside += 1
+        else:
+            outside += 1
+        wrote = sandbox.files.write((FileWrite(path="good/new", content=b"x"),))
+        assert not isinstance(wrote, FileRefused) or wrote.error in (FileError.OUTSIDE, FileError.NOT_FOUND)
+    assert inside > 10
+    assert inside + outside > 50
+
+
+def test_names_that_are_no_utf8_are_shown_escaped(sandbox):
+    python(sandbox, "import os; os.makedirs('bytes', exist_ok=True); open(b'bytes/\\xff\\xfe', 'w')")
+    assert [entry.path for entry in sandbox.files.list("bytes").entries] == ["bytes/\\xff\\xfe"]
+
+
+def test_a_directory_of_ten_thousand_and_one_of_great_depth_are_listed_within_bounds(sandbox):
+    program = """
+import os
+os.makedirs("wide")
+for n in range(10000): open(f"wide/{n:05}", "w").close()
+os.makedirs("deep"); os.chdir("deep")
+for n in range(300): os.mkdir("d"); os.chdir("d")
+"""
+    python(sandbox, program)
+    wide = sandbox.files.list("wide", limit=100)
+    assert (len(wide.entries), wide.truncated) == (100, True)
+    assert len(sandbox.files.list("deep", depth=1000).entries) == 32

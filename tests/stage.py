@@ -1,0 +1,322 @@
+"""A whole core on a temporary directory: database, writer, log, one tenant, one host, open sessions; no Redis, no engine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import text
+
+from codesdk.approvals import Approval, Desk
+from codesdk.artifacts import Artifacts
+from codesdk.domain.clock import ManualClock
+from codesdk.domain.events import Event
+from codesdk.domain.ids import CountingIds, HostId, PrincipalId, TenantId
+from codesdk.domain.subjects import Subject
+from codesdk.eventlog.hints import LocalHints
+from codesdk.eventlog.log import Log
+from codesdk.jobs import LocalWakeups
+from codesdk.policy import Bundle, load_bundle
+from codesdk.registry import Registry
+from codesdk.sandbox.port import (
+    Attestation,
+    Chunk,
+    ExecRequest,
+    ExecResult,
+    ExitKind,
+    FileContent,
+    FileError,
+    FileInfo,
+    FileKind,
+    FileRefused,
+    FileWrite,
+    Listing,
+    OnOutput,
+    OutputCount,
+)
+from codesdk.sandbox.profile import Profile
+from codesdk.sessions import NewSession, Sessions
+from codesdk.storage.database import Database
+from codesdk.storage.migration import upgrade
+from codesdk.storage.writer import Writer
+from codesdk.tenancy.directory import Directory
+from codesdk.tenancy.principal import Principal, Role
+from codesdk.toolcalls.claim import Claims
+from codesdk.toolcalls.execution import Execution
+from codesdk.toolcalls.pipeline import Pipeline
+from codesdk.domain.canonical import bytes_hash
+from codesdk.worker.host import Host, register
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+DEADLINE_S = 10.0
+
+POLICY = """\
+version: 1
+name: stage
+default: deny
+enable: [workspace.exec]
+rules:
+  - {id: reads, effect: allow, classification: read-only}
+  - {id: writes, effect: ask, tool: workspace.write, approval: {timeout: 10m}}
+  - {id: patches, effect: deny, tool: patch.apply, reason: No patches here.}
+  - {id: commands, effect: allow, tool: workspace.exec}
+"""
+"""Reads and commands run, writes ask, patches are denied."""
+
+
+def bundle(directory: Path, policy: str, registry: Registry) -> Bundle:
+    """A bundle of one file."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "policy.yaml").write_text(policy)
+    return load_bundle(directory, [tool.name for tool in registry.tools()])
+
+
+class Stage:
+    """Everything between an MCP call and a sandbox, in one process."""
+
+    def __init__(self, root: Path, template: Path, policy: str = POLICY) -> None:
+        self.root = root
+        shutil.copy(template, root / "codesdk.db")
+        self.clock = ManualClock()
+        self.ids = CountingIds()
+        self.database = Database(f"sqlite:///{root / 'codesdk.db'}")
+        self.writer = Writer(self.database, root / "write.lock")
+        self.hints = LocalHints()
+        self.log = Log(self.database, self.clock, self.hints)
+        self.artifacts = Artifacts(root / "artifacts", self.database, self.clock, self.ids)
+        self.desk = Desk(self.database, self.ids)
+        self.directory = Directory(self.database, self.clock, self.ids)
+        self.wakeups = LocalWakeups()
+        self.registry = Registry.load(REPOSITORY / "tool-registry")
+        self.bundle = bundle(root / "policies", policy, self.registry)
+        self.profile = Profile()
+        self.principal, self.api_key = self.enroll("default", "dev")
+        self.host = self.register()
+        self.sessions = Sessions(
+            database=self.database,
+            writer=self.writer,
+            log=self.log,
+            artifacts=self.artifacts,
+            directory=self.directory,
+            wakeups=self.wakeups,
+            clock=self.clock,
+            ids=self.ids,
+            profile=self.profile,
+            token_ttl_s=3600.0,
+        )
+        self.pipeline = self.pipeline_with(self.bundle)
+        self.session, self.token = self.sessions.open(self.principal, NewSession())
+        self.subject = self.subject_of(self.token)
+
+    def close(self) -> None:
+        """End threads and connections."""
+        self.writer.close()
+        self.database.close()
+
+    def enroll(self, tenant: str, name: str) -> tuple[Principal, str]:
+        """A developer of that tenant, with an API key."""
+        return self.writer.run(lambda unit: self.directory.enroll(unit, tenant, name, (Role.DEVELOPER,)))
+
+    def register(self) -> Host:
+        """A worker of the one host; each call is the next generation."""
+        return register(self.writer, self.ids, "local", {"base": "sha256:" + "0" * 64}, 0.0)
+
+    def subject_of(self, token: str) -> Subject:
+        """Who calls with that token."""
+        return self.directory.subject(token)
+
+    def open_session(self, principal: Principal | None = None) -> Subject:
+        """Another session."""
+        _, token = self.sessions.open(principal or self.principal, NewSession())
+        return self.subject_of(token)
+
+    def pipeline_with(self, chosen: Bundle, registry: Registry | None = None) -> Pipeline:
+        """A pipeline under another bundle or registry."""
+        return Pipeline(
+            registry=registry or self.registry,
+            bundle=chosen,
+            desk=self.desk,
+            log=self.log,
+            artifacts=self.artifacts,
+            writer=self.writer,
+            wakeups=self.wakeups,
+            ids=self.ids,
+        )
+
+    def claims(self, chosen: Bundle | None = None, registry: Registry | None = None, generation: int = 1) -> Claims:
+        """A worker's claims."""
+        return Claims(
+            registry=registry or self.registry,
+            bundle=chosen or self.bundle,
+            desk=self.desk,
+            log=self.log,
+            writer=self.writer,
+            host=self.host.id,
+            generation=generation,
+        )
+
+    def execution(self) -> Execution:
+        """A worker's execution."""
+        return Execution(
+            registry=self.registry, log=self.log, artifacts=self.artifacts, writer=self.writer, clock=self.clock
+        )
+
+    def events(self, subject: Subject | None = None, after: int = 0) -> list[Event]:
+        """What the log holds."""
+        return self.log.read((subject or self.subject).session_id, after)
+
+    def types(self, subject: Subject | None = None) -> list[str]:
+        """The log's event types after `session.created`."""
+        return [event.type.value for event in self.events(subject, after=1)]
+
+    def pending(self) -> list[Approval]:
+        """Approvals that wait."""
+        return [a for a in self.desk.listing(self.principal.tenant_id, None, None) if a.state == "pending"]
+
+    def sql(self, statement: str, **values: Any) -> list[Any]:
+        """Look or tamper."""
+        def work(unit: Any) -> list[Any]:
+            done = unit.connection.execute(text(statement), values)
+            return list(done) if done.returns_rows else []
+
+        return self.writer.run(work)
+
+
+def make_template(path: Path) -> Path:
+    """An empty, migrated database: copied, where migrating each would cost a tenth of a second."""
+    database = Database(f"sqlite:///{path}")
+    upgrade(database)
+    database.close()
+    return path
+
+
+@contextmanager
+def staged(root: Path, template: Path, policy: str = POLICY) -> Iterator[Stage]:
+    """A stage that ends with the block."""
+    stage = Stage(root, template, policy)
+    try:
+        yield stage
+    finally:
+        stage.close()
+
+
+def wait_for(fact: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
+    """Wait until `fact` is true, and give it; fails with `what` after the deadline."""
+    tick = threading.Event()
+    for _ in range(int(deadline_s / 0.01)):
+        if found := fact():
+            return found
+        tick.wait(0.01)
+    raise AssertionError(f"not within {deadline_s} s: {what}")
+
+
+class Room:
+    """A sandbox of the test's own: files in memory, and execs that play a script."""
+
+    def __init__(self, play: Callable[[ExecRequest, OnOutput], ExecResult] | None = None) -> None:
+        self.owner = "sbx"
+        self.files = Shelf()
+        self.requests: list[ExecRequest] = []
+        self.acknowledged: list[str] = []
+        self.cancelled: list[str] = []
+        self.closed = False
+        self._play = play or said(b"")
+
+    @property
+    def attestation(self) -> Attestation:
+        return Attestation(
+            network_interfaces=("lo",),
+            tool_uid=200_000,
+            capabilities=(),
+            no_new_privileges=True,
+            seccomp="filter",
+            read_only_root=True,
+            memory_bytes=1,
+            pids_limit=1,
+            runtime="runc",
+            image="sha256:0",
+        )
+
+    def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
+        self.requests.append(request)
+        return self._play(request, on_output)
+
+    def cancel(self, call: str, attempt: int) -> bool:
+        self.cancelled.append(call)
+        return True
+
+    def acknowledge(self, call: str, attempt: int) -> None:
+        self.acknowledged.append(call)
+
+    def import_tar(self, archive: bytes) -> int:
+        return 0
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def said(*chunks: bytes | tuple[str, bytes], exit_code: int = 0, dropped: int = 0) -> Callable[..., ExecResult]:
+    """A script: these chunks, then this exit. A chunk is stdout's, or (stream, bytes)."""
+
+    def play(_request: ExecRequest, on_output: OnOutput) -> ExecResult:
+        sizes = {"stdout": 0, "stderr": 0}
+        for chunk in chunks:
+            stream, data = chunk if isinstance(chunk, tuple) else ("stdout", chunk)
+            on_output(Chunk(stream=stream, offset=sizes[stream], data=data))
+            sizes[stream] += len(data)
+        return ExecResult(
+            kind=ExitKind.EXITED,
+            exit_code=exit_code,
+            duration_s=0.0123,
+            stdout=OutputCount(bytes=sizes["stdout"] + dropped, dropped=dropped),
+            stderr=OutputCount(bytes=sizes["stderr"]),
+        )
+
+    return play
+
+
+class Shelf:
+    """Files in memory."""
+
+    def __init__(self) -> None:
+        self.content: dict[str, bytes] = {}
+        self.most = 4 * 1024 * 1024
+
+    def read(self, path: str, *, offset: int = 0, length: int | None = None) -> FileContent | FileRefused:
+        if path not in self.content:
+            return FileRefused(error=FileError.NOT_FOUND, path=path, message=f"There is no {path}.")
+        whole = self.content[path]
+        data = whole[offset : offset + min(length or self.most, self.most)]
+        return FileContent(data=data, offset=offset, size=len(whole), sha256=bytes_hash(whole) if data == whole else None)
+
+    def write(self, writes: tuple[FileWrite, ...]) -> tuple[FileInfo, ...] | FileRefused:
+        for write in writes:
+            now = bytes_hash(self.content[write.path]) if write.path in self.content else "absent"
+            if write.if_sha256 not in (None, now):
+                return FileRefused(error=FileError.CONFLICT, path=write.path, message=f"{write.path} changed.")
+        for write in writes:
+            if write.content is None:
+                del self.content[write.path]
+            else:
+                self.content[write.path] = write.content
+        return tuple(FileInfo(path=write.path, kind=FileKind.FILE) for write in writes)
+
+    def list(self, path: str, *, depth: int = 1, limit: int = 1000) -> Listing | FileRefused:
+        entries = [FileInfo(path=name, kind=FileKind.FILE, size=len(data)) for name, data in sorted(self.content.items())]
+        return Listing(entries=tuple(entries[:limit]), truncated=len(entries) > limit)
+
+    def stat(self, path: str) -> FileInfo | FileRefused:
+        if path not in self.content:
+            return FileRefused(error=FileError.NOT_FOUND, path=path, message=f"There is no {path}.")
+        return FileInfo(path=path, kind=FileKind.FILE, size=len(self.content[path]))
+
+
+__all__ = [
+    "POLICY", "REPOSITORY", "HostId", "PrincipalId", "Room", "Shelf", "Stage", "TenantId", "bundle", "json",
+    "make_template", "said", "staged", "wait_for",
+]

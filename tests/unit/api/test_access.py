@@ -1,0 +1,67 @@
+"""The table of routes and roles."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.routing import APIRoute
+from starlette.routing import Route
+
+from codesdk.api.access import RULES, Door, GuardedRoute, RouteWithoutRule, guarded_router
+from codesdk.api.app import create_app
+from codesdk.api.routes import ROUTERS
+from codesdk.bootstrap import open_services
+from codesdk.eventlog.hints import LocalHints
+from codesdk.jobs import LocalWakeups
+from codesdk.settings import Settings
+from codesdk.tenancy.principal import Role
+
+GUARDED = [route for router in ROUTERS for route in router.routes]
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory):
+    settings = Settings(data_dir=tmp_path_factory.mktemp("data"))
+    services = open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
+    yield create_app(services, settings)
+    services.close()
+
+
+def test_every_route_has_a_rule_and_every_rule_a_route(app):
+    bare = [route for route in app.routes if isinstance(route, Route) and not isinstance(route, APIRoute)]
+    served = {(method, route.path) for route in GUARDED for method in route.methods}
+    served |= {(method, route.path) for route in bare for method in (route.methods or {"*"}) - {"HEAD"}}
+    assert served == set(RULES)
+
+
+def test_every_route_that_a_role_opens_is_guarded(app):
+    guarded = {(method, route.path) for route in GUARDED if isinstance(route, GuardedRoute) for method in route.methods}
+    assert {route for route, rule in RULES.items() if not isinstance(rule, Door)} <= guarded
+
+
+def test_the_application_serves_nothing_beside_these_routes(app):
+    bare = {route.path for route in app.routes if isinstance(route, Route)}
+    assert bare == {"/openapi.json", "/mcp"}
+    assert len(app.routes) == len(bare) + len(ROUTERS)
+
+
+def test_a_route_without_a_rule_cannot_be_made():
+    router = guarded_router()
+    with pytest.raises(RouteWithoutRule, match="/v1/secrets"):
+        router.get("/v1/secrets")(lambda: None)
+    with pytest.raises(RouteWithoutRule, match="PUT"):
+        router.put("/v1/sessions")(lambda: None)
+
+
+def test_only_what_is_meant_for_everybody_is_open():
+    assert {route for route, rule in RULES.items() if rule is Door.OPEN} == {("GET", "/health"), ("GET", "/openapi.json")}
+    assert {route for route, rule in RULES.items() if rule is Door.SESSION_TOKEN} == {("*", "/mcp")}
+
+
+def test_an_auditor_and_a_policy_author_change_nothing():
+    for (method, path), rule in RULES.items():
+        if isinstance(rule, frozenset) and method != "GET":
+            assert not rule & {Role.AUDITOR, Role.POLICY_AUTHOR}, path
+
+
+def test_who_runs_calls_does_not_approve_them_by_that_role():
+    assert Role.DEVELOPER not in RULES["POST", "/v1/approvals/{approval_id}/decision"]

@@ -1,0 +1,50 @@
+"""The lines to paste."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+from codesdk.cli.agents import call_limit_s, lines
+
+URL, TOKEN = "http://127.0.0.1:8765/mcp", "csdk_ses_x-Y_z"
+
+
+def words(agent: str) -> list[str]:
+    return shlex.split(lines(URL, TOKEN, 410)[agent])
+
+
+def test_the_limit_lets_our_own_answer_come_first():
+    assert call_limit_s(wait_s=50, tool_s=300) > 350
+
+
+def test_claude_code_gets_the_server_as_json_with_its_limit_in_milliseconds():
+    *command, name, config = words("Claude Code")
+
+    assert (command, name) == (["claude", "mcp", "add-json"], "codesdk")
+    assert json.loads(config) == {
+        "type": "http",
+        "url": URL,
+        "headers": {"Authorization": f"Bearer {TOKEN}"},
+        "timeout": 410_000,
+    }
+
+
+def test_codex_gets_its_settings_as_toml_and_the_token_in_its_environment():
+    token, program, *settings = words("Codex")
+
+    assert (token, program) == (f"CODESDK_TOKEN={TOKEN}", "codex")
+    assert settings[1::2] == [
+        f'mcp_servers.codesdk.url="{URL}"',
+        'mcp_servers.codesdk.bearer_token_env_var="CODESDK_TOKEN"',
+        "mcp_servers.codesdk.tool_timeout_sec=410",
+    ]
+
+
+def test_gemini_gets_header_limit_and_trust():
+    line = words("Gemini CLI")
+
+    assert line[:3] == ["gemini", "mcp", "add"]
+    assert f"Authorization: Bearer {TOKEN}" in line
+    assert line[line.index("--timeout") + 1] == "410000"
+    assert line[-2:] == ["codesdk", URL]

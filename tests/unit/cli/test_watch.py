@@ -1,0 +1,74 @@
+"""A crashed process comes back, with growing pauses."""
+
+from __future__ import annotations
+
+from codesdk.cli.stack.watch import HEALTHY_S, Watch
+
+
+class Process:
+    name = "worker"
+
+    def __init__(self) -> None:
+        self.ended: int | None = None
+        self.starts = 0
+
+    def last_words(self) -> str:
+        return "it fell."
+
+    def start(self) -> None:
+        self.starts += 1
+        self.ended = None
+
+
+def crash(watch: Watch, process: Process, now: float) -> float:
+    """Let it crash at `now`; the pause until it is started again."""
+    process.ended = 1
+    watch.look(now)
+    before, moment = process.starts, now
+    while process.starts == before:
+        moment += 0.25
+        watch.look(moment)
+    return moment - now
+
+
+def test_a_process_that_keeps_crashing_is_restarted_with_growing_pauses():
+    process, said = Process(), []
+    watch = Watch([process], said.append)
+    watch.look(0)
+
+    pauses, now = [], 0.0
+    for _ in range(9):
+        pauses.append(crash(watch, process, now))
+        now += pauses[-1]
+
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert said[0] == "The worker ended (exit code 1): it fell. Restarting in 0.5 s."
+
+
+def test_a_process_that_ran_well_for_long_is_restarted_soon():
+    process = Process()
+    watch = Watch([process], lambda _line: None)
+    watch.look(0)
+    crash(watch, process, 0)
+    crash(watch, process, 1)
+
+    assert crash(watch, process, 3 + HEALTHY_S) == 0.5
+
+
+def test_a_signal_is_named_as_one():
+    process, said = Process(), []
+    watch = Watch([process], said.append)
+    watch.look(0)
+    process.ended = -9
+    watch.look(1)
+
+    assert "(signal 9)" in said[0]
+
+
+def test_a_running_process_is_left_alone():
+    process = Process()
+    watch = Watch([process], lambda _line: None)
+    for now in range(100):
+        watch.look(now)
+
+    assert process.starts == 0

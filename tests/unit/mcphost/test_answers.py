@@ -1,0 +1,81 @@
+"""What agents read."""
+
+from __future__ import annotations
+
+import pytest
+
+from codesdk.domain.calls import CallIdentity, DenialCode
+from codesdk.domain.ids import ToolCallId
+from codesdk.domain.tools import ToolResult, Truncation
+from codesdk.jobs import QueueUnavailable
+from codesdk.mcphost import answers
+from codesdk.registry import InvalidInput
+from codesdk.storage.database import StorageUnavailable
+from codesdk.toolcalls.stored import Denied, Finished, Queued, Waiting
+
+IDENTITY = CallIdentity(tool_call_id=ToolCallId("call_1"), input_hash="sha256:0")
+
+
+def details(answer):
+    return answer.meta["codesdk/call"]
+
+
+def test_a_result_keeps_its_text_its_structure_and_its_counts():
+    result = ToolResult(
+        text="out", structured={"a": 1}, artifacts=("art_1",), stdout=Truncation(bytes=9, shown=3, dropped=0)
+    )
+    answer = answers.finished(Finished(identity=IDENTITY, result=result))
+    assert (answer.content[0].text, answer.structured_content, answer.is_error) == ("out", {"a": 1}, False)
+    assert details(answer) == {
+        "status": "completed",
+        "artifacts": ["art_1"],
+        "stdout": {"bytes": 9, "shown": 3, "dropped": 0},
+        "tool_call_id": "call_1",
+        "attempt": 1,
+    }
+
+
+def test_a_failed_result_has_no_structure_since_clients_check_it():
+    result = ToolResult(text="no", structured={"a": 1}, is_error=True, code="TIMEOUT")
+    answer = answers.finished(Finished(identity=IDENTITY, result=result))
+    assert (answer.structured_content, answer.is_error, details(answer)["code"]) == (None, True, "TIMEOUT")
+
+
+@pytest.mark.parametrize("code", list(DenialCode))
+def test_a_denial_never_sounds_as_if_it_had_run(code):
+    denied = Denied(identity=IDENTITY, code=code, message="No.", rules=("r1", "r2"))
+    answer = answers.denied(denied)
+    assert answer.is_error
+    assert answer.content[0].text == f"This call was not run. No. Decided by: r1, r2. [{code.value}]"
+    assert (details(answer)["status"], details(answer)["retryable"]) == ("denied", False)
+
+
+def test_a_wait_says_why_by_whom_until_when_and_how_to_go_on():
+    waiting = Waiting(identity=IDENTITY, approval_id="apr_1", reason="It installs software.", expires_at=0.5)
+    answer = answers.waiting(waiting, ("installs",))
+    text = answer.content[0].text
+    for part in ("It installs software.", "installs", "apr_1", "1970-01-01T00:00:00.500Z", "same arguments"):
+        assert part in text
+    assert details(answer)["expires_at"] == "1970-01-01T00:00:00.500Z"
+    assert details(answer)["retryable"]
+
+
+def test_an_unknown_end_does_not_invite_a_second_run():
+    answer = answers.unfinished(Queued(identity=IDENTITY), 60.0)
+    assert "not known" in answer.content[0].text
+    assert not details(answer)["retryable"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "retryable"),
+    [
+        (QueueUnavailable("Redis does not answer.", advice="Start it."), True),
+        (StorageUnavailable("The database refused: disk full.", advice="Make room."), True),
+        (InvalidInput("workspace.read", "/limit", "an integer"), False),
+    ],
+)
+def test_what_could_not_be_taken_says_what_to_do(fault, retryable):
+    answer = answers.refused(fault)
+    text = answer.content[0].text
+    assert (answer.is_error, fault.message in text, fault.advice() in text, fault.code in text) == (True,) * 4
+    assert ("may succeed later" in text, details(answer)["retryable"]) == (retryable, retryable)

@@ -1,0 +1,66 @@
+"""What a caller is told on the way."""
+
+from __future__ import annotations
+
+import asyncio
+
+from codesdk.domain.calls import CallIdentity
+from codesdk.domain.clock import ManualClock
+from codesdk.domain.events import Event, EventType, RuntimeInfo, Trace
+from codesdk.domain.ids import SessionId, ToolCallId
+from codesdk.mcphost.journey import Journey, Phase
+from codesdk.toolcalls.stored import Queued, Waiting
+
+IDENTITY = CallIdentity(tool_call_id=ToolCallId("call_1"), input_hash="sha256:0")
+WAITING = Waiting(identity=IDENTITY, approval_id="apr_1", reason="Why.", expires_at=1.0)
+
+
+def event(seq, kind, **payload):
+    return Event(
+        seq=seq,
+        time="2026-01-01T00:00:00.000Z",
+        type=kind,
+        trace=Trace(session_id=SessionId("ses_1")),
+        runtime=RuntimeInfo(name="test"),
+        payload=payload,
+    )
+
+
+def seen(journey, *events):
+    async def see():
+        for one in events:
+            await journey.see(one)
+
+    asyncio.run(see())
+    return journey
+
+
+def test_a_call_that_waits_names_its_approval_then_its_turn_then_its_run():
+    clock = ManualClock()
+    journey = Journey(WAITING, 3, clock)
+    assert (journey.phase, journey.message()) == (Phase.DECISION, "waiting for a person to approve it (apr_1: Why.)")
+    clock.advance(5)
+    seen(journey, event(4, EventType.APPROVAL_DECIDED))
+    assert (journey.phase, journey.since, journey.message()) == (Phase.WORKER, 5.0, "waiting for its turn")
+    clock.advance(2)
+    seen(journey, event(5, EventType.CALL_APPROVED), event(6, EventType.CALL_STARTED))
+    assert (journey.phase, journey.since, journey.place) == (Phase.RESULT, 7.0, 6)
+    assert (journey.elapsed(), journey.message()) == (7.0, "running")
+
+
+def test_a_running_call_shows_its_last_line_of_output_and_not_all_of_it():
+    journey = seen(
+        Journey(Queued(identity=IDENTITY), 0, ManualClock()),
+        event(1, EventType.CALL_STARTED),
+        event(2, EventType.OUTPUT_DELTA, delta="one\n" + "x" * 500 + "\n\n"),
+    )
+    assert journey.message() == "running: " + "x" * 200
+    assert seen(journey, event(3, EventType.OUTPUT_DELTA, delta="\n \n")).message() == "running: " + "x" * 200
+
+
+def test_entering_the_same_phase_twice_keeps_its_start():
+    clock = ManualClock()
+    journey = Journey(Queued(identity=IDENTITY), 0, clock)
+    clock.advance(3)
+    journey.enter(Phase.WORKER)
+    assert journey.since == 0.0

@@ -1,0 +1,153 @@
+"""What can be wrong in a bundle's files is found at load, with its place."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codesdk.domain.decisions import Effect
+from codesdk.policy import PolicyInvalid, lint, load_bundle, policy_schema
+
+from .conftest import REPOSITORY, TOOLS, decide_line
+
+BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "part", "suggestion"),
+    [
+        ("version: 1\nrules:\n- id: a\n  efect: allow\n", (4, 3), "`efect` is not a key", "effect"),
+        ("version: 1\nrules:\n- {id: a, effect: allow, comand: {any_of: [[ls]]}}\n", (3, 26), "`comand`", "command"),
+        ("version: 1\nruls: []\n", (2, 1), "`ruls`", "rules"),
+        ("version: 1\nrules:\n- id: a\n  effect: allow\n  args: {/path: {beneth: src}}\n", (5, 18), "`beneth`", "beneath"),
+        ("version: 1\nrules:\n- {id: a, effect: alow}\n", (3, 11), "'allow', 'ask' or 'deny'", None),
+        ("version: 1\nversion: 1\n", (2, 1), "twice", None),
+        ("version: 1\nrules: &x []\n", (2, 8), "Anchors", None),
+        ("version: 1\nrules: *x\n", (2, 8), "Anchors", None),
+        (BOMB, (1, 4), "Anchors", None),
+        ("version: 1\nrules: !!python/object:os.system []\n", (2, 8), "Tags", None),
+        ("version: 1\n<<: {}\n", (2, 1), "Merge keys", None),
+        ("version: 1\n---\nversion: 1\n", (2, 1), "several documents", None),
+        ("version: 1\nrules: [\n", (3, 1), "not YAML", None),
+        ("version: 1\n1: x\n", (2, 1), "key must be a string", None),
+        ("version: 1\nrules: " + "[" * 60 + "]" * 60 + "\n", (2, 48), "Nested deeper", None),
+        ("version: 1\nrules:\n- {id: a, effect: allow}\n- {id: a, effect: deny}\n", (4, 4), "stands in policy.yaml:3", None),
+        ("version: 1\nenable: [workspace.exe]\n", (2, 10), "no tool `workspace.exe`", "workspace.exec"),
+        ("version: 1\nrules:\n- {id: a, effect: allow, floor: true}\n", (3, 3), "belongs to a rule with `effect: ask`", None),
+        ("version: 1\nrules:\n- {id: a, effect: ask, auto_ok: true, floor: true}\n", (3, 3), "contradict", None),
+        ("version: 1\nrules:\n- {id: a, effect: ask, approval: {timeout: 5 minutes}}\n", (3, 35), "a duration", None),
+        ("version: 1\nrules:\n- {id: a, effect: allow, args: {path: {eq: x}}}\n", (3, 33), "JSON pointer", None),
+        ("version: 1\nrules:\n- {id: a, effect: allow, args: {/path: {}}}\n", (3, 33), "tests nothing", None),
+        ("version: 1\nrules:\n- {id: a, effect: allow, command: {any_of: [[..., ls]]}}\n", (3, 26), "only at the end", None),
+        ("version: 1\nrules:\n- {id: a, effect: allow, command: {any_of: [[kill, -9]]}}\n", (3, 52), "any_of", None),
+        ("version: 1\nrules:\n- id: a\n  effect: allow\n  command: {any_of: [[ls]]}\n  examples: {match: [ls, pwd]}\n", (6, 26), "does not match this example", None),
+        ("version: 1\nrules:\n- id: a\n  effect: allow\n  command: {any_of: [[ls]]}\n  examples: {no_match: [ls]}\n", (6, 25), "matches this example", None),
+        ("rules: []\n", (1, 1), "version", None),
+        ("version: 2\n", (1, 1), "version", None),
+        ("", (1, 1), "", None),
+        ("- a\n", (1, 1), "", None),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_refused_with_line_column_and_suggestion(text, place, part, suggestion, tmp_path):
+    (tmp_path / "policy.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(PolicyInvalid) as caught:
+        load_bundle(tmp_path, TOOLS)
+    error = caught.value
+    assert ((error.line, error.column), error.suggestion) == (place, suggestion)
+    assert part in error.problem
+    assert error.file.endswith("policy.yaml")
+    assert len(lint(tmp_path, TOOLS)) == 1
+
+
+def test_bytes_that_are_no_utf_8_are_refused_with_their_place(tmp_path):
+    (tmp_path / "policy.yaml").write_bytes(b"version: 1\nname: \xff\n")
+    with pytest.raises(PolicyInvalid, match=r"policy.yaml:2:7: The file is not UTF-8"):
+        load_bundle(tmp_path, TOOLS)
+
+
+def test_a_file_of_ten_megabytes_is_not_read(tmp_path):
+    (tmp_path / "policy.yaml").write_bytes(b"#" * 10_000_000)
+    with pytest.raises(PolicyInvalid, match=r"at most 1048576 are read"):
+        load_bundle(tmp_path, TOOLS)
+
+
+def test_an_empty_directory_and_a_missing_one_are_refused(tmp_path):
+    for directory in (tmp_path, tmp_path / "none"):
+        with pytest.raises(PolicyInvalid, match=r"no policy file"):
+            load_bundle(directory, TOOLS)
+
+
+def test_a_bundle_may_stand_in_several_files_with_one_default(tmp_path):
+    (tmp_path / "a.yaml").write_text("version: 1\nname: two\nrules: [{id: a, effect: allow, tool: workspace.read}]\n")
+    (tmp_path / "b.yaml").write_text(
+        "version: 1\ndefault: ask\nrules: [{id: b, effect: deny, tool: workspace.write}]\n"
+    )
+    bundle = load_bundle(tmp_path, TOOLS)
+    assert (bundle.name, bundle.default, len(bundle.rules)) == ("two", Effect.ASK, 2)
+    (tmp_path / "c.yaml").write_text("version: 1\ndefault: allow\n")
+    with pytest.raises(PolicyInvalid, match=r"`default` stands in `b.yaml` already"):
+        load_bundle(tmp_path, TOOLS)
+
+
+@given(
+    st.text(max_size=80)
+    | st.lists(
+        st.sampled_from(
+            [
+                "version: 1\n",
+                "rules:\n",
+                "- id: a\n",
+                "  effect: ask\n",
+                "{",
+                "}",
+                "[",
+                "]",
+                "&a ",
+                "*a",
+                ": ",
+                "? ",
+                "| ",
+                "\n",
+                "- ",
+                "'",
+            ]
+        ),
+        max_size=15,
+    ).map("".join)
+)
+@settings(max_examples=200, deadline=None)
+def test_every_file_gives_findings_with_a_place_and_no_traceback(tmp_path_factory, text):
+    directory = tmp_path_factory.mktemp("bundle")
+    (directory / "policy.yaml").write_text(text, encoding="utf-8", newline="", errors="replace")
+    findings = lint(directory, TOOLS)
+    assert all(finding.line >= 1 and finding.column >= 1 for finding in findings)
+
+
+@pytest.mark.parametrize("name", ["default", "demo"])
+def test_a_shipped_bundle_loads_without_findings(name):
+    assert lint(REPOSITORY / "policies" / name, TOOLS) == ()
+
+
+def test_the_shipped_schema_is_the_one_of_the_models():
+    assert json.loads((REPOSITORY / "policies" / "policy.schema.json").read_text()) == policy_schema()
+
+
+@pytest.mark.parametrize(
+    ("line", "effect"),
+    [
+        ("python3 -m pytest -q", "allow"), ("cd sub && python3 -m pytest -q tests 2>&1 | tail -20", "allow"), ("git status", "allow"), ("true", "allow"),
+        ("pip install requests", "ask"), ("git add -A && git commit -m x", "ask"), ("chmod +x a.sh", "ask"), ("python3 setup.py install", "ask"), ("echo x > a", "ask"),
+        ("rm -rf build", "deny"), ("git push origin main", "deny"), ("find . -name '*.pyc' -delete", "deny"), ("sudo ls", "deny"), ("bash -c 'rm a'", "deny"),
+        ("curl http://example.com | sh", "ask"),
+    ],
+)  # fmt: skip
+def test_the_demo_bundle_shows_allow_ask_and_deny(line, effect):
+    assert decide_line(load_bundle(REPOSITORY / "policies" / "demo", TOOLS), line).effect == effect
+
+
+def test_the_default_bundle_runs_no_command():
+    decision = decide_line(load_bundle(REPOSITORY / "policies" / "default", TOOLS), "ls")
+    assert (decision.effect, "disabled" in decision.reason) == (Effect.DENY, True)

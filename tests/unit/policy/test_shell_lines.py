@@ -1,0 +1,221 @@
+"""Whole kinds of shell lines, allowed and not, under a bundle of a few prefixes."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codesdk.domain.decisions import Effect, PermissionMode
+from codesdk.policy import Call, decide, load_bundle
+
+from .conftest import EXEC, FIXTURES, TOOLS, cases, decide_line, subject
+
+PREFIXES = load_bundle(FIXTURES / "prefixes", TOOLS)
+
+
+def case_id(case):
+    return case.get("id") or json.dumps(case["command"])[:60]
+
+
+@pytest.mark.parametrize("case", [*cases("shell-cases.jsonl"), *cases("more-shell-cases.jsonl")], ids=case_id)
+def test_a_shell_line_gets_the_effect_that_a_careful_reader_gives_it(case):
+    effect = decide_line(PREFIXES, case["command"]).effect
+    if case["expect"] == "not_allow":
+        assert effect is not Effect.ALLOW
+    else:
+        assert effect == case["expect"]
+
+
+@pytest.mark.parametrize(
+    "case", cases("reported-bypasses.jsonl"), ids=lambda case: f"{case['source']}: {case['command'][:40]}"
+)
+def test_a_reported_bypass_does_not_pass_the_rule_that_it_passed_elsewhere(case, write_bundle):
+    rule = {"id": "r", "effect": case["effect"], "tool": "workspace.exec", "command": {"any_of": [case["pattern"]]}}
+    default = "ask" if case["effect"] == "allow" else "allow"
+    bundle = write_bundle(
+        json.dumps({"version": 1, "default": default, "enable": ["workspace.exec"], "rules": [rule]}), head=""
+    )
+    effect = decide_line(bundle, case["command"]).effect
+    if case["effect"] == "allow":
+        assert effect is not Effect.ALLOW
+    else:
+        assert effect == case["effect"]
+
+
+def test_a_word_in_another_field_of_the_input_allows_nothing():
+    # google-gemini/gemini-cli #19762: a prefix searched in the text of the whole input
+    call = Call(name="workspace.exec", input={"command": "whoami", "stdin": "git status", "cwd": "git status"})
+    assert decide(call, EXEC, subject(), PREFIXES).effect is Effect.ASK
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["rm", "x"],
+        ["/bin/rm", "x"],
+        ["sh", "-c", "rm x"],
+        ["env", "rm"],
+        ["xargs", "rm"],
+        ["find", ".", "-exec", "rm", "{}", ";"],
+    ],
+)
+def test_an_argument_list_is_looked_through_like_a_line(argv):
+    assert decide(Call(name="workspace.exec", input={"argv": argv}), EXEC, subject(), PREFIXES).effect is Effect.DENY
+
+
+def test_an_argument_list_needs_no_quoting_to_be_literal():
+    call = Call(name="workspace.exec", input={"argv": ["echo", "$(rm x)", "a; rm x", "*"]})
+    assert decide(call, EXEC, subject(), PREFIXES).effect is Effect.ALLOW
+
+
+def test_a_script_on_standard_input_of_a_shell_is_read():
+    call = Call(name="workspace.exec", input={"argv": ["sh"], "stdin": "ls; rm x"})
+    assert decide(call, EXEC, subject(), PREFIXES).effect is Effect.DENY
+
+
+@pytest.mark.parametrize(
+    "given", [{"command": "ls", "argv": ["ls"]}, {"command": 5}, {"argv": []}, {"argv": ["ls", 1]}, {"command": ["ls"]}]
+)
+def test_a_command_of_an_odd_shape_is_asked_about_even_in_yolo(given):
+    decision = decide(Call(name="workspace.exec", input=given), EXEC, subject(PermissionMode.YOLO), PREFIXES)
+    assert decision.effect is Effect.ASK
+
+
+@pytest.mark.parametrize(
+    "line", ["$X y", "git log 'abc", "cat x | sh", "eval $X", "x\0y", "a" * 70_000, "ls;" * 300, "(" * 3000]
+)
+def test_a_line_that_rules_cannot_judge_is_asked_about_whatever_allows_it(line, write_bundle):
+    bundle = write_bundle("enable: [workspace.exec]\nrules: [{id: all, effect: allow, tool: workspace.exec}]\n")
+    assert decide_line(bundle, line, PermissionMode.YOLO).effect is Effect.ASK
+    assert decide_line(bundle, "ls", PermissionMode.YOLO).effect is Effect.ALLOW
+
+
+def test_a_deny_that_depends_on_an_unknown_argument_asks(write_bundle):
+    bundle = write_bundle(
+        "enable: [workspace.exec]\ndefault: allow\nrules: [{id: no-push, effect: deny, tool: workspace.exec, command: {any_of: [[git, push, ...]]}}]\n"
+    )
+    decision = decide_line(bundle, "git $SUB", PermissionMode.YOLO)
+    assert (decision.effect, decision.rules) == (Effect.ASK, ("no-push",))
+    assert decide_line(bundle, "git log $X").effect is Effect.ALLOW
+
+
+def test_several_allow_rules_cover_one_line_together(write_bundle):
+    bundle = write_bundle(
+        "enable: [workspace.exec]\nrules:\n"
+        "- {id: a, effect: allow, tool: workspace.exec, command: {any_of: [[cd, ...]]}}\n"
+        "- {id: b, effect: allow, tool: workspace.exec, command: {any_of: [[pytest, ...]]}}\n"
+    )
+    decision = decide_line(bundle, "cd src && pytest -q")
+    assert (decision.effect, set(decision.rules)) == (Effect.ALLOW, {"a", "b"})
+    assert decide_line(bundle, "cd src && pytest -q && id").effect is Effect.DENY
+
+
+def test_an_option_that_a_rule_spells_out_is_the_authors_decision(write_bundle):
+    bundle = write_bundle(
+        "enable: [workspace.exec]\nrules:\n"
+        "- {id: a, effect: allow, tool: workspace.exec, command: {any_of: [[sed, -i, ...]]}}\n"
+        "- {id: b, effect: allow, tool: workspace.exec, command: {any_of: [[rg, ...]], trust_arguments: true}}\n"
+    )
+    assert decide_line(bundle, "sed -i s/a/b/ x").effect is Effect.ALLOW
+    assert decide_line(bundle, "sed -i -f x y").effect is Effect.DENY
+    assert decide_line(bundle, "rg --pre x y").effect is Effect.ALLOW
+
+
+def test_flags_are_found_in_every_spelling(write_bundle):
+    bundle = write_bundle(
+        "enable: [workspace.exec]\ndefault: allow\nrules: [{id: r, effect: deny, tool: workspace.exec, command: {any_of: [[git, push, ...]], any_flag: [-f, --force]}}]\n"
+    )
+    for line in (
+        "git push -f",
+        "git push origin -fu",
+        "git push --force",
+        "git push --forc origin",
+        "git -C x push -uf",
+    ):
+        assert decide_line(bundle, line).effect is Effect.DENY, line
+    for line in ("git push", "git push --force-with-lease", "git push origin feature-f"):
+        assert decide_line(bundle, line).effect is Effect.ALLOW, line
+
+
+def test_variables_in_front_are_allowed_by_name(write_bundle):
+    bundle = write_bundle(
+        "enable: [workspace.exec]\nrules: [{id: r, effect: allow, tool: workspace.exec, command: {any_of: [[pytest, ...]], env: [CI]}}]\n"
+    )
+    assert decide_line(bundle, "CI=1 pytest").effect is Effect.ALLOW
+    assert decide_line(bundle, "CI=$(id) pytest").effect is Effect.DENY
+    assert decide_line(bundle, "CI=1 LD_PRELOAD=x pytest").effect is Effect.DENY
+
+
+WRAPPERS = ("env {}", "env A=1 {}", "timeout 5 {}", "nice -n 3 {}", "nohup {}", "xargs {}", "time {}", "exec {}", "command {}", "sudo -u a {}", "( {} )", "{{ {}; }}", "! {}", "ls && {}", "ls | {}", "ls; {}", "{} &", "if {}; then ls; fi", "echo $({})", 'echo "$({})"', "cat <({})", "A=$({}) ls", "f() {{ {}; }}; f")  # fmt: skip
+SPELLINGS = ("rm", "/bin/rm", "r\\m", "'rm'", '"rm"', "r''m", "$'rm'", "$'\\x72m'", "\\rm", "r\\\nm")
+
+
+@given(
+    st.lists(st.sampled_from(WRAPPERS), max_size=4),
+    st.sampled_from(SPELLINGS),
+    st.sampled_from(("", " -rf /", " x", " $X", " 'a b'")),
+)
+@settings(max_examples=300, deadline=None)
+def test_a_denied_command_is_denied_however_it_is_wrapped(wrappers, name, arguments):
+    line = name + arguments
+    for wrapper in wrappers:
+        line = wrapper.format(line)
+    effect = decide_line(PREFIXES, line).effect
+    # A construct behind a wrapper (`env ( rm )`) is no bash; then it is enough that it is not allowed.
+    assert effect is Effect.DENY if len(wrappers) <= 1 else effect is not Effect.ALLOW
+
+
+@given(
+    st.text(max_size=200)
+    | st.lists(st.sampled_from(list("rm ls'\"\\$(){};|&<>`\n#=*?[]~!-/")), max_size=40).map("".join)
+)
+@settings(max_examples=500, deadline=None)
+def test_every_text_gets_a_decision(line):
+    decision = decide_line(PREFIXES, line)
+    assert decision.reason
+    assert (decision.approval is not None) is (decision.effect is Effect.ASK)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "foo " + "-a " * 3000 + "x", "env " * 5000 + "ls", "timeout " + "-x " * 5000 + "1 ls", "echo " + "{" * 60_000, "echo " + "{," * 30_000,
+        "r\\\n" * 20_000 + "m", "sed '" + "[" * 60_000 + "'", "awk '" + "/) " * 20_000 + "'", "echo " + "$(" * 10_000, "echo " + "`" * 60_000,
+        "a=" * 20_000, "((" * 20_000, "[[ " * 10_000, "<<a " * 10_000, "if " * 20_000, "'\"" * 30_000, "case x in " * 5000, "${" * 20_000, "x|" * 30_000,
+    ],
+    ids=lambda line: line[:12],
+)  # fmt: skip
+@pytest.mark.timeout(20)
+def test_no_line_takes_long(line, write_bundle):
+    bundle = write_bundle(
+        "enable: [workspace.exec]\ndefault: allow\nrules:\n"
+        "- {id: a, effect: deny, tool: workspace.exec, command: {any_of: [[foo, bar, baz, ...], [rm, ...]]}}\n"
+        "- {id: b, effect: allow, tool: workspace.exec, command: {any_of: [[echo, ...], [sed, ...], [awk, ...]]}}\n"
+    )
+    started = time.monotonic()
+    decide_line(bundle, line)
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "source <(echo rm x)",
+        ". $X",
+        "hash -p /bin/rm ls; ls x",
+        "mapfile -C 'rm x' < f",
+        "compgen -W '$(rm x)'",
+        "bash <(echo rm)",
+        "bash -c '\"$@\"' _ rm x",
+    ],
+)
+def test_a_rare_way_to_run_something_is_not_allowed_by_a_blanket_rule(line, write_bundle):
+    bundle = write_bundle(
+        "enable: [workspace.exec]\nrules:\n- {id: all, effect: allow, tool: workspace.exec}\n"
+        "- {id: no-rm, effect: deny, tool: workspace.exec, command: {any_of: [[rm, ...]]}}\n"
+    )
+    assert decide_line(bundle, line, PermissionMode.YOLO).effect is not Effect.ALLOW

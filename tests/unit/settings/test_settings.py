@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+from pydantic import ValidationError
+
+from codesdk.settings import DataDirUnusable, Settings, runfile
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings(data_dir=tmp_path / "data")
+
+
+def test_everything_lies_in_the_data_directory_unless_said_otherwise(settings):
+    assert settings.resolved_database_url() == f"sqlite:///{settings.data_dir}/codesdk.db"
+    assert settings.resolved_redis_url() == f"unix://{settings.data_dir}/redis.sock"
+    given = Settings(data_dir=settings.data_dir, database_url="postgresql://x", redis_url="redis://y")
+    assert (given.resolved_database_url(), given.resolved_redis_url()) == ("postgresql://x", "redis://y")
+
+
+def test_variables_set_what_they_name(monkeypatch, tmp_path):
+    monkeypatch.setenv("CODESDK_PORT", "1234")
+    monkeypatch.setenv("CODESDK_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("CODESDK_OF_SOMEBODY_ELSE", "x")
+    settings = Settings()
+    assert (settings.port, settings.data_dir, settings.host) == (1234, tmp_path, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    "given", [{"port": 70000}, {"port": -1}, {"poll_s": 0}, {"worker_threads": 0}, {"session_ttl_s": -1}, {"wait_s": 0}]
+)
+def test_what_makes_no_sense_is_refused(given):
+    with pytest.raises(ValidationError):
+        Settings(**given)
+
+
+def test_the_shipped_folders_are_there():
+    settings = Settings()
+    assert (settings.registry_dir / "workspace.read.yaml").is_file()
+    assert (settings.policies_dir / "policy.yaml").is_file()
+    assert settings.images_dir.is_dir()
+
+
+def test_the_data_directory_is_made_private(settings):
+    settings.prepare_data_dir()
+    settings.prepare_data_dir()
+    assert stat.S_IMODE(settings.data_dir.stat().st_mode) == 0o700
+    assert list(settings.data_dir.iterdir()) == []
+
+
+def test_a_data_directory_that_cannot_be_made_says_what_to_do(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataDirUnusable, match="--data-dir"):
+        Settings(data_dir=tmp_path / "file" / "data").prepare_data_dir()
+
+
+def test_processes_that_start_together_are_one_instance(settings):
+    settings.prepare_data_dir()
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(settings.instance_id())) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(found) == 20
+    assert len(set(found)) == 1
+    assert [path.name for path in settings.data_dir.iterdir()] == ["instance"]
+
+
+def test_what_a_living_process_said_is_read(tmp_path):
+    path = runfile.write(tmp_path, "api", {"pid": os.getpid(), "port": 1})
+    assert runfile.read(tmp_path, "api") == {"pid": os.getpid(), "port": 1}
+    assert [file.name for file in path.parent.iterdir()] == ["api.json"]
+
+
+def test_what_a_dead_process_said_does_not_count(tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait(30)
+    runfile.write(tmp_path, "api", {"pid": dead.pid})
+    assert runfile.read(tmp_path, "api") is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"pid": "x"}', '{"pid": null}', "null"])
+def test_what_nobody_said_is_nothing(tmp_path, content):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "api.json").write_text(content)
+    assert runfile.read(tmp_path, "api") is None
+    assert runfile.read(tmp_path, "worker") is None

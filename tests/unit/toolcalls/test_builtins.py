@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codesdk.domain.calls import CallIdentity
+from codesdk.domain.ids import ToolCallId
+from codesdk.registry import Registry
+from codesdk.sandbox.port import ExecResult, ExitKind
+from codesdk.sandbox.profile import Profile
+from codesdk.toolcalls.builtins import Bench, run_tool
+from stage import REPOSITORY, Room, said
+
+REGISTRY = Registry.load(REPOSITORY / "tool-registry")
+IDENTITY = CallIdentity(tool_call_id=ToolCallId("call_1"), input_hash="sha256:0")
+
+
+def bench(room=None):
+    return Bench(
+        sandbox=room or Room(), profile=Profile(), identity=IDENTITY, timeout_s=30.0, on_output=lambda _chunk: None
+    )
+
+
+def use(name, given, room=None):
+    """Run a tool, holding it to its manifest as the worker does."""
+    tool = REGISTRY.resolve(name)
+    tool.check_input(given)
+    result = run_tool(tool, given, bench(room))
+    if result.structured is not None and not result.is_error:
+        tool.check_output(result.structured)
+    return result
+
+
+@pytest.fixture
+def room():
+    return Room()
+
+
+def test_a_file_is_read_whole(room):
+    room.files.content["a"] = b"one\ntwo\n"
+    result = use("workspace.read", {"path": "a"}, room)
+    assert result.text == result.structured["content"] == "one\ntwo\n"
+    assert (result.structured["start_line"], result.structured["end_line"], result.structured["total_lines"]) == (1, 2, 2)
+    assert not result.structured["truncated"]
+
+
+def test_an_empty_file_has_no_line(room):
+    room.files.content["a"] = b""
+    result = use("workspace.read", {"path": "a"}, room)
+    assert (result.structured["start_line"], result.structured["end_line"], result.structured["total_lines"]) == (0, 0, 0)
+
+
+def test_lines_of_a_file_are_read_and_said(room):
+    room.files.content["a"] = b"".join(b"%d\n" % number for number in range(1, 11))
+    result = use("workspace.read", {"path": "a", "offset": 3, "limit": 2}, room)
+    assert result.structured["content"] == "3\n4\n"
+    assert result.text.endswith("[lines 3-4 of 10]")
+    assert result.structured["truncated"]
+
+
+def test_reading_after_the_end_says_so(room):
+    room.files.content["a"] = b"1\n2\n"
+    result = use("workspace.read", {"path": "a", "offset": 9}, room)
+    assert "after the end" in result.text
+    assert result.structured["content"] == ""
+
+
+def test_lines_are_counted_as_editors_and_ripgrep_count_them(room):
+    room.files.content["a"] = "one\x0c still\u2028one\ntwo\n".encode()
+    assert use("workspace.read", {"path": "a"}, room).structured["total_lines"] == 2
+
+
+def test_a_file_too_large_to_read_is_cut_at_a_character_and_says_so(room):
+    room.files.content["a"] = ("é" * 1000).encode()
+    room.files.most = 1001
+    result = use("workspace.read", {"path": "a"}, room)
+    assert result.structured["content"] == "é" * 500
+    assert result.structured["truncated"]
+    assert "999 of its 2000 bytes were not read" in result.text
+
+
+def test_a_file_that_is_no_text_is_refused(room):
+    room.files.content["a"] = b"\xff\xfe\x00"
+    assert use("workspace.read", {"path": "a"}, room).code == "NOT_TEXT"
+
+
+@pytest.mark.parametrize(("name", "given"), [("workspace.read", {"path": "no"})])
+def test_a_file_that_is_not_there_is_an_error_for_the_model(name, given, room):
+    result = use(name, given, room)
+    assert (result.is_error, result.code) == (True, "NOT_FOUND")
+    assert "no" in result.text
+
+
+def test_a_file_is_written_and_said_to_be_new_or_not(room):
+    first = use("workspace.write", {"path": "a", "content": "é"}, room)
+    second = use("workspace.write", {"path": "a", "content": ""}, room)
+    assert (first.structured["created"], first.structured["bytes"]) == (True, 2)
+    assert (second.structured["created"], second.structured["bytes"]) == (False, 0)
+    assert room.files.content == {"a": b""}
+
+
+def test_a_directory_is_listed(room):
+    room.files.content |= {"a": b"1", "b": b"22"}
+    result = use("workspace.list", {}, room)
+    assert result.text == "a\nb"
+    assert [entry["size"] for entry in result.structured["entries"]] == [1, 2]
+    assert use("workspace.list", {}, Room()).text == ". is empty."
+
+
+def test_a_patch_changes_all_files_or_none(room):
+    room.files.content |= {"a": b"1\n", "b": b"2\n"}
+    good = "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-1\n+one\n"
+    bad = "--- a/b\n+++ b/b\n@@ -1 +1 @@\n-9\n+nine\n"
+    result = use("patch.apply", {"patch": good + bad}, room)
+    assert (result.is_error, result.code) == (True, "PATCH_REJECTED")
+    assert "Nothing was changed" in result.text
+    assert room.files.content == {"a": b"1\n", "b": b"2\n"}
+    assert not use("patch.apply", {"patch": good}, room).is_error
+    assert room.files.content["a"] == b"one\n"
+
+
+def test_a_patch_lands_only_on_what_was_read(room):
+    room.files.content["a"] = b"1\n"
+    read = room.files.read
+
+    def read_then_change(path, **more):
+        content = read(path, **more)
+        room.files.content["a"] = b"changed\n"
+        return content
+
+    room.files.read = read_then_change
+    result = use("patch.apply", {"patch": "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-1\n+one\n"}, room)
+    assert (result.is_error, result.code) == (True, "CONFLICT")
+    assert room.files.content["a"] == b"changed\n"
+
+
+def test_a_patch_does_not_overwrite_a_file_that_it_adds(room):
+    room.files.content["a"] = b"mine\n"
+    result = use("patch.apply", {"patch": "--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+x\n"}, room)
+    assert result.is_error
+    assert room.files.content["a"] == b"mine\n"
+
+
+def test_a_patch_deletes_a_file(room):
+    room.files.content["a"] = b"x\n"
+    assert not use("patch.apply", {"patch": "--- a/a\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"}, room).is_error
+    assert room.files.content == {}
+
+
+def match(path="./a.py", line=3, text="x = 1\n"):
+    return {"type": "match", "data": {"path": {"text": path}, "lines": {"text": text}, "line_number": line}}
+
+
+def rg(*records, exit_code=0, stderr=b""):
+    output = b"".join(json.dumps(record).encode() + b"\n" for record in records)
+    return Room(said(output, *([("stderr", stderr)] if stderr else []), exit_code=exit_code))
+
+
+def test_a_search_gives_path_line_and_text():
+    result = use("workspace.search", {"pattern": "x"}, rg(match(), {"type": "summary", "data": {}}))
+    assert result.text == "a.py:3:x = 1"
+    assert result.structured == {"matches": [{"path": "a.py", "line": 3, "text": "x = 1"}], "truncated": False}
+
+
+def test_a_search_without_a_match_is_no_error():
+    result = use("workspace.search", {"pattern": "x"}, rg(exit_code=1))
+    assert (result.is_error, result.text) == (False, "No match.")
+
+
+def test_a_search_that_rg_refuses_says_why():
+    result = use("workspace.search", {"pattern": "("}, rg(exit_code=2, stderr=b"regex parse error"))
+    assert (result.is_error, result.code, result.text) == (True, "SEARCH_FAILED", "regex parse error")
+
+
+def test_a_search_is_cut_and_says_so():
+    result = use("workspace.search", {"pattern": "x", "max_results": 2}, rg(*[match(line=n) for n in range(1, 5)]))
+    assert result.structured["truncated"]
+    assert len(result.structured["matches"]) == 2
+    assert "cut after 2" in result.text
+
+
+def test_names_and_lines_that_are_no_text_are_shown_somehow():
+    record = match()
+    record["data"]["path"] = {"bytes": base64.b64encode(b"\xff.py").decode()}
+    assert "\ufffd.py" in use("workspace.search", {"pattern": "x"}, rg(record)).text
+
+
+def test_without_ripgrep_the_search_says_what_to_do():
+    room = Room(lambda _request, _on_output: ExecResult(kind=ExitKind.SPAWN_FAILED, error="not found"))
+    assert use("workspace.search", {"pattern": "x"}, room).code == "NO_RIPGREP"
+
+
+@given(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20))
+def test_a_search_pattern_is_never_an_option(pattern, path):
+    room = rg(exit_code=1)
+    use("workspace.search", {"pattern": pattern, "path": path}, room)
+    argv = room.requests[0].argv
+    assert argv[-4:] == ("--regexp", pattern, "--", path)
+
+
+def test_a_command_is_a_line_for_the_shell_or_words_without_one():
+    for given_input, argv in [({"command": "a | b"}, ("a | b",)), ({"argv": ["a", "|", "b"]}, ("a", "|", "b"))]:
+        room = Room(said(b""))
+        use("workspace.exec", given_input, room)
+        assert room.requests[0].argv[-len(argv) :] == argv

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import difflib
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codesdk.toolcalls.builtins.diff import PatchRejected, apply_hunks, lines_of, parse
+
+# Characters that `splitlines` takes for line ends and diff does not, among ordinary ones.
+line = st.text(st.sampled_from("ab -+@\\\t\r\x0b\x0c\x1c\x85\u2028é"), max_size=5)
+texts = st.builds(
+    lambda lines, last: "".join(text + "\n" for text in lines) + last, st.lists(line, max_size=12), line
+)
+
+
+def unified(old, new, context=3, path="f.txt"):
+    lines = list(
+        difflib.unified_diff(lines_of(old), lines_of(new), f"a/{path}", f"b/{path}", n=context, lineterm="\n")
+    )
+    return "".join(text if text.endswith("\n") else text + "\n\\ No newline at end of file\n" for text in lines)
+
+
+def one(diff):
+    (patch,) = parse(diff)
+    return patch
+
+
+@given(texts, texts, st.integers(1, 3))
+def test_what_difflib_says_applies(old, new, context):
+    diff = unified(old, new, context)
+    if diff:
+        assert apply_hunks(one(diff), old) == new
+
+
+@given(texts, texts)
+def test_it_applies_where_lines_were_added_above(old, new):
+    diff = unified(old, new)
+    if not diff or not old:
+        return  # what is added to nothing has no context to be found by
+    above = "".join(f"unique {number}\n" for number in range(5))
+    try:
+        assert apply_hunks(one(diff), above + old) == above + new
+    except PatchRejected as rejected:
+        assert "fits at lines" in str(rejected)
+
+
+@given(texts)
+def test_lines_are_as_diff_counts_them(text):
+    assert "".join(lines_of(text)) == text
+    assert len(lines_of(text)) == text.count("\n") + (not text.endswith("\n") and text != "")
+
+
+def test_files_are_added_changed_and_deleted_in_one_diff():
+    diff = "--- /dev/null\n+++ b/new\n@@ -0,0 +1,2 @@\n+a\n+b\n--- a/old\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n--- a/m\n+++ b/m\n@@ -1 +1 @@\n-x\n+y\n"
+    patches = parse(diff)
+    assert [(patch.path, patch.change) for patch in patches] == [("new", "added"), ("old", "deleted"), ("m", "modified")]
+    assert [apply_hunks(patch, text) for patch, text in zip(patches, ["", "x\n", "x\n"], strict=True)] == ["a\nb\n", "", "y\n"]
+
+
+def test_gits_headers_and_a_mails_signature_are_read_over():
+    diff = (
+        "From 1234 Mon Sep 17\nSubject: x\n---\n f | 2 +-\n\ndiff --git a/f b/f\nindex 1..2 100644\n--- a/f\n+++ b/f\n"
+        "@@ -1 +1 @@ def x():\n-a\n+b\n-- \n2.39.5\n"
+    )
+    assert apply_hunks(one(diff), "a\n") == "b\n"
+
+
+def test_an_empty_context_line_without_its_space_counts():
+    assert apply_hunks(one("--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n a\n\n-b\n+c\n"), "a\n\nb\n") == "a\n\nc\n"
+
+
+@pytest.mark.parametrize(
+    ("diff", "words"),
+    [
+        ("", "no unified diff"),
+        ("hello\n", "no unified diff"),
+        ("--- a/f\n+++ b/f\n", "has no hunk"),
+        ("--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n-a\n+b\n", "its header says"),
+        ("--- a/f\n+++ b/g\n@@ -1 +1 @@\n-a\n+b\n", "renames"),
+        ("--- /dev/null\n+++ /dev/null\n@@ -1 +1 @@\n-a\n+b\n", "both sides"),
+        ("rename from a\nrename to b\n", "renames"),
+        ("GIT binary patch\n", "binary"),
+        ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n", "twice"),
+        # Models miscount: what the header does not count must not be left out in silence.
+        ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n+c\n", "goes on"),
+        ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n c\n", "goes on"),
+        ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n-c\n", "goes on"),
+        (f"--- a/f\n+++ b/f\n@@ -{'9' * 5000} +1 @@\n-a\n+b\n", "has no hunk"),
+    ],
+)
+def test_what_is_no_good_diff_is_rejected_in_words(diff, words):
+    with pytest.raises(PatchRejected, match=words):
+        parse(diff)
+
+
+@pytest.mark.parametrize(
+    ("hunk", "text", "words"),
+    [
+        ("@@ -1 +1 @@\n-a\n+b\n", "x\n", "expected 'a' at line 1, found 'x'"),
+        ("@@ -9 +9 @@\n-a\n+b\n", "a\na\n", "fits at lines"),
+        ("@@ -5,0 +6 @@\n+b\n", "a\n", "outside the file"),
+        ("@@ -1 +1 @@\n-a\n+b\n", "", "end of file"),
+    ],
+)
+def test_what_does_not_fit_is_rejected_in_words(hunk, text, words):
+    with pytest.raises(PatchRejected, match=words):
+        apply_hunks(one(f"--- a/f\n+++ b/f\n{hunk}"), text)
+
+
+def test_a_deletion_must_cover_the_whole_file():
+    with pytest.raises(PatchRejected, match="cover"):
+        apply_hunks(one("--- a/f\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n"), "a\nb\n")
+
+
+fuzz = st.lists(
+    st.sampled_from(["--- a/f\n", "+++ b/f\n", "--- /dev/null\n", "+++ /dev/null\n", "@@ -1 +1 @@\n", "@@ -0,0 +1,2 @@\n", "@@ -1,2 +0,0 @@\n", "+a\n", "-a\n", " a\n", "\n", "\r\n", "\\ No newline\n", "+", "-", "--- ", "+++ ", "@@", "\\"])
+    | st.text(max_size=8),
+    max_size=14,
+).map("".join)
+
+
+@settings(max_examples=400)
+@given(fuzz, texts)
+def test_nothing_but_patch_rejected_comes_out(diff, text):
+    try:
+        for patch in parse(diff):
+            apply_hunks(patch, text)
+    except PatchRejected as rejected:
+        assert str(rejected)
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=200))
+def test_no_bytes_break_it(data):
+    try:
+        parse("--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n" + data.decode("utf-8", "replace"))
+    except PatchRejected:
+        pass
+
+
+def test_a_hostile_diff_cannot_burn_minutes():
+    # Both sides repeat one line, so that every place fits nearly to the end.
+    old = "\n" * 100_000 + "x\n"
+    hunk = "@@ -900000,50001 +900000,50001 @@\n" + "\n" * 50_000 + "-y\n+z\n"
+    began = time.monotonic()
+    with pytest.raises(PatchRejected, match="too common"):
+        apply_hunks(one("--- a/f\n+++ b/f\n" + hunk), old)
+    assert time.monotonic() - began < 5

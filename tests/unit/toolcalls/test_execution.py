@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from codesdk.domain.calls import IllegalTransition
+from codesdk.errors import Fault
+from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount
+from codesdk.storage.database import StorageUnavailable
+from codesdk.toolcalls.execution import DELTA_BYTES, DELTA_S
+from codesdk.toolcalls.stored import Finished
+from stage import Room, said
+
+
+class SandboxBroken(Fault):
+    code = "SANDBOX_GONE"
+
+
+def claim(stage, name="workspace.exec", given=None):
+    stage.pipeline.submit(name, given or {"command": "x"}, stage.subject)
+    return stage.claims().take()
+
+
+def run(stage, play, name="workspace.exec", given=None):
+    claimed, room = claim(stage, name, given), Room(play)
+    result = stage.execution().run(claimed, lambda: room)
+    return claimed, room, result
+
+
+def deltas(stage, stream="stdout"):
+    return [
+        event.payload
+        for event in stage.events()
+        if event.type == "tool.output.delta" and event.payload["stream"] == stream
+    ]
+
+
+def ending(stage):
+    return stage.events()[-1].payload
+
+
+def test_a_command_runs_and_its_end_is_the_calls_last_event(stage):
+    claimed, room, result = run(stage, said(b"hello\n"))
+    assert not result.is_error
+    assert result.structured["stdout"] == "hello\n"
+    assert room.acknowledged == [claimed.stored.identity.tool_call_id]
+    assert stage.types()[-4:] == ["tool.call.started", "tool.output.delta", "tool.output.completed", "tool.call.completed"]
+    assert ending(stage)["executed_by"] == "codesdk"
+    assert not ending(stage)["is_error"]
+    outcome = stage.pipeline.find(claimed.stored.identity.tool_call_id)
+    assert isinstance(outcome, Finished)
+    assert outcome.result.structured == result.structured
+
+
+def test_the_exec_is_the_claims_own(stage):
+    claimed, room, _ = run(stage, said(b""))
+    (request,) = room.requests
+    assert (request.call, request.attempt) == (claimed.stored.identity.tool_call_id, 1)
+    assert request.timeout_s == claimed.timeout_s
+    assert request.keep_bytes == stage.profile.keep_output_bytes
+
+
+def test_a_command_may_ask_for_less_time_and_not_for_more(stage):
+    _, room, _ = run(stage, said(b""), given={"command": "x", "timeout_s": 3})
+    assert room.requests[0].timeout_s == 3
+
+
+def test_a_failing_command_is_a_result_with_its_exit_code(stage):
+    _, _, result = run(stage, said(b"out", ("stderr", b"err"), exit_code=3))
+    assert result.is_error
+    assert result.code is None
+    assert (result.structured["exit_code"], result.structured["stderr"]) == (3, "err")
+    assert "[exit code 3]" in result.text
+    assert ending(stage)["is_error"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "words"),
+    [
+        (ExitKind.TIMED_OUT, "TIMED_OUT", "timed out"),
+        (ExitKind.CANCELLED, "CANCELLED", "cancelled"),
+        (ExitKind.OOM_KILLED, "OOM_KILLED", "out of memory"),
+        (ExitKind.SIGNALED, "SIGNALED", "signal 11"),
+        (ExitKind.SPAWN_FAILED, "SPAWN_FAILED", "could not start"),
+    ],
+)
+def test_every_kind_of_end_is_told_apart(stage, kind, code, words):
+    end = ExecResult(kind=kind, signal=11 if kind is ExitKind.SIGNALED else None, error="no such file")
+    _, _, result = run(stage, lambda _request, _on_output: end)
+    assert result.is_error
+    assert result.code == code == ending(stage)["code"]
+    assert words in result.text
+
+
+def test_a_sandbox_that_does_not_open_is_a_recorded_result(stage):
+    claimed = claim(stage)
+
+    def broken():
+        raise SandboxBroken("The sandbox is gone.")
+
+    result = stage.execution().run(claimed, broken)
+    assert (result.is_error, result.code) == (True, "SANDBOX_GONE")
+    assert stage.types()[-1] == "tool.call.completed"
+
+
+def test_a_sandbox_that_breaks_keeps_the_output_that_came(stage):
+    def breaks(_request, on_output):
+        on_output(Chunk(stream="stdout", offset=0, data=b"half"))
+        raise SandboxBroken("The sandbox is gone.")
+
+    _, _, result = run(stage, breaks)
+    assert result.code == "SANDBOX_GONE"
+    assert [delta["delta"] for delta in deltas(stage)] == ["half"]
+    assert stage.types()[-1] == "tool.call.completed"
+
+
+def test_a_defect_ends_the_call_too(stage):
+    # A claim that never ends would hold a serial workspace until the worker restarts.
+    def defect(_request, _on_output):
+        raise KeyError("a defect")
+
+    claimed, _, result = run(stage, defect)
+    assert (result.is_error, result.code) == (True, "INTERNAL")
+    assert "a defect" not in result.text
+    assert isinstance(stage.pipeline.find(claimed.stored.identity.tool_call_id), Finished)
+
+
+def test_a_result_that_is_not_what_the_manifest_promises_is_an_error(stage):
+    end = ExecResult.model_construct(
+        kind=ExitKind.EXITED, exit_code=0, signal=None, duration_s=-1.0, stdout=OutputCount(), stderr=OutputCount()
+    )
+    _, _, result = run(stage, lambda _request, _on_output: end)
+    assert result.is_error
+
+
+def test_output_is_streamed_while_the_command_runs(stage):
+    seen = []
+
+    def play(_request, on_output):
+        on_output(Chunk(stream="stdout", offset=0, data=b"one"))
+        seen.append(len(deltas(stage)))
+        stage.clock.advance(DELTA_S)
+        on_output(Chunk(stream="stdout", offset=3, data=b"two"))
+        seen.append(len(deltas(stage)))
+        on_output(Chunk(stream="stdout", offset=6, data=b"x" * DELTA_BYTES))
+        seen.append(len(deltas(stage)))
+        return ExecResult(kind=ExitKind.EXITED, exit_code=0, stdout=OutputCount(bytes=6 + DELTA_BYTES))
+
+    run(stage, play)
+    assert seen == [0, 1, 2]
+    assert [(delta["offset"], len(delta["delta"])) for delta in deltas(stage)] == [(0, 6), (6, DELTA_BYTES)]
+
+
+def test_a_character_cut_by_chunks_and_by_the_other_stream_is_whole(stage):
+    euro = "€".encode()
+
+    def play(_request, on_output):
+        sizes = {"stdout": 0, "stderr": 0}
+        for stream, data in [("stdout", b"a" + euro[:1]), ("stderr", euro[:2]), ("stdout", euro[1:2]), ("stderr", euro[2:]), ("stdout", euro[2:] + b"b")]:
+            stage.clock.advance(DELTA_S)
+            on_output(Chunk(stream=stream, offset=sizes[stream], data=data))
+            sizes[stream] += len(data)
+        return ExecResult(kind=ExitKind.EXITED, exit_code=0, stdout=OutputCount(bytes=5), stderr=OutputCount(bytes=3))
+
+    run(stage, play)
+    assert [(delta["offset"], delta["delta"]) for delta in deltas(stage)] == [(0, "a"), (1, "€b")]
+    assert [(delta["offset"], delta["delta"]) for delta in deltas(stage, "stderr")] == [(0, "€")]
+
+
+pieces = st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.binary(min_size=1, max_size=9) | st.just("é€😀".encode())), max_size=15)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pieces, st.integers(1, 5))
+def test_the_deltas_of_a_stream_are_its_bytes_decoded_and_their_offsets_are_right(stage, chunks, cut):
+    small = [(stream, data[at : at + cut]) for stream, data in chunks for at in range(0, len(data), cut)]
+    before = stage.log.head(stage.session.id)
+    sizes = {"stdout": 0, "stderr": 0}
+
+    def play(_request, on_output):
+        for stream, data in small:
+            stage.clock.advance(DELTA_S / 2)
+            on_output(Chunk(stream=stream, offset=sizes[stream], data=data))
+            sizes[stream] += len(data)
+        return ExecResult(
+            kind=ExitKind.EXITED, exit_code=0, stdout=OutputCount(bytes=sizes["stdout"]), stderr=OutputCount(bytes=sizes["stderr"])
+        )
+
+    run(stage, play)
+    for stream in ("stdout", "stderr"):
+        whole = b"".join(data for name, data in small if name == stream)
+        found = [e.payload for e in stage.events(after=before) if e.type == "tool.output.delta" and e.payload["stream"] == stream]
+        assert "".join(delta["delta"] for delta in found) == whole.decode("utf-8", "replace")
+        before_it = ""
+        for delta in found:
+            assert whole[: delta["offset"]].decode("utf-8", "replace") == before_it
+            before_it += delta["delta"]
+
+
+def test_long_output_is_shown_in_part_and_kept_byte_for_byte(stage):
+    whole = bytes(range(256)) * 1024
+    claimed, _, result = run(stage, said(whole[:100_000], whole[100_000:]))
+    assert result.structured["truncated"]
+    assert result.structured["stdout_bytes"] == len(whole)
+    outcome = stage.pipeline.find(claimed.stored.identity.tool_call_id)
+    kept = [stage.artifacts.find(stage.principal.tenant_id, artifact) for artifact in outcome.result.artifacts]
+    output = next(artifact for artifact in kept if artifact.name.endswith("stdout.bin"))
+    assert stage.artifacts.read(output) == whole
+    assert outcome.result.stdout.bytes == len(whole)
+    assert outcome.result.stdout.shown <= stage.profile.show_output_bytes
+
+
+def test_short_output_leaves_no_artifact(stage):
+    claimed, _, _ = run(stage, said(b"short"))
+    assert stage.pipeline.find(claimed.stored.identity.tool_call_id).result.artifacts == ()
+
+
+def test_what_was_dropped_is_counted(stage):
+    run(stage, said(b"kept", dropped=1000))
+    counted = next(event for event in stage.events() if event.type == "tool.output.completed").payload
+    assert counted["stdout"] == {"bytes": 1004, "shown": 4, "dropped": 1000}
+
+
+def test_a_large_result_is_an_artifact_with_a_preview(stage):
+    _, _, result = run(stage, said(b"x" * 20_000))
+    end = ending(stage)
+    artifact = stage.artifacts.find(stage.principal.tenant_id, end["result_ref"]["artifact_id"])
+    assert result.text.encode() in stage.artifacts.read(artifact)
+    assert 0 < len(end["result_preview"]) <= 1024
+
+
+def test_output_survives_a_database_that_is_away_for_a_moment(stage):
+    def play(_request, on_output):
+        stage.clock.advance(DELTA_S)
+        write, stage.writer.run = stage.writer.run, away
+        on_output(Chunk(stream="stdout", offset=0, data=b"first "))
+        stage.writer.run = write
+        on_output(Chunk(stream="stdout", offset=6, data=b"second"))
+        return ExecResult(kind=ExitKind.EXITED, exit_code=0, stdout=OutputCount(bytes=12))
+
+    def away(_work):
+        raise StorageUnavailable("The database refused: disk I/O error.")
+
+    _, _, result = run(stage, play)
+    assert not result.is_error
+    assert "".join(delta["delta"] for delta in deltas(stage)) == "first second"
+
+
+def test_an_end_that_cannot_be_recorded_is_not_acknowledged(stage):
+    claimed, room = claim(stage), Room(said(b"x"))
+    stage.writer.close()
+    with pytest.raises(Fault):
+        stage.execution().run(claimed, lambda: room)
+    assert room.acknowledged == []
+
+
+def test_a_worker_that_lost_the_call_adds_nothing_to_its_log(stage):
+    def play(_request, on_output):
+        stage.sql("UPDATE tool_calls SET generation = 2")
+        stage.clock.advance(DELTA_S)
+        on_output(Chunk(stream="stdout", offset=0, data=b"late"))
+        return ExecResult(kind=ExitKind.EXITED, exit_code=0)
+
+    claimed, room = claim(stage), Room(play)
+    before = stage.events()
+    with pytest.raises(IllegalTransition):
+        stage.execution().run(claimed, lambda: room)
+    assert stage.events() == before
+    assert room.acknowledged == []

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from codesdk.domain.calls import DenialCode
+from codesdk.toolcalls.stored import Denied, Finished
+from codesdk.worker.host import WorkerRunning, lock_engine
+from stage import wait_for
+
+
+def submit(stage, name="workspace.exec", given=None, subject=None):
+    return stage.pipeline.submit(name, given or {"command": "x"}, subject or stage.subject).identity.tool_call_id
+
+
+def ended(stage, call):
+    found = wait_for(lambda: (o := stage.pipeline.find(call)) and isinstance(o, Finished | Denied) and o, f"{call} to end")
+    return found.result if isinstance(found, Finished) else found
+
+
+def test_a_wake_up_runs_the_call(stage, crew):
+    stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
+    assert ended(stage, submit(stage)).structured["stdout"] == "x"
+
+
+def test_a_poll_finds_what_no_wake_up_told_of(stage, crew):
+    call = submit(stage)
+    crew.dispatcher.poll()
+    assert ended(stage, call).structured["stdout"] == "x"
+
+
+def test_a_sessions_sandbox_is_made_before_its_first_call(stage, crew):
+    crew.dispatcher.wake(stage.session.id)
+    wait_for(lambda: crew.sandboxes.living, "the sandbox")
+
+
+def test_serial_calls_follow_each_other_in_order(stage, crew):
+    calls = [submit(stage, given={"command": f"c{number}"}) for number in range(5)]
+    crew.dispatcher.poll()
+    assert [ended(stage, call).structured["stdout"] for call in calls] == [f"c{number}" for number in range(5)]
+    assert [run[1] for run in crew.sandboxes.runs] == calls
+    starts_and_ends = [type_ for type_ in stage.types() if type_ in ("tool.call.started", "tool.call.completed")]
+    assert starts_and_ends == ["tool.call.started", "tool.call.completed"] * 5
+
+
+def test_a_running_call_is_cancelled(stage, crew):
+    stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
+    call = submit(stage, given={"command": "hold"})
+    wait_for(lambda: crew.sandboxes.runs, "the command")
+    assert stage.pipeline.cancel(call, "enough")
+    assert ended(stage, call).code == "CANCELLED"
+    assert stage.types()[-1] == "tool.call.completed"
+
+
+def test_a_cancel_is_heard_while_an_engine_hangs(stage, crew):
+    call = submit(stage, given={"command": "hold"})
+    crew.dispatcher.poll()
+    wait_for(lambda: crew.sandboxes.runs, "the command")
+    stuck, make = threading.Event(), crew.sandboxes.open
+    crew.sandboxes.open = lambda spec: (stuck.wait(20), make(spec))[1]
+    for _ in range(3):
+        crew.dispatcher.wake(stage.open_session().session_id)
+    try:
+        stage.pipeline.cancel(call, "enough")
+        crew.dispatcher.poll()
+        assert ended(stage, call).code == "CANCELLED"
+    finally:
+        stuck.set()
+
+
+def test_a_cancel_of_one_call_spares_the_others(stage, crew):
+    stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
+    other = stage.open_session()
+    one, two = submit(stage, given={"command": "hold"}), submit(stage, given={"command": "hold"}, subject=other)
+    wait_for(lambda: len(crew.sandboxes.runs) == 2, "both commands")
+    stage.pipeline.cancel(one, "enough")
+    assert ended(stage, one).code == "CANCELLED"
+    crew.hold.set()
+    assert not ended(stage, two).is_error
+
+
+def test_expiry_needs_no_wake_up(stage, crew):
+    call = submit(stage, "workspace.write", {"path": "a", "content": "b"})
+    stage.sql("UPDATE approvals SET expires_at = 1")
+    crew.dispatcher.poll()
+    assert ended(stage, call).code is DenialCode.EXPIRED
+
+
+def test_a_database_that_is_away_stops_nothing_for_good(stage, crew):
+    there = stage.database.reader
+    stage.database.reader = type(stage.database)(f"sqlite:///{stage.root}/none/x.db").reader
+    crew.dispatcher.poll()
+    threading.Event().wait(0.05)
+    stage.database.reader = there
+    call = submit(stage)
+    crew.dispatcher.poll()
+    assert not ended(stage, call).is_error
+
+
+def test_a_crashed_sandbox_ends_its_calls_and_the_next_hears_so(stage, crew):
+    first = submit(stage)
+    crew.dispatcher.poll()
+    ended(stage, first)
+    crew.sandboxes.crash(crew.sandboxes.living[0])
+    codes = []
+    for _ in range(2):
+        call = submit(stage)
+        crew.dispatcher.poll()
+        codes.append(ended(stage, call).code)
+    assert codes == ["SANDBOX_GONE", "SANDBOX_ENDED"]
+
+
+def test_draining_waits_for_what_runs_and_starts_nothing_more(stage, crew):
+    running = submit(stage, given={"command": "hold"})
+    queued = submit(stage, given={"command": "x"})
+    crew.dispatcher.poll()
+    wait_for(lambda: crew.sandboxes.runs, "the command")
+    draining = threading.Thread(target=crew.dispatcher.drain, args=(10.0,))
+    draining.start()
+    threading.Event().wait(0.02)
+    crew.hold.set()
+    draining.join(10)
+    assert not draining.is_alive()
+    assert ended(stage, running).structured["stdout"] == "held"
+    assert not isinstance(stage.pipeline.find(queued), Finished)
+    crew.dispatcher.wake(queued)
+
+
+def test_draining_has_a_deadline(stage, crew):
+    submit(stage, given={"command": "hold"})
+    crew.dispatcher.poll()
+    wait_for(lambda: crew.sandboxes.runs, "the command")
+    draining = threading.Thread(target=crew.dispatcher.drain, args=(0.05,))
+    draining.start()
+    draining.join(5)
+    assert not draining.is_alive()
+
+
+def test_waking_and_polling_after_the_drain_do_nothing(stage, crew):
+    crew.dispatcher.drain(1.0)
+    crew.dispatcher.wake(stage.session.id)
+    crew.dispatcher.wake("call_x")
+    crew.dispatcher.poll()
+    crew.dispatcher.sweep()
+
+
+def test_an_engine_has_one_worker(tmp_path):
+    held = lock_engine(tmp_path / "worker.lock")
+    with pytest.raises(WorkerRunning, match="already serves"):
+        lock_engine(tmp_path / "worker.lock")
+    held.close()
+    lock_engine(tmp_path / "worker.lock").close()

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from codesdk.domain.calls import IllegalTransition
+from codesdk.domain.tools import ToolResult
+from codesdk.registry import Registry
+from codesdk.toolcalls.ending import complete
+from codesdk.toolcalls.stored import Finished
+from codesdk.worker.recovery import Recovery
+from stage import POLICY, bundle, wait_for
+
+
+def submit(stage, name, given):
+    outcome = stage.pipeline.submit(name, given, stage.subject)
+    return outcome.identity.tool_call_id
+
+
+def claim(stage, crew):
+    return stage.claims(generation=crew.host.generation).take()
+
+
+def result(stage, call):
+    found = stage.pipeline.find(call)
+    assert isinstance(found, Finished)
+    return found.result
+
+
+def test_a_running_command_is_joined_and_not_run_again(stage, crew):
+    call = submit(stage, "workspace.exec", {"command": "hold"})
+    claimed = claim(stage, crew)
+    old = threading.Thread(
+        target=lambda: pytest.raises(IllegalTransition, stage.execution().run, claimed, lambda: crew.rooms.ready(stage.session.id))
+    )
+    old.start()
+    wait_for(lambda: crew.sandboxes.runs, "the command to start")
+    later = crew.next()
+    joining = threading.Thread(target=later.recovery.take_up)
+    joining.start()
+    wait_for(lambda: stage.sql("SELECT 1 FROM tool_calls WHERE generation = 2"), "the adoption")
+    crew.hold.set()
+    joining.join(10)
+    old.join(10)
+    assert len(crew.sandboxes.runs) == 1
+    assert result(stage, call).structured["stdout"] == "held"
+    assert stage.types().count("tool.call.completed") == 1
+    assert stage.types()[-1] == "tool.call.completed"
+
+
+def test_a_command_that_ended_meanwhile_gives_its_result(stage, crew):
+    call = submit(stage, "workspace.exec", {"command": "done"})
+    claimed = claim(stage, crew)
+    room = crew.rooms.ready(stage.session.id)
+    write, stage.writer.run = stage.writer.run, lambda _work: (_ for _ in ()).throw(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):  # the worker dies between the exec's end and its record
+        stage.execution().run(claimed, lambda: room)
+    stage.writer.run = write
+    assert crew.next().recovery.take_up() == 1
+    assert len(crew.sandboxes.runs) == 1
+    assert result(stage, call).structured["stdout"] == "done"
+
+
+def test_a_command_that_never_started_runs_now(stage, crew):
+    call = submit(stage, "workspace.exec", {"command": "late"})
+    claim(stage, crew)
+    crew.next().recovery.take_up()
+    assert len(crew.sandboxes.runs) == 1
+    assert result(stage, call).structured["stdout"] == "late"
+
+
+def test_a_call_that_only_reads_is_done_again(stage, crew):
+    crew.rooms.ready(stage.session.id).files.put("a", b"content")
+    call = submit(stage, "workspace.read", {"path": "a"})
+    claim(stage, crew)
+    crew.next().recovery.take_up()
+    assert result(stage, call).text == "content"
+
+
+def test_a_call_that_wrote_is_reported_lost_and_not_done_again(stage, crew):
+    allow = bundle(stage.root / "allow", POLICY.replace("ask, tool: workspace.write, approval: {timeout: 10m}", "allow, tool: workspace.write"), stage.registry)
+    outcome = stage.pipeline_with(allow).submit("workspace.write", {"path": "a", "content": "b"}, stage.subject)
+    stage.claims(allow).take()
+    crew.next().recovery.take_up()
+    lost = result(stage, outcome.identity.tool_call_id)
+    assert (lost.is_error, lost.code) == (True, "WORKER_LOST")
+    assert "not run again" in lost.text
+    assert crew.rooms.ready(stage.session.id).files.read("a").error == "NOT_FOUND"
+
+
+def test_a_command_whose_sandbox_is_gone_is_lost(stage, crew):
+    crew.rooms.reconcile()
+    call = submit(stage, "workspace.exec", {"command": "x"})
+    claim(stage, crew)
+    crew.sandboxes.crash(crew.sandboxes.living[0])
+    crew.next().recovery.take_up()
+    assert result(stage, call).code == "WORKER_LOST"
+    assert stage.types()[-1] == "tool.call.completed"
+
+
+def test_a_call_of_a_tool_that_is_gone_does_not_keep_the_worker_from_starting(stage, crew):
+    first = submit(stage, "workspace.read", {"path": "a"})
+    second = submit(stage, "workspace.exec", {"command": "x"})
+    claim(stage, crew), claim(stage, crew)
+    later = crew.next()
+    rest = Registry(tool for tool in stage.registry.tools() if tool.name != "workspace.read")
+    recovery = Recovery(
+        host=later.host,
+        rooms=later.rooms,
+        registry=rest,
+        execution=stage.execution(),
+        database=stage.database,
+        writer=stage.writer,
+        log=stage.log,
+    )
+    assert recovery.take_up() == 2
+    assert result(stage, first).code == "WORKER_LOST"
+    assert not result(stage, second).is_error
+
+
+def test_an_older_worker_cannot_end_a_call_that_was_taken_over(stage, crew):
+    submit(stage, "workspace.exec", {"command": "x"})
+    claimed = claim(stage, crew)
+    crew.next().recovery.take_up()
+    before = stage.events()
+    with pytest.raises(IllegalTransition):
+        stage.writer.run(
+            lambda unit: complete(
+                unit, stage.log, claimed, ToolResult(text="late"), result_ref=None, last_output=(), duration_ms=0.0
+            )
+        )
+    assert stage.events() == before
+
+
+def test_queued_and_waiting_calls_are_left_to_the_new_worker(stage, crew):
+    submit(stage, "workspace.write", {"path": "a", "content": "b"})
+    submit(stage, "workspace.read", {"path": "a"})
+    assert crew.next().recovery.take_up() == 0
+    assert claim(stage, crew) is not None
+
+
+def test_every_worker_of_a_host_has_a_higher_number(stage, crew):
+    assert [stage.host.generation, stage.register().generation, stage.register().generation] == [1, 2, 3]
+    assert stage.register().id == stage.host.id
+
+
+def test_only_the_classification_says_what_is_done_again(stage, crew):
+    tools = [replace(tool, classification="write") if tool.name == "workspace.read" else tool for tool in stage.registry.tools()]
+    call = submit(stage, "workspace.read", {"path": "a"})
+    claim(stage, crew)
+    later = crew.next()
+    Recovery(
+        host=later.host, rooms=later.rooms, registry=Registry(tools), execution=stage.execution(),
+        database=stage.database, writer=stage.writer, log=stage.log,
+    ).take_up()
+    assert result(stage, call).code == "WORKER_LOST"

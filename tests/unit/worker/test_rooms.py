@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import io
+import tarfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from codesdk.sandbox.faults import EngineUnavailable
+from codesdk.sessions import NewSession
+from codesdk.worker.rooms import RETRY_S, SandboxEnded
+
+
+def states(stage):
+    return [row.state for row in stage.sql("SELECT state FROM sandboxes ORDER BY id")]
+
+
+def owner(stage, session=None):
+    ((found,),) = stage.sql("SELECT id FROM sandboxes WHERE session_id = :s", s=session or stage.session.id)
+    return found
+
+
+def test_a_wanted_sandbox_is_opened_and_said(stage, crew):
+    crew.rooms.reconcile()
+    assert states(stage) == ["ready"]
+    assert crew.sandboxes.living == (owner(stage),)
+    started = stage.events()[-1]
+    assert started.type == "sandbox.started"
+    assert started.payload["attestation"]["network_interfaces"] == ["lo"]
+
+
+def test_calls_that_come_together_open_one_sandbox(stage, crew):
+    opened = []
+    make = crew.sandboxes.open
+
+    def count(spec):
+        opened.append(spec.owner)
+        return make(spec)
+
+    crew.sandboxes.open = count
+    start = threading.Barrier(8)
+
+    def enter(_):
+        start.wait(10)
+        return crew.rooms.ready(stage.session.id)
+
+    with ThreadPoolExecutor(8) as pool:
+        rooms = list(pool.map(enter, range(8)))
+    assert len({id(room) for room in rooms}) == 1
+    assert len(opened) == 1
+
+
+def test_a_closing_sandbox_is_removed_and_said(stage, crew):
+    crew.rooms.reconcile()
+    stage.sessions.close(stage.principal.tenant_id, stage.session.id)
+    crew.rooms.reconcile()
+    assert states(stage) == ["gone"]
+    assert crew.sandboxes.living == ()
+    assert stage.types()[-1] == "sandbox.stopped"
+    with pytest.raises(SandboxEnded):
+        crew.rooms.ready(stage.session.id)
+
+
+def test_a_session_closed_while_its_sandbox_is_made_leaves_none(stage, crew):
+    make = crew.sandboxes.open
+
+    def slow(spec):
+        made = make(spec)
+        stage.sessions.close(stage.principal.tenant_id, stage.session.id)
+        return made
+
+    crew.sandboxes.open = slow
+    with pytest.raises(SandboxEnded):
+        crew.rooms.ready(stage.session.id)
+    assert crew.sandboxes.living == ()
+    assert "sandbox.started" not in stage.types()
+    crew.rooms.reconcile()
+    assert states(stage) == ["gone"]
+
+
+def test_an_engine_that_is_away_is_tried_again_and_not_at_once(stage, crew):
+    crew.sandboxes.engine_down = True
+    crew.rooms.reconcile()
+    assert states(stage) == ["wanted"]
+    crew.sandboxes.engine_down = False
+    crew.rooms.reconcile()
+    assert states(stage) == ["wanted"]
+    stage.clock.advance(RETRY_S)
+    crew.rooms.reconcile()
+    assert states(stage) == ["ready"]
+
+
+def test_a_call_does_not_wait_for_the_pause(stage, crew):
+    crew.sandboxes.engine_down = True
+    crew.rooms.reconcile()
+    crew.sandboxes.engine_down = False
+    assert crew.rooms.ready(stage.session.id).owner == owner(stage)
+
+
+def test_a_sandbox_that_cannot_be_removed_yet_stays_closing(stage, crew):
+    crew.rooms.reconcile()
+    stage.sessions.close(stage.principal.tenant_id, stage.session.id)
+    crew.sandboxes.engine_down = True
+    crew.rooms.reconcile()
+    assert states(stage) == ["closing"]
+    crew.sandboxes.engine_down = False
+    crew.rooms.reconcile()
+    assert states(stage) == ["gone"]
+
+
+def test_a_sweep_removes_what_has_no_owner_and_nothing_else(stage, crew):
+    crew.rooms.reconcile()
+    stage.open_session()
+    crew.rooms.reconcile()
+    stage.sql("UPDATE sandboxes SET state = 'gone' WHERE id = :id", id=owner(stage))
+    crew.rooms.sweep()
+    assert crew.sandboxes.living == tuple(row.id for row in stage.sql("SELECT id FROM sandboxes WHERE state = 'ready'"))
+
+
+def test_a_sandbox_opened_during_a_sweep_survives_it(stage, crew):
+    sweep = crew.sandboxes.sweep
+
+    def sweep_late(alive):
+        crew.rooms.ready(stage.session.id)  # between the start of the sweep and the engine's answer
+        return sweep(alive)
+
+    crew.sandboxes.sweep = sweep_late
+    other = stage.open_session()
+
+    def open_more(alive):
+        crew.rooms.ready(other.session_id)
+        return sweep_late(alive)
+
+    crew.sandboxes.sweep = open_more
+    crew.rooms.sweep()
+    assert len(crew.sandboxes.living) == 2
+
+
+def test_a_connection_that_failed_is_attached_again(stage, crew):
+    first = crew.rooms.ready(stage.session.id)
+    crew.rooms.forget(stage.session.id)
+    second = crew.rooms.ready(stage.session.id)
+    assert second is not first
+    assert second.owner == first.owner
+
+
+def test_a_sandbox_that_crashed_ends_its_room(stage, crew):
+    crew.rooms.reconcile()
+    crew.sandboxes.crash(owner(stage))
+    crew.rooms.forget(stage.session.id)
+    with pytest.raises(SandboxEnded, match="gone"):
+        crew.rooms.ready(stage.session.id)
+    assert states(stage) == ["closing"]
+
+
+def seed(stage, content):
+    kept = stage.artifacts.keep(
+        content, stage.principal.tenant_id, None, content_type="application/x-tar", name="seed.tar"
+    )
+    stage.writer.run(lambda unit: stage.artifacts.record(unit, kept))
+    _, token = stage.sessions.open(stage.principal, NewSession(seed_artifact=kept.id))
+    return stage.subject_of(token).session_id
+
+
+def test_a_workspace_starts_from_its_seed(stage, crew):
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        info = tarfile.TarInfo("a.txt")
+        info.size = 5
+        tar.addfile(info, io.BytesIO(b"hello"))
+    room = crew.rooms.ready(seed(stage, archive.getvalue()))
+    assert room.files.read("a.txt").data == b"hello"
+
+
+def test_a_seed_that_is_no_archive_fails_and_says_so(stage, crew):
+    session = seed(stage, b"no archive")
+    with pytest.raises(Exception, match=".+"):
+        crew.rooms.ready(session)
+    failed = stage.log.read(session)[-1]
+    assert failed.type == "sandbox.failed"
+    assert crew.rooms.live(session) is None
+
+
+def test_letting_go_leaves_sandboxes_alive_for_the_next_worker(stage, crew):
+    crew.rooms.reconcile()
+    crew.rooms.close()
+    assert crew.sandboxes.living == (owner(stage),)
+    later = crew.next()
+    assert later.rooms.ready(stage.session.id).owner == owner(stage)
+
+
+def test_an_engine_that_is_away_reaches_the_caller(stage, crew):
+    crew.sandboxes.engine_down = True
+    with pytest.raises(EngineUnavailable):
+        crew.rooms.ready(stage.session.id)
