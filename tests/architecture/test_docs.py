@@ -144,3 +144,15 @@ def test_the_reference_has_every_command():
     for name, command in COMMANDS.items():
         for path in [f"{name} {inner}" for inner in getattr(command, "commands", {})] or [name]:
             assert f"`codesdk {path}`" in text, f"codesdk {path} is missing"
+
+
+def test_the_architecture_page_has_every_package():
+    section = (ROOT / "docs" / "architecture.md").read_text().partition("## Packages")[2].partition("\n## ")[0]
+    packages = {path.parent.name for path in (ROOT / "platform" / "codesdk").glob("*/__init__.py")}
+    assert set(first_column(section)) == packages
+
+
+def test_every_status_of_an_mcp_answer_is_in_the_reference():
+    source = (ROOT / "platform" / "codesdk" / "mcphost" / "answers.py").read_text()
+    written = set(re.findall(r'"status": "(\w+)"', source)) | {"failed", "completed"}
+    assert written <= set(first_column((REFERENCE / "tools.md").read_text()))

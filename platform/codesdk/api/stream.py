@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -43,7 +44,8 @@ class Inbox:
 
     def put(self, events: list[Event]) -> None:
         """From any thread: hand over events, or give the reader up where it is too far behind."""
-        self._loop.call_soon_threadsafe(self._put, events)
+        with suppress(RuntimeError):  # the loop has closed, and its readers with it
+            self._loop.call_soon_threadsafe(self._put, events)
 
     def close(self) -> None:
         """On the event loop: let the reader go."""

@@ -21,14 +21,19 @@ def lines(url: str, token: str, limit_s: int) -> dict[str, str]:
 
     - Claude Code: `timeout` in milliseconds is the hard limit of a call. Versions from before mid-2026 end a call after
       300 s without progress whatever it says; our host sends progress far more often.
-    - Codex: `tool_timeout_sec`, 300 s by default, counted whatever happens. Its token comes from the environment.
-    - Gemini CLI: `timeout` in milliseconds; `trust` because the policy decides here, not the agent's own prompt.
+    - Codex: `tool_timeout_sec`, 300 s by default, counted whatever happens. `required`, because a server that is not
+      reached is skipped in silence otherwise. Its token comes from the environment.
+    - Gemini CLI: `timeout` in milliseconds.
+
+    Codex's `approve` and Gemini's `trust` turn the agents' own prompts off for our tools: the policy decides here.
     """
     claude = {"type": "http", "url": url, "headers": {"Authorization": f"Bearer {token}"}, "timeout": limit_s * 1000}
     codex = (
         f"mcp_servers.codesdk.url={json.dumps(url)}",
         'mcp_servers.codesdk.bearer_token_env_var="CODESDK_TOKEN"',
         f"mcp_servers.codesdk.tool_timeout_sec={limit_s}",
+        "mcp_servers.codesdk.required=true",
+        'mcp_servers.codesdk.default_tools_approval_mode="approve"',
     )
     return {
         "Claude Code": f"claude mcp add-json codesdk {shlex.quote(json.dumps(claude))}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 from codesdk.cli.daemon import connect
@@ -34,16 +35,27 @@ def run(
     """
     if bool(url) != bool(token):
         raise TokenMissing("--url and --token belong together.", advice="Give both, or neither.")
+    signals = Signals()  # a TERM from the agent's host must still close the session
     if url and token:
-        bridge.run(url, token)
-        return
+        _serve(url, token)
+    else:
+        _serve_own(signals, workspace, mode, data_dir)
+    if signals.caught:
+        # The thread that waits for the next line of stdin would keep the process until one comes.
+        os._exit(ExitCode.OK)
+
+
+def _serve_own(signals: Signals, workspace: Path | None, mode: PermissionMode, data_dir: Path | None) -> None:
     voice = Voice()  # speaks on stderr only
     with connect(settings_of(data_dir)) as daemon:
-        signals = Signals()  # a TERM from the agent's host must still close the session
         opened = open_with(daemon, workspace, mode=mode, opened_by="codesdk mcp", say=voice.say)
         try:
-            with contextlib.suppress(KeyboardInterrupt):
-                bridge.run(opened.mcp_url, opened.token)
+            _serve(opened.mcp_url, opened.token)
         finally:
             signals.only_noted()
             daemon.close_session(opened.session.id)
+
+
+def _serve(url: str, token: str) -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        bridge.run(url, token)

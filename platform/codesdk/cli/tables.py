@@ -11,7 +11,8 @@ from rich.text import Text
 from codesdk.cli.history import Call, History
 
 STATE_STYLE = {"completed": "green", "failed": "yellow", "denied": "red"}
-SHOWN_INPUT = 60
+SHOWN_INPUT = 200
+"""Characters; narrower terminals cut sooner."""
 
 
 def calls_table(history: History) -> Table:

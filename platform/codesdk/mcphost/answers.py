@@ -13,6 +13,7 @@ import mcp_types as types
 
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.clock import to_wire
+from codesdk.domain.ids import ToolCallId
 from codesdk.errors import Fault
 from codesdk.toolcalls.stored import Denied, Finished, Queued, Waiting
 
@@ -78,6 +79,18 @@ def unfinished(outcome: Queued, seconds: float) -> types.CallToolResult:
     )
     details = {"status": "unknown", "code": "NO_RESULT", "retryable": False}
     return _answer(text, details, outcome.identity, is_error=True)
+
+
+def interrupted(call: ToolCallId, *, asked: bool) -> types.CallToolResult:
+    """The host stops while somebody waits; `asked`: a person has not decided yet."""
+    then = (
+        "It still waits for a person: call the same tool again with the same arguments to keep waiting."
+        if asked
+        else "It goes on without it, and may have effects: look before you repeat it."
+    )
+    text = f"The MCP host stops before this call has ended. {then} Its record is call {call}. [HOST_STOPPING]"
+    details = {"status": "interrupted", "code": "HOST_STOPPING", "retryable": asked, "tool_call_id": call}
+    return _answer(text, details, None, is_error=True)
 
 
 def refused(fault: Fault) -> types.CallToolResult:

@@ -52,8 +52,14 @@ class Calls:
         self._wait_s = wait_s
         self._limiter = limiter
         self._followers: Counter[ToolCallId] = Counter()
-        self.closing = False
-        """Set when the process stops: the clients go away then, but nobody has cancelled their calls."""
+        self._waits: set[CancelScope] = set()
+        self._stopping = False
+
+    def stop(self) -> None:
+        """The process stops: every caller is told at once. Nobody has cancelled their calls, so these go on."""
+        self._stopping = True
+        for wait in self._waits:
+            wait.cancel()
 
     async def run(
         self, tool: Tool, arguments: dict[str, Any], subject: Subject, report: Report | None
@@ -71,16 +77,24 @@ class Calls:
         call = outcome.identity.tool_call_id
         self._followers[call] += 1
         reporter = asyncio.create_task(_tell(journey, report)) if report else None
+        wait = CancelScope()
+        self._waits.add(wait)
+        if self._stopping:
+            wait.cancel()
         try:
-            outcome = await self._follow(outcome, tool, subject, journey)
+            with wait:
+                outcome = await self._follow(outcome, tool, subject, journey)
+            if wait.cancelled_caught:
+                return answers.interrupted(call, asked=journey.phase is Phase.DECISION)
             return await self._answer(outcome, tool, subject)
         except get_cancelled_exc_class():
             # The same question may be asked twice at once: it is withdrawn only when nobody waits for it any more.
-            if self._followers[call] == 1 and not self.closing:
+            if self._followers[call] == 1 and not self._stopping:
                 with CancelScope(shield=True):
                     await self._cancel(call, "the client cancelled it.")
             raise
         finally:
+            self._waits.discard(wait)
             self._followers[call] -= 1
             if not self._followers[call]:
                 del self._followers[call]

@@ -99,8 +99,8 @@ class McpHost:
                 self.stop()
 
     def stop(self) -> None:
-        """From now on a handler that is cancelled is the process's doing: calls run on and stay on record."""
-        self._calls.closing = True
+        """Answer every waiting client now; what runs goes on and stays on record. Call it on the event loop."""
+        self._calls.stop()
 
     def _input_schema(self, name: str) -> dict[str, Any] | None:
         # Given so that the SDK does not list all tools before every call to find the one schema.

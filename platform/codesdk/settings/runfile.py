@@ -24,7 +24,7 @@ def read(data_dir: Path, name: str) -> dict[str, Any] | None:
     try:
         content: dict[str, Any] = json.loads((data_dir / "run" / f"{name}.json").read_text())
         os.kill(int(content["pid"]), 0)
-    except (FileNotFoundError, ValueError, KeyError, ProcessLookupError):
+    except (FileNotFoundError, ValueError, TypeError, KeyError, ProcessLookupError):
         return None
     except PermissionError:
         return content  # alive, and another user's

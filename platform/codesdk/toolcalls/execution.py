@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import logging
+import threading
 from collections.abc import Callable
 
 from codesdk.artifacts import Artifact, Artifacts
@@ -37,12 +38,14 @@ class Execution:
         self._artifacts = artifacts
         self._writer = writer
         self._clock = clock
+        self._abandoned = threading.Event()
 
     def run(self, claimed: Claimed, open_sandbox: Callable[[], Sandbox]) -> ToolResult:
         """Run to the end and record it. A sandbox that fails is a recorded result too: every claim ends.
 
         Raises:
             StorageUnavailable: the end could not be recorded; the runner keeps it until it can.
+            Fault: the sandbox failed after `abandon`; nothing was recorded.
         """
         began = self._clock.monotonic()
         output = Output(claimed, self._log, self._writer, self._clock)
@@ -51,6 +54,8 @@ class Execution:
             sandbox = open_sandbox()
             result = self._work(claimed, sandbox, output)
         except Fault as fault:
+            if self._abandoned.is_set():
+                raise
             result = ToolResult(text=f"The sandbox failed: {fault}", is_error=True, code=fault.code)
         except Exception:  # noqa: BLE001 (a claim that never ends would hold its workspace until the worker restarts)
             _log.exception("a defect while running call %s", claimed.stored.identity.tool_call_id)
@@ -58,9 +63,20 @@ class Execution:
             result = ToolResult(text=text, is_error=True, code=InternalFault.code)
         self._finish(claimed, result, output, (self._clock.monotonic() - began) * 1000)
         if sandbox is not None:
-            identity = claimed.stored.identity
-            sandbox.acknowledge(identity.tool_call_id, identity.attempt)
+            self._acknowledge(claimed, sandbox)
         return result
+
+    def abandon(self) -> None:
+        """Take a sandbox that fails from now on for one that this worker lets go of: its call is the next worker's."""
+        self._abandoned.set()
+
+    def _acknowledge(self, claimed: Claimed, sandbox: Sandbox) -> None:
+        identity = claimed.stored.identity
+        try:
+            sandbox.acknowledge(identity.tool_call_id, identity.attempt)
+        except Fault as fault:
+            # The end is recorded, which is what counts; the runner's copy of it goes with the sandbox.
+            _log.info("the end of call %s was not acknowledged: %s", identity.tool_call_id, fault)
 
     def _work(self, claimed: Claimed, sandbox: Sandbox, output: Output) -> ToolResult:
         stored = claimed.stored

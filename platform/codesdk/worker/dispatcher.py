@@ -62,6 +62,8 @@ class Dispatcher:
 
     def poll(self) -> None:
         """Find what no wake-up told of."""
+        if self._draining.is_set():
+            return
         self._calls.submit(self._guarded, self._serve)
         self._chores.submit(self._guarded, self._rooms.reconcile)
         self._errands.submit(self._guarded, self._pass_on_cancels)
@@ -69,6 +71,8 @@ class Dispatcher:
 
     def sweep(self) -> None:
         """Remove what has no owner."""
+        if self._draining.is_set():
+            return
         self._chores.submit(self._guarded, self._rooms.sweep)
 
     def drain(self, timeout_s: float) -> None:
@@ -77,6 +81,7 @@ class Dispatcher:
         waiter = threading.Thread(target=self._calls.shutdown, name="codesdk-drain", daemon=True)
         waiter.start()
         waiter.join(timeout_s)
+        self._execution.abandon()
         for pool in (self._chores, self._errands):
             pool.shutdown(wait=True, cancel_futures=True)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from redis import Redis
 from rq import Queue, SimpleWorker
+from rq.exceptions import StopRequested
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
@@ -25,8 +26,10 @@ RESTART_S = 1.0
 class WakeupWorker(SimpleWorker):
     """An RQ worker whose jobs are wake-ups: no fork, no import of a job's function, no result, no remote commands."""
 
-    def __init__(self, queue: Queue, on_wake: Callable[[str], None], connection: Redis) -> None:
-        """`on_wake` takes the id of a call or session and must return at once."""
+    def __init__(
+        self, queue: Queue, on_wake: Callable[[str], None], connection: Redis, closing: threading.Event
+    ) -> None:
+        """`on_wake` takes the id of a call or session and must return at once; `closing` ends the loop."""
         super().__init__(
             [queue],
             connection=connection,
@@ -35,6 +38,13 @@ class WakeupWorker(SimpleWorker):
             log_job_description=False,  # a forged job's description would be logged
         )
         self._on_wake = on_wake
+        self._closing = closing
+
+    def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
+        """Each turn of RQ's loop comes by here: the place to leave it, before it takes another message away."""
+        if self._closing.is_set():
+            raise StopRequested
+        super().heartbeat(timeout, pipeline)
 
     def execute_job(self, job: Job, queue: Queue) -> None:
         """Hand the wake-up over, then drop the job: it has no result and no function that matters."""
@@ -76,7 +86,7 @@ class Listener:
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more wake-ups. The thread may sit in a blocking read for some seconds; it does nothing after it."""
+        """Take no more wake-ups. The thread may sit in a blocking read for some seconds, and ends after it."""
         self._closing.set()
 
     def _listen(self) -> None:
@@ -87,7 +97,7 @@ class Listener:
             try:
                 queue = Queue(queue_name(self._host), connection=connection, serializer=JSONSerializer)
                 connection.delete(queue.intermediate_queue_key)  # messages that could not be read, if any
-                WakeupWorker(queue, self._deliver, connection).work(logging_level="WARNING")
+                WakeupWorker(queue, self._deliver, connection, self._closing).work(logging_level="WARNING")
             except Exception:  # noqa: BLE001 (whatever RQ raises, the loop starts again)
                 # RQ gives up on a dead Redis or a message that it cannot read; the poll bridges the gap.
                 _log.warning("listening to the queue is interrupted", exc_info=True)

@@ -35,58 +35,59 @@ class Worker:
     def __init__(self, services: Services, sandboxes: Sandboxes, images: dict[str, str]) -> None:
         """`images`: image name -> image id on this engine."""
         settings = services.settings
-        self._opened = ExitStack()
-        self._poll_s = settings.poll_s
-        self._opened.callback(lock_engine(settings.data_dir / "worker.lock").close)
-        services.wakeups.check()
-        self.host = register(services.writer, services.ids, HOST_NAME, images, services.clock.now().timestamp())
-        self._rooms = Rooms(
-            sandboxes=sandboxes,
-            host=self.host,
-            instance=settings.instance_id(),
-            database=services.database,
-            writer=services.writer,
-            log=services.log,
-            artifacts=services.artifacts,
-            clock=services.clock,
-        )
-        self._opened.callback(self._rooms.close)
-        execution = Execution(
-            registry=services.registry,
-            log=services.log,
-            artifacts=services.artifacts,
-            writer=services.writer,
-            clock=services.clock,
-        )
-        self._recovery = Recovery(
-            host=self.host,
-            rooms=self._rooms,
-            registry=services.registry,
-            execution=execution,
-            database=services.database,
-            writer=services.writer,
-            log=services.log,
-        )
-        self.dispatcher = Dispatcher(
-            host=self.host,
-            rooms=self._rooms,
-            claims=Claims(
-                registry=services.registry,
-                bundle=services.bundle,
-                desk=services.desk,
-                log=services.log,
+        with ExitStack() as opened:
+            self._poll_s = settings.poll_s
+            opened.callback(lock_engine(settings.data_dir / "worker.lock").close)
+            services.wakeups.check()
+            self.host = register(services.writer, services.ids, HOST_NAME, images, services.clock.now().timestamp())
+            self._rooms = Rooms(
+                sandboxes=sandboxes,
+                host=self.host,
+                instance=settings.instance_id(),
+                database=services.database,
                 writer=services.writer,
-                host=self.host.id,
-                generation=self.host.generation,
-            ),
-            execution=execution,
-            pipeline=services.pipeline,
-            database=services.database,
-            threads=settings.worker_threads,
-        )
-        self._opened.callback(lambda: self.dispatcher.drain(DRAIN_S))
-        self._stopping = threading.Event()
-        self._poller = threading.Thread(target=self._poll, name="codesdk-poll", daemon=True)
+                log=services.log,
+                artifacts=services.artifacts,
+                clock=services.clock,
+            )
+            opened.callback(self._rooms.close)
+            execution = Execution(
+                registry=services.registry,
+                log=services.log,
+                artifacts=services.artifacts,
+                writer=services.writer,
+                clock=services.clock,
+            )
+            self._recovery = Recovery(
+                host=self.host,
+                rooms=self._rooms,
+                registry=services.registry,
+                execution=execution,
+                database=services.database,
+                writer=services.writer,
+                log=services.log,
+            )
+            self.dispatcher = Dispatcher(
+                host=self.host,
+                rooms=self._rooms,
+                claims=Claims(
+                    registry=services.registry,
+                    bundle=services.bundle,
+                    desk=services.desk,
+                    log=services.log,
+                    writer=services.writer,
+                    host=self.host.id,
+                    generation=self.host.generation,
+                ),
+                execution=execution,
+                pipeline=services.pipeline,
+                database=services.database,
+                threads=settings.worker_threads,
+            )
+            opened.callback(lambda: self.dispatcher.drain(DRAIN_S))
+            self._stopping = threading.Event()
+            self._poller = threading.Thread(target=self._poll, name="codesdk-poll", daemon=True)
+            self._opened = opened.pop_all()
 
     def start(self) -> None:
         """Clean up after earlier workers, take up what they ran, then serve."""

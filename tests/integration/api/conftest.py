@@ -7,7 +7,8 @@ import json
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -28,7 +29,7 @@ from codesdk.sessions import NewSession
 from codesdk.settings import Settings
 from codesdk.storage.schema import hosts
 from codesdk.tenancy.principal import Role
-from codesdk.toolcalls import history
+from codesdk.toolcalls import history, store
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.stored import Claimed
@@ -113,8 +114,6 @@ class Worker:
         while not self.gate.wait(0.02):
             identity = claimed.stored.identity
             with self._services.database.read() as connection:
-                from codesdk.toolcalls import store  # noqa: PLC0415
-
                 if store.find(connection, identity.tool_call_id).cancel_requested:
                     self.cancelled.append(identity.tool_call_id)
                     result = ToolResult(text="It was stopped.", is_error=True, code="CANCELLED")
@@ -205,12 +204,13 @@ def wait_s() -> float:
     return 10.0
 
 
-@pytest.fixture
-def stack(tmp_path, wait_s) -> Iterator[Stack]:
-    policies = tmp_path / "policies"
+@contextmanager
+def running(root: Path, wait_s: float) -> Iterator[Stack]:
+    """A stack in that directory."""
+    policies = root / "policies"
     policies.mkdir()
     (policies / "policy.yaml").write_text(POLICY)
-    settings = Settings(data_dir=tmp_path / "data", policies_dir=policies, wait_s=wait_s, poll_s=0.2)
+    settings = Settings(data_dir=root / "data", policies_dir=policies, wait_s=wait_s, poll_s=0.2)
     services = open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
     with services.database.writer.begin() as connection:
         row = {"id": HOST, "name": "host", "generation": 1, "heartbeat": 1, "registered_at": 1.0}
@@ -230,10 +230,26 @@ def stack(tmp_path, wait_s) -> Iterator[Stack]:
         assert not thread.is_alive()
 
     built.stop = stop
-    yield built
-    built.worker.close()
-    stop()
-    services.close()
+    try:
+        yield built
+    finally:
+        built.worker.close()
+        stop()
+        services.close()
+
+
+@pytest.fixture
+def stack(tmp_path, wait_s) -> Iterator[Stack]:
+    """A stack of the test's own."""
+    with running(tmp_path, wait_s) as built:
+        yield built
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory) -> Iterator[Stack]:
+    """A stack that a module's tests share: each opens sessions, and tenants where it lists, of its own."""
+    with running(tmp_path_factory.mktemp("standing"), 10.0) as built:
+        yield built
 
 
 @pytest.fixture

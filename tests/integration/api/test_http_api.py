@@ -7,19 +7,27 @@ import hashlib
 import pytest
 
 from codesdk.domain.tools import ToolResult
+from codesdk.storage.schema import hosts
 from codesdk.tenancy.principal import Role
 
 
 @pytest.fixture
-def operator(stack):
-    with stack.http(stack.key(Role.OPERATOR)) as client:
+def stack(standing, monkeypatch):
+    monkeypatch.setattr(standing.worker, "answer", standing.worker.answer)  # whatever a test sets ends with it
+    return standing
+
+
+@pytest.fixture
+def operator(stack, request):
+    """An operator of a tenant that no other test has."""
+    with stack.http(stack.key(Role.OPERATOR, tenant=request.node.name)) as client:
         yield client
 
 
 @pytest.fixture
-def stranger(stack):
+def stranger(stack, request):
     """An operator of another tenant."""
-    with stack.http(stack.key(Role.OPERATOR, tenant="other")) as client:
+    with stack.http(stack.key(Role.OPERATOR, tenant=f"not {request.node.name}")) as client:
         yield client
 
 
@@ -67,7 +75,7 @@ def test_a_session_is_opened_listed_read_and_closed(stack, operator, helpers):
     assert operator.delete(f"/v1/sessions/{session_id}").status_code == 200
 
 
-def test_the_token_is_in_no_other_answer_and_in_no_event(stack, operator):
+def test_the_token_is_in_no_other_answer_and_in_no_event(operator):
     made = opened(operator)
     session_id = made["session"]["id"]
     texts = [
@@ -79,11 +87,14 @@ def test_the_token_is_in_no_other_answer_and_in_no_event(stack, operator):
 
 
 def test_where_no_worker_has_the_image_the_answer_says_what_to_do(stack, operator):
-    with stack.services.database.writer.begin() as connection:
-        from codesdk.storage.schema import hosts
+    def offer(images):
+        with stack.services.database.writer.begin() as connection:
+            connection.execute(hosts.update().values(images=images))
 
-        connection.execute(hosts.update().values(images="{}"))
-    body = problem(operator.post("/v1/sessions", json={}), 503, "NO_HOST")
+    offer("{}")
+    answer = operator.post("/v1/sessions", json={})
+    offer('{"base": "sha256:image"}')
+    body = problem(answer, 503, "NO_HOST")
     assert body["retryable"]
     assert "codesdk up" in body["advice"]
 
@@ -105,7 +116,7 @@ def test_events_come_in_pages(stack, operator):
 def test_an_approval_is_found_read_and_given(stack, operator):
     session = opened(operator)
     session_id = session["session"]["id"]
-    call_id, approval_id = asked_call(stack, session)
+    _, approval_id = asked_call(stack, session)
     stack.worker.answer = lambda _: ToolResult(text="made", is_error=True, code="NONZERO_EXIT")
     listed = operator.get("/v1/approvals", params={"state": "pending", "session_id": session_id}).json()["approvals"]
     assert [approval["id"] for approval in listed] == [approval_id]
@@ -155,7 +166,10 @@ def test_a_result_can_be_collected_later(stack, operator, helpers):
 def test_an_artifact_comes_back_as_it_went_in(operator):
     content = bytes(range(256)) * 5000
     made = operator.post(
-        "/v1/artifacts", params={"name": "naïve ; x.tar"}, content=content, headers={"Content-Type": "application/x-tar"}
+        "/v1/artifacts",
+        params={"name": "naïve ; x.tar"},
+        content=content,
+        headers={"Content-Type": "application/x-tar"},
     )
     assert made.status_code == 201
     assert made.json()["content_hash"] == "sha256:" + hashlib.sha256(content).hexdigest()
@@ -236,7 +250,9 @@ ALLOWED = {
 def test_each_role_opens_its_routes_and_no_others(stack, role):
     with stack.http(stack.key(role)) as client:
         answers = {route: client.request(route[0], route[1]).status_code for route in ALLOWED}
-    assert {route for route, status in answers.items() if status != 403} == {r for r, roles in ALLOWED.items() if role in roles}
+    assert {route for route, status in answers.items() if status != 403} == {
+        r for r, roles in ALLOWED.items() if role in roles
+    }
 
 
 @pytest.mark.parametrize("authorization", [None, "", "Bearer", "Bearer wrong", "Basic eDp5", "Bearer csdk_ses_x"])
@@ -264,7 +280,7 @@ def test_a_body_that_is_no_json_object_is_a_problem(operator, content):
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_bad_cursor_or_state_is_named(stack, operator):
+def test_a_bad_cursor_or_state_is_named(operator):
     session_id = opened(operator)["session"]["id"]
     answer = operator.get(f"/v1/sessions/{session_id}/events", params={"after": "minus one"})
     assert "after" in problem(answer, 422, "INVALID_REQUEST")["detail"]

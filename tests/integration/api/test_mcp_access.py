@@ -27,6 +27,11 @@ DISCOVER = {
 MODERN = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "server/discover"}
 
 
+@pytest.fixture
+def stack(standing):
+    return standing
+
+
 def post(stack, token, body, **headers):
     raw = token.encode() if isinstance(token, str) else token
     auth = {b"Authorization": b"Bearer " + raw} if raw is not None else {}
@@ -96,14 +101,18 @@ def test_a_call_with_one_token_leaves_no_trace_in_another_session(stack, helpers
 
 
 @pytest.mark.parametrize(("body", "headers"), [(INITIALIZE, {}), (DISCOVER, MODERN)])
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example:1", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example:1", ""]
+)
 def test_a_foreign_host_name_is_refused(stack, body, headers, host):
     _, token = stack.open_session()
     assert post(stack, token, body, Host=host, **headers).status_code == 421
 
 
 @pytest.mark.parametrize(("body", "headers"), [(INITIALIZE, {}), (DISCOVER, MODERN)])
-@pytest.mark.parametrize("origin", ["http://evil.example", "https://localhost.evil.example", "null", "http://localhost@evil"])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "https://localhost.evil.example", "null", "http://localhost@evil"]
+)
 def test_a_foreign_origin_is_refused(stack, body, headers, origin):
     _, token = stack.open_session()
     assert post(stack, token, body, Origin=origin, **headers).status_code == 403

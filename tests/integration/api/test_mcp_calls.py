@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import asyncio
 
+import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
 from codesdk.approvals import Verdict
 from codesdk.domain.tools import ToolResult
+from codesdk.mcphost import calls
 
 ERAS = ["legacy", "auto"]
 ALLOWED = ["tool.call.requested", "tool.call.policy_evaluated", "tool.call.approved", "tool.call.started"]
 
 
-def call(stack, helpers, token, mode, name, arguments, **more):
-    async def go():
-        async with stack.client(token, mode) as client:
-            return await client.call_tool(name, arguments, **more)
+@pytest.fixture
+def call(stack, helpers):
+    """One call on a connection of its own; a protocol error is returned."""
 
-    return helpers.within(go())
+    def run(token, mode, name, arguments, **more):
+        async def go():
+            async with stack.client(token, mode) as client:
+                try:
+                    return await client.call_tool(name, arguments, **more)
+                except MCPError as error:
+                    return error
+
+        return helpers.within(go())
+
+    return run
 
 
 def details(result):
@@ -27,26 +38,26 @@ def details(result):
 
 
 @pytest.mark.parametrize("mode", ERAS)
-def test_a_call_that_policy_allows_runs_and_its_result_comes_back(stack, helpers, mode):
+def test_a_call_that_policy_allows_runs_and_its_result_comes_back(stack, call, mode):
     session, token = stack.open_session()
-    result = call(stack, helpers, token, mode, "workspace_read", {"path": "a.txt"})
+    result = call(token, mode, "workspace_read", {"path": "a.txt"})
     assert (result.is_error, result.content[0].text) == (False, "hello\n")
     assert result.structured_content["content"] == "hello\n"
     assert stack.types(session)[1:] == [*ALLOWED, "tool.call.completed"]
 
 
 @pytest.mark.parametrize("mode", ERAS)
-def test_a_tool_that_fails_is_an_error_result_without_structured_content(stack, helpers, mode):
+def test_a_tool_that_fails_is_an_error_result_without_structured_content(stack, call, mode):
     _, token = stack.open_session()
     stack.worker.answer = lambda _: ToolResult(text="No such file.", is_error=True, code="NOT_FOUND")
-    result = call(stack, helpers, token, mode, "workspace_read", {"path": "b.txt"})
+    result = call(token, mode, "workspace_read", {"path": "b.txt"})
     assert (result.is_error, result.structured_content, details(result)["code"]) == (True, None, "NOT_FOUND")
 
 
 @pytest.mark.parametrize("mode", ERAS)
-def test_a_denied_call_says_why_and_by_which_rule_and_does_not_run(stack, helpers, mode):
+def test_a_denied_call_says_why_and_by_which_rule_and_does_not_run(stack, call, mode):
     session, token = stack.open_session()
-    result = call(stack, helpers, token, mode, "workspace_read", {"path": "server.pem"})
+    result = call(token, mode, "workspace_read", {"path": "server.pem"})
     assert result.is_error
     assert "Keys are not read." in result.content[0].text
     assert details(result) | {"tool_call_id": "", "attempt": 0} == {
@@ -116,9 +127,9 @@ class TestWhereNobodyDecides:
         return 0.5
 
     @pytest.mark.parametrize("mode", ERAS)
-    def test_the_answer_says_what_it_waits_for_and_how_to_go_on(self, stack, helpers, mode):
+    def test_the_answer_says_what_it_waits_for_and_how_to_go_on(self, stack, call, mode):
         session, token = stack.open_session()
-        result = call(stack, helpers, token, mode, "workspace_exec", {"command": "make"})
+        result = call(token, mode, "workspace_exec", {"command": "make"})
         approval = stack.pending(session)
         assert result.is_error
         assert details(result)["approval_id"] == approval.id
@@ -127,28 +138,26 @@ class TestWhereNobodyDecides:
         assert "Commands are asked about." in text
         assert "Call the same tool again with the same arguments" in text
 
-    def test_the_same_call_again_joins_the_same_question(self, stack, helpers):
+    def test_the_same_call_again_joins_the_same_question(self, stack, call):
         _, token = stack.open_session()
-        first = call(stack, helpers, token, "auto", "workspace_exec", {"command": "make"})
-        second = call(stack, helpers, token, "auto", "workspace_exec", {"command": "make"})
+        first = call(token, "auto", "workspace_exec", {"command": "make"})
+        second = call(token, "auto", "workspace_exec", {"command": "make"})
         assert details(first)["approval_id"] == details(second)["approval_id"]
         assert details(first)["tool_call_id"] == details(second)["tool_call_id"]
 
 
 @pytest.mark.parametrize("mode", ERAS)
-def test_an_unknown_tool_is_a_protocol_error_with_the_nearest_name(stack, helpers, mode):
+def test_an_unknown_tool_is_a_protocol_error_with_the_nearest_name(stack, call, mode):
     _, token = stack.open_session()
-    with pytest.raises(BaseException) as caught:
-        call(stack, helpers, token, mode, "workspace_raed", {})
-    error = unwrapped(caught.value)
+    error = call(token, mode, "workspace_raed", {})
     assert (type(error), error.code) == (MCPError, -32602)
     assert "workspace_read" in error.message
 
 
 @pytest.mark.parametrize("mode", ERAS)
-def test_an_input_that_does_not_fit_is_a_result_that_names_the_field(stack, helpers, mode):
+def test_an_input_that_does_not_fit_is_a_result_that_names_the_field(stack, call, mode):
     session, token = stack.open_session()
-    result = call(stack, helpers, token, mode, "workspace_read", {"path": "a", "limit": "many"})
+    result = call(token, mode, "workspace_read", {"path": "a", "limit": "many"})
     assert (result.is_error, details(result)["code"]) == (True, "INVALID_INPUT")
     assert "limit" in result.content[0].text
     assert "integer" in result.content[0].text
@@ -156,7 +165,7 @@ def test_an_input_that_does_not_fit_is_a_result_that_names_the_field(stack, help
 
 
 @pytest.mark.parametrize("mode", ERAS)
-def test_progress_tells_that_it_runs_and_shows_its_output(stack, helpers, mode):
+def test_progress_tells_that_it_runs_and_shows_its_output(stack, call, mode):
     _, token = stack.open_session()
     seen = []
 
@@ -172,7 +181,7 @@ def test_progress_tells_that_it_runs_and_shows_its_output(stack, helpers, mode):
         if "collecting" in message:
             stack.worker.gate.set()
 
-    call(stack, helpers, token, mode, "workspace_read", {"path": "a"}, progress_callback=on_progress)
+    call(token, mode, "workspace_read", {"path": "a"}, progress_callback=on_progress)
     numbers = [progress for progress, _ in seen]
     assert numbers == sorted(set(numbers))
     assert seen[-1][1] == "running: collecting ..."
@@ -241,19 +250,17 @@ def test_a_cancel_that_comes_after_the_result_changes_nothing(stack, helpers):
     assert "tool.call.denied" not in stack.types(session)
 
 
-def test_a_call_that_no_worker_takes_is_taken_back_and_says_so(stack, helpers, monkeypatch):
-    from codesdk.mcphost import calls
-
+def test_a_call_that_no_worker_takes_is_taken_back_and_says_so(stack, call, monkeypatch):
     monkeypatch.setattr(calls, "MARGIN_S", -29.5)
     session, token = stack.open_session()
     stack.worker.paused = True
-    result = call(stack, helpers, token, "auto", "workspace_read", {"path": "a"})
+    result = call(token, "auto", "workspace_read", {"path": "a"})
     assert (result.is_error, details(result)["code"]) == (True, "CANCELLED")
     assert "worker" in result.content[0].text
     assert stack.types(session)[-1] == "tool.call.denied"
 
 
-def test_a_defect_shows_no_internals(stack, helpers, monkeypatch, caplog):
+def test_a_defect_shows_no_internals(stack, call, monkeypatch, caplog):
     _, token = stack.open_session()
 
     def broken(*_args, **_more):
@@ -261,9 +268,7 @@ def test_a_defect_shows_no_internals(stack, helpers, monkeypatch, caplog):
 
     monkeypatch.setattr(stack.services.pipeline, "submit", broken)
     for mode in ERAS:
-        with pytest.raises(BaseException) as caught:
-            call(stack, helpers, token, mode, "workspace_read", {"path": "a"})
-        error = unwrapped(caught.value)
+        error = call(token, mode, "workspace_read", {"path": "a"})
         assert (error.code, "secret-of-ours" in error.message) == (-32603, False)
     assert "secret-of-ours" in caplog.text
 
@@ -292,7 +297,13 @@ def test_the_tool_list_has_wire_names_schemas_hints_and_hashes(stack, helpers, m
     listed = helpers.within(go())
     tools = {tool.name: tool for tool in listed.tools}
     # patch.apply is left out: this policy allows it for no input.
-    assert sorted(tools) == ["workspace_exec", "workspace_list", "workspace_read", "workspace_search", "workspace_write"]
+    assert sorted(tools) == [
+        "workspace_exec",
+        "workspace_list",
+        "workspace_read",
+        "workspace_search",
+        "workspace_write",
+    ]
     read, execute = tools["workspace_read"], tools["workspace_exec"]
     assert (read.annotations.read_only_hint, read.annotations.open_world_hint) == (True, False)
     assert (execute.annotations.read_only_hint, execute.annotations.destructive_hint) == (False, True)
@@ -305,9 +316,9 @@ def test_the_tool_list_has_wire_names_schemas_hints_and_hashes(stack, helpers, m
         assert listed.cache_scope == "private"
 
 
-def test_a_tool_that_is_not_listed_is_denied_on_record(stack, helpers):
+def test_a_tool_that_is_not_listed_is_denied_on_record(stack, call):
     session, token = stack.open_session()
-    result = call(stack, helpers, token, "auto", "patch_apply", {"patch": "--- a\n+++ b\n"})
+    result = call(token, "auto", "patch_apply", {"patch": "--- a\n+++ b\n"})
     assert details(result)["code"] == "DENIED_BY_POLICY"
     assert stack.types(session)[-1] == "tool.call.denied"
 
@@ -323,13 +334,18 @@ READ = {
 }
 
 
-def unwrapped(error):
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
 def cancelled(request_id):
-    import mcp_types as types
-
     return types.CancelledNotification(params=types.CancelledNotificationParams(request_id=request_id))
+
+
+def test_forty_calls_at_once_all_come_back(stack, helpers):
+    session, token = stack.open_session()
+
+    async def go():
+        async with stack.client(token, "auto") as client:
+            return await asyncio.gather(*(client.call_tool("workspace_read", {"path": f"f{n}"}) for n in range(40)))
+
+    results = helpers.within(go())
+    assert {result.content[0].text for result in results} == {"hello\n"}
+    assert len({details(result)["tool_call_id"] for result in results}) == 40
+    assert [event.seq for event in stack.services.log.read(session.id)] == list(range(1, 202))

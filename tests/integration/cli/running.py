@@ -58,7 +58,7 @@ class Up:
         listed: list[str] = []
         for kind in (("ps", "--all", "--format", "{{.Names}}"), ("volume", "ls", "--format", "{{.Name}}")):
             found = subprocess.run(
-                ["docker", *kind, "--filter", f"name={instance}"],
+                ["docker", *kind, "--filter", f"label=codesdk.instance={instance}"],
                 capture_output=True,
                 text=True,
                 check=True,

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import urllib.request
 
@@ -105,7 +106,7 @@ def test_nothing_of_ours_outlives_a_killed_supervisor_and_the_next_one_cleans_up
 
 def test_an_interrupt_while_it_starts_stops_what_was_started(start_up):
     up = start_up()
-    until(lambda: (up.data_dir / "redis.sock").exists(), 60, "Redis")
+    until((up.data_dir / "redis.sock").exists, 60, "Redis")
 
     assert up.stop(signal.SIGINT) in (0, 130), up.said()
     assert not (up.data_dir / "redis.sock").exists()
@@ -186,6 +187,24 @@ def test_the_stdio_bridge_opens_a_session_of_its_own_and_closes_it_at_the_end(st
     )
     assert [session["labels"]["opened-by"] for session in closed] == ["codesdk mcp"]
     assert closed[0]["id"] != opened["session_id"]
+
+
+def test_a_terminated_bridge_closes_its_session_and_ends_though_stdin_stays_open(start_up, codesdk):
+    up = start_up()
+    up.ready()
+    line = [sys.executable, "-m", "codesdk.cli", "mcp", "--data-dir", str(up.data_dir)]
+    bridge = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def states():
+        listed = json.loads(codesdk("sessions", "list", "--json").out)["sessions"]
+        return [s["state"] for s in listed if s["labels"]["opened-by"] == "codesdk mcp"]
+
+    with bridge:
+        until(states, 20, "the bridge's session")
+        bridge.terminate()
+        code = bridge.wait(20)
+        assert (code, bridge.stdout.read(), bridge.stderr.read()) == (0, b"", b"")
+    assert states() == ["closed"]
 
 
 def test_events_are_followed_as_they_come(start_up, codesdk):

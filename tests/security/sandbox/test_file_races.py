@@ -62,35 +62,59 @@ def test_what_is_written_belongs_to_the_tool(sandbox):
     assert run(sandbox, "stat", "-c", "%u", "owned", "owned/file").stdout == uid + uid
 
 
-def test_a_directory_that_is_swapped_for_a_link_never_leads_out(sandbox):
-    """CVE-2018-15664's kind: the path is good when it is checked and leads to /etc when it is used."""
-    swap = """
-import os, time
-os.makedirs("good", exist_ok=True); open("good/passwd", "w").write("inside")
-os.symlink("/etc", "bad")
-end = time.time() + 4
+SWAP = """
+import os, shutil, time
+os.makedirs("/tmp/outside", exist_ok=True); open("/tmp/outside/file", "w").write("outside")
+os.makedirs("{good}"); open("{good}/file", "w").write("inside"); os.symlink("/tmp/outside", "bad-{good}")
 print("swapping", flush=True)
+end = time.time() + 2
 while time.time() < end:
     try:
-        os.rename("good", "spare"); os.rename("bad", "good"); os.rename("good", "bad"); os.rename("spare", "good")
-    except OSError: pass
+        os.rename("{good}", "spare-{good}"); os.rename("bad-{good}", "{good}")
+        os.rename("{good}", "bad-{good}"); os.rename("spare-{good}", "{good}")
+    except OSError:  # a write has made the directory anew in the moment in which it was missing
+        for name in ("{good}", "bad-{good}", "spare-{good}"):
+            if os.path.islink(name): os.unlink(name)
+            else: shutil.rmtree(name, ignore_errors=True)
+        os.makedirs("{good}"); open("{good}/file", "w").write("inside"); os.symlink("/tmp/outside", "bad-{good}")
 """
+
+
+def _while_swapping(sandbox, name, work) -> int:
+    """Do `work` again and again while the directory of that name is swapped for a link; returns how often."""
     begun = threading.Event()
-    thread = threading.Thread(target=lambda: sandbox.exec(request("python3", "-c", swap), lambda _: begun.set()))
+    asked = request("python3", "-c", SWAP.format(good=name))
+    thread = threading.Thread(target=lambda: sandbox.exec(asked, lambda _: begun.set()))
     thread.start()
     assert begun.wait(DEADLINE_S)
-    inside = outside = 0
+    count = 0
     while thread.is_alive():
-        answer = sandbox.files.read("good/passwd")
+        work()
+        count += 1
+    return count
+
+
+def test_a_read_through_a_directory_that_is_swapped_for_a_link_never_leads_out(sandbox):
+    """CVE-2018-15664's kind: the path is good when it is checked and leads elsewhere when it is used."""
+    seen = []
+
+    def read() -> None:
+        answer = sandbox.files.read("read/file")
         if isinstance(answer, FileContent):
-            assert answer.data == b"inside"
-            inside += 1
+            seen.append(answer.data)
         else:
-            outside += 1
-        wrote = sandbox.files.write((FileWrite(path="good/new", content=b"x"),))
-        assert not isinstance(wrote, FileRefused) or wrote.error in (FileError.OUTSIDE, FileError.NOT_FOUND)
-    assert inside > 10
-    assert inside + outside > 50
+            assert answer.error in (FileError.OUTSIDE, FileError.NOT_FOUND)
+
+    assert _while_swapping(sandbox, "read", read) > 50
+    assert set(seen) == {b"inside"}
+
+
+def test_a_write_through_a_directory_that_is_swapped_for_a_link_never_leads_out(sandbox):
+    def write() -> None:
+        sandbox.files.write((FileWrite(path="write/new", content=b"x"),))
+
+    assert _while_swapping(sandbox, "write", write) > 10
+    assert run(sandbox, "ls", "-A", "/tmp/outside").stdout == b"file\n"
 
 
 def test_names_that_are_no_utf8_are_shown_escaped(sandbox):

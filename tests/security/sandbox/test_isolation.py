@@ -61,7 +61,7 @@ def call(name, *arguments): check(getattr(libc, name)(*arguments))
 def call_number(number, *arguments): check(libc.syscall(number, *arguments))
 try:
     {body}
-except OSError as error:
+except (OSError, ValueError) as error:
     print(type(error).__name__, error)
     raise SystemExit(0)
 raise SystemExit(1)
@@ -100,6 +100,8 @@ def test_the_environment_of_a_tool_holds_nothing_of_the_worker(sandbox, monkeypa
 
 
 def test_nothing_listens_in_a_fresh_sandbox(sandbox):
-    for table in ("tcp", "tcp6", "udp", "unix"):
-        ran = run(sandbox, "sh", "-c", f"grep -vc -E '^ *(sl|Num)' /proc/net/{table} || true")
-        assert ran.stdout.strip() in (b"0", b""), table
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        assert len(run(sandbox, "cat", f"/proc/net/{table}").stdout.splitlines()) == 1, table
+    # The runner's own socket pairs have no name; a name would be a door.
+    named = [line for line in run(sandbox, "cat", "/proc/net/unix").stdout.splitlines()[1:] if len(line.split()) > 7]
+    assert named == []

@@ -53,7 +53,10 @@ def test_a_route_without_a_rule_cannot_be_made():
 
 
 def test_only_what_is_meant_for_everybody_is_open():
-    assert {route for route, rule in RULES.items() if rule is Door.OPEN} == {("GET", "/health"), ("GET", "/openapi.json")}
+    assert {route for route, rule in RULES.items() if rule is Door.OPEN} == {
+        ("GET", "/health"),
+        ("GET", "/openapi.json"),
+    }
     assert {route for route, rule in RULES.items() if rule is Door.SESSION_TOKEN} == {("*", "/mcp")}
 
 

@@ -38,6 +38,8 @@ def test_codex_gets_its_settings_as_toml_and_the_token_in_its_environment():
         f'mcp_servers.codesdk.url="{URL}"',
         'mcp_servers.codesdk.bearer_token_env_var="CODESDK_TOKEN"',
         "mcp_servers.codesdk.tool_timeout_sec=410",
+        "mcp_servers.codesdk.required=true",
+        'mcp_servers.codesdk.default_tools_approval_mode="approve"',
     ]
 
 

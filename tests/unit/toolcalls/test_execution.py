@@ -255,6 +255,34 @@ def test_an_end_that_cannot_be_recorded_is_not_acknowledged(stage):
     assert room.acknowledged == []
 
 
+def test_a_worker_that_lets_go_ends_no_call_that_still_runs(stage):
+    # Closing a connection tells whoever waits that the sandbox is gone; the command lives on for the next worker.
+    claimed, execution = claim(stage), stage.execution()
+
+    def cut(_request, _on_output):
+        execution.abandon()
+        raise SandboxBroken("it was closed here")
+
+    before = stage.events()
+    with pytest.raises(SandboxBroken):
+        execution.run(claimed, lambda: Room(cut))
+    assert stage.events() == before
+
+
+def test_an_end_that_comes_after_letting_go_is_recorded(stage):
+    claimed, execution = claim(stage), stage.execution()
+    execution.abandon()
+    execution.run(claimed, lambda: Room(said(b"x")))
+    assert stage.types()[-1] == "tool.call.completed"
+
+
+def test_a_runner_that_is_gone_at_the_end_changes_nothing_of_it(stage):
+    claimed, room = claim(stage), Room(said(b"x"))
+    room.acknowledge = lambda *_: (_ for _ in ()).throw(SandboxBroken("gone"))
+    assert not stage.execution().run(claimed, lambda: room).is_error
+    assert stage.types()[-1] == "tool.call.completed"
+
+
 def test_a_worker_that_lost_the_call_adds_nothing_to_its_log(stage):
     def play(_request, on_output):
         stage.sql("UPDATE tool_calls SET generation = 2")

@@ -33,7 +33,7 @@ class Account:
 
     def line(self, text: str) -> None:
         """A quiet remark."""
-        self._console.print(Text(text, style="dim"), soft_wrap=True)
+        self._console.print(Text(text, style="dim"))
 
     def good(self, text: str) -> None:
         """Something that was checked and holds."""

@@ -13,21 +13,22 @@ class Signals:
     def __init__(self) -> None:
         self._interrupts = True
         # A plain flag: a handler runs between two steps of the main thread, where a lock could be held by it already.
-        self._caught = False
+        self.caught = False
+        """Whether one came."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
 
     def wait_for_stop(self, seconds: float) -> bool:
         """Wait that long; whether a signal came, now or earlier."""
-        if not self._caught:
+        if not self.caught:
             time.sleep(seconds)
-        return self._caught
+        return self.caught
 
     def only_noted(self) -> None:
         """From here on a signal is noted and interrupts nothing."""
         self._interrupts = False
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        first, self._caught = not self._caught, True
+        first, self.caught = not self.caught, True
         if first and self._interrupts:
             raise KeyboardInterrupt

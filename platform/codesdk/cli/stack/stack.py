@@ -18,6 +18,7 @@ from codesdk.cli.stack.rules import check_rules
 from codesdk.cli.stack.sessions import close_all
 from codesdk.cli.stack.watch import Watch
 from codesdk.errors import Fault
+from codesdk.eventlog.hints import LocalHints
 from codesdk.provision import engine as docker_engine
 from codesdk.provision import redis_server, sandbox_image
 from codesdk.provision.command import Say
@@ -84,7 +85,8 @@ class Stack:
         opened.enter_context(take_data_dir(self.settings))
         check_port(self.settings.host, self.settings.port)
         self._start_machine(opened)
-        self._services = open_services(self.settings)
+        # Local hints: this process follows no log, and a subscription takes a second to end.
+        self._services = open_services(self.settings, hints=LocalHints())
         opened.callback(self._services.close)
         self.key = ensure_operator(self._services)
         self._start_children(opened)

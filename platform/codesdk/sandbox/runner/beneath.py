@@ -78,8 +78,18 @@ class Root:
 
     def __init__(self, workspace: str, has_openat2: bool = True) -> None:
         self.workspace = workspace
-        self.fd = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        try:
+            self.fd = os.open(workspace, flags)
+        except PermissionError:
+            os.chmod(workspace, 0o755)  # noqa: S103 - see `mend`
+            self.fd = os.open(workspace, flags)
         self._has_openat2 = has_openat2 and self._probe()
+
+    def mend(self) -> None:
+        """Undo a `chmod 000` of the workspace by a tool, which would lock the next one out. Run as its owner, the tool."""
+        if os.fstat(self.fd).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.fchmod(self.fd, 0o755)
 
     def _probe(self) -> bool:
         try:

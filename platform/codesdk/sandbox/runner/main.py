@@ -277,6 +277,7 @@ class Runner:
         answer = self._later(message.number)
 
         def work() -> Callable[[], None]:
+            self._workspace.mend()
             header, body = _guarded(operation, message)
             return lambda: answer(header, body)
 

@@ -182,6 +182,7 @@ def _lead(control: socket.socket, config: Config, stdio: list[int], outcome: int
         os.setresuid(config.uid, config.uid, config.uid)
         stage = "enter the working directory"
         root = Root(config.workspace)
+        root.mend()
         os.fchdir(root.open(relative(request["cwd"], config.workspace), os.O_RDONLY | os.O_DIRECTORY))
         stage = "run"
         if request.get("probe"):

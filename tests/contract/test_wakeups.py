@@ -1,0 +1,117 @@
+"""Every implementation of the wake-ups port keeps its promises; what takes them off the queue is the worker's listener."""
+
+from __future__ import annotations
+
+from queue import Empty, SimpleQueue
+
+import pytest
+from redis import Redis
+
+from codesdk.domain.clock import ManualClock
+from codesdk.domain.ids import HostId, Kind, RandomIds
+from codesdk.jobs import LocalWakeups, QueueUnavailable, RqWakeups, queue_name, subject_of_job
+from codesdk.worker.listener import Listener
+from stage import DEADLINE_S, wait_for
+
+IDS = RandomIds(ManualClock())
+
+
+@pytest.fixture
+def host():
+    return HostId(IDS.new(Kind.HOST))
+
+
+@pytest.fixture(params=["fake", pytest.param("redis", marks=pytest.mark.redis)])
+def wired(request, host):
+    """Wake-ups, and what the host's worker hears of them."""
+    heard: SimpleQueue[str] = SimpleQueue()
+    if request.param == "fake":
+        wakeups, listener = LocalWakeups(), None
+        wakeups.bind(host, heard.put)
+    else:
+        url = request.getfixturevalue("redis_url")
+        wakeups, listener = RqWakeups(url, IDS), Listener(url, host, heard.put)
+    yield wakeups, heard
+    if listener is not None:
+        listener.close()
+    wakeups.close()
+
+
+@pytest.mark.parametrize("kind", [Kind.CALL, Kind.SESSION])
+def test_the_hosts_worker_hears_the_subject(wired, host, kind):
+    wakeups, heard = wired
+    subject = IDS.new(kind)
+    wakeups.wake(host, subject)
+    assert heard.get(timeout=DEADLINE_S) == subject
+
+
+def test_the_same_subject_may_be_told_often(wired, host):
+    wakeups, heard = wired
+    subject = IDS.new(Kind.CALL)
+    for _ in range(5):
+        wakeups.wake(host, subject)
+    assert [heard.get(timeout=DEADLINE_S) for _ in range(5)] == [subject] * 5
+
+
+def test_another_hosts_wake_up_is_not_heard(wired, host):
+    wakeups, heard = wired
+    wakeups.wake(HostId(IDS.new(Kind.HOST)), IDS.new(Kind.CALL))
+    subject = IDS.new(Kind.CALL)
+    wakeups.wake(host, subject)
+    assert heard.get(timeout=DEADLINE_S) == subject
+    with pytest.raises(Empty):
+        heard.get(timeout=0.05)
+
+
+def test_a_queue_that_is_there_checks_out(wired):
+    wired[0].check()
+
+
+def test_a_queue_that_is_away_says_what_to_do(tmp_path):
+    wakeups = RqWakeups(f"unix://{tmp_path}/none.sock", IDS)
+    with pytest.raises(QueueUnavailable, match="codesdk up") as away:
+        wakeups.check()
+    assert away.value.retryable
+    wakeups.close()
+
+
+@pytest.mark.redis
+def test_a_wake_up_that_was_taken_leaves_nothing_in_redis(redis_url, host):
+    heard: SimpleQueue[str] = SimpleQueue()
+    wakeups, listener = RqWakeups(redis_url, IDS), Listener(redis_url, host, heard.put)
+    calls = [IDS.new(Kind.CALL) for _ in range(3)]
+    for call in calls:
+        wakeups.wake(host, call)
+        heard.get(timeout=DEADLINE_S)
+    redis = Redis.from_url(redis_url)
+    queue = f"rq:queue:{queue_name(host)}"
+    wait_for(lambda: not any(list(redis.scan_iter(f"*{call}*")) for call in calls), "the messages to go")
+    wait_for(lambda: not redis.exists(queue, f"{queue}:intermediate"), "the queue to be empty")
+    redis.close()
+    listener.close()
+    wakeups.close()
+
+
+@pytest.mark.redis
+def test_a_wake_up_that_nobody_takes_goes_away(redis_url, host):
+    wakeups = RqWakeups(redis_url, IDS)
+    wakeups.wake(host, IDS.new(Kind.CALL))
+    redis = Redis.from_url(redis_url)
+    (job,) = redis.lrange(f"rq:queue:{queue_name(host)}", 0, -1)
+    stored = redis.hgetall(b"rq:job:" + job)
+    assert float(stored[b"ttl"]) == 60
+    assert 0 < redis.ttl(b"rq:job:" + job) <= 60
+    redis.close()
+    wakeups.close()
+
+
+@pytest.mark.parametrize(
+    "job",
+    ["", "-", "x", "call_", "call_00000000000000000000000000", "call_00000000000000000000000000-x",
+     "prn_00000000000000000000000000-req_00000000000000000000000000",
+     "call_00000000000000000000000000-req_00000000000000000000000000-x",
+     "call_00000000000000000000000000\n-req_00000000000000000000000000",
+     "call_00000000000000000000000000-call_00000000000000000000000000", "../../etc/passwd", "os.system"],
+)
+def test_what_is_no_id_of_ours_names_no_subject(job):
+    assert subject_of_job(job) is None

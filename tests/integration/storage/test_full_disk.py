@@ -1,0 +1,59 @@
+"""A disk that is really full, where the machine lets us mount one."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from sqlalchemy import text
+
+from codesdk.artifacts import ArtifactsUnavailable
+from codesdk.artifacts.directory import Artifacts
+from codesdk.domain.clock import ManualClock
+from codesdk.domain.ids import CountingIds, TenantId
+from codesdk.storage.database import Database, StorageUnavailable
+from codesdk.storage.writer import Writer
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"this machine lets nobody mount a tmpfs: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_refuses_and_everything_acknowledged_is_there(small_disk):
+    database = Database(f"sqlite:///{small_disk / 'a.db'}")
+    writer = Writer(database, small_disk / "write.lock")
+    writer.run(lambda unit: unit.connection.execute(text("CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT)")))
+    acknowledged = []
+    with pytest.raises(StorageUnavailable):
+        for number in range(1000):
+            writer.run(
+                lambda unit, number=number: unit.connection.execute(
+                    text("INSERT INTO t VALUES(:a, :b)"), {"a": number, "b": "x" * 5000}
+                )
+            )
+            acknowledged.append(number)
+    assert acknowledged
+    writer.close()
+    database.close()
+    again = Database(f"sqlite:///{small_disk / 'a.db'}")
+    with again.read() as connection:
+        assert [row.a for row in connection.execute(text("SELECT a FROM t"))] == acknowledged
+    again.close()
+
+
+def test_an_artifact_that_does_not_fit_leaves_nothing(small_disk):
+    database = Database(f"sqlite:///{small_disk / 'a.db'}")
+    artifacts = Artifacts(small_disk / "artifacts", database, ManualClock(), CountingIds())
+    with pytest.raises(ArtifactsUnavailable):
+        artifacts.keep(b"x" * 2_000_000, TenantId("ten"), None, content_type="a/b", name="n")
+    assert [path for path in (small_disk / "artifacts").rglob("*") if path.is_file()] == []
+    database.close()

@@ -1,0 +1,185 @@
+"""A whole worker over Redis and fake sandboxes: bootstrap's wiring, the RQ listener, the poll."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from codesdk.bootstrap import open_services
+from codesdk.domain.calls import CallState
+from codesdk.jobs import QueueUnavailable
+from codesdk.sandbox.fake import FakeSandboxes, Script
+from codesdk.sessions import NewSession
+from codesdk.settings import Settings, runfile
+from codesdk.tenancy.principal import Role
+from codesdk.toolcalls.stored import Denied, Finished
+from codesdk.worker.host import WorkerRunning
+from codesdk.worker.listener import Listener
+from codesdk.worker.process import Worker
+from stage import POLICY, wait_for
+
+IMAGES = {"base": "sha256:" + "0" * 64}
+
+
+class Site:
+    """An installation: what the API process opens, and workers over the same sandboxes."""
+
+    def __init__(self, redis_url, root):
+        (root / "policies").mkdir()
+        (root / "policies" / "policy.yaml").write_text(POLICY)
+        self.settings = Settings(
+            data_dir=root / "data", redis_url=redis_url, policies_dir=root / "policies", poll_s=0.1, worker_threads=4
+        )
+        self.hold = threading.Event()
+        self.sandboxes = FakeSandboxes(self.choose)
+        self.api = open_services(self.settings)
+        self._workers = []
+
+    def choose(self, request):
+        line = request.argv[-1]
+        return Script(stdout=b"held", hold=self.hold) if line == "hold" else Script(stdout=line.encode())
+
+    def worker(self, *, listen=True):
+        services = open_services(self.settings)
+        worker = Worker(services, self.sandboxes, IMAGES)
+        worker.start()
+        listener = Listener(self.settings.resolved_redis_url(), worker.host.id, worker.dispatcher.wake) if listen else None
+        stopped = []
+
+        def stop():
+            if not stopped:
+                stopped.append(True)
+                if listener is not None:
+                    listener.close()
+                worker.stop()
+                services.close()
+
+        self._workers.append(stop)
+        return worker, stop
+
+    def subject(self):
+        principal, _ = self.api.writer.run(
+            lambda unit: self.api.directory.enroll(unit, "default", f"dev{time.monotonic_ns()}", (Role.DEVELOPER,))
+        )
+        _, token = self.api.sessions.open(principal, NewSession())
+        return self.api.directory.subject(token)
+
+    def submit(self, subject, line="x"):
+        return self.api.pipeline.submit("workspace.exec", {"command": line}, subject).identity.tool_call_id
+
+    def ended(self, call, deadline_s=15.0):
+        def end():
+            found = self.api.pipeline.find(call)
+            return found if isinstance(found, Finished | Denied) else None
+
+        return wait_for(end, f"{call} to end", deadline_s)
+
+    def close(self):
+        self.hold.set()
+        for stop in self._workers:
+            stop()
+        self.api.close()
+
+
+@pytest.fixture
+def site(redis_url, tmp_path):
+    made = Site(redis_url, tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_call_goes_through_two_processes_worth_of_services(site):
+    site.worker()
+    subject = site.subject()
+    call = site.submit(subject, "hello")
+    assert site.ended(call).result.structured["stdout"] == "hello"
+    types = [event.type.value for event in site.api.log.read(subject.session_id)]
+    # The sandbox may be ready before or after the call was requested.
+    assert [t for t in types if t.startswith("tool.")] == [
+        "tool.call.requested", "tool.call.policy_evaluated", "tool.call.approved", "tool.call.started",
+        "tool.output.delta", "tool.output.completed", "tool.call.completed",
+    ]
+
+
+def test_the_apis_reader_follows_the_workers_events(site):
+    site.worker()
+    subject, seen = site.subject(), []
+    site.api.tail.subscribe(subject.session_id, 0, seen.extend)
+    site.ended(site.submit(subject))
+    wait_for(lambda: seen and seen[-1].type == "tool.call.completed", "the last event")
+    assert [event.seq for event in seen] == list(range(1, len(seen) + 1))
+
+
+def test_without_a_listener_the_poll_serves(site):
+    site.worker(listen=False)
+    assert not site.ended(site.submit(site.subject())).result.is_error
+
+
+def test_an_installation_has_one_worker_per_engine(site):
+    site.worker()
+    services = open_services(site.settings)
+    with pytest.raises(WorkerRunning):
+        Worker(services, site.sandboxes, IMAGES)
+    services.close()
+
+
+def test_a_worker_without_its_queue_does_not_start_and_holds_nothing(site, tmp_path):
+    settings = site.settings.model_copy(update={"redis_url": f"unix://{tmp_path}/none.sock"})
+    services = open_services(settings)
+    with pytest.raises(QueueUnavailable):
+        Worker(services, site.sandboxes, IMAGES)
+    services.close()
+    site.worker()
+
+
+def test_calls_of_many_sessions_all_end_and_run_once(site):
+    site.worker()
+    calls = [site.submit(site.subject(), f"line{number}") for number in range(20)]
+    outcomes = [site.ended(call) for call in calls]
+    assert [outcome.result.structured["stdout"] for outcome in outcomes] == [f"line{number}" for number in range(20)]
+    assert len(site.sandboxes.runs) == 20
+
+
+def test_a_new_worker_takes_up_what_a_stopped_one_left_running(site, monkeypatch):
+    monkeypatch.setattr("codesdk.worker.process.DRAIN_S", 0.1)
+    _, stop = site.worker()
+    subject = site.subject()
+    call = site.submit(subject, "hold")
+    wait_for(lambda: site.sandboxes.runs, "the command")
+    stop()
+    assert site.api.pipeline._stored(call).state is CallState.RUNNING
+    joining = threading.Thread(target=site.worker)
+    joining.start()
+    wait_for(lambda: (s := site.api.pipeline._stored(call)) and s.state is CallState.RUNNING, "the adoption")
+    site.hold.set()
+    joining.join(15)
+    assert site.ended(call).result.structured["stdout"] == "held"
+    assert len(site.sandboxes.runs) == 1
+
+
+def test_a_closed_session_leaves_no_sandbox(site):
+    site.worker()
+    subject = site.subject()
+    site.ended(site.submit(subject))
+    site.api.sessions.close(subject.tenant_id, subject.session_id)
+    wait_for(lambda: site.sandboxes.living == (), "the sandbox to go")
+    wait_for(lambda: site.api.log.read(subject.session_id)[-1].type == "sandbox.stopped", "the log to say so")
+
+
+def test_closing_a_session_ends_its_running_call(site):
+    site.worker()
+    subject = site.subject()
+    call = site.submit(subject, "hold")
+    wait_for(lambda: site.sandboxes.runs, "the command")
+    site.api.sessions.close(subject.tenant_id, subject.session_id)
+    assert site.ended(call).result.is_error
+
+
+def test_a_run_file_tells_of_a_living_process_only(site):
+    path = runfile.write(site.settings.data_dir, "worker", {"pid": os.getpid()})
+    assert runfile.read(site.settings.data_dir, "worker") == {"pid": os.getpid()}
+    path.unlink()
+    assert runfile.read(site.settings.data_dir, "worker") is None

@@ -1,0 +1,97 @@
+"""Path resolution without a container: with openat2 and with the walk that replaces it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from codesdk.sandbox.runner import files
+from codesdk.sandbox.runner.beneath import Refused, Root, refusal, relative
+
+
+@pytest.fixture(params=["openat2", "walk"])
+def root(request, tmp_path):
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (tmp_path / "outside").write_text("outside")
+    found = Root(str(workspace), has_openat2=request.param == "openat2")
+    yield found
+    os.close(found.fd)
+
+
+@pytest.mark.parametrize(
+    ("path", "clean"),
+    [("", "."), (".", "."), ("/workspace", "."), ("a//b/./c", "a/b/c"), ("/workspace/a", "a"), ("a/../b", "a/../b")],
+)
+def test_paths_are_made_relative(path, clean):
+    assert relative(path, "/workspace") == clean
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("..", "OUTSIDE_WORKSPACE"),
+        ("a/../..", "OUTSIDE_WORKSPACE"),
+        ("/", "OUTSIDE_WORKSPACE"),
+        ("/workspace2", "OUTSIDE_WORKSPACE"),
+        ("/workspace/../etc", "OUTSIDE_WORKSPACE"),
+        ("a\0", "INVALID_PATH"),
+        ("a/" * 3000, "INVALID_PATH"),
+    ],
+)
+def test_paths_that_cannot_be_inside_are_refused(path, error):
+    with pytest.raises(Refused) as refused:
+        relative(path, "/workspace")
+    assert refused.value.error == error
+
+
+def _word(root, path) -> str:
+    try:
+        return files.read(root, path, 0, 100)[1].decode()
+    except OSError as error:
+        return refusal(error).error
+    except Refused as refused:
+        return refused.error
+
+
+def test_links_out_are_refused(root):
+    os.symlink("../outside", os.path.join(root.workspace, "relative"))
+    os.symlink(os.path.join(os.path.dirname(root.workspace), "outside"), os.path.join(root.workspace, "absolute"))
+    os.symlink("..", os.path.join(root.workspace, "up"))
+    assert {_word(root, path) for path in ("relative", "absolute", "up/outside")} == {"OUTSIDE_WORKSPACE"}
+
+
+def test_a_proc_link_is_refused(root):
+    os.symlink(f"/proc/self/fd/{root.fd}", os.path.join(root.workspace, "magic"))
+    assert _word(root, "magic/x") == "OUTSIDE_WORKSPACE"
+
+
+def test_a_file_in_place_of_a_directory_is_named_as_such(root):
+    files.write(root, [files.Write("file", b"x", None, None)], 0)
+    assert _word(root, "file/below") == "NOT_A_DIRECTORY"
+
+
+def test_a_loop_of_links_ends(root):
+    os.symlink("loop", os.path.join(root.workspace, "loop"))
+    assert _word(root, "loop/x") == "OUTSIDE_WORKSPACE"
+
+
+def test_writes_make_missing_directories_and_leave_no_temporary_files(root):
+    files.write(root, [files.Write("a/b/c", b"x", None, None)], 0)
+    with pytest.raises(Refused):
+        files.write(root, [files.Write("a/b/d", b"x", None, None), files.Write("a/b/c", b"y", "absent", None)], 0)
+    assert os.listdir(os.path.join(root.workspace, "a/b")) == ["c"]
+
+
+def test_directories_are_not_made_through_links(root):
+    os.symlink("..", os.path.join(root.workspace, "up"))
+    with pytest.raises((OSError, Refused)):
+        files.write(root, [files.Write("up/new/file", b"x", None, None)], 0)
+    assert not os.path.exists(os.path.join(os.path.dirname(root.workspace), "new"))
+
+
+def test_a_locked_workspace_is_opened_again(root):
+    os.chmod(root.workspace, 0)
+    root.mend()
+    assert os.stat(root.workspace).st_mode & 0o777 == 0o755

@@ -1,0 +1,188 @@
+"""The worker's side against a runner that lies, stalls or dies: in a tenant's image its frames are hostile input."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+
+import pytest
+
+from codesdk.sandbox.faults import RunnerRefused, SandboxGone, StaleGeneration
+from codesdk.sandbox.port import ExecRequest, SandboxSpec
+from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.runner import wire
+from codesdk.sandbox.session import RunnerSandbox
+
+SPEC = SandboxSpec(owner="sbx_1", instance="t", profile=Profile(), image="sha256:x", tool_uid=200_001, generation=2)
+ENDED = {
+    "kind": "exited", "exit_code": 0, "stdout": {"bytes": 0, "dropped": 0}, "stderr": {"bytes": 0, "dropped": 0},
+}  # fmt: skip
+
+
+class SocketStream:
+    """`link.Stream` over a socket pair."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        self._socket.settimeout(max(timeout_s, 0.001))
+        try:
+            return self._socket.recv(1 << 16)
+        except TimeoutError:
+            return None
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._socket.close()
+
+    def said(self) -> str:
+        return ""
+
+
+class Liar:
+    """A runner that greets properly and answers what a test wants."""
+
+    def __init__(self, answer, *, accepts: bool = True) -> None:
+        self._answer = answer
+        self._accepts = accepts
+        self.sockets: list[socket.socket] = []
+        self.greeted = 0
+
+    def connect(self) -> SocketStream:
+        ours, theirs = socket.socketpair()
+        self.sockets += [ours, theirs]
+        threading.Thread(target=self._serve, args=(theirs,), daemon=True).start()
+        return SocketStream(ours)
+
+    def _serve(self, sock: socket.socket) -> None:
+        decoder, nonce = wire.Decoder(), b""
+        try:
+            while data := sock.recv(1 << 16):
+                for item in decoder.feed(data):
+                    if isinstance(item, wire.Hello):
+                        nonce = item.nonce
+                        decoder.accept(nonce)
+                        self.greeted += 1
+                        sock.sendall(b"noise" + wire.Ack(nonce, item.generation + (not self._accepts), self._accepts).encode())
+                    elif item.header["op"] == "ping":
+                        self._send(sock, nonce, item.number, {"re": item.number, "boot": "one"})
+                    else:
+                        for number, header, body in self._answer(item):
+                            self._send(sock, nonce, number, header, body)
+        except OSError:
+            pass
+
+    def _send(self, sock, nonce, number, header, body=b"") -> None:
+        if header is None:
+            sock.sendall(body)
+            return
+        for frame in wire.encode(nonce, number, header, body):
+            sock.sendall(frame)
+
+    def close(self) -> None:
+        for sock in self.sockets:
+            sock.close()
+
+
+@pytest.fixture
+def lying():
+    made = []
+
+    def make(answer, **more):
+        liar = Liar(answer, **more)
+        sandbox = RunnerSandbox(SPEC, liar.connect, lambda: None)
+        made.append((liar, sandbox))
+        return sandbox
+
+    yield make
+    for liar, sandbox in made:
+        sandbox.close()
+        liar.close()
+
+
+def start(item, *events):
+    key = {"call": item.header["call"], "attempt": item.header["attempt"]}
+    yield item.number, {"re": item.number, "state": "started"}, b""
+    for header, body in events:
+        yield 0, {**key, **header}, body
+
+
+def _exec(sandbox):
+    return sandbox.exec(ExecRequest(call="c", argv=("true",), timeout_s=1), lambda _: None)
+
+
+def test_an_honest_answer_is_taken(lying):
+    assert _exec(lying(lambda item: start(item, ({"event": "exit", "result": ENDED}, b"")))).exit_code == 0
+
+
+def test_a_gap_in_the_output_is_refused(lying):
+    events = [({"event": "output", "stream": 0, "offset": 5}, b"x"), ({"event": "exit", "result": ENDED}, b"")]
+    with pytest.raises(RunnerRefused, match="offset 5"):
+        _exec(lying(lambda item: start(item, *events)))
+
+
+def test_an_end_that_counts_other_bytes_than_were_sent_is_refused(lying):
+    events = [({"event": "output", "stream": 0, "offset": 0}, b"x"), ({"event": "exit", "result": ENDED}, b"")]
+    with pytest.raises(RunnerRefused, match="kept"):
+        _exec(lying(lambda item: start(item, *events)))
+
+
+@pytest.mark.parametrize("result", [None, [], {"kind": "success"}, {**ENDED, "extra": 1}, {**ENDED, "exit_code": "zero"}])
+def test_an_end_that_makes_no_sense_is_refused(lying, result):
+    with pytest.raises(RunnerRefused):
+        _exec(lying(lambda item: start(item, ({"event": "exit", "result": result}, b""))))
+
+
+def test_bytes_that_are_no_frames_end_as_gone_and_not_as_success(lying):
+    with pytest.raises(SandboxGone):
+        _exec(lying(lambda item: [(item.number, {"re": "x"}, b""), (0, None, b"\xff" * 100_000)]))
+
+
+def test_answers_to_files_that_make_no_sense_are_refused(lying):
+    sandbox = lying(lambda item: [(item.number, {"re": item.number, "content": "nothing"}, b"data")])
+    with pytest.raises(RunnerRefused):
+        sandbox.files.read("x")
+
+
+def test_a_newer_worker_is_told_apart_from_a_dead_sandbox(lying):
+    with pytest.raises(StaleGeneration, match="generation 3"):
+        lying(lambda _: [], accepts=False).files.stat("x")
+
+
+def test_a_runner_that_was_started_again_is_another_sandbox(lying):
+    sandbox = lying(lambda item: [(item.number, {"re": item.number, "forgotten": True}, b"")])
+    sandbox.acknowledge("c", 1)
+    sandbox._boot = "another"
+    sandbox._link.close()
+    with pytest.raises(SandboxGone, match="started again"):
+        sandbox.acknowledge("c", 1)
+
+
+def test_a_connection_that_broke_before_sending_is_made_again(lying):
+    sandbox = lying(lambda item: [(item.number, {"re": item.number, "forgotten": True}, b"")])
+    sandbox.acknowledge("c", 1)
+    sandbox._link.close()
+    sandbox.acknowledge("c", 1)
+
+
+def test_the_specification_of_an_exec_goes_before_its_stdin(lying):
+    seen = []
+
+    def answer(item):
+        size = item.header["spec_bytes"]
+        seen.append((json.loads(item.body[:size])["argv"], item.body[size:]))
+        return start(item, ({"event": "exit", "result": ENDED}, b""))
+
+    sandbox = lying(answer)
+    sandbox.exec(ExecRequest(call="c", argv=("cat",), stdin=b"in", timeout_s=1), lambda _: None)
+    assert seen == [(["cat"], b"in")]

@@ -1,0 +1,181 @@
+"""What the engine is asked for, and what is refused when it answers something else."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from codesdk.sandbox import attest, bundle, spec as specs
+from codesdk.sandbox.images import content_hash, refusals
+from codesdk.sandbox.port import SandboxSpec
+from codesdk.sandbox.profile import Profile
+
+SPEC = SandboxSpec(
+    owner="sbx_1", instance="here", profile=Profile(), image="sha256:abc", tool_uid=200_001, generation=1
+)
+
+
+def test_every_capability_states_its_reason_and_no_other_is_asked_for():
+    assert set(specs.CAPABILITIES) == {"SETUID", "SETGID", "KILL", "CHOWN"}
+    assert all(len(reason) > 20 for reason in specs.CAPABILITIES.values())
+    assert specs.container(SPEC)["cap_drop"] == ["ALL"]
+
+
+def test_the_container_has_no_network_no_privileges_and_a_read_only_root():
+    asked = specs.container(SPEC)
+    assert asked["network_mode"] == "none"
+    assert asked["privileged"] is False
+    assert asked["read_only"] is True
+    assert asked["security_opt"] == ["no-new-privileges"]
+    assert asked["mem_limit"] == asked["memswap_limit"] == SPEC.profile.memory_bytes
+
+
+def test_entrypoint_user_health_check_and_stop_signal_are_ours():
+    asked = specs.container(SPEC)
+    assert asked["entrypoint"][:4] == ["python3", "-I", "-S", "-c"]
+    assert asked["user"] == "0:0"
+    assert asked["healthcheck"] == {"test": ["NONE"]}
+    assert asked["stop_signal"] == "SIGKILL"
+
+
+def test_names_differ_by_owner_and_by_instance_and_not_by_generation():
+    names = {specs.name_of(instance, owner) for instance in ("a", "b") for owner in ("sbx_1", "sbx_2")}
+    assert len(names) == 4
+
+
+def test_the_label_holds_the_whole_spec():
+    label = specs.labels(SPEC)[specs.LABEL_SPEC]
+    assert specs.from_label(label, 7) == SPEC.model_copy(update={"generation": 7})
+    assert specs.same_sandbox(SPEC, label)
+    assert not specs.same_sandbox(SPEC.model_copy(update={"tool_uid": 200_002}), label)
+    assert not specs.same_sandbox(SPEC, "forged")
+
+
+def test_a_capped_workspace_is_a_tmpfs_without_setuid_and_devices():
+    capped = SPEC.model_copy(update={"profile": Profile(workspace_bytes=1 << 20)})
+    options = specs.volume_options(capped)
+    assert options["type"] == "tmpfs"
+    assert {"nosuid", "nodev", "size=1048576", "uid=200001"} <= set(options["o"].split(","))
+
+
+def test_the_runner_fits_in_one_argument_and_carries_no_secret():
+    line = bundle.command(specs.runner_settings(SPEC))
+    assert max(map(len, line)) < 128 * 1024
+    assert "here" not in line[-1]
+
+
+def test_tools_cannot_take_all_processes():
+    assert specs.rlimits(SPEC)["nproc"] + specs.RESERVED_PIDS == SPEC.profile.pids
+
+
+GOOD_HOST = {
+    "Runtime": "runc", "NetworkMode": "none", "Privileged": False, "ReadonlyRootfs": True,
+    "CapAdd": ["CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN"], "CapDrop": ["ALL"],
+    "SecurityOpt": ["no-new-privileges"], "Memory": 536870912, "MemorySwap": 536870912, "NanoCpus": 10**9,
+    "PidsLimit": 256, "PidMode": "", "IpcMode": "private", "UTSMode": "", "Binds": None, "Devices": [], "Init": True,
+    "LogConfig": {"Type": "none"}, "Tmpfs": {"/tmp": "", "/run": ""},
+}  # fmt: skip
+GOOD = {
+    "Image": "sha256:abc",
+    "HostConfig": GOOD_HOST,
+    "Config": {
+        "User": "0:0", "Entrypoint": bundle.command(specs.runner_settings(SPEC)), "Cmd": None,
+        "Healthcheck": {"Test": ["NONE"]}, "StdinOnce": False,
+    },
+    "Mounts": [{"Type": "volume", "Name": specs.name_of("here", "sbx_1"), "Destination": "/workspace"}],
+}  # fmt: skip
+SEEN = {
+    "status": {
+        "Uid": "200001\t200001\t200001\t200001", "Gid": "200001\t200001\t200001\t200001", "Groups": "",
+        "CapInh": "0", "CapPrm": "0", "CapEff": "0", "CapBnd": "00000000000000e1", "CapAmb": "0",
+        "NoNewPrivs": "1", "Seccomp": "2",
+    },
+    "mounts": [
+        ["/", "ro,relatime", "overlay"], ["/workspace", "rw", "ext4"], ["/tmp", "rw", "tmpfs"], ["/run", "rw", "tmpfs"],
+    ],
+    "interfaces": ["lo"],
+    "limits": {"memory_bytes": "536870912", "pids": "256", "cpu": "100000"},
+    "attempts": {"become_root": "EPERM", "write_root": "EROFS"},
+}  # fmt: skip
+
+
+def test_a_sandbox_that_is_as_asked_has_no_differences():
+    assert attest.differences(SPEC, GOOD, SEEN) == ()
+    stated = attest.attestation(SPEC, GOOD, SEEN)
+    assert (stated.tool_uid, stated.capabilities, stated.seccomp) == (200_001, (), "filter")
+
+
+DRIFTS = {
+    "privileged": ("HostConfig", "Privileged", True),
+    "network": ("HostConfig", "NetworkMode", "bridge"),
+    "capability": ("HostConfig", "CapAdd", ["SYS_ADMIN"]),
+    "seccomp": ("HostConfig", "SecurityOpt", ["no-new-privileges", "seccomp=unconfined"]),
+    "bind": ("HostConfig", "Binds", ["/:/host"]),
+    "device": ("HostConfig", "Devices", [{"PathOnHost": "/dev/sda"}]),
+    "pid namespace": ("HostConfig", "PidMode", "host"),
+    "memory": ("HostConfig", "Memory", 0),
+    "runtime": ("HostConfig", "Runtime", "other"),
+    "entrypoint": ("Config", "Entrypoint", ["/bin/sh"]),
+    "health check": ("Config", "Healthcheck", {"Test": ["CMD", "x"]}),
+}
+
+
+@pytest.mark.parametrize("drift", DRIFTS)
+def test_a_difference_at_the_engine_is_named(drift):
+    part, key, value = DRIFTS[drift]
+    changed = copy.deepcopy(GOOD)
+    changed[part][key] = value
+    (difference,) = attest.differences(SPEC, changed, SEEN)
+    assert key in difference
+
+
+SIGHTS = {
+    "root": ("status", "Uid", "0\t0\t0\t0"),
+    "capability": ("status", "CapEff", "1"),
+    "bounding set": ("status", "CapBnd", "00000000a80425fb"),
+    "new privileges": ("status", "NoNewPrivs", "0"),
+    "no seccomp": ("status", "Seccomp", "0"),
+    "memory": ("limits", "memory_bytes", "9223372036854771712"),
+    "no limit": ("limits", "pids", "max"),
+    "allowed": ("attempts", "become_root", "ALLOWED"),
+}
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_a_difference_in_the_kernel_is_named(sight):
+    part, key, value = SIGHTS[sight]
+    changed = copy.deepcopy(SEEN)
+    changed[part][key] = value
+    assert len(attest.differences(SPEC, GOOD, changed)) == 1
+
+
+def test_another_interface_and_a_writable_root_are_differences():
+    changed = copy.deepcopy(SEEN)
+    changed["interfaces"] = ["lo", "eth0"]
+    changed["mounts"][0][1] = "rw,relatime"
+    assert len(attest.differences(SPEC, GOOD, changed)) == 2
+
+
+def test_images_are_refused_for_volumes_loader_variables_and_our_labels():
+    config = {
+        "Volumes": {"/data": {}},
+        "Env": ["PATH=/bin", "LD_PRELOAD=/x.so", "PYTHONPATH=/x", "PYTHON_VERSION=3.12"],
+        "Labels": {"codesdk.owner": "sbx_of_somebody"},
+    }
+    reasons = refusals({"Config": config})
+    assert len(reasons) == 3
+    assert "LD_PRELOAD, PYTHONPATH" in reasons[1]
+    assert "PYTHON_VERSION" not in reasons[1]
+    assert refusals({"Config": {"Env": ["PATH=/bin", "PYTHON_VERSION=3"], "Labels": {"codesdk.image.name": "base"}}}) == ()
+
+
+def test_the_content_hash_changes_with_content_name_mode_and_base(tmp_path):
+    (tmp_path / "Dockerfile").write_text("FROM x")
+    hashes = {content_hash(tmp_path, "base")}
+    hashes.add(content_hash(tmp_path, "other"))
+    (tmp_path / "Dockerfile").chmod(0o755)
+    hashes.add(content_hash(tmp_path, "base"))
+    (tmp_path / "more").write_text("")
+    hashes.add(content_hash(tmp_path, "base"))
+    assert len(hashes) == 4

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codesdk.sandbox.runner.spool import MAX_TURNS, Budget, Cursor, Spool
+
+WRITES = st.lists(st.tuples(st.integers(0, 1), st.binary(min_size=1, max_size=50)), max_size=60)
+
+
+def drain(spool: Spool, cursor: Cursor, limit: int = 16) -> list[tuple[int, int, bytes]]:
+    found = []
+    while (chunk := spool.after(cursor, limit)) is not None:
+        found.append(chunk)
+    return found
+
+
+def joined(chunks, stream: int) -> bytes:
+    return b"".join(data for which, _, data in chunks if which == stream)
+
+
+@given(WRITES, st.lists(st.booleans(), max_size=60), st.integers(1, 40))
+def test_a_reader_gets_every_byte_once_whenever_it_reads(writes, reads, limit):
+    spool, cursor, chunks = Spool(10_000, Budget(10_000)), Cursor(), []
+    for index, (stream, data) in enumerate(writes):
+        spool.add(stream, data)
+        if index < len(reads) and reads[index]:
+            chunks += drain(spool, cursor, limit)
+    chunks += drain(spool, cursor, limit)
+    for stream in (0, 1):
+        assert joined(chunks, stream) == b"".join(data for which, data in writes if which == stream)
+
+
+@given(WRITES, st.integers(0, 200), st.integers(0, 200))
+def test_a_reader_that_comes_back_gets_the_rest(writes, first, second):
+    spool = Spool(10_000, Budget(10_000))
+    for stream, data in writes:
+        spool.add(stream, data)
+    whole = [b"".join(data for which, data in writes if which == stream) for stream in (0, 1)]
+    start = [min(first, len(whole[0])), min(second, len(whole[1]))]
+    chunks = drain(spool, Cursor(*start))
+    for stream in (0, 1):
+        assert joined(chunks, stream) == whole[stream][start[stream] :]
+
+
+def test_the_order_between_the_streams_is_kept():
+    spool = Spool(100, Budget(100))
+    for stream, data in ((0, b"a"), (1, b"b"), (0, b"c")):
+        spool.add(stream, data)
+    assert [(stream, data) for stream, _, data in drain(spool, Cursor())] == [(0, b"a"), (1, b"b"), (0, b"c")]
+
+
+@given(WRITES, st.integers(0, 100), st.integers(0, 150))
+def test_what_does_not_fit_is_counted(writes, keep, budget):
+    spool = Spool(keep, Budget(budget))
+    for stream, data in writes:
+        spool.add(stream, data)
+    chunks = drain(spool, Cursor())
+    for stream, (seen, dropped) in enumerate(spool.counts()):
+        whole = b"".join(data for which, data in writes if which == stream)
+        assert seen == len(whole)
+        assert joined(chunks, stream) == whole[: seen - dropped]
+        assert seen - dropped <= keep
+    assert sum(len(data) for _, _, data in chunks) <= budget
+
+
+def test_alternating_single_bytes_take_bounded_memory():
+    spool = Spool(100_000, Budget(200_000))
+    for _ in range(20_000):
+        spool.add(0, b"o")
+        spool.add(1, b"e")
+    assert len(spool._turns) <= MAX_TURNS
+    chunks = drain(spool, Cursor(), 1000)
+    assert joined(chunks, 0) == b"o" * 20_000
+    assert joined(chunks, 1) == b"e" * 20_000
+
+
+def test_a_released_spool_gives_its_bytes_back():
+    budget = Budget(10)
+    spool = Spool(10, budget)
+    spool.add(0, bytes(10))
+    spool.release()
+    assert budget.used == 0
