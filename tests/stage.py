@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -16,29 +15,15 @@ from codesdk.approvals import Approval, Desk
 from codesdk.artifacts import Artifacts
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.events import Event
-from codesdk.domain.ids import CountingIds, HostId, PrincipalId, TenantId
+from codesdk.domain.ids import CountingIds
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.hints import LocalHints
 from codesdk.eventlog.log import Log
 from codesdk.jobs import LocalWakeups
 from codesdk.policy import Bundle, load_bundle
 from codesdk.registry import Registry
-from codesdk.sandbox.port import (
-    Attestation,
-    Chunk,
-    ExecRequest,
-    ExecResult,
-    ExitKind,
-    FileContent,
-    FileError,
-    FileInfo,
-    FileKind,
-    FileRefused,
-    FileWrite,
-    Listing,
-    OnOutput,
-    OutputCount,
-)
+from codesdk.sandbox.fake_files import FakeFiles
+from codesdk.sandbox.port import Attestation, Chunk, ExecRequest, ExecResult, ExitKind, OnOutput, OutputCount
 from codesdk.sandbox.profile import Profile
 from codesdk.sessions import NewSession, Sessions
 from codesdk.storage.database import Database
@@ -49,7 +34,6 @@ from codesdk.tenancy.principal import Principal, Role
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.pipeline import Pipeline
-from codesdk.domain.canonical import bytes_hash
 from codesdk.worker.host import Host, register
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -180,6 +164,7 @@ class Stage:
 
     def sql(self, statement: str, **values: Any) -> list[Any]:
         """Look or tamper."""
+
         def work(unit: Any) -> list[Any]:
             done = unit.connection.execute(text(statement), values)
             return list(done) if done.returns_rows else []
@@ -216,11 +201,13 @@ def wait_for(fact: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S)
 
 
 class Room:
-    """A sandbox of the test's own: files in memory, and execs that play a script."""
+    """A sandbox whose execs say what they say chunk by chunk, where the fake's come in one piece; files are the fake's."""
 
-    def __init__(self, play: Callable[[ExecRequest, OnOutput], ExecResult] | None = None) -> None:
+    def __init__(
+        self, play: Callable[[ExecRequest, OnOutput], ExecResult] | None = None, profile: Profile | None = None
+    ) -> None:
         self.owner = "sbx"
-        self.files = Shelf()
+        self.files = FakeFiles(profile or Profile())
         self.requests: list[ExecRequest] = []
         self.acknowledged: list[str] = []
         self.cancelled: list[str] = []
@@ -246,15 +233,15 @@ class Room:
         self.requests.append(request)
         return self._play(request, on_output)
 
-    def cancel(self, call: str, attempt: int) -> bool:
+    def cancel(self, call: str, attempt: int) -> bool:  # noqa: ARG002
         self.cancelled.append(call)
         return True
 
-    def acknowledge(self, call: str, attempt: int) -> None:
+    def acknowledge(self, call: str, attempt: int) -> None:  # noqa: ARG002
         self.acknowledged.append(call)
 
     def import_tar(self, archive: bytes) -> int:
-        return 0
+        return self.files.import_tar(archive)
 
     def close(self) -> None:
         self.closed = True
@@ -278,45 +265,3 @@ def said(*chunks: bytes | tuple[str, bytes], exit_code: int = 0, dropped: int = 
         )
 
     return play
-
-
-class Shelf:
-    """Files in memory."""
-
-    def __init__(self) -> None:
-        self.content: dict[str, bytes] = {}
-        self.most = 4 * 1024 * 1024
-
-    def read(self, path: str, *, offset: int = 0, length: int | None = None) -> FileContent | FileRefused:
-        if path not in self.content:
-            return FileRefused(error=FileError.NOT_FOUND, path=path, message=f"There is no {path}.")
-        whole = self.content[path]
-        data = whole[offset : offset + min(length or self.most, self.most)]
-        return FileContent(data=data, offset=offset, size=len(whole), sha256=bytes_hash(whole) if data == whole else None)
-
-    def write(self, writes: tuple[FileWrite, ...]) -> tuple[FileInfo, ...] | FileRefused:
-        for write in writes:
-            now = bytes_hash(self.content[write.path]) if write.path in self.content else "absent"
-            if write.if_sha256 not in (None, now):
-                return FileRefused(error=FileError.CONFLICT, path=write.path, message=f"{write.path} changed.")
-        for write in writes:
-            if write.content is None:
-                del self.content[write.path]
-            else:
-                self.content[write.path] = write.content
-        return tuple(FileInfo(path=write.path, kind=FileKind.FILE) for write in writes)
-
-    def list(self, path: str, *, depth: int = 1, limit: int = 1000) -> Listing | FileRefused:
-        entries = [FileInfo(path=name, kind=FileKind.FILE, size=len(data)) for name, data in sorted(self.content.items())]
-        return Listing(entries=tuple(entries[:limit]), truncated=len(entries) > limit)
-
-    def stat(self, path: str) -> FileInfo | FileRefused:
-        if path not in self.content:
-            return FileRefused(error=FileError.NOT_FOUND, path=path, message=f"There is no {path}.")
-        return FileInfo(path=path, kind=FileKind.FILE, size=len(self.content[path]))
-
-
-__all__ = [
-    "POLICY", "REPOSITORY", "HostId", "PrincipalId", "Room", "Shelf", "Stage", "TenantId", "bundle", "json",
-    "make_template", "said", "staged", "wait_for",
-]

@@ -8,6 +8,7 @@ from queue import SimpleQueue
 
 import pytest
 from redis import Redis
+from redis.exceptions import RedisError
 
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.ids import Kind, RandomIds, SessionId
@@ -48,7 +49,7 @@ def test_hints_of_one_publisher_keep_their_order(hints):
     for one in sent:
         hints.publish(one)
     first = [heard.get(timeout=DEADLINE_S) for _ in range(20)]
-    assert [one for one in dict.fromkeys(first)] == list(dict.fromkeys(one for one in sent if one in first))
+    assert list(dict.fromkeys(first)) == list(dict.fromkeys(one for one in sent if one in first))
 
 
 def test_nothing_is_heard_after_closing(hints):
@@ -74,7 +75,17 @@ def test_another_process_hears_a_hint(redis_url):
 
 
 @pytest.mark.redis
-@pytest.mark.parametrize("message", [b"", b"x", b"\xff\xfe", b"call_00000000000000000000000000", b"ses_" + b"0" * 10_000, b"ses_0000000000000000000000000I"])
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"x",
+        b"\xff\xfe",
+        b"call_00000000000000000000000000",
+        b"ses_" + b"0" * 10_000,
+        b"ses_0000000000000000000000000I",
+    ],
+)
 def test_what_is_no_sessions_id_passes_nobody(redis_url, message):
     hints, heard = RedisHints(redis_url), []
     hints.listen(heard.append)
@@ -111,7 +122,7 @@ def test_publishing_to_a_redis_that_is_away_fails_soon_and_reaches_this_process(
     hints, heard = RedisHints(f"unix://{tmp_path}/none.sock"), []
     hints.listen(heard.append)
     one, began = session(), time.monotonic()
-    with pytest.raises(Exception, match=".+"):
+    with pytest.raises(RedisError):
         hints.publish(one)
     assert time.monotonic() - began < 5
     assert heard == [one]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import os
-import secrets
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -20,13 +18,14 @@ from fastapi import FastAPI
 from codesdk.api.app import create_app
 from codesdk.bootstrap import Services, open_services
 from codesdk.errors import ExitCode, Fault
-from codesdk.settings import Settings
+from codesdk.settings import Settings, runfile
 
 GRACE_S = 5
 """Seconds that answers under way have to end when the process stops."""
 KEEP_ALIVE_S = 75
 """Seconds that an idle connection stays open: agents think between calls, and a new connection costs a call ~1 ms."""
 _BACKLOG = 512
+_NAME = "api"
 
 
 class PortTaken(Fault):
@@ -64,25 +63,25 @@ def serve(settings: Settings, wiring: Callable[[Settings], Services] = open_serv
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
         )
-        ready = settings.data_dir / "run" / "api.json"
-        _Server(config, app, ready, _url(settings.host, listener)).run(sockets=[listener])
+        _Server(config, app, settings.data_dir, _url(settings.host, listener)).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
     """uvicorn, which also says when it is ready, and stops without raising its signal again."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, ready: Path, url: str) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, data_dir: Path, url: str) -> None:
         super().__init__(config)
         self._stop = cast("Callable[[], None]", app.state.stop)
-        self._ready = ready
-        self._url = url
+        self._data_dir = data_dir
+        self._told = {"url": url, "mcp_url": f"{url}/mcp", "pid": os.getpid()}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        _announce(self._ready, self._url)
+        runfile.write(self._data_dir, _NAME, self._told)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        _withdraw(self._ready)
+        if runfile.read(self._data_dir, _NAME) == self._told:  # else it is another process's, which came after us
+            (self._data_dir / "run" / f"{_NAME}.json").unlink(missing_ok=True)
         self._stop()
         await super().shutdown(sockets)
 
@@ -137,19 +136,3 @@ def _url(host: str, listener: socket.socket) -> str:
     port = listener.getsockname()[1]
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (compared, not bound)
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
-
-
-def _announce(path: Path, url: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fresh = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
-    fresh.write_text(json.dumps({"url": url, "mcp_url": f"{url}/mcp", "pid": os.getpid()}) + "\n")
-    fresh.rename(path)
-
-
-def _withdraw(path: Path) -> None:
-    try:
-        ours = json.loads(path.read_text()).get("pid") == os.getpid()
-    except (OSError, ValueError):
-        return
-    if ours:
-        path.unlink(missing_ok=True)

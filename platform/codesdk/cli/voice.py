@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from typing import Any
@@ -21,11 +22,16 @@ class Voice:
     def say(self, line: str) -> None:
         """What is about to happen, or just did."""
         if not self._quiet:
-            self.err.print(f"[dim]·[/dim] {_plain(line)}", soft_wrap=True)
+            self._print(f"[dim]·[/dim] {_plain(line)}")
 
     def warn(self, line: str) -> None:
         """Something that the person should know."""
-        self.err.print(f"[yellow]![/yellow] {_plain(line)}", soft_wrap=True)
+        self._print(f"[yellow]![/yellow] {_plain(line)}")
+
+    def _print(self, markup: str) -> None:
+        # A terminal that was closed must not keep us from stopping what we started.
+        with contextlib.suppress(OSError):
+            self.err.print(markup, soft_wrap=True)
 
     def give(self, answer: Any) -> None:
         """A JSON answer, one line: for pipes and programs, so never wrapped or coloured."""

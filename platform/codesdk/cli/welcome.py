@@ -31,4 +31,4 @@ def welcome(console: Console, opened: Opened, settings: Settings) -> None:
     for agent, line in lines(opened.mcp_url, opened.token, limit_s).items():
         console.print(Text(f"\n  {agent}", style="bold cyan"))
         console.print(Text(line), soft_wrap=True)
-    console.print()
+    console.print("\n  [dim]Gemini CLI keeps its own tools beside these; what they do is not governed here.[/dim]\n")

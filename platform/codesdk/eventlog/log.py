@@ -48,8 +48,10 @@ class Log:
             "type": draft.type.value,
             "body": _body(draft),
         }
-        unit.last(f"session:{session}", lambda connection: store.insert(connection, session, row))
-        unit.after_commit(lambda: self._hints.publish(session))
+        rows = unit.batch(f"session:{session}", lambda connection, rows: store.insert(connection, session, rows))
+        if not rows:
+            unit.after_commit(lambda: self._hints.publish(session))
+        rows.append(row)
 
     def read(self, session: SessionId, after: int = 0, limit: int = PAGE) -> list[Event]:
         """Committed events with `seq` above `after`, oldest first, at most `limit`."""

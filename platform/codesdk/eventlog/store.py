@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, String, bindparam, select, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.ids import SessionId
@@ -22,38 +22,46 @@ class Row(NamedTuple):
     body: str
 
 
-def insert(connection: Connection, session: SessionId, row: dict[str, Any]) -> int:
-    """Give the event the session's next number and store it; returns the number.
+# Statements are built once: building one costs several times what SQLite needs to run it.
+_SESSION = bindparam("session", type_=String)
+_ADVANCE = (
+    update(sessions)
+    .where(sessions.c.id == _SESSION)
+    .values(last_seq=sessions.c.last_seq + bindparam("count"))
+    .returning(sessions.c.last_seq)
+)
+_INSERT = insert_into(events)
+_AFTER = (
+    select(events.c.seq, events.c.time, events.c.type, events.c.body)
+    .where(events.c.session_id == _SESSION, events.c.seq > bindparam("after"))
+    .order_by(events.c.seq)
+    .limit(bindparam("most"))
+)
+_HEAD = select(sessions.c.last_seq).where(sessions.c.id == _SESSION)
+
+
+def insert(connection: Connection, session: SessionId, rows: list[dict[str, Any]]) -> None:
+    """Give the events the session's next numbers, in order, and store them.
 
     Raises:
         InternalFault: there is no such session.
     """
-    seq = connection.execute(
-        update(sessions)
-        .where(sessions.c.id == session)
-        .values(last_seq=sessions.c.last_seq + 1)
-        .returning(sessions.c.last_seq)
-    ).scalar()
-    if seq is None:
+    last = connection.execute(_ADVANCE, {"session": session, "count": len(rows)}).scalar()
+    if last is None:
         raise InternalFault(f"An event names session {session}, which does not exist.")
-    connection.execute(insert_into(events), {"seq": seq, **row})
-    return int(seq)
+    first = last - len(rows) + 1
+    connection.execute(_INSERT, [{"seq": first + place, **row} for place, row in enumerate(rows)])
 
 
 def after(connection: Connection, session: SessionId, seq: int, limit: int) -> list[Row]:
     """Rows with a higher number, in order."""
-    query = (
-        select(events.c.seq, events.c.time, events.c.type, events.c.body)
-        .where(events.c.session_id == session, events.c.seq > seq)
-        .order_by(events.c.seq)
-        .limit(limit)
-    )
-    return [Row(*row) for row in connection.execute(query)]
+    found = connection.execute(_AFTER, {"session": session, "after": seq, "most": limit})
+    return [Row(*row) for row in found]
 
 
 def head(connection: Connection, session: SessionId) -> int:
     """The session's newest number, 0 where there is none."""
-    return connection.execute(select(sessions.c.last_seq).where(sessions.c.id == session)).scalar() or 0
+    return connection.execute(_HEAD, {"session": session}).scalar() or 0
 
 
 def place(connection: Connection, session: SessionId) -> tuple[str, int]:

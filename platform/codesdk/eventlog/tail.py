@@ -41,9 +41,8 @@ class Tail:
         self._hinted: set[SessionId] = set()
         self._wake = threading.Event()
         self._closing = False
-        hints.listen(self._on_hint)
-        self._thread = threading.Thread(target=self._follow, name="codesdk-tail", daemon=True)
-        self._thread.start()
+        self._hints = hints
+        self._thread: threading.Thread | None = None
 
     def subscribe(self, session: SessionId, after: int, on_events: OnEvents) -> Subscription:
         """Deliver everything after `after`, starting with what is there already."""
@@ -51,6 +50,7 @@ class Tail:
         with self._guard:
             self._subscriptions.setdefault(session, []).append(subscription)
             self._hinted.add(session)
+            self._start()
         self._wake.set()
         return subscription
 
@@ -67,7 +67,15 @@ class Tail:
         """Stop the thread."""
         self._closing = True
         self._wake.set()
-        self._thread.join(timeout=5.0)
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
+
+    def _start(self) -> None:
+        # With the first reader: a process without any (the worker) needs no thread and no subscription to Redis.
+        if self._thread is None:
+            self._hints.listen(self._on_hint)
+            self._thread = threading.Thread(target=self._follow, name="codesdk-tail", daemon=True)
+            self._thread.start()
 
     def _on_hint(self, session: SessionId) -> None:
         with self._guard:

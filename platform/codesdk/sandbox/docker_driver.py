@@ -165,8 +165,9 @@ class DockerSandboxes:
             return None if found["State"]["Status"] == "running" else _how_it_ended(found)
 
         def connect() -> Any:
-            if (reason := ended()) is not None:
-                raise SandboxGone(spec.owner, reason)
+            found = self._inspect(name)
+            if found is None or found["State"]["Status"] != "running":
+                raise SandboxGone(spec.owner, "its container was removed" if found is None else _how_it_ended(found))
             return self._engine.attach(name)
 
         return RunnerSandbox(spec, connect, ended)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import struct
@@ -18,6 +19,8 @@ from codesdk.sandbox.faults import EngineRefused, EngineUnavailable, ImageMissin
 
 CALL_S = 60
 """How long the engine may take for one call; creating 50 at once on two cores stays far below."""
+_OLDEST_API = "1.41"
+"""Docker 20.10. Asking for the version works with any."""
 _FRAME = struct.Struct(">BxxxL")
 _STDOUT = 1
 _STDERR_KEPT = 4096
@@ -28,12 +31,16 @@ class Engine:
 
     def __init__(self, host: str | None = None) -> None:
         self.endpoint = host or "DOCKER_HOST or its default"
-        with self.doing("connect"):
-            self.client = (
-                docker.DockerClient(base_url=host, timeout=CALL_S) if host else docker.from_env(timeout=CALL_S)
-            )
-            self.api = self.client.api
-            self.endpoint = host or str(self.api.base_url)
+        self.client = _client(host, _OLDEST_API)
+        try:
+            with self.doing("connect"):
+                _knock(str(self.client.api.base_url), host)
+                spoken = str(self.client.api.version(api_version=False)["ApiVersion"])
+        finally:
+            self.client.close()
+        self.client = _client(host, spoken)
+        self.api = self.client.api
+        self.endpoint = str(self.api.base_url) if host is None else host
 
     @contextlib.contextmanager
     def doing(self, what: str, *, image: str = "") -> Iterator[None]:
@@ -62,6 +69,22 @@ class Engine:
     def close(self) -> None:
         """Let go of the client's connections."""
         self.client.close()
+
+
+def _knock(base_url: str, host: str | None) -> None:
+    """Try a Unix socket first: the SDK leaks its own where nobody listens."""
+    address = host or os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    if base_url.startswith("http+docker") and address.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(CALL_S)
+            probe.connect(address.removeprefix("unix://"))
+
+
+def _client(host: str | None, version: str) -> docker.DockerClient:
+    """A client that has not connected yet."""
+    if host is None:
+        return docker.from_env(version=version, timeout=CALL_S)
+    return docker.DockerClient(base_url=host, version=version, timeout=CALL_S)
 
 
 def _reason(error: BaseException) -> str:

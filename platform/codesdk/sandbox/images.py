@@ -75,6 +75,7 @@ def _base_identity(engine: Engine, base: str) -> str:
 def _build(engine: Engine, folder: Path, base: str, content: str, say: Say) -> str:
     name = folder.name
     lines: list[str] = []
+    error = ""
     with engine.doing(f"build the image {name}"):
         events = engine.api.build(
             path=str(folder),
@@ -92,8 +93,9 @@ def _build(engine: Engine, folder: Path, base: str, content: str, say: Say) -> s
             if text:
                 lines.append(text)
                 say(text)
-            if "error" in event:
-                raise BuildFailed(name, str(event["error"]), "\n".join(lines[-_LOG_LINES:]))
+            error = error or str(event.get("error", ""))
+    if error:
+        raise BuildFailed(name, error, "\n".join(lines[-_LOG_LINES:]))
     found = find_image(engine, name, content)
     if found is None:
         raise BuildFailed(name, "the engine reported no error and has no image", "\n".join(lines[-_LOG_LINES:]))

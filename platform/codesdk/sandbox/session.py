@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from queue import Empty
 from typing import Any
 
 from codesdk.sandbox.faults import AlreadyAcknowledged, ArchiveRefused, RunnerRefused, SandboxGone, StaleGeneration
-from codesdk.sandbox.link import Header, Link, LinkIdle, LinkLost, Refused, Stream
+from codesdk.sandbox.link import Header, Key, Link, LinkIdle, LinkLost, Refused, Stream
 from codesdk.sandbox.port import (
     Attestation,
     Chunk,
@@ -56,6 +57,7 @@ class RunnerSandbox:
         self._link: Link | None = None
         self._boot: str | None = None
         self._closed = ""
+        self._turns: dict[Key, tuple[threading.Lock, int]] = {}
         self._attestation: Attestation | None = None
         self._files = RunnerFiles(self._ask, spec.profile)
 
@@ -137,6 +139,25 @@ class RunnerSandbox:
 
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         """Run to the end; see the port."""
+        with self._turn((request.call, request.attempt)):
+            return self._exec(request, on_output)
+
+    @contextlib.contextmanager
+    def _turn(self, key: Key) -> Iterator[None]:
+        """One caller at a time for an exec: a second one waits, and is then answered from what the runner has stored."""
+        with self._lock:
+            lock, users = self._turns.get(key, (threading.Lock(), 0))
+            self._turns[key] = (lock, users + 1)
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                lock, users = self._turns.pop(key)
+                if users > 1:
+                    self._turns[key] = (lock, users - 1)
+
+    def _exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         key = (request.call, request.attempt)
         spec = json.dumps({"argv": request.argv, "cwd": request.cwd, "env": request.env}).encode()
         header: Header = {

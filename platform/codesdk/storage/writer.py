@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Connection, NestedTransaction
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from codesdk.errors import Fault
@@ -46,6 +46,15 @@ class Unit:
         self.connection = connection
         self.last_steps: list[tuple[str, Callable[[Connection], object]]] = []
         self.effects: list[Callable[[], None]] = []
+        self._batches: dict[str, list[Any]] = {}
+
+    def batch(self, key: str, flush: Callable[[Connection, list[Any]], object]) -> list[Any]:
+        """The unit's list for `key`; `flush` gets all of it in one last step. Empty: nothing was put there yet."""
+        items = self._batches.get(key)
+        if items is None:
+            items = self._batches[key] = []
+            self.last(key, lambda connection: flush(connection, items))
+        return items
 
     def last(self, key: str, step: Callable[[Connection], object]) -> None:
         """Run `step` at the end of the transaction, in the order of `key` over all units of the group."""
@@ -129,13 +138,11 @@ class Writer:
             with self._turn(), self._database.writer.begin() as connection:
                 for job in jobs:
                     unit = Unit(connection)
-                    savepoint = connection.begin_nested()
                     try:
-                        value = job.work(unit)
-                        savepoint.commit()
-                    except Exception as error:  # noqa: BLE001 (it is raised again, in the caller's thread)
-                        _undo(savepoint, error)
-                        failed.append((job, unavailable(error) if isinstance(error, DBAPIError) else error))
+                        # Alone in its group, a unit needs no savepoint: the transaction fails with it.
+                        value = job.work(unit) if len(jobs) == 1 else _in_savepoint(job.work, unit)
+                    except _Undone as undone:
+                        failed.append((job, undone.reason))
                     else:
                         outcomes.append((job, value, unit))
                 steps = [step for _, _, unit in outcomes for step in unit.last_steps]
@@ -180,11 +187,31 @@ class Writer:
                     _log.warning("an effect after commit failed; the poll will make up for it", exc_info=True)
 
 
-def _undo(savepoint: NestedTransaction, reason: Exception) -> None:
-    """Take one unit back, or raise `reason` where the whole transaction is gone with it."""
+class _Undone(Exception):
+    """One unit was taken back; the group goes on."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__()
+        self.reason = reason
+
+
+def _in_savepoint(work: Callable[[Unit], T], unit: Unit) -> T:
+    """Run one unit of a group, so that it can fail alone.
+
+    Raises:
+        _Undone: it failed, and nothing of it stays.
+        Exception: it failed, and took the whole transaction with it.
+    """
+    savepoint = unit.connection.begin_nested()
     try:
-        savepoint.rollback()
-    except DBAPIError:
-        # SQLite undoes the whole transaction when the disk is full or fails. What came before in the group is lost
-        # and what came after would commit on its own: the group must fail as one.
-        raise reason from None
+        value = work(unit)
+        savepoint.commit()
+    except Exception as error:
+        try:
+            savepoint.rollback()
+        except DBAPIError:
+            # SQLite undoes the whole transaction when the disk is full or fails. What came before in the group is
+            # lost and what came after would commit on its own: the group must fail as one.
+            raise error from None
+        raise _Undone(unavailable(error) if isinstance(error, DBAPIError) else error) from error
+    return value

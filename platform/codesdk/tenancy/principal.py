@@ -34,11 +34,3 @@ class Unauthenticated(Fault):
     code = "UNAUTHENTICATED"
     status = 401
     exit_code = ExitCode.NO_PERMISSION
-
-
-class Forbidden(Fault):
-    """The principal's roles do not include this."""
-
-    code = "FORBIDDEN"
-    status = 403
-    exit_code = ExitCode.NO_PERMISSION

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, bindparam, select, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.decisions import PermissionMode
@@ -14,6 +14,19 @@ from codesdk.domain.subjects import Subject
 from codesdk.storage.database import database_now
 from codesdk.storage.schema import api_keys, principals, session_tokens, sessions, tenants
 from codesdk.tenancy.principal import Principal, Role
+
+# Asked on every request, so built once.
+_SUBJECT = (
+    select(sessions, sessions.c.id.label("session_id"), principals.c.roles)
+    .join(session_tokens, session_tokens.c.session_id == sessions.c.id)
+    .join(principals, principals.c.id == sessions.c.principal_id)
+    .where(
+        session_tokens.c.hash == bindparam("hash"),
+        session_tokens.c.revoked_at.is_(None),
+        session_tokens.c.expires_at > database_now(),
+        sessions.c.state == "open",
+    )
+)
 
 
 def tenant_named(connection: Connection, name: str) -> TenantId | None:
@@ -72,17 +85,7 @@ def revoke_tokens(connection: Connection, session: SessionId, now: float) -> Non
 
 def subject_of_token(connection: Connection, token_hash: str) -> Subject | None:
     """Whose session this token opens, unless it is revoked, expired (by the database's clock) or the session closed."""
-    row = connection.execute(
-        select(sessions, sessions.c.id.label("session_id"), principals.c.roles)
-        .join(session_tokens, session_tokens.c.session_id == sessions.c.id)
-        .join(principals, principals.c.id == sessions.c.principal_id)
-        .where(
-            session_tokens.c.hash == token_hash,
-            session_tokens.c.revoked_at.is_(None),
-            session_tokens.c.expires_at > database_now(),
-            sessions.c.state == "open",
-        )
-    ).one_or_none()
+    row = connection.execute(_SUBJECT, {"hash": token_hash}).one_or_none()
     return subject_from(row) if row else None
 
 

@@ -31,6 +31,11 @@ class Claims:
         self._host = host
         self._generation = generation
 
+    def any(self) -> bool:
+        """Whether a call may start now: a read, for looks that mostly find nothing."""
+        with self._log.database.read() as connection:
+            return store.any_queued(connection, self._host)
+
     def take(self) -> Claimed | Denied | None:
         """The next call of this host. None: nothing may start now. Denied: it was taken off the queue unrun."""
         return self._writer.run(self._take)
@@ -39,7 +44,7 @@ class Claims:
         stored = store.next_queued(unit.connection, self._host)
         if stored is None:
             return None
-        asked = self._desk.of_call(unit, stored.identity)
+        asked = self._desk.of_call(unit, stored.identity) if stored.digest is not None else None
         if not stored.session_open:
             return self._deny(unit, stored, asked, DenialCode.SESSION_CLOSED, "The session was closed.")
         try:

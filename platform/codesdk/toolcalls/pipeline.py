@@ -11,7 +11,7 @@ from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
 from codesdk.domain.canonical import canonical_json, content_hash
 from codesdk.domain.decisions import ApprovalSpec, Decision, Effect, Evaluation, Speaker
 from codesdk.domain.events import EventType
-from codesdk.domain.ids import Ids, Kind, PrincipalId, TenantId, ToolCallId
+from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, TenantId, ToolCallId
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import Log
 from codesdk.jobs import Wakeups
@@ -63,8 +63,8 @@ class Pipeline:
             UnknownTool, InvalidInput, NotCanonical: before anything is recorded.
         """
         tool = self.registry.resolve(name)
-        tool.check_input(arguments)
         input_bytes = canonical_json(arguments)
+        tool.check_input(arguments)
         call = ToolCall(
             identity=CallIdentity(
                 tool_call_id=ToolCallId(self._ids.new(Kind.CALL)),
@@ -120,19 +120,25 @@ class Pipeline:
         decision: Decision,
         input_ref: Artifact | None,
     ) -> Outcome:
-        twin = store.pending_twin(unit.connection, subject.session_id, call.name, call.identity.input_hash)
-        if twin is not None and (asked := self._desk.of_call(unit, twin.identity)) and asked.state == "pending":
-            return _waiting(asked, twin.identity)
+        if decision.effect is Effect.ASK and (waiting := self._joined(unit, call, subject)) is not None:
+            return waiting
         facts = store.session_facts(unit.connection, subject.session_id)
         if facts is None or not facts.open:
             message = "The session is closed; open another one."
             return Denied(identity=call.identity, code=DenialCode.SESSION_CLOSED, message=message)
         if input_ref is not None:
             self._artifacts.record(unit, input_ref)
-        store.insert(unit.connection, call, facts, schema_hash=tool.schema_hash, serial=tool.serial)
-        self._log.append(unit, history.requested(call, subject, input_ref))
         voice = Evaluation(source=Speaker.CODESDK, result=decision.effect, rule=_first(decision.rules))
-        store.add_source(unit.connection, (voice,), call.identity.tool_call_id)
+        store.insert(
+            unit.connection,
+            call,
+            facts,
+            schema_hash=tool.schema_hash,
+            serial=tool.serial,
+            state=CallState.QUEUED if decision.effect is Effect.ALLOW else CallState.WAITING,
+            sources=(voice,),
+        )
+        self._log.append(unit, history.requested(call, subject, input_ref))
         self._log.append(unit, history.policy_evaluated(call, subject, voice, **history.policy_details(decision)))
         match decision.effect:
             case Effect.DENY:
@@ -141,7 +147,13 @@ class Pipeline:
             case Effect.ASK:
                 return self._ask(unit, call, tool, decision, facts)
             case Effect.ALLOW:
-                return self._enqueue(unit, call.identity, facts)
+                return self._wake(unit, call.identity, facts.host_id)
+
+    def _joined(self, unit: Unit, call: ToolCall, subject: Subject) -> Waiting | None:
+        """The same question, where somebody is being asked it already."""
+        twin = store.pending_twin(unit.connection, subject.session_id, call.name, call.identity.input_hash)
+        asked = self._desk.of_call(unit, twin.identity) if twin is not None else None
+        return _waiting(asked, twin.identity) if twin and asked and asked.state is ApprovalState.PENDING else None
 
     def _ask(self, unit: Unit, call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts) -> Waiting:
         digest = digest_of(call, tool.schema_hash, decision, facts, self.bundle)
@@ -164,9 +176,8 @@ class Pipeline:
         self._log.append(unit, history.draft(EventType.APPROVAL_REQUESTED, facts.subject, payload))
         return _waiting(approval, call.identity)
 
-    def _enqueue(self, unit: Unit, identity: CallIdentity, facts: SessionFacts) -> Queued:
-        store.move(unit.connection, identity, CallState.WAITING, CallState.QUEUED)
-        unit.after_commit(lambda: self._wakeups.wake(facts.host_id, identity.tool_call_id))
+    def _wake(self, unit: Unit, identity: CallIdentity, host: HostId) -> Queued:
+        unit.after_commit(lambda: self._wakeups.wake(host, identity.tool_call_id))
         return Queued(identity=identity)
 
     def _vote(
@@ -192,9 +203,8 @@ class Pipeline:
         payload = {"approval_id": found.id, "tool_call_id": found.tool_call_id, "state": found.state.value, "by": by}
         self._log.append(unit, history.draft(EventType.APPROVAL_DECIDED, stored.subject, payload))
         if verdict is Verdict.APPROVE:
-            facts = store.session_facts(unit.connection, stored.subject.session_id)
-            assert facts is not None  # noqa: S101 (a foreign key: the call's session exists)
-            self._enqueue(unit, stored.identity, facts)
+            store.move(unit.connection, stored.identity, CallState.WAITING, CallState.QUEUED)
+            self._wake(unit, stored.identity, stored.host_id)
         else:
             said = f" They said: {comment}" if comment else ""
             reason = f"A person rejected this call.{said}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, exists, select, true, update
+from sqlalchemy import Boolean, Connection, Row, Update, bindparam, case, exists, null, select, true, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.calls import CallIdentity, CallState, IllegalTransition, ToolCall, check_transition
@@ -18,15 +19,73 @@ from codesdk.storage.schema import principals, sessions, tool_calls
 from codesdk.tenancy.store import subject_from
 from codesdk.toolcalls.stored import SessionFacts, StoredCall
 
+# Statements are built once: building one costs several times what SQLite needs to run it.
+_CALLS = (
+    select(
+        tool_calls,
+        sessions.c.principal_id,
+        sessions.c.permission_mode,
+        sessions.c.runtime,
+        sessions.c.labels,
+        sessions.c.image,
+        sessions.c.profile,
+        sessions.c.state.label("session_state"),
+        principals.c.roles,
+    )
+    .join(sessions, sessions.c.id == tool_calls.c.session_id)
+    .join(principals, principals.c.id == sessions.c.principal_id)
+)
+_FACTS = (
+    select(sessions, sessions.c.id.label("session_id"), principals.c.roles)
+    .join(principals, principals.c.id == sessions.c.principal_id)
+    .where(sessions.c.id == bindparam("session"))
+)
+_INSERT = insert_into(tool_calls).values(
+    requested_at=database_now(),
+    queued_at=case((bindparam("queues", type_=Boolean), database_now()), else_=null()),
+)
+_FIND = _CALLS.where(tool_calls.c.id == bindparam("call"))
+_TWIN = (
+    _CALLS.where(
+        tool_calls.c.session_id == bindparam("session"),
+        tool_calls.c.name == bindparam("name"),
+        tool_calls.c.input_hash == bindparam("input_hash"),
+        tool_calls.c.state == CallState.WAITING.value,
+    )
+    .order_by(tool_calls.c.requested_at.desc(), tool_calls.c.id.desc())
+    .limit(1)
+)
+_other = tool_calls.alias("other")
+_MAY_START = (
+    (tool_calls.c.host_id == bindparam("host"))
+    & (tool_calls.c.state == CallState.QUEUED.value)
+    & (
+        tool_calls.c.serial.is_(False)
+        | ~exists().where(
+            _other.c.session_id == tool_calls.c.session_id,
+            _other.c.state == CallState.RUNNING.value,
+            _other.c.serial.is_(True),
+        )
+    )
+)
+_NEXT = _CALLS.where(_MAY_START).order_by(tool_calls.c.queued_at, tool_calls.c.id).limit(1)
+_ANY = select(tool_calls.c.id).where(_MAY_START).limit(1)
+_CANCELS = _CALLS.where(
+    tool_calls.c.host_id == bindparam("host"),
+    tool_calls.c.state == CallState.RUNNING.value,
+    tool_calls.c.cancel_requested.is_(True),
+)
+_STAMPS: dict[CallState, str] = {
+    CallState.QUEUED: "queued_at",
+    CallState.RUNNING: "started_at",
+    CallState.COMPLETED: "finished_at",
+    CallState.DENIED: "finished_at",
+}
+
 
 def session_facts(connection: Connection, session: SessionId) -> SessionFacts | None:
     """What decides about calls of this session."""
-    query = (
-        select(sessions, sessions.c.id.label("session_id"), principals.c.roles)
-        .join(principals, principals.c.id == sessions.c.principal_id)
-        .where(sessions.c.id == session)
-    )
-    row = connection.execute(query).one_or_none()
+    row = connection.execute(_FACTS, {"session": session}).one_or_none()
     if row is None:
         return None
     return SessionFacts(
@@ -38,63 +97,66 @@ def session_facts(connection: Connection, session: SessionId) -> SessionFacts | 
     )
 
 
-def insert(connection: Connection, call: ToolCall, facts: SessionFacts, *, schema_hash: str, serial: bool) -> None:
-    """Add a call that waits for its decision."""
+def insert(
+    connection: Connection,
+    call: ToolCall,
+    facts: SessionFacts,
+    *,
+    schema_hash: str,
+    serial: bool,
+    state: CallState,
+    sources: tuple[Evaluation, ...],
+) -> None:
+    """Add a call: waiting for its decision, or queued where nothing stands against it."""
+    if state is not CallState.WAITING:
+        check_transition(CallState.WAITING, state)
     identity = call.identity
-    connection.execute(
-        insert_into(tool_calls).values(
-            id=identity.tool_call_id,
-            attempt=identity.attempt,
-            session_id=facts.subject.session_id,
-            tenant_id=facts.subject.tenant_id,
-            host_id=facts.host_id,
-            runtime_tool_call_id=identity.runtime_tool_call_id,
-            name=call.name,
-            input=canonical_json(call.input).decode(),
-            input_hash=identity.input_hash,
-            schema_hash=schema_hash,
-            serial=serial,
-            state=CallState.WAITING.value,
-            sources="[]",
-            requested_at=database_now(),
-        )
-    )
+    row = {
+        "id": identity.tool_call_id,
+        "attempt": identity.attempt,
+        "session_id": facts.subject.session_id,
+        "tenant_id": facts.subject.tenant_id,
+        "host_id": facts.host_id,
+        "runtime_tool_call_id": identity.runtime_tool_call_id,
+        "name": call.name,
+        "input": canonical_json(call.input).decode(),
+        "input_hash": identity.input_hash,
+        "schema_hash": schema_hash,
+        "serial": serial,
+        "state": state.value,
+        "sources": _sources_text(sources),
+        "queues": state is CallState.QUEUED,
+    }
+    connection.execute(_INSERT, row)
 
 
 def find(connection: Connection, call: ToolCallId) -> StoredCall | None:
     """One call with what its session says."""
-    row = connection.execute(_calls().where(tool_calls.c.id == call)).one_or_none()
+    row = connection.execute(_FIND, {"call": call}).one_or_none()
     return _stored(row) if row else None
 
 
 def pending_twin(connection: Connection, session: SessionId, name: str, input_hash: str) -> StoredCall | None:
     """The session's newest call of the same tool and input that waits for a person; older ones may have expired."""
-    query = _calls().where(
-        tool_calls.c.session_id == session,
-        tool_calls.c.name == name,
-        tool_calls.c.input_hash == input_hash,
-        tool_calls.c.state == CallState.WAITING.value,
-    )
-    newest = query.order_by(tool_calls.c.requested_at.desc(), tool_calls.c.id.desc())
-    row = connection.execute(newest.limit(1)).one_or_none()
+    sought = {"session": session, "name": name, "input_hash": input_hash}
+    row = connection.execute(_TWIN, sought).one_or_none()
     return _stored(row) if row else None
 
 
 def next_queued(connection: Connection, host: HostId) -> StoredCall | None:
     """The oldest call of that host that may start now: a serial one waits for the serial one of its workspace."""
-    other = tool_calls.alias("other")
-    busy = exists().where(
-        other.c.session_id == tool_calls.c.session_id,
-        other.c.state == CallState.RUNNING.value,
-        other.c.serial.is_(True),
-    )
-    query = _calls().where(
-        tool_calls.c.host_id == host,
-        tool_calls.c.state == CallState.QUEUED.value,
-        tool_calls.c.serial.is_(False) | ~busy,
-    )
-    row = connection.execute(query.order_by(tool_calls.c.queued_at, tool_calls.c.id).limit(1)).one_or_none()
+    row = connection.execute(_NEXT, {"host": host}).one_or_none()
     return _stored(row) if row else None
+
+
+def any_queued(connection: Connection, host: HostId) -> bool:
+    """Whether a call of that host may start now; cheap, for looks that mostly find nothing."""
+    return connection.execute(_ANY, {"host": host}).first() is not None
+
+
+def to_cancel(connection: Connection, host: HostId) -> list[StoredCall]:
+    """Running calls of that host that somebody wants ended."""
+    return [_stored(row) for row in connection.execute(_CANCELS, {"host": host})]
 
 
 def in_state(
@@ -105,7 +167,7 @@ def in_state(
     session: SessionId | None = None,
 ) -> list[StoredCall]:
     """Calls in that state, oldest first."""
-    query = _calls().where(tool_calls.c.state == state.value)
+    query = _CALLS.where(tool_calls.c.state == state.value)
     if host is not None:
         query = query.where(tool_calls.c.host_id == host)
     if session is not None:
@@ -120,7 +182,7 @@ def set_digest(connection: Connection, call: ToolCallId, digest: str) -> None:
 
 def add_source(connection: Connection, stored_sources: tuple[Evaluation, ...], call: ToolCallId) -> None:
     """Keep the voices so far."""
-    text = json.dumps([source.model_dump(exclude_none=True) for source in stored_sources])
+    text = _sources_text(stored_sources)
     connection.execute(update(tool_calls).where(tool_calls.c.id == call).values(sources=text))
 
 
@@ -148,22 +210,15 @@ def move(
         IllegalTransition: the step is not lawful, or the row was no longer in `before`; nothing is written.
     """
     check_transition(before, after)
-    stamps: dict[CallState, tuple[str, ...]] = {
-        CallState.QUEUED: ("queued_at",),
-        CallState.RUNNING: ("started_at",),
-        CallState.COMPLETED: ("finished_at",),
-        CallState.DENIED: ("finished_at",),
+    step = {
+        "call": identity.tool_call_id,
+        "number": identity.attempt,
+        "before": before.value,
+        "after": after.value,
+        **({} if held_by is None else {"held_by": held_by}),
+        **{f"new_{name}": value for name, value in values.items()},
     }
-    changed = connection.execute(
-        update(tool_calls)
-        .where(
-            tool_calls.c.id == identity.tool_call_id,
-            tool_calls.c.attempt == identity.attempt,
-            tool_calls.c.state == before.value,
-            true() if held_by is None else tool_calls.c.generation == held_by,
-        )
-        .values(state=after.value, **values, **{stamp: database_now() for stamp in stamps[after]})
-    )
+    changed = connection.execute(_move(tuple(sorted(values)), _STAMPS[after], held_by is not None), step)
     if changed.rowcount != 1:
         raise IllegalTransition(f"Call {identity.tool_call_id} is no longer {before}, so it cannot become {after}.")
 
@@ -189,21 +244,24 @@ def request_cancel(connection: Connection, call: ToolCallId) -> None:
     connection.execute(update(tool_calls).where(tool_calls.c.id == call).values(cancel_requested=True))
 
 
-def _calls() -> Select[Any]:
+def _sources_text(sources: tuple[Evaluation, ...]) -> str:
+    return json.dumps([source.model_dump(exclude_none=True) for source in sources])
+
+
+@cache
+def _move(names: tuple[str, ...], stamp: str, held: bool) -> Update:
+    """The statement of one kind of step; there are a handful."""
     return (
-        select(
-            tool_calls,
-            sessions.c.principal_id,
-            sessions.c.permission_mode,
-            sessions.c.runtime,
-            sessions.c.labels,
-            sessions.c.image,
-            sessions.c.profile,
-            sessions.c.state.label("session_state"),
-            principals.c.roles,
+        update(tool_calls)
+        .where(
+            tool_calls.c.id == bindparam("call"),
+            tool_calls.c.attempt == bindparam("number"),
+            tool_calls.c.state == bindparam("before"),
+            tool_calls.c.generation == bindparam("held_by") if held else true(),
         )
-        .join(sessions, sessions.c.id == tool_calls.c.session_id)
-        .join(principals, principals.c.id == sessions.c.principal_id)
+        .values(
+            {"state": bindparam("after"), stamp: database_now(), **{name: bindparam(f"new_{name}") for name in names}}
+        )
     )
 
 

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from codesdk.domain.calls import CallState
 from codesdk.domain.ids import Kind, is_id
 from codesdk.errors import Fault
 from codesdk.storage.database import Database
@@ -57,7 +56,7 @@ class Dispatcher:
         if is_id(subject, Kind.SESSION):
             self._chores.submit(self._guarded, self._rooms.reconcile)
         else:
-            self._calls.submit(self._guarded, self._serve)
+            self._calls.submit(self._guarded, self._serve_woken)
             self._errands.submit(self._guarded, self._pass_on_cancels)
 
     def poll(self) -> None:
@@ -85,13 +84,20 @@ class Dispatcher:
         for pool in (self._chores, self._errands):
             pool.shutdown(wait=True, cancel_futures=True)
 
+    def _serve_woken(self) -> None:
+        # The wake-up's own call first, without a look: it is nearly always there.
+        if not self._draining.is_set() and self._serve_one():
+            self._serve()
+
     def _serve(self) -> None:
-        while not self._draining.is_set():
-            taken = self._claims.take()
-            if taken is None:
-                return
-            if isinstance(taken, Claimed):
-                self._run(taken)
+        while not self._draining.is_set() and self._claims.any() and self._serve_one():
+            pass
+
+    def _serve_one(self) -> bool:
+        taken = self._claims.take()
+        if isinstance(taken, Claimed):
+            self._run(taken)
+        return taken is not None
 
     def _run(self, claimed: Claimed) -> None:
         session = claimed.stored.subject.session_id
@@ -104,9 +110,9 @@ class Dispatcher:
 
     def _pass_on_cancels(self) -> None:
         with self._database.read() as connection:
-            running = store.in_state(connection, CallState.RUNNING, host=self._host.id)
-        for stored in running:
-            sandbox = self._rooms.live(stored.subject.session_id) if stored.cancel_requested else None
+            unwanted = store.to_cancel(connection, self._host.id)
+        for stored in unwanted:
+            sandbox = self._rooms.live(stored.subject.session_id)
             if sandbox is not None:
                 sandbox.cancel(stored.identity.tool_call_id, stored.identity.attempt)
 

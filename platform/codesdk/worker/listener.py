@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 from redis import Redis
@@ -21,6 +22,7 @@ _log = logging.getLogger(__name__)
 WORKER_TTL_S = 20
 """RQ blocks for at most this less 15 s on an empty queue, so that a closed listener ends soon."""
 RESTART_S = 1.0
+HEARTBEAT_S = 5.0
 
 
 class WakeupWorker(SimpleWorker):
@@ -39,12 +41,16 @@ class WakeupWorker(SimpleWorker):
         )
         self._on_wake = on_wake
         self._closing = closing
+        self._next_beat = 0.0
 
     def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
         """Each turn of RQ's loop comes by here: the place to leave it, before it takes another message away."""
         if self._closing.is_set():
             raise StopRequested
-        super().heartbeat(timeout, pipeline)
+        # RQ would say it three times a message, in nine round trips; nobody here reads it more than now and then.
+        if pipeline is not None or monotonic() >= self._next_beat:
+            self._next_beat = monotonic() + HEARTBEAT_S
+            super().heartbeat(timeout, pipeline)
 
     def execute_job(self, job: Job, queue: Queue) -> None:
         """Hand the wake-up over, then drop the job: it has no result and no function that matters."""

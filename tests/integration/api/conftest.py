@@ -133,7 +133,6 @@ class Stack:
         self.settings = settings
         self.url = url
         self.mcp_url = f"{url}/mcp"
-        self.ready = settings.data_dir / "run" / "api.json"
         self.stop: Callable[[], None] = lambda: None
         self.worker = Worker(services)
 
@@ -219,7 +218,7 @@ def running(root: Path, wait_s: float) -> Iterator[Stack]:
     listener = _listen("127.0.0.1", 0)
     config = uvicorn.Config(app, http="h11", ws="none", lifespan="on", log_config=None, timeout_graceful_shutdown=3)
     built = Stack(services, settings, _url("127.0.0.1", listener))
-    server = _Server(config, app, built.ready, built.url)
+    server = _Server(config, app, settings.data_dir, built.url)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     eventually(lambda: server.started)

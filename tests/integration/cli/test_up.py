@@ -113,6 +113,15 @@ def test_an_interrupt_while_it_starts_stops_what_was_started(start_up):
     assert "Traceback" not in up.said()
 
 
+def test_a_closed_terminal_stops_it_as_a_signal_does(start_up):
+    up = start_up()
+    up.ready()
+
+    assert up.stop(signal.SIGHUP) == 0
+    assert up.containers() == []
+    assert not (up.data_dir / "redis.sock").exists()
+
+
 def test_a_redis_that_died_is_started_again(start_up):
     up = start_up()
     opened = up.ready()
@@ -225,5 +234,5 @@ def test_people_get_the_lines_to_paste(start_up, codesdk):
 
     shown = codesdk("sessions", "open")
 
-    for program in ("claude mcp add-json", "codex -c", "gemini mcp add"):
+    for program in ("claude --tools", "codex -c", "gemini mcp add"):
         assert program in shown.out

@@ -27,7 +27,6 @@ def main(directory: Path, session: SessionId, name: str) -> None:
             payload={"n": f"{name}-{number}"},
         )
         writer.run(lambda unit, draft=draft: log.append(unit, draft))
-        print(f"{name}-{number}", flush=True)
         number += 1
 
 

@@ -33,14 +33,15 @@ def test_a_full_disk_refuses_and_everything_acknowledged_is_there(small_disk):
     writer = Writer(database, small_disk / "write.lock")
     writer.run(lambda unit: unit.connection.execute(text("CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT)")))
     acknowledged = []
-    with pytest.raises(StorageUnavailable):
+
+    def fill():
         for number in range(1000):
-            writer.run(
-                lambda unit, number=number: unit.connection.execute(
-                    text("INSERT INTO t VALUES(:a, :b)"), {"a": number, "b": "x" * 5000}
-                )
-            )
+            row = {"a": number, "b": "x" * 5000}
+            writer.run(lambda unit, row=row: unit.connection.execute(text("INSERT INTO t VALUES(:a, :b)"), row))
             acknowledged.append(number)
+
+    with pytest.raises(StorageUnavailable):
+        fill()
     assert acknowledged
     writer.close()
     database.close()

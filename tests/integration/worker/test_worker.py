@@ -46,7 +46,9 @@ class Site:
         services = open_services(self.settings)
         worker = Worker(services, self.sandboxes, IMAGES)
         worker.start()
-        listener = Listener(self.settings.resolved_redis_url(), worker.host.id, worker.dispatcher.wake) if listen else None
+        listener = (
+            Listener(self.settings.resolved_redis_url(), worker.host.id, worker.dispatcher.wake) if listen else None
+        )
         stopped = []
 
         def stop():
@@ -99,8 +101,13 @@ def test_a_call_goes_through_two_processes_worth_of_services(site):
     types = [event.type.value for event in site.api.log.read(subject.session_id)]
     # The sandbox may be ready before or after the call was requested.
     assert [t for t in types if t.startswith("tool.")] == [
-        "tool.call.requested", "tool.call.policy_evaluated", "tool.call.approved", "tool.call.started",
-        "tool.output.delta", "tool.output.completed", "tool.call.completed",
+        "tool.call.requested",
+        "tool.call.policy_evaluated",
+        "tool.call.approved",
+        "tool.call.started",
+        "tool.output.delta",
+        "tool.output.completed",
+        "tool.call.completed",
     ]
 
 

@@ -72,11 +72,9 @@ def test_a_late_vote_conflicts_and_hears_the_outcome(stage, asked, verdict, seco
     other = Verdict.REJECT if verdict is Verdict.APPROVE else Verdict.APPROVE
     first = vote(stage, asked, verdict)
     before = stage.events()
+    late_vote, by = (other, None) if second == "other verdict" else (verdict, PrincipalId("prn_other"))
     with pytest.raises(ApprovalConflict) as late:
-        if second == "other verdict":
-            vote(stage, asked, other)
-        else:
-            vote(stage, asked, verdict, by=PrincipalId("prn_other"))
+        vote(stage, asked, late_vote, by=by)
     assert late.value.status == 409
     assert late.value.details["state"] == first.state.value
     assert late.value.details["decided_by"] == stage.principal.id
@@ -154,7 +152,9 @@ def test_of_fifty_voters_at_once_exactly_one_decides(stage, asked):
         said = list(pool.map(cast, range(50)))
     winners = [answer for answer in said if not isinstance(answer, ApprovalConflict)]
     assert len(winners) == 1
-    assert {answer.details["decided_by"] for answer in said if isinstance(answer, ApprovalConflict)} == {winners[0].decided_by}
+    assert {answer.details["decided_by"] for answer in said if isinstance(answer, ApprovalConflict)} == {
+        winners[0].decided_by
+    }
     decided = [event for event in stage.events() if event.type == "approval.decided"]
     assert [event.payload["by"] for event in decided] == [winners[0].decided_by]
 
@@ -183,5 +183,8 @@ def test_the_listing_is_filtered_by_session_and_state(stage, asked):
 def test_a_person_speaks_in_the_log_with_their_source(stage, asked):
     vote(stage, asked, Verdict.REJECT, comment="not now")
     spoken = [event for event in stage.events() if event.type == "tool.call.policy_evaluated"]
-    assert [(e.payload["source"], e.payload["result"]) for e in spoken] == [("codesdk", Effect.ASK), ("user", Effect.DENY)]
+    assert [(e.payload["source"], e.payload["result"]) for e in spoken] == [
+        ("codesdk", Effect.ASK),
+        ("user", Effect.DENY),
+    ]
     assert spoken[1].payload["decided_by"] == stage.principal.id

@@ -52,7 +52,9 @@ def test_bytes_without_a_committed_record_are_nobodys(stage):
 def test_damaged_bytes_are_noticed(stage, damage):
     made = keep(stage)
     path = next(path for path in (stage.root / "artifacts").rglob("*") if path.is_file())
-    {"change": lambda: path.write_bytes(b"CONTENT"), "cut": lambda: path.write_bytes(b""), "remove": path.unlink}[damage]()
+    {"change": lambda: path.write_bytes(b"CONTENT"), "cut": lambda: path.write_bytes(b""), "remove": path.unlink}[
+        damage
+    ]()
     with pytest.raises(ArtifactDamaged):
         stage.artifacts.read(made)
 

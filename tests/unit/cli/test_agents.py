@@ -18,11 +18,12 @@ def test_the_limit_lets_our_own_answer_come_first():
     assert call_limit_s(wait_s=50, tool_s=300) > 350
 
 
-def test_claude_code_gets_the_server_as_json_with_its_limit_in_milliseconds():
-    *command, name, config = words("Claude Code")
+def test_claude_code_gets_our_server_alone_with_its_limit_in_milliseconds():
+    line = words("Claude Code")
 
-    assert (command, name) == (["claude", "mcp", "add-json"], "codesdk")
-    assert json.loads(config) == {
+    assert line[:4] == ["claude", "--tools", "", "--strict-mcp-config"]
+    assert line[-2:] == ["--allowedTools", "mcp__codesdk"]
+    assert json.loads(line[line.index("--mcp-config") + 1])["mcpServers"]["codesdk"] == {
         "type": "http",
         "url": URL,
         "headers": {"Authorization": f"Bearer {TOKEN}"},
@@ -40,13 +41,15 @@ def test_codex_gets_its_settings_as_toml_and_the_token_in_its_environment():
         "mcp_servers.codesdk.tool_timeout_sec=410",
         "mcp_servers.codesdk.required=true",
         'mcp_servers.codesdk.default_tools_approval_mode="approve"',
+        "features.shell_tool=false",
+        "features.unified_exec=false",
     ]
 
 
 def test_gemini_gets_header_limit_and_trust():
     line = words("Gemini CLI")
 
-    assert line[:3] == ["gemini", "mcp", "add"]
+    assert line[:5] == ["gemini", "mcp", "add", "--scope", "user"]
     assert f"Authorization: Bearer {TOKEN}" in line
     assert line[line.index("--timeout") + 1] == "410000"
     assert line[-2:] == ["codesdk", URL]

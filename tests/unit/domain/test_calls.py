@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from codesdk.domain.calls import TRANSITIONS, CallState, IllegalTransition, check_transition
 

@@ -42,10 +42,10 @@ def test_events_of_one_unit_keep_their_order(stage):
 def test_a_unit_that_fails_leaves_no_gap(stage):
     def breaks(unit):
         stage.log.append(unit, draft(stage.session.id, n="lost"))
-        raise ValueError
+        raise ValueError("mine")
 
     append(stage, stage.session.id, 1)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="mine"):
         stage.writer.run(breaks)
     append(stage, stage.session.id, 2)
     assert [(event.seq, event.payload.get("n")) for event in stage.events(after=1)] == [(2, 1), (3, 2)]

@@ -95,9 +95,9 @@ def test_the_effects_and_last_steps_of_a_failed_unit_are_not_done(writer):
     def breaks(unit):
         unit.last("k", lambda _: done.append("last"))
         unit.after_commit(lambda: done.append("effect"))
-        raise ValueError
+        raise ValueError("mine")
 
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="mine"):
         writer.run(breaks)
     writer.close()
     assert done == []

@@ -35,27 +35,39 @@ def use(name, given, room=None):
     return result
 
 
+def content(room):
+    return {entry.path: room.files.read(entry.path).data for entry in room.files.list(".").entries}
+
+
 @pytest.fixture
 def room():
     return Room()
 
 
 def test_a_file_is_read_whole(room):
-    room.files.content["a"] = b"one\ntwo\n"
+    room.files.put("a", b"one\ntwo\n")
     result = use("workspace.read", {"path": "a"}, room)
     assert result.text == result.structured["content"] == "one\ntwo\n"
-    assert (result.structured["start_line"], result.structured["end_line"], result.structured["total_lines"]) == (1, 2, 2)
+    assert (result.structured["start_line"], result.structured["end_line"], result.structured["total_lines"]) == (
+        1,
+        2,
+        2,
+    )
     assert not result.structured["truncated"]
 
 
 def test_an_empty_file_has_no_line(room):
-    room.files.content["a"] = b""
+    room.files.put("a", b"")
     result = use("workspace.read", {"path": "a"}, room)
-    assert (result.structured["start_line"], result.structured["end_line"], result.structured["total_lines"]) == (0, 0, 0)
+    assert (result.structured["start_line"], result.structured["end_line"], result.structured["total_lines"]) == (
+        0,
+        0,
+        0,
+    )
 
 
 def test_lines_of_a_file_are_read_and_said(room):
-    room.files.content["a"] = b"".join(b"%d\n" % number for number in range(1, 11))
+    room.files.put("a", b"".join(b"%d\n" % number for number in range(1, 11)))
     result = use("workspace.read", {"path": "a", "offset": 3, "limit": 2}, room)
     assert result.structured["content"] == "3\n4\n"
     assert result.text.endswith("[lines 3-4 of 10]")
@@ -63,28 +75,28 @@ def test_lines_of_a_file_are_read_and_said(room):
 
 
 def test_reading_after_the_end_says_so(room):
-    room.files.content["a"] = b"1\n2\n"
+    room.files.put("a", b"1\n2\n")
     result = use("workspace.read", {"path": "a", "offset": 9}, room)
     assert "after the end" in result.text
     assert result.structured["content"] == ""
 
 
 def test_lines_are_counted_as_editors_and_ripgrep_count_them(room):
-    room.files.content["a"] = "one\x0c still\u2028one\ntwo\n".encode()
+    room.files.put("a", "one\x0c still\u2028one\ntwo\n".encode())
     assert use("workspace.read", {"path": "a"}, room).structured["total_lines"] == 2
 
 
-def test_a_file_too_large_to_read_is_cut_at_a_character_and_says_so(room):
-    room.files.content["a"] = ("é" * 1000).encode()
-    room.files.most = 1001
+def test_a_file_too_large_to_read_is_cut_at_a_character_and_says_so():
+    room = Room(profile=Profile(max_read_bytes=1025))
+    room.files.put("a", ("é" * 1000).encode())
     result = use("workspace.read", {"path": "a"}, room)
-    assert result.structured["content"] == "é" * 500
+    assert result.structured["content"] == "é" * 512
     assert result.structured["truncated"]
-    assert "999 of its 2000 bytes were not read" in result.text
+    assert "975 of its 2000 bytes were not read" in result.text
 
 
 def test_a_file_that_is_no_text_is_refused(room):
-    room.files.content["a"] = b"\xff\xfe\x00"
+    room.files.put("a", b"\xff\xfe\x00")
     assert use("workspace.read", {"path": "a"}, room).code == "NOT_TEXT"
 
 
@@ -100,11 +112,12 @@ def test_a_file_is_written_and_said_to_be_new_or_not(room):
     second = use("workspace.write", {"path": "a", "content": ""}, room)
     assert (first.structured["created"], first.structured["bytes"]) == (True, 2)
     assert (second.structured["created"], second.structured["bytes"]) == (False, 0)
-    assert room.files.content == {"a": b""}
+    assert content(room) == {"a": b""}
 
 
 def test_a_directory_is_listed(room):
-    room.files.content |= {"a": b"1", "b": b"22"}
+    room.files.put("a", b"1")
+    room.files.put("b", b"22")
     result = use("workspace.list", {}, room)
     assert result.text == "a\nb"
     assert [entry["size"] for entry in result.structured["entries"]] == [1, 2]
@@ -112,43 +125,44 @@ def test_a_directory_is_listed(room):
 
 
 def test_a_patch_changes_all_files_or_none(room):
-    room.files.content |= {"a": b"1\n", "b": b"2\n"}
+    room.files.put("a", b"1\n")
+    room.files.put("b", b"2\n")
     good = "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-1\n+one\n"
     bad = "--- a/b\n+++ b/b\n@@ -1 +1 @@\n-9\n+nine\n"
     result = use("patch.apply", {"patch": good + bad}, room)
     assert (result.is_error, result.code) == (True, "PATCH_REJECTED")
     assert "Nothing was changed" in result.text
-    assert room.files.content == {"a": b"1\n", "b": b"2\n"}
+    assert content(room) == {"a": b"1\n", "b": b"2\n"}
     assert not use("patch.apply", {"patch": good}, room).is_error
-    assert room.files.content["a"] == b"one\n"
+    assert content(room)["a"] == b"one\n"
 
 
 def test_a_patch_lands_only_on_what_was_read(room):
-    room.files.content["a"] = b"1\n"
+    room.files.put("a", b"1\n")
     read = room.files.read
 
     def read_then_change(path, **more):
         content = read(path, **more)
-        room.files.content["a"] = b"changed\n"
+        room.files.put("a", b"changed\n")
         return content
 
     room.files.read = read_then_change
     result = use("patch.apply", {"patch": "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-1\n+one\n"}, room)
     assert (result.is_error, result.code) == (True, "CONFLICT")
-    assert room.files.content["a"] == b"changed\n"
+    assert content(room)["a"] == b"changed\n"
 
 
 def test_a_patch_does_not_overwrite_a_file_that_it_adds(room):
-    room.files.content["a"] = b"mine\n"
+    room.files.put("a", b"mine\n")
     result = use("patch.apply", {"patch": "--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+x\n"}, room)
     assert result.is_error
-    assert room.files.content["a"] == b"mine\n"
+    assert content(room)["a"] == b"mine\n"
 
 
 def test_a_patch_deletes_a_file(room):
-    room.files.content["a"] = b"x\n"
+    room.files.put("a", b"x\n")
     assert not use("patch.apply", {"patch": "--- a/a\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"}, room).is_error
-    assert room.files.content == {}
+    assert content(room) == {}
 
 
 def match(path="./a.py", line=3, text="x = 1\n"):

@@ -90,7 +90,9 @@ def test_approved_and_started_are_one_transaction(stage):
 
 def test_a_policy_that_denies_now_denies(stage):
     stage.pipeline.submit(*READ, stage.subject)
-    denied = stage.claims(other(stage, POLICY.replace("allow, classification: read-only", "deny, classification: read-only"))).take()
+    denied = stage.claims(
+        other(stage, POLICY.replace("allow, classification: read-only", "deny, classification: read-only"))
+    ).take()
     assert isinstance(denied, Denied)
     assert denied.code is DenialCode.POLICY
     assert stage.types()[-1] == "tool.call.denied"
@@ -98,13 +100,17 @@ def test_a_policy_that_denies_now_denies(stage):
 
 def test_a_policy_that_asks_now_denies_what_nobody_was_asked(stage):
     stage.pipeline.submit(*READ, stage.subject)
-    denied = stage.claims(other(stage, POLICY.replace("allow, classification: read-only", "ask, classification: read-only"))).take()
+    denied = stage.claims(
+        other(stage, POLICY.replace("allow, classification: read-only", "ask, classification: read-only"))
+    ).take()
     assert isinstance(denied, Denied)
 
 
 def test_an_approval_does_not_outlive_a_policy_that_denies(stage):
     asked = approve(stage)
-    denied = stage.claims(other(stage, POLICY.replace("effect: ask", "effect: deny").replace(", approval: {timeout: 10m}", ""))).take()
+    denied = stage.claims(
+        other(stage, POLICY.replace("effect: ask", "effect: deny").replace(", approval: {timeout: 10m}", ""))
+    ).take()
     assert isinstance(denied, Denied)
     assert denied.code is DenialCode.VOIDED
     assert state(stage, asked) is ApprovalState.VOIDED
@@ -186,7 +192,9 @@ def test_a_call_that_only_reads_runs_beside_a_serial_one(stage):
 def test_a_denial_in_the_queue_does_not_stop_the_next_call(stage):
     approve(stage)
     stage.pipeline.submit(*READ, stage.subject)
-    claims = stage.claims(other(stage, POLICY.replace("effect: ask", "effect: deny").replace(", approval: {timeout: 10m}", "")))
+    claims = stage.claims(
+        other(stage, POLICY.replace("effect: ask", "effect: deny").replace(", approval: {timeout: 10m}", ""))
+    )
     assert isinstance(claims.take(), Denied)
     assert isinstance(claims.take(), Claimed)
 

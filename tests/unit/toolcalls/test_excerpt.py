@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 
 from hypothesis import given
@@ -13,7 +14,7 @@ MARK = re.compile(r"\n\[… (\d+) bytes left out; the whole output is in the art
 def excerpt(data, limit, cuts=()):
     made = Excerpt(limit)
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in itertools.pairwise(places):
         made.add(data[start:end])
     return made
 

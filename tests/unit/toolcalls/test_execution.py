@@ -45,7 +45,12 @@ def test_a_command_runs_and_its_end_is_the_calls_last_event(stage):
     assert not result.is_error
     assert result.structured["stdout"] == "hello\n"
     assert room.acknowledged == [claimed.stored.identity.tool_call_id]
-    assert stage.types()[-4:] == ["tool.call.started", "tool.output.delta", "tool.output.completed", "tool.call.completed"]
+    assert stage.types()[-4:] == [
+        "tool.call.started",
+        "tool.output.delta",
+        "tool.output.completed",
+        "tool.call.completed",
+    ]
     assert ending(stage)["executed_by"] == "codesdk"
     assert not ending(stage)["is_error"]
     outcome = stage.pipeline.find(claimed.stored.identity.tool_call_id)
@@ -157,7 +162,13 @@ def test_a_character_cut_by_chunks_and_by_the_other_stream_is_whole(stage):
 
     def play(_request, on_output):
         sizes = {"stdout": 0, "stderr": 0}
-        for stream, data in [("stdout", b"a" + euro[:1]), ("stderr", euro[:2]), ("stdout", euro[1:2]), ("stderr", euro[2:]), ("stdout", euro[2:] + b"b")]:
+        for stream, data in [
+            ("stdout", b"a" + euro[:1]),
+            ("stderr", euro[:2]),
+            ("stdout", euro[1:2]),
+            ("stderr", euro[2:]),
+            ("stdout", euro[2:] + b"b"),
+        ]:
             stage.clock.advance(DELTA_S)
             on_output(Chunk(stream=stream, offset=sizes[stream], data=data))
             sizes[stream] += len(data)
@@ -168,7 +179,10 @@ def test_a_character_cut_by_chunks_and_by_the_other_stream_is_whole(stage):
     assert [(delta["offset"], delta["delta"]) for delta in deltas(stage, "stderr")] == [(0, "€")]
 
 
-pieces = st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.binary(min_size=1, max_size=9) | st.just("é€😀".encode())), max_size=15)
+pieces = st.lists(
+    st.tuples(st.sampled_from(["stdout", "stderr"]), st.binary(min_size=1, max_size=9) | st.just("é€😀".encode())),
+    max_size=15,
+)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -184,13 +198,20 @@ def test_the_deltas_of_a_stream_are_its_bytes_decoded_and_their_offsets_are_righ
             on_output(Chunk(stream=stream, offset=sizes[stream], data=data))
             sizes[stream] += len(data)
         return ExecResult(
-            kind=ExitKind.EXITED, exit_code=0, stdout=OutputCount(bytes=sizes["stdout"]), stderr=OutputCount(bytes=sizes["stderr"])
+            kind=ExitKind.EXITED,
+            exit_code=0,
+            stdout=OutputCount(bytes=sizes["stdout"]),
+            stderr=OutputCount(bytes=sizes["stderr"]),
         )
 
     run(stage, play)
     for stream in ("stdout", "stderr"):
         whole = b"".join(data for name, data in small if name == stream)
-        found = [e.payload for e in stage.events(after=before) if e.type == "tool.output.delta" and e.payload["stream"] == stream]
+        found = [
+            e.payload
+            for e in stage.events(after=before)
+            if e.type == "tool.output.delta" and e.payload["stream"] == stream
+        ]
         assert "".join(delta["delta"] for delta in found) == whole.decode("utf-8", "replace")
         before_it = ""
         for delta in found:

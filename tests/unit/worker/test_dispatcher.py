@@ -15,7 +15,9 @@ def submit(stage, name="workspace.exec", given=None, subject=None):
 
 
 def ended(stage, call):
-    found = wait_for(lambda: (o := stage.pipeline.find(call)) and isinstance(o, Finished | Denied) and o, f"{call} to end")
+    found = wait_for(
+        lambda: (o := stage.pipeline.find(call)) and isinstance(o, Finished | Denied) and o, f"{call} to end"
+    )
     return found.result if isinstance(found, Finished) else found
 
 

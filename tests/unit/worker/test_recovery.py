@@ -32,9 +32,12 @@ def result(stage, call):
 def test_a_running_command_is_joined_and_not_run_again(stage, crew):
     call = submit(stage, "workspace.exec", {"command": "hold"})
     claimed = claim(stage, crew)
-    old = threading.Thread(
-        target=lambda: pytest.raises(IllegalTransition, stage.execution().run, claimed, lambda: crew.rooms.ready(stage.session.id))
-    )
+
+    def serve():
+        with pytest.raises(IllegalTransition):
+            stage.execution().run(claimed, lambda: crew.rooms.ready(stage.session.id))
+
+    old = threading.Thread(target=serve)
     old.start()
     wait_for(lambda: crew.sandboxes.runs, "the command to start")
     later = crew.next()
@@ -80,7 +83,11 @@ def test_a_call_that_only_reads_is_done_again(stage, crew):
 
 
 def test_a_call_that_wrote_is_reported_lost_and_not_done_again(stage, crew):
-    allow = bundle(stage.root / "allow", POLICY.replace("ask, tool: workspace.write, approval: {timeout: 10m}", "allow, tool: workspace.write"), stage.registry)
+    allow = bundle(
+        stage.root / "allow",
+        POLICY.replace("ask, tool: workspace.write, approval: {timeout: 10m}", "allow, tool: workspace.write"),
+        stage.registry,
+    )
     outcome = stage.pipeline_with(allow).submit("workspace.write", {"path": "a", "content": "b"}, stage.subject)
     stage.claims(allow).take()
     crew.next().recovery.take_up()
@@ -147,12 +154,20 @@ def test_every_worker_of_a_host_has_a_higher_number(stage, crew):
 
 
 def test_only_the_classification_says_what_is_done_again(stage, crew):
-    tools = [replace(tool, classification="write") if tool.name == "workspace.read" else tool for tool in stage.registry.tools()]
+    tools = [
+        replace(tool, classification="write") if tool.name == "workspace.read" else tool
+        for tool in stage.registry.tools()
+    ]
     call = submit(stage, "workspace.read", {"path": "a"})
     claim(stage, crew)
     later = crew.next()
     Recovery(
-        host=later.host, rooms=later.rooms, registry=Registry(tools), execution=stage.execution(),
-        database=stage.database, writer=stage.writer, log=stage.log,
+        host=later.host,
+        rooms=later.rooms,
+        registry=Registry(tools),
+        execution=stage.execution(),
+        database=stage.database,
+        writer=stage.writer,
+        log=stage.log,
     ).take_up()
     assert result(stage, call).code == "WORKER_LOST"

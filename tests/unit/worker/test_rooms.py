@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from codesdk.sandbox.faults import EngineUnavailable
+from codesdk.sandbox.faults import ArchiveRefused, EngineUnavailable
 from codesdk.sessions import NewSession
 from codesdk.worker.rooms import RETRY_S, SandboxEnded
 
@@ -175,7 +175,7 @@ def test_a_workspace_starts_from_its_seed(stage, crew):
 
 def test_a_seed_that_is_no_archive_fails_and_says_so(stage, crew):
     session = seed(stage, b"no archive")
-    with pytest.raises(Exception, match=".+"):
+    with pytest.raises(ArchiveRefused):
         crew.rooms.ready(session)
     failed = stage.log.read(session)[-1]
     assert failed.type == "sandbox.failed"

@@ -129,7 +129,7 @@ def _place(data_dir: Path | None, voice: Voice) -> Iterator[Path]:
     place = Path(tempfile.mkdtemp(prefix="codesdk-demo-"))
     try:
         yield place
-    except BaseException:
+    except Exception:
         if (place / "log").is_dir():
             kept = log_shelf() / place.name
             shutil.copytree(place / "log", kept)

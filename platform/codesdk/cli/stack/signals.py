@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: they interrupt a start, end a run, and leave a stop alone."""
+"""SIGINT, SIGTERM and SIGHUP (the terminal was closed): they interrupt a start, end a run, and leave a stop alone."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from types import FrameType
 
 
 class Signals:
-    """Catches both from now on. The first one counts; more of them must not break a stop that is under way."""
+    """Catches them from now on. The first one counts; more of them must not break a stop that is under way."""
 
     def __init__(self) -> None:
         self._interrupts = True
         # A plain flag: a handler runs between two steps of the main thread, where a lock could be held by it already.
         self.caught = False
         """Whether one came."""
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
 
     def wait_for_stop(self, seconds: float) -> bool:

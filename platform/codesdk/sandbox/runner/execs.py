@@ -17,6 +17,8 @@ from codesdk.sandbox.runner.spool import STREAMS, Budget, Spool
 
 MAX_RUNNING = 24
 """Each running exec has a shepherd, and these need their place beneath the pids limit (see `spec.RESERVED_PIDS`)."""
+KEEP_SPARE_S = 20.0
+"""After this without execs the shepherd in reserve is let go: it is a third of an idle sandbox's memory."""
 _READ_BYTES = 64 * 1024
 _DRAIN_S = 0.25
 """How long output is still collected when the tree has ended and something outside it holds the pipe."""
@@ -45,6 +47,20 @@ class Seat:
                 os.close(fd)
         for fd in (self.stdin, self.stdout, self.stderr):
             os.set_blocking(fd, False)
+
+    def is_fresh(self) -> bool:
+        """Whether shepherd and leader still wait: they have said who they are and nothing else."""
+        try:
+            said = self.control.recv(1 << 12, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        return said.count(b"\n") == 1 and said.endswith(b"\n")
+
+    def dismiss(self) -> None:
+        """Close it; the shepherd and its leader end."""
+        self.control.close()
+        for fd in (self.stdin, self.stdout, self.stderr):
+            os.close(fd)
 
 
 class Exec:
@@ -87,7 +103,10 @@ class Exec:
     def run(self, seat: Seat) -> None:
         """Hand the request to the shepherd and watch."""
         self._seat = seat
-        send_request(seat.control, self._request)
+        try:
+            send_request(seat.control, self._request)
+        except OSError:
+            pass  # the shepherd died; its socket is at its end, which is handled where that is read
         seat.control.setblocking(False)
         self._loop.watch(seat.control.fileno(), select.POLLIN, self._on_control)
         for stream, fd in enumerate((seat.stdout, seat.stderr)):
@@ -281,6 +300,7 @@ class Execs:
         self._running: dict[Key, Exec] = {}
         self._done: dict[Key, None] = {}
         self._spare: Seat | None = None
+        self._used = time.monotonic()
 
     def get(self, key: Key) -> Exec | None:
         """The exec, running or ended, until it is acknowledged."""
@@ -296,7 +316,7 @@ class Execs:
 
     def start(self, key: Key, request: dict[str, Any], stdin: bytes, keep: int) -> Exec:
         """Start it. The caller has checked that the key is new and that there is room."""
-        seat, self._spare = self._spare or Seat(self._nursery), None
+        seat = self._take_seat()
         spool = Spool(keep, self._budget)
         found = Exec(key, request, stdin, self._loop, self._kill, spool, self._ended)
         for other in self._running.values():
@@ -306,13 +326,29 @@ class Execs:
         found.run(seat)
         return found
 
+    def _take_seat(self) -> Seat:
+        self._used = time.monotonic()
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            if spare.is_fresh():
+                return spare
+            spare.dismiss()  # the kernel killed it for memory while it waited
+        return Seat(self._nursery)
+
     def _ended(self, key: Key) -> None:
         self._running.pop(key, None)
+        self._used = time.monotonic()
 
     def prepare(self) -> None:
         """Have a shepherd ready for the next exec: half of the time of a start is the forking."""
-        if self._spare is None:
-            self._spare = Seat(self._nursery)
+        if self._spare is None and self._idle_s() < KEEP_SPARE_S:
+            try:
+                self._spare = Seat(self._nursery)
+            except OSError:
+                self._used = 0.0  # no descriptors to be had: the next exec will say so
+
+    def _idle_s(self) -> float:
+        return 0.0 if self._running else time.monotonic() - self._used
 
     def acknowledge(self, key: Key) -> bool:
         """Forget an ended exec; False when it is unknown or still runs."""
@@ -329,11 +365,16 @@ class Execs:
     def next_deadline(self) -> float | None:
         """When `tick` has something to do, on the monotonic clock."""
         times = [item.deadline for item in self._running.values() if item.deadline is not None]
+        if self._spare is not None and not self._running:
+            times.append(self._used + KEEP_SPARE_S)
         return min(times) if times else None
 
     def tick(self) -> None:
         """Do what is due."""
         now = time.monotonic()
+        if self._spare is not None and self._idle_s() >= KEEP_SPARE_S:
+            self._spare.dismiss()
+            self._spare = None
         for item in list(self._running.values()):
             if item.deadline is not None and item.deadline <= now:
                 item.on_deadline()

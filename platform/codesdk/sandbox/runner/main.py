@@ -108,13 +108,23 @@ class Runner:
         data = os.read(fd, 1 << 16)
         if not data:
             raise SystemExit("stdin was closed: nobody can speak to this runner any more")
-        for item in self._decoder.feed(data):
-            if isinstance(item, wire.Hello):
-                self._greet(item)
-            elif isinstance(item, wire.Message):
-                self._serve(item)
-            elif isinstance(item, wire.Oversize):
-                self._reply(item.number, {"error": "TOO_LARGE", "message": "a message of more than 80 MiB"})
+        while True:
+            try:
+                for item in self._decoder.feed(data):
+                    self._take(item)
+            except wire.Malformed as error:
+                os.write(2, f"codesdk runner: a message was dropped: {error}\n".encode())
+                data = b""  # what came with it is in the decoder still
+            else:
+                return
+
+    def _take(self, item: wire.Item) -> None:
+        if isinstance(item, wire.Hello):
+            self._greet(item)
+        elif isinstance(item, wire.Message):
+            self._serve(item)
+        elif isinstance(item, wire.Oversize):
+            self._reply(item.number, {"error": "TOO_LARGE", "message": "a message of more than 80 MiB"})
 
     def _greet(self, hello: wire.Hello) -> None:
         accepted = hello.generation >= self._generation
@@ -142,6 +152,8 @@ class Runner:
                 handler(message)
             except (KeyError, TypeError, ValueError) as error:
                 self._reply(message.number, {"error": "BAD_REQUEST", "message": repr(error)})
+            except OSError as error:
+                self._reply(message.number, {"error": "BUSY", "message": f"cannot start an exec now: {error}"})
 
     def _reply(self, number: int, header: Header, body: bytes = b"") -> None:
         for frame in wire.encode(self._nonce, number, {"re": number, **header}, body):

@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 import array
+import errno
 import gc
 import json
 import os
@@ -95,9 +96,14 @@ def _nurse(requests: socket.socket, config: Config, runner: int) -> None:
         fds = array.array("i")
         for _, _, content in ancillary:
             fds.frombytes(content)
-        if os.fork() == 0:
-            requests.close()
-            _in_child(lambda: _shepherd(fds.tolist(), config, runner))
+        stdio = fds.tolist()
+        try:
+            if os.fork() == 0:
+                requests.close()
+                _in_child(lambda stdio=stdio: _shepherd(stdio, config, runner))  # type: ignore[misc]
+        except OSError as error:
+            # No process to be had: closing its socket tells the runner, and the nursery lives on.
+            os.write(2, f"codesdk runner, nursery: {error!r}\n".encode())
         for fd in fds:
             os.close(fd)
 
@@ -189,7 +195,7 @@ def _lead(control: socket.socket, config: Config, stdio: list[int], outcome: int
             os.write(1, json.dumps(probe.observe(runner)).encode())
             os._exit(0)
         argv, environment = request["argv"], request["env"]
-        os.execvpe(argv[0], argv, environment)
+        _execute(argv, environment)
     except OSError as error:
         what = request["argv"][0] if stage == "run" else request["cwd"] if stage.startswith("enter") else ""
         line = f"cannot {stage} {what}: {error.strerror}"
@@ -197,6 +203,22 @@ def _lead(control: socket.socket, config: Config, stdio: list[int], outcome: int
     except (Refused, ValueError) as error:
         os.write(outcome, (f"cannot {stage}: {error}").encode("utf-8", "replace")[:4096])
     os._exit(127)
+
+
+def _execute(argv: list[str], environment: dict[str, str]) -> None:
+    """Search PATH and execute. (`os.execvpe` imports a module for it, half a millisecond in every exec.)"""
+    name = argv[0]
+    if "/" in name:
+        os.execve(name, argv, environment)  # noqa: S606 - this is what the sandbox is for
+    denied: OSError | None = None
+    for directory in environment.get("PATH", os.defpath).split(":"):
+        try:
+            os.execve((directory or ".") + "/" + name, argv, environment)  # noqa: S606 - likewise
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            denied = error  # another directory may hold one that may be executed
+    raise denied or FileNotFoundError(errno.ENOENT, "no such program on PATH")
 
 
 def _limit(limits: Limits) -> None:

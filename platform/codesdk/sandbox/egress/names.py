@@ -1,0 +1,91 @@
+"""Host names and address literals in one spelling, so that what is compared is what is meant. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from ipaddress import IPv4Address, IPv6Address
+
+import idna
+
+MAX_NAME = 253
+"""Longest host name in text form (RFC 1035, 2.3.4)."""
+
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+Address = IPv4Address | IPv6Address
+
+
+class BadName(ValueError):
+    """It is neither a host name nor an address in its one canonical spelling."""
+
+
+def canonical(text: str) -> str:
+    """The name in lower case, as A-labels, without the final dot; an address as `ipaddress` writes it, in brackets or not.
+
+    Raises:
+        BadName: an empty or overlong name, a character that no host name has, or a number that some resolvers read as
+            an address (`2130706433`, `0x7f.1`, `127.1`, `0177.0.0.1`).
+    """
+    if text.startswith("[") or ":" in text:
+        return str(_ipv6(text))
+    name = _ascii(text).lower()
+    name = name.removesuffix(".")
+    if not name or len(name) > MAX_NAME:
+        raise BadName(f"a host name has 1 to {MAX_NAME} characters")
+    labels = name.split(".")
+    if _NUMBER.fullmatch(labels[-1]):
+        return str(_ipv4(name))
+    for label in labels:
+        if not _LABEL.fullmatch(label):
+            raise BadName(f"{label[:70]!r} is no label of a host name")
+        if label.startswith("xn--"):
+            _check_a_label(label)
+    return name
+
+
+def address_of(name: str) -> Address | None:
+    """The address that a canonical name spells, or None where it is a host name."""
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
+
+
+def in_url(name: str) -> str:
+    """A canonical name as it stands in a URL or a Host header."""
+    return f"[{name}]" if ":" in name else name
+
+
+def _ascii(text: str) -> str:
+    if text.isascii():
+        return text
+    try:
+        return idna.encode(text, uts46=True).decode("ascii")
+    except (idna.IDNAError, UnicodeError) as error:
+        raise BadName(f"no internationalised host name: {error}") from error
+
+
+def _check_a_label(label: str) -> None:
+    try:
+        idna.ulabel(label)
+    except (idna.IDNAError, UnicodeError) as error:
+        raise BadName(f"{label!r} stands for no internationalised label: {error}") from error
+
+
+def _ipv4(name: str) -> IPv4Address:
+    try:
+        return IPv4Address(name)  # four decimal numbers without leading zeros, nothing else
+    except ValueError as error:
+        raise BadName(f"{name[:70]!r} can be read as an address in more than one way") from error
+
+
+def _ipv6(text: str) -> IPv6Address:
+    inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if "%" in inner:
+        raise BadName("an address with a zone names an interface of this machine")
+    try:
+        return IPv6Address(inner)
+    except ValueError as error:
+        raise BadName(f"{text[:70]!r} is no IPv6 address") from error

@@ -1,0 +1,181 @@
+"""What an exec may reach: exact hosts, wildcards and ports, as data. Nothing listed, nothing reached. Pure."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from codesdk.domain.decisions import Frozen
+from codesdk.errors import ExitCode, Fault
+from codesdk.sandbox.egress.names import BadName, address_of, canonical
+
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
+_NEVER_INJECTED = frozenset(
+    {"host", "connection", "content-length", "transfer-encoding", "upgrade", "te", "trailer", "keep-alive", "expect"}
+)
+HTTP_PORT, HTTPS_PORT = 80, 443
+Port = Annotated[int, Field(ge=1, le=65_535)]
+
+
+class EgressRulesInvalid(Fault):
+    """Rules that cannot be read; nothing is allowed by them."""
+
+    code = "EGRESS_RULES_INVALID"
+    status = 422
+    exit_code = ExitCode.DATA
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The egress rules cannot be read, so nothing is allowed: {reason}",
+            advice="docs/reference/profiles.md describes each field.",
+        )
+
+
+class Protocol(StrEnum):
+    """What the tool speaks to the proxy."""
+
+    TLS = "tls"
+    """CONNECT, then TLS from end to end; the proxy sees the name in the ClientHello and nothing else."""
+    HTTP = "http"
+    """A request with an absolute `http://` URL, which the proxy reads."""
+
+
+def _pattern(text: str) -> str:
+    """A host, or `*.` and at least two labels."""
+    wildcard = text.startswith("*.")
+    try:
+        name = canonical(text.removeprefix("*."))
+    except BadName as error:
+        raise ValueError(f"host {text!r}: {error}") from error
+    if not wildcard:
+        return name
+    if address_of(name) is not None or "." not in name:
+        raise ValueError(f"host {text!r}: a wildcard stands before a name of at least two labels")
+    return f"*.{name}"
+
+
+class SecretHeader(Frozen):
+    """A header that the proxy adds; its value never enters the sandbox."""
+
+    header: str
+    secret: str = Field(min_length=1, max_length=200)
+    """The name that the worker's secret resolver knows it by."""
+    prefix: str = Field(default="", max_length=64, pattern=r"\A[\x21-\x7e ]*\Z")
+    """Text before the value, as `Bearer `."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        name = self.header.lower()
+        if not _TOKEN.fullmatch(name) or name in _NEVER_INJECTED or name.startswith("proxy-"):
+            raise ValueError(f"{self.header!r} is no header that can be added")
+        return self
+
+
+class EgressRule(Frozen):
+    """One host, or all beneath one, and the ports there."""
+
+    host: Annotated[str, AfterValidator(_pattern)]
+    """`pypi.org`; `*.pypi.org` for every name beneath it but not itself; an address, to allow it as an address."""
+    protocol: Protocol = Protocol.TLS
+    ports: tuple[Port, ...] = ()
+    """As the tool names them; empty for 443 with `tls` and 80 with `http`."""
+    upstream: Literal["same", "https"] = "same"
+    """`https`: what the tool asks for as `http://` goes out over TLS, with the certificate checked."""
+    upstream_port: Port = HTTPS_PORT
+    """The port there, where `upstream` is `https`."""
+    inject: tuple[SecretHeader, ...] = Field(default=(), max_length=8)
+    allow_missing_sni: bool = False
+    """Also TLS that does not say which host it is for; then only the address ties it to the rule."""
+    allow_ech: bool = False
+    """Also TLS with encrypted ClientHello, whose true host the proxy cannot see. The outer name is still compared."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.protocol is Protocol.TLS and self.upstream != "same":
+            raise ValueError("`upstream` is for `protocol: http`: TLS goes through as it is")
+        if self.protocol is Protocol.HTTP and (self.allow_missing_sni or self.allow_ech):
+            raise ValueError("`allow_missing_sni` and `allow_ech` are for `protocol: tls`")
+        if self.inject and self.upstream != "https":
+            raise ValueError(
+                "a secret is added only where `upstream` is `https`: elsewhere it would go out in the clear"
+            )
+        if self.inject and self.host.startswith("*."):
+            raise ValueError("a secret is added for one host, not for a wildcard")
+        names = [item.header.lower() for item in self.inject]
+        if len(set(names)) != len(names):
+            raise ValueError("one header is added twice")
+        return self
+
+    @property
+    def reached_ports(self) -> tuple[int, ...]:
+        """The ports, with the protocol's own where none is given."""
+        return self.ports or ((HTTPS_PORT,) if self.protocol is Protocol.TLS else (HTTP_PORT,))
+
+    @property
+    def name(self) -> str:
+        """How the rule is named in records."""
+        return f"{self.protocol}://{self.host}:{','.join(map(str, self.reached_ports))}"
+
+    def covers(self, host: str, port: int, protocol: Protocol) -> bool:
+        """Whether it allows this; `host` is canonical."""
+        if protocol is not self.protocol or port not in self.reached_ports:
+            return False
+        if self.host.startswith("*."):
+            return address_of(host) is None and host.endswith(self.host[1:]) and len(host) > len(self.host) - 1
+        return host == self.host
+
+
+class EgressRules(Frozen):
+    """What an exec may reach, and how much of it. Without rules: nothing."""
+
+    rules: tuple[EgressRule, ...] = Field(default=(), max_length=256)
+    at_once: int = Field(default=16, ge=1, le=32)
+    """Connections of one exec that are open together."""
+    connections: int = Field(default=256, ge=1)
+    """Connections that one exec may make in all."""
+    bytes_up: int = Field(default=32 * 1024 * 1024, ge=0)
+    """Bytes that one exec may send in all."""
+    bytes_down: int = Field(default=1024 * 1024 * 1024, ge=0)
+    """Bytes that one exec may receive in all."""
+    idle_s: float = Field(default=60.0, gt=0)
+    """Seconds without a byte either way after which a connection is ended."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        seen: set[tuple[str, Protocol, int]] = set()
+        for rule in self.rules:
+            for port in rule.reached_ports:
+                key = (rule.host, rule.protocol, port)
+                if key in seen:
+                    raise ValueError(f"two rules for {rule.protocol}://{rule.host}:{port}")
+                seen.add(key)
+        return self
+
+    def __bool__(self) -> bool:
+        """Whether anything at all is allowed."""
+        return bool(self.rules)
+
+    def find(self, host: str, port: int, protocol: Protocol) -> EgressRule | None:
+        """The rule that allows it: the exact host before a wildcard, the longer wildcard before the shorter."""
+        found = [rule for rule in self.rules if rule.covers(host, port, protocol)]
+        return max(found, key=lambda rule: (not rule.host.startswith("*."), len(rule.host)), default=None)
+
+
+NOTHING = EgressRules()
+
+
+def read(document: object) -> EgressRules:
+    """Rules from a parsed file; None is an empty one.
+
+    Raises:
+        EgressRulesInvalid: with the first thing that is wrong; the caller then has no rules, which is nothing allowed.
+    """
+    try:
+        return EgressRules.model_validate({} if document is None else document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise EgressRulesInvalid(f"{place}: {first['msg']}" if place else first["msg"]) from error

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from codesdk.approvals import Verdict
+from codesdk.domain.clock import SystemClock
+from codesdk.eventlog.tail import Tail
+from codesdk.toolcalls.results import Results
+from codesdk.toolcalls.stored import Denied, Finished, Queued, Waiting
+from stage import Room, said
+
+READ = ("workspace.read", {"path": "a"})
+EXEC = ("workspace.exec", {"command": "x"})
+WRITE = ("workspace.write", {"path": "a", "content": "b"})
+
+
+@pytest.fixture
+def results(stage):
+    tail = Tail(stage.log, stage.hints, SystemClock(), 0.05)
+    yield Results(stage.pipeline, stage.log, tail)
+    assert tail._subscriptions == {}, "nobody is left behind"
+    tail.close()
+
+
+def serve(stage):
+    stage.execution().run(stage.claims().take(), lambda: Room(said(b"hello")))
+
+
+def wait(stage, results, call, meanwhile, timeout_s=10.0):
+    seen = []
+
+    async def on_event(event):
+        seen.append(event.type.value)
+
+    async def both():
+        place = results.place(stage.subject)
+        outcome = stage.pipeline.submit(*call, stage.subject)
+        waiting = asyncio.create_task(results.wait(outcome, stage.subject, place, timeout_s, on_event))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(meanwhile, outcome)
+        return await waiting
+
+    return asyncio.run(both()), seen
+
+
+def test_the_caller_gets_the_end_and_every_event_on_the_way(stage, results):
+    outcome, seen = wait(stage, results, EXEC, lambda _: serve(stage))
+    assert isinstance(outcome, Finished)
+    assert outcome.result.structured["stdout"] == "hello"
+    assert seen == stage.types()
+
+
+def test_a_call_that_was_denied_at_once_needs_no_wait(stage, results):
+    outcome, seen = wait(stage, results, ("patch.apply", {"patch": "x"}), lambda _: None)
+    assert isinstance(outcome, Denied)
+    assert seen == []
+
+
+def test_after_its_time_the_caller_hears_where_the_call_stands(stage, results):
+    assert isinstance(wait(stage, results, WRITE, lambda _: None, 0.05)[0], Waiting)
+    assert isinstance(wait(stage, results, READ, lambda _: None, 0.05)[0], Queued)
+
+
+def test_a_denial_ends_the_wait(stage, results):
+    def reject(outcome):
+        asked = stage.desk.find(stage.principal.tenant_id, outcome.approval_id)
+        stage.pipeline.vote(
+            asked.tenant_id, asked.id, Verdict.REJECT, digest=asked.digest, by=stage.principal.id, comment=None
+        )
+
+    assert isinstance(wait(stage, results, WRITE, reject)[0], Denied)
+
+
+def test_a_call_that_ended_before_the_wait_began_is_not_missed(stage, results):
+    async def late():
+        place = results.place(stage.subject)
+        outcome = stage.pipeline.submit(*EXEC, stage.subject)
+        await asyncio.to_thread(serve, stage)
+        return await results.wait(outcome, stage.subject, place, 10.0)
+
+    assert isinstance(asyncio.run(late()), Finished)
+
+
+def test_two_who_wait_for_one_call_both_get_its_end(stage, results):
+    async def both():
+        place = results.place(stage.subject)
+        outcome = stage.pipeline.submit(*EXEC, stage.subject)
+        waits = [asyncio.create_task(results.wait(outcome, stage.subject, place, 10.0)) for _ in range(2)]
+        await asyncio.to_thread(serve, stage)
+        return await asyncio.gather(*waits)
+
+    assert all(isinstance(outcome, Finished) for outcome in asyncio.run(both()))
+
+
+def test_a_wait_that_is_cancelled_leaves_no_subscription(stage, results):
+    async def cancelled():
+        place = results.place(stage.subject)
+        outcome = stage.pipeline.submit(*READ, stage.subject)
+        waiting = asyncio.create_task(results.wait(outcome, stage.subject, place, 10.0))
+        await asyncio.sleep(0.02)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(cancelled())
+
+
+def test_events_of_another_call_are_not_handed_over(stage, results):
+    def other(_outcome):
+        stage.pipeline.submit("patch.apply", {"patch": "x"}, stage.subject)
+        serve(stage)
+
+    outcome, seen = wait(stage, results, EXEC, other)
+    assert isinstance(outcome, Finished)
+    assert seen.count("tool.call.requested") == 1
+    assert "tool.call.denied" not in seen
