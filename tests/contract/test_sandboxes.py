@@ -13,7 +13,6 @@ import uuid
 
 import pytest
 
-from codesdk.errors import Fault
 from codesdk.sandbox.fake import FakeSandboxes, Script
 from codesdk.sandbox.faults import AlreadyAcknowledged, ArchiveRefused, ImageMissing, SandboxGone, StaleGeneration
 from codesdk.sandbox.port import ExecRequest, ExitKind, FileContent, FileError, FileKind, FileRefused, FileWrite, Gone
@@ -174,27 +173,6 @@ def test_acknowledging_twice_or_what_never_ran_is_no_error(sandbox):
     sandbox.acknowledge("call_unknown", 1)
 
 
-def test_a_worker_that_comes_back_joins_the_running_exec_and_gets_all_its_output(world):
-    asked = world.spec()
-    first = world.sandboxes.open(asked)
-    slow = request(*SLOW, timeout_s=1.0)
-
-    def abandoned() -> None:
-        with pytest.raises(Fault):
-            first.exec(slow, lambda _: first.close())
-
-    if isinstance(world.sandboxes, FakeSandboxes):
-        pytest.skip("the fake has no connection that could be lost")
-    thread = threading.Thread(target=abandoned)
-    thread.start()
-    thread.join(DEADLINE_S)
-    second = world.sandboxes.reattach(asked.owner, 2)
-    output = bytearray()
-    result = second.exec(slow, lambda chunk: output.extend(chunk.data))
-    assert (result.kind, bytes(output)) == (ExitKind.TIMED_OUT, b"begun\n")
-    world.sandboxes.destroy(asked.owner)
-
-
 def test_a_stale_generation_is_refused(world):
     asked = world.spec(generation=3)
     old = world.sandboxes.open(asked)
@@ -301,7 +279,9 @@ def test_preconditions_that_hold_let_the_batch_through(sandbox):
 
 def test_absent_is_refused_where_the_file_exists(sandbox):
     sandbox.files.write((FileWrite(path="there", content=b""),))
-    assert _refused(sandbox.files.write((FileWrite(path="there", content=b"", if_sha256="absent"),))) is FileError.CONFLICT
+    assert (
+        _refused(sandbox.files.write((FileWrite(path="there", content=b"", if_sha256="absent"),))) is FileError.CONFLICT
+    )
 
 
 def test_a_batch_that_names_a_file_twice_is_refused(sandbox):

@@ -19,7 +19,7 @@ def differences(spec: SandboxSpec, inspected: dict[str, Any], observed: dict[str
     return (*_engine(spec, inspected), *_kernel(spec, observed))
 
 
-def attestation(spec: SandboxSpec, inspected: dict[str, Any], observed: dict[str, Any]) -> Attestation:
+def attestation(inspected: dict[str, Any], observed: dict[str, Any]) -> Attestation:
     """What was read back, for the record."""
     host, status = inspected["HostConfig"], observed["status"]
     return Attestation(

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection
+from http import HTTPStatus
 from typing import Any
 
 from docker.errors import APIError, NotFound
@@ -27,7 +28,6 @@ from codesdk.sandbox.session import RunnerSandbox
 _log = logging.getLogger(__name__)
 _REMOVAL_S = 30.0
 """How long the engine may take to finish a removal that somebody began."""
-_CONFLICT, _NOT_FOUND = 409, 404
 
 
 class DockerSandboxes:
@@ -37,6 +37,7 @@ class DockerSandboxes:
         self._instance = instance
         self._engine = engine
         self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
         self._opening: set[str] = set()
         self._doomed: set[str] = set()
         self._live: dict[str, RunnerSandbox] = {}
@@ -47,20 +48,24 @@ class DockerSandboxes:
         """Create and start, or take up what an interrupted open left; see the port."""
         if spec.instance != self._instance:
             raise ValueError(f"a spec of instance {spec.instance} on sandboxes of {self._instance}")
-        with self._lock:
+        with self._turn:
+            # Two opens of one owner at once: the second takes up what the first has made.
+            self._turn.wait_for(lambda: spec.owner not in self._opening)
             if spec.owner in self._doomed:
                 raise SandboxGone(spec.owner, "it was destroyed")
+            live = self._live.get(spec.owner)
             self._opening.add(spec.owner)
         try:
-            sandbox = self._open(spec)
+            sandbox = live if live is not None and live.serves(spec) else self._open(spec)
         except StaleGeneration:
             raise  # a newer worker's: not ours to remove
         except BaseException:
             self._remove_what_failed(spec.owner)
             raise
         finally:
-            with self._lock:
+            with self._turn:
                 self._opening.discard(spec.owner)
+                self._turn.notify_all()
                 doomed = spec.owner in self._doomed
         if doomed:
             sandbox.end("it was destroyed")
@@ -122,7 +127,7 @@ class DockerSandboxes:
             inspected = self._engine.api.inspect_container(name)
         try:
             wrong = attest.differences(spec, inspected, observed)
-            attestation = attest.attestation(spec, inspected, observed)
+            attestation = attest.attestation(inspected, observed)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             wrong = (f"what was read back cannot be understood: {error!r}",)
         if wrong:
@@ -176,7 +181,7 @@ class DockerSandboxes:
         with self._lock:
             older = self._live.get(sandbox.owner)
             self._live[sandbox.owner] = sandbox
-        if older is not None:
+        if older is not None and older is not sandbox:
             older.close()
         return sandbox
 
@@ -218,15 +223,16 @@ class DockerSandboxes:
             try:
                 with self._engine.doing(f"remove {name}"):
                     remove()
-                return
             except EngineRefused as refused:
                 cause = refused.__cause__
                 status = cause.status_code if isinstance(cause, APIError) else None
-                if status == _NOT_FOUND:
+                if status == HTTPStatus.NOT_FOUND:
                     return
                 # Conflict: somebody else removes it already, or its container is not quite gone.
-                if status != _CONFLICT or time.monotonic() > deadline:
+                if status != HTTPStatus.CONFLICT or time.monotonic() > deadline:
                     raise
+            else:
+                return
             time.sleep(0.05)
 
     def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:

@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
 
 import docker
@@ -54,7 +55,7 @@ class Engine:
         except ImageNotFound as error:
             raise ImageMissing(image or str(error.explanation)) from error
         except APIError as error:
-            if error.status_code == 404 and image:
+            if error.status_code == HTTPStatus.NOT_FOUND and image:
                 raise ImageMissing(image) from error
             raise EngineRefused(what, str(error.explanation or error)) from error
         except (requests.RequestException, DockerException, OSError) as error:
@@ -122,10 +123,13 @@ class AttachedStream:
         try:
             return self._receive(timeout_s)
         finally:
-            with self._lock:
-                self._reading = False
-                if self._closed:
-                    self._release()
+            self._stop_reading()
+
+    def _stop_reading(self) -> None:
+        with self._lock:
+            self._reading = False
+            if self._closed:
+                self._release()
 
     def _receive(self, timeout_s: float) -> bytes | None:
         poll = select.poll()

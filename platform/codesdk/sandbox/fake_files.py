@@ -6,6 +6,7 @@ import hashlib
 import io
 import tarfile
 import threading
+from collections.abc import Sequence
 
 from codesdk.sandbox.faults import ArchiveRefused
 from codesdk.sandbox.port import FileContent, FileError, FileInfo, FileKind, FileRefused, FileWrite, Listing
@@ -58,22 +59,30 @@ class FakeFiles:
             raise Refused("NOT_FOUND", "there is no such file or directory")
         return clean
 
+    def _existing_directory(self, path: str) -> str:
+        clean = relative(path, self._profile.workspace)
+        if clean in self._files:
+            raise Refused("NOT_A_DIRECTORY", "a part of the path is no directory")
+        if clean not in self._directories:
+            raise Refused("NOT_FOUND", "there is no such file or directory")
+        return clean
+
     def write(self, writes: tuple[FileWrite, ...]) -> tuple[FileInfo, ...] | FileRefused:
         """A batch of files, all or none; see the port."""
         with self._lock:
             names: list[str] = []
             for write in writes:
                 try:
-                    clean = self._check(write)
-                    if clean in names:
-                        raise Refused("INVALID_PATH", "the batch names the file twice")
+                    clean = self._check(write, names)
                 except Refused as refused:
                     return _no(write.path, refused)
                 names.append(clean)
             return tuple(self._apply(write, clean) for write, clean in zip(writes, names, strict=True))
 
-    def _check(self, write: FileWrite) -> str:
+    def _check(self, write: FileWrite, taken: Sequence[str]) -> str:
         clean = relative(write.path, self._profile.workspace)
+        if clean in taken:
+            raise Refused("INVALID_PATH", "the batch names the file twice")
         if clean in self._directories:
             raise Refused("IS_A_DIRECTORY", "it is a directory")
         above = clean.rpartition("/")[0]
@@ -84,6 +93,10 @@ class FakeFiles:
         limit = self._profile.file_bytes
         if limit and write.content is not None and len(write.content) > limit:
             raise Refused("TOO_LARGE", f"the file is larger than the profile allows ({limit} bytes)")
+        self._check_precondition(write, clean)
+        return clean
+
+    def _check_precondition(self, write: FileWrite, clean: str) -> None:
         found = self._files.get(clean)
         if found is None:
             if write.content is None:
@@ -94,7 +107,6 @@ class FakeFiles:
             raise Refused("CONFLICT", "the file exists already")
         elif write.if_sha256 is not None and write.if_sha256 != _digest(found[0]):
             raise Refused("CONFLICT", "the file has changed since it was read")
-        return clean
 
     def _apply(self, write: FileWrite, clean: str) -> FileInfo:
         if write.content is None:
@@ -116,11 +128,7 @@ class FakeFiles:
         """Entries of a directory; see the port."""
         with self._lock:
             try:
-                clean = relative(path, self._profile.workspace)
-                if clean in self._files:
-                    raise Refused("NOT_A_DIRECTORY", "a part of the path is no directory")
-                if clean not in self._directories:
-                    raise Refused("NOT_FOUND", "there is no such file or directory")
+                clean = self._existing_directory(path)
             except Refused as refused:
                 return _no(path, refused)
             prefix = "" if clean == "." else f"{clean}/"

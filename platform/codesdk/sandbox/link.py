@@ -182,8 +182,7 @@ class Link:
             with self._lock:
                 del self._answers[number]
                 self._used = time.monotonic()
-        if message is None:
-            raise LinkLost(self.reason)
+        message = self.taken(message)
         return message.header, message.body
 
     def _send(self, number: int, header: Header, body: bytes) -> None:
@@ -211,6 +210,16 @@ class Link:
                 raise LinkIdle(self.reason)
             self._listeners[key] = queue
         return queue
+
+    def taken(self, message: wire.Message | None) -> wire.Message:
+        """A message that came out of a queue; None stands for the end of the connection.
+
+        Raises:
+            LinkLost: the connection ended.
+        """
+        if message is None:
+            raise LinkLost(self.reason)
+        return message
 
     def unlisten(self, key: Key) -> None:
         """No more events of that exec."""

@@ -82,6 +82,10 @@ class RunnerSandbox:
         """Keep what was read back."""
         self._attestation = attestation
 
+    def serves(self, spec: SandboxSpec) -> bool:
+        """Whether this is a usable connection to a living sandbox of exactly that spec and generation."""
+        return self._spec == spec and not self._closed and self._ended() is None
+
     # -- the connection -------------------------------------------------------------------------------------------------
 
     def use(self, stream: Stream) -> None:
@@ -185,9 +189,7 @@ class RunnerSandbox:
                 if refused is not None:
                     return refused
                 while True:
-                    message = events.get(timeout=max(0.0, deadline - time.monotonic()))
-                    if message is None:
-                        raise LinkLost(link.reason)
+                    message = link.taken(events.get(timeout=max(0.0, deadline - time.monotonic())))
                     if message.header.get("event") == "exit":
                         return self._result(message.header, received)
                     self._pass_on(message, received, on_output)

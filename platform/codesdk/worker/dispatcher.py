@@ -59,6 +59,10 @@ class Dispatcher:
             self._calls.submit(self._guarded, self._serve_woken)
             self._errands.submit(self._guarded, self._pass_on_cancels)
 
+    def start(self, work: Callable[[], None]) -> None:
+        """Run something on the calls' threads."""
+        self._calls.submit(self._guarded, work)
+
     def poll(self) -> None:
         """Find what no wake-up told of."""
         if self._draining.is_set():

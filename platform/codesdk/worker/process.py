@@ -92,7 +92,7 @@ class Worker:
     def start(self) -> None:
         """Clean up after earlier workers, take up what they ran, then serve."""
         self._rooms.sweep()
-        taken = self._recovery.take_up()
+        taken = self._recovery.take_up(self.dispatcher.start)
         if taken:
             _log.info("took up %d calls of an earlier worker", taken)
         self._poller.start()

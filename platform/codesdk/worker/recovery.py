@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 
 from codesdk.domain.calls import CallState
 from codesdk.domain.decisions import Classification
@@ -52,8 +54,11 @@ class Recovery:
         self._writer = writer
         self._log = log
 
-    def take_up(self) -> int:
+    def take_up(self, start: Callable[[Callable[[], None]], object] = lambda work: work()) -> int:
         """Go through the running calls; returns how many there were.
+
+        `start` runs the work on each: the worker's threads, so that a long command holds up neither the others nor
+        the start.
 
         The runner knows an exec by (call, attempt) and answers the same run, output whole. A file operation leaves no
         trace there: a reading one is simply done again, any other is reported as lost.
@@ -62,12 +67,15 @@ class Recovery:
         with self._database.read() as connection:
             running = store.in_state(connection, CallState.RUNNING, host=self._host.id)
         for stored in running:
-            try:
-                self._take_up(stored)
-            except Fault as fault:
-                # One call that cannot be ended must not keep the worker from serving all others.
-                _log.warning("call %s could not be taken up: %s", stored.identity.tool_call_id, fault)
+            start(partial(self._take_up_guarded, stored))
         return len(running)
+
+    def _take_up_guarded(self, stored: StoredCall) -> None:
+        try:
+            self._take_up(stored)
+        except Fault as fault:
+            # One call that cannot be ended must not keep the worker from serving all others.
+            _log.warning("call %s could not be taken up: %s", stored.identity.tool_call_id, fault)
 
     def _take_up(self, stored: StoredCall) -> None:
         try:

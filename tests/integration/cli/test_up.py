@@ -88,6 +88,15 @@ def test_a_killed_worker_is_restarted_and_the_session_goes_on(start_up):
     assert up.containers() == []
 
 
+def test_sandboxes_of_a_worker_that_is_dead_at_the_stop_are_removed(start_up):
+    up = start_up()
+    call(up.ready(), "workspace_list", {})
+    os.kill(up.pid_of("worker"), signal.SIGKILL)
+
+    assert up.stop() == 0, up.said()
+    assert up.containers() == []
+
+
 def test_nothing_of_ours_outlives_a_killed_supervisor_and_the_next_one_cleans_up(start_up):
     up = start_up()
     up.ready()

@@ -9,7 +9,8 @@ import uuid
 
 import pytest
 
-from codesdk.sandbox import attest, images, spec as specs
+from codesdk.sandbox import attest, images
+from codesdk.sandbox import spec as specs
 from codesdk.sandbox.docker_driver import DockerSandboxes
 from codesdk.sandbox.engine import Engine
 from codesdk.sandbox.faults import EngineUnavailable, ImageRefused, ImageUnusable, IsolationDrift, SandboxGone
@@ -127,6 +128,19 @@ def test_two_destroys_at_once_both_succeed(sandboxes, make_spec):
     assert left(sandboxes) == 0
 
 
+def test_two_opens_of_one_owner_at_once_give_one_sandbox(sandboxes, make_spec):
+    asked, found = make_spec(), []
+    threads = [threading.Thread(target=lambda: found.append(sandboxes.open(asked))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert len(found) == 3
+    assert {run(made, "echo", "up").stdout for made in found} == {b"up\n"}
+    sandboxes.destroy(asked.owner)
+    assert left(sandboxes) == 0
+
+
 def test_a_sweep_leaves_another_installations_sandboxes(engine, sandboxes, make_spec):
     asked = make_spec()
     sandboxes.open(asked)
@@ -176,7 +190,9 @@ def test_an_image_with_a_volume_a_preload_or_our_labels_is_refused(sandboxes, ma
 
 
 def test_entrypoint_user_and_health_check_of_an_image_are_not_used(sandboxes, make_spec, build):
-    image = build('ENTRYPOINT ["/bin/false"]', "USER 12345", "HEALTHCHECK --interval=1s CMD false", "STOPSIGNAL SIGUSR1")
+    image = build(
+        'ENTRYPOINT ["/bin/false"]', "USER 12345", "HEALTHCHECK --interval=1s CMD false", "STOPSIGNAL SIGUSR1"
+    )
     asked = make_spec(image=image)
     assert run(sandboxes.open(asked), "echo", "up").stdout == b"up\n"
     sandboxes.destroy(asked.owner)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 import threading
 import time
 
@@ -111,6 +113,49 @@ def test_a_worker_that_comes_back_gets_the_output_of_the_time_without_it(sandbox
     assert second.exec(slow, lambda chunk: again.extend(chunk.data)) == result
     assert again == output
     sandboxes.destroy(asked.owner)
+
+
+WORKER = """
+import os, sys
+from codesdk.sandbox.docker_driver import DockerSandboxes
+from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.port import ExecRequest, SandboxSpec
+spec = SandboxSpec.model_validate_json(sys.argv[2])
+sandbox = DockerSandboxes(spec.instance, Engine(sys.argv[1])).open(spec)
+sandbox.exec(ExecRequest.model_validate_json(sys.argv[3]), lambda _: os.kill(os.getpid(), 9))
+"""
+
+
+def test_a_worker_killed_in_mid_call_is_followed_by_one_that_gets_the_whole_result(engine, sandboxes, make_spec):
+    asked = make_spec()
+    slow = request("sh", "-c", "echo once >> runs; echo begun; sleep 0.5; echo end; exit 3")
+    arguments = [engine.host, asked.model_dump_json(), slow.model_dump_json()]
+    died = subprocess.run([sys.executable, "-c", WORKER, *arguments], check=False, timeout=DEADLINE_S)
+    assert died.returncode == -9
+    second = sandboxes.reattach(asked.owner, 2)
+    output = bytearray()
+    result = second.exec(slow, lambda chunk: output.extend(chunk.data))
+    assert (result.exit_code, bytes(output)) == (3, b"begun\nend\n")
+    assert second.files.read("runs").data == b"once\n"
+    sandboxes.destroy(asked.owner)
+
+
+def test_two_callers_of_one_exec_get_the_same_answer_and_it_runs_once(sandbox):
+    slow = request("sh", "-c", "echo once >> counted; sleep 0.3; echo end")
+    results = []
+
+    def work() -> None:
+        output = bytearray()
+        results.append((sandbox.exec(slow, lambda chunk: output.extend(chunk.data)), bytes(output)))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert len(results) == 3
+    assert {output for _, output in results} == {b"end\n"}
+    assert sandbox.files.read("counted").data == b"once\n"
 
 
 def test_half_a_frame_of_a_dead_worker_harms_nobody(sandboxes, make_spec):

@@ -77,7 +77,11 @@ def test_a_tool_cannot(sandbox, probe):
 def test_a_tool_sees_no_mounts_of_the_host(sandbox):
     lines = run(sandbox, "cat", "/proc/self/mountinfo").stdout.decode().splitlines()
     places = {line.split()[4] for line in lines}
-    kinds = {line.split(" - ")[1].split()[0] for line in lines if line.split()[4].startswith(("/home", "/root", "/var", "/mnt"))}
+    kinds = {
+        line.split(" - ")[1].split()[0]
+        for line in lines
+        if line.split()[4].startswith(("/home", "/root", "/var", "/mnt"))
+    }
     assert "/workspace" in places
     assert kinds == set()
 

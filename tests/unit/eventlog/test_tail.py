@@ -56,7 +56,7 @@ def follow(stage):
     yield make
     for tail in tails:
         tail.close()
-        assert not tail._thread.is_alive()
+        assert tail._thread is None or not tail._thread.is_alive()
 
 
 def test_a_subscriber_gets_what_is_there_and_what_comes_each_once(stage, follow):
@@ -126,10 +126,18 @@ def test_busy_hints_do_not_starve_the_poll(stage, follow):
 
 
 def test_hints_of_sessions_that_nobody_follows_cause_no_read(stage, follow):
-    tail = follow()
+    tail, reader, other = follow(), Reader(), stage.open_session()
+    tail.subscribe(stage.session.id, 0, reader)
+    wait_for(lambda: reader.seqs == [1], "the first event")
     for _ in range(100):
-        stage.hints.publish(stage.session.id)
-    assert tail._hinted == set()
+        stage.hints.publish(other.session_id)
+    assert other.session_id not in tail._hinted
+
+
+def test_without_a_reader_there_is_no_thread_and_no_subscription(stage, follow):
+    tail = follow()
+    assert tail._thread is None
+    assert stage.hints._listeners == []
 
 
 def test_more_than_a_page_is_delivered_whole(stage, follow):

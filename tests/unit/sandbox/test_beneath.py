@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -56,14 +57,15 @@ def _word(root, path) -> str:
 
 
 def test_links_out_are_refused(root):
-    os.symlink("../outside", os.path.join(root.workspace, "relative"))
-    os.symlink(os.path.join(os.path.dirname(root.workspace), "outside"), os.path.join(root.workspace, "absolute"))
-    os.symlink("..", os.path.join(root.workspace, "up"))
+    workspace = Path(root.workspace)
+    (workspace / "relative").symlink_to("../outside")
+    (workspace / "absolute").symlink_to(workspace.parent / "outside")
+    (workspace / "up").symlink_to("..")
     assert {_word(root, path) for path in ("relative", "absolute", "up/outside")} == {"OUTSIDE_WORKSPACE"}
 
 
 def test_a_proc_link_is_refused(root):
-    os.symlink(f"/proc/self/fd/{root.fd}", os.path.join(root.workspace, "magic"))
+    (Path(root.workspace) / "magic").symlink_to(f"/proc/self/fd/{root.fd}")
     assert _word(root, "magic/x") == "OUTSIDE_WORKSPACE"
 
 
@@ -73,7 +75,7 @@ def test_a_file_in_place_of_a_directory_is_named_as_such(root):
 
 
 def test_a_loop_of_links_ends(root):
-    os.symlink("loop", os.path.join(root.workspace, "loop"))
+    (Path(root.workspace) / "loop").symlink_to("loop")
     assert _word(root, "loop/x") == "OUTSIDE_WORKSPACE"
 
 
@@ -81,17 +83,18 @@ def test_writes_make_missing_directories_and_leave_no_temporary_files(root):
     files.write(root, [files.Write("a/b/c", b"x", None, None)], 0)
     with pytest.raises(Refused):
         files.write(root, [files.Write("a/b/d", b"x", None, None), files.Write("a/b/c", b"y", "absent", None)], 0)
-    assert os.listdir(os.path.join(root.workspace, "a/b")) == ["c"]
+    assert [path.name for path in (Path(root.workspace) / "a/b").iterdir()] == ["c"]
 
 
 def test_directories_are_not_made_through_links(root):
-    os.symlink("..", os.path.join(root.workspace, "up"))
+    workspace = Path(root.workspace)
+    (workspace / "up").symlink_to("..")
     with pytest.raises((OSError, Refused)):
         files.write(root, [files.Write("up/new/file", b"x", None, None)], 0)
-    assert not os.path.exists(os.path.join(os.path.dirname(root.workspace), "new"))
+    assert not (workspace.parent / "new").exists()
 
 
 def test_a_locked_workspace_is_opened_again(root):
-    os.chmod(root.workspace, 0)
+    Path(root.workspace).chmod(0)
     root.mend()
-    assert os.stat(root.workspace).st_mode & 0o777 == 0o755
+    assert Path(root.workspace).stat().st_mode & 0o777 == 0o755

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -39,10 +40,8 @@ class SocketStream:
             return b""
 
     def close(self) -> None:
-        try:
+        with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         self._socket.close()
 
     def said(self) -> str:
@@ -73,7 +72,9 @@ class Liar:
                         nonce = item.nonce
                         decoder.accept(nonce)
                         self.greeted += 1
-                        sock.sendall(b"noise" + wire.Ack(nonce, item.generation + (not self._accepts), self._accepts).encode())
+                        sock.sendall(
+                            b"noise" + wire.Ack(nonce, item.generation + (not self._accepts), self._accepts).encode()
+                        )
                     elif item.header["op"] == "ping":
                         self._send(sock, nonce, item.number, {"re": item.number, "boot": "one"})
                     else:
@@ -137,7 +138,9 @@ def test_an_end_that_counts_other_bytes_than_were_sent_is_refused(lying):
         _exec(lying(lambda item: start(item, *events)))
 
 
-@pytest.mark.parametrize("result", [None, [], {"kind": "success"}, {**ENDED, "extra": 1}, {**ENDED, "exit_code": "zero"}])
+@pytest.mark.parametrize(
+    "result", [None, [], {"kind": "success"}, {**ENDED, "extra": 1}, {**ENDED, "exit_code": "zero"}]
+)
 def test_an_end_that_makes_no_sense_is_refused(lying, result):
     with pytest.raises(RunnerRefused):
         _exec(lying(lambda item: start(item, ({"event": "exit", "result": result}, b""))))

@@ -6,7 +6,8 @@ import copy
 
 import pytest
 
-from codesdk.sandbox import attest, bundle, spec as specs
+from codesdk.sandbox import attest, bundle
+from codesdk.sandbox import spec as specs
 from codesdk.sandbox.images import content_hash, refusals
 from codesdk.sandbox.port import SandboxSpec
 from codesdk.sandbox.profile import Profile
@@ -102,7 +103,7 @@ SEEN = {
 
 def test_a_sandbox_that_is_as_asked_has_no_differences():
     assert attest.differences(SPEC, GOOD, SEEN) == ()
-    stated = attest.attestation(SPEC, GOOD, SEEN)
+    stated = attest.attestation(GOOD, SEEN)
     assert (stated.tool_uid, stated.capabilities, stated.seccomp) == (200_001, (), "filter")
 
 
@@ -167,7 +168,9 @@ def test_images_are_refused_for_volumes_loader_variables_and_our_labels():
     assert len(reasons) == 3
     assert "LD_PRELOAD, PYTHONPATH" in reasons[1]
     assert "PYTHON_VERSION" not in reasons[1]
-    assert refusals({"Config": {"Env": ["PATH=/bin", "PYTHON_VERSION=3"], "Labels": {"codesdk.image.name": "base"}}}) == ()
+    assert (
+        refusals({"Config": {"Env": ["PATH=/bin", "PYTHON_VERSION=3"], "Labels": {"codesdk.image.name": "base"}}}) == ()
+    )
 
 
 def test_the_content_hash_changes_with_content_name_mode_and_base(tmp_path):

@@ -32,7 +32,10 @@ def read(decoder: wire.Decoder, data: bytes, cut: int = 1 << 16) -> list[wire.It
     return found
 
 
-@given(st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.binary(max_size=3000)), max_size=5), st.integers(1, 500))
+@given(
+    st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.binary(max_size=3000)), max_size=5),
+    st.integers(1, 500),
+)
 def test_messages_come_back_however_the_bytes_are_cut(messages, cut):
     data = b"".join(frames(number, header, body) for number, (header, body) in enumerate(messages))
     found = read(accepted(), data, cut)
@@ -96,7 +99,11 @@ def test_a_changed_byte_loses_the_frame_and_only_that():
 
 def test_a_worker_hears_only_the_ack_of_its_own_nonce():
     decoder = wire.Decoder(NONCE)
-    stream = frames(1, {"event": "output"}, b"old", OTHER) + wire.Ack(OTHER, 3, True).encode() + wire.Ack(NONCE, 4, True).encode()
+    stream = (
+        frames(1, {"event": "output"}, b"old", OTHER)
+        + wire.Ack(OTHER, 3, True).encode()
+        + wire.Ack(NONCE, 4, True).encode()
+    )
     (found,) = list(decoder.feed(stream))
     assert isinstance(found, wire.Ack)
     assert (found.nonce, found.generation, found.accepted) == (NONCE, 4, True)
@@ -110,7 +117,9 @@ def test_a_message_beyond_the_limit_is_reported_and_thrown_away(monkeypatch):
     assert [item.header for item in found[1:]] == [{"op": "next"}]
 
 
-@pytest.mark.parametrize("payload", [b"", b"\0\0", b"\0\0\0\xff{}", b"\0\0\0\2[]", b"\0\0\0\1{", b"\0\1\0\1" + b" " * 65537])
+@pytest.mark.parametrize(
+    "payload", [b"", b"\0\0", b"\0\0\0\xff{}", b"\0\0\0\2[]", b"\0\0\0\1{", b"\0\1\0\1" + b" " * 65537]
+)
 def test_a_payload_that_is_no_message_is_malformed(payload):
     with pytest.raises(wire.Malformed):
         wire._parse(1, payload)

@@ -20,6 +20,7 @@ from codesdk.cli.demo.witness import Witness
 from codesdk.cli.history import Call
 from codesdk.domain.events import Event, EventType
 from codesdk.domain.tools import wire_name
+from codesdk.errors import Fault
 
 DETAILS = "codesdk/call"
 """Key of a result's `_meta` that names its call."""
@@ -120,10 +121,14 @@ async def connected(url: str, token: str) -> AsyncIterator[Client]:
         yield client
 
 
-def fault_in(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one reason in the nested groups that the client's tasks make of it."""
+def reason_in(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one reason in the nested groups that the client's tasks make of it; what is no fault becomes one."""
     first = group.exceptions[0]
-    return fault_in(first) if isinstance(first, BaseExceptionGroup) else first
+    if isinstance(first, BaseExceptionGroup):
+        return reason_in(first)
+    if isinstance(first, Fault) or not isinstance(first, Exception):
+        return first
+    return DemoFailed(f"The MCP client failed: {type(first).__name__}: {first}.")
 
 
 def text_of(result: CallToolResult) -> str:

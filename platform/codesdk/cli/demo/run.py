@@ -15,7 +15,7 @@ import platformdirs
 from codesdk.cli.crash import log_shelf
 from codesdk.cli.daemon import Opened
 from codesdk.cli.demo.account import Account
-from codesdk.cli.demo.agent import Agent, connected, fault_in
+from codesdk.cli.demo.agent import Agent, connected, reason_in
 from codesdk.cli.demo.project import SQLPARSE, fetch_project
 from codesdk.cli.demo.proof import Proof
 from codesdk.cli.demo.script import source_of, steps
@@ -72,7 +72,7 @@ def _show(settings: Settings, voice: Voice, account: Account) -> History:
             try:
                 asyncio.run(_drive(stack, opened, witness, account, source_of(archive, SQLPARSE)))
             except BaseExceptionGroup as group:
-                raise fault_in(group) from group
+                raise reason_in(group) from group
             stack.daemon.close_session(opened.session.id)
             witness.wait_for(lambda event: event.type is EventType.SANDBOX_STOPPED, SANDBOX_S)
             history = _prove(stack, opened, witness, account)

@@ -105,9 +105,10 @@ class Child:
         with self.log.open("rb") as log:
             log.seek(self._said_from)
             lines = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines() if line.strip()]
-        if not lines:
-            return f"it said nothing and ended with {self.ended}."
-        return next((line.removeprefix(ENDING) for line in reversed(lines) if line.startswith(ENDING)), lines[-1])
+        said = next((line.removeprefix(ENDING) for line in reversed(lines) if line.startswith(ENDING)), None)
+        if said is None and (self.ended or 0) < 0:
+            return f"it was killed; its log is {self.log}."
+        return said or (lines[-1] if lines else "it said nothing.")
 
     def _advice(self) -> str:
         return f"Its log is {self.log}."

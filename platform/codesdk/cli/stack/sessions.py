@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import closing
 
 from codesdk.bootstrap import Services
 from codesdk.errors import Fault
 from codesdk.provision.command import Say
 from codesdk.sandbox import store
+from codesdk.sandbox.docker_driver import DockerSandboxes
+from codesdk.sandbox.engine import Engine
 from codesdk.sandbox.store import SandboxState
 from codesdk.sessions import Session
+from codesdk.settings import Settings
 from codesdk.tenancy.directory import DEFAULT_TENANT
 from codesdk.tenancy.store import tenant_named
 
@@ -18,20 +23,28 @@ REMOVED_S = 20.0
 POLL_S = 0.05
 
 
-def close_all(services: Services, say: Say) -> None:
-    """Close them and wait until their sandboxes are gone; what cannot be done is said and left to the next start."""
+def close_all(services: Services, say: Say, worker_runs: Callable[[], bool]) -> None:
+    """Close them, and give the worker the time to remove their sandboxes as it always does."""
     try:
         closed = [session for session in _open(services) if services.sessions.close(session.tenant_id, session.id)]
-        left = _wait_gone(services, closed)
+        _wait_gone(services, closed, worker_runs)
     except Fault as fault:
         say(f"Sessions could not be closed: {fault} The next `codesdk up` takes them up.")
         return
     if closed:
-        say(
-            f"Closed {len(closed)} session{'s' * (len(closed) != 1)} and removed {len(closed) - left} of their sandboxes"
-        )
-    if left:
-        say(f"{left} sandboxes could not be removed now; the next `codesdk up` removes them.")
+        say(f"Closed {len(closed)} session{'s' * (len(closed) != 1)}")
+
+
+def sweep_all(settings: Settings, say: Say) -> None:
+    """Remove what a worker that crashed or was in a hurry left; only after the worker has stopped."""
+    try:
+        with closing(Engine(settings.docker_host)) as engine:
+            swept = DockerSandboxes(settings.instance_id(), engine).sweep(())
+    except Fault as fault:
+        say(f"Sandboxes could not be looked for: {fault} The next `codesdk up` removes what is left.")
+        return
+    if swept.containers:
+        say(f"Removed sandboxes that the worker had left: {len(swept.containers)}")
 
 
 def _open(services: Services) -> list[Session]:
@@ -40,13 +53,12 @@ def _open(services: Services) -> list[Session]:
     return [s for s in services.sessions.listing(tenant, limit=10_000) if s.state == "open"] if tenant else []
 
 
-def _wait_gone(services: Services, closed: list[Session]) -> int:
+def _wait_gone(services: Services, closed: list[Session], worker_runs: Callable[[], bool]) -> None:
     until = time.monotonic() + REMOVED_S
-    while left := sum(not _gone(services, session) for session in closed):
-        if time.monotonic() > until:
-            break
+    while not all(_gone(services, session) for session in closed):
+        if time.monotonic() > until or not worker_runs():
+            return
         time.sleep(POLL_S)
-    return left
 
 
 def _gone(services: Services, session: Session) -> bool:

@@ -15,7 +15,7 @@ from codesdk.cli.stack.child import Child
 from codesdk.cli.stack.operator import ensure_operator
 from codesdk.cli.stack.place import check_port, take_data_dir
 from codesdk.cli.stack.rules import check_rules
-from codesdk.cli.stack.sessions import close_all
+from codesdk.cli.stack.sessions import close_all, sweep_all
 from codesdk.cli.stack.watch import Watch
 from codesdk.errors import Fault
 from codesdk.eventlog.hints import LocalHints
@@ -111,9 +111,10 @@ class Stack:
         self._say(f"Starting API and worker (logs in {self.settings.data_dir / 'log'})")
         self._worker = Child("worker", "codesdk.worker", self.settings)
         self._api = Child("api", "codesdk.api", self.settings)
+        opened.callback(lambda: sweep_all(self.settings, self._say))
         opened.callback(lambda: self._worker.stop(GRACE_S))
         # Between the two stops: no new session can come any more, and the worker still removes the sandboxes.
-        opened.callback(lambda: close_all(self._services, self._say))
+        opened.callback(lambda: close_all(self._services, self._say, lambda: self._worker.ended is None))
         opened.callback(lambda: self._api.stop(GRACE_S))
         self._worker.start()
         self._api.start()

@@ -65,11 +65,15 @@ def public_or(listed: Collection[Address]) -> AddressPolicy:
 def _version_6(address: IPv6Address) -> str | None:
     if address.scope_id is not None:
         return "an address with a zone"
+    if address.ipv4_mapped is not None:
+        return "an IPv4 address in an IPv6 spelling"
     if address in _NAT64:
         why = public_only(IPv4Address(int(address) & 0xFFFFFFFF))
         return f"NAT64 of an address that is refused: {why}" if why else None
-    if address.ipv4_mapped is not None:
-        return "an IPv4 address in an IPv6 spelling"
+    return _global_6(address)
+
+
+def _global_6(address: IPv6Address) -> str | None:
     if address not in _GLOBAL_6:
         return "outside the global block 2000::/3 (loopback, private, link-local, multicast, translated and others)"
     for network, why in _REFUSED_6:

@@ -60,22 +60,14 @@ class Finished:
         self.stream = stream
 
 
-class Closed:
-    """The stream is over: reset by the other side, or finished by both (`reset` False)."""
-
-    def __init__(self, stream: int, reset: bool) -> None:
-        self.stream = stream
-        self.reset = reset
-
-
-class Writable:
-    """There is room again in a stream that had none."""
+class Reset:
+    """The other side ended the stream at once, both ways."""
 
     def __init__(self, stream: int) -> None:
         self.stream = stream
 
 
-Event = Union[Opened, Received, Finished, Closed, Writable]
+Event = Union[Opened, Received, Finished, Reset]
 
 
 class _Stream:
@@ -183,11 +175,9 @@ class Channel:
             self._end_if_over(stream, found)
         return False
 
-    def _end_if_over(self, stream: int, found: _Stream) -> bool:
+    def _end_if_over(self, stream: int, found: _Stream) -> None:
         if found.fin_sent and found.theirs_ended:
             del self._streams[stream]
-            return True
-        return False
 
     def _give_turn(self, stream: int) -> None:
         if stream not in self._turns:
@@ -235,17 +225,16 @@ class Channel:
         if kind == DATA:
             yield from self._on_data(stream, found, payload)
         elif kind == CREDIT:
-            yield from self._on_credit(stream, found, number)
+            self._on_credit(stream, found, number)
         elif kind == FIN:
             if found.theirs_ended:
                 raise Broken("a stream finished twice")
             found.theirs_ended = True
             yield Finished(stream)
-            if self._end_if_over(stream, found):
-                yield Closed(stream, reset=False)
+            self._end_if_over(stream, found)
         elif kind == RESET:
             del self._streams[stream]
-            yield Closed(stream, reset=True)
+            yield Reset(stream)
         else:
             raise Broken("a frame of unknown kind")
 
@@ -266,11 +255,9 @@ class Channel:
         if payload:
             yield Received(stream, payload)
 
-    def _on_credit(self, stream: int, found: _Stream, count: int) -> Iterator[Event]:
+    def _on_credit(self, stream: int, found: _Stream, count: int) -> None:
         if found.credit + count > WINDOW:
             raise Broken("more credit than was used")
         found.credit += count
         if found.waiting:
             self._give_turn(stream)
-        if not found.ours_ended:
-            yield Writable(stream)

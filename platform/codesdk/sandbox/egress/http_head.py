@@ -249,7 +249,7 @@ def set_field(fields: Fields, name: str, value: str) -> Fields:
 def write_request(made: Request, host: str, fields: Fields) -> bytes:
     """The bytes of an origin-form request; Host comes first and is ours."""
     rest = tuple((key, value) for key, value in fields if key.lower() != "host")
-    return _write(f"{made.method} {made.path} HTTP/1.1", (("Host", host), *rest))
+    return _write(f"{made.method} {made.path} {made.version}", (("Host", host), *rest))
 
 
 def write_response(made: Response, fields: Fields) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from dataclasses import dataclass, field
 
 from codesdk.sandbox.egress.attempt import Reason
@@ -23,8 +22,6 @@ class Lease:
     """The profile's: nothing outside is reached, whatever the exec was given."""
     rules: EgressRules
     """The exec's own."""
-    credential: str
-    """What its proxy URL carries."""
     attempts: int = 0
     opened: int = 0
     open_now: int = 0
@@ -32,6 +29,7 @@ class Lease:
     bytes_down: int = 0
     unread: int = 0
     ended: bool = False
+    holders: int = 0
     _limits: EgressRules = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,10 +54,6 @@ class Lease:
         if outer is None or inner is None or not _tightens(inner, outer):
             return None
         return inner
-
-    def knows(self, credential: str | None) -> bool:
-        """Whether it is this exec's credential."""
-        return credential is not None and hmac.compare_digest(credential.encode(), self.credential.encode())
 
     def attempt(self) -> int | None:
         """Count an attempt; its number, or None when there were far too many."""

@@ -60,9 +60,9 @@ def _check(workspace: str, archive: bytes, max_bytes: int) -> None:
             count += 1
             total += max(0, member.size)
             if count > MAX_ENTRIES:
-                raise Refused("ARCHIVE_REFUSED", "it has more than %d entries" % MAX_ENTRIES)
+                raise Refused("ARCHIVE_REFUSED", f"it has more than {MAX_ENTRIES} entries")
             if total > max_bytes:
-                raise Refused("ARCHIVE_REFUSED", "it unpacks to more than %d bytes" % max_bytes)
+                raise Refused("ARCHIVE_REFUSED", f"it unpacks to more than {max_bytes} bytes")
             name = _name(workspace, member)
             above = name
             while above:

@@ -272,10 +272,10 @@ class Exec:
     def _kind(self, code: int | None, number: int | None, oom: int) -> str:
         if self._ending is not None:
             return self._ending
-        if oom > 0 and code != 0:
-            # The kernel's counter is the sandbox's, not the exec's: with a neighbour running, ask for a killed leader.
-            if not self._overlapped or number == signal.SIGKILL or code == 128 + signal.SIGKILL:
-                return "oom_killed"
+        # The kernel's counter is the sandbox's, not the exec's: with a neighbour running, ask for a killed leader.
+        was_killed = number == signal.SIGKILL or code == 128 + signal.SIGKILL
+        if oom > 0 and code != 0 and (was_killed or not self._overlapped):
+            return "oom_killed"
         if self._failed:
             return "spawn_failed"
         return "exited" if code is not None else "signaled"

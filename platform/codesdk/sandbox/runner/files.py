@@ -21,7 +21,7 @@ Info = dict[str, Any]
 
 
 def shown(name: str) -> str:
-    """A name as text: bytes that are no UTF-8 appear as `\\xNN`."""
+    r"""A name as text: bytes that are no UTF-8 appear as `\xNN`."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
@@ -131,7 +131,7 @@ def write(root: Root, writes: list[Write], max_bytes: int) -> list[Info]:
         Refused: with `path` set; nothing was changed, unless the message says so.
     """
     if len(writes) > MAX_BATCH:
-        raise Refused("TOO_LARGE", "more than %d files in one batch" % MAX_BATCH)
+        raise Refused("TOO_LARGE", f"more than {MAX_BATCH} files in one batch")
     staged: list[_Staged] = []
     done: list[Info] = []
     path = ""
@@ -173,7 +173,7 @@ def _stage(root: Root, item: Write, clean: str, max_bytes: int) -> _Staged:
         if item.content is None:
             return _Staged(directory, name, clean, None)
         if max_bytes and len(item.content) > max_bytes:
-            raise Refused("TOO_LARGE", "the file is larger than the profile allows (%d bytes)" % max_bytes)
+            raise Refused("TOO_LARGE", f"the file is larger than the profile allows ({max_bytes} bytes)")
         temporary = ".codesdk-" + os.urandom(8).hex()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(temporary, flags, 0o600, dir_fd=directory)
@@ -194,15 +194,9 @@ def _stage(root: Root, item: Write, clean: str, max_bytes: int) -> _Staged:
 def _check(directory: int, name: str, item: Write) -> int:
     """Check kind and precondition; returns the mode that the file shall have."""
     try:
-        before: os.stat_result | None = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        before = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
-        before = None
-    if before is None:
-        if item.content is None:
-            raise Refused("NOT_FOUND", "there is no such file")
-        if item.expect not in (None, "absent"):
-            raise Refused("CONFLICT", "the file does not exist any more")
-        return 0o644 if item.mode is None else item.mode & 0o777
+        return _check_absent(item)
     if stat.S_ISDIR(before.st_mode):
         raise Refused("IS_A_DIRECTORY", "it is a directory")
     if item.expect == "absent":
@@ -215,6 +209,14 @@ def _check(directory: int, name: str, item: Write) -> int:
     elif item.expect is not None and _digest(directory, name, MAX_CHECKED) != item.expect:
         raise Refused("CONFLICT", "the file has changed since it was read")
     return stat.S_IMODE(before.st_mode) & 0o777 if item.mode is None else item.mode & 0o777
+
+
+def _check_absent(item: Write) -> int:
+    if item.content is None:
+        raise Refused("NOT_FOUND", "there is no such file")
+    if item.expect not in {None, "absent"}:
+        raise Refused("CONFLICT", "the file does not exist any more")
+    return 0o644 if item.mode is None else item.mode & 0o777
 
 
 def digest_of(data: bytes | bytearray) -> str:

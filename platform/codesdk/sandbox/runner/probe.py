@@ -75,8 +75,8 @@ def observe(runner: int) -> dict[str, Any]:
         "attempts": {
             "become_root": _outcome(lambda: os.setuid(0)),
             "signal_runner": _outcome(lambda: os.kill(runner, 0)),
-            "read_runner_memory": _outcome(lambda: os.close(os.open("/proc/%d/mem" % runner, os.O_RDONLY))),
+            "read_runner_memory": _outcome(lambda: os.close(os.open(f"/proc/{runner}/mem", os.O_RDONLY))),
             "write_root": _outcome(lambda: os.close(os.open("/.codesdk", os.O_WRONLY | os.O_CREAT, 0o600))),
         },
-        "python": "%d.%d.%d" % sys.version_info[:3],
+        "python": sys.version.split()[0],
     }

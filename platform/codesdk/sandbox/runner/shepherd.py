@@ -142,10 +142,6 @@ def _shepherd(fds: list[int], config: Config, runner: int) -> None:
 
 def _watch(control: socket.socket, leader: int, outcome: int) -> None:
     """Reap until nothing of the tree is left, and say what happened."""
-    failed = os.read(outcome, 4096)  # ends at once when the exec succeeded: the descriptor closes with it
-    os.close(outcome)
-    if failed:
-        _say(control, failed=failed.decode("utf-8", "replace"))
     cpu, peak, options = 0.0, 0, _WAIT_ALL
     said: dict[str, Any] = {}
     while True:
@@ -160,7 +156,9 @@ def _watch(control: socket.socket, leader: int, outcome: int) -> None:
         cpu += usage.ru_utime + usage.ru_stime
         peak = max(peak, usage.ru_maxrss)
         if pid == leader:
-            said, options = {"leader": status}, _WAIT_ALL | os.WNOHANG
+            # Read only now: its other end closed with the exec, or with the leader's end.
+            failed = os.read(outcome, 4096).decode("utf-8", "replace")
+            said, options = {"leader": status, **({"failed": failed} if failed else {})}, _WAIT_ALL | os.WNOHANG
     _say(control, empty=True, cpu_s=cpu, max_rss_kb=peak, **said)
 
 
@@ -180,6 +178,7 @@ def _lead(control: socket.socket, config: Config, stdio: list[int], outcome: int
         _limit(config.limits)
         os.setgroups([])
         os.setresgid(config.gid, config.gid, config.gid)
+        _rehearse(config)
         received = _receive(control)
         if received is None:
             os._exit(0)  # the runner is gone
@@ -205,8 +204,22 @@ def _lead(control: socket.socket, config: Config, stdio: list[int], outcome: int
     os._exit(127)
 
 
+def _rehearse(config: Config) -> None:
+    """Touch what the start will need: after a fork, the first write to each page costs a fault."""
+    try:
+        json.loads(json.dumps({"argv": ["true"], "cwd": ".", "env": dict(os.environ), "timeout_s": 1.0}))
+        root = Root(config.workspace)
+        root.mend()
+        os.close(root.open(relative(".", config.workspace), os.O_RDONLY | os.O_DIRECTORY))
+        os.close(root.fd)
+        os.setresuid(-1, -1, -1)
+        _execute(["codesdk-no-such-program"], {"PATH": "/nonexistent"})
+    except (OSError, Refused):
+        pass  # the real start meets it again and reports it
+
+
 def _execute(argv: list[str], environment: dict[str, str]) -> None:
-    """Search PATH and execute. (`os.execvpe` imports a module for it, half a millisecond in every exec.)"""
+    """Search PATH and execute. `os.execvpe` would import a module for it, half a millisecond in every exec."""
     name = argv[0]
     if "/" in name:
         os.execve(name, argv, environment)  # noqa: S606 - this is what the sandbox is for
@@ -230,6 +243,6 @@ def _limit(limits: Limits) -> None:
         if number is None:
             continue  # this Python does not know the limit; the container's own ulimits stand behind it
         _, hard = resource.getrlimit(number)
-        if hard != resource.RLIM_INFINITY:
-            value = min(value, hard)  # only root outside may raise it
-        resource.setrlimit(number, (value, value))
+        # Only root outside may raise a limit.
+        held = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(number, (held, held))

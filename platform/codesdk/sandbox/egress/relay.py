@@ -1,0 +1,190 @@
+"""Passing bytes between a tool and an upstream: counted, bounded, and ended when nothing moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from codesdk.sandbox.egress import http_head
+from codesdk.sandbox.egress.attempt import Reason
+from codesdk.sandbox.egress.conduit import Conduit
+from codesdk.sandbox.egress.dial import READ_LIMIT, Upstream
+from codesdk.sandbox.egress.http_body import Body
+from codesdk.sandbox.egress.http_head import BadHead
+from codesdk.sandbox.egress.lease import Lease
+from codesdk.sandbox.egress.refusal import Refusal
+
+MAX_INTERIM = 8
+"""1xx responses before the real one."""
+
+
+@dataclass
+class Counts:
+    """Bytes that passed, both ways; of HTTP with its heads, as the upstream saw them."""
+
+    up: int = 0
+    down: int = 0
+
+
+class Relay:
+    """One connection's two directions. Raises `Refusal` where a bound is reached."""
+
+    def __init__(self, conduit: Conduit, upstream: Upstream, lease: Lease, counts: Counts) -> None:
+        self._conduit = conduit
+        self._upstream = upstream
+        self._lease = lease
+        self._counts = counts
+        self._touch: Callable[[], None] = lambda: None
+        self.answered = False
+        """The tool has got bytes of the upstream: no answer of our own can follow."""
+
+    async def tunnel(self, first: bytes) -> None:
+        """Both ways until both have ended; `first` was read from the tool already."""
+        async with _Idle(self._lease.idle_s) as idle:
+            self._touch = idle.touch
+            self.answered = True
+            await self._send(first)
+            await together(self._tunnel_up(), self._tunnel_down())
+
+    async def exchange(self, head: bytes, body: Body, first: bytes, method: str) -> None:
+        """One request and its response; `first` are bytes of the body that were read already."""
+        async with _Idle(self._lease.idle_s) as idle:
+            self._touch = idle.touch
+            await self._send(head)
+            up = asyncio.ensure_future(self._request_body(body, first))
+            down = asyncio.ensure_future(self._response(method))
+            try:
+                # A response may come before the whole request is sent, and then ends the exchange.
+                await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
+                if up.done():
+                    up.result()
+                await down
+            finally:
+                await cancelled(up, down)
+
+    # -- pieces -----------------------------------------------------------------------------------------------------
+
+    async def _send(self, data: bytes) -> None:
+        if not data:
+            return
+        if not self._lease.send(len(data)):
+            raise Refusal(Reason.BYTES_UP, "the exec has sent as much as it may")
+        await self._upstream.send(data)
+        self._counts.up += len(data)
+        self._touch()
+
+    async def _pass_down(self, data: bytes) -> None:
+        if not self._lease.receive(len(data)):
+            raise Refusal(Reason.BYTES_DOWN, "the exec has received as much as it may")
+        self.answered = True
+        self._touch()
+        await self._conduit.write(data)
+        self._counts.down += len(data)
+        self._touch()
+
+    async def _tunnel_up(self) -> None:
+        while data := await self._conduit.read():
+            await self._send(data)
+        if self._upstream.writer.can_write_eof():
+            self._upstream.writer.write_eof()
+
+    async def _tunnel_down(self) -> None:
+        while data := await self._upstream.reader.read(READ_LIMIT):
+            await self._pass_down(data)
+        self._conduit.finish()
+
+    async def _request_body(self, body: Body, first: bytes) -> None:
+        await self._send(_checked(body, first, Reason.BAD_REQUEST))
+        while not body.over:
+            data = await self._conduit.read()
+            if not data:
+                raise Refusal(Reason.BROKEN, "the request ended in the middle of its body")
+            await self._send(_checked(body, data, Reason.BAD_REQUEST))
+
+    async def _response(self, method: str) -> None:
+        made = await self._response_head()
+        try:
+            framing = http_head.response_framing(made, method)
+            fields = http_head.forwarded(made)
+        except BadHead as error:
+            raise Refusal(Reason.BAD_RESPONSE, str(error)) from error
+        fields = http_head.set_field(fields, "Connection", "close")
+        if framing.chunked:
+            fields = http_head.set_field(fields, "Transfer-Encoding", "chunked")
+        await self._pass_down(http_head.write_response(made, fields))
+        reader = self._upstream.reader
+        if framing.length is None and not framing.chunked:
+            while data := await reader.read(READ_LIMIT):
+                await self._pass_down(data)
+        else:
+            body = Body(framing)
+            while not body.over:
+                data = await reader.read(READ_LIMIT)
+                if not data:
+                    raise Refusal(Reason.BROKEN, "the response ended in the middle of its body")
+                await self._pass_down(_checked(body, data, Reason.BAD_RESPONSE))
+        self._conduit.finish()
+
+    async def _response_head(self) -> http_head.Response:
+        for _ in range(MAX_INTERIM):
+            try:
+                head = await self._upstream.reader.readuntil(http_head.END)
+                made = http_head.response(head)
+            except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, BadHead) as error:
+                raise Refusal(Reason.BAD_RESPONSE, f"the upstream's response has no proper head: {error}") from error
+            self._touch()
+            if made.status == 101:  # noqa: PLR2004 - Switching Protocols
+                raise Refusal(Reason.BAD_RESPONSE, "the upstream switches to another protocol")
+            if made.status >= 200:  # noqa: PLR2004 - the final response
+                return made
+        raise Refusal(Reason.BAD_RESPONSE, "interim responses without end")
+
+
+def _checked(body: Body, data: bytes, reason: Reason) -> bytes:
+    try:
+        return body.feed(data)
+    except BadHead as error:
+        raise Refusal(reason, str(error)) from error
+
+
+class _Idle:
+    """A block that ends with IDLE when it is not touched for so long."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._timeout = asyncio.timeout(seconds)
+
+    def touch(self) -> None:
+        if not self._timeout.expired():
+            self._timeout.reschedule(asyncio.get_running_loop().time() + self._seconds)
+
+    async def __aenter__(self) -> Self:
+        await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._timeout.__aexit__(kind, error, trace)
+        except TimeoutError as over:
+            raise Refusal(Reason.IDLE, f"nothing moved for {self._seconds:g} s") from over
+
+
+async def together(*work: Coroutine[Any, Any, None]) -> None:
+    """All to their end; the first failure ends the others and is raised."""
+    tasks = [asyncio.ensure_future(item) for item in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        await cancelled(*tasks)
+
+
+async def cancelled(*tasks: asyncio.Future[None]) -> None:
+    """Cancel what still runs and wait for it; what it raised is of no interest any more."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from importlib.resources import files
+
+import pytest
+
+from codesdk.sandbox import bundle
+
+SOURCES = {
+    path.name: path.read_text("utf-8")
+    for path in files("codesdk.sandbox.runner").iterdir()
+    if path.name.endswith(".py")
+}
+
+
+def test_every_module_of_the_runner_is_in_the_bundle():
+    assert {f"{name}.py" for name in bundle.MODULES} | {"__init__.py"} == set(SOURCES)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_runner_is_python_3_9(name):
+    ast.parse(SOURCES[name], feature_version=(3, 9))
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_runner_imports_only_itself_and_the_standard_library(name):
+    for node in ast.walk(ast.parse(SOURCES[name])):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [str(node.module)]
+        for found in names:
+            assert found.startswith("codesdk.sandbox.runner") or found.partition(".")[0] in sys.stdlib_module_names
+
+
+def test_the_bundle_starts_without_site_and_without_the_package_on_the_path(tmp_path):
+    program = bundle.program().replace("main(sys.argv[1])", "print(main.__module__)")
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, "{}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert ran.stdout == "codesdk.sandbox.runner.main\n"
