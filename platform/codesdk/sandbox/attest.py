@@ -6,7 +6,7 @@ from typing import Any
 
 from codesdk.sandbox.bundle import command
 from codesdk.sandbox.port import Attestation, SandboxSpec
-from codesdk.sandbox.spec import CAPABILITIES, TMPFS, name_of, runner_settings
+from codesdk.sandbox.spec import CAPABILITIES, TMPFS, name_of, runner_settings, security_options
 
 _CAPABILITY_NUMBERS = {"CHOWN": 0, "KILL": 5, "SETGID": 6, "SETUID": 7}
 _BOUNDING = sum(1 << _CAPABILITY_NUMBERS[name] for name in CAPABILITIES)
@@ -52,7 +52,7 @@ def _engine(spec: SandboxSpec, inspected: dict[str, Any]) -> list[str]:
         "ReadonlyRootfs": (True, host["ReadonlyRootfs"]),
         "CapAdd": (sorted(CAPABILITIES), sorted(name.removeprefix("CAP_") for name in host["CapAdd"] or ())),
         "CapDrop": (["ALL"], host["CapDrop"]),
-        "SecurityOpt": (["no-new-privileges"], host["SecurityOpt"]),
+        "SecurityOpt": (security_options(profile), host["SecurityOpt"]),
         "Memory": (profile.memory_bytes, host["Memory"]),
         "MemorySwap": (profile.memory_bytes, host["MemorySwap"]),
         "NanoCpus": (int(profile.cpus * 1e9), host["NanoCpus"]),

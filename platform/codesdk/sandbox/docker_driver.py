@@ -19,10 +19,18 @@ from codesdk.errors import Fault
 from codesdk.sandbox import attest
 from codesdk.sandbox import spec as specs
 from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.faults import EngineRefused, ImageUnusable, IsolationDrift, SandboxGone, StaleGeneration
+from codesdk.sandbox.faults import (
+    EngineRefused,
+    ImageUnusable,
+    IsolationDrift,
+    RuntimeMissing,
+    SandboxGone,
+    StaleGeneration,
+)
 from codesdk.sandbox.images import check_image
 from codesdk.sandbox.link import LinkLost
 from codesdk.sandbox.port import Gone, SandboxSpec, Swept
+from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.session import RunnerSandbox
 
 _log = logging.getLogger(__name__)
@@ -105,12 +113,21 @@ class DockerSandboxes:
     def _create(self, spec: SandboxSpec) -> None:
         name = specs.name_of(spec.instance, spec.owner)
         check_image(self._engine, spec.image)
+        self._check_runtime(spec.profile.runtime)
         with self._engine.doing("create a volume"):
             self._engine.api.create_volume(
                 name, driver="local", driver_opts=specs.volume_options(spec), labels=specs.labels(spec)
             )
         with self._engine.doing("create a container", image=spec.image):
             self._engine.client.containers.create(**specs.container(spec))
+
+    def _check_runtime(self, runtime: str) -> None:
+        if runtime == Profile().runtime:
+            return  # every engine has its own
+        with self._engine.doing("list its runtimes"):
+            known = self._engine.api.info().get("Runtimes") or {}
+        if runtime not in known:
+            raise RuntimeMissing(runtime, tuple(sorted(known)))
 
     def _start(self, name: str, spec: SandboxSpec) -> None:
         try:

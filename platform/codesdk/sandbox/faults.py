@@ -45,8 +45,24 @@ class ImageMissing(Fault):
     def __init__(self, image: str) -> None:
         super().__init__(
             f"The sandbox image {image} is not on the Docker engine.",
-            advice="Build it with `codesdk images build`, or run `codesdk doctor`.",
+            advice="`codesdk up` and `make demo` build it; `codesdk doctor` says what is missing.",
             details={"image": image},
+        )
+
+
+class RuntimeMissing(Fault):
+    """The engine does not know the container runtime that the profile asks for."""
+
+    code = "RUNTIME_MISSING"
+    status = 503
+    exit_code = ExitCode.UNAVAILABLE
+
+    def __init__(self, runtime: str, known: tuple[str, ...]) -> None:
+        super().__init__(
+            f"The Docker engine has no runtime `{runtime}`; it has {', '.join(known) or 'none'}.",
+            advice=f"Install it, register it under `runtimes` in the engine's daemon.json, and reload the engine "
+            f"(`kill -HUP` dockerd); docs/how-to/use-gvisor.md shows it. Nothing runs in another runtime than `{runtime}`.",
+            details={"runtime": runtime, "known": list(known)},
         )
 
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from pydantic import Field
 
 from codesdk.domain.decisions import Frozen
+
+
+class Seccomp(StrEnum):
+    """Which filter of system calls a sandbox gets."""
+
+    CODESDK = "codesdk"
+    """Ours: see `sandbox.seccomp`."""
+    ENGINE = "engine"
+    """The engine's default, for programs that need what ours refuses (debuggers, 32-bit programs)."""
 
 
 class Profile(Frozen):
@@ -14,6 +25,7 @@ class Profile(Frozen):
     image: str = "base"
     """Name of a folder in `sandbox-images/`."""
     runtime: str = "runc"
+    seccomp: Seccomp = Seccomp.CODESDK
     memory_bytes: int = Field(default=512 * 1024 * 1024, ge=32 * 1024 * 1024)
     """Memory and swap together: swap is off."""
     cpus: float = Field(default=1.0, gt=0)

@@ -11,8 +11,9 @@ from typing import Any
 
 from docker.types import LogConfig, Mount, Ulimit
 
-from codesdk.sandbox import bundle
+from codesdk.sandbox import bundle, seccomp
 from codesdk.sandbox.port import SandboxSpec
+from codesdk.sandbox.profile import Profile, Seccomp
 
 CAPABILITIES = {
     "SETUID": "the runner becomes the tool's uid before it executes a tool, and for file operations; no way back is kept",
@@ -99,6 +100,11 @@ def volume_options(spec: SandboxSpec) -> dict[str, str]:
     return {"type": "tmpfs", "device": "tmpfs", "o": options}
 
 
+def security_options(profile: Profile) -> list[str]:
+    """No execve gains rights, and the filter of system calls, inline: a remote engine has no file of ours."""
+    return ["no-new-privileges", *([seccomp.option()] if profile.seccomp is Seccomp.CODESDK else [])]
+
+
 def container(spec: SandboxSpec) -> dict[str, Any]:
     """Keyword arguments of `containers.create`."""
     profile = spec.profile
@@ -127,7 +133,7 @@ def container(spec: SandboxSpec) -> dict[str, Any]:
         "privileged": False,
         "cap_drop": ["ALL"],
         "cap_add": list(CAPABILITIES),
-        "security_opt": ["no-new-privileges"],  # seccomp: the engine's default profile
+        "security_opt": security_options(profile),
         "read_only": True,
         "tmpfs": {place: options.format(tmp_bytes=profile.tmp_bytes) for place, options in TMPFS.items()},
         # no_copy: what the image has at that path is not the workspace, and would be root's.

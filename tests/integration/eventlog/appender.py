@@ -27,6 +27,8 @@ def main(directory: Path, session: SessionId, name: str) -> None:
             payload={"n": f"{name}-{number}"},
         )
         writer.run(lambda unit, draft=draft: log.append(unit, draft))
+        sys.stdout.write(f"{name}-{number}\n")
+        sys.stdout.flush()
         number += 1
 
 

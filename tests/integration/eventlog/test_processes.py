@@ -32,7 +32,9 @@ class Appender:
         self._reading.start()
 
     def _read(self):
-        self.acknowledged.extend(line.rstrip("\n") for line in self._process.stdout if line.endswith("\n"))
+        for line in iter(self._process.stdout.readline, ""):
+            if line.endswith("\n"):
+                self.acknowledged.append(line.rstrip("\n"))
 
     def kill(self):
         self._process.send_signal(signal.SIGKILL)

@@ -28,7 +28,7 @@ def test_the_container_has_no_network_no_privileges_and_a_read_only_root():
     assert asked["network_mode"] == "none"
     assert asked["privileged"] is False
     assert asked["read_only"] is True
-    assert asked["security_opt"] == ["no-new-privileges"]
+    assert asked["security_opt"] == ["no-new-privileges", seccomp.option()]
     assert asked["mem_limit"] == asked["memswap_limit"] == SPEC.profile.memory_bytes
 
 
@@ -73,7 +73,7 @@ def test_tools_cannot_take_all_processes():
 GOOD_HOST = {
     "Runtime": "runc", "NetworkMode": "none", "Privileged": False, "ReadonlyRootfs": True,
     "CapAdd": ["CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN"], "CapDrop": ["ALL"],
-    "SecurityOpt": ["no-new-privileges"], "Memory": 536870912, "MemorySwap": 536870912, "NanoCpus": 10**9,
+    "SecurityOpt": ["no-new-privileges", seccomp.option()], "Memory": 536870912, "MemorySwap": 536870912, "NanoCpus": 10**9,
     "PidsLimit": 256, "PidMode": "", "IpcMode": "private", "UTSMode": "", "Binds": None, "Devices": [], "Init": True,
     "LogConfig": {"Type": "none"}, "Tmpfs": {"/tmp": "", "/run": ""},
 }  # fmt: skip

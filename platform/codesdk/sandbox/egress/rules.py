@@ -63,7 +63,7 @@ class SecretHeader(Frozen):
     header: str
     secret: str = Field(min_length=1, max_length=200)
     """The name that the worker's secret resolver knows it by."""
-    prefix: str = Field(default="", max_length=64, pattern=r"\A[\x21-\x7e ]*\Z")
+    prefix: str = Field(default="", max_length=64, pattern=r"^[ -~]*$")
     """Text before the value, as `Bearer `."""
 
     @model_validator(mode="after")

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codesdk.sandbox.egress.names import BadName, address_of, canonical, in_url
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("pypi.org", "pypi.org"),
+        ("PyPI.ORG", "pypi.org"),
+        ("pypi.org.", "pypi.org"),
+        ("bücher.example", "xn--bcher-kva.example"),
+        ("BÜCHER.example", "xn--bcher-kva.example"),
+        ("bücher。example", "xn--bcher-kva.example"),  # the ideographic full stop is a dot to resolvers
+        ("xn--bcher-kva.example", "xn--bcher-kva.example"),
+        ("192.0.2.7", "192.0.2.7"),
+        ("[2001:DB8:0::1]", "2001:db8::1"),
+        ("_dmarc.example", "_dmarc.example"),
+        ("localhost", "localhost"),
+    ],
+)
+def test_a_name_has_one_spelling(spelling, name):
+    assert canonical(spelling) == name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", ".", "a..b", ".a", "a..", "-a.example", "a-.example", "a b.example", "a/b", "a@b", "a%00b", "a\nb", "a\0b",
+        "x" * 64 + ".example", ".".join(["x" * 60] * 5), "xn--a.example", "[::1", "::1]", "[fe80::1%eth0]", "fe80::1%1",
+        "*.example.org", "a.example:443", "[127.0.0.1]",
+        # Spellings of addresses that resolvers and C libraries read, each in its own way.
+        "2130706433", "0x7f000001", "0x7f.0.0.1", "017700000001", "0177.0.0.1", "127.1", "127.0.1", "127.0.0.1.1",
+        "127.0.0.256", "127.0.0.01", "1.2.3.0x4", "0x", "１２７.0.0.1.5", "256", "1.1.1.1.in-addr.0",
+    ],
+)  # fmt: skip
+def test_what_is_no_name_or_an_ambiguous_one_is_refused(text):
+    with pytest.raises(BadName):
+        canonical(text)
+
+
+def test_full_width_digits_are_the_address_that_they_become():
+    assert canonical("１２７.0.0.1") == "127.0.0.1"
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_refused_or_has_a_spelling_that_stays(text):
+    try:
+        name = canonical(text)
+    except BadName:
+        return
+    assert canonical(name) == name
+    assert name.isascii()
+    if address_of(name) is not None:
+        assert canonical(in_url(name)) == name
