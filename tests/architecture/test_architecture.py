@@ -54,6 +54,7 @@ CLOCK_OWNERS = {
     "sandbox": "deadlines of the engine's and the runner's edge, which run without the rest of the product",
     "provision": "starts programs and waits for them, before there is any service",
     "cli": "the process that a person looks at",
+    "worker/listener.py": "spaces out the heartbeats of RQ's loop, which keeps its own time",
 }
 ENVIRONMENT_OWNERS = {
     "settings": "the owner",

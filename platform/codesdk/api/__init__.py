@@ -1,6 +1,6 @@
 """The HTTP API and the process that serves it, with the MCP host on `/mcp`."""
 
 from codesdk.api.app import create_app
-from codesdk.api.server import PortTaken, serve
+from codesdk.api.server import serve
 
-__all__ = ["PortTaken", "create_app", "serve"]
+__all__ = ["create_app", "serve"]

@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from codesdk.api.app import create_app
 from codesdk.bootstrap import Services, open_services
 from codesdk.errors import ExitCode, Fault
-from codesdk.settings import Settings, runfile
+from codesdk.settings import PortTaken, Settings, runfile
 
 GRACE_S = 5
 """Seconds that answers under way have to end when the process stops."""
@@ -26,13 +26,6 @@ KEEP_ALIVE_S = 75
 """Seconds that an idle connection stays open: agents think between calls, and a new connection costs a call ~1 ms."""
 _BACKLOG = 512
 _NAME = "api"
-
-
-class PortTaken(Fault):
-    """Another program listens there."""
-
-    code = "PORT_TAKEN"
-    exit_code = ExitCode.CANNOT_WRITE
 
 
 class CannotListen(Fault):

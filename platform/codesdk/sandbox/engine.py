@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
 import struct
@@ -15,6 +14,7 @@ from typing import Any
 import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
+from docker.utils import kwargs_from_env
 
 from codesdk.sandbox.faults import EngineRefused, EngineUnavailable, ImageMissing
 
@@ -74,7 +74,7 @@ class Engine:
 
 def _knock(base_url: str, host: str | None) -> None:
     """Try a Unix socket first: the SDK leaks its own where nobody listens."""
-    address = host or os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    address = host or kwargs_from_env().get("base_url") or "unix:///var/run/docker.sock"
     if base_url.startswith("http+docker") and address.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(CALL_S)

@@ -10,6 +10,7 @@ import itertools
 import os
 import threading
 import time
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -39,6 +40,26 @@ class Stream(Protocol):
         ...
 
 
+class Carrier(Protocol):
+    """The egress of one connection, see `egress.carrier`. Called from the thread that reads the connection."""
+
+    def feed(self, data: bytes) -> None:
+        """Frames from the runner."""
+        ...
+
+    def refused(self, count: int) -> None:
+        """So many connections were refused by the runner."""
+        ...
+
+    def lost(self) -> None:
+        """The connection ended."""
+        ...
+
+
+Carry = Callable[[Callable[[bytes], None], Callable[[str], None]], Carrier]
+"""(send, broken): makes the carrier of a connection. Send blocks; broken ends the connection."""
+
+
 class LinkLost(Exception):
     """The connection ended. Internal: `session` decides whether the sandbox did."""
 
@@ -61,7 +82,18 @@ class Link:
     IDLE_S = 5.0
     """After this without requests or listeners it is closed: an idle sandbox holds no connection."""
 
-    def __init__(self, stream: Stream, generation: int, *, timeout_s: float, idle_s: float = IDLE_S) -> None:
+    EGRESS_YIELDS_S = 0.05
+    """How long egress at most lets requests go first: a long upload must not stop it, nor it a cancel."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        generation: int,
+        *,
+        timeout_s: float,
+        idle_s: float = IDLE_S,
+        carry: Carry | None = None,
+    ) -> None:
         self._stream = stream
         self._idle_s = idle_s
         self._nonce = os.urandom(16)
@@ -69,12 +101,15 @@ class Link:
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._send_lock = threading.Lock()
+        self._calm = threading.Condition(self._lock)
+        self._sending = 0
         self._answers: dict[int, SimpleQueue[wire.Message | None]] = {}
         self._listeners: dict[Key, SimpleQueue[wire.Message | None]] = {}
         self._used = time.monotonic()
         self.lost = False
         self.reason = ""
         backlog = self._greet(generation, timeout_s)
+        self._carrier = carry(self._send_egress, self._end) if carry is not None else None
         self._thread = threading.Thread(target=self._read, args=(backlog,), name="sandbox-link", daemon=True)
         self._thread.start()
 
@@ -136,6 +171,9 @@ class Link:
         if not isinstance(item, wire.Message):
             return  # an answer to somebody else's HELLO
         header = item.header
+        if "egress" in header:
+            self._deliver_egress(int(header["egress"]), item.body)
+            return
         if "re" in header:
             target = self._answers.get(int(header["re"]))
         else:
@@ -143,14 +181,25 @@ class Link:
         if target is not None:
             target.put(item)
 
+    def _deliver_egress(self, refused: int, frames: bytes) -> None:
+        if self._carrier is None:
+            return
+        if refused:
+            self._carrier.refused(refused)
+        if frames:
+            self._carrier.feed(frames)
+
     def _end(self, reason: str) -> None:
         with self._lock:
             self.lost = True
             self.reason = self.reason or reason
             queues = [*self._answers.values(), *self._listeners.values()]
+            self._calm.notify_all()
         self._stream.close()
         for queue in queues:
             queue.put(None)
+        if self._carrier is not None:
+            self._carrier.lost()
 
     def close(self) -> None:
         """End the connection; whoever waits gets LinkLost."""
@@ -186,6 +235,24 @@ class Link:
         return message.header, message.body
 
     def _send(self, number: int, header: Header, body: bytes) -> None:
+        with self._lock:
+            self._sending += 1
+        try:
+            self._send_frames(number, header, body)
+        finally:
+            with self._lock:
+                self._sending -= 1
+                self._calm.notify_all()
+
+    def _send_egress(self, frames: bytes) -> None:
+        """Egress frames, when no request waits to be sent; LinkLost when the connection is gone."""
+        with self._lock:
+            self._calm.wait_for(lambda: self.lost or not self._sending, self.EGRESS_YIELDS_S)
+            if self.lost:
+                raise LinkLost(self.reason)
+        self._send_frames(0, {"op": "egress"}, frames)
+
+    def _send_frames(self, number: int, header: Header, body: bytes) -> None:
         batch = bytearray()
         try:
             for frame in wire.encode(self._nonce, number, header, body):

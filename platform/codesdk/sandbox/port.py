@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 from pydantic import Field
 
 from codesdk.domain.decisions import Frozen
+from codesdk.sandbox.egress.rules import NOTHING, EgressRules
 from codesdk.sandbox.profile import Profile
 
 Stream = Literal["stdout", "stderr"]
@@ -45,6 +46,8 @@ class ExecRequest(Frozen):
     """Relative to the workspace."""
     env: dict[str, str] = {}
     stdin: bytes = b""
+    egress: EgressRules = NOTHING
+    """Hosts that this exec may reach, within those of the profile; `profile.egress` itself for all of them."""
     timeout_s: float = Field(default=60.0, gt=0)
     """Wall time; then TERM, the profile's grace, KILL to the whole tree."""
     keep_bytes: int = Field(default=16 * 1024 * 1024, ge=0)

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from queue import Empty
 from typing import Any
 
+from codesdk.sandbox.egress.service import Egress
 from codesdk.sandbox.faults import AlreadyAcknowledged, ArchiveRefused, RunnerRefused, SandboxGone, StaleGeneration
-from codesdk.sandbox.link import Header, Key, Link, LinkIdle, LinkLost, Refused, Stream
+from codesdk.sandbox.link import Carry, Header, Key, Link, LinkIdle, LinkLost, Refused, Stream
 from codesdk.sandbox.port import (
     Attestation,
     Chunk,
@@ -47,12 +48,14 @@ class RunnerSandbox:
         ended: Callable[[], str | None],
         *,
         idle_s: float = Link.IDLE_S,
+        egress: Egress | None = None,
     ) -> None:
-        """Ended: why the sandbox is no more, or None while it lives."""
+        """Ended: why the sandbox is no more, or None while it lives. Egress: None for a worker that has none."""
         self._spec = spec
         self._connect = connect
         self._ended = ended
         self._idle_s = idle_s
+        self._egress = egress if spec.profile.egress else None
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._boot: str | None = None
@@ -106,7 +109,7 @@ class RunnerSandbox:
 
     def _greet(self, stream: Stream) -> Link:
         try:
-            link = Link(stream, self._spec.generation, timeout_s=HELLO_S, idle_s=self._idle_s)
+            link = Link(stream, self._spec.generation, timeout_s=HELLO_S, idle_s=self._idle_s, carry=self._carry())
         except Refused as refused:
             raise StaleGeneration(self.owner, self._spec.generation, refused.newest) from refused
         header, _ = link.call({"op": "ping"}, timeout_s=HELLO_S)
@@ -117,6 +120,12 @@ class RunnerSandbox:
             raise SandboxGone(self.owner, "its runner was started again")
         self._boot = boot
         return link
+
+    def _carry(self) -> Carry | None:
+        egress = self._egress
+        if egress is None:
+            return None
+        return lambda send, broken: egress.carrier(self.owner, send, broken)
 
     def _gone(self, reason: str) -> SandboxGone:
         return SandboxGone(self.owner, self._ended() or reason)
@@ -144,7 +153,14 @@ class RunnerSandbox:
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         """Run to the end; see the port."""
         with self._turn((request.call, request.attempt)):
-            return self._exec(request, on_output)
+            if self._egress is None or not request.egress:
+                return self._exec(request, on_output)
+            within = self._spec.profile.egress
+            lease = self._egress.grant(self.owner, (request.call, request.attempt), within, request.egress)
+            try:
+                return self._exec(request, on_output)
+            finally:
+                self._egress.end(lease)
 
     @contextlib.contextmanager
     def _turn(self, key: Key) -> Iterator[None]:
@@ -163,7 +179,10 @@ class RunnerSandbox:
 
     def _exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         key = (request.call, request.attempt)
-        spec = json.dumps({"argv": request.argv, "cwd": request.cwd, "env": request.env}).encode()
+        wanted: dict[str, Any] = {"argv": request.argv, "cwd": request.cwd, "env": request.env}
+        if self._egress is not None and request.egress:
+            wanted["egress"] = True
+        spec = json.dumps(wanted).encode()
         header: Header = {
             "op": "start",
             "call": request.call,

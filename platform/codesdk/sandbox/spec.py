@@ -85,21 +85,6 @@ def runner_settings(spec: SandboxSpec) -> dict[str, object]:
     }
 
 
-def volume_options(spec: SandboxSpec) -> dict[str, str]:
-    """Driver options of the workspace's volume.
-
-    With `workspace_bytes` it is a tmpfs: bytes and inodes are capped, `nosuid,nodev`, and it counts as memory. Without,
-    it is a directory of the engine: uncapped, and without `nosuid,nodev`, which the engine cannot set for it;
-    no-new-privileges and the missing MKNOD stand in its place.
-    """
-    size = spec.profile.workspace_bytes
-    if not size:
-        return {}
-    inodes = max(1024, size // 4096)
-    options = f"size={size},nr_inodes={inodes},uid={spec.tool_uid},gid={spec.tool_uid},mode=755,nosuid,nodev"
-    return {"type": "tmpfs", "device": "tmpfs", "o": options}
-
-
 def security_options(profile: Profile) -> list[str]:
     """No execve gains rights, and the filter of system calls, inline: a remote engine has no file of ours."""
     return ["no-new-privileges", *([seccomp.option()] if profile.seccomp is Seccomp.CODESDK else [])]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
+from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import ColumnElement, Connection, Row, ScalarSelect, delete, exists, func, select, update
 from sqlalchemy import insert as insert_into
 
+from codesdk.domain.calls import CallState
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.ids import HostId, SandboxId, SessionId
 from codesdk.errors import Fault
-from codesdk.storage.schema import sandboxes, sessions
+from codesdk.sandbox.profile import Profile
+from codesdk.storage.schema import hosts, sandboxes, sessions, tool_calls
 
 FIRST_UID = 200_000
 """Above every uid that images and hosts use for people and services."""
@@ -29,13 +33,23 @@ class SandboxState(StrEnum):
     """What should be, as much as what is: the worker makes it so."""
 
     WANTED = "wanted"
+    POOLED = "pooled"
+    """Started, nobody's: a session may claim it."""
     READY = "ready"
+    PAUSED = "paused"
+    """A session's, frozen because it is idle; the next call lets it go on."""
     CLOSING = "closing"
     GONE = "gone"
 
 
+OPEN = (SandboxState.WANTED, SandboxState.READY, SandboxState.PAUSED)
+"""States of a session's sandbox that has not ended."""
+_UNDER_WAY = (CallState.QUEUED.value, CallState.RUNNING.value)
+_PENDING = (CallState.WAITING.value, *_UNDER_WAY)
+
+
 class SandboxRow(Frozen):
-    """One owner row."""
+    """The owner row of a session's sandbox."""
 
     id: SandboxId
     session_id: SessionId
@@ -45,6 +59,8 @@ class SandboxRow(Frozen):
     image: str
     profile: str
     """JSON of the profile in force."""
+    generation: int | None
+    """The worker that made it for its pool, where it comes from one."""
     tenant_id: str
     seed_artifact: str | None
     principal_id: str
@@ -52,8 +68,36 @@ class SandboxRow(Frozen):
     runtime: str
 
 
-def insert(connection: Connection, sandbox: SandboxId, session: SessionId, host: HostId) -> int:
-    """Want a sandbox for the session; returns its tool uid, the lowest that is free on the host.
+class PoolRow(Frozen):
+    """The owner row of a sandbox without a session."""
+
+    id: SandboxId
+    state: SandboxState
+    tool_uid: int
+    image: str
+    profile: str
+    generation: int
+
+
+def profile_text(profile: Profile) -> str:
+    """A profile as its rows hold it: equal profiles, equal texts."""
+    return json.dumps(profile.model_dump(mode="json"))
+
+
+def insert(
+    connection: Connection,
+    sandbox: SandboxId,
+    session: SessionId | None,
+    host: HostId,
+    *,
+    image: str,
+    profile: Profile,
+    generation: int | None = None,
+) -> int:
+    """Want a sandbox, for a session or for the pool of the worker of that generation.
+
+    Returns its tool uid, the lowest that is free on the host. (A quota of sandboxes belongs here and in `claim`: these
+    two are the only ways to one.)
 
     Raises:
         NoToolUid: the host has no uid left.
@@ -68,9 +112,50 @@ def insert(connection: Connection, sandbox: SandboxId, session: SessionId, host:
     uid = next((uid for uid in range(FIRST_UID, LAST_UID + 1) if uid not in taken), None)
     if uid is None:
         raise NoToolUid("This host runs as many sandboxes as it has tool uids.", advice="Close sessions or add a host.")
-    row = {"id": sandbox, "session_id": session, "host_id": host, "state": "wanted", "tool_uid": uid}
+    row = {
+        "id": sandbox,
+        "session_id": session,
+        "host_id": host,
+        "state": "wanted",
+        "tool_uid": uid,
+        "image": image,
+        "profile": profile_text(profile),
+        "generation": generation,
+    }
     connection.execute(insert_into(sandboxes), row)
     return uid
+
+
+def claim(
+    connection: Connection, session: SessionId, host: HostId, *, image: str, profile: Profile
+) -> SandboxId | None:
+    """Give the session a pooled sandbox of exactly that image and profile, in one statement; None where there is none.
+
+    The row is `wanted` from then on, as every session's: what the worker opens for it is there already. One of a worker
+    before the host's newest is left alone: its runner may be another version's.
+    """
+    free = (
+        select(sandboxes.c.id)
+        .join(hosts, (hosts.c.id == sandboxes.c.host_id) & (hosts.c.generation == sandboxes.c.generation))
+        .where(
+            sandboxes.c.host_id == host,
+            sandboxes.c.state == SandboxState.POOLED.value,
+            sandboxes.c.image == image,
+            sandboxes.c.profile == profile_text(profile),
+        )
+        .order_by(sandboxes.c.id)
+        .limit(1)
+        # On PostgreSQL two claims at once take two rows instead of waiting for each other; SQLite has one writer.
+        .with_for_update(skip_locked=True, of=sandboxes)
+        .scalar_subquery()
+    )
+    found = connection.execute(
+        update(sandboxes)
+        .where(sandboxes.c.id == free, sandboxes.c.state == SandboxState.POOLED.value)
+        .values(session_id=session, state=SandboxState.WANTED.value)
+        .returning(sandboxes.c.id)
+    ).scalar_one_or_none()
+    return SandboxId(found) if found else None
 
 
 def of_session(connection: Connection, session: str) -> SandboxRow | None:
@@ -80,9 +165,41 @@ def of_session(connection: Connection, session: str) -> SandboxRow | None:
 
 
 def on_host(connection: Connection, host: HostId, states: tuple[SandboxState, ...]) -> list[SandboxRow]:
-    """The host's rows in these states."""
+    """The rows in these states of the host's sessions; the pool's are not among them."""
     wanted = [state.value for state in states]
     return _rows(connection, (sandboxes.c.host_id == host) & sandboxes.c.state.in_(wanted))
+
+
+def living(connection: Connection, host: HostId) -> list[SandboxId]:
+    """Every owner on the host that may have something on its engine."""
+    query = select(sandboxes.c.id).where(sandboxes.c.host_id == host, sandboxes.c.state != SandboxState.GONE.value)
+    return [SandboxId(id_) for id_ in connection.execute(query).scalars()]
+
+
+def pool(connection: Connection, host: HostId) -> list[PoolRow]:
+    """The host's rows without a session that are not gone."""
+    query = select(sandboxes).where(
+        sandboxes.c.host_id == host,
+        sandboxes.c.session_id.is_(None),
+        sandboxes.c.state != SandboxState.GONE.value,
+    )
+    fields = PoolRow.model_fields
+    return [
+        PoolRow.model_validate({name: value for name, value in row._asdict().items() if name in fields})
+        for row in connection.execute(query.order_by(sandboxes.c.id))
+    ]
+
+
+def forget_pooled(connection: Connection, sandbox: SandboxId) -> bool:
+    """Drop the row of a pooled sandbox that was removed: it was nobody's, and nothing tells of it."""
+    changed = connection.execute(
+        delete(sandboxes).where(
+            sandboxes.c.id == sandbox,
+            sandboxes.c.session_id.is_(None),
+            sandboxes.c.state == SandboxState.CLOSING.value,
+        )
+    )
+    return changed.rowcount == 1
 
 
 def move(
@@ -91,40 +208,89 @@ def move(
     before: tuple[SandboxState, ...],
     after: SandboxState,
     *,
-    attestation: str | None = None,
-    reason: str | None = None,
+    unclaimed: bool = False,
+    **values: Any,
 ) -> bool:
-    """Change the state if it is one of `before`: a closing row never becomes ready again."""
-    values: dict[str, str] = {"state": after.value}
-    if attestation is not None:
-        values["attestation"] = attestation
-    if reason is not None:
-        values["reason"] = reason
+    """Change the state if it is one of `before`: a closing row never becomes ready again.
+
+    `unclaimed`: only while no session has it. `values`: columns that change with it (attestation, reason, ready_at).
+    """
+    where = [sandboxes.c.id == sandbox, sandboxes.c.state.in_([state.value for state in before])]
+    if unclaimed:
+        where.append(sandboxes.c.session_id.is_(None))
+    changed = connection.execute(update(sandboxes).where(*where).values(state=after.value, **values))
+    return changed.rowcount == 1
+
+
+# -- idleness: judged on rows; a call that runs is never idle, and the clock starts again when it ends ----------------
+
+
+class Resting(Frozen):
+    """A session's ready or paused sandbox, with what its clocks count from (seconds since the epoch)."""
+
+    row: SandboxRow
+    ready_at: float
+    idle_since: float | None
+    """None while a call of the session waits, is queued or runs."""
+
+
+def resting(connection: Connection, host: HostId) -> list[Resting]:
+    """Every ready or paused sandbox of the host."""
+    states = [SandboxState.READY.value, SandboxState.PAUSED.value]
+    query = _ROWS.add_columns(_unended(_PENDING).label("busy"), _last_end().label("ended_at"))
+    query = query.where(sandboxes.c.host_id == host, sandboxes.c.state.in_(states))
+    return [
+        Resting(
+            row=_row(row),
+            ready_at=row.ready_at,
+            idle_since=None if row.busy else max(row.ready_at, row.ended_at or 0.0),
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def pause(connection: Connection, sandbox: SandboxId, idle_before: float) -> bool:
+    """Let a ready sandbox be paused if nothing was asked of it since; False: something was, or it is not ready."""
     changed = connection.execute(
         update(sandboxes)
-        .where(sandboxes.c.id == sandbox, sandboxes.c.state.in_([state.value for state in before]))
-        .values(values)
+        .where(
+            sandboxes.c.id == sandbox,
+            sandboxes.c.state == SandboxState.READY.value,
+            sandboxes.c.ready_at <= idle_before,
+            ~_unended(_UNDER_WAY),
+            func.coalesce(_last_end(), 0.0) <= idle_before,
+        )
+        .values(state=SandboxState.PAUSED.value)
     )
     return changed.rowcount == 1
 
 
-def _rows(connection: Connection, condition: object) -> list[SandboxRow]:
-    query = (
-        select(
-            sandboxes,
-            sessions.c.image,
-            sessions.c.profile,
-            sessions.c.tenant_id,
-            sessions.c.seed_artifact,
-            sessions.c.principal_id,
-            sessions.c.permission_mode,
-            sessions.c.runtime,
-        )
-        .join(sessions, sessions.c.id == sandboxes.c.session_id)
-        .where(condition)  # type: ignore[arg-type]
+def _unended(states: tuple[str, ...]) -> ColumnElement[bool]:
+    return exists().where(tool_calls.c.session_id == sandboxes.c.session_id, tool_calls.c.state.in_(states))
+
+
+def _last_end() -> ScalarSelect[float | None]:
+    return (
+        select(func.max(tool_calls.c.finished_at))
+        .where(tool_calls.c.session_id == sandboxes.c.session_id)
+        .scalar_subquery()
     )
+
+
+_ROWS = select(
+    sandboxes,
+    sessions.c.tenant_id,
+    sessions.c.seed_artifact,
+    sessions.c.principal_id,
+    sessions.c.permission_mode,
+    sessions.c.runtime,
+).join(sessions, sessions.c.id == sandboxes.c.session_id)
+
+
+def _rows(connection: Connection, condition: ColumnElement[bool]) -> list[SandboxRow]:
+    return [_row(row) for row in connection.execute(_ROWS.where(condition))]
+
+
+def _row(row: Row[Any]) -> SandboxRow:
     fields = SandboxRow.model_fields
-    return [
-        SandboxRow.model_validate({name: value for name, value in row._asdict().items() if name in fields})
-        for row in connection.execute(query)
-    ]
+    return SandboxRow.model_validate({name: value for name, value in row._asdict().items() if name in fields})

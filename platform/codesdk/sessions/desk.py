@@ -122,7 +122,10 @@ class Sessions:
             seed=wish.seed_artifact,
             epoch=self._ids.new(Kind.REQUEST),
         )
-        sandbox_store.insert(unit.connection, SandboxId(self._ids.new(Kind.SANDBOX)), session.id, host)
+        like = {"image": image, "profile": self._profile}
+        if sandbox_store.claim(unit.connection, session.id, host, **like) is None:
+            fresh = SandboxId(self._ids.new(Kind.SANDBOX))
+            sandbox_store.insert(unit.connection, fresh, session.id, host, **like)
         token = self._directory.mint_token(unit, session.id, self._token_ttl_s)
         payload = {
             "contract_version": CONTRACT_VERSION,
@@ -147,8 +150,8 @@ class Sessions:
             call_store.request_cancel(unit.connection, stored.identity.tool_call_id)
         row = sandbox_store.of_session(unit.connection, session.id)
         if row is not None:
-            alive = (SandboxState.WANTED, SandboxState.READY)
-            sandbox_store.move(unit.connection, row.id, alive, SandboxState.CLOSING, reason="session closed")
+            closing = SandboxState.CLOSING
+            sandbox_store.move(unit.connection, row.id, sandbox_store.OPEN, closing, reason=f"session closed: {why}")
         self._log.append(unit, history.draft(EventType.SANDBOX_SESSION_CLOSED, _subject(session), {}))
         unit.after_commit(lambda: self._wakeups.wake(session.host_id, session.id))
 

@@ -1,5 +1,5 @@
 """What an operator may set, from `CODESDK_*` environment variables; nothing else reads the environment."""
 
-from codesdk.settings.settings import DataDirUnusable, Settings, default_data_dir
+from codesdk.settings.settings import DataDirUnusable, PortTaken, Settings, default_data_dir
 
-__all__ = ["DataDirUnusable", "Settings", "default_data_dir"]
+__all__ = ["DataDirUnusable", "PortTaken", "Settings", "default_data_dir"]

@@ -22,6 +22,14 @@ class DataDirUnusable(Fault):
     exit_code = ExitCode.CANNOT_WRITE
 
 
+class PortTaken(Fault):
+    """Another program listens on the address."""
+
+    code = "PORT_TAKEN"
+    status = 409
+    exit_code = ExitCode.CANNOT_WRITE
+
+
 def default_data_dir() -> Path:
     """`$XDG_STATE_HOME/codesdk` or its like on this system."""
     return Path(platformdirs.user_state_dir("codesdk"))

@@ -112,10 +112,14 @@ sandboxes = Table(
     "sandboxes",
     metadata,
     Column("id", _ID, primary_key=True),
-    Column("session_id", _ID, ForeignKey("sessions.id"), nullable=False, unique=True),
+    Column("session_id", _ID, ForeignKey("sessions.id"), unique=True),  # none while it is the warm pool's
     Column("host_id", _ID, ForeignKey("hosts.id"), nullable=False),
-    Column("state", String(16), nullable=False),  # wanted, ready, closing, gone
+    Column("state", String(16), nullable=False),  # see sandbox.store.SandboxState
     Column("tool_uid", Integer, nullable=False),
+    Column("image", String(80), nullable=False),  # image id on the host
+    Column("profile", Text, nullable=False),  # JSON; a pooled sandbox is claimed by a session of the same text
+    Column("generation", BigInteger),  # of the worker whose pool made it
+    Column("ready_at", Float),  # when its session got it: idle and absolute lifetime count from here
     Column("attestation", Text),  # JSON, read back from engine and kernel
     Column("reason", Text),
     Index(
@@ -155,6 +159,7 @@ tool_calls = Table(
     Column("finished_at", Float),
     Index("ix_tool_calls_host_state", "host_id", "state", "queued_at"),
     Index("ix_tool_calls_session", "session_id", "state"),
+    Index("ix_tool_calls_finished", "session_id", "finished_at"),  # since when a session is idle
 )
 
 approvals = Table(

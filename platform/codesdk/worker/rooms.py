@@ -108,9 +108,8 @@ class Rooms:
             self.forget(SessionId(session))
 
     def _owners(self) -> list[str]:
-        states = (SandboxState.WANTED, SandboxState.READY, SandboxState.CLOSING)
         with self._database.read() as connection:
-            return [row.id for row in store.on_host(connection, self._host.id, states)]
+            return list(store.living(connection, self._host.id))
 
     def _try_open(self, row: SandboxRow) -> None:
         try:
@@ -155,7 +154,7 @@ class Rooms:
         def mark(unit: Unit) -> bool:
             before, after = (SandboxState.WANTED,), SandboxState.READY
             text = attestation.model_dump_json()
-            if not store.move(unit.connection, row.id, before, after, attestation=text):
+            if not store.move(unit.connection, row.id, before, after, attestation=text, ready_at=self._now()):
                 return False
             self._log.append(unit, self._draft(row, EventType.SANDBOX_STARTED, payload))
             return True
@@ -199,6 +198,9 @@ class Rooms:
         self._writer.run(mark)
         self._guards.pop(row.session_id, None)
         self._not_before.pop(row.session_id, None)
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
 
     def _say(self, row: SandboxRow, type_: EventType, payload: Mapping[str, object]) -> None:
         self._writer.run(lambda unit: self._log.append(unit, self._draft(row, type_, payload)))

@@ -14,9 +14,9 @@ import time
 import httpx2
 import pytest
 
-from codesdk.api.server import CannotListen, PortTaken, serve
+from codesdk.api.server import CannotListen, serve
 from codesdk.errors import ExitCode
-from codesdk.settings import Settings
+from codesdk.settings import PortTaken, Settings
 
 PROGRAM = """
 import sys

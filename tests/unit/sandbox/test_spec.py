@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from codesdk.sandbox import attest, bundle
+from codesdk.sandbox import attest, bundle, seccomp
 from codesdk.sandbox import spec as specs
 from codesdk.sandbox.images import content_hash, refusals
 from codesdk.sandbox.port import SandboxSpec

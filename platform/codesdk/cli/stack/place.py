@@ -8,21 +8,13 @@ import socket
 from typing import IO
 
 from codesdk.errors import ExitCode, Fault
-from codesdk.settings import Settings
+from codesdk.settings import PortTaken, Settings
 
 
 class AlreadyUp(Fault):
     """Another `codesdk up` uses the data directory."""
 
     code = "ALREADY_UP"
-    status = 409
-    exit_code = ExitCode.CANNOT_WRITE
-
-
-class PortTaken(Fault):
-    """Something else listens on the address, or this user may not."""
-
-    code = "PORT_TAKEN"
     status = 409
     exit_code = ExitCode.CANNOT_WRITE
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from codesdk.sandbox.egress import channel as channels
+from codesdk.sandbox.runner import channel as channels
 from codesdk.sandbox.egress.attempt import Attempt, Phase, Reason
 from codesdk.sandbox.egress.conduit import Conduit, ConduitBroken
 
@@ -54,6 +54,7 @@ class StreamConduit:
         self.finished = False
         self._readable = asyncio.Event()
         self.writable = asyncio.Event()
+        self._gone = asyncio.Event()
 
     def received(self, data: bytes) -> None:
         """Bytes came."""
@@ -68,6 +69,7 @@ class StreamConduit:
     def break_off(self) -> None:
         """The stream is gone."""
         self._broken = True
+        self._gone.set()
         self._readable.set()
         self.writable.set()
 
@@ -99,6 +101,11 @@ class StreamConduit:
             self._channel.send(self._stream, data[place : place + room])
             place += room
             self._carrier.kick()
+
+    async def gone(self) -> None:
+        """Wait for the end; see the protocol."""
+        await self._gone.wait()
+        raise ConduitBroken("the tool's connection is gone")
 
     def finish(self) -> None:
         """No more bytes to the tool."""

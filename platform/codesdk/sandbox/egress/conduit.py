@@ -28,6 +28,14 @@ class Conduit(Protocol):
         """
         ...
 
+    async def gone(self) -> None:
+        """Wait until the connection is gone, without reading from it.
+
+        Raises:
+            ConduitBroken: then.
+        """
+        ...
+
     def finish(self) -> None:
         """No more bytes to the tool."""
         ...

@@ -175,9 +175,9 @@ def _absolute(text: str) -> tuple[Target, str]:
 
 
 def _check_host(made: Request) -> None:
-    """Exactly one Host (none is allowed only in HTTP/1.0), which says the same as the target."""
+    """Exactly one Host, which says the same as the target; none only where nobody upstream would choose by it."""
     hosts = made.all("host")
-    if not hosts and made.version == "HTTP/1.0":
+    if not hosts and (made.version == "HTTP/1.0" or made.path is None):
         return
     if len(hosts) != 1:
         raise BadHead("there must be one Host field")

@@ -276,6 +276,10 @@ class Proxy:
         except asyncio.CancelledError:
             visit.opened = True  # the exec ended meanwhile; the record is written all the same
             raise
+        except Exception as error:
+            _log.exception("an egress connection of %s could not be recorded; nothing passes", visit.lease.owner)
+            visit.lease.ended = True
+            raise Refusal(Reason.INTERNAL, "the attempt could not be recorded") from error
         visit.opened = True
 
 

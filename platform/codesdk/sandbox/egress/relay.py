@@ -56,14 +56,16 @@ class Relay:
             await self._send(head)
             up = asyncio.ensure_future(self._request_body(body, first))
             down = asyncio.ensure_future(self._response(method))
+            gone = asyncio.ensure_future(self._conduit.gone())
             try:
                 # A response may come before the whole request is sent, and then ends the exchange.
-                await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((up, down, gone), return_when=asyncio.FIRST_COMPLETED)
                 if up.done():
                     up.result()
-                await down
+                await asyncio.wait((down, gone), return_when=asyncio.FIRST_COMPLETED)
+                (down if down.done() else gone).result()
             finally:
-                await cancelled(up, down)
+                await cancelled(up, down, gone)
 
     # -- pieces -----------------------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ class EgressRule(Frozen):
     """One host, or all beneath one, and the ports there."""
 
     host: Annotated[str, AfterValidator(_pattern)]
-    """`pypi.org`; `*.pypi.org` for every name beneath it but not itself; an address, to allow it as an address."""
+    """`packages.example`; `*.packages.example` for every name beneath it but not itself; an address, to allow it as an address."""
     protocol: Protocol = Protocol.TLS
     ports: tuple[Port, ...] = ()
     """As the tool names them; empty for 443 with `tls` and 80 with `http`."""

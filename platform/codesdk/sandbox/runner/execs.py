@@ -80,6 +80,8 @@ class Exec:
         self.spool = spool
         self.result: dict[str, Any] | None = None
         self.waiting: list[Callable[[bool], None]] = []
+        self.credential = str(request.get("credential", ""))
+        """What its proxy URL carries; empty for an exec without egress."""
         self._request = request
         self._stdin = memoryview(stdin)
         self._loop = loop
@@ -280,6 +282,11 @@ class Exec:
             return "spawn_failed"
         return "exited" if code is not None else "signaled"
 
+    @property
+    def shepherd(self) -> int | None:
+        """The pid of its shepherd, above all its processes; None until that has said so."""
+        return self._shepherd
+
     def overlap(self) -> None:
         """Another exec runs meanwhile."""
         self._overlapped = True
@@ -378,6 +385,14 @@ class Execs:
         for item in list(self._running.values()):
             if item.deadline is not None and item.deadline <= now:
                 item.on_deadline()
+
+    def passes(self) -> list[tuple[int, str, int, str]]:
+        """The running execs that may use egress: shepherd, call, attempt, credential."""
+        return [
+            (item.shepherd, key[0], key[1], item.credential)
+            for key, item in self._running.items()
+            if item.credential and item.shepherd is not None
+        ]
 
     def states(self) -> list[dict[str, Any]]:
         """Every exec that is not acknowledged."""

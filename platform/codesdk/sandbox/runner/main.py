@@ -8,7 +8,7 @@ import select
 import signal
 import sys
 from collections import deque
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from codesdk.sandbox.runner import files, kernel, tree, wire
 from codesdk.sandbox.runner.beneath import Refused, Root, refusal
@@ -17,11 +17,16 @@ from codesdk.sandbox.runner.loop import Hand, Loop
 from codesdk.sandbox.runner.shepherd import Config, Nursery
 from codesdk.sandbox.runner.spool import Cursor
 
+if TYPE_CHECKING:
+    from codesdk.sandbox.runner.relay import Relay
+
 PROTOCOL = 1
 _CHUNK = 60 * 1024
 """Output bytes in one message: with its header it fits one fragment."""
 _HIGH_WATER = 256 * 1024
 """Bytes waiting for stdout beyond which no more output is taken from the spools: control frames stay quick."""
+_EGRESS_BLOCK = 32 * 1024
+"""Bytes of egress in one message: the share of the connection that it gets beside each exec's output."""
 _EOF_RETRY_S = 1.0
 
 Header = dict[str, Any]
@@ -46,6 +51,7 @@ class Runner:
         self._files = Hand("files", self._loop, self._become_tool)
         self._killer = Hand("killer", self._loop, lambda: None)
         self._execs = Execs(self._loop, self._nursery, self._signal_tree, int(settings["spool_bytes"]))
+        self._relay = self._make_relay(int(settings.get("egress", 0)))
         self._decoder = wire.Decoder()
         self._nonce = b""
         self._boot = os.urandom(8).hex()
@@ -58,11 +64,23 @@ class Runner:
             "read": self._read, "write": self._write, "list": self._list, "stat": self._stat, "import": self._import,
         }  # fmt: skip
 
-    def _become_tool(self) -> None:
-        """On the file thread, for good: the tool's effective ids, and so no capability."""
+    def _make_relay(self, port: int) -> Relay | None:
+        if not port:
+            return None
+        # Only here: an idle sandbox without egress does not pay for it.
+        from codesdk.sandbox.runner.relay import Relay  # noqa: PLC0415
+
+        return Relay(port, self._loop, Hand("peers", self._loop, self._take_tool_ids), self._execs.passes)
+
+    def _take_tool_ids(self) -> None:
+        """On one thread, for good: the tool's effective ids, and so no capability."""
         kernel.clear_thread_groups()
         kernel.set_thread_gids(-1, self._gid, -1)
         kernel.set_thread_uids(-1, self._uid, -1)
+
+    def _become_tool(self) -> None:
+        """On the file thread, for good."""
+        self._take_tool_ids()
         self._root = Root(self._settings["workspace"], bool(self._settings.get("openat2", True)))
         home = self._environment["HOME"]
         try:
@@ -136,12 +154,15 @@ class Runner:
             self._outgoing.clear()  # half a frame may be lost with it: the new worker discards up to its ACK
             self._waiting = 0
             self._listeners.clear()
+            if self._relay is not None:
+                self._relay.restart()
         self._write_out(wire.Ack(hello.nonce, self._generation, accepted).encode())
 
     def _serve(self, message: wire.Message) -> None:
         operation = str(message.header.get("op"))
         handler = {
             "start": self._start, "cancel": self._cancel, "ack": self._acknowledge, "execs": self._list_execs, "ping": self._ping,
+            "egress": self._egress,
         }.get(operation)  # fmt: skip
         if operation in self._operations:
             self._on_files(message, self._operations[operation])
@@ -206,6 +227,22 @@ class Runner:
                     del self._listeners[key]
                     continue
                 progress |= self._advance(found, cursor)
+            progress |= self._advance_egress()
+
+    def _advance_egress(self) -> bool:
+        if self._relay is None or not self._nonce:
+            return False
+        block, refused = self._relay.take(_EGRESS_BLOCK), self._relay.refused
+        if not block and not refused:
+            return False
+        self._relay.refused = 0
+        for frame in wire.encode(self._nonce, 0, {"egress": refused}, block):
+            self._write_out(frame)
+        return True
+
+    def _egress(self, message: wire.Message) -> None:
+        if self._relay is not None:
+            self._relay.feed(message.body)
 
     def _advance(self, found: Exec, cursor: Cursor) -> bool:
         header: Header = {"call": found.key[0], "attempt": found.key[1]}
@@ -258,6 +295,9 @@ class Runner:
             size = int(header["spec_bytes"])
             request = json.loads(message.body[:size])
             request["env"] = {**self._environment, **request.get("env", {})}
+            if request.pop("egress", False) and self._relay is not None:
+                request["credential"] = os.urandom(16).hex()
+                request["env"].update(self._relay.environment(request["credential"]))
             request["timeout_s"], request["grace_s"] = float(header["timeout_s"]), float(header["grace_s"])
             found, state = self._execs.start(key, request, message.body[size:], int(header["keep_bytes"])), "started"
         sent = header.get("from", [0, 0])

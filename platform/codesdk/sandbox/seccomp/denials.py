@@ -32,7 +32,7 @@ DENIALS: tuple[Denial, ...] = (
         "mounts: what a path means is decided when the sandbox is made",
         (
             "chroot", "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount", "open_tree",
-            "pivot_root", "umount", "umount2",
+            "pivot_root", "umount2",
         ),
     ),
     Denial(

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from codesdk.sandbox.egress import channel as channels
-from codesdk.sandbox.egress.channel import BUFFER, CHUNK, MAX_STREAMS, WINDOW, Broken, Channel, Finished, Opened, Received, Reset
+from codesdk.sandbox.runner import channel as channels
+from codesdk.sandbox.runner.channel import BUFFER, CHUNK, MAX_STREAMS, WINDOW, Broken, Channel, Finished, Opened, Received, Reset
 
 
 class End:

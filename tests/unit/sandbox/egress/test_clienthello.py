@@ -35,8 +35,8 @@ def read(data: bytes) -> ClientHello | None:
 
 
 def test_a_real_client_hello_names_its_host():
-    hello = read(client_hello("pypi.org", ["h2", "http/1.1"]))
-    assert hello == ClientHello("pypi.org", encrypted=False, alpn=("h2", "http/1.1"))
+    hello = read(client_hello("packages.example", ["h2", "http/1.1"]))
+    assert hello == ClientHello("packages.example", encrypted=False, alpn=("h2", "http/1.1"))
 
 
 def test_a_real_client_hello_without_a_name_says_none():
@@ -45,7 +45,7 @@ def test_a_real_client_hello_without_a_name_says_none():
 
 @given(st.data())
 def test_any_fragmentation_gives_the_same_answer(data):
-    whole = message(server_name(b"pypi.org"))
+    whole = message(server_name(b"packages.example"))
     cuts = sorted(data.draw(st.sets(st.integers(1, len(whole) - 1), max_size=12)))
     stream = b"".join(record(whole[a:b]) for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True))
     collector, found = Collector(), None
@@ -56,7 +56,7 @@ def test_any_fragmentation_gives_the_same_answer(data):
         found = collector.feed(stream[place : place + size])
         place += size
     assert found is not None
-    assert found.server_name == "pypi.org"
+    assert found.server_name == "packages.example"
     assert bytes(collector.seen) == stream
 
 

@@ -10,9 +10,9 @@ from codesdk.sandbox.egress.names import BadName, address_of, canonical, in_url
 @pytest.mark.parametrize(
     ("spelling", "name"),
     [
-        ("pypi.org", "pypi.org"),
-        ("PyPI.ORG", "pypi.org"),
-        ("pypi.org.", "pypi.org"),
+        ("packages.example", "packages.example"),
+        ("PyPI.ORG", "packages.example"),
+        ("packages.example.", "packages.example"),
         ("bücher.example", "xn--bcher-kva.example"),
         ("BÜCHER.example", "xn--bcher-kva.example"),
         ("bücher。example", "xn--bcher-kva.example"),  # the ideographic full stop is a dot to resolvers

@@ -16,15 +16,15 @@ def allowed(host: str, port: int = 443, protocol: Protocol = Protocol.TLS, *, by
 
 def test_without_rules_nothing_is_allowed():
     assert not NOTHING
-    assert NOTHING.find("pypi.org", 443, Protocol.TLS) is None
+    assert NOTHING.find("packages.example", 443, Protocol.TLS) is None
 
 
 def test_a_rule_allows_its_host_on_its_port_in_its_protocol():
-    assert allowed("pypi.org", by="pypi.org")
-    assert not allowed("pypi.org", 80, by="pypi.org")
-    assert not allowed("pypi.org", 443, Protocol.HTTP, by="pypi.org")
-    assert not allowed("files.pypi.org", by="pypi.org")
-    assert not allowed("notpypi.org", by="pypi.org")
+    assert allowed("packages.example", by="packages.example")
+    assert not allowed("packages.example", 80, by="packages.example")
+    assert not allowed("packages.example", 443, Protocol.HTTP, by="packages.example")
+    assert not allowed("files.packages.example", by="packages.example")
+    assert not allowed("notpackages.example", by="packages.example")
 
 
 def test_a_wildcard_allows_every_depth_but_not_the_name_itself():
@@ -85,7 +85,7 @@ def test_two_rules_for_one_place_are_refused():
         rules({"host": "a.example", "allow_ech": True}, {"host": "A.example."})
 
 
-@pytest.mark.parametrize("document", [[], "pypi.org", {"rules": [{"hots": "a.example"}]}, {"rules": [{"host": "*"}]}, {"rules": {}}])
+@pytest.mark.parametrize("document", [[], "packages.example", {"rules": [{"hots": "a.example"}]}, {"rules": [{"host": "*"}]}, {"rules": {}}])
 def test_rules_that_cannot_be_read_are_a_fault_and_not_an_empty_or_open_list(document):
     with pytest.raises(EgressRulesInvalid) as caught:
         read(document)

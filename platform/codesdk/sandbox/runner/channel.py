@@ -116,6 +116,8 @@ class Channel:
         """Bytes for the other side, at most `room`."""
         if len(data) > self.room(stream):
             raise ValueError("more than the stream has room for")
+        if not data:
+            return
         self._streams[stream].waiting += data
         self._give_turn(stream)
 

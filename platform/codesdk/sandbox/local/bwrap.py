@@ -1,0 +1,123 @@
+"""The command line of bubblewrap that confines a runner. Pure but for looking at how this system is laid out.
+
+Every grant stands here with its reason; what is not granted is not there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from codesdk.sandbox.local import seccomp
+from codesdk.sandbox.spec import CAPABILITIES
+
+INFO, SECCOMP = "@info", "@seccomp"
+"""Stand for descriptors, which only the process that starts bwrap knows."""
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+"""Programs and libraries: what a tool runs."""
+ETC = {
+    "alternatives": "programs of /usr/bin are links through it",
+    "ca-certificates": "which authorities the certificates below come from",
+    "ssl": "certificates that TLS libraries insist on loading",
+    "ld.so.cache": "where libraries are",
+    "ld.so.conf": "likewise",
+    "ld.so.conf.d": "likewise",
+    "localtime": "the time zone",
+    "mime.types": "known by name to Python and others",
+    "nsswitch.conf": "how names of users are looked up",
+    "os-release": "what system this is",
+    "protocols": "names of protocols",
+    "services": "names of ports",
+    "terminfo": "what terminals can do",
+}
+"""The part of /etc that tools see. The rest may hold secrets that its modes do not guard against a root-started wall."""
+
+
+@dataclass(frozen=True)
+class Wall:
+    """What differs from one sandbox to the next."""
+
+    program: str
+    etc: Path
+    """Holds our `passwd` and `group`: the machine's own would tell who works here."""
+    source: Path
+    workspace: str
+    apart: bool
+    """Started by root, so that tools become another user; else a user namespace holds one user only."""
+    tmp_bytes: int = 64 * 1024 * 1024
+    shm_bytes: int = 16 * 1024 * 1024
+    workspace_bytes: int = 0
+    """Caps the workspace by keeping it in memory; 0 for the directory `source`."""
+
+
+def command(wall: Wall, argv: list[str], *, info: bool = True) -> list[str]:
+    """The argv that runs `argv` behind the wall. Not --die-with-parent: a sandbox outlives the worker that started it."""
+    return [
+        wall.program,
+        *("--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+        *_user(wall),
+        *("--new-session", "--hostname", "sandbox"),
+        *_system(),
+        *_etc(wall.etc),
+        *("--proc", "/proc", "--dev", "/dev"),
+        *_tmpfs("/dev/shm", wall.shm_bytes, "1777"),  # noqa: S108 - a mount point inside
+        *_tmpfs("/tmp", wall.tmp_bytes, "1777"),  # noqa: S108 - likewise
+        *_tmpfs("/run", 1024 * 1024, "0755"),
+        *_python(),
+        *_workspace(wall),
+        *("--remount-ro", "/", "--chdir", "/"),
+        *(("--info-fd", INFO) if info else ()),
+        *(("--seccomp", SECCOMP) if seccomp.supported() else ()),
+        "--",
+        *argv,
+    ]
+
+
+def _user(wall: Wall) -> list[str]:
+    if not wall.apart:
+        # One user namespace with this one user: the kernel then grants the other namespaces. No second one inside.
+        return ["--unshare-user", "--cap-drop", "ALL"]
+    granted = [part for name in CAPABILITIES for part in ("--cap-add", f"CAP_{name}")]
+    return ["--cap-drop", "ALL", *granted]
+
+
+def _system() -> list[str]:
+    found = []
+    for name in SYSTEM:
+        place = Path(name)
+        if place.is_symlink():
+            found += ["--symlink", str(place.readlink()), name]
+        elif place.is_dir():
+            found += ["--ro-bind", name, name]
+    return found
+
+
+def _etc(ours: Path) -> list[str]:
+    shown = [part for name in ETC for part in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")]
+    return [*shown, *(part for name in ("passwd", "group") for part in ("--ro-bind", str(ours / name), f"/etc/{name}"))]
+
+
+def _tmpfs(place: str, size: int, mode: str) -> list[str]:
+    return ["--perms", mode, *(("--size", str(size)) if size else ()), "--tmpfs", place]
+
+
+def _workspace(wall: Wall) -> list[str]:
+    if wall.workspace_bytes:
+        return _tmpfs(wall.workspace, wall.workspace_bytes, "0755")
+    return ["--bind", str(wall.source), wall.workspace]
+
+
+def python_homes() -> list[str]:
+    """Where the Python that runs CodeSDK lies, as far as that is not part of the system: it runs the runner, and tools
+    find it first on PATH."""
+    homes = {os.path.realpath(home) for home in (sys.prefix, sys.base_prefix)}
+    homes.update((sys.prefix, sys.base_prefix))
+    return sorted(home for home in homes if not any(home == top or home.startswith(f"{top}/") for top in SYSTEM))
+
+
+def _python() -> list[str]:
+    return [part for home in python_homes() for part in ("--ro-bind", home, home)]

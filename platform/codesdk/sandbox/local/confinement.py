@@ -1,0 +1,82 @@
+"""How a runner is confined on this machine: what is really possible, found by trying."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from enum import StrEnum
+from pathlib import Path
+
+from codesdk.domain.decisions import Frozen
+from codesdk.sandbox.local import bwrap, seccomp
+
+TRY_S = 15.0
+
+
+class Wall(StrEnum):
+    """What stands between a tool and this machine."""
+
+    BUBBLEWRAP = "bubblewrap"
+    """Namespaces: own network, processes, mounts."""
+    NONE = "none"
+    """Nothing but user ids and limits."""
+
+
+class Confinement(Frozen):
+    """What a local sandbox is on this machine."""
+
+    wall: Wall
+    apart: bool
+    """Tools run as a user of their own: the runner and the data directory are closed to them."""
+    program: str = ""
+    """Path of bwrap, where the wall is made of it."""
+    why_not: str = ""
+    """Why there is no wall."""
+
+    @property
+    def network(self) -> bool:
+        """Whether tools reach this machine's network."""
+        return self.wall is Wall.NONE
+
+
+def find(program: str | None = None) -> Confinement:
+    """The strongest that works here. `program`: path of bwrap; None looks on PATH, empty uses none."""
+    apart = os.geteuid() == 0
+    found = shutil.which("bwrap") if program is None else program
+    if not found:
+        why = "bubblewrap is not installed (`apt-get install bubblewrap`)" if program is None else "it was not to be used"
+        return Confinement(wall=Wall.NONE, apart=apart, why_not=why)
+    refused = _try(found, apart=apart)
+    if refused is None:
+        return Confinement(wall=Wall.BUBBLEWRAP, apart=apart, program=found)
+    return Confinement(wall=Wall.NONE, apart=apart, why_not=f"bubblewrap does not work here: {refused}")
+
+
+def _try(program: str, *, apart: bool) -> str | None:
+    """Run `true` behind the very wall that a sandbox gets; why it did not run, or None."""
+    read, write = os.pipe()
+    try:
+        with tempfile.TemporaryDirectory(prefix="codesdk-bwrap-") as folder, os.fdopen(write, "wb") as pipe:
+            (Path(folder) / "etc").mkdir()
+            for name in ("passwd", "group"):
+                (Path(folder) / "etc" / name).touch()
+            workspace = Path(folder) / "workspace"
+            workspace.mkdir()
+            if seccomp.supported():
+                pipe.write(seccomp.program())
+            pipe.close()
+            wall = bwrap.Wall(
+                program=program, etc=Path(folder) / "etc", source=workspace, workspace="/workspace", apart=apart
+            )
+            argv = [str(read) if part == bwrap.SECCOMP else part for part in bwrap.command(wall, ["true"], info=False)]
+            done = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TRY_S, check=False,
+                pass_fds=[read], env={"PATH": bwrap.SYSTEM_PATH},
+            )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    finally:
+        os.close(read)
+    return None if done.returncode == 0 else (done.stderr.strip() or f"exit code {done.returncode}")

@@ -1,0 +1,64 @@
+"""What can go wrong with a local sandbox beyond what any sandbox can meet."""
+
+from __future__ import annotations
+
+from codesdk.errors import ExitCode, Fault
+from codesdk.sandbox.faults import ImageMissing
+
+
+class LocalSandboxOff(Fault):
+    """Somebody asked for the local driver, and the settings do not allow it."""
+
+    code = "LOCAL_SANDBOX_OFF"
+    status = 403
+    exit_code = ExitCode.NO_PERMISSION
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Local sandboxes are not enabled: they protect this machine less than containers do.",
+            advice="Use a Docker engine, or set CODESDK_LOCAL_SANDBOX=on (or `--sandbox local`) once you have read "
+            "docs/how-to/run-without-docker.md.",
+        )
+
+
+class LocalStartFailed(Fault):
+    """The runner's processes did not start on this machine."""
+
+    code = "LOCAL_START_FAILED"
+    status = 500
+    exit_code = ExitCode.UNAVAILABLE
+
+    def __init__(self, owner: str, reason: str) -> None:
+        super().__init__(
+            f"The local sandbox {owner} did not start: {reason or 'it ended without a word'}",
+            advice="Look at the free memory, processes and disk of this machine.",
+        )
+
+
+class LocalRefused(Fault):
+    """The profile asks for something that no local sandbox can keep."""
+
+    code = "LOCAL_REFUSED"
+    status = 422
+    exit_code = ExitCode.DATA
+
+
+class ImageNotHere(ImageMissing):
+    """A session is pinned to a container image; a local sandbox has none but this machine's own system."""
+
+    def __init__(self, image: str) -> None:
+        super().__init__(image)
+        self.message = f"The image {image} is not this machine's own system, which is all that a local sandbox has."
+        self.advice = "Open a new session, or run the worker on a Docker engine."
+
+
+class RemovalFailed(Fault):
+    """Something of a sandbox is still there."""
+
+    code = "LOCAL_REMOVAL_FAILED"
+    retryable = True
+    status = 500
+    exit_code = ExitCode.UNAVAILABLE
+
+    def __init__(self, owner: str, what: str) -> None:
+        super().__init__(f"The local sandbox {owner} could not be removed: {what}.", advice="It is tried again.")

@@ -1,0 +1,115 @@
+"""From a `SandboxSpec` to what the porter starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from codesdk.sandbox import bundle
+from codesdk.sandbox import spec as specs
+from codesdk.sandbox.local import bwrap, seccomp
+from codesdk.sandbox.local.confinement import Confinement, Wall
+from codesdk.sandbox.local.places import Place
+from codesdk.sandbox.local.processes import of_user
+from codesdk.sandbox.port import SandboxSpec
+
+BYSTANDER_UID = 265_536
+"""The uid from which a sandbox's processes are stopped. Above every tool uid (`store.LAST_UID`), and nobody's: without
+a PID namespace the container's choice, `nobody`, has processes of this machine."""
+MARK = "CODESDK_SANDBOX"
+"""Variable by which processes are found that share our uid and have run from their tree. A tool can remove it."""
+
+
+def user_of(spec: SandboxSpec, confinement: Confinement) -> int:
+    """The uid that tools run as."""
+    return spec.tool_uid if confinement.apart else os.getuid()
+
+
+def workspace_of(spec: SandboxSpec, confinement: Confinement, place: Place) -> str:
+    """The path by which tools know their workspace."""
+    return spec.profile.workspace if confinement.wall is Wall.BUBBLEWRAP else str(place.workspace)
+
+
+def settings(spec: SandboxSpec, confinement: Confinement, place: Place) -> dict[str, Any]:
+    """What the runner is started with."""
+    walled = confinement.wall is Wall.BUBBLEWRAP
+    found = specs.runner_settings(spec)
+    uid = user_of(spec, confinement)
+    limits = dict(specs.rlimits(spec))
+    # For each process: nothing here can limit a sandbox's memory as a whole.
+    limits["data"] = spec.profile.memory_bytes
+    if not confinement.apart:
+        # The kernel counts this user's other processes too, and would fork nothing at all beneath the profile's number.
+        limits["nproc"] += _threads_of(uid)
+    temporary = "/tmp" if walled else str(place.workspace.parent / "tmp")  # noqa: S108 - the sandbox's own
+    environment = {
+        "HOME": f"{temporary}/home",
+        "TMPDIR": temporary,
+        "USER": "tool",
+        "LANG": "C.UTF-8",
+        "PATH": f"{Path(sys.executable).parent}:{bwrap.SYSTEM_PATH}",
+        MARK: place.owner,
+    }
+    return {
+        **found,
+        "uid": uid,
+        "gid": uid if confinement.apart else os.getgid(),
+        "workspace": workspace_of(spec, confinement, place),
+        "limits": limits,
+        "env": environment,
+        "bystander": BYSTANDER_UID,
+        "cgroup": "",  # what the kernel counts there is this machine's, not the sandbox's
+    }
+
+
+def prepare(spec: SandboxSpec, confinement: Confinement, place: Place) -> dict[str, Any]:
+    """Lay out what the sandbox needs in its place; returns what the porter is told."""
+    python = os.path.realpath(sys.executable)
+    argv = bundle.command(settings(spec, confinement, place), python)
+    if confinement.wall is Wall.BUBBLEWRAP:
+        argv = bwrap.command(_wall(spec, confinement, place), argv)
+    else:
+        temporary = place.workspace.parent / "tmp"
+        temporary.mkdir(mode=0o700)
+        if confinement.apart:
+            os.chown(temporary, spec.tool_uid, spec.tool_uid)
+    return {
+        "argv": argv,
+        "walled": confinement.wall is Wall.BUBBLEWRAP,
+        "seccomp": seccomp.supported(),
+        "env": {"PATH": bwrap.SYSTEM_PATH, "LANG": "C.UTF-8", MARK: place.owner},
+    }
+
+
+def _wall(spec: SandboxSpec, confinement: Confinement, place: Place) -> bwrap.Wall:
+    uid, gid = user_of(spec, confinement), spec.tool_uid if confinement.apart else os.getgid()
+    etc = place.directory / "etc"
+    etc.mkdir(mode=0o755)
+    home = "/tmp/home"  # noqa: S108 - the sandbox's own
+    (etc / "passwd").write_text(f"root:x:0:0:root:/:/bin/sh\ntool:x:{uid}:{gid}:tool:{home}:/bin/sh\n")
+    (etc / "group").write_text(f"root:x:0:\ntool:x:{gid}:\n")
+    for name in ("passwd", "group"):
+        (etc / name).chmod(0o644)
+    return bwrap.Wall(
+        program=confinement.program,
+        etc=etc,
+        source=place.workspace,
+        workspace=spec.profile.workspace,
+        apart=confinement.apart,
+        tmp_bytes=spec.profile.tmp_bytes,
+        shm_bytes=spec.profile.shm_bytes,
+        workspace_bytes=spec.profile.workspace_bytes,
+    )
+
+
+def _threads_of(uid: int) -> int:
+    """Threads of a user now; what has ended while we count counts nothing."""
+    count = 0
+    for pid in of_user(uid):
+        try:
+            count += len(os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208 - names are all that is needed
+        except OSError:
+            continue
+    return count

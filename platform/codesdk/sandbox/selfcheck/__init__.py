@@ -1,0 +1,11 @@
+"""Probes that show on the reader's own host what a sandbox does and does not let happen.
+
+They use the sandbox port only, so they hold for every implementation. `suite` has them all and runs them.
+"""
+
+from codesdk.sandbox.selfcheck.bench import Bench, Plan
+from codesdk.sandbox.selfcheck.probe import Group, Outcome, Probe, Status
+from codesdk.sandbox.selfcheck.seeing import Unmet
+from codesdk.sandbox.selfcheck.suite import PROBES, check, run
+
+__all__ = ["PROBES", "Bench", "Group", "Outcome", "Plan", "Probe", "Status", "Unmet", "check", "run"]

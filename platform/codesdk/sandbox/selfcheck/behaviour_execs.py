@@ -1,0 +1,243 @@
+"""What callers rely on when they run a program: its words, environment, directory, input and output."""
+
+from __future__ import annotations
+
+import hashlib
+
+from codesdk.sandbox.faults import AlreadyAcknowledged
+from codesdk.sandbox.port import ExitKind, FileContent, FileWrite
+from codesdk.sandbox.selfcheck.bench import Bench
+from codesdk.sandbox.selfcheck.probe import Probe
+from codesdk.sandbox.selfcheck.seeing import Unmet, demand, ended, exited, same
+
+MIB = 1024 * 1024
+EVERY_BYTE = bytes(range(256))
+ODD_WORDS = ("", " ", "a b", "$(id)", "`id`", "'\"", "*", "\\", "-n", "é😀", "line\nbreak", ";rm", "\x01\x7f")
+
+
+def _streams_apart(bench: Bench) -> None:
+    ran = exited(bench.sh("printf out; printf err >&2; printf out2; exit 3"), 3)
+    same("stdout", ran.stdout, b"outout2")
+    same("stderr", ran.stderr, b"err")
+    same("counted bytes", (ran.result.stdout.bytes, ran.result.stderr.bytes), (7, 3))
+
+
+def _every_byte(bench: Bench) -> None:
+    # Made inside from octal escapes: an encoding mistake made on the way in could cancel one made on the way out.
+    octal = "".join(f"\\{value:03o}" for value in EVERY_BYTE)
+    same("stdout", exited(bench.run("printf", octal)).stdout, EVERY_BYTE)
+    same("stderr", exited(bench.sh(f"printf '{octal}' >&2")).stderr, EVERY_BYTE)
+
+
+def _utf8(bench: Bench) -> None:
+    ran = exited(bench.run("printf", "\\303\\251\\360\\237\\230\\200\\342\\202\\254"))
+    same("stdout", ran.stdout, "é😀€".encode())
+
+
+def _invalid_utf8(bench: Bench) -> None:
+    ran = exited(bench.sh("printf '\\377\\376hello\\303'; printf '\\200' >&2"))
+    same("stdout", ran.stdout, b"\xff\xfehello\xc3")
+    same("stderr", ran.stderr, b"\x80")
+
+
+def _nothing_added(bench: Bench) -> None:
+    same("stdout", exited(bench.run("printf", "x")).stdout, b"x")
+    same("stdout of a line", exited(bench.run("echo", "x")).stdout, b"x\n")
+    same("stdout of CRLF", exited(bench.run("printf", "x\\r\\n")).stdout, b"x\r\n")
+
+
+def _empty_output(bench: Bench) -> None:
+    same("streams", (ran := exited(bench.sh("exit 7"), 7)).stdout + ran.stderr, b"")
+
+
+def _large_output(bench: Bench) -> None:
+    program = "import os\nfor n in range(160): os.write(1, bytes([n % 251]) * 65536)"
+    wanted = b"".join(bytes([number % 251]) * 65536 for number in range(160))
+    ran = exited(bench.python(program))
+    same("digest of 10 MiB", hashlib.sha256(ran.stdout).hexdigest(), hashlib.sha256(wanted).hexdigest())
+
+
+def _split_letters(bench: Bench) -> None:
+    program = """
+import os
+text = b"." + "é😀".encode() * 20000
+for place in range(0, len(text), 4093):
+    os.write(1, text[place:place + 4093]); os.write(2, b"e")
+"""
+    ran = exited(bench.python(program))
+    same("stdout", ran.stdout, b"." + "é😀".encode() * 20000)
+    same("stderr", ran.stderr, b"e" * 30)
+
+
+def _dropped(bench: Bench) -> None:
+    ran = exited(bench.sh("head -c 5000 /dev/zero; printf e >&2", keep_bytes=1000))
+    same("kept", (len(ran.stdout), ran.stderr), (1000, b"e"))
+    same("bytes, dropped", (ran.result.stdout.bytes, ran.result.stdout.dropped), (5000, 4000))
+
+
+def _environment(bench: Bench) -> None:
+    odd = {"PLAIN": "blue", "EMPTY": "", "SPACES": " a  b ", "LINES": "a\nb", "LETTERS": "é😀", "QUOTES": "'\"$HOME`"}
+    ran = exited(bench.python("import os; print(ascii({k: os.environ.get(k) for k in %r}))" % sorted(odd), env=odd))
+    same("environment", ran.stdout.decode().strip(), ascii({name: odd[name] for name in sorted(odd)}))
+
+
+def _environment_is_own(bench: Bench) -> None:
+    exited(bench.run("printenv", "CODESDK_ONCE", env={"CODESDK_ONCE": "planted"}))
+    same("the next exec's", exited(bench.run("printenv", "CODESDK_ONCE"), 1).stdout, b"")
+
+
+def _environment_is_not_ours(bench: Bench) -> None:
+    names = {line.partition("=")[0] for line in exited(bench.run("env")).stdout.decode().splitlines()}
+    demand("PATH" in names, f"no PATH among {sorted(names)}")
+    known = {"HOME", "HOSTNAME", "LANG", "PATH", "PWD", "SHLVL", "TMPDIR", "USER", "_", "LC_ALL", "TERM"}
+    image = {name for name in names if name.startswith(("PYTHON_", "NODE_", "YARN_"))} | {"GPG_KEY"}
+    same("variables that nobody asked for", sorted(names - known - image), [])
+
+
+def _words(bench: Bench) -> None:
+    ran = exited(bench.python("import sys; print(ascii(sys.argv[1:]))"))
+    same("no words", ran.stdout, b"[]\n")
+    ran = exited(bench.run("python3", "-I", "-c", "import sys; print(ascii(sys.argv[1:]))", *ODD_WORDS))
+    same("words", ran.stdout.decode().strip(), ascii(list(ODD_WORDS)))
+
+
+def _many_words(bench: Bench) -> None:
+    # A single word may hold 128 KiB (MAX_ARG_STRLEN), so a megabyte comes in pieces.
+    words = [f"{number:02d}" * (32 * 1024) for number in range(16)]
+    ran = exited(bench.run("sh", "-c", 'echo $#; printf %s "$@" | sha256sum', "sh", *words))
+    digest = hashlib.sha256("".join(words).encode()).hexdigest()
+    same("count and digest", ran.stdout.decode().split()[:2], ["16", digest])
+
+
+def _stdin(bench: Bench) -> None:
+    text = "first\nsecond é\nno newline"
+    same("text", exited(bench.run("cat", stdin=text.encode())).stdout, text.encode())
+
+
+def _stdin_is_empty(bench: Bench) -> None:
+    ran = exited(bench.sh("wc -c; echo ended"))
+    same("bytes read, and the end", ran.stdout.split(), [b"0", b"ended"])
+    demand(ran.took_s < 5, f"an empty input ended only after {ran.took_s:.1f} s")  # noqa: PLR2004 - far from hanging
+
+
+def _stdin_is_no_shell(bench: Bench) -> None:
+    text = b"$(id) `id` \\ ' \" ; rm -rf / \n | & \x03 \x04"
+    same("input", exited(bench.run("cat", stdin=text)).stdout, text)
+
+
+def _stdin_binary(bench: Bench) -> None:
+    same("input", exited(bench.run("cat", stdin=EVERY_BYTE * 1000)).stdout, EVERY_BYTE * 1000)
+
+
+def _stdin_large(bench: Bench) -> None:
+    data = bytes(range(251)) * (50 * MIB // 251)
+    ran = exited(bench.run("sha256sum", stdin=data, timeout_s=60))
+    same("digest of 50 MB", ran.stdout.split()[:1], [hashlib.sha256(data).hexdigest().encode()])
+
+
+def _stdin_unread(bench: Bench) -> None:
+    ran = exited(bench.sh("echo done", stdin=bytes(4 * MIB)))
+    same("stdout", ran.stdout, b"done\n")
+
+
+def _directory(bench: Bench) -> None:
+    workspace = bench.spec().profile.workspace
+    same("default", exited(bench.run("pwd")).stdout.decode(), f"{workspace}\n")
+    bench.sandbox.files.write((FileWrite(path="probe/below/here/file", content=b""),))
+    same("below", exited(bench.run("pwd", cwd="probe/below/here")).stdout.decode(), f"{workspace}/probe/below/here\n")
+
+
+def _directory_refused(bench: Bench) -> None:
+    exited(bench.sh("ln -sfn /etc out"))
+    for cwd in ("no/such", "..", "/etc", "out"):
+        ran = ended(bench.run("pwd", cwd=cwd), ExitKind.SPAWN_FAILED)
+        demand(ran.result.error, f"no word about why {cwd} was refused")
+
+
+def _no_program(bench: Bench) -> None:
+    ran = ended(bench.run("codesdk-no-such-program"), ExitKind.SPAWN_FAILED)
+    demand("codesdk-no-such-program" in ran.result.error, f"the error names no program: {ran.result.error!r}")
+
+
+def _not_executable(bench: Bench) -> None:
+    bench.sandbox.files.write((FileWrite(path="plain", content=b"#!/bin/sh\n", mode=0o644),))
+    ended(bench.run("./plain"), ExitKind.SPAWN_FAILED)
+    bench.sandbox.files.write((FileWrite(path="plain", content=b"#!/bin/sh\necho ran\n", mode=0o755),))
+    same("made executable", exited(bench.run("./plain")).stdout, b"ran\n")
+
+
+def _is_the_tool(bench: Bench) -> None:
+    asked = bench.spec()
+    with bench.own() as sandbox:
+        uids = exited(bench.sh("id -u; id -g; id -G", sandbox)).stdout.split()
+        stated = str(sandbox.attestation.tool_uid).encode()
+    same("uid, gid, groups", uids, [stated, stated, stated])
+    demand(int(stated) < asked.tool_uid or int(stated) != 0, "a tool is root")
+
+
+def _places_to_write(bench: Bench) -> None:
+    exited(bench.sh('set -e; for d in "$HOME" "$TMPDIR" . /tmp; do echo x > "$d/probe"; rm "$d/probe"; done; umask'))
+    same("mode of a new file", exited(bench.sh("rm -f new; touch new; stat -c %a new")).stdout, b"644\n")
+
+
+def _once(bench: Bench) -> None:
+    request = bench.request("sh", "-c", "echo x >> ran; wc -l < ran; printf e >&2; exit 5")
+    first, again = bench.follow(bench.sandbox, request), bench.follow(bench.sandbox, request)
+    same("first", (exited(first, 5).stdout.strip(), first.stderr), (b"1", b"e"))
+    same("the same attempt again", (again.result, again.stdout, again.stderr), (first.result, first.stdout, first.stderr))
+    content = bench.sandbox.files.read("ran")
+    same("how often it ran", content.data if isinstance(content, FileContent) else content, b"x\n")
+    bench.sandbox.files.write((FileWrite(path="ran", content=None),))
+
+
+def _once_acknowledged(bench: Bench) -> None:
+    request = bench.request("sh", "-c", "echo ran")
+    same("stdout", exited(bench.follow(bench.sandbox, request)).stdout, b"ran\n")
+    bench.sandbox.acknowledge(request.call, request.attempt)
+    try:
+        bench.follow(bench.sandbox, request)
+    except AlreadyAcknowledged:
+        return
+    raise Unmet("an acknowledged attempt was run or answered again")
+
+
+def _side_by_side(bench: Bench) -> None:
+    program = "import sys\nfor n in range(2000): print(sys.argv[1] * 7, flush=n % 100 == 0)"
+    started = [
+        bench.begin(bench.sandbox, bench.request("python3", "-I", "-c", program, str(number))) for number in range(6)
+    ]
+    for number, running in enumerate(started):
+        same(f"output {number}", exited(running.end()).stdout, (str(number) * 7 + "\n").encode() * 2000)
+
+
+PROBES = (
+    Probe("exec-streams-apart", "stdout and stderr come back apart, with the exit code and their counts", _streams_apart),
+    Probe("exec-every-byte", "all 256 byte values arrive on both streams", _every_byte),
+    Probe("exec-utf8-from-octal", "UTF-8 that is made inside from octal escapes arrives", _utf8),
+    Probe("exec-invalid-utf8", "bytes that are no UTF-8 arrive as they are", _invalid_utf8),
+    Probe("exec-nothing-added", "no newline is added or changed", _nothing_added),
+    Probe("exec-empty-output", "no output is no output, and the exit code is kept", _empty_output),
+    Probe("exec-large-output", "10 MiB arrive whole", _large_output),
+    Probe("exec-split-letters", "letters split between reads, with stderr between, arrive whole", _split_letters),
+    Probe("exec-dropped-is-counted", "output beyond what is kept is counted", _dropped),
+    Probe("exec-environment", "variables arrive, whatever is in them", _environment),
+    Probe("exec-environment-is-own", "an exec's variables are not the next one's", _environment_is_own),
+    Probe("exec-environment-is-not-ours", "nothing of the worker's environment is seen", _environment_is_not_ours),
+    Probe("exec-words", "arguments arrive literally: empty, blank, quotes, substitutions, letters", _words),
+    Probe("exec-many-words", "1 MiB of arguments arrives", _many_words),
+    Probe("exec-stdin", "text arrives on stdin", _stdin),
+    Probe("exec-stdin-empty", "an empty stdin is at its end at once", _stdin_is_empty),
+    Probe("exec-stdin-literal", "stdin is not interpreted by a shell or terminal", _stdin_is_no_shell),
+    Probe("exec-stdin-binary", "binary stdin arrives", _stdin_binary),
+    Probe("exec-stdin-large", "50 MB of stdin arrive", _stdin_large),
+    Probe("exec-stdin-unread", "a program that does not read its stdin ends all the same", _stdin_unread),
+    Probe("exec-directory", "the working directory is the workspace or beneath it", _directory),
+    Probe("exec-directory-refused", "a working directory that is missing or outside is refused, with a reason", _directory_refused),
+    Probe("exec-no-program", "a program that does not exist is an outcome with its name", _no_program),
+    Probe("exec-not-executable", "a file without the right to execute does not run; with it, it does", _not_executable),
+    Probe("exec-is-the-tool", "a tool has its own uid and gid and no other group", _is_the_tool),
+    Probe("exec-places-to-write", "HOME, TMPDIR, /tmp and the workspace can be written; new files have mode 644", _places_to_write),
+    Probe("exec-runs-once", "the same attempt again is answered from what is stored, and does not run", _once),
+    Probe("exec-acknowledged-is-refused", "an acknowledged attempt is refused and does not run", _once_acknowledged),
+    Probe("exec-side-by-side", "six execs at once do not mix their output", _side_by_side),
+)

@@ -1,0 +1,271 @@
+"""What callers rely on when they read and write files of the workspace."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+
+from codesdk.sandbox.faults import ArchiveRefused
+from codesdk.sandbox.port import FileContent, FileError, FileInfo, FileKind, FileRefused, FileWrite, Listing, Sandbox
+from codesdk.sandbox.selfcheck.bench import Bench
+from codesdk.sandbox.selfcheck.probe import Probe
+from codesdk.sandbox.selfcheck.seeing import Unmet, demand, exited, same
+
+Answer = FileContent | FileInfo | Listing | tuple[FileInfo, ...] | FileRefused
+
+
+def written(sandbox: Sandbox, *writes: FileWrite) -> tuple[FileInfo, ...]:
+    """Write, and insist that it was done."""
+    answer = sandbox.files.write(writes)
+    if isinstance(answer, FileRefused):
+        raise Unmet(f"a write of {answer.path} was refused: {answer.error} {answer.message}")
+    return answer
+
+
+def read(sandbox: Sandbox, path: str, *, offset: int = 0, length: int | None = None) -> FileContent:
+    """Read, and insist that it was done."""
+    answer = sandbox.files.read(path, offset=offset, length=length)
+    if isinstance(answer, FileRefused):
+        raise Unmet(f"a read of {path} was refused: {answer.error} {answer.message}")
+    return answer
+
+
+def refused(answer: Answer, *errors: FileError) -> None:
+    """Insist on a refusal with one of these words, and a sentence for people."""
+    if not isinstance(answer, FileRefused):
+        raise Unmet(f"it was done, where {' or '.join(errors)} must be seen")
+    if answer.error not in errors or not answer.message:
+        raise Unmet(f"it was refused with {answer.error} ({answer.message!r}), where {' or '.join(errors)} must be seen")
+
+
+def _round_trip(bench: Bench, content: bytes) -> None:
+    (info,) = written(bench.sandbox, FileWrite(path="trip/file", content=content))
+    same("size told", info.size, len(content))
+    found = read(bench.sandbox, "trip/file")
+    same("content", found.data, content)
+    same("digest told", found.sha256, f"sha256:{hashlib.sha256(content).hexdigest()}")
+    # Through the other door as well: files and execs must see the same.
+    same("digest inside", exited(bench.run("sha256sum", "trip/file")).stdout[:64], hashlib.sha256(content).hexdigest().encode())
+
+
+def _text(bench: Bench) -> None:
+    _round_trip(bench, "line\nünïcode 漢字 😀\r\nno newline at the end".encode())
+
+
+def _binary(bench: Bench) -> None:
+    _round_trip(bench, bytes(range(256)) * 33)
+
+
+def _zero_length(bench: Bench) -> None:
+    _round_trip(bench, b"")
+
+
+def _large(bench: Bench) -> None:
+    data = bytes(range(251)) * ((16 << 20) // 251)
+    written(bench.sandbox, FileWrite(path="trip/large", content=data))
+    got, size = bytearray(), len(data)
+    while len(got) < size:
+        part = read(bench.sandbox, "trip/large", offset=len(got)).data
+        demand(part, f"the read stopped at {len(got)} of {size} bytes")
+        got += part
+    same("digest of 16 MB", hashlib.sha256(got).hexdigest(), hashlib.sha256(data).hexdigest())
+    written(bench.sandbox, FileWrite(path="trip/large", content=None))
+
+
+def _ranges(bench: Bench) -> None:
+    written(bench.sandbox, FileWrite(path="range", content=b"0123456789"))
+    found = read(bench.sandbox, "range", offset=3, length=4)
+    same("range", (found.data, found.offset, found.size, found.sha256), (b"3456", 3, 10, None))
+    same("beyond the end", read(bench.sandbox, "range", offset=50).data, b"")
+
+
+def _from_exec(bench: Bench) -> None:
+    exited(bench.sh("mkdir -p door; printf 'made inside' > door/inside"))
+    same("made inside", read(bench.sandbox, "door/inside").data, b"made inside")
+    written(bench.sandbox, FileWrite(path="door/inside", content=b"changed outside"))
+    same("changed outside", exited(bench.run("cat", "door/inside")).stdout, b"changed outside")
+
+
+def _not_found(bench: Bench) -> None:
+    written(bench.sandbox, FileWrite(path="kinds/file", content=b"x"))
+    files = bench.sandbox.files
+    for answer in (files.read("kinds/none"), files.stat("kinds/none"), files.list("kinds/none")):
+        refused(answer, FileError.NOT_FOUND)
+    refused(files.write((FileWrite(path="kinds/none", content=None),)), FileError.NOT_FOUND)
+
+
+def _directories(bench: Bench) -> None:
+    written(bench.sandbox, FileWrite(path="kinds/file", content=b"x"))
+    files = bench.sandbox.files
+    workspace = bench.spec().profile.workspace
+    for path in ("kinds", f"{workspace}/kinds"):
+        refused(files.read(path), FileError.IS_A_DIRECTORY)
+        refused(files.write((FileWrite(path=path, content=b""),)), FileError.IS_A_DIRECTORY)
+    refused(files.list("kinds/file"), FileError.NOT_A_DIRECTORY)
+    refused(files.read("kinds/file/below"), FileError.NOT_A_DIRECTORY)
+
+
+def _not_allowed(bench: Bench) -> None:
+    exited(bench.sh("mkdir -p closed; echo x > mine; echo x > closed/in; chmod 000 mine closed"))
+    refused(bench.sandbox.files.read("mine"), FileError.PERMISSION)
+    refused(bench.sandbox.files.list("closed"), FileError.PERMISSION)
+    refused(bench.sandbox.files.write((FileWrite(path="closed/new", content=b""),)), FileError.PERMISSION)
+    exited(bench.sh("chmod 700 mine closed"))
+    same("with the rights", read(bench.sandbox, "closed/in").data, b"x\n")
+
+
+def _outside(bench: Bench) -> None:
+    workspace = bench.spec().profile.workspace
+    written(bench.sandbox, FileWrite(path=f"{workspace}/inside", content=b"x"))
+    same("absolute and inside", read(bench.sandbox, f"{workspace}/inside").data, b"x")
+    for path in ("../outside", "/etc/passwd", "a/../../outside", f"{workspace}x/file", "/"):
+        refused(bench.sandbox.files.read(path), FileError.OUTSIDE)
+        refused(bench.sandbox.files.write((FileWrite(path=path, content=b"x"),)), FileError.OUTSIDE)
+
+
+def _nonsense(bench: Bench) -> None:
+    for path in ("a\0b", "x" * 300, "y/" * 3000 + "z"):
+        refused(bench.sandbox.files.read(path), FileError.INVALID, FileError.NOT_FOUND)
+        refused(bench.sandbox.files.write((FileWrite(path=path, content=b""),)), FileError.INVALID)
+
+
+def _odd_names(bench: Bench) -> None:
+    names = ["odd/äöü 漢字", "odd/new\nline", "odd/ blank ", "odd/\"'$(x)`*\\", "odd/-rf", "odd/\x1b[31m"]
+    written(bench.sandbox, *(FileWrite(path=name, content=name.encode()) for name in names))
+    listing = bench.sandbox.files.list("odd")
+    demand(isinstance(listing, Listing), f"the listing was refused: {listing}")
+    if isinstance(listing, Listing):
+        same("names", sorted(entry.path for entry in listing.entries), sorted(names))
+    for name in names:
+        same("content", read(bench.sandbox, name).data, name.encode())
+
+
+def _modes(bench: Bench) -> None:
+    written(bench.sandbox, FileWrite(path="script", content=b"#!/bin/sh\necho 1\n", mode=0o750))
+    (info,) = written(bench.sandbox, FileWrite(path="script", content=b"#!/bin/sh\necho 2\n"))
+    same("mode kept", (info.mode, exited(bench.run("stat", "-c", "%a", "script")).stdout), (0o750, b"750\n"))
+    same("it runs", exited(bench.run("./script")).stdout, b"2\n")
+
+
+def _owner(bench: Bench) -> None:
+    written(bench.sandbox, FileWrite(path="owned/by/whom", content=b"x"))
+    uid = exited(bench.run("id", "-u")).stdout
+    same("owners", exited(bench.run("stat", "-c", "%u", "owned", "owned/by/whom")).stdout, uid + uid)
+
+
+def _atomic(bench: Bench) -> None:
+    written(bench.sandbox, FileWrite(path="batch/one", content=b"1"))
+    digest = read(bench.sandbox, "batch/one").sha256
+    both = (
+        FileWrite(path="batch/one", content=b"changed", if_sha256=digest),
+        FileWrite(path="batch/two", content=b"new", if_sha256=digest),
+    )
+    refused(bench.sandbox.files.write(both), FileError.CONFLICT)
+    same("content after the refusal", read(bench.sandbox, "batch/one").data, b"1")
+    refused(bench.sandbox.files.stat("batch/two"), FileError.NOT_FOUND)
+    written(bench.sandbox, both[0], FileWrite(path="batch/two", content=b"new", if_sha256="absent"))
+    same("content after the change", read(bench.sandbox, "batch/one").data, b"changed")
+    written(bench.sandbox, *(FileWrite(path=f"batch/{name}", content=None) for name in ("one", "two")))
+
+
+def _whole_or_old(bench: Bench) -> None:
+    """A reader inside never sees half of a file that is being replaced."""
+    old, new = b"o" * (1 << 20), b"n" * (1 << 20)
+    written(bench.sandbox, FileWrite(path="swap", content=old))
+    watch = """
+import os, time
+print("watching", flush=True)
+end, seen = time.time() + 1.2, set()
+while time.time() < end:
+    data = open("swap", "rb").read()
+    seen.add((len(data), data[:1], len(set(data))))
+print(sorted(seen))
+"""
+    watching = bench.begin(bench.sandbox, bench.request("python3", "-I", "-c", watch))
+    for number in range(30):
+        written(bench.sandbox, FileWrite(path="swap", content=(new, old)[number % 2]))
+    seen = exited(watching.end()).stdout.splitlines()[-1].decode()
+    demand(seen, "the reader saw nothing")
+    whole = {repr((1 << 20, letter, 1)) for letter in (b"o", b"n")}
+    demand(set(seen.strip("[]").replace("), (", ")|(").split("|")) <= whole, f"a reader saw {seen}")
+
+
+def _listing(bench: Bench) -> None:
+    written(bench.sandbox, *(FileWrite(path=f"listed/{name}", content=b"1") for name in ("c", "a/x/deep", "b")))
+    exited(bench.sh("ln -sfn /etc listed/link"))
+    shown = bench.sandbox.files.list("listed", depth=2)
+    if not isinstance(shown, Listing):
+        raise Unmet(f"the listing was refused: {shown.error}")
+    same("entries", [entry.path for entry in shown.entries], [f"listed/{name}" for name in ("a", "a/x", "b", "c", "link")])
+    same("kind of the link", shown.entries[-1].kind, FileKind.SYMLINK)
+    cut = bench.sandbox.files.list("listed", limit=2)
+    same("cut", isinstance(cut, Listing) and (len(cut.entries), cut.truncated), (2, True))
+
+
+def _delete(bench: Bench) -> None:
+    written(bench.sandbox, FileWrite(path="short", content=b"x"))
+    same("inside", exited(bench.run("cat", "short")).stdout, b"x")
+    written(bench.sandbox, FileWrite(path="short", content=None))
+    exited(bench.sh("test ! -e short"))
+
+
+def _tar(*members: tuple[str, bytes, bytes]) -> bytes:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w:gz") as tar:
+        for name, kind, content in members:
+            info = tarfile.TarInfo(name)
+            info.type = kind
+            info.size = len(content) if kind == tarfile.REGTYPE else 0
+            info.linkname = content.decode() if kind != tarfile.REGTYPE else ""
+            tar.addfile(info, io.BytesIO(content) if info.size else None)
+    return target.getvalue()
+
+
+def _archive(bench: Bench) -> None:
+    archive = _tar(("pkg/a", tarfile.REGTYPE, b"1"), ("pkg/b/c", tarfile.REGTYPE, b"2"), ("pkg/l", tarfile.SYMTYPE, b"a"))
+    bench.sandbox.import_tar(archive)
+    same("inside", exited(bench.run("cat", "pkg/a", "pkg/b/c", "pkg/l")).stdout, b"121")
+
+
+def _hostile_archives(bench: Bench) -> None:
+    kinds = (
+        ("../escape", tarfile.REGTYPE, b"x"),
+        ("/tmp/escape", tarfile.REGTYPE, b"x"),  # noqa: S108 - a name inside
+        ("device", tarfile.BLKTYPE, b""),
+        ("link", tarfile.SYMTYPE, b"/etc/passwd"),
+        ("hard", tarfile.LNKTYPE, b"../../etc/passwd"),
+    )
+    for member in kinds:
+        try:
+            bench.sandbox.import_tar(_tar(("innocent", tarfile.REGTYPE, b"x"), member))
+        except ArchiveRefused:
+            pass
+        else:
+            raise Unmet(f"an archive with {member[0]} of type {member[1]!r} was unpacked")
+        refused(bench.sandbox.files.stat("innocent"), FileError.NOT_FOUND)
+    exited(bench.sh("test ! -e /tmp/escape && test ! -e ../escape"))
+
+
+PROBES = (
+    Probe("file-text", "text is read back as written, and seen inside", _text),
+    Probe("file-binary", "every byte value is read back as written", _binary),
+    Probe("file-empty", "an empty file is a file", _zero_length),
+    Probe("file-large", "16 MB are written, and read back in parts", _large),
+    Probe("file-ranges", "ranges are read, also beyond the end", _ranges),
+    Probe("file-same-as-exec", "file operations and programs see the same files", _from_exec),
+    Probe("file-not-found", "a missing file is an outcome of its own", _not_found),
+    Probe("file-directory", "directories and files are told apart", _directories),
+    Probe("file-not-allowed", "files are read and written with the tool's rights, not root's", _not_allowed),
+    Probe("file-outside", "paths out of the workspace are refused; absolute ones inside are served", _outside),
+    Probe("file-nonsense", "names with NUL, and names that are too long, are refused", _nonsense),
+    Probe("file-odd-names", "names with newlines, blanks, quotes and control characters are kept", _odd_names),
+    Probe("file-modes", "a file that is replaced keeps its mode", _modes),
+    Probe("file-owner", "what is written belongs to the tool", _owner),
+    Probe("file-batch", "a batch with a failed precondition changes nothing", _atomic),
+    Probe("file-whole-or-old", "a reader sees the old file or the new one, never a part", _whole_or_old),
+    Probe("file-listing", "listings are sorted, have their depth, show links as links, and say when they are cut", _listing),
+    Probe("file-delete", "a deleted file is gone inside", _delete),
+    Probe("file-archive", "a tar is unpacked into the workspace", _archive),
+    Probe("file-hostile-archives", "archives that lead out, or hold devices, are refused whole", _hostile_archives),
+)
