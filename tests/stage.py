@@ -31,6 +31,7 @@ from codesdk.storage.migration import upgrade
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.directory import Directory
 from codesdk.tenancy.principal import Principal, Role
+from codesdk.toolcalls import store as call_store
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.pipeline import Pipeline
@@ -265,3 +266,9 @@ def said(*chunks: bytes | tuple[str, bytes], exit_code: int = 0, dropped: int = 
         )
 
     return play
+
+
+def stored_call(database, call):
+    """The row of a call, or None."""
+    with database.read() as connection:
+        return call_store.find(connection, call)

@@ -92,9 +92,10 @@ def test_what_is_no_sessions_id_passes_nobody(redis_url, message):
     redis = Redis.from_url(redis_url)
     one = session()
     try:
-        wait_for(lambda: redis.publish(CHANNEL, one) and heard, "the subscription")
+        wait_for(lambda: redis.publish(CHANNEL, f"another {one}") and heard, "the subscription")
         redis.publish(CHANNEL, message)
-        wait_for(lambda: (redis.publish(CHANNEL, one), len(heard) > 2)[1], "more hints")
+        redis.publish(CHANNEL, b"another " + message)
+        wait_for(lambda: (redis.publish(CHANNEL, f"another {one}"), len(heard) > 2)[1], "more hints")
         assert set(heard) == {one}
     finally:
         redis.close()
@@ -109,10 +110,10 @@ def test_a_lost_subscription_is_taken_up_again(redis_url):
     redis = Redis.from_url(redis_url)
     one = session()
     try:
-        wait_for(lambda: redis.publish(CHANNEL, one) and heard, "the subscription")
+        wait_for(lambda: redis.publish(CHANNEL, f"another {one}") and heard, "the subscription")
         redis.client_kill_filter(_type="pubsub")
         heard.clear()
-        wait_for(lambda: (redis.publish(CHANNEL, one), heard)[1], "the next subscription")
+        wait_for(lambda: (redis.publish(CHANNEL, f"another {one}"), heard)[1], "the next subscription")
     finally:
         redis.close()
         hints.close()

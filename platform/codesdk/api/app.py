@@ -12,7 +12,7 @@ from anyio import to_thread
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from codesdk.api.origins import HostGate, host_names, host_patterns, origin_patterns
+from codesdk.api.origins import HostGate, SideDoor, host_names, host_patterns, origin_patterns
 from codesdk.api.problems import install
 from codesdk.api.routes import ROUTERS
 from codesdk.api.stream import Readers
@@ -74,8 +74,8 @@ def create_app(services: Services, settings: Settings, *, more_hosts: Collection
     install(app)
     for router in ROUTERS:
         app.include_router(router)
-    # A route, not a mount: a mount answers `/mcp` with a redirect to `/mcp/`, one more round trip for every call.
-    app.router.routes.append(Route("/mcp", endpoint=mcp.app))
+    app.router.routes.append(Route("/mcp", endpoint=mcp.app))  # for the list of routes; requests take the side door
+    app.add_middleware(SideDoor, path="/mcp", behind=mcp.app)
     app.add_middleware(HostGate, names=names)
     return app
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -66,13 +67,14 @@ class RedisHints:
         self._publisher = Redis.from_url(redis_url, socket_timeout=1.0, socket_connect_timeout=1.0)
         self._subscriber = Redis.from_url(redis_url, socket_timeout=None, socket_connect_timeout=2.0)
         self._local = LocalHints()
+        self._origin = secrets.token_hex(8)
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
     def publish(self, session: SessionId) -> None:
         """Tell this process at once, then the others."""
         self._local.publish(session)
-        self._publisher.publish(CHANNEL, session)
+        self._publisher.publish(CHANNEL, f"{self._origin} {session}")
 
     def listen(self, on_hint: OnHint) -> None:
         """Add a listener; the first starts the subscription."""
@@ -105,6 +107,6 @@ class RedisHints:
 
     def _deliver(self, data: bytes) -> None:
         # Anybody who reaches Redis can publish: only a well-formed id passes, and all it can cause is a read.
-        text = data.decode("ascii", "replace")
-        if is_id(text, Kind.SESSION):
-            self._local.publish(SessionId(text))
+        origin, _, session = data.decode("ascii", "replace").partition(" ")
+        if origin != self._origin and is_id(session, Kind.SESSION):  # our own were delivered when they were published
+            self._local.publish(SessionId(session))

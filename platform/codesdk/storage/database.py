@@ -72,11 +72,14 @@ class Database:
     def _engine(self, *, writes: bool) -> Engine:
         if not self.is_sqlite:
             return create_engine(self.url, isolation_level="READ COMMITTED" if writes else "AUTOCOMMIT")
-        # Connections move between threads of the pool, one user at a time; SQLite itself is built thread-safe.
-        engine = create_engine(self.url, connect_args={"check_same_thread": False, "timeout": 30.0})
+        # Connections move between threads of the pool, one user at a time; SQLite itself is built thread-safe. A read
+        # is one statement, so it needs no transaction around it.
+        isolation: dict[str, Any] = {} if writes else {"isolation_level": "AUTOCOMMIT"}
+        engine = create_engine(self.url, connect_args={"check_same_thread": False, "timeout": 30.0}, **isolation)
         event.listen(engine, "connect", _set_pragmas)
         # BEGIN IMMEDIATE takes the write lock at once: a deferred transaction that upgrades can only fail as busy.
-        event.listen(engine, "begin", _begin_immediate if writes else _begin_deferred)
+        if writes:
+            event.listen(engine, "begin", _begin_immediate)
         return engine
 
 
@@ -100,7 +103,3 @@ def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:
 
 def _begin_immediate(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _begin_deferred(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN")

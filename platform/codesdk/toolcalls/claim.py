@@ -9,6 +9,7 @@ from codesdk.domain.ids import HostId
 from codesdk.eventlog.log import Log
 from codesdk.policy import Bundle, decide
 from codesdk.registry import Registry, Tool, UnknownTool
+from codesdk.sandbox.profile import Profile
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, store
 from codesdk.toolcalls.binding import digest_of
@@ -84,7 +85,8 @@ class Claims:
         return None if self._desk.consume(unit, asked.id) else "The approval is not there any more."
 
     def _start(self, unit: Unit, stored: StoredCall, tool: Tool, decision: Decision, asked: Approval | None) -> Claimed:
-        timeout_s = min(tool.timeout_s, decision.obligations.timeout_s or tool.timeout_s)
+        profile = Profile.model_validate(stored.profile).tighten(decision.obligations)
+        timeout_s = min(tool.timeout_s, profile.wall_s)
         claimed = Claimed(
             stored=stored,
             generation=self._generation,

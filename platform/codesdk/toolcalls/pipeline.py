@@ -21,7 +21,7 @@ from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, store
 from codesdk.toolcalls.binding import digest_of
 from codesdk.toolcalls.ending import deny
-from codesdk.toolcalls.stored import Denied, Finished, Outcome, Queued, SessionFacts, StoredCall, Waiting
+from codesdk.toolcalls.stored import Denied, Ended, Finished, Outcome, Queued, SessionFacts, StoredCall, Waiting
 
 SMALL_INPUT = 8 * 1024
 """Canonical bytes; a larger input stands in the log as an artifact."""
@@ -105,8 +105,12 @@ class Pipeline:
 
     def find(self, call: ToolCallId) -> Outcome | None:
         """Where a call stands now; None where there is none of that id."""
-        stored = self._stored(call)
-        return self._outcome(stored) if stored else None
+        with self._log.database.read() as connection:
+            ended = store.ended(connection, call)
+            stored = store.find(connection, call) if ended is None else None
+        if ended is not None:
+            return _ended(ended)
+        return self._standing(stored) if stored else None
 
     # -- each of these runs inside a unit ------------------------------------------------------------------------
 
@@ -226,7 +230,7 @@ class Pipeline:
             return False
         if stored.state is CallState.RUNNING:
             store.request_cancel(unit.connection, call)
-            unit.after_commit(lambda: self._wakeups.wake(stored.host_id, call))
+            unit.after_commit(lambda: self._wakeups.wake(stored.host_id, stored.subject.session_id))
             return True
         asked = self._desk.of_call(unit, stored.identity)
         if asked is not None:
@@ -241,21 +245,11 @@ class Pipeline:
 
     # -- the rest ------------------------------------------------------------------------------------------------
 
-    def _stored(self, call: ToolCallId) -> StoredCall | None:
-        with self._log.database.read() as connection:
-            return store.find(connection, call)
-
-    def _outcome(self, stored: StoredCall) -> Outcome:
-        match stored.state:
-            case CallState.COMPLETED if stored.result is not None:
-                return Finished(identity=stored.identity, result=stored.result)
-            case CallState.DENIED if stored.result is not None:
-                code = DenialCode(stored.result.code or DenialCode.POLICY)
-                return Denied(identity=stored.identity, code=code, message=stored.result.text)
-            case CallState.WAITING if asked := self._desk.asked(stored.identity.tool_call_id, stored.identity.attempt):
-                return _waiting(asked, stored.identity)
-            case _:
-                return Queued(identity=stored.identity)
+    def _standing(self, stored: StoredCall) -> Outcome:
+        asked = None
+        if stored.state is CallState.WAITING:
+            asked = self._desk.asked(stored.identity.tool_call_id, stored.identity.attempt)
+        return _waiting(asked, stored.identity) if asked else Queued(identity=stored.identity)
 
     def _keep_large(self, call: ToolCall, subject: Subject, content: bytes) -> Artifact | None:
         if len(content) <= SMALL_INPUT:
@@ -282,6 +276,13 @@ def _shown(call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts) 
         "session": facts.subject.session_id,
         "principal": facts.subject.principal_id,
     }
+
+
+def _ended(ended: Ended) -> Outcome:
+    if ended.state is CallState.COMPLETED:
+        return Finished(identity=ended.identity, result=ended.result)
+    code = DenialCode(ended.result.code or DenialCode.POLICY)
+    return Denied(identity=ended.identity, code=code, message=ended.result.text)
 
 
 def _waiting(approval: Approval, identity: CallIdentity) -> Waiting:

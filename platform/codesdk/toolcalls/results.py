@@ -40,22 +40,25 @@ class Results:
             return outcome
         call = outcome.identity.tool_call_id
         loop = asyncio.get_running_loop()
-        arrived: asyncio.Queue[list[Event]] = asyncio.Queue()
+        arrived: asyncio.Queue[tuple[list[Event], Outcome | None]] = asyncio.Queue()
 
         def pass_on(events: list[Event]) -> None:
             ours = [event for event in events if event.payload.get("tool_call_id") == call]
             if ours:
-                loop.call_soon_threadsafe(arrived.put_nowait, ours)
+                # The end is read here, on the tail's thread: one hop between threads less for every call.
+                end = self._now(outcome) if any(event.type in _ENDS for event in ours) else None
+                loop.call_soon_threadsafe(arrived.put_nowait, (ours, end))
 
         subscription = self._tail.subscribe(subject.session_id, place, pass_on)
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
-                    for event in await arrived.get():
-                        if on_event is not None:
+                    events, end = await arrived.get()
+                    if on_event is not None:
+                        for event in events:
                             await on_event(event)
-                        if event.type in _ENDS:
-                            return await asyncio.to_thread(self._now, outcome)
+                    if end is not None:
+                        return end
         except TimeoutError:
             return await asyncio.to_thread(self._now, outcome)
         finally:

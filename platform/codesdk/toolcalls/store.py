@@ -17,7 +17,7 @@ from codesdk.domain.tools import ToolResult
 from codesdk.storage.database import database_now
 from codesdk.storage.schema import principals, sessions, tool_calls
 from codesdk.tenancy.store import subject_from
-from codesdk.toolcalls.stored import SessionFacts, StoredCall
+from codesdk.toolcalls.stored import Ended, SessionFacts, StoredCall
 
 # Statements are built once: building one costs several times what SQLite needs to run it.
 _CALLS = (
@@ -45,6 +45,13 @@ _INSERT = insert_into(tool_calls).values(
     queued_at=case((bindparam("queues", type_=Boolean), database_now()), else_=null()),
 )
 _FIND = _CALLS.where(tool_calls.c.id == bindparam("call"))
+_ENDED = select(
+    tool_calls.c.state,
+    tool_calls.c.attempt,
+    tool_calls.c.input_hash,
+    tool_calls.c.runtime_tool_call_id,
+    tool_calls.c.result,
+).where(tool_calls.c.id == bindparam("call"))
 _TWIN = (
     _CALLS.where(
         tool_calls.c.session_id == bindparam("session"),
@@ -134,6 +141,20 @@ def find(connection: Connection, call: ToolCallId) -> StoredCall | None:
     """One call with what its session says."""
     row = connection.execute(_FIND, {"call": call}).one_or_none()
     return _stored(row) if row else None
+
+
+def ended(connection: Connection, call: ToolCallId) -> Ended | None:
+    """How the call ended; None while it has not. Reads only what the answer needs."""
+    row = connection.execute(_ENDED, {"call": call}).one_or_none()
+    if row is None or row.result is None:
+        return None
+    identity = CallIdentity(
+        tool_call_id=ToolCallId(call),
+        runtime_tool_call_id=row.runtime_tool_call_id,
+        attempt=row.attempt,
+        input_hash=row.input_hash,
+    )
+    return Ended(identity=identity, state=CallState(row.state), result=ToolResult.model_validate_json(row.result))
 
 
 def pending_twin(connection: Connection, session: SessionId, name: str, input_hash: str) -> StoredCall | None:

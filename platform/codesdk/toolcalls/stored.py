@@ -45,6 +45,14 @@ class StoredCall(Frozen):
         return self.call.identity
 
 
+class Ended(Frozen):
+    """The end of a call, as its row has it."""
+
+    identity: CallIdentity
+    state: CallState
+    result: ToolResult
+
+
 class Claimed(Frozen):
     """Ours to run, once."""
 

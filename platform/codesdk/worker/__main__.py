@@ -36,8 +36,13 @@ def _serve(settings: Settings) -> None:
     settings.prepare_data_dir()
     host = engine_host(settings)
     image = sandbox_image.ensure(FoundEngine(host), _log.info, images=settings.images_dir)
-    with closing(Engine(host)) as engine, closing(DockerSandboxes(settings.instance_id(), engine)) as sandboxes:
+    with closing(Engine(host)) as engine, closing(driver(settings, engine)) as sandboxes:
         serve(settings, sandboxes, {Profile().image: image})
+
+
+def driver(settings: Settings, engine: Engine) -> DockerSandboxes:
+    """The installation's sandboxes on that engine."""
+    return DockerSandboxes(settings.instance_id(), engine, workspaces=settings.workspaces_dir())
 
 
 def engine_host(settings: Settings) -> str:

@@ -50,33 +50,33 @@ class Dispatcher:
         self._draining = threading.Event()
 
     def wake(self, subject: str) -> None:
-        """Look at what `subject`, a call or a session, may have brought."""
+        """Look at what `subject` may have brought: a call to run, or a session with a sandbox or a cancel to see to."""
         if self._draining.is_set():
             return
         if is_id(subject, Kind.SESSION):
-            self._chores.submit(self._guarded, self._rooms.reconcile)
+            self._chores.submit(guarded, self._rooms.reconcile)
+            self._errands.submit(guarded, self._pass_on_cancels)
         else:
-            self._calls.submit(self._guarded, self._serve_woken)
-            self._errands.submit(self._guarded, self._pass_on_cancels)
+            self._calls.submit(guarded, self._serve_woken)
 
     def start(self, work: Callable[[], None]) -> None:
         """Run something on the calls' threads."""
-        self._calls.submit(self._guarded, work)
+        self._calls.submit(guarded, work)
 
     def poll(self) -> None:
         """Find what no wake-up told of."""
         if self._draining.is_set():
             return
-        self._calls.submit(self._guarded, self._serve)
-        self._chores.submit(self._guarded, self._rooms.reconcile)
-        self._errands.submit(self._guarded, self._pass_on_cancels)
-        self._errands.submit(self._guarded, self._expire)
+        self._calls.submit(guarded, self._serve)
+        self._chores.submit(guarded, self._rooms.reconcile)
+        self._errands.submit(guarded, self._pass_on_cancels)
+        self._errands.submit(guarded, self._expire)
 
     def sweep(self) -> None:
         """Remove what has no owner."""
         if self._draining.is_set():
             return
-        self._chores.submit(self._guarded, self._rooms.sweep)
+        self._chores.submit(guarded, self._rooms.sweep)
 
     def drain(self, timeout_s: float) -> None:
         """Start nothing more; wait for what runs, at most that long. What is left, the next worker takes up."""
@@ -120,11 +120,13 @@ class Dispatcher:
             if sandbox is not None:
                 sandbox.cancel(stored.identity.tool_call_id, stored.identity.attempt)
 
-    def _guarded(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Fault as fault:
-            # Database or engine are away. The rows are untouched; the next poll looks again.
-            _log.warning("%s; the next poll tries again", fault)
-        except Exception:  # noqa: BLE001 (the thread's outermost frame: logged, and the rows still say what is due)
-            _log.exception("a defect in the worker")
+
+def guarded(work: Callable[[], None]) -> None:
+    """Run it as a thread's outermost frame: what fails is logged, and the rows still say what is due."""
+    try:
+        work()
+    except Fault as fault:
+        # Database or engine are away. The rows are untouched; the next poll looks again.
+        _log.warning("%s; the next poll tries again", fault)
+    except Exception:  # noqa: BLE001 (see above)
+        _log.exception("a defect in the worker")

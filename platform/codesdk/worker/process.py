@@ -14,10 +14,12 @@ from codesdk.sandbox.port import Sandboxes
 from codesdk.settings import Settings, runfile
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.execution import Execution
-from codesdk.worker.dispatcher import Dispatcher
+from codesdk.worker.dispatcher import Dispatcher, guarded
 from codesdk.worker.host import lock_engine, register
 from codesdk.worker.listener import Listener
+from codesdk.worker.pool import Pool, Sort
 from codesdk.worker.recovery import Recovery
+from codesdk.worker.rest import Rest
 from codesdk.worker.rooms import Rooms
 
 _log = logging.getLogger(__name__)
@@ -26,6 +28,10 @@ DRAIN_S = 10.0
 """Seconds that a stopping worker waits for running calls. What is left, the next worker takes up."""
 SWEEP_POLLS = 120
 """Polls between sweeps: at the default poll, a minute."""
+REST_POLLS = 10
+"""Polls between looks for idle sandboxes: at the default poll, five seconds."""
+KEEPER_S = 60.0
+"""Seconds that a stopping worker waits for a sandbox which its pool is just making."""
 HOST_NAME = "local"
 
 
@@ -51,6 +57,26 @@ class Worker:
                 clock=services.clock,
             )
             opened.callback(self._rooms.close)
+            image = images.get(services.profile.image)
+            self._pool = Pool(
+                sandboxes=sandboxes,
+                host=self.host,
+                instance=settings.instance_id(),
+                database=services.database,
+                writer=services.writer,
+                clock=services.clock,
+                ids=services.ids,
+                sorts=[Sort(profile=services.profile, image=image)] if image else [],
+                size=settings.warm_pool,
+            )
+            opened.callback(self._drain_pool)
+            self._rest = Rest(
+                rooms=self._rooms,
+                sessions=services.sessions,
+                host=self.host,
+                database=services.database,
+                clock=services.clock,
+            )
             execution = Execution(
                 registry=services.registry,
                 log=services.log,
@@ -87,6 +113,8 @@ class Worker:
             opened.callback(lambda: self.dispatcher.drain(DRAIN_S))
             self._stopping = threading.Event()
             self._poller = threading.Thread(target=self._poll, name="codesdk-poll", daemon=True)
+            # A thread of its own: the pool and idle sandboxes must hold up neither calls nor sessions.
+            self._keeper = threading.Thread(target=self._keep, name="codesdk-keeper", daemon=True)
             self._opened = opened.pop_all()
 
     def start(self) -> None:
@@ -96,12 +124,14 @@ class Worker:
         if taken:
             _log.info("took up %d calls of an earlier worker", taken)
         self._poller.start()
+        self._keeper.start()
 
     def stop(self) -> None:
         """Drain and let go. Sandboxes live on."""
         self._stopping.set()
-        if self._poller.is_alive():
-            self._poller.join(timeout=5.0)
+        for thread, patience_s in ((self._poller, 5.0), (self._keeper, KEEPER_S)):
+            if thread.is_alive():
+                thread.join(timeout=patience_s)
         self._opened.close()
 
     def _poll(self) -> None:
@@ -113,6 +143,19 @@ class Worker:
                 self.dispatcher.sweep()
             if self._stopping.wait(self._poll_s):
                 return
+
+    def _keep(self) -> None:
+        polls = 0
+        while True:
+            guarded(self._pool.tend)
+            polls += 1
+            if polls % REST_POLLS == 0:
+                guarded(self._rest.look)
+            if self._stopping.wait(self._poll_s):
+                return
+
+    def _drain_pool(self) -> None:
+        guarded(self._pool.close)
 
 
 def serve(settings: Settings, sandboxes: Sandboxes, images: dict[str, str]) -> None:

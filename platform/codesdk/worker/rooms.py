@@ -11,11 +11,12 @@ from codesdk.artifacts import Artifacts
 from codesdk.domain.clock import Clock
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.events import EventType
-from codesdk.domain.ids import ArtifactId, PrincipalId, SessionId, TenantId
+from codesdk.domain.ids import ArtifactId, PrincipalId, SessionId
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
 from codesdk.eventlog.log import Draft, Log
 from codesdk.sandbox import store
+from codesdk.sandbox.faults import IsolationDrift, SandboxGone
 from codesdk.sandbox.port import Gone, Sandbox, Sandboxes, SandboxSpec
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.store import SandboxRow, SandboxState
@@ -61,6 +62,7 @@ class Rooms:
         self._artifacts = artifacts
         self._clock = clock
         self._live: dict[str, Sandbox] = {}
+        self._resting: dict[str, Sandbox] = {}
         self._guards: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._not_before: dict[str, float] = {}
 
@@ -82,9 +84,27 @@ class Rooms:
     def forget(self, session: SessionId) -> None:
         """Drop a connection that failed; the next `ready` attaches again or finds that the sandbox is gone."""
         with self._guards[session]:
-            live = self._live.pop(session, None)
-        if live is not None:
-            live.close()
+            held = self._live.pop(session, None) or self._resting.pop(session, None)
+        if held is not None:
+            held.close()
+
+    def pause(self, row: SandboxRow, idle_before: float) -> bool:
+        """Freeze a sandbox that nothing was asked of since `idle_before`; the next `ready` lets it go on.
+
+        False: something was asked meanwhile.
+
+        Raises:
+            Fault: the engine did not freeze it; it counts as paused and runs, until the next call as well.
+        """
+        with self._guards[row.session_id]:
+            # The row first: whoever finds it paused asks the engine to let it go on, which costs nothing if it runs.
+            if not self._writer.run(lambda unit: store.pause(unit.connection, row.id, idle_before)):
+                return False
+            live = self._live.pop(row.session_id, None)
+            if live is not None:
+                self._resting[row.session_id] = live
+            self._sandboxes.pause(row.id)
+        return True
 
     def reconcile(self) -> None:
         """Make what is wanted, remove what is closing. Called on every wake-up and every poll."""
@@ -104,7 +124,7 @@ class Rooms:
 
     def close(self) -> None:
         """Let go of every sandbox; they live on for the next worker."""
-        for session in list(self._live):
+        for session in [*self._live, *self._resting]:
             self.forget(SessionId(session))
 
     def _owners(self) -> list[str]:
@@ -123,7 +143,13 @@ class Rooms:
             row = store.of_session(connection, session)
         if row is None or row.state in (SandboxState.CLOSING, SandboxState.GONE):
             raise SandboxEnded("The session's sandbox has ended.", advice="Open another session.")
-        sandbox = self._open(row) if row.state is SandboxState.WANTED else self._reattach(row)
+        match row.state:
+            case SandboxState.WANTED:
+                sandbox = self._open(row)
+            case SandboxState.PAUSED:
+                sandbox = self._resume(row)
+            case _:
+                sandbox = self._reattach(row)
         self._live[session] = sandbox
         return sandbox
 
@@ -137,7 +163,7 @@ class Rooms:
             generation=self._host.generation,
         )
         try:
-            sandbox = self._sandboxes.open(spec)
+            sandbox = self._make(spec, pooled=row.generation is not None)
             try:
                 self._seed(row, sandbox)
             except Fault:
@@ -166,22 +192,44 @@ class Rooms:
             raise SandboxEnded("The session was closed.", advice="Open another session.")
         return sandbox
 
+    def _make(self, spec: SandboxSpec, *, pooled: bool) -> Sandbox:
+        try:
+            return self._sandboxes.open(spec)
+        except (SandboxGone, IsolationDrift) as fault:
+            if not pooled:
+                raise
+            # It ended, or a newer version came, between the pool and its session; nothing of the session was in it.
+            _log.info("pooled sandbox %s is made anew: %s", spec.owner, fault)
+            return self._sandboxes.open(spec)
+
     def _seed(self, row: SandboxRow, sandbox: Sandbox) -> None:
         if row.seed_artifact is None:
             return
-        artifact = self._artifacts.find(TenantId(row.tenant_id), ArtifactId(row.seed_artifact))
+        artifact = self._artifacts.find(row.tenant_id, ArtifactId(row.seed_artifact))
         sandbox.import_tar(self._artifacts.read(artifact))
 
     def _reattach(self, row: SandboxRow) -> Sandbox:
         found = self._sandboxes.reattach(row.id, self._host.generation)
         if not isinstance(found, Gone):
             return found
-        self._writer.run(
-            lambda unit: store.move(
-                unit.connection, row.id, (SandboxState.READY,), SandboxState.CLOSING, reason=found.reason
-            )
-        )
-        raise SandboxEnded(f"The session's sandbox is gone: {found.reason}.", advice="Open another session.")
+        raise self._ended(row, found.reason)
+
+    def _resume(self, row: SandboxRow) -> Sandbox:
+        try:
+            self._sandboxes.resume(row.id)
+        except SandboxGone as gone:
+            raise self._ended(row, gone.message) from gone
+        sandbox = self._resting.pop(row.session_id, None) or self._reattach(row)
+        before, after = (SandboxState.PAUSED,), SandboxState.READY
+        if not self._writer.run(lambda unit: store.move(unit.connection, row.id, before, after)):
+            sandbox.close()
+            raise SandboxEnded("The session was closed.", advice="Open another session.")
+        return sandbox
+
+    def _ended(self, row: SandboxRow, reason: str) -> SandboxEnded:
+        before, after = (SandboxState.READY, SandboxState.PAUSED), SandboxState.CLOSING
+        self._writer.run(lambda unit: store.move(unit.connection, row.id, before, after, reason=reason))
+        return SandboxEnded(f"The session's sandbox is gone: {reason}.", advice="Open another session.")
 
     def _remove(self, row: SandboxRow) -> None:
         self.forget(row.session_id)
@@ -207,7 +255,7 @@ class Rooms:
 
     def _draft(self, row: SandboxRow, type_: EventType, payload: Mapping[str, object]) -> Draft:
         subject = Subject(
-            tenant_id=TenantId(row.tenant_id),
+            tenant_id=row.tenant_id,
             principal_id=PrincipalId(row.principal_id),
             session_id=row.session_id,
             permission_mode=PermissionMode(row.permission_mode),

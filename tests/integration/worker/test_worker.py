@@ -19,7 +19,7 @@ from codesdk.toolcalls.stored import Denied, Finished
 from codesdk.worker.host import WorkerRunning
 from codesdk.worker.listener import Listener
 from codesdk.worker.process import Worker
-from stage import POLICY, wait_for
+from stage import POLICY, stored_call, wait_for
 
 IMAGES = {"base": "sha256:" + "0" * 64}
 
@@ -31,7 +31,7 @@ class Site:
         (root / "policies").mkdir()
         (root / "policies" / "policy.yaml").write_text(POLICY)
         self.settings = Settings(
-            data_dir=root / "data", redis_url=redis_url, policies_dir=root / "policies", poll_s=0.1, worker_threads=4
+            data_dir=root / "data", redis_url=redis_url, policies_dir=root / "policies", poll_s=0.1, worker_threads=4, warm_pool=0
         )
         self.hold = threading.Event()
         self.sandboxes = FakeSandboxes(self.choose)
@@ -157,10 +157,10 @@ def test_a_new_worker_takes_up_what_a_stopped_one_left_running(site, monkeypatch
     call = site.submit(subject, "hold")
     wait_for(lambda: site.sandboxes.runs, "the command")
     stop()
-    assert site.api.pipeline._stored(call).state is CallState.RUNNING
+    assert stored_call(site.api.database, call).state is CallState.RUNNING
     joining = threading.Thread(target=site.worker)
     joining.start()
-    wait_for(lambda: (s := site.api.pipeline._stored(call)) and s.state is CallState.RUNNING, "the adoption")
+    wait_for(lambda: (s := stored_call(site.api.database, call)) and s.state is CallState.RUNNING, "the adoption")
     site.hold.set()
     joining.join(15)
     assert site.ended(call).result.structured["stdout"] == "held"

@@ -9,6 +9,7 @@ from codesdk.approvals import ApprovalConflict, ApprovalState, ApprovalUnknown, 
 from codesdk.domain.decisions import Effect
 from codesdk.domain.ids import PrincipalId
 from codesdk.toolcalls.stored import Waiting
+from stage import stored_call
 
 OTHER_DIGEST = "sha256:" + "1" * 64
 
@@ -101,7 +102,7 @@ def test_expiry_is_judged_by_the_databases_clock_and_needs_no_sweep(stage, asked
 def test_expiry_is_judged_inside_the_deciding_statement(stage, asked):
     # The approval expires between the look and the write: only a statement that judges by itself notices.
     def work(unit):
-        assert stage.desk.of_call(unit, stage.pipeline._stored(asked.tool_call_id).identity).state == "pending"
+        assert stage.desk.of_call(unit, stored_call(stage.database, asked.tool_call_id).identity).state == "pending"
         unit.connection.exec_driver_sql("UPDATE approvals SET expires_at = 1")
         return stage.desk.vote(
             unit, asked.tenant_id, asked.id, Verdict.APPROVE, digest=asked.digest, by=stage.principal.id, comment=None

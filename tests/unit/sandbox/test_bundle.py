@@ -45,4 +45,4 @@ def test_the_bundle_starts_without_site_and_without_the_package_on_the_path(tmp_
         check=True,
         timeout=30,
     )
-    assert ran.stdout == "codesdk.sandbox.runner.main\n"
+    assert ran.stdout == "codesdk.sandbox.runner.boot\n"

@@ -53,13 +53,6 @@ def test_the_label_holds_the_whole_spec():
     assert not specs.same_sandbox(SPEC, "forged")
 
 
-def test_a_capped_workspace_is_a_tmpfs_without_setuid_and_devices():
-    capped = SPEC.model_copy(update={"profile": Profile(workspace_bytes=1 << 20)})
-    options = specs.volume_options(capped)
-    assert options["type"] == "tmpfs"
-    assert {"nosuid", "nodev", "size=1048576", "uid=200001"} <= set(options["o"].split(","))
-
-
 def test_the_runner_fits_in_one_argument_and_carries_no_secret():
     line = bundle.command(specs.runner_settings(SPEC))
     assert max(map(len, line)) < 128 * 1024

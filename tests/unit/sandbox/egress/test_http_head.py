@@ -191,6 +191,12 @@ def test_a_second_request_behind_the_body_is_refused():
         body.feed(b"G")
 
 
+def test_bytes_behind_a_response_are_thrown_away():
+    body = Body(Framing(length=5), drop_surplus=True)
+    assert body.feed(b"helloHTTP/1.1 200 OK") == b"hello"
+    assert body.feed(b"more") == b""
+
+
 @given(st.binary(max_size=200))
 def test_what_passes_of_a_chunked_body_is_a_prefix_of_what_came(data):
     body = Body(Framing(chunked=True))

@@ -1,0 +1,137 @@
+"""The warm pool: started sandboxes that are nobody's yet, so that a session's first call does not wait for the engine.
+
+Each is used by one session only and destroyed after it. A claim is a row's (`sandbox.store.claim`); what is done here
+is done to rows without a session, and every step is conditional on that, so a claim and a removal cannot both win.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from codesdk.domain.clock import Clock
+from codesdk.domain.decisions import Frozen
+from codesdk.domain.ids import Ids, Kind, SandboxId
+from codesdk.errors import Fault
+from codesdk.sandbox import store
+from codesdk.sandbox.port import Sandboxes, SandboxSpec
+from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.store import PoolRow, SandboxState
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Writer
+from codesdk.worker.host import Host
+
+_log = logging.getLogger(__name__)
+
+RETRY_S = 10.0
+"""Pause after a sandbox that did not open."""
+
+
+class Sort(Frozen):
+    """What sessions ask for: a profile on an image."""
+
+    profile: Profile
+    image: str
+    """Image id."""
+
+
+class Pool:
+    """Keeps `size` sandboxes of each sort. `tend` and `close` are called from one thread at a time."""
+
+    def __init__(
+        self,
+        *,
+        sandboxes: Sandboxes,
+        host: Host,
+        instance: str,
+        database: Database,
+        writer: Writer,
+        clock: Clock,
+        ids: Ids,
+        sorts: Sequence[Sort],
+        size: int,
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._host = host
+        self._instance = instance
+        self._database = database
+        self._writer = writer
+        self._clock = clock
+        self._ids = ids
+        self._sorts = {(sort.image, store.profile_text(sort.profile)): sort for sort in sorts}
+        self._size = size
+        self._not_before = 0.0
+
+    def tend(self) -> None:
+        """Remove what is not wanted any more; make one sandbox where one is missing."""
+        rows = self._rows()
+        for row in rows:
+            if row.state is SandboxState.CLOSING or not self._fits(row):
+                self._remove(row)
+        if self._clock.monotonic() < self._not_before:
+            return
+        kept = [(row.image, row.profile) for row in rows if row.state is SandboxState.POOLED and self._fits(row)]
+        for kind, sort in self._sorts.items():
+            if kept.count(kind) < self._size:
+                self._add(sort)
+                return  # one at a time: what is claimed or given up meanwhile is seen before the next
+
+    def close(self) -> None:
+        """Remove all of them: without a worker they would be containers without a use."""
+        for row in self._rows():
+            self._remove(row)
+
+    def _rows(self) -> list[PoolRow]:
+        with self._database.read() as connection:
+            return store.pool(connection, self._host.id)
+
+    def _fits(self, row: PoolRow) -> bool:
+        """Of this worker, and of a sort that it keeps. One that is being made is another worker's: ours is one call."""
+        return (
+            row.state is SandboxState.POOLED
+            and row.generation == self._host.generation
+            and (row.image, row.profile) in self._sorts
+        )
+
+    def _add(self, sort: Sort) -> None:
+        sandbox = SandboxId(self._ids.new(Kind.SANDBOX))
+        generation = self._host.generation
+        uid = self._writer.run(
+            lambda unit: store.insert(
+                unit.connection,
+                sandbox,
+                None,
+                self._host.id,
+                image=sort.image,
+                profile=sort.profile,
+                generation=generation,
+            )
+        )
+        spec = SandboxSpec(
+            owner=sandbox,
+            instance=self._instance,
+            profile=sort.profile,
+            image=sort.image,
+            tool_uid=uid,
+            generation=generation,
+        )
+        wanted, pooled = (SandboxState.WANTED,), SandboxState.POOLED
+        try:
+            self._sandboxes.open(spec)
+        except Fault as fault:
+            _log.warning("the pool could not make a sandbox: %s", fault)
+            self._not_before = self._clock.monotonic() + RETRY_S
+        else:
+            self._writer.run(lambda unit: store.move(unit.connection, sandbox, wanted, pooled, unclaimed=True))
+
+    def _remove(self, row: PoolRow) -> None:
+        before = (SandboxState.WANTED, SandboxState.POOLED, SandboxState.CLOSING)
+        closing = SandboxState.CLOSING
+        if not self._writer.run(lambda unit: store.move(unit.connection, row.id, before, closing, unclaimed=True)):
+            return  # a session has it now
+        try:
+            self._sandboxes.destroy(row.id)
+        except Fault as fault:
+            _log.warning("pooled sandbox %s could not be removed yet: %s", row.id, fault)
+            return
+        self._writer.run(lambda unit: store.forget_pooled(unit.connection, row.id))

@@ -1,0 +1,175 @@
+"""A workspace's cap holds, says so, and is freed with it, on a loop-mounted file and in memory."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+
+from codesdk.sandbox import spec as specs
+from codesdk.sandbox.disk import find_facts
+from codesdk.sandbox.docker_driver import DockerSandboxes
+from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.loop import LoopDisks
+from codesdk.sandbox.port import FileError, FileRefused, FileWrite
+from sandboxes import run, spec
+
+pytestmark = pytest.mark.engine
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def loops(engine, tmp_path_factory):
+    """Sandboxes whose larger workspaces are files; not run where the machine has no loop devices for us."""
+    client = Engine(engine.host)
+    missing = find_facts(client.endpoint, client.api.info()).loop_missing
+    if missing:
+        client.close()
+        pytest.skip(f"no loop-mounted workspaces here: {'; '.join(missing)}")
+    made = DockerSandboxes(f"test-{uuid.uuid4().hex}", client, workspaces=tmp_path_factory.mktemp("workspaces"))
+    yield made
+    made.sweep(())
+    made.close()
+
+
+def attached(loops) -> list[str]:
+    """Loop devices of the installation."""
+    found = [entry.read_text() for entry in Path("/sys/block").glob("loop*/loop/backing_file")]
+    return [file for file in found if str(loops._disks._directory) in file]
+
+
+@pytest.fixture
+def open_on_disk(loops, sandbox_image):
+    owners = []
+
+    def open_one(**more):
+        asked = spec(loops._instance, sandbox_image, **{"workspace_bytes": 300 * MIB, **more})
+        owners.append(asked.owner)
+        return loops.open(asked)
+
+    yield open_one
+    for owner in owners:
+        loops.destroy(owner)
+    assert attached(loops) == []
+    assert loops._disks.names() == set()
+
+
+@pytest.fixture(params=["loop", "tmpfs"])
+def full_soon(request, open_on_disk):
+    """A sandbox with a small workspace of each kind."""
+    memory = {"loop": 64 * MIB, "tmpfs": 256 * MIB}[request.param]
+    made = open_on_disk(workspace_bytes=40 * MIB, workspace_inodes=2048, memory_bytes=memory)
+    assert made.attestation.disk_cap == request.param
+    return made
+
+
+def test_a_full_workspace_is_said_to_tools_and_to_file_operations_and_the_session_lives(full_soon):
+    ran = run(full_soon, "sh", "-c", "head -c 100000000 /dev/zero > fill")
+    assert ran.result.exit_code != 0
+    assert b"No space left" in ran.stderr
+    assert full_soon.files.stat("fill").size <= 40 * MIB
+    refused = full_soon.files.write((FileWrite(path="more", content=bytes(100_000)),))
+    assert isinstance(refused, FileRefused)
+    assert refused.error is FileError.NO_SPACE
+    assert run(full_soon, "rm", "fill").result.exit_code == 0
+    assert not isinstance(full_soon.files.write((FileWrite(path="more", content=b"x"),)), FileRefused)
+
+
+def test_many_files_end_as_a_full_workspace_too(full_soon):
+    ran = run(full_soon, "python3", "-c", "for i in range(5000): open(f'f{i}', 'x').close()")
+    assert b"No space left" in ran.stderr
+    refused = full_soon.files.write((FileWrite(path="more", content=b"x"),))
+    assert isinstance(refused, FileRefused)
+    assert refused.error is FileError.NO_SPACE
+    assert run(full_soon, "sh", "-c", "rm f1*").result.exit_code == 0
+    assert not isinstance(full_soon.files.write((FileWrite(path="more", content=b"x"),)), FileRefused)
+
+
+def test_the_default_profiles_workspace_is_capped_and_the_tools_own(open_on_disk):
+    made = open_on_disk(workspace_bytes=1024 * MIB)
+    assert made.attestation.disk_cap == "loop"
+    size, inodes = run(made, "df", "--output=size,itotal", "-B1", ".").stdout.split()[-2:]
+    assert 0.95 * 1024 * MIB < int(size) <= 1024 * MIB
+    assert 100_000 <= int(inodes) < 120_000
+    assert run(made, "stat", "-c", "%u", ".").stdout.strip() == str(made._spec.tool_uid).encode()
+    assert run(made, "sh", "-c", "ls -A").stdout == b""
+    mounted = run(made, "sh", "-c", "grep ' /workspace ' /proc/mounts").stdout
+    assert b"nosuid,nodev" in mounted
+
+
+def test_two_workspaces_are_two_devices(open_on_disk, loops):
+    first, second = open_on_disk(), open_on_disk()
+    assert len(attached(loops)) == 2
+    run(first, "sh", "-c", "echo mine > file")
+    assert run(second, "ls").stdout == b""
+
+
+def test_a_sweep_frees_what_a_killed_worker_left_at_any_step(loops, sandbox_image):
+    directory = loops._disks._directory
+    directory.mkdir(exist_ok=True)
+    wanted = [spec(loops._instance, sandbox_image) for _ in range(3)]
+    only_begun, only_attached, with_volume = (specs.name_of(each.instance, each.owner) for each in wanted)
+    (directory / f"{only_begun}.ext4.unfinished").write_bytes(b"")
+    devices = [
+        LoopDisks(directory).make(name, size=8 * MIB, inodes=1024, uid=wanted[0].tool_uid)
+        for name in (only_attached, with_volume)
+    ]
+    loops._engine.api.create_volume(
+        with_volume,
+        driver="local",
+        driver_opts={"type": "ext4", "device": devices[1], "o": "nosuid,nodev"},
+        labels=specs.labels(wanted[2]),
+    )
+    swept = loops.sweep(())
+    assert set(swept.volumes) == {each.owner for each in wanted}
+    assert attached(loops) == []
+    assert list(directory.iterdir()) == []
+
+
+def test_a_sweep_leaves_devices_of_the_living_and_of_others(loops, open_on_disk, tmp_path):
+    made = open_on_disk()
+    neighbour = LoopDisks(tmp_path)
+    neighbour.make("codesdk-neighbour-sbx_1", size=8 * MIB, inodes=1024, uid=os.getuid())
+    try:
+        assert loops.sweep((made.owner,)).volumes == ()
+        assert run(made, "sh", "-c", "echo here > file && cat file").stdout == b"here\n"
+        assert neighbour.device("codesdk-neighbour-sbx_1") is not None
+    finally:
+        neighbour.release("codesdk-neighbour-sbx_1")
+
+
+def test_a_container_whose_device_is_anothers_now_is_made_anew_before_it_starts(loops, sandbox_image, monkeypatch):
+    """After a reboot a volume names a device that may hold another sandbox's files."""
+    asked = spec(loops._instance, sandbox_image, workspace_bytes=300 * MIB)
+    name = specs.name_of(asked.instance, asked.owner)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loops, "_start", _die)
+        patch.setattr(loops, "_remove_what_failed", lambda _: None)
+        with pytest.raises(KeyboardInterrupt):
+            loops.open(asked)
+    loops._disks.release(name)  # what a reboot does
+    other = loops._disks.make("codesdk-other", size=8 * MIB, inodes=1024, uid=1)
+    try:
+        assert loops._engine.api.inspect_volume(name)["Options"]["device"] == other
+        made = loops.open(asked)
+        assert loops._disks.device(name) not in (None, other)
+        assert run(made, "df", "--output=size", "-B1", ".").stdout.split()[-1] > b"200000000"
+    finally:
+        loops.destroy(asked.owner)
+        loops._disks.release("codesdk-other")
+
+
+def _die(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_paused_sandbox_keeps_its_files_and_its_device(open_on_disk, loops):
+    made = open_on_disk()
+    run(made, "sh", "-c", "echo kept > file")
+    loops.pause(made.owner)
+    loops.pause(made.owner)
+    loops.resume(made.owner)
+    loops.resume(made.owner)
+    assert run(made, "cat", "file").stdout == b"kept\n"
