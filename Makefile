@@ -2,11 +2,12 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 ARGS ?=
+SANDBOX ?=
 JSON ?=
 LOCK_TOOL := uv==0.13.9
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench lock clean
+.PHONY: help setup demo test lint bench soak lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /	/' | expand -t 10
@@ -14,8 +15,8 @@ help: ## this list
 setup: ## make .venv and install the pinned dependencies; nothing to do, nothing done
 	@scripts/venv.sh
 
-demo: setup ## run one agent's calls end to end, then stop all that was started; ARGS="--help" for more
-	@$(BIN)/codesdk demo $(ARGS)
+demo: setup ## run one agent's calls end to end, then stop all that was started; SANDBOX=local without an engine; ARGS="--help" for more
+	@$(BIN)/codesdk demo $(if $(SANDBOX),--sandbox $(SANDBOX)) $(ARGS)
 
 lint: setup ## ruff, format, types, import contracts
 	$(BIN)/ruff check .
@@ -28,6 +29,9 @@ test: lint ## lint, then every test; ARGS go to pytest
 
 bench: setup ## latencies of a governed call beside its peers; JSON=path writes them
 	@$(BIN)/python bench/run.py $(if $(JSON),--json $(JSON)) $(ARGS)
+
+soak: setup ## 1,000 sessions with a worker that is killed at random points; SOAK_SESSIONS=100 for fewer
+	$(BIN)/pytest tests/soak -m soak $(ARGS)
 
 lock: ## write requirements.lock anew from pyproject.toml (the newest versions that its ranges allow)
 	python3 -m venv .cache/lock

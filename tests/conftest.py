@@ -19,7 +19,8 @@ import pytest
 from codesdk.errors import Fault
 from codesdk.provision import base_image as base_images
 from codesdk.provision import engine as docker_engine
-from codesdk.provision import node, redis_server
+from codesdk.provision import bubblewrap, node, redis_server
+from codesdk.sandbox.local.confinement import Confinement
 
 REDIS_DIRECTORY = "codesdk-tests-"
 Provider = Callable[["Machine"], Any]
@@ -86,6 +87,10 @@ def _redis_url(machine: Machine) -> str:
     return server.url
 
 
+def _bubblewrap(machine: Machine) -> Confinement:
+    return bubblewrap.ensure(machine.say)
+
+
 def _npm(machine: Machine) -> str:
     return node.ensure(machine.say)
 
@@ -95,6 +100,7 @@ PROVIDERS: dict[str, tuple[Provider, tuple[str, ...]]] = {
     "base_image": (_base_image, ("engine",)),
     "sandbox_image": (_sandbox_image, ("engine",)),
     "redis_url": (_redis_url, ()),
+    "bubblewrap_here": (_bubblewrap, ()),
     "npm": (_npm, ()),
 }
 MARKER_OF = {
@@ -202,6 +208,12 @@ def sandbox_image(request: pytest.FixtureRequest) -> str:
 def redis_url(request: pytest.FixtureRequest) -> str:
     """A Redis server's URL, shared by the run: use keys of your own, and socket_timeout=None."""
     return _thing(request, "redis_url")
+
+
+@pytest.fixture(scope="session")
+def bubblewrap_here(request: pytest.FixtureRequest) -> Confinement:
+    """What local sandboxes are confined with."""
+    return _thing(request, "bubblewrap_here")
 
 
 @pytest.fixture(scope="session")

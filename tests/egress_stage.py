@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import datetime
+import datetime as dt
 import ipaddress
 import json
 import socket
@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from codesdk.sandbox.runner import channel as channels
 from codesdk.sandbox.egress.addresses import public_or
 from codesdk.sandbox.egress.attempt import Attempt, Phase, Reason
 from codesdk.sandbox.egress.rules import EgressRule, EgressRules
 from codesdk.sandbox.egress.service import Egress
+from codesdk.sandbox.runner import channel as channels
 
 DEADLINE_S = 10.0
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
@@ -214,6 +214,45 @@ def staged(names: dict[str, list[str]] | None = None, **options: Any) -> Iterato
         made.close()
 
 
+class Attempts:
+    """A proxy for real sandboxes: every name beneath `.test` is loopback; what it records can be waited for."""
+
+    def __init__(self, **options: Any) -> None:
+        self.all: list[Attempt] = []
+        self._told = threading.Condition()
+        self.egress = Egress(
+            self._tell, **{"resolve": self._resolve, "policy": public_or([LOOPBACK]), "first_s": 5.0, **options}
+        )
+
+    @classmethod
+    @contextlib.contextmanager
+    def served(cls, **options: Any) -> Iterator[Attempts]:
+        made = cls(**options)
+        try:
+            yield made
+        finally:
+            made.egress.close()
+
+    @staticmethod
+    def _resolve(name: str) -> list[Any]:
+        if not name.endswith(".test"):
+            raise OSError("no such name")
+        return [LOOPBACK]
+
+    def _tell(self, attempt: Attempt) -> None:
+        with self._told:
+            self.all.append(attempt)
+            self._told.notify_all()
+
+    def clear(self) -> None:
+        with self._told:
+            self.all.clear()
+
+    def until(self, fact: Callable[[], Any]) -> None:
+        with self._told:
+            assert self._told.wait_for(fact, DEADLINE_S), self.all
+
+
 class Server:
     """Accepts on loopback; each connection is handled on a thread, and what it sent is kept."""
 
@@ -290,20 +329,18 @@ class Authority:
         self.path.write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
 
     def _build(self, host: str, key: Any, *, authority: bool) -> x509.Certificate:
-        now = datetime.datetime.now(datetime.UTC)
+        now = dt.datetime.now(dt.UTC)
         builder = (
             x509.CertificateBuilder()
             .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)]))
             .issuer_name(self._name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=2))
+            .not_valid_before(now - dt.timedelta(days=1))
+            .not_valid_after(now + dt.timedelta(days=2))
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
-            )
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
         if not authority:
             builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)

@@ -48,12 +48,19 @@ def request(*argv: str, call: str = "", **more: Any) -> ExecRequest:
 def run(sandbox: Sandbox, *argv: str, **more: Any) -> Ran:
     asked = request(*argv, **more)
     output = {"stdout": bytearray(), "stderr": bytearray()}
+    ends, gaps = {"stdout": 0, "stderr": 0}, {"stdout": 0, "stderr": 0}
 
     def collect(chunk: Any) -> None:
-        assert chunk.offset == len(output[chunk.stream])
+        gap = chunk.offset - ends[chunk.stream]
+        assert gap >= 0
+        gaps[chunk.stream] += gap
+        ends[chunk.stream] = chunk.offset + len(chunk.data)
         output[chunk.stream] += chunk.data
 
     result = sandbox.exec(asked, collect)
+    for name, count in (("stdout", result.stdout), ("stderr", result.stderr)):
+        assert len(output[name]) == count.bytes - count.dropped
+        assert gaps[name] in (0, count.dropped)
     return Ran(result, bytes(output["stdout"]), bytes(output["stderr"]), asked.call)
 
 

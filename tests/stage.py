@@ -25,6 +25,7 @@ from codesdk.registry import Registry
 from codesdk.sandbox.fake_files import FakeFiles
 from codesdk.sandbox.port import Attestation, Chunk, ExecRequest, ExecResult, ExitKind, OnOutput, OutputCount
 from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.profiles import Profiles
 from codesdk.sessions import NewSession, Sessions
 from codesdk.storage.database import Database
 from codesdk.storage.migration import upgrade
@@ -91,7 +92,7 @@ class Stage:
             wakeups=self.wakeups,
             clock=self.clock,
             ids=self.ids,
-            profile=self.profile,
+            profiles=Profiles({"default": self.profile}),
             token_ttl_s=3600.0,
         )
         self.pipeline = self.pipeline_with(self.bundle)

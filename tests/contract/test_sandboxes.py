@@ -15,8 +15,10 @@ import pytest
 
 from codesdk.sandbox.fake import FakeSandboxes, Script
 from codesdk.sandbox.faults import AlreadyAcknowledged, ArchiveRefused, ImageMissing, SandboxGone, StaleGeneration
+from codesdk.sandbox.local.driver import LocalSandboxes
 from codesdk.sandbox.port import ExecRequest, ExitKind, FileContent, FileError, FileKind, FileRefused, FileWrite, Gone
 from codesdk.sandbox.profile import Profile
+from local_sandboxes import local_sandboxes, plain
 from sandboxes import DEADLINE_S, docker_sandboxes, request, run, spec
 
 MISSING = "sha256:" + "0" * 64
@@ -52,14 +54,42 @@ class World:
         return spec(self.instance, more.pop("image", self.image), **more)
 
 
-@pytest.fixture(scope="module", params=["fake", pytest.param("docker", marks=pytest.mark.engine)])
+NO_WALL = "without a wall there is no mount namespace: the workspace keeps its path on this machine"
+EXEMPT = {
+    "bubblewrap": {
+        "test_the_attestation_states_the_caps": "nothing caps the memory of local sandboxes as a whole; it says so",
+    },
+    "plain": {
+        "test_the_attestation_states_the_caps": "nothing caps the memory of local sandboxes as a whole; it says so",
+        "test_the_attestation_states_the_walls": "there are none, and the attestation says so",
+        "test_the_working_directory_is_the_workspace": NO_WALL,
+        "test_the_working_directory_can_be_beneath_the_workspace": NO_WALL,
+    },
+}
+"""What local sandboxes cannot show, by name and reason."""
+
+
+@pytest.fixture(scope="module", params=["fake", pytest.param("docker", marks=pytest.mark.engine), "bubblewrap", "plain"])
 def world(request):
     if request.param == "fake":
         yield World(FakeSandboxes(_scripts, images=["sha256:fake"]), "test-fake", "sha256:fake")
         return
+    if request.param in EXEMPT:
+        found = plain() if request.param == "plain" else request.getfixturevalue("bubblewrap_here")
+        with local_sandboxes(found) as made:
+            yield World(made, made._instance, made.image)
+        return
     image = request.getfixturevalue("sandbox_image")
     with docker_sandboxes(request.getfixturevalue("engine").host) as made:
         yield World(made, made._instance, image)
+
+
+@pytest.fixture(autouse=True)
+def _exempt(request):
+    kind = request.node.callspec.params.get("world", "")
+    reason = EXEMPT.get(kind, {}).get(request.node.originalname)
+    if reason:
+        pytest.skip(f"exempt on {kind}: {reason}")
 
 
 @pytest.fixture(scope="module")
@@ -426,15 +456,30 @@ def test_a_sweep_removes_what_has_no_living_owner_and_nothing_else(world):
 def _living(world) -> set[str]:
     if isinstance(world.sandboxes, FakeSandboxes):
         return set(world.sandboxes.living)
+    if isinstance(world.sandboxes, LocalSandboxes):
+        return set(world.sandboxes._places.owners())
     found = world.sandboxes._engine.api.containers(all=True, filters={"label": f"codesdk.instance={world.instance}"})
     return {item["Labels"]["codesdk.owner"] for item in found}
 
 
-def test_the_attestation_states_what_was_asked(sandbox):
+def test_the_attestation_states_the_rights(sandbox):
     stated = sandbox.attestation
-    assert stated.network_interfaces == ("lo",)
     assert stated.capabilities == ()
     assert stated.no_new_privileges
-    assert stated.read_only_root
     assert stated.seccomp == "filter"
+
+
+def test_the_attestation_states_the_walls(sandbox):
+    stated = sandbox.attestation
+    assert stated.network_interfaces == ("lo",)
+    assert stated.read_only_root
+
+
+def test_the_surroundings_say_what_the_attestation_says(world, sandbox):
+    assert sandbox.attestation.environment == world.sandboxes.surroundings.environment
+    assert world.sandboxes.surroundings.network == (sandbox.attestation.network_interfaces != ("lo",))
+
+
+def test_the_attestation_states_the_caps(sandbox):
+    stated = sandbox.attestation
     assert (stated.memory_bytes, stated.pids_limit) == (Profile().memory_bytes, Profile().pids)

@@ -17,6 +17,7 @@ from codesdk.jobs import RqWakeups, Wakeups
 from codesdk.policy import Bundle, load_bundle
 from codesdk.registry import Registry
 from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.profiles import DEFAULT, Profiles, load_profiles
 from codesdk.sessions import Sessions
 from codesdk.settings import Settings
 from codesdk.storage.database import Database
@@ -48,6 +49,9 @@ class Services:
     pipeline: Pipeline
     results: Results
     sessions: Sessions
+    profile: Profile
+    """What sandboxes of new sessions are limited to where they name none."""
+    profiles: Profiles
     _opened: ExitStack
 
     def close(self) -> None:
@@ -67,10 +71,11 @@ def open_services(
     """Wire one process. What a person wrote is read first: a bad policy file stops everything before it starts.
 
     Raises:
-        PolicyInvalid, ManifestInvalid: with file, line and column.
+        PolicyInvalid, ManifestInvalid, ProfileInvalid: with file, line and column.
         DataDirUnusable, StorageUnavailable: with what to do.
     """
     registry = Registry.load(settings.registry_dir)
+    profiles = Profiles({DEFAULT: profile}) if profile is not None else load_profiles(settings.profiles_dir)
     bundle = load_bundle(settings.policies_dir, [tool.name for tool in registry.tools()])
     settings.prepare_data_dir()
     clock = clock or SystemClock()
@@ -110,7 +115,7 @@ def open_services(
             wakeups=wakeups,
             clock=clock,
             ids=ids,
-            profile=profile or Profile(),
+            profiles=profiles,
             token_ttl_s=settings.session_ttl_s,
         )
         return Services(
@@ -131,6 +136,8 @@ def open_services(
             pipeline=pipeline,
             results=Results(pipeline, log, tail),
             sessions=sessions,
+            profile=profiles.named(DEFAULT),
+            profiles=profiles,
             _opened=opened.pop_all(),
         )
 

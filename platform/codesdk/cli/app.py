@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from codesdk.cli.sandbox import sandbox_app
+from codesdk.cli.sandbox_kind import SandboxKind
 from codesdk.domain.decisions import PermissionMode
 
 app = typer.Typer(
@@ -22,6 +24,9 @@ approvals_app = typer.Typer(help="What waits for a person, and answering it.", n
 sessions_app = typer.Typer(help="Sessions of the running daemon.", no_args_is_help=True)
 app.add_typer(approvals_app, name="approvals")
 app.add_typer(sessions_app, name="sessions")
+images_app = typer.Typer(help="What sandboxes are made of: ours, and the operator's own.", no_args_is_help=True)
+app.add_typer(images_app, name="images")
+app.add_typer(sandbox_app, name="sandbox")
 
 DataDir = Annotated[
     Path | None,
@@ -43,6 +48,20 @@ Port = Annotated[
 ]
 Comment = Annotated[str | None, typer.Option("--comment", "-m", help="Told to the agent, and recorded.")]
 Mode = Annotated[PermissionMode, typer.Option("--mode", help="How eager the session is to ask people.")]
+Sandbox = Annotated[
+    SandboxKind | None,
+    typer.Option(
+        "--sandbox",
+        help="Containers, or processes of this machine where no engine can run: these protect it less. "
+        "[default: docker, or what CODESDK_LOCAL_SANDBOX says]",
+    ),
+]
+ProfileName = Annotated[
+    str,
+    typer.Option(
+        "--profile", help="What the session's sandbox may use: a file of sandbox-images/profiles, without .yaml."
+    ),
+]
 Workspace = Annotated[
     Path | None,
     typer.Option("--workspace", help="Directory whose files the sandbox starts with (a copy; .gitignore holds)."),
@@ -65,6 +84,8 @@ def up(
     port: Port = None,
     workspace: Workspace = None,
     mode: Mode = PermissionMode.AUTO,
+    profile: ProfileName = "default",
+    sandbox: Sandbox = None,
     json: Json = False,
 ) -> None:
     """Run API, MCP host and worker in the foreground, and open a session for your agent.
@@ -73,7 +94,16 @@ def up(
     """
     from codesdk.cli.up import run
 
-    run(data_dir=data_dir, policies=policies, port=port, workspace=workspace, mode=mode, as_json=json)
+    run(
+        data_dir=data_dir,
+        policies=policies,
+        port=port,
+        workspace=workspace,
+        mode=mode,
+        profile=profile,
+        sandbox=sandbox,
+        as_json=json,
+    )
 
 
 @app.command()
@@ -81,12 +111,13 @@ def demo(
     *,
     data_dir: DataDir = None,
     policies: Policies = None,
+    sandbox: Sandbox = None,
     json: Json = False,
 ) -> None:
     """Drive one agent's calls through everything, check the record, and stop all that was started."""
     from codesdk.cli.demo.run import run
 
-    run(data_dir=data_dir, policies=policies, as_json=json)
+    run(data_dir=data_dir, policies=policies, sandbox=sandbox, as_json=json)
 
 
 @app.command()
@@ -151,13 +182,14 @@ def open_session(
     *,
     workspace: Workspace = None,
     mode: Mode = PermissionMode.AUTO,
+    profile: ProfileName = "default",
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
     """Open one, and print its MCP URL and token."""
     from codesdk.cli.sessions import open_one
 
-    open_one(workspace=workspace, mode=mode, data_dir=data_dir, as_json=json)
+    open_one(workspace=workspace, mode=mode, profile=profile, data_dir=data_dir, as_json=json)
 
 
 @sessions_app.command("list")
@@ -196,3 +228,39 @@ def replay_events(session: str, *, data_dir: DataDir = None, json: Json = False)
     from codesdk.cli.events import replay
 
     replay(session, data_dir=data_dir, as_json=json)
+
+
+@images_app.command("build")
+def build_images(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Folders of sandbox-images [default: the default profile's]")
+    ] = None,
+    *,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Build those that are not on the engine as their folders describe them; minutes the first time."""
+    from codesdk.cli.images import build
+
+    build(names or [], data_dir=data_dir, as_json=json)
+
+
+@images_app.command("list")
+def list_images(*, data_dir: DataDir = None, json: Json = False) -> None:
+    """All that profiles may name, and whether the engine has them. --json adds every package of ours."""
+    from codesdk.cli.images import show
+
+    show(data_dir=data_dir, as_json=json)
+
+
+@images_app.command("check")
+def check_image(
+    image: Annotated[str, typer.Argument(help="A name, tag, id or digest.")],
+    *,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Say whether an image that is on the engine can be a sandbox, and why not; exit 65 where it cannot."""
+    from codesdk.cli.images import check
+
+    check(image, data_dir=data_dir, as_json=json)

@@ -8,6 +8,7 @@ from codesdk.cli.daemon import Daemon, Opened
 from codesdk.cli.workspace import pack
 from codesdk.domain.decisions import PermissionMode
 from codesdk.provision.command import Say
+from codesdk.sandbox.profiles import DEFAULT
 from codesdk.sessions import NewSession
 
 
@@ -19,6 +20,7 @@ def open_with(
     opened_by: str,
     say: Say,
     runtime: str = "mcp-client",
+    profile: str = DEFAULT,
 ) -> Opened:
     """A new session, labelled with who opened it.
 
@@ -31,5 +33,6 @@ def open_with(
         content, files = pack(workspace)
         say(f"Copying {files} files of {workspace} into the session's workspace")
         seed = daemon.upload(content, "workspace.tar.gz").id
-    wish = NewSession(permission_mode=mode, labels={"opened-by": opened_by}, seed_artifact=seed, runtime=runtime)
+    labels = {"opened-by": opened_by}
+    wish = NewSession(permission_mode=mode, labels=labels, profile=profile, seed_artifact=seed, runtime=runtime)
     return daemon.open_session(wish)

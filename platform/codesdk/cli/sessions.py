@@ -16,12 +16,15 @@ from codesdk.domain.decisions import PermissionMode
 from codesdk.sessions import Session
 
 
-def open_one(*, workspace: Path | None, mode: PermissionMode, data_dir: Path | None, as_json: bool) -> None:
+def open_one(
+    *, workspace: Path | None, mode: PermissionMode, profile: str, data_dir: Path | None, as_json: bool
+) -> None:
     """Open one and say how to connect."""
     voice = Voice(as_json=as_json)
     settings = settings_of(data_dir)
     with connect(settings) as daemon:
-        opened = open_with(daemon, workspace, mode=mode, opened_by="codesdk sessions open", say=voice.say)
+        by = "codesdk sessions open"
+        opened = open_with(daemon, workspace, mode=mode, opened_by=by, say=voice.say, profile=profile)
     if as_json:
         voice.give(opened_as_json(opened))
     else:

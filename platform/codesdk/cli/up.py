@@ -6,6 +6,8 @@ from pathlib import Path
 
 from codesdk.cli.opening import open_with
 from codesdk.cli.places import settings_of
+from codesdk.cli.sandbox_choice import with_sandbox
+from codesdk.cli.sandbox_kind import SandboxKind
 from codesdk.cli.stack.signals import Signals
 from codesdk.cli.stack.stack import Stack
 from codesdk.cli.voice import Voice
@@ -20,6 +22,8 @@ def run(
     port: int | None,
     workspace: Path | None,
     mode: PermissionMode,
+    profile: str,
+    sandbox: SandboxKind | None,
     as_json: bool,
 ) -> None:
     """Serve until SIGINT or SIGTERM.
@@ -28,11 +32,12 @@ def run(
         Fault: what kept it from starting; everything that had been started is stopped.
     """
     voice = Voice(as_json=as_json)
-    settings = settings_of(data_dir, policies, port)
+    settings = with_sandbox(settings_of(data_dir, policies, port), sandbox, voice.warn)
     signals = Signals()
     try:
-        with Stack(settings, voice.say) as stack:
-            opened = open_with(stack.daemon, workspace, mode=mode, opened_by="codesdk up", say=voice.say)
+        with Stack(settings, voice.say, profile) as stack:
+            by = "codesdk up"
+            opened = open_with(stack.daemon, workspace, mode=mode, opened_by=by, say=voice.say, profile=profile)
             signals.only_noted()
             if as_json:
                 voice.give(opened_as_json(opened, url=stack.daemon.url, data_dir=str(settings.data_dir)))

@@ -72,9 +72,9 @@ class DockerCommand:
         found = self("image", "inspect", "--format", f'{{{{index .Config.Labels "{label}"}}}}', reference)
         return found.stdout.strip() or None if found.ok else None
 
-    def labelled(self, label: str) -> str | None:
-        """The id of an image with this label."""
-        found = self("image", "ls", "--quiet", "--no-trunc", "--filter", f"label={label}").stdout.split()
+    def tagged(self, repository: str) -> str | None:
+        """The id of the newest image that has any tag of this repository."""
+        found = self("image", "ls", "--quiet", "--no-trunc", repository).stdout.split()
         return found[0] if found else None
 
 
@@ -86,14 +86,17 @@ def ensure(engine: Engine, say: Say) -> str:
         ProvisionFailed: installing debootstrap, or making the image, failed.
     """
     docker = DockerCommand(engine)
-    if docker.has(PUBLIC):
-        return PUBLIC
-    made = find_made(docker)
-    if made is not None:
-        return made
+    there = find(docker)
+    if there is not None:
+        return there
     if _pull(docker, say):
         return PUBLIC
     return make(docker, say)
+
+
+def find(docker: DockerCommand) -> str | None:
+    """The reference to build from, if it is on the engine; nothing is pulled or made."""
+    return PUBLIC if docker.has(PUBLIC) else find_made(docker)
 
 
 def find_made(docker: DockerCommand) -> str | None:

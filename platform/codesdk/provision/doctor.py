@@ -18,7 +18,8 @@ from codesdk.provision.command import Outcome, run, which
 from codesdk.provision.daemon import DaemonPlaces
 from codesdk.provision.endpoint import Answer
 from codesdk.provision.engine import Engine, Found, find
-from codesdk.sandbox.images import LABEL_NAME
+from codesdk.sandbox.images import PREFIX
+from codesdk.sandbox.profile import Profile
 from codesdk.settings import Settings
 
 PYTHON_FLOOR = (3, 11)
@@ -163,10 +164,11 @@ def _info(said: Outcome) -> dict[str, Any]:
 
 def sandbox_image(docker: DockerCommand) -> Check:
     """Whether a sandbox image is on the engine."""
-    image = docker.labelled(LABEL_NAME)
+    image = docker.tagged(f"{PREFIX}{Profile().image}")
     if image is not None:
         return Check("sandbox image", Status.OK, image[:19])
-    return Check("sandbox image", Status.WARN, "not built yet", "`codesdk demo` and `codesdk up` build it (2 minutes)")
+    mend = "`codesdk images build` builds it, and `codesdk up` does too (2 minutes)"
+    return Check("sandbox image", Status.WARN, "not built yet", mend)
 
 
 def node() -> Check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from codesdk.sandbox import disk, runtimes
 from codesdk.sandbox.bundle import command
 from codesdk.sandbox.port import Attestation, SandboxSpec
 from codesdk.sandbox.spec import CAPABILITIES, TMPFS, name_of, runner_settings, security_options
@@ -16,7 +17,7 @@ _UNLIMITED = {None, "max"}
 
 def differences(spec: SandboxSpec, inspected: dict[str, Any], observed: dict[str, Any]) -> tuple[str, ...]:
     """Sentences, one for each difference; empty where the sandbox is as asked."""
-    return (*_engine(spec, inspected), *_kernel(spec, observed))
+    return (*_engine(spec, inspected), *_kernel(spec, observed), *_disk(spec, inspected, observed))
 
 
 def attestation(inspected: dict[str, Any], observed: dict[str, Any]) -> Attestation:
@@ -33,7 +34,13 @@ def attestation(inspected: dict[str, Any], observed: dict[str, Any]) -> Attestat
         pids_limit=int(host["PidsLimit"] or 0),
         runtime=str(host["Runtime"]),
         image=str(inspected["Image"]),
+        disk_cap=disk_cap(inspected).value,
     )
+
+
+def disk_cap(inspected: dict[str, Any]) -> disk.Cap:
+    """What caps its workspace, by the label that the driver gave it."""
+    return disk.Cap((inspected["Config"].get("Labels") or {}).get(disk.LABEL, disk.Cap.NONE.value))
 
 
 def capability_names(mask: int) -> tuple[str, ...]:
@@ -44,6 +51,7 @@ def capability_names(mask: int) -> tuple[str, ...]:
 
 def _engine(spec: SandboxSpec, inspected: dict[str, Any]) -> list[str]:
     profile, host, config = spec.profile, inspected["HostConfig"], inspected["Config"]
+    runtime = runtimes.of(profile.runtime)
     expected = {
         "Image": (spec.image, inspected["Image"]),
         "Runtime": (profile.runtime, host["Runtime"]),
@@ -54,9 +62,9 @@ def _engine(spec: SandboxSpec, inspected: dict[str, Any]) -> list[str]:
         "CapDrop": (["ALL"], host["CapDrop"]),
         "SecurityOpt": (security_options(profile), host["SecurityOpt"]),
         "Memory": (profile.memory_bytes, host["Memory"]),
-        "MemorySwap": (profile.memory_bytes, host["MemorySwap"]),
+        "MemorySwap": (profile.memory_bytes + profile.swap_bytes, host["MemorySwap"]),
         "NanoCpus": (int(profile.cpus * 1e9), host["NanoCpus"]),
-        "PidsLimit": (profile.pids, host["PidsLimit"]),
+        "PidsLimit": (runtime.pids_limit(profile.pids), host["PidsLimit"]),
         "PidMode": ("", host["PidMode"]),
         "IpcMode": ("private", host["IpcMode"]),
         "UTSMode": ("", host["UTSMode"]),
@@ -65,7 +73,7 @@ def _engine(spec: SandboxSpec, inspected: dict[str, Any]) -> list[str]:
         "DeviceRequests": ([], host.get("DeviceRequests") or []),
         "VolumesFrom": ([], host.get("VolumesFrom") or []),
         "GroupAdd": ([], host.get("GroupAdd") or []),
-        "Init": (True, host["Init"]),
+        "Init": (runtime.has_subreapers, bool(host["Init"])),
         "LogConfig": ("none", host["LogConfig"]["Type"]),
         "Tmpfs": (sorted(TMPFS), sorted(host["Tmpfs"] or {})),
         "User": ("0:0", config["User"]),
@@ -94,10 +102,11 @@ def _kernel(spec: SandboxSpec, observed: dict[str, Any]) -> list[str]:
     expect("uids of a tool", [uid] * 4, status.get("Uid", "").split()[:4])
     expect("gids of a tool", [uid] * 4, status.get("Gid", "").split()[:4])
     expect("groups of a tool", "", status.get("Groups", "").replace(uid, "").strip())
-    for word in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+    is_linux = runtimes.of(spec.profile.runtime).is_linux
+    for word in ("CapInh", "CapPrm", "CapEff", *(("CapAmb",) if is_linux else ())):
         expect(f"{word} of a tool", 0, int(status.get(word, "1"), 16))
     expect("capabilities in the bounding set beyond those granted", 0, int(status.get("CapBnd", "1"), 16) & ~_BOUNDING)
-    if spec.profile.runtime == "runc":  # gVisor's /proc shows neither, see the runtime's own expectations
+    if is_linux:  # gVisor's /proc shows neither of these, and no CapAmb
         expect("NoNewPrivs of a tool", "1", status.get("NoNewPrivs"))
         expect("Seccomp of a tool", "2", status.get("Seccomp"))
     expect("network interfaces", ["lo"], observed["interfaces"])
@@ -106,11 +115,27 @@ def _kernel(spec: SandboxSpec, observed: dict[str, Any]) -> list[str]:
             found.append(f"kernel: a tool was allowed to {attempt.replace('_', ' ')}")
     mounts = {mount[0]: mount for mount in observed["mounts"]}
     expect("the root's mount", "ro", mounts.get("/", ["", "?"])[1].split(",")[0])
+    if is_linux:  # unmasked, a kernel setting is one mistake of rights away
+        expect("the mount of /proc/sys", "ro", mounts.get("/proc/sys", ["", "none"])[1].split(",")[0])
     expect("a mount at the workspace", True, spec.profile.workspace in mounts)
     for place in TMPFS:
         expect(f"file system at {place}", "tmpfs", mounts.get(place, ["", "", "none"])[2])
     _limits(spec, observed["limits"], expect)
     return found
+
+
+def _disk(spec: SandboxSpec, inspected: dict[str, Any], observed: dict[str, Any]) -> list[str]:
+    """Whether the workspace is the capped file system that was asked for. gVisor shows its own at that place."""
+    cap = disk_cap(inspected)
+    if cap is disk.Cap.NONE or spec.profile.runtime != "runc":
+        return []
+    found = [mount for mount in observed["mounts"] if mount[0] == spec.profile.workspace]
+    _, options, kind = found[-1] if found else ("", "", "none")
+    wanted = {"nosuid", "nodev"}
+    file_system = "ext4" if cap is disk.Cap.LOOP else "tmpfs"
+    if kind == file_system and wanted <= set(options.split(",")):
+        return []
+    return [f"kernel: the workspace is {kind} ({options}), asked {file_system} with {','.join(sorted(wanted))}"]
 
 
 def _limits(spec: SandboxSpec, limits: dict[str, Any], expect: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import marshal
 import zlib
 from functools import cache
 from importlib.resources import files
@@ -16,7 +17,9 @@ _PACKAGE = "codesdk.sandbox.runner"
 MODULES = (
     "archive",
     "beneath",
+    "boot",
     "channel",
+    "codec",
     "execs",
     "files",
     "kernel",
@@ -27,13 +30,14 @@ MODULES = (
     "relay",
     "shepherd",
     "spool",
+    "stdio",
     "tree",
     "wire",
 )
 
 _LOADER = """\
-import base64,json,sys,zlib
-sources=json.loads(zlib.decompress(base64.b64decode("%s")))
+import binascii,marshal,sys,zlib
+sources=marshal.loads(zlib.decompress(binascii.a2b_base64("%s")))
 class Finder:
     def find_spec(self,name,path,target=None):
         if name not in sources: return None
@@ -44,8 +48,9 @@ class Finder:
     def exec_module(self,module):
         name=module.__name__
         exec(compile(sources[name] or "","<"+name+">","exec"),module.__dict__)
+        sources[name]=""
 sys.meta_path.insert(0,Finder())
-from codesdk.sandbox.runner.main import main
+from codesdk.sandbox.runner.boot import main
 main(sys.argv[1])
 """
 
@@ -59,7 +64,7 @@ def program() -> str:
     folder = files(_PACKAGE)
     sources: dict[str, str | None] = dict.fromkeys(("codesdk", "codesdk.sandbox", _PACKAGE))
     sources.update({f"{_PACKAGE}.{name}": folder.joinpath(f"{name}.py").read_text("utf-8") for name in MODULES})
-    packed = base64.b64encode(zlib.compress(json.dumps(sources).encode(), 9)).decode("ascii")
+    packed = base64.b64encode(zlib.compress(marshal.dumps(sources, 2), 9)).decode("ascii")
     text = _LOADER % packed
     if len(text) >= _MAX_ARGUMENT:
         raise ValueError(f"the runner has grown to {len(text)} bytes; an argument holds {_MAX_ARGUMENT}")

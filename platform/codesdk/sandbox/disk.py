@@ -18,6 +18,8 @@ from codesdk.sandbox.profile import Profile
 
 LOOP_CONTROL = Path("/dev/loop-control")
 MKFS = "mkfs.ext4"
+LABEL = "codesdk.disk"
+"""Of container and volume: which cap was chosen, for whoever reads it back."""
 
 
 class Cap(StrEnum):
@@ -77,7 +79,7 @@ def find_facts(endpoint: str, info: dict[str, Any]) -> Facts:
             ("the engine is not on this machine", here and info.get("Name") == socket.gethostname() and root.is_dir()),
             ("the engine is rootless", "name=rootless" not in (info.get("SecurityOptions") or ())),
             (f"there is no {LOOP_CONTROL}", os.access(LOOP_CONTROL, os.R_OK | os.W_OK)),
-            (f"{MKFS} is not installed", mkfs() is not None),
+            (f"{MKFS} is not installed (e2fsprogs)", mkfs() is not None),
         )
         if not met
     ]

@@ -11,13 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from docker.errors import APIError, NotFound
 
 from codesdk.errors import Fault
-from codesdk.sandbox import attest
+from codesdk.sandbox import attest, disk
 from codesdk.sandbox import spec as specs
+from codesdk.sandbox.disk import Cap, Facts
+from codesdk.sandbox.egress.service import Egress
 from codesdk.sandbox.engine import Engine
 from codesdk.sandbox.faults import (
     EngineRefused,
@@ -29,11 +32,13 @@ from codesdk.sandbox.faults import (
 )
 from codesdk.sandbox.images import check_image
 from codesdk.sandbox.link import LinkLost
-from codesdk.sandbox.port import Gone, SandboxSpec, Swept
+from codesdk.sandbox.loop import LoopDisks
+from codesdk.sandbox.port import Gone, SandboxSpec, Surroundings, Swept
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.session import RunnerSandbox
 
 _log = logging.getLogger(__name__)
+_ALIVE = ("running", "paused")
 _REMOVAL_S = 30.0
 """How long the engine may take to finish a removal that somebody began."""
 
@@ -41,9 +46,19 @@ _REMOVAL_S = 30.0
 class DockerSandboxes:
     """Sandboxes of one installation on one engine."""
 
-    def __init__(self, instance: str, engine: Engine) -> None:
+    surroundings = Surroundings()
+
+    surroundings = Surroundings()
+
+    def __init__(
+        self, instance: str, engine: Engine, *, workspaces: Path | None = None, egress: Egress | None = None
+    ) -> None:
+        """Workspaces: where files of capped workspaces may lie; None where there shall be none."""
         self._instance = instance
         self._engine = engine
+        self._egress = egress
+        self._disks = LoopDisks(workspaces) if workspaces is not None else None
+        self._facts: Facts | None = None
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
         self._opening: set[str] = set()
@@ -84,11 +99,13 @@ class DockerSandboxes:
     def _open(self, spec: SandboxSpec) -> RunnerSandbox:
         name = specs.name_of(spec.instance, spec.owner)
         found = self._inspect(name)
-        if found is not None and not self._is_ours(found, spec):
+        if found is not None and not (self._is_ours(found, spec) and self._has_its_disk(found, name)):
             self._remove(spec.owner)
             found = None
         if found is None:
             self._create(spec)
+        elif found["State"]["Status"] == "paused":
+            self.resume(spec.owner)
         elif found["State"]["Status"] not in ("created", "running"):
             raise SandboxGone(spec.owner, _how_it_ended(found))
         sandbox = self._sandbox(spec)
@@ -110,16 +127,44 @@ class DockerSandboxes:
             raise EngineRefused("open a sandbox", f"its name is taken by another container ({found['Id'][:12]})")
         return specs.same_sandbox(spec, labels.get(specs.LABEL_SPEC, ""))
 
+    def _has_its_disk(self, found: dict[str, Any], name: str) -> bool:
+        """A container that was never started mounts what its volume names: after a reboot another one's device."""
+        if found["State"]["Status"] != "created" or attest.disk_cap(found) is not Cap.LOOP:
+            return True
+        with self._engine.doing("inspect a volume"):
+            options = self._engine.api.inspect_volume(name).get("Options") or {}
+        return self._disks is not None and options.get("device") == self._disks.device(name)
+
     def _create(self, spec: SandboxSpec) -> None:
         name = specs.name_of(spec.instance, spec.owner)
         check_image(self._engine, spec.image)
         self._check_runtime(spec.profile.runtime)
+        cap = disk.choose(spec.profile, self.disk_facts())
+        labels = {**specs.labels(spec), disk.LABEL: cap.value}
+        options = disk.volume_options(spec, cap, self._loop_device(spec, name) if cap is Cap.LOOP else "")
         with self._engine.doing("create a volume"):
-            self._engine.api.create_volume(
-                name, driver="local", driver_opts=specs.volume_options(spec), labels=specs.labels(spec)
-            )
+            made = self._engine.api.create_volume(name, driver="local", driver_opts=options, labels=labels)
+            if (made.get("Options") or {}) != options:
+                # An interrupted open left it; the engine answers with what there is. Its device may be another's now.
+                self._engine.api.remove_volume(name, force=True)
+                self._engine.api.create_volume(name, driver="local", driver_opts=options, labels=labels)
         with self._engine.doing("create a container", image=spec.image):
-            self._engine.client.containers.create(**specs.container(spec))
+            self._engine.client.containers.create(**{**specs.container(spec), "labels": labels})
+
+    def _loop_device(self, spec: SandboxSpec, name: str) -> str:
+        assert self._disks is not None  # noqa: S101 - `choose` says loop only where there is a place
+        profile = spec.profile
+        return self._disks.make(name, size=profile.workspace_bytes, inodes=profile.workspace_inodes, uid=spec.tool_uid)
+
+    def disk_facts(self) -> Facts:
+        """What the machine offers to cap workspaces with; looked at once."""
+        if self._facts is None:
+            if self._disks is None:
+                self._facts = Facts()
+            else:
+                with self._engine.doing("say what it is"):
+                    self._facts = disk.find_facts(self._engine.endpoint, self._engine.api.info())
+        return self._facts
 
     def _check_runtime(self, runtime: str) -> None:
         if runtime == Profile().runtime:
@@ -158,11 +203,13 @@ class DockerSandboxes:
         found = self._inspect(name)
         if found is None:
             return Gone(owner=owner, reason="there is no such container")
-        if found["State"]["Status"] != "running":
+        if found["State"]["Status"] not in _ALIVE:
             return Gone(owner=owner, reason=_how_it_ended(found))
         labels = found["Config"]["Labels"] or {}
         if labels.get(specs.LABEL_INSTANCE) != self._instance or labels.get(specs.LABEL_OWNER) != owner:
             return Gone(owner=owner, reason="the container of that name is not ours")
+        if found["State"]["Status"] == "paused":
+            self.resume(owner)
         spec = specs.from_label(labels.get(specs.LABEL_SPEC, ""), generation)
         sandbox = self._sandbox(spec)
         try:
@@ -184,7 +231,7 @@ class DockerSandboxes:
                 return fault.message
             if found is None:
                 return "its container was removed"
-            return None if found["State"]["Status"] == "running" else _how_it_ended(found)
+            return None if found["State"]["Status"] in _ALIVE else _how_it_ended(found)
 
         def connect() -> Any:
             found = self._inspect(name)
@@ -192,7 +239,7 @@ class DockerSandboxes:
                 raise SandboxGone(spec.owner, "its container was removed" if found is None else _how_it_ended(found))
             return self._engine.attach(name)
 
-        return RunnerSandbox(spec, connect, ended)
+        return RunnerSandbox(spec, connect, ended, egress=self._egress)
 
     def _keep(self, sandbox: RunnerSandbox) -> RunnerSandbox:
         with self._lock:
@@ -210,6 +257,34 @@ class DockerSandboxes:
                 return None
         return found
 
+    # -- pausing ------------------------------------------------------------------------------------------------------
+
+    def pause(self, owner: str) -> None:
+        """Freeze its processes; see the port."""
+        self._unless_conflict("pause a container", owner, self._engine.api.pause)
+
+    def resume(self, owner: str) -> None:
+        """Let them go on; see the port."""
+        self._unless_conflict("unpause a container", owner, self._engine.api.unpause)
+
+    def _unless_conflict(self, what: str, owner: str, ask: Callable[[str], object]) -> None:
+        try:
+            with self._engine.doing(what):
+                ask(specs.name_of(self._instance, owner))
+        except EngineRefused as refused:
+            match _status(refused):
+                case HTTPStatus.CONFLICT | HTTPStatus.INTERNAL_SERVER_ERROR:
+                    # It is so already, or it ended: Docker 20.10 says 500 where a later one says 409.
+                    found = self._inspect(specs.name_of(self._instance, owner))
+                    if found is None or found["State"]["Status"] not in _ALIVE:
+                        raise SandboxGone(owner, "it ended" if found is None else _how_it_ended(found)) from refused
+                    if found["State"]["Paused"] != (ask == self._engine.api.pause):
+                        raise
+                case HTTPStatus.NOT_FOUND:
+                    raise SandboxGone(owner, "its container was removed") from refused
+                case _:
+                    raise
+
     # -- removing ----------------------------------------------------------------------------------------------------
 
     def destroy(self, owner: str) -> None:
@@ -226,6 +301,8 @@ class DockerSandboxes:
         name = specs.name_of(self._instance, owner)
         self._until_gone(name, lambda: self._engine.api.remove_container(name, force=True, v=True))
         self._until_gone(name, lambda: self._engine.api.remove_volume(name, force=True))
+        if self._disks is not None:
+            self._disks.release(name)  # last: as long as a volume names the device, it must be nobody else's
 
     def _remove_what_failed(self, owner: str) -> None:
         try:
@@ -241,8 +318,7 @@ class DockerSandboxes:
                 with self._engine.doing(f"remove {name}"):
                     remove()
             except EngineRefused as refused:
-                cause = refused.__cause__
-                status = cause.status_code if isinstance(cause, APIError) else None
+                status = _status(refused)
                 if status == HTTPStatus.NOT_FOUND:
                     return
                 # Conflict: somebody else removes it already, or its container is not quite gone.
@@ -258,11 +334,14 @@ class DockerSandboxes:
         with self._engine.doing("list what there is"):
             containers = self._engine.api.containers(all=True, filters=wanted)
             volumes = self._engine.api.volumes(filters=wanted)["Volumes"] or []
+        prefix = specs.name_of(self._instance, "")
+        files = self._disks.names() if self._disks is not None else set()
         with self._lock:
             kept = {*self._opening}
         kept.update(alive() if callable(alive) else alive)
         gone_containers = {_owner(item) for item in containers} - kept
         gone_volumes = {_owner(item) for item in volumes} - kept
+        gone_volumes |= {name.removeprefix(prefix) for name in files if name.startswith(prefix)} - kept
         for owner in sorted(gone_containers | gone_volumes):
             _log.info("sandbox %s has no living owner: removed", owner)
             with self._lock:
@@ -280,6 +359,11 @@ class DockerSandboxes:
         for sandbox in live:
             sandbox.close()
         self._engine.close()
+
+
+def _status(refused: EngineRefused) -> int | None:
+    cause = refused.__cause__
+    return cause.status_code if isinstance(cause, APIError) else None
 
 
 def _owner(item: dict[str, Any]) -> str:

@@ -25,6 +25,7 @@ from codesdk.sandbox.port import (
     OutputCount,
     SandboxSpec,
     Stream,
+    Surroundings,
     Swept,
 )
 
@@ -56,7 +57,7 @@ def scripts(table: dict[tuple[str, ...], Script]) -> Choose:
 class _Run:
     """One exec, running or ended."""
 
-    output: tuple[bytes, bytes] = (b"", b"")
+    output: tuple[tuple[Chunk, ...], ...] = ()
     result: ExecResult | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
@@ -72,6 +73,7 @@ class _State:
         self.runs: dict[tuple[str, int], _Run] = {}
         self.acknowledged: set[tuple[str, int]] = set()
         self.gone = ""
+        self.paused = False
         self.lock = threading.Lock()
 
 
@@ -115,6 +117,8 @@ class FakeSandbox:
     def _check(self) -> None:
         if self._closed or self._state.gone:
             raise SandboxGone(self.owner, self._state.gone or "it was closed here")
+        if self._state.paused:
+            raise SandboxGone(self.owner, "it is paused and does not answer")
         if self._state.generation > self._generation:
             raise StaleGeneration(self.owner, self._generation, self._state.generation)
 
@@ -135,10 +139,9 @@ class FakeSandbox:
         run.ended.wait()
         if run.result is None:
             raise SandboxGone(self.owner, self._state.gone)
-        names: tuple[Stream, Stream] = ("stdout", "stderr")
-        for name, data in zip(names, run.output, strict=True):
-            if data:
-                on_output(Chunk(stream=name, offset=0, data=data))
+        for chunks in run.output:
+            for chunk in chunks:
+                on_output(chunk)
         return run.result
 
     def _play(self, run: _Run, request: ExecRequest) -> None:
@@ -173,10 +176,13 @@ class FakeSandbox:
     def _end(self, run: _Run, request: ExecRequest, script: Script, started: float) -> None:
         keep = min(request.keep_bytes, self._state.spec.profile.keep_output_bytes)
         result = script.result or ExecResult(kind=ExitKind.EXITED, exit_code=script.exit_code)
-        run.output = (script.stdout[:keep], script.stderr[:keep])
+        head = keep - keep // 2
+        run.output = tuple(_kept(name, data, keep) for name, data in _named(script))
         counts = {
-            name: OutputCount(bytes=len(data), dropped=max(0, len(data) - keep))
-            for name, data in (("stdout", script.stdout), ("stderr", script.stderr))
+            name: OutputCount(bytes=len(data), dropped=len(data) - keep, gap=head)
+            if len(data) > keep
+            else OutputCount(bytes=len(data))
+            for name, data in _named(script)
         }
         run.result = result.model_copy(update={**counts, "duration_s": time.monotonic() - started})
         run.ended.set()
@@ -209,12 +215,25 @@ class FakeSandbox:
         self._closed = True
 
 
+def _named(script: Script) -> tuple[tuple[Stream, bytes], tuple[Stream, bytes]]:
+    return ("stdout", script.stdout), ("stderr", script.stderr)
+
+
+def _kept(name: Stream, data: bytes, keep: int) -> tuple[Chunk, ...]:
+    """The beginning and the end, as the runner's spool keeps them."""
+    tail = max(keep - keep // 2, len(data) - keep // 2)
+    parts = ((0, data[: keep - keep // 2]), (tail, data[tail:]))
+    return tuple(Chunk(stream=name, offset=offset, data=part) for offset, part in parts if part)
+
+
 def _failed(why: str) -> ExecResult:
     return ExecResult(kind=ExitKind.SPAWN_FAILED, error=why)
 
 
 class FakeSandboxes:
     """Fake sandboxes, with hooks for what a test wants to happen."""
+
+    surroundings = Surroundings()
 
     def __init__(self, choose: Choose = lambda _: None, *, images: Collection[str] | None = None) -> None:
         """Choose: what each exec does; None for a spawn that fails. Images: those that exist; None for any."""
@@ -239,6 +258,7 @@ class FakeSandboxes:
             raise ImageMissing(spec.image)
         state = self._states.get(spec.owner)
         if state is not None and state.gone:
+            self._states.pop(spec.owner)  # what failed to open is removed; a later open makes another
             raise SandboxGone(spec.owner, state.gone)
         if state is None:
             state = self._states[spec.owner] = _State(spec)
@@ -256,7 +276,23 @@ class FakeSandboxes:
         if generation < state.generation:
             raise StaleGeneration(owner, generation, state.generation)
         state.generation = generation
+        state.paused = False
         return FakeSandbox(state, self)
+
+    def pause(self, owner: str) -> None:
+        """Let it answer nothing."""
+        self._alive(owner).paused = True
+
+    def resume(self, owner: str) -> None:
+        """Let it answer again."""
+        self._alive(owner).paused = False
+
+    def _alive(self, owner: str) -> _State:
+        self._answer()
+        state = self._states.get(owner)
+        if state is None or state.gone:
+            raise SandboxGone(owner, state.gone if state else "there is no such container")
+        return state
 
     def destroy(self, owner: str) -> None:
         """Remove it; doing it twice is no error."""

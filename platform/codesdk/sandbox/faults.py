@@ -45,7 +45,7 @@ class ImageMissing(Fault):
     def __init__(self, image: str) -> None:
         super().__init__(
             f"The sandbox image {image} is not on the Docker engine.",
-            advice="`codesdk up` and `make demo` build it; `codesdk doctor` says what is missing.",
+            advice="`codesdk images build` builds ours; another is put there with `docker pull` or `docker load`.",
             details={"image": image},
         )
 

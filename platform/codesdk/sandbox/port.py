@@ -17,6 +17,22 @@ from codesdk.sandbox.egress.rules import NOTHING, EgressRules
 from codesdk.sandbox.profile import Profile
 
 Stream = Literal["stdout", "stderr"]
+DOCKER, HOST = "codesdk_docker", "codesdk_host"
+"""Words of `execution_env`: in a container of an engine, or as processes of the machine itself."""
+
+
+class Surroundings(Frozen):
+    """Where an implementation runs what it runs: told at the start and the end of every call."""
+
+    environment: str = DOCKER
+    network: bool = False
+    """Tools reach the machine's network: nothing separates them from it."""
+    mounts: tuple[str, ...] = ("/workspace",)
+    """The writable part of the outside that tools see."""
+
+    def summary(self, timeout_s: float) -> dict[str, object]:
+        """The `sandbox` of a call's events."""
+        return {"network": self.network, "timeout_ms": int(timeout_s * 1000), "mounts": list(self.mounts)}
 
 
 class SandboxSpec(Frozen):
@@ -51,7 +67,7 @@ class ExecRequest(Frozen):
     timeout_s: float = Field(default=60.0, gt=0)
     """Wall time; then TERM, the profile's grace, KILL to the whole tree."""
     keep_bytes: int = Field(default=16 * 1024 * 1024, ge=0)
-    """Bytes kept per stream; what comes after is counted and dropped."""
+    """Bytes kept per stream: half of them from its beginning, half from its end; what lies between is counted."""
 
 
 class ExitKind(StrEnum):
@@ -70,6 +86,8 @@ class OutputCount(Frozen):
 
     bytes: int = 0
     dropped: int = 0
+    gap: int = 0
+    """Offset of the first dropped byte; what was kept stands before it and at the end of the stream."""
 
 
 class ExecResult(Frozen):
@@ -208,6 +226,14 @@ class Attestation(Frozen):
     pids_limit: int
     runtime: str
     image: str
+    disk_cap: str = "none"
+    """What caps the workspace's bytes and inodes: `loop`, `tmpfs`, or `none` where nothing does."""
+    environment: str = DOCKER
+    """As `Surroundings.environment`."""
+    enforced: tuple[str, ...] = ()
+    """Sentences: what a weaker environment than a container does hold; empty for a container."""
+    not_enforced: tuple[str, ...] = ()
+    """Sentences: what it does not hold, and a person must know before work is trusted to it."""
 
 
 class Sandbox(Protocol):
@@ -277,6 +303,11 @@ class Swept(Frozen):
 class Sandboxes(Protocol):
     """Makes, finds and removes sandboxes on one host."""
 
+    @property
+    def surroundings(self) -> Surroundings:
+        """Where it runs things; the same for all of its sandboxes."""
+        ...
+
     def open(self, spec: SandboxSpec) -> Sandbox:
         """Create and start, or take up what an interrupted open of the same owner left.
 
@@ -289,6 +320,24 @@ class Sandboxes(Protocol):
 
     def reattach(self, owner: str, generation: int) -> Sandbox | Gone:
         """The running sandbox of that owner, now obeying `generation`."""
+        ...
+
+    def pause(self, owner: str) -> None:
+        """Freeze every process of it; nothing may be asked of it before `resume`. Doing it twice is no error.
+
+        A driver that cannot may do nothing: what is promised is that nothing is lost, not what it saves.
+
+        Raises:
+            SandboxGone: it ended.
+        """
+        ...
+
+    def resume(self, owner: str) -> None:
+        """Let it go on; no error where it is not paused.
+
+        Raises:
+            SandboxGone: it ended.
+        """
         ...
 
     def destroy(self, owner: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from codesdk.domain.decisions import Frozen, Obligations
+from codesdk.sandbox.egress.rules import NOTHING, EgressRules
 
 
 class Seccomp(StrEnum):
@@ -62,10 +63,12 @@ class Profile(Frozen):
     show_output_bytes: int = Field(default=32 * 1024, ge=256)
     """Bytes of each stream shown to the model: half head, half tail."""
     max_read_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
-    wall_s: float = Field(default=120.0, gt=0)
+    wall_s: float = Field(default=600.0, gt=0)
     """Wall time of one exec."""
     grace_s: float = Field(default=2.0, ge=0)
     """Between TERM and KILL."""
+    egress: EgressRules = NOTHING
+    """Hosts that execs of this sandbox may reach, each only if it is given them too. The container has no network."""
     tool_uid: ToolUid = ToolUid.UNIQUE
     read_only_root: Literal[True] = True
     """Always: what is written to a root has no cap, and outlives the exec that wrote it."""
@@ -119,7 +122,10 @@ def _least_above_zero(one: float, other: float) -> float:
 
 
 def _first_of(*strictest_first: str) -> Callable[[Any, Any], Any]:
-    return lambda one, other: min(one, other, key=strictest_first.index)
+    def place(value: Any) -> int:
+        return strictest_first.index(value) if value in strictest_first else len(strictest_first)
+
+    return lambda one, other: min(one, other, key=place)
 
 
 RUNTIMES = ("runsc", "runc")

@@ -38,6 +38,40 @@ MAX_JOINS = 20
 """How often one exec is joined again after a lost connection."""
 
 
+class Received:
+    """How much of each stream has come. A gap or a repeat would forge the output: only the one gap is taken, that the
+    end accounts for. The runner's frames are hostile input in a tenant's image."""
+
+    def __init__(self) -> None:
+        self.next = [0, 0]
+        self._gaps: list[tuple[int, int] | None] = [None, None]
+
+    def take(self, stream: int, offset: int, size: int) -> None:
+        """A chunk has come.
+
+        Raises:
+            RunnerRefused: it does not follow what came before.
+        """
+        if offset != self.next[stream]:
+            if offset < self.next[stream] or self._gaps[stream] is not None:
+                raise RunnerRefused(f"The runner sent output at offset {offset} where {self.next[stream]} was expected")
+            self._gaps[stream] = (self.next[stream], offset - self.next[stream])
+        self.next[stream] = offset + size
+
+    def check(self, result: ExecResult) -> None:
+        """Compare with what the runner says in the end.
+
+        Raises:
+            RunnerRefused: it counts other bytes than it sent.
+        """
+        for index, count in enumerate((result.stdout, result.stderr)):
+            end, gap = self.next[index], self._gaps[index]
+            if gap is None and count.dropped:  # nothing was kept after what was dropped
+                gap, end = (end, count.bytes - end), count.bytes
+            if end != count.bytes or gap != ((count.gap, count.dropped) if count.dropped else None):
+                raise RunnerRefused(f"The runner says that it kept {count!r}, and sent up to {end} with the gap {gap}")
+
+
 class RunnerSandbox:
     """Connects on demand, joins its execs again after a lost connection, and says when the sandbox itself is gone."""
 
@@ -193,7 +227,7 @@ class RunnerSandbox:
             "grace_s": self._spec.profile.grace_s,
             "keep_bytes": min(request.keep_bytes, self._spec.profile.keep_output_bytes),
         }
-        received = [0, 0]
+        received = Received()
         joins = 0
         deadline = time.monotonic() + request.timeout_s + self._spec.profile.grace_s + SLACK_S
         while True:
@@ -203,7 +237,7 @@ class RunnerSandbox:
             except LinkIdle:
                 continue
             try:
-                answer, _ = link.call({**header, "from": received}, spec + request.stdin, timeout_s=ANSWER_S)
+                answer, _ = link.call({**header, "from": received.next}, spec + request.stdin, timeout_s=ANSWER_S)
                 refused = self._refused(answer, request)
                 if refused is not None:
                     return refused
@@ -235,23 +269,18 @@ class RunnerSandbox:
             case _:
                 raise RunnerRefused(f"The runner refused an exec: {answer}")
 
-    def _pass_on(self, message: wire.Message, received: list[int], on_output: OnOutput) -> None:
+    def _pass_on(self, message: wire.Message, received: Received, on_output: OnOutput) -> None:
         index = int(message.header["stream"])
         offset = int(message.header["offset"])
-        if offset != received[index]:
-            # The runner's frames are hostile input in a tenant's image: a gap or a repeat would forge the output.
-            raise RunnerRefused(f"The runner sent output at offset {offset} where {received[index]} was expected")
-        received[index] += len(message.body)
+        received.take(index, offset, len(message.body))
         on_output(Chunk(stream=_STREAMS[index], offset=offset, data=message.body))
 
-    def _result(self, header: Header, received: list[int]) -> ExecResult:
+    def _result(self, header: Header, received: Received) -> ExecResult:
         try:
             result = ExecResult.model_validate(header.get("result"))
         except ValueError as error:
             raise RunnerRefused(f"The runner reported an end that makes no sense: {error}") from error
-        kept = [count.bytes - count.dropped for count in (result.stdout, result.stderr)]
-        if kept != received:
-            raise RunnerRefused(f"The runner says that it kept {kept} bytes of output, and sent {received}")
+        received.check(result)
         return result
 
     def cancel(self, call: str, attempt: int) -> bool:
@@ -287,19 +316,20 @@ class RunnerSandbox:
             "op": "start", "call": key[0], "attempt": key[1], "generation": self._spec.generation,
             "spec_bytes": len(spec), "timeout_s": ANSWER_S, "grace_s": 0.0, "keep_bytes": 1 << 20,
         }  # fmt: skip
-        text = bytearray()
+        text, why = bytearray(), ""
         try:
             answer, _ = link.call(header, spec, timeout_s=ANSWER_S)
             if "error" in answer:
                 raise RunnerRefused(f"The runner refused to be probed: {answer}")
             while (message := events.get(timeout=ANSWER_S)) is not None:
                 if message.header.get("event") == "exit":
+                    why = str(message.header.get("result"))
                     break
                 if int(message.header["stream"]) == 0:
                     text += message.body
             found = json.loads(text)
         except (LinkLost, Empty, ValueError) as error:
-            raise self._gone(f"its probe failed: {error!r} {text[:200]!r}") from error
+            raise self._gone(f"its probe failed: {error!r} {text[:200]!r} {why}") from error
         finally:
             link.unlisten(key)
         self.acknowledge(*key)

@@ -11,9 +11,9 @@ from typing import Any
 
 from docker.types import LogConfig, Mount, Ulimit
 
-from codesdk.sandbox import bundle, seccomp
+from codesdk.sandbox import bundle, runtimes, seccomp
 from codesdk.sandbox.port import SandboxSpec
-from codesdk.sandbox.profile import Profile, Seccomp
+from codesdk.sandbox.profile import Profile, Seccomp, WorkspaceMode
 
 CAPABILITIES = {
     "SETUID": "the runner becomes the tool's uid before it executes a tool, and for file operations; no way back is kept",
@@ -23,18 +23,22 @@ CAPABILITIES = {
 }
 
 TMPFS = {
-    "/tmp": "rw,nosuid,nodev,mode=1777,size={tmp_bytes},nr_inodes=65536",  # noqa: S108 - a mount point inside
+    "/tmp": "rw,exec,nosuid,nodev,mode=1777,size={tmp_bytes},nr_inodes=65536",  # noqa: S108 - a mount point inside
     "/run": "rw,nosuid,nodev,noexec,mode=755,size=1048576,nr_inodes=1024",
 }
-"""Writable places under the read-only root. /tmp may execute: builds and test runners start programs from it."""
+"""Writable places under the read-only root. /tmp may execute (the engine's default is noexec): builds and
+test runners start programs from it."""
 
 RESERVED_PIDS = 55
 """Processes of the pids limit that tools cannot take (RLIMIT_NPROC): init, runner, nursery, killer and file threads,
 and for each of up to 24 running execs a shepherd and a leader that waits. Measured: with 55 left free the runner forked
-at once under a fork bomb."""
+at once under a fork bomb. With egress one thread more looks up who connects."""
 
 RUNNER_OPEN_FILES = 4096
 """The container's own limit; tools get the profile's. The runner holds 4 descriptors an exec and 1 a staged file."""
+
+EGRESS_PORT = 3128
+"""Where tools find the proxy, on the container's own loopback: the port that HTTP proxies have by custom."""
 
 LABEL_INSTANCE = "codesdk.instance"
 LABEL_OWNER = "codesdk.owner"
@@ -59,9 +63,10 @@ def rlimits(spec: SandboxSpec) -> dict[str, int]:
         "nproc": profile.pids - RESERVED_PIDS,
         "nofile": profile.open_files,
         "core": 0,
-        "msgqueue": 64 * 1024,
         "memlock": 64 * 1024,
     }
+    if runtimes.of(profile.runtime).is_linux:
+        limits["msgqueue"] = 64 * 1024  # gVisor has neither the limit nor, unless asked, the queues
     if profile.file_bytes:
         limits["fsize"] = profile.file_bytes
     return limits
@@ -74,7 +79,7 @@ def spool_bytes(spec: SandboxSpec) -> int:
 
 def runner_settings(spec: SandboxSpec) -> dict[str, object]:
     """What the runner is started with. Readable by tools (/proc/PID/cmdline): no secret may be in it."""
-    return {
+    settings: dict[str, object] = {
         "uid": spec.tool_uid,
         "gid": spec.tool_uid,
         "workspace": spec.profile.workspace,
@@ -83,6 +88,13 @@ def runner_settings(spec: SandboxSpec) -> dict[str, object]:
         "max_read_bytes": spec.profile.max_read_bytes,
         "env": {"HOME": "/tmp/home", "TMPDIR": "/tmp", "USER": "tool", "LANG": "C.UTF-8"},  # noqa: S108
     }
+    if not runtimes.of(spec.profile.runtime).has_subreapers:
+        settings["subreapers"] = False
+    if spec.profile.workspace_mode is not WorkspaceMode.RW:
+        settings["workspace_mode"] = spec.profile.workspace_mode.value
+    if spec.profile.egress:
+        settings["egress"] = EGRESS_PORT  # which hosts is the worker's business: the runner only carries bytes
+    return settings
 
 
 def security_options(profile: Profile) -> list[str]:
@@ -107,7 +119,7 @@ def container(spec: SandboxSpec) -> dict[str, Any]:
         "stop_signal": "SIGKILL",
         "labels": labels(spec),
         "hostname": "sandbox",
-        "init": True,
+        "init": runtimes.of(profile.runtime).has_subreapers,  # without: orphans must become the runner's
         # detach makes StdinOnce false: without it the engine closes the runner's stdin when a worker disconnects.
         "detach": True,
         "stdin_open": True,
@@ -125,9 +137,9 @@ def container(spec: SandboxSpec) -> dict[str, Any]:
         "mounts": [Mount(target=profile.workspace, source=name, type="volume", no_copy=True)],
         "shm_size": profile.shm_bytes,
         "mem_limit": profile.memory_bytes,
-        "memswap_limit": profile.memory_bytes,
+        "memswap_limit": profile.memory_bytes + profile.swap_bytes,
         "nano_cpus": int(profile.cpus * 1e9),
-        "pids_limit": profile.pids,
+        "pids_limit": runtimes.of(profile.runtime).pids_limit(profile.pids),
         "ulimits": [
             Ulimit(name="nofile", soft=RUNNER_OPEN_FILES, hard=RUNNER_OPEN_FILES),
             Ulimit(name="core", soft=0, hard=0),

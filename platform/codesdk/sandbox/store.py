@@ -11,7 +11,7 @@ from sqlalchemy import insert as insert_into
 
 from codesdk.domain.calls import CallState
 from codesdk.domain.decisions import Frozen
-from codesdk.domain.ids import HostId, SandboxId, SessionId
+from codesdk.domain.ids import HostId, SandboxId, SessionId, TenantId
 from codesdk.errors import Fault
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.schema import hosts, sandboxes, sessions, tool_calls
@@ -45,7 +45,7 @@ class SandboxState(StrEnum):
 OPEN = (SandboxState.WANTED, SandboxState.READY, SandboxState.PAUSED)
 """States of a session's sandbox that has not ended."""
 _UNDER_WAY = (CallState.QUEUED.value, CallState.RUNNING.value)
-_PENDING = (CallState.WAITING.value, *_UNDER_WAY)
+_WAITING = CallState.WAITING.value
 
 
 class SandboxRow(Frozen):
@@ -61,7 +61,7 @@ class SandboxRow(Frozen):
     """JSON of the profile in force."""
     generation: int | None
     """The worker that made it for its pool, where it comes from one."""
-    tenant_id: str
+    tenant_id: TenantId
     seed_artifact: str | None
     principal_id: str
     permission_mode: str
@@ -231,19 +231,25 @@ class Resting(Frozen):
     row: SandboxRow
     ready_at: float
     idle_since: float | None
-    """None while a call of the session waits, is queued or runs."""
+    """None while a call of the session is queued or runs."""
+    awaits_person: bool
+    """A call of the session waits for an approval."""
 
 
-def resting(connection: Connection, host: HostId) -> list[Resting]:
-    """Every ready or paused sandbox of the host."""
+def resting(connection: Connection, host: HostId, session: str | None = None) -> list[Resting]:
+    """Every ready or paused sandbox of the host, or the one of that session."""
     states = [SandboxState.READY.value, SandboxState.PAUSED.value]
-    query = _ROWS.add_columns(_unended(_PENDING).label("busy"), _last_end().label("ended_at"))
-    query = query.where(sandboxes.c.host_id == host, sandboxes.c.state.in_(states))
+    query = _ROWS.add_columns(
+        _unended(*_UNDER_WAY).label("busy"), _unended(_WAITING).label("awaits"), _last_end().label("ended_at")
+    ).where(sandboxes.c.host_id == host, sandboxes.c.state.in_(states))
+    if session is not None:
+        query = query.where(sandboxes.c.session_id == session)
     return [
         Resting(
             row=_row(row),
             ready_at=row.ready_at,
             idle_since=None if row.busy else max(row.ready_at, row.ended_at or 0.0),
+            awaits_person=row.awaits,
         )
         for row in connection.execute(query)
     ]
@@ -257,7 +263,7 @@ def pause(connection: Connection, sandbox: SandboxId, idle_before: float) -> boo
             sandboxes.c.id == sandbox,
             sandboxes.c.state == SandboxState.READY.value,
             sandboxes.c.ready_at <= idle_before,
-            ~_unended(_UNDER_WAY),
+            ~_unended(*_UNDER_WAY),
             func.coalesce(_last_end(), 0.0) <= idle_before,
         )
         .values(state=SandboxState.PAUSED.value)
@@ -265,7 +271,7 @@ def pause(connection: Connection, sandbox: SandboxId, idle_before: float) -> boo
     return changed.rowcount == 1
 
 
-def _unended(states: tuple[str, ...]) -> ColumnElement[bool]:
+def _unended(*states: str) -> ColumnElement[bool]:
     return exists().where(tool_calls.c.session_id == sandboxes.c.session_id, tool_calls.c.state.in_(states))
 
 

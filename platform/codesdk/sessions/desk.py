@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from codesdk.approvals import store as approval_store
 from codesdk.artifacts import Artifacts
 from codesdk.domain.calls import CallState, DenialCode
@@ -13,6 +15,7 @@ from codesdk.eventlog.log import Log
 from codesdk.jobs import Wakeups
 from codesdk.sandbox import store as sandbox_store
 from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.profiles import Profiles
 from codesdk.sandbox.store import SandboxState
 from codesdk.sessions import store
 from codesdk.sessions.session import NewSession, NoHost, Session, SessionUnknown
@@ -39,10 +42,10 @@ class Sessions:
         wakeups: Wakeups,
         clock: Clock,
         ids: Ids,
-        profile: Profile,
+        profiles: Profiles,
         token_ttl_s: float,
     ) -> None:
-        """`profile`: what sandboxes of new sessions are limited to; `token_ttl_s`: seconds a session token lives."""
+        """`profiles`: what new sessions may name; `token_ttl_s`: seconds a session token lives."""
         self._database = database
         self._writer = writer
         self._log = log
@@ -51,19 +54,20 @@ class Sessions:
         self._wakeups = wakeups
         self._clock = clock
         self._ids = ids
-        self._profile = profile
+        self._profiles = profiles
         self._token_ttl_s = token_ttl_s
 
     def open(self, principal: Principal, wish: NewSession) -> tuple[Session, str]:
         """A new session, with its sandbox on the way, and its token, which is shown this once.
 
         Raises:
-            NoHost: no worker has the profile's image.
+            ProfileUnknown: there is none of that name. NoHost: no worker has the profile's image.
             ArtifactUnknown: the seed is not the tenant's.
         """
         if wish.seed_artifact is not None:
             self._artifacts.find(principal.tenant_id, wish.seed_artifact)
-        return self._writer.run(lambda unit: self._open(unit, principal, wish))
+        profile = self._profiles.named(wish.profile)
+        return self._writer.run(lambda unit: self._open(unit, principal, wish, profile))
 
     def find(self, tenant: TenantId, session: str) -> Session:
         """The session.
@@ -91,15 +95,25 @@ class Sessions:
             SessionUnknown: not there, or another tenant's.
         """
         found = self.find(tenant, session)
-        self._writer.run(lambda unit: self._close(unit, found))
+        self._writer.run(lambda unit: self._close(unit, found, "asked for"))
         return self.find(tenant, session)
 
-    def _open(self, unit: Unit, principal: Principal, wish: NewSession) -> tuple[Session, str]:
-        placed = store.hosts_with(unit.connection, self._profile.image)
+    def retire(self, tenant: TenantId, session: SessionId, reason: str, due: Callable[[Unit], bool]) -> bool:
+        """End it for a reason of ours if `due` still holds, judged in the transaction that ends it.
+
+        Raises:
+            SessionUnknown: not there, or another tenant's.
+        """
+        found = self.find(tenant, session)
+        return self._writer.run(lambda unit: due(unit) and self._close(unit, found, reason))
+
+    def _open(self, unit: Unit, principal: Principal, wish: NewSession, profile: Profile) -> tuple[Session, str]:
+        placed = store.hosts_with(unit.connection, profile.image)
         if not placed:
             raise NoHost(
-                f"No worker offers the sandbox image {self._profile.image!r}.",
-                advice="Start one (`codesdk up`), and look at `codesdk doctor` if it does not come up.",
+                f"No worker offers the sandbox image {profile.image!r} of the profile {profile.name!r}.",
+                advice=f"`codesdk up --profile {profile.name}` builds it where it can and starts a worker;"
+                " `codesdk images list` says what is there.",
             )
         host, image = placed[0]
         session = Session(
@@ -118,29 +132,28 @@ class Sessions:
         store.insert(
             unit.connection,
             session,
-            profile=self._profile.model_dump(mode="json"),
+            profile=profile.model_dump(mode="json"),
             seed=wish.seed_artifact,
             epoch=self._ids.new(Kind.REQUEST),
         )
-        like = {"image": image, "profile": self._profile}
-        if sandbox_store.claim(unit.connection, session.id, host, **like) is None:
+        if sandbox_store.claim(unit.connection, session.id, host, image=image, profile=profile) is None:
             fresh = SandboxId(self._ids.new(Kind.SANDBOX))
-            sandbox_store.insert(unit.connection, fresh, session.id, host, **like)
+            sandbox_store.insert(unit.connection, fresh, session.id, host, image=image, profile=profile)
         token = self._directory.mint_token(unit, session.id, self._token_ttl_s)
         payload = {
             "contract_version": CONTRACT_VERSION,
             "permission_mode": session.permission_mode.value,
             "labels": session.labels,
-            "profile": self._profile.name,
+            "profile": profile.name,
             "image": image,
         }
         self._log.append(unit, history.draft(EventType.SESSION_CREATED, _subject(session), payload))
         unit.after_commit(lambda: self._wakeups.wake(host, session.id))
         return session, token
 
-    def _close(self, unit: Unit, session: Session) -> None:
+    def _close(self, unit: Unit, session: Session, reason: str) -> bool:
         if not store.close(unit.connection, session.id, self._clock.now().timestamp()):
-            return
+            return False
         self._directory.revoke_tokens(unit, session.id)
         approval_store.cancel_of_session(unit.connection, session.id)
         for state in (CallState.WAITING, CallState.QUEUED):
@@ -151,9 +164,11 @@ class Sessions:
         row = sandbox_store.of_session(unit.connection, session.id)
         if row is not None:
             closing = SandboxState.CLOSING
-            sandbox_store.move(unit.connection, row.id, sandbox_store.OPEN, closing, reason=f"session closed: {why}")
-        self._log.append(unit, history.draft(EventType.SANDBOX_SESSION_CLOSED, _subject(session), {}))
+            sandbox_store.move(unit.connection, row.id, sandbox_store.OPEN, closing, reason=f"session closed: {reason}")
+        closed = history.draft(EventType.SANDBOX_SESSION_CLOSED, _subject(session), {"reason": reason})
+        self._log.append(unit, closed)
         unit.after_commit(lambda: self._wakeups.wake(session.host_id, session.id))
+        return True
 
 
 def _subject(session: Session) -> Subject:

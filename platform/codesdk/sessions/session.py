@@ -32,6 +32,8 @@ class NewSession(Frozen):
 
     permission_mode: PermissionMode = PermissionMode.AUTO
     labels: dict[str, str] = Field(default={}, max_length=32)
+    profile: str = Field(default="default", max_length=40)
+    """Which limits its sandbox has: the name of a profile file."""
     seed_artifact: ArtifactId | None = None
     """An archive (tar, gz or not) that the workspace starts from."""
     runtime: str = Field(default="mcp-client", max_length=40)

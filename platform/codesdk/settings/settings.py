@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from pathlib import Path
+from typing import Literal
 
 import platformdirs
 from pydantic import Field
@@ -54,14 +55,22 @@ class Settings(BaseSettings):
     """Empty: the Unix socket in the data directory."""
     docker_host: str = ""
     """Empty: DOCKER_HOST, else the engine's default socket."""
+    local_sandbox: Literal["", "on", "off"] = ""
+    """`on`: sandboxes are processes of this machine, not containers, and protect it less. Empty: containers, unless a
+    command is told otherwise. `off`: no command can be told otherwise."""
     host: str = "127.0.0.1"
     """Address that the API listens on; loopback unless an operator says otherwise."""
     port: int = Field(default=8765, ge=0, le=65535)
     policies_dir: Path = Field(default_factory=lambda: _shipped("policies") / "default")
     registry_dir: Path = Field(default_factory=lambda: _shipped("tool-registry"))
     images_dir: Path = Field(default_factory=lambda: _shipped("sandbox-images"))
+    profiles_dir: Path = Field(default_factory=lambda: _shipped("sandbox-images") / "profiles")
+    images_file: str = ""
+    """The operator's list of further images; empty: `images.yaml` in the data directory, where there is one."""
     worker_threads: int = Field(default=16, ge=1, le=256)
     """Calls that one worker runs at once."""
+    warm_pool: int = Field(default=1, ge=0, le=64)
+    """Started sandboxes that wait for a session, of each profile and image; 0 for none."""
     session_ttl_s: float = Field(default=24 * 3600.0, gt=0)
     """Seconds that a session token lives."""
     poll_s: float = Field(default=0.5, gt=0)
@@ -77,6 +86,14 @@ class Settings(BaseSettings):
     def resolved_redis_url(self) -> str:
         """The URL in force."""
         return self.redis_url or f"unix://{self.data_dir / 'redis.sock'}"
+
+    def workspaces_dir(self) -> Path:
+        """Where files of capped workspaces lie."""
+        return self.data_dir / "workspaces"
+
+    def resolved_images_file(self) -> Path:
+        """The list in force."""
+        return Path(self.images_file) if self.images_file else self.data_dir / "images.yaml"
 
     def prepare_data_dir(self) -> None:
         """Make the data directory, private to this user.

@@ -9,6 +9,7 @@ from codesdk.domain.ids import HostId
 from codesdk.eventlog.log import Log
 from codesdk.policy import Bundle, decide
 from codesdk.registry import Registry, Tool, UnknownTool
+from codesdk.sandbox.port import Surroundings
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, store
@@ -16,14 +17,26 @@ from codesdk.toolcalls.binding import digest_of
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.stored import Claimed, Denied, SessionFacts, StoredCall
 
+CONTAINER = Surroundings()
+
 
 class Claims:
     """Takes the calls of one host."""
 
     def __init__(
-        self, *, registry: Registry, bundle: Bundle, desk: Desk, log: Log, writer: Writer, host: HostId, generation: int
+        self,
+        *,
+        registry: Registry,
+        bundle: Bundle,
+        desk: Desk,
+        log: Log,
+        writer: Writer,
+        host: HostId,
+        generation: int,
+        surroundings: Surroundings = CONTAINER,
     ) -> None:
-        """`generation`: the worker's fencing number, written into every claim."""
+        """`generation`: the worker's fencing number, written into every claim; `surroundings`: where it runs them."""
+        self._surroundings = surroundings
         self._registry = registry
         self._bundle = bundle
         self._desk = desk
@@ -91,8 +104,8 @@ class Claims:
             stored=stored,
             generation=self._generation,
             timeout_s=timeout_s,
-            sandbox={"network": False, "timeout_ms": int(timeout_s * 1000), "mounts": ["/workspace"]},
-            environment="codesdk_docker",
+            sandbox=self._surroundings.summary(timeout_s),
+            environment=self._surroundings.environment,
         )
         store.move(unit.connection, stored.identity, CallState.QUEUED, CallState.RUNNING, generation=self._generation)
         approval = asked.id if asked else None

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from codesdk.artifacts import Artifact, Artifacts
+from codesdk.artifacts import Artifact, Artifacts, ArtifactsUnavailable
 from codesdk.domain.clock import Clock
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault, InternalFault
@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 DELTA_S = 0.1
 """Seconds of output gathered into one event: fast enough to watch, few enough commits."""
 DELTA_BYTES = 16 * 1024
+RETRY_S = 1.0
+"""Seconds between tries to record an end that the database or the disk refused."""
 
 
 class Execution:
@@ -44,8 +46,8 @@ class Execution:
         """Run to the end and record it. A sandbox that fails is a recorded result too: every claim ends.
 
         Raises:
-            StorageUnavailable: the end could not be recorded; the runner keeps it until it can.
-            Fault: the sandbox failed after `abandon`; nothing was recorded.
+            Fault: after `abandon`, where the sandbox failed or the end could not be recorded; nothing was recorded.
+            IllegalTransition: a newer worker took the call over.
         """
         began = self._clock.monotonic()
         output = Output(claimed, self._log, self._writer, self._clock)
@@ -61,10 +63,33 @@ class Execution:
             _log.exception("a defect while running call %s", claimed.stored.identity.tool_call_id)
             text = "CodeSDK failed while running this call; whether it took effect is unknown. Its log says more."
             result = ToolResult(text=text, is_error=True, code=InternalFault.code)
-        self._finish(claimed, result, output, (self._clock.monotonic() - began) * 1000)
+        took_ms = (self._clock.monotonic() - began) * 1000
+        self.until_recorded(claimed, lambda: self._finish(claimed, result, output, took_ms))
         if sandbox is not None:
             self._acknowledge(claimed, sandbox)
         return result
+
+    def until_recorded(self, claimed: Claimed, end: Callable[[], None]) -> None:
+        """Call `end` until database and disk take it.
+
+        No poll finds a running call: an end that is dropped would leave it running, and its workspace taken, for as
+        long as this worker lives.
+
+        Raises:
+            Fault: what `end` last raised, after `abandon`; or at once, where trying again would not help.
+        """
+        waits = False
+        while True:
+            try:
+                end()
+            except (StorageUnavailable, ArtifactsUnavailable) as fault:
+                if not waits:
+                    _log.warning("the end of call %s waits: %s", claimed.stored.identity.tool_call_id, fault)
+                waits = True
+                if self._abandoned.wait(RETRY_S):
+                    raise
+            else:
+                return
 
     def abandon(self) -> None:
         """Take a sandbox that fails from now on for one that this worker lets go of: its call is the next worker's."""

@@ -1,4 +1,4 @@
-"""`python -m codesdk.worker`: a worker for this machine's engine, set up by `CODESDK_*` variables."""
+"""`python -m codesdk.worker`: a worker for this machine's engine (or the machine itself), set up by `CODESDK_*`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from contextlib import closing
 from pathlib import Path
 
 from codesdk.errors import ExitCode, Fault
-from codesdk.provision import sandbox_image
 from codesdk.provision.daemon import DaemonPlaces
 from codesdk.provision.engine import Engine as FoundEngine
+from codesdk.provision.sandbox_image import Shelf
 from codesdk.sandbox.docker_driver import DockerSandboxes
 from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.local.driver import open_local
+from codesdk.sandbox.local.notice import warning
+from codesdk.sandbox.profiles import DEFAULT, load_profiles
 from codesdk.settings import Settings
 from codesdk.worker.process import serve
 
@@ -34,15 +36,43 @@ def main() -> int:
 
 def _serve(settings: Settings) -> None:
     settings.prepare_data_dir()
+    if settings.local_sandbox == "on":
+        _serve_locally(settings)
+        return
     host = engine_host(settings)
-    image = sandbox_image.ensure(FoundEngine(host), _log.info, images=settings.images_dir)
+    images = find_images(settings, FoundEngine(host))
     with closing(Engine(host)) as engine, closing(driver(settings, engine)) as sandboxes:
-        serve(settings, sandboxes, {Profile().image: image})
+        serve(settings, sandboxes, images)
+
+
+def _serve_locally(settings: Settings) -> None:
+    with closing(open_local(settings)) as sandboxes:
+        for line in warning(sandboxes.confinement):
+            _log.warning("%s", line)
+        # Whatever image a profile names: there is none but this machine's system.
+        serve(settings, sandboxes, dict.fromkeys(load_profiles(settings.profiles_dir).images(), sandboxes.image))
 
 
 def driver(settings: Settings, engine: Engine) -> DockerSandboxes:
     """The installation's sandboxes on that engine."""
     return DockerSandboxes(settings.instance_id(), engine, workspaces=settings.workspaces_dir())
+
+
+def find_images(settings: Settings, engine: FoundEngine) -> dict[str, str]:
+    """Name -> id of the images that profiles name: the default's is built where it is missing, others are only found.
+
+    Raises:
+        ProfileInvalid, AllowlistInvalid: a file that people write is wrong.
+        Fault: what keeps the default profile from having an image.
+    """
+    profiles = load_profiles(settings.profiles_dir)
+    shelf = Shelf(settings, engine)
+    default = profiles.named(DEFAULT).image
+    images = {default: shelf.provide(default, _log.info)}
+    offer = shelf.offer(name for name in profiles.images() if name != default)
+    for why in offer.missing.values():
+        _log.info("an image that profiles name is not offered: %s", why)
+    return {**images, **offer.images}
 
 
 def engine_host(settings: Settings) -> str:

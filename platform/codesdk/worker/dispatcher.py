@@ -6,9 +6,12 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
+from codesdk.domain.calls import CallIdentity
 from codesdk.domain.ids import Kind, is_id
 from codesdk.errors import Fault
+from codesdk.sandbox.port import Sandbox
 from codesdk.storage.database import Database
 from codesdk.toolcalls import store
 from codesdk.toolcalls.claim import Claims
@@ -47,6 +50,9 @@ class Dispatcher:
         self._chores = ThreadPoolExecutor(2, thread_name_prefix="codesdk-chore")
         # Cancels and expiries wait for neither: a person who cancels must be heard while an engine hangs.
         self._errands = ThreadPoolExecutor(1, thread_name_prefix="codesdk-errand")
+        # Each cancel has a thread: a sandbox that does not answer takes half a minute, and the others' must not wait.
+        self._cancels = ThreadPoolExecutor(threads, thread_name_prefix="codesdk-cancel")
+        self._cancelling: set[CallIdentity] = set()
         self._draining = threading.Event()
 
     def wake(self, subject: str) -> None:
@@ -87,6 +93,7 @@ class Dispatcher:
         self._execution.abandon()
         for pool in (self._chores, self._errands):
             pool.shutdown(wait=True, cancel_futures=True)
+        self._cancels.shutdown(wait=False, cancel_futures=True)  # what hangs ends with its connection
 
     def _serve_woken(self) -> None:
         # The wake-up's own call first, without a look: it is nearly always there.
@@ -117,8 +124,15 @@ class Dispatcher:
             unwanted = store.to_cancel(connection, self._host.id)
         for stored in unwanted:
             sandbox = self._rooms.live(stored.subject.session_id)
-            if sandbox is not None:
-                sandbox.cancel(stored.identity.tool_call_id, stored.identity.attempt)
+            if sandbox is not None and stored.identity not in self._cancelling:
+                self._cancelling.add(stored.identity)
+                self._cancels.submit(guarded, partial(self._pass_on, stored.identity, sandbox))
+
+    def _pass_on(self, identity: CallIdentity, sandbox: Sandbox) -> None:
+        try:
+            sandbox.cancel(identity.tool_call_id, identity.attempt)
+        finally:
+            self._cancelling.discard(identity)
 
 
 def guarded(work: Callable[[], None]) -> None:

@@ -104,6 +104,7 @@ class Worker:
                     writer=services.writer,
                     host=self.host.id,
                     generation=self.host.generation,
+                    surroundings=sandboxes.surroundings,
                 ),
                 execution=execution,
                 pipeline=services.pipeline,

@@ -99,8 +99,8 @@ class Recovery:
             stored=stored,
             generation=self._host.generation,
             timeout_s=timeout_s,
-            sandbox={"network": False, "timeout_ms": int(timeout_s * 1000), "mounts": ["/workspace"]},
-            environment="codesdk_docker",
+            sandbox=self._rooms.surroundings.summary(timeout_s),
+            environment=self._rooms.surroundings.environment,
         )
 
     def _run_again(self, claimed: Claimed, sandbox: Sandbox) -> None:
@@ -120,4 +120,4 @@ class Recovery:
                 duration_ms=0.0,
             )
 
-        self._writer.run(end)
+        self._execution.until_recorded(claimed, lambda: self._writer.run(end))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from codesdk.errors import Fault
 from codesdk.eventlog.log import Draft, Log
 from codesdk.sandbox import store
 from codesdk.sandbox.faults import IsolationDrift, SandboxGone
-from codesdk.sandbox.port import Gone, Sandbox, Sandboxes, SandboxSpec
+from codesdk.sandbox.port import Gone, Sandbox, Sandboxes, SandboxSpec, Surroundings
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.store import SandboxRow, SandboxState
 from codesdk.storage.database import Database
@@ -28,7 +29,7 @@ from codesdk.worker.host import Host
 _log = logging.getLogger(__name__)
 
 RETRY_S = 10.0
-"""Pause before a sandbox that did not open is tried again without anybody asking for it."""
+"""Pause before a sandbox that did not open is tried again without anybody asking for it, where that may help."""
 
 
 class SandboxEnded(Fault):
@@ -76,6 +77,11 @@ class Rooms:
         with self._guards[session]:
             live = self._live.get(session)
             return live if live is not None else self._enter(session)
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """Where its sandboxes run what they run."""
+        return self._sandboxes.surroundings
 
     def live(self, session: SessionId) -> Sandbox | None:
         """The session's sandbox, only if this worker has it open."""
@@ -136,7 +142,9 @@ class Rooms:
             self.ready(row.session_id)
         except Fault as fault:
             _log.warning("the sandbox of session %s did not open: %s", row.session_id, fault)
-            self._not_before[row.session_id] = self._clock.monotonic() + RETRY_S
+            # A seed that is no archive stays none: tried again for ever it would fill the session's log with failures.
+            pause_s = RETRY_S if fault.retryable else math.inf
+            self._not_before[row.session_id] = self._clock.monotonic() + pause_s
 
     def _enter(self, session: SessionId) -> Sandbox:
         with self._database.read() as connection:
@@ -261,4 +269,4 @@ class Rooms:
             permission_mode=PermissionMode(row.permission_mode),
             runtime=row.runtime,
         )
-        return history.draft(type_, subject, dict(payload))
+        return history.draft(type_, subject, {**payload, "execution_env": self.surroundings.environment})

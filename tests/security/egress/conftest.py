@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
-from egress_stage import Authority, HttpServer, staged
+from codesdk.sandbox.docker_driver import DockerSandboxes
+from codesdk.sandbox.engine import Engine
+from egress_stage import Attempts, Authority, HttpServer, staged
 
 
 @pytest.fixture
@@ -37,3 +41,15 @@ def make_server():
     yield make
     for server in made:
         server.close()
+
+
+@pytest.fixture(scope="module")
+def world(engine):
+    """Sandboxes, and a proxy for which every name beneath `.test` is this machine's loopback."""
+    with Attempts.served() as attempts:
+        made = DockerSandboxes(f"test-{uuid.uuid4().hex}", Engine(engine.host), egress=attempts.egress)
+        try:
+            yield made, attempts
+        finally:
+            made.sweep(())
+            made.close()

@@ -8,7 +8,6 @@ import time
 import pytest
 
 from codesdk.sandbox.egress.attempt import Phase, Reason
-
 from egress_stage import HttpServer, Server, client_hello, rules, staged, tls_exchange
 
 
@@ -105,7 +104,9 @@ def test_a_rule_that_allows_encrypted_hellos_still_compares_the_outer_name(stage
     assert stage.last().reason is Reason.SNI_DIFFERS
 
 
-@pytest.mark.parametrize("first", [b"SSH-2.0-x\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x00" * 10, b"\x16\x03\x01\x00\x00"])
+@pytest.mark.parametrize(
+    "first", [b"SSH-2.0-x\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x00" * 10, b"\x16\x03\x01\x00\x00"]
+)
 def test_what_is_no_tls_does_not_pass_a_tunnel(stage, shop, first):
     stage.grant(tls(shop))
     stage.connect_tls("a.example", shop.port).send(first)

@@ -128,7 +128,39 @@ def test_an_honest_answer_is_taken(lying):
 
 def test_a_gap_in_the_output_is_refused(lying):
     events = [({"event": "output", "stream": 0, "offset": 5}, b"x"), ({"event": "exit", "result": ENDED}, b"")]
-    with pytest.raises(RunnerRefused, match="offset 5"):
+    with pytest.raises(RunnerRefused, match="kept"):
+        _exec(lying(lambda item: start(item, *events)))
+
+
+def test_a_repeat_of_output_is_refused(lying):
+    events = [
+        ({"event": "output", "stream": 0, "offset": 0}, b"xy"),
+        ({"event": "output", "stream": 0, "offset": 1}, b"y"),
+    ]
+    with pytest.raises(RunnerRefused, match="offset 1"):
+        _exec(lying(lambda item: start(item, *events)))
+
+
+@pytest.mark.parametrize(
+    "count",
+    [{"bytes": 6, "dropped": 5, "gap": 0}, {"bytes": 9, "dropped": 8, "gap": 1}, {"bytes": 5, "dropped": 5, "gap": 0}],
+)
+def test_one_gap_is_taken_when_the_end_accounts_for_it_exactly(lying, count):
+    events = [
+        ({"event": "output", "stream": 0, "offset": 5}, b"x"),
+        ({"event": "exit", "result": {**ENDED, "stdout": count}}, b""),
+    ]
+    sandbox = lying(lambda item: start(item, *events))
+    if count == {"bytes": 6, "dropped": 5, "gap": 0}:
+        assert _exec(sandbox).stdout.dropped == 5
+    else:
+        with pytest.raises(RunnerRefused, match="kept"):
+            _exec(sandbox)
+
+
+def test_a_second_gap_is_refused(lying):
+    events = [({"event": "output", "stream": 0, "offset": at}, b"x") for at in (5, 9)]
+    with pytest.raises(RunnerRefused, match="offset 9"):
         _exec(lying(lambda item: start(item, *events)))
 
 

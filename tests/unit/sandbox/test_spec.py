@@ -87,6 +87,7 @@ SEEN = {
     },
     "mounts": [
         ["/", "ro,relatime", "overlay"], ["/workspace", "rw", "ext4"], ["/tmp", "rw", "tmpfs"], ["/run", "rw", "tmpfs"],
+        ["/proc/sys", "ro,relatime", "proc"],
     ],
     "interfaces": ["lo"],
     "limits": {"memory_bytes": "536870912", "pids": "256", "cpu": "100000"},

@@ -50,18 +50,40 @@ def test_the_order_between_the_streams_is_kept():
     assert [(stream, data) for stream, _, data in drain(spool, Cursor())] == [(0, b"a"), (1, b"b"), (0, b"c")]
 
 
-@given(WRITES, st.integers(0, 100), st.integers(0, 150))
-def test_what_does_not_fit_is_counted(writes, keep, budget):
-    spool = Spool(keep, Budget(budget))
-    for stream, data in writes:
+@given(WRITES, st.integers(0, 100), st.integers(0, 150), st.lists(st.booleans(), max_size=60))
+def test_head_and_tail_are_kept_and_the_gap_is_exact(writes, keep, budget, reads):
+    spool, cursor, chunks = Spool(keep, Budget(budget)), Cursor(), []
+    for index, (stream, data) in enumerate(writes):
         spool.add(stream, data)
-    chunks = drain(spool, Cursor())
-    for stream, (seen, dropped) in enumerate(spool.counts()):
+        if index < len(reads) and reads[index]:
+            chunks += drain(spool, cursor)
+    spool.over = True
+    chunks += drain(spool, cursor)
+    for stream, (seen, dropped, gap) in enumerate(spool.counts()):
         whole = b"".join(data for which, data in writes if which == stream)
         assert seen == len(whole)
-        assert joined(chunks, stream) == whole[: seen - dropped]
         assert seen - dropped <= keep
+        assert joined(chunks, stream) == whole[:gap] + whole[gap + dropped :]
+        assert all(whole[offset : offset + len(data)] == data for which, offset, data in chunks if which == stream)
+        if budget >= 2 * keep:
+            assert dropped == max(0, seen - keep)
+            assert not dropped or gap == keep - keep // 2
     assert sum(len(data) for _, _, data in chunks) <= budget
+
+
+@given(WRITES, st.integers(0, 100), st.integers(0, 3100), st.integers(1, 40))
+def test_any_place_can_be_read_as_far_as_it_was_kept(writes, keep, start, limit):
+    spool = Spool(keep, Budget(1000))
+    for stream, data in writes:
+        spool.add(stream, data)
+    whole = b"".join(data for which, data in writes if which == 0)
+    seen, dropped, gap = spool.counts()[0]
+    offset, data = spool.read(0, start, limit)
+    assert data == whole[offset : offset + len(data)]
+    if start < gap or gap + dropped <= start < seen:
+        assert (offset, bool(data)) == (start, True)
+    elif start < seen:
+        assert offset == gap + dropped
 
 
 def test_alternating_single_bytes_take_bounded_memory():

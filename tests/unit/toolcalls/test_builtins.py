@@ -208,9 +208,20 @@ def test_without_ripgrep_the_search_says_what_to_do():
     assert use("workspace.search", {"pattern": "x"}, room).code == "NO_RIPGREP"
 
 
-@given(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20))
+@pytest.mark.parametrize("path", ["../etc/passwd", "/etc/passwd", "a/../../etc", "/workspace/../etc"])
+def test_a_search_does_not_leave_the_workspace(path):
+    room = rg(match())
+    assert use("workspace.search", {"pattern": "x", "path": path}, room).is_error
+    assert room.requests == []
+
+
+names = st.text("-az. *", min_size=1, max_size=20).filter(lambda name: name.strip(". "))
+
+
+@given(st.text(min_size=1, max_size=20), names)
 def test_a_search_pattern_is_never_an_option(pattern, path):
     room = rg(exit_code=1)
+    room.files.put(path, b"")
     use("workspace.search", {"pattern": pattern, "path": path}, room)
     argv = room.requests[0].argv
     assert argv[-4:] == ("--regexp", pattern, "--", path)

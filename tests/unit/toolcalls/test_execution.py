@@ -4,10 +4,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from codesdk.artifacts import ArtifactsUnavailable
 from codesdk.domain.calls import IllegalTransition
 from codesdk.errors import Fault
 from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount
 from codesdk.storage.database import StorageUnavailable
+from codesdk.toolcalls import execution
 from codesdk.toolcalls.execution import DELTA_BYTES, DELTA_S
 from codesdk.toolcalls.stored import Finished
 from stage import Room, said
@@ -268,6 +270,42 @@ def test_output_survives_a_database_that_is_away_for_a_moment(stage):
     assert "".join(delta["delta"] for delta in deltas(stage)) == "first second"
 
 
+@pytest.mark.parametrize("away", ["writer", "artifacts"])
+def test_an_end_that_database_or_disk_refuse_waits_until_they_take_it(stage, monkeypatch, away):
+    # No poll finds a running call: dropped, it would hold its workspace until the worker restarts.
+    monkeypatch.setattr(execution, "RETRY_S", 0.01)
+    claimed, room = claim(stage), Room(said(b"x" * 100_000))
+    owner, name = {"writer": (stage.writer, "run"), "artifacts": (stage.artifacts, "keep")}[away]
+    real, tries = getattr(owner, name), []
+
+    def refuses(*given, **more):
+        tries.append(1)
+        if len(tries) < 5:
+            raise StorageUnavailable("full") if away == "writer" else ArtifactsUnavailable("full")
+        return real(*given, **more)
+
+    monkeypatch.setattr(owner, name, refuses)
+    result = stage.execution().run(claimed, lambda: room)
+    assert not result.is_error
+    assert stage.types()[-1] == "tool.call.completed"
+    assert "".join(delta["delta"] for delta in deltas(stage)) == "x" * 100_000
+    assert room.acknowledged == [claimed.stored.identity.tool_call_id]
+
+
+def test_an_end_that_waits_is_the_next_workers_once_this_one_lets_go(stage, monkeypatch):
+    monkeypatch.setattr(execution, "RETRY_S", 0.01)
+    claimed, room, runs = claim(stage), Room(said(b"x")), stage.execution()
+
+    def refuses(_work):
+        runs.abandon()
+        raise StorageUnavailable("full")
+
+    monkeypatch.setattr(stage.writer, "run", refuses)
+    with pytest.raises(StorageUnavailable):
+        runs.run(claimed, lambda: room)
+    assert room.acknowledged == []
+
+
 def test_an_end_that_cannot_be_recorded_is_not_acknowledged(stage):
     claimed, room = claim(stage), Room(said(b"x"))
     stage.writer.close()
@@ -278,22 +316,22 @@ def test_an_end_that_cannot_be_recorded_is_not_acknowledged(stage):
 
 def test_a_worker_that_lets_go_ends_no_call_that_still_runs(stage):
     # Closing a connection tells whoever waits that the sandbox is gone; the command lives on for the next worker.
-    claimed, execution = claim(stage), stage.execution()
+    claimed, runs = claim(stage), stage.execution()
 
     def cut(_request, _on_output):
-        execution.abandon()
+        runs.abandon()
         raise SandboxBroken("it was closed here")
 
     before = stage.events()
     with pytest.raises(SandboxBroken):
-        execution.run(claimed, lambda: Room(cut))
+        runs.run(claimed, lambda: Room(cut))
     assert stage.events() == before
 
 
 def test_an_end_that_comes_after_letting_go_is_recorded(stage):
-    claimed, execution = claim(stage), stage.execution()
-    execution.abandon()
-    execution.run(claimed, lambda: Room(said(b"x")))
+    claimed, runs = claim(stage), stage.execution()
+    runs.abandon()
+    runs.run(claimed, lambda: Room(said(b"x")))
     assert stage.types()[-1] == "tool.call.completed"
 
 

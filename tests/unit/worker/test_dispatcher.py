@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from codesdk.domain.calls import DenialCode
+from codesdk.sandbox.faults import EngineUnavailable
 from codesdk.toolcalls.stored import Denied, Finished
 from codesdk.worker.host import WorkerRunning, lock_engine
 from stage import wait_for
@@ -64,6 +65,29 @@ def test_a_cancel_is_heard_while_an_engine_hangs(stage, crew):
     for _ in range(3):
         crew.dispatcher.wake(stage.open_session().session_id)
     try:
+        stage.pipeline.cancel(call, "enough")
+        crew.dispatcher.poll()
+        assert ended(stage, call).code == "CANCELLED"
+    finally:
+        stuck.set()
+
+
+@pytest.mark.parametrize("broken", ["hangs", "fails"])
+def test_a_cancel_is_heard_while_another_sandbox_does_not_hear_its_own(stage, crew, broken):
+    stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
+    deaf, stuck = submit(stage, given={"command": "hold"}), threading.Event()
+    wait_for(lambda: crew.sandboxes.runs, "the command")
+
+    def cancel(_call, _attempt):
+        if broken == "hangs":
+            stuck.wait(20)
+        raise EngineUnavailable("It does not answer.")
+
+    crew.rooms.live(stage.session.id).cancel = cancel
+    call = submit(stage, given={"command": "hold"}, subject=stage.open_session())
+    wait_for(lambda: len(crew.sandboxes.runs) == 2, "the other command")
+    try:
+        stage.pipeline.cancel(deaf, "enough")
         stage.pipeline.cancel(call, "enough")
         crew.dispatcher.poll()
         assert ended(stage, call).code == "CANCELLED"

@@ -91,6 +91,18 @@ def test_an_engine_that_is_away_is_tried_again_and_not_at_once(stage, crew):
     assert states(stage) == ["ready"]
 
 
+def test_a_seed_that_is_no_archive_is_not_tried_again_by_itself(stage, crew):
+    seed = stage.artifacts.keep(b"no tar", stage.principal.tenant_id, None, content_type="x", name="seed")
+    stage.writer.run(lambda unit: stage.artifacts.record(unit, seed))
+    session, token = stage.sessions.open(stage.principal, NewSession(seed_artifact=seed.id))
+    for _ in range(5):
+        crew.rooms.reconcile()
+        stage.clock.advance(10 * RETRY_S)
+    assert stage.types(stage.subject_of(token)) == ["sandbox.failed"]
+    with pytest.raises(ArchiveRefused):
+        crew.rooms.ready(session.id)
+
+
 def test_a_call_does_not_wait_for_the_pause(stage, crew):
     crew.sandboxes.engine_down = True
     crew.rooms.reconcile()

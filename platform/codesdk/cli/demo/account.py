@@ -60,6 +60,11 @@ class Account:
         if step.note:
             shown.print(Text.assemble("    ", (step.note, "italic dim")))
 
+    def left_out(self, number: int, step: Step, why: str) -> None:
+        """A step that this machine cannot show."""
+        self._console.print()
+        self._console.print(Text.assemble((f" {number}  ", "bold"), (f"{step.title}: left out, {why}", "dim")))
+
 
 def verdict(call: Call) -> Text:
     """`ask by rule x → allow by user → completed`."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -18,16 +19,19 @@ from codesdk.cli.demo.account import Account
 from codesdk.cli.demo.agent import Agent, connected, reason_in
 from codesdk.cli.demo.project import SQLPARSE, fetch_project
 from codesdk.cli.demo.proof import Proof
-from codesdk.cli.demo.script import source_of, steps
+from codesdk.cli.demo.script import Step, left_out, source_of, steps
 from codesdk.cli.demo.witness import Witness
 from codesdk.cli.history import History
 from codesdk.cli.places import settings_of
+from codesdk.cli.sandbox_choice import with_sandbox
+from codesdk.cli.sandbox_kind import SandboxKind
 from codesdk.cli.stack.signals import Signals
 from codesdk.cli.stack.stack import Stack
 from codesdk.cli.tables import calls_table
 from codesdk.cli.voice import Voice
 from codesdk.cli.workspace import without_top_folder
 from codesdk.domain.events import EventType
+from codesdk.sandbox.port import DOCKER
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings
 
@@ -35,7 +39,7 @@ SANDBOX_S = 60.0
 """Seconds for the session's container to start or to be removed."""
 
 
-def run(*, data_dir: Path | None, policies: Path | None, as_json: bool) -> None:
+def run(*, data_dir: Path | None, policies: Path | None, sandbox: SandboxKind | None, as_json: bool) -> None:
     """Run the demo.
 
     Raises:
@@ -48,7 +52,7 @@ def run(*, data_dir: Path | None, policies: Path | None, as_json: bool) -> None:
     began = time.monotonic()
     with _place(data_dir, voice) as place:
         # Port 0: a demo must not care what else runs on the machine.
-        settings = settings_of(place, policies or _demo_policies(), 0)
+        settings = with_sandbox(settings_of(place, policies or _demo_policies(), 0), sandbox, voice.warn)
         try:
             history = _show(settings, voice, account)
         finally:
@@ -68,9 +72,10 @@ def _show(settings: Settings, voice: Voice, account: Account) -> History:
         wish = NewSession(labels={"opened-by": "codesdk demo"}, seed_artifact=seed.id, runtime="mcp-demo")
         opened = stack.daemon.open_session(wish)
         with closing(Witness(stack.daemon, opened.session.id)) as witness:
-            _tell_sandbox(account, opened, witness)
+            facts = _tell_sandbox(account, opened, witness)
+            chosen = steps(SQLPARSE, source_of(archive, SQLPARSE))
             try:
-                asyncio.run(_drive(stack, opened, witness, account, source_of(archive, SQLPARSE)))
+                asyncio.run(_drive(stack, opened, witness, account, chosen, left_out(facts)))
             except BaseExceptionGroup as group:
                 raise reason_in(group) from group
             stack.daemon.close_session(opened.session.id)
@@ -80,7 +85,7 @@ def _show(settings: Settings, voice: Voice, account: Account) -> History:
     return history
 
 
-def _tell_sandbox(account: Account, opened: Opened, witness: Witness) -> None:
+def _tell_sandbox(account: Account, opened: Opened, witness: Witness) -> dict[str, Any]:
     kinds = (EventType.SANDBOX_STARTED, EventType.SANDBOX_FAILED)
     began = time.monotonic()
     started = witness.wait_for(lambda event: event.type in kinds, SANDBOX_S)
@@ -89,19 +94,35 @@ def _tell_sandbox(account: Account, opened: Opened, witness: Witness) -> None:
         f"session {opened.session.id} on the source of {SQLPARSE.name} {SQLPARSE.version}, MCP at {opened.mcp_url}"
     )
     network = "loopback only" if facts.get("network_interfaces") == ["lo"] else facts.get("network_interfaces")
+    memory = int(facts.get("memory_bytes", 0)) // 2**20
     account.line(
         f"sandbox ready in {time.monotonic() - began:.1f} s; read back from engine and kernel: network {network}; tool "
         f"uid {facts.get('tool_uid')}; read-only root {facts.get('read_only_root')}; memory "
-        f"{int(facts.get('memory_bytes', 0)) // 2**20} MiB; pids {facts.get('pids_limit')}"
+        f"{f'{memory} MiB' if memory else 'not capped'}; pids {facts.get('pids_limit') or 'not capped'}"
     )
+    if facts.get("environment", DOCKER) != DOCKER:
+        account.line(f"no container: {facts['environment']}, by {facts.get('runtime')}; NOT enforced here:")
+        for missing in facts.get("not_enforced", ()):
+            account.line(f"  - {missing}")
+    return dict(facts)
 
 
-async def _drive(stack: Stack, opened: Opened, witness: Witness, account: Account, source: str) -> None:
+async def _drive(
+    stack: Stack,
+    opened: Opened,
+    witness: Witness,
+    account: Account,
+    chosen: tuple[Step, ...],
+    missing: dict[str, str],
+) -> None:
     async with connected(opened.mcp_url, opened.token) as client:
         agent = Agent(client, stack.daemon, witness, stack.fallen)
         account.title("An agent works")
         account.line(f"It sees {', '.join(await agent.tools())}")
-        for number, step in enumerate(steps(SQLPARSE, source), 1):
+        for number, step in enumerate(chosen, 1):
+            if step.title in missing:
+                account.left_out(number, step, missing[step.title])
+                continue
             with account.working(number, step):
                 call, text = await agent.take(step)
             account.step(number, step, call, text)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
 
 from codesdk.cli.demo.project import DemoProject
 from codesdk.domain.decisions import Frozen
+from codesdk.sandbox.local.bwrap import SYSTEM_PATH
+from codesdk.sandbox.port import DOCKER
 
 TESTS = "PYTHONDONTWRITEBYTECODE=1 python3 -m pytest -q -p no:cacheprovider"
 """As the policy's rule `run-tests` knows it; it leaves no caches in the workspace."""
@@ -19,6 +22,7 @@ PROBE = """python3 -c 'import socket; socket.create_connection(("192.0.2.1", 443
 tells: without a network the kernel has no route and refuses at once."""
 NO_ROUTE = "Network is unreachable"
 VISIBLE_S = 300.0
+SEARCH, NETWORK = "Search the source", "Try to reach the network"
 
 
 class Step(Frozen):
@@ -40,8 +44,19 @@ class Step(Frozen):
     """What a person should see in it."""
 
 
+def left_out(facts: dict[str, Any]) -> dict[str, str]:
+    """Titles of steps that the sandbox with this attestation cannot show, and why."""
+    if facts.get("environment", DOCKER) == DOCKER:
+        return {}
+    missing = {}
+    if list(facts.get("network_interfaces", [])) != ["lo"]:
+        missing[NETWORK] = "nothing keeps tools from this machine's network"
+    if shutil.which("rg", path=SYSTEM_PATH) is None:
+        missing[SEARCH] = "this machine has no ripgrep (`apt-get install ripgrep`)"
+    return missing
+
+
 def steps(project: DemoProject, source: str) -> tuple[Step, ...]:
-    """The calls in order. `source`: content of the file that is edited."""
     edit = project.edit
     line = next(n for n, text in enumerate(source.splitlines(), 1) if edit.before in text)
     tests = f"{TESTS} {project.test_path}"
@@ -56,7 +71,7 @@ def steps(project: DemoProject, source: str) -> tuple[Step, ...]:
             show=edit.before,
         ),
         Step(
-            title="Search the source",
+            title=SEARCH,
             tool="workspace.search",
             input={"pattern": r"\bJOIN\b", "glob": "*.py"},
             effect="allow",
@@ -115,7 +130,7 @@ def steps(project: DemoProject, source: str) -> tuple[Step, ...]:
             note="the agent's call waited; a person approved it over HTTP",
         ),
         Step(
-            title="Try to reach the network",
+            title=NETWORK,
             tool="workspace.exec",
             input={"command": PROBE},
             effect="ask",

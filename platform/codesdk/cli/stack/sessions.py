@@ -12,6 +12,8 @@ from codesdk.provision.command import Say
 from codesdk.sandbox import store
 from codesdk.sandbox.docker_driver import DockerSandboxes
 from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.local.driver import open_local
+from codesdk.sandbox.port import Swept
 from codesdk.sandbox.store import SandboxState
 from codesdk.sessions import Session
 from codesdk.settings import Settings
@@ -38,13 +40,21 @@ def close_all(services: Services, say: Say, worker_runs: Callable[[], bool]) -> 
 def sweep_all(settings: Settings, say: Say) -> None:
     """Remove what a worker that crashed or was in a hurry left; only after the worker has stopped."""
     try:
-        with closing(Engine(settings.docker_host)) as engine:
-            swept = DockerSandboxes(settings.instance_id(), engine).sweep(())
+        if settings.local_sandbox == "on":
+            with closing(open_local(settings)) as local:
+                swept = local.sweep(())
+        else:
+            swept = _sweep_engine(settings)
     except Fault as fault:
         say(f"Sandboxes could not be looked for: {fault} The next `codesdk up` removes what is left.")
         return
     if swept.containers:
         say(f"Removed sandboxes that the worker had left: {len(swept.containers)}")
+
+
+def _sweep_engine(settings: Settings) -> Swept:
+    with closing(Engine(settings.docker_host)) as engine:
+        return DockerSandboxes(settings.instance_id(), engine, workspaces=settings.workspaces_dir()).sweep(())
 
 
 def _open(services: Services) -> list[Session]:

@@ -20,10 +20,12 @@ from codesdk.cli.stack.watch import Watch
 from codesdk.errors import Fault
 from codesdk.eventlog.hints import LocalHints
 from codesdk.provision import engine as docker_engine
-from codesdk.provision import redis_server, sandbox_image
+from codesdk.provision import redis_server
 from codesdk.provision.command import Say
 from codesdk.provision.endpoint import Answer, ping
 from codesdk.provision.redis_server import RedisMissing
+from codesdk.provision.sandbox_image import Shelf
+from codesdk.sandbox.profiles import DEFAULT, load_profiles
 from codesdk.settings import Settings
 
 START_S = 60.0
@@ -37,8 +39,10 @@ MACHINE_CHECK_S = 5.0
 class Stack:
     """API, worker, and what they need. Enter it to start; leaving stops everything that entering started."""
 
-    def __init__(self, settings: Settings, say: Say) -> None:
+    def __init__(self, settings: Settings, say: Say, profile: str = DEFAULT) -> None:
+        """`profile`: its image is built or checked before anything starts."""
         self.settings = settings
+        self._profile = profile
         self._say = say
         self._opened = ExitStack()
         self._api: Child
@@ -82,6 +86,7 @@ class Stack:
 
     def _start(self, opened: ExitStack) -> None:
         check_rules(self.settings)
+        load_profiles(self.settings.profiles_dir).named(self._profile)
         opened.enter_context(take_data_dir(self.settings))
         check_port(self.settings.host, self.settings.port)
         self._start_machine(opened)
@@ -94,11 +99,7 @@ class Stack:
         self.daemon = opened.enter_context(Daemon(url, self.key))
 
     def _start_machine(self, opened: ExitStack) -> None:
-        environ = {**os.environ, **({"CODESDK_DOCKER_HOST": h} if (h := self.settings.docker_host) else {})}
-        engine = docker_engine.ensure(self._say, environ=environ)
-        opened.callback(self._stopping, engine.stop, "the Docker engine that was started here")
-        sandbox_image.ensure(engine, self._say, images=self.settings.images_dir)
-        changes = {"docker_host": engine.host}
+        changes = {} if self.settings.local_sandbox == "on" else self._start_engine(opened)
         if self.settings.redis_url:
             check_redis(self.settings)
         else:
@@ -106,6 +107,19 @@ class Stack:
             opened.callback(self._stopping, redis.stop, "Redis")
             changes["redis_url"] = redis.url
         self.settings = self.settings.model_copy(update=changes)
+
+    def _start_engine(self, opened: ExitStack) -> dict[str, str]:
+        environ = {**os.environ, **({"CODESDK_DOCKER_HOST": h} if (h := self.settings.docker_host) else {})}
+        engine = docker_engine.ensure(self._say, environ=environ)
+        opened.callback(self._stopping, engine.stop, "the Docker engine that was started here")
+        self._provide_images(engine)
+        return {"docker_host": engine.host}
+
+    def _provide_images(self, engine: docker_engine.Engine) -> None:
+        profiles = load_profiles(self.settings.profiles_dir)
+        shelf = Shelf(self.settings, engine)
+        for name in dict.fromkeys(profiles.named(chosen).image for chosen in (DEFAULT, self._profile)):
+            shelf.provide(name, self._say)
 
     def _start_children(self, opened: ExitStack) -> None:
         self._say(f"Starting API and worker (logs in {self.settings.data_dir / 'log'})")
@@ -135,7 +149,7 @@ class Stack:
     def _look_at_machine(self, warn: Say, well: dict[str, bool]) -> None:
         for name, fine, mend in (
             ("Redis", redis_server.answers(self.settings.resolved_redis_url()), self._mend_redis),
-            ("The Docker engine", docker_answers(self.settings.docker_host), None),
+            ("The Docker engine", self._has_engine(), None),
         ):
             if fine and not well.get(name, True):
                 warn(f"{name} answers again.")
@@ -144,6 +158,9 @@ class Stack:
             well[name] = fine
             if not fine and mend is not None:
                 mend(warn)
+
+    def _has_engine(self) -> bool:
+        return self.settings.local_sandbox == "on" or docker_answers(self.settings.docker_host)
 
     def _mend_redis(self, warn: Say) -> None:
         if not self.settings.resolved_redis_url().startswith(f"unix://{self.settings.data_dir}"):

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from codesdk.sandbox.runner import channel as channels
 from codesdk.sandbox.egress.attempt import Attempt, Phase, Reason
 from codesdk.sandbox.egress.conduit import Conduit, ConduitBroken
+from codesdk.sandbox.runner import channel as channels
 
 _log = logging.getLogger(__name__)
 

@@ -14,8 +14,9 @@ _MAX_LINE = 10
 class Body:
     """Takes bytes of one body; `over` when it is complete."""
 
-    def __init__(self, framing: Framing) -> None:
-        """Framing: with a length or chunked."""
+    def __init__(self, framing: Framing, *, drop_surplus: bool = False) -> None:
+        """Framing: with a length or chunked. Drop surplus: bytes after its end are thrown away, as of a response."""
+        self._drop_surplus = drop_surplus
         self.over = framing.length == 0 and not framing.chunked
         self._left = framing.length or 0
         self._chunked = framing.chunked
@@ -33,6 +34,8 @@ class Body:
         view = memoryview(data)
         while view:
             if self.over:
+                if self._drop_surplus:
+                    break
                 raise BadHead("bytes after the end of the body")
             view = self._data(view, out) if self._state == "data" else self._framing(view, out)
         return bytes(out)

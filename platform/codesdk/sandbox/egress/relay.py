@@ -122,7 +122,7 @@ class Relay:
             while data := await reader.read(READ_LIMIT):
                 await self._pass_down(data)
         else:
-            body = Body(framing)
+            body = Body(framing, drop_surplus=True)
             while not body.over:
                 data = await reader.read(READ_LIMIT)
                 if not data:

@@ -30,7 +30,7 @@ class EgressRulesInvalid(Fault):
     def __init__(self, reason: str) -> None:
         super().__init__(
             f"The egress rules cannot be read, so nothing is allowed: {reason}",
-            advice="docs/reference/profiles.md describes each field.",
+            advice="docs/reference/egress.md describes each field.",
         )
 
 
@@ -78,7 +78,7 @@ class EgressRule(Frozen):
     """One host, or all beneath one, and the ports there."""
 
     host: Annotated[str, AfterValidator(_pattern)]
-    """`packages.example`; `*.packages.example` for every name beneath it but not itself; an address, to allow it as an address."""
+    """`a.example`; `*.a.example` for every name beneath it but not itself; an address, to allow it as an address."""
     protocol: Protocol = Protocol.TLS
     ports: tuple[Port, ...] = ()
     """As the tool names them; empty for 443 with `tls` and 80 with `http`."""

@@ -98,7 +98,12 @@ def _system() -> list[str]:
 
 def _etc(ours: Path) -> list[str]:
     shown = [part for name in ETC for part in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")]
-    return [*shown, *(part for name in ("passwd", "group") for part in ("--ro-bind", str(ours / name), f"/etc/{name}"))]
+    return [*_directory("/etc"), *shown, *(part for name in ("passwd", "group") for part in ("--ro-bind", str(ours / name), f"/etc/{name}"))]
+
+
+def _directory(place: str) -> list[str]:
+    """A directory that every user may pass: those that bubblewrap makes by itself are root's alone."""
+    return ["--perms", "0755", "--dir", place]
 
 
 def _tmpfs(place: str, size: int, mode: str) -> list[str]:
@@ -120,4 +125,7 @@ def python_homes() -> list[str]:
 
 
 def _python() -> list[str]:
-    return [part for home in python_homes() for part in ("--ro-bind", home, home)]
+    homes = python_homes()
+    above = {str(parent) for home in homes for parent in Path(home).parents} - {"/", "/tmp"}  # noqa: S108 - it has a mode
+    made = [part for parent in sorted(above) for part in _directory(parent)]
+    return [*made, *(part for home in homes for part in ("--ro-bind", home, home))]

@@ -47,9 +47,12 @@ class ImageNotHere(ImageMissing):
     """A session is pinned to a container image; a local sandbox has none but this machine's own system."""
 
     def __init__(self, image: str) -> None:
-        super().__init__(image)
-        self.message = f"The image {image} is not this machine's own system, which is all that a local sandbox has."
-        self.advice = "Open a new session, or run the worker on a Docker engine."
+        Fault.__init__(
+            self,
+            f"The image {image} is not this machine's own system, which is all that a local sandbox has.",
+            advice="Open a new session, or run the worker on a Docker engine.",
+            details={"image": image},
+        )
 
 
 class RemovalFailed(Fault):

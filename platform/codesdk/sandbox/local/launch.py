@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from codesdk.sandbox import bundle
+from codesdk.sandbox import bundle, disk
 from codesdk.sandbox import spec as specs
 from codesdk.sandbox.local import bwrap, seccomp
 from codesdk.sandbox.local.confinement import Confinement, Wall
 from codesdk.sandbox.local.places import Place
 from codesdk.sandbox.local.processes import of_user
 from codesdk.sandbox.port import SandboxSpec
+from codesdk.sandbox.profile import Profile
 
 BYSTANDER_UID = 265_536
 """The uid from which a sandbox's processes are stopped. Above every tool uid (`store.LAST_UID`), and nobody's: without
@@ -100,8 +101,13 @@ def _wall(spec: SandboxSpec, confinement: Confinement, place: Place) -> bwrap.Wa
         apart=confinement.apart,
         tmp_bytes=spec.profile.tmp_bytes,
         shm_bytes=spec.profile.shm_bytes,
-        workspace_bytes=spec.profile.workspace_bytes,
+        workspace_bytes=spec.profile.workspace_bytes if is_in_memory(spec.profile) else 0,
     )
+
+
+def is_in_memory(profile: Profile) -> bool:
+    """Whether a walled workspace is a capped file system in memory: the rule of `disk.choose`, for small ones."""
+    return disk.choose(profile, disk.Facts()) is disk.Cap.TMPFS
 
 
 def _threads_of(uid: int) -> int:

@@ -19,15 +19,17 @@ MAX_BYTES = 2 * 1024 * 1024 * 1024
 """Unpacked bytes; a few kilobytes of gzip can hold gigabytes of zeros."""
 
 
-def unpack(root: Root, archive: bytes, max_bytes: int = MAX_BYTES) -> int:
+def unpack(root: Root, archive: bytes, max_bytes: int = MAX_BYTES, *, readable: bool = False) -> int:
     """Unpack a tar, plain or compressed; returns how many files were written.
+
+    `readable`: who is not the owner may do with a file what its owner may, but for writing.
 
     Raises:
         Refused: ARCHIVE_REFUSED with the entry and the reason, or NO_SPACE and the like while writing.
     """
     check(archive, root.workspace, max_bytes)
     try:
-        return _write(root, archive)
+        return _write(root, archive, readable)
     except OSError as error:
         raise refusal(error) from error
 
@@ -101,7 +103,7 @@ def _check_link(member: tarfile.TarInfo, name: str) -> None:
             raise _no(member, "is a symbolic link that leaves the workspace")
 
 
-def _write(root: Root, archive: bytes) -> int:
+def _write(root: Root, archive: bytes, readable: bool) -> int:
     written = 0
     with _members(archive) as tar:
         for member in tar:
@@ -110,13 +112,15 @@ def _write(root: Root, archive: bytes) -> int:
                 continue
             directory, last = root.open_parent(name, create=True, links=False)
             try:
-                written += _place(root, tar, member, directory, last)
+                written += _place(root, tar, member, directory, last, readable)
             finally:
                 os.close(directory)
     return written
 
 
-def _place(root: Root, tar: tarfile.TarFile, member: tarfile.TarInfo, directory: int, name: str) -> int:
+def _place(
+    root: Root, tar: tarfile.TarFile, member: tarfile.TarInfo, directory: int, name: str, readable: bool
+) -> int:
     if member.isdir():
         try:
             os.mkdir(name, 0o755, dir_fd=directory)
@@ -138,11 +142,11 @@ def _place(root: Root, tar: tarfile.TarFile, member: tarfile.TarInfo, directory:
             os.close(source)
         return 1
     content = tar.extractfile(member)
+    mode = member.mode & 0o777 | 0o600
+    if readable:
+        mode |= (mode & 0o500) >> 3 | (mode & 0o500) >> 6
     fd = os.open(
-        name,
-        os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
-        member.mode & 0o777 | 0o600,
-        dir_fd=directory,
+        name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=directory
     )
     with os.fdopen(fd, "wb") as target:
         while content is not None:

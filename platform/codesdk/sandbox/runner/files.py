@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Any, NamedTuple
 
 from codesdk.sandbox.runner.beneath import Refused, Root, refusal, relative
 
@@ -17,7 +16,11 @@ MAX_BATCH = 500
 MAX_CHECKED = 64 * 1024 * 1024
 """Largest file whose content is compared before it is replaced."""
 
-Info = dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Info = dict[str, Any]
 
 
 def shown(name: str) -> str:
@@ -108,20 +111,22 @@ def _scan(fd: int, prefix: str, depth: int, found: list[tuple[str, os.stat_resul
         os.close(fd)
 
 
-class Write(NamedTuple):
+class Write:
     """One file of a batch."""
 
-    path: str
-    content: bytes | None
-    expect: str | None
-    mode: int | None
+    def __init__(self, path: str, content: bytes | None, expect: str | None, mode: int | None) -> None:
+        self.path = path
+        self.content = content
+        self.expect = expect
+        self.mode = mode
 
 
-class _Staged(NamedTuple):
-    directory: int
-    name: str
-    path: str
-    temporary: str | None
+class _Staged:
+    def __init__(self, directory: int, name: str, path: str, temporary: str | None) -> None:
+        self.directory = directory
+        self.name = name
+        self.path = path
+        self.temporary = temporary
 
 
 def write(root: Root, writes: list[Write], max_bytes: int) -> list[Info]:

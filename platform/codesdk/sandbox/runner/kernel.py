@@ -10,7 +10,10 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Iterable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 CHOWN, KILL, SETGID, SETUID = 0, 5, 6, 7
 """Capability numbers (linux/capability.h)."""
@@ -69,8 +72,12 @@ def keep_capabilities(numbers: Iterable[int]) -> None:
 
 
 def become_subreaper() -> None:
-    """Orphans among this process's descendants become its children, not PID 1's."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    """Orphans among this process's descendants become its children, not PID 1's. gVisor lets PID 1 ask, and no other."""
+    try:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
 
 
 def forbid_new_privileges() -> None:
@@ -81,6 +88,23 @@ def forbid_new_privileges() -> None:
 def hide_memory() -> None:
     """No ptrace and no core of this process, also by processes of its own uid."""
     _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def show_memory() -> None:
+    """Undo `hide_memory` for this process, whose files in /proc are then its own again."""
+    _prctl(_PR_SET_DUMPABLE, 1)
+
+
+def use_one_arena() -> None:
+    """Threads share one heap: each of its own would hold memory that no other can use. For glibc; elsewhere nothing."""
+    if hasattr(_libc, "mallopt"):
+        _libc.mallopt(ctypes.c_int(-8), ctypes.c_int(1))  # M_ARENA_MAX
+
+
+def trim_memory() -> None:
+    """Give freed memory back to the kernel. For glibc; elsewhere nothing."""
+    if hasattr(_libc, "malloc_trim"):
+        _libc.malloc_trim(ctypes.c_size_t(0))
 
 
 def openat2(directory: int, path: str, flags: int, mode: int, resolve: int) -> int:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import _thread
 import os
-import queue
 import select
-import threading
 import time
-from collections import deque
-from typing import Callable
 
-OnEvent = Callable[[int, int], object]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections import deque
+    from queue import SimpleQueue
+    from typing import Callable
+
+    OnEvent = Callable[[int, int], object]
+else:  # what stands around these types is loaded by no other part of the runner
+    from _collections import deque
+    from _queue import SimpleQueue
 
 
 class Loop:
@@ -64,12 +70,13 @@ class Hand:
 
     def __init__(self, name: str, loop: Loop, prepare: Callable[[], None]) -> None:
         self._loop = loop
-        self._queue: queue.SimpleQueue[Callable[[], Callable[[], None]]] = queue.SimpleQueue()
+        self._queue: SimpleQueue[Callable[[], Callable[[], None]]] = SimpleQueue()
         self._failed: BaseException | None = None
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(prepare,), name=name, daemon=True)
-        self._thread.start()
-        self._ready.wait()
+        self._ready = _thread.allocate_lock()
+        self._ready.acquire()
+        self._name = name
+        _thread.start_new_thread(self._run, (prepare,))
+        self._ready.acquire()
         if self._failed is not None:
             raise self._failed
 
@@ -80,7 +87,7 @@ class Hand:
             self._failed = error
             return
         finally:
-            self._ready.set()
+            self._ready.release()
         while True:
             self._loop.post(self._queue.get()())
 

@@ -1,24 +1,31 @@
-"""The runner's entry: who may speak to it, and what each request does."""
+"""The runner's loop: who may speak to it, and what each request does."""
 
 from __future__ import annotations
 
-import json
 import os
 import select
-import signal
-import sys
-from collections import deque
-from typing import TYPE_CHECKING, Any, Callable
+import time
 
-from codesdk.sandbox.runner import files, kernel, tree, wire
+from codesdk.sandbox.runner import codec, files, kernel, tree, wire
 from codesdk.sandbox.runner.beneath import Refused, Root, refusal
 from codesdk.sandbox.runner.execs import Exec, Execs, Key
 from codesdk.sandbox.runner.loop import Hand, Loop
-from codesdk.sandbox.runner.shepherd import Config, Nursery
 from codesdk.sandbox.runner.spool import Cursor
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
+    from collections import deque
+    from typing import Any, Callable
+
     from codesdk.sandbox.runner.relay import Relay
+    from codesdk.sandbox.runner.shepherd import Nursery
+
+    Header = dict[str, Any]
+    FileOperation = Callable[[Header, bytes], tuple[Header, bytes]]
+else:
+    import _signal as signal
+    from _collections import deque
 
 PROTOCOL = 1
 _CHUNK = 60 * 1024
@@ -27,30 +34,26 @@ _HIGH_WATER = 256 * 1024
 """Bytes waiting for stdout beyond which no more output is taken from the spools: control frames stay quick."""
 _EGRESS_BLOCK = 32 * 1024
 """Bytes of egress in one message: the share of the connection that it gets beside each exec's output."""
-_EOF_RETRY_S = 1.0
-
-Header = dict[str, Any]
-FileOperation = Callable[[Header, bytes], tuple[Header, bytes]]
+_HOLD_S = 0.003
+"""How long the answer to a start waits for output or the end, to travel with it: each write wakes four threads outside."""
 
 
 class Runner:
     """Serves one worker at a time: the one with the highest generation."""
 
-    def __init__(self, settings: dict[str, Any], read_fd: int, write_fd: int) -> None:
+    def __init__(self, settings: dict[str, Any], nursery: Nursery, read_fd: int, write_fd: int) -> None:
         self._settings = settings
         self._in, self._out = read_fd, write_fd
         self._uid, self._gid = int(settings["uid"]), int(settings["gid"])
-        own_workspace(settings["workspace"], self._uid, self._gid)
-        kernel.keep_capabilities((kernel.KILL, kernel.SETGID, kernel.SETUID))
-        kernel.become_subreaper()
-        config = Config(self._uid, self._gid, settings["workspace"], settings["limits"])
-        self._nursery = Nursery(config)
+        self._is_apart = self._uid != os.getuid()  # not so where there is no root: local sandboxes of a user
+        self._mode = str(settings.get("workspace_mode", "rw"))
+        self._nursery = nursery
         self._environment = tool_environment(settings)
         self._loop = Loop()
         self._root: Root | None = None
         self._files = Hand("files", self._loop, self._become_tool)
         self._killer = Hand("killer", self._loop, lambda: None)
-        self._execs = Execs(self._loop, self._nursery, self._signal_tree, int(settings["spool_bytes"]))
+        self._execs = Execs(self._loop, self._nursery, self._signal_tree, int(settings["spool_bytes"]), self._uid)
         self._relay = self._make_relay(int(settings.get("egress", 0)))
         self._decoder = wire.Decoder()
         self._nonce = b""
@@ -59,6 +62,7 @@ class Runner:
         self._connection = 0
         self._outgoing: deque[bytes] = deque()
         self._waiting = 0
+        self._hold: float | None = None
         self._listeners: dict[Key, Cursor] = {}
         self._operations: dict[str, FileOperation] = {
             "read": self._read, "write": self._write, "list": self._list, "stat": self._stat, "import": self._import,
@@ -74,6 +78,8 @@ class Runner:
 
     def _take_tool_ids(self) -> None:
         """On one thread, for good: the tool's effective ids, and so no capability."""
+        if not self._is_apart:
+            return  # the runner is the tool's user, and has no capability to lose
         kernel.clear_thread_groups()
         kernel.set_thread_gids(-1, self._gid, -1)
         kernel.set_thread_uids(-1, self._uid, -1)
@@ -100,11 +106,12 @@ class Runner:
         self._loop.watch(self._in, select.POLLIN, self._on_input)
         self._execs.prepare()
         while True:
-            self._loop.once(self._execs.next_deadline())
+            self._loop.once(_earlier(self._execs.next_deadline(), self._hold))
             self._execs.tick()
             self._pump()
-            self._flush()
-            self._execs.prepare()
+            if self._hold is None or time.monotonic() >= self._hold:
+                self._hold = None
+                self._flush()
 
     def _reap(self, fd: int, _: int) -> None:
         """Orphans of a shepherd that died come to us; the nursery itself must not go missing."""
@@ -191,6 +198,7 @@ class Runner:
         return answer
 
     def _write_out(self, frame: bytes) -> None:
+        self._hold = None
         self._outgoing.append(frame)
         self._waiting += len(frame)
 
@@ -264,10 +272,11 @@ class Runner:
 
     def _signal_tree(self, shepherd: int, number: int, done: Callable[[], None]) -> None:
         root, without = (shepherd, 0) if shepherd else (os.getpid(), self._nursery.pid)
+        bystander = int(self._settings.get("bystander", tree.BYSTANDER_UID))
 
         def work() -> Callable[[], None]:
             try:
-                tree.signal_tree(root, self._uid, number, without)
+                tree.signal_tree(root, self._uid, number, without, bystander)
             except OSError as error:
                 # Nothing was signalled; the exec's phase asks again.
                 os.write(2, (f"codesdk runner, killer: {error!r}\n").encode())
@@ -293,7 +302,7 @@ class Runner:
                 self._reply(message.number, {"error": "BUSY", "message": "too many execs run in this sandbox"})
                 return
             size = int(header["spec_bytes"])
-            request = json.loads(message.body[:size])
+            request = codec.load(message.body[:size])
             request["env"] = {**self._environment, **request.get("env", {})}
             if request.pop("egress", False) and self._relay is not None:
                 request["credential"] = os.urandom(16).hex()
@@ -302,7 +311,10 @@ class Runner:
             found, state = self._execs.start(key, request, message.body[size:], int(header["keep_bytes"])), "started"
         sent = header.get("from", [0, 0])
         self._listeners[key] = Cursor(int(sent[0]), int(sent[1]))
+        is_quiet = not self._outgoing
         self._reply(message.number, {"state": state})
+        if is_quiet:
+            self._hold = time.monotonic() + _HOLD_S
 
     def _cancel(self, message: wire.Message) -> None:
         found = self._execs.get((str(message.header["call"]), int(message.header["attempt"])))
@@ -318,7 +330,7 @@ class Runner:
         self._reply(message.number, {"forgotten": self._execs.acknowledge(key)})
 
     def _list_execs(self, message: wire.Message) -> None:
-        self._reply(message.number, {}, json.dumps(self._execs.states()).encode())
+        self._reply(message.number, {}, codec.dump(self._execs.states()))
 
     def _ping(self, message: wire.Message) -> None:
         self._reply(message.number, {"protocol": PROTOCOL, "generation": self._generation, "boot": self._boot})
@@ -353,25 +365,34 @@ class Runner:
 
     def _list(self, header: Header, _: bytes) -> tuple[Header, bytes]:
         entries, cut = files.listing(self._workspace, header["path"], int(header["depth"]), int(header["limit"]))
-        return {"truncated": cut}, json.dumps(entries).encode()
+        return {"truncated": cut}, codec.dump(entries)
 
     def _write(self, header: Header, body: bytes) -> tuple[Header, bytes]:
         size = int(header["spec_bytes"])
         place = size
         writes: list[files.Write] = []
-        for item in json.loads(body[:size]):
+        for item in codec.load(body[:size]):
             content = None
             if item["bytes"] is not None:
                 content = body[place : place + item["bytes"]]
                 place += item["bytes"]
             writes.append(files.Write(item["path"], content, item["expect"], item["mode"]))
         infos = files.write(self._workspace, writes, int(self._settings["limits"].get("fsize", 0)))
-        return {}, json.dumps(infos).encode()
+        return {}, codec.dump(infos)
 
     def _import(self, _: Header, body: bytes) -> tuple[Header, bytes]:
         from codesdk.sandbox.runner import archive  # noqa: PLC0415 - tarfile costs every idle sandbox half a megabyte
 
-        return {"files": archive.unpack(self._workspace, body)}, b""
+        if self._mode == "rw":
+            return {"files": archive.unpack(self._workspace, body)}, b""
+        if self._mode == "none":
+            raise Refused("PERMISSION_DENIED", "this sandbox has no workspace")
+        # No tool can write there, so nothing can be swapped beneath root's hands.
+        kernel.set_thread_uids(-1, 0, -1)
+        try:
+            return {"files": archive.unpack(self._workspace, body, readable=True)}, b""
+        finally:
+            kernel.set_thread_uids(-1, self._uid, -1)
 
 
 def _guarded(operation: FileOperation, message: wire.Message) -> tuple[Header, bytes]:
@@ -388,14 +409,8 @@ def _guarded(operation: FileOperation, message: wire.Message) -> tuple[Header, b
         return {"error": "BAD_REQUEST", "message": repr(error)}, b""
 
 
-def own_workspace(workspace: str, uid: int, gid: int) -> None:
-    """Give the workspace's root to the tool user: a new volume is root's. Only the directory itself, no links."""
-    fd = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if os.fstat(fd).st_uid != uid:
-            os.fchown(fd, uid, gid)
-    finally:
-        os.close(fd)
+def _earlier(one: float | None, other: float | None) -> float | None:
+    return min(one, other) if one is not None and other is not None else one if other is None else other
 
 
 def tool_environment(settings: dict[str, Any]) -> dict[str, str]:
@@ -404,17 +419,3 @@ def tool_environment(settings: dict[str, Any]) -> dict[str, str]:
     found.update(settings["env"])
     found.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
     return found
-
-
-def main(text: str) -> None:
-    """Start with settings as JSON (see `spec.runner_settings`). Does not return."""
-    read_fd, write_fd = os.dup(0), os.dup(1)
-    # Nothing but the protocol may ever be on stdout: a stray print of ours must not break a frame.
-    os.dup2(os.open("/dev/null", os.O_RDWR), 0)
-    os.dup2(2, 1)
-    kernel.hide_memory()
-    try:
-        Runner(json.loads(text), read_fd, write_fd).run()
-    except SystemExit as end:
-        os.write(2, (f"codesdk runner: {end.code}\n").encode())
-        sys.exit(1)

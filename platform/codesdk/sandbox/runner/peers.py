@@ -14,17 +14,17 @@ import sys
 from codesdk.sandbox.runner import tree
 
 _ESTABLISHED = "01"
-_MAPPED = "0" * 16 + "%08X" % int.from_bytes(b"\0\0\xff\xff", sys.byteorder)
+_MAPPED = "0" * 16 + "{:08X}".format(int.from_bytes(b"\0\0\xff\xff", sys.byteorder))
 
 
 def _word(host: str) -> str:
     """An IPv4 address as the kernel prints it: four bytes in the machine's order."""
-    return "%08X" % int.from_bytes(socket.inet_aton(host), sys.byteorder)
+    return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}"
 
 
 def inode_of(peer: tuple[str, int], ours: tuple[str, int], root: str = "/proc") -> int | None:
     """The inode of the socket that is bound to `peer` and connected to `ours`; None where there is none any more."""
-    ends = tuple((_word(host), ":%04X" % port) for host, port in (peer, ours))
+    ends = tuple((_word(host), f":{port:04X}") for host, port in (peer, ours))
     # A program that connects with an IPv6 socket to ::ffff:127.0.0.1 stands in the other table.
     for name, prefix in (("tcp", ""), ("tcp6", _MAPPED)):
         local, remote = (prefix + word + port for word, port in ends)
@@ -41,12 +41,9 @@ def inode_of(peer: tuple[str, int], ours: tuple[str, int], root: str = "/proc") 
 
 def holders(inode: int, root: str = "/proc") -> list[int]:
     """The processes that have the socket open, as far as this thread may see."""
-    wanted = "socket:[%d]" % inode
-    found = []
-    for name in os.listdir(root):
-        if name.isdigit() and _holds(root + "/" + name + "/fd", wanted):
-            found.append(int(name))
-    return found
+    wanted = "socket:[" + str(inode) + "]"
+    names = filter(str.isdigit, os.listdir(root))
+    return [int(name) for name in names if _holds(root + "/" + name + "/fd", wanted)]
 
 
 def _holds(folder: str, wanted: str) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import _socket
 import errno
 import os
-import socket
 import sys
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _LIMITS = {
     # what is asked: cgroup v2 file, cgroup v1 file
@@ -26,17 +29,29 @@ def _text(path: str) -> str | None:
         return None
 
 
-def oom_kills() -> int | None:
-    """How many processes of the sandbox the kernel has killed for memory; None where the kernel does not say."""
-    for name, key in _OOM_KILLS:
+class OomKills:
+    """How many processes of the sandbox the kernel has killed for memory, read from a file that is held open."""
+
+    def __init__(self) -> None:
+        self._fd, self._key = -1, b""
+        for name, key in _OOM_KILLS:
+            try:
+                self._fd, self._key = os.open(CGROUP + "/" + name, os.O_RDONLY | os.O_CLOEXEC), key
+            except OSError:
+                continue
+            return
+
+    def count(self) -> int | None:
+        """The number now; None where the kernel does not say."""
+        if self._fd < 0:
+            return None
         try:
-            with open(CGROUP + "/" + name, "rb") as file:
-                for line in file:
-                    if line.startswith(key):
-                        return int(line[len(key) :])
+            for line in os.pread(self._fd, 4096, 0).splitlines():
+                if line.startswith(self._key):
+                    return int(line[len(self._key) :])
         except (OSError, ValueError):
-            continue
-    return None
+            pass  # asked again at the next exec
+        return None
 
 
 def limits() -> dict[str, str | None]:
@@ -45,6 +60,14 @@ def limits() -> dict[str, str | None]:
     for word, names in _LIMITS.items():
         texts = (_text(CGROUP + "/" + name) for name in names)
         found[word] = next((text.strip() for text in texts if text is not None), None)
+    return found
+
+
+def rlimits() -> dict[str, str]:
+    """The limits of this process that are in force, by the kernel's names: soft limits, a number or `unlimited`."""
+    found: dict[str, str] = {}
+    for line in (_text("/proc/self/limits") or "").splitlines()[1:]:
+        found[line[:26].strip()] = line[26:47].strip()
     return found
 
 
@@ -70,8 +93,9 @@ def observe(runner: int) -> dict[str, Any]:
     return {
         "status": status,
         "mounts": mounts,
-        "interfaces": [name for _, name in socket.if_nameindex()],
+        "interfaces": [name for _, name in _socket.if_nameindex()],
         "limits": limits(),
+        "rlimits": rlimits(),
         "attempts": {
             "become_root": _outcome(lambda: os.setuid(0)),
             "signal_runner": _outcome(lambda: os.kill(runner, 0)),

@@ -23,11 +23,10 @@ _READ_BYTES = 64 * 1024
 _MAX_CHECKS = 64
 """Connections whose other end is being looked up; more are refused."""
 _END_AT_ONCE = struct.pack("ii", 1, 0)
-_REFUSAL = (
-    b"HTTP/1.1 403 Forbidden\r\nX-CodeSDK-Egress: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"  # fmt: skip
-)
+_REFUSAL = b"HTTP/1.1 403 Forbidden\r\nX-CodeSDK-Egress: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
-Pass = tuple  # (shepherd's pid, call, attempt, credential)
+Pass = tuple[int, str, int, str]
+"""The shepherd's pid, call, attempt and credential of an exec that may use egress."""
 
 
 class _Connection:
@@ -66,7 +65,7 @@ class Relay:
 
     def environment(self, credential: str) -> dict[str, str]:
         """What an exec with egress finds set, and no other."""
-        url = "http://exec:%s@%s:%d" % (credential, HOST, self._port)
+        url = f"http://exec:{credential}@{HOST}:{self._port}"
         found = {}
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
             found[name] = found[name.lower()] = url
@@ -91,7 +90,7 @@ class Relay:
             try:
                 found = peers.lineages(peer, (HOST, self._port))
             except (OSError, ValueError) as error:
-                os.write(2, ("codesdk runner, egress: %r\n" % (error,)).encode())
+                os.write(2, (f"codesdk runner, egress: {error!r}\n").encode())
                 found = []
             return lambda: self._admit(sock, found)
 
@@ -100,20 +99,25 @@ class Relay:
     def _admit(self, sock: socket.socket, lineages: list[set[int]]) -> None:
         """Open a stream when all who hold the socket belong to one exec that may."""
         self._checks -= 1
-        for shepherd, call, attempt, credential in self._passes():
-            if lineages and all(shepherd in lineage for lineage in lineages):
-                break
-        else:
+        holder = self._holder(lineages)
+        if holder is None:
             self.refused += 1
             self._refuse(sock, b"not_the_exec")
             return
-        label = json.dumps([call, attempt, credential]).encode()
+        label = json.dumps(holder[1:]).encode()
         stream = self._channel.open(label) if self._channel is not None and len(label) <= channels.MAX_LABEL else None
         if stream is None:
             self._refuse(sock, b"too_many_at_once")
             return
         connection = self._connections[stream] = _Connection(sock, stream)
         self._watch(connection)
+
+    def _holder(self, lineages: list[set[int]]) -> Pass | None:
+        """The exec that every holder of the socket belongs to."""
+        for found in self._passes():
+            if lineages and all(found[0] in lineage for lineage in lineages):
+                return found
+        return None
 
     @staticmethod
     def _refuse(sock: socket.socket, why: bytes) -> None:
@@ -209,7 +213,7 @@ class Relay:
             for event in self._channel.feed(data):
                 self._on_event(event)
         except channels.Broken as error:
-            os.write(2, ("codesdk runner, egress: %s\n" % error).encode())
+            os.write(2, (f"codesdk runner, egress: {error}\n").encode())
             self.restart()
             self._channel = None  # until the next HELLO
 

@@ -1,68 +1,89 @@
-"""Starting process trees: the nursery, the shepherd of each exec, and the leader that becomes the tool.
+"""Starting process trees: the nursery, and the shepherds that start tools and see their trees out.
 
-The nursery is forked from the runner before it has threads or output in memory, so a fork costs the same always. It
-forks shepherds on request. A shepherd is the subreaper of one exec: whatever the tree does (double fork, setsid), its
-processes stay beneath it, and when it has no child left, the tree has ended. Shepherds are root's: tools cannot signal
-them.
+The nursery is forked from the runner before that has threads or output in memory, so a fork costs the same always. It
+forks shepherds on request. A shepherd is the subreaper of one exec at a time: whatever the tree does (double fork,
+setsid), its processes stay beneath it, and when it has no child left, the tree has ended and the shepherd is free for
+the next. Shepherds are root's: tools cannot signal them, but for the fraction of a millisecond in which one starts a
+tool and has the tool's uid for it.
 """
 
 from __future__ import annotations
 
-import array
+import _socket
 import errno
 import gc
-import json
 import os
 import resource
-import signal
-import socket
 import struct
-from typing import Any, Callable
 
-from codesdk.sandbox.runner import kernel, probe
+from codesdk.sandbox.runner import codec, kernel
 from codesdk.sandbox.runner.beneath import Refused, Root, relative
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from typing import Any, Callable
+else:
+    import _signal as signal  # the module around it makes enums: half a megabyte
 
 _WAIT_ALL = 0x40000000  # __WALL: also children whose exit signal is not SIGCHLD (clone with CLONE_PARENT)
 _LENGTH = struct.Struct(">I")
+_FD = struct.Struct("i")
+_SPACE = _socket.CMSG_SPACE(4 * _FD.size)
 _OOM_SCORE = 500
 """Tools are killed for memory before the runner. A tool can lower its own again: this helps the honest case only."""
 _NICE = 4
 """Tools yield to the runner inside the sandbox; between sandboxes the CPU share of the container counts, not this."""
-Limits = dict[str, int]
 
 
 class Config:
     """What every tool process gets."""
 
-    def __init__(self, uid: int, gid: int, workspace: str, limits: Limits) -> None:
+    def __init__(self, uid: int, gid: int, workspace: str, limits: dict[str, int]) -> None:
         self.uid = uid
         self.gid = gid
         self.workspace = workspace
         self.limits = limits
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether tools run as another uid than the runner; the local driver without root has only its own."""
+        return self.uid != os.getuid()
 
-def send_request(control: socket.socket, request: dict[str, Any]) -> None:
-    """Tell a shepherd what to start."""
-    text = json.dumps(request).encode()
-    control.sendall(_LENGTH.pack(len(text)) + text)
+
+def send_request(control: _socket.socket, request: dict[str, Any], stdio: list[int]) -> None:
+    """Tell a shepherd what to start, and on which descriptors."""
+    text = codec.dump(request)
+    sent = control.sendmsg([_LENGTH.pack(len(text)) + text], _rights(stdio))
+    if sent < _LENGTH.size + len(text):
+        control.sendall((_LENGTH.pack(len(text)) + text)[sent:])
+
+
+def _rights(fds: list[int]) -> list[tuple[int, int, bytes]]:
+    return [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, b"".join(map(_FD.pack, fds)))]
+
+
+def _fds(ancillary: list[Any]) -> list[int]:
+    return [fd for _, _, content in ancillary for (fd,) in _FD.iter_unpack(content)]
 
 
 class Nursery:
     """The runner's handle on the process that forks shepherds."""
 
     def __init__(self, config: Config) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         self._runner = os.getpid()
+        gc.collect()
+        gc.freeze()  # a collection writes to every object that it looks at, and so would unshare every page
         self.pid = os.fork()
         if self.pid == 0:
             self._socket.close()
             _in_child(lambda: _nurse(theirs, config, self._runner))
         theirs.close()
 
-    def shepherd(self, control: socket.socket, stdin: int, stdout: int, stderr: int) -> None:
-        """Have a shepherd forked; it takes these descriptors and answers on its end of `control`."""
-        fds = array.array("i", [control.fileno(), stdin, stdout, stderr])
-        self._socket.sendmsg([b"s"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+    def shepherd(self, control: _socket.socket) -> None:
+        """Have a shepherd forked that listens on this socket."""
+        self._socket.sendmsg([b"s"], _rights([control.fileno()]))
 
 
 def _in_child(body: Callable[[], None]) -> None:
@@ -77,167 +98,198 @@ def _in_child(body: Callable[[], None]) -> None:
         os._exit(code)
 
 
-def _nurse(requests: socket.socket, config: Config, runner: int) -> None:
+def _nurse(requests: _socket.socket, config: Config, runner: int) -> None:
     gc.disable()
-    gc.freeze()
     signal.set_wakeup_fd(-1)
     # The protocol's descriptors must not be reachable from here on, whatever a bug later inherits.
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    signal.signal(
-        signal.SIGCHLD, signal.SIG_IGN
-    )  # shepherds are reaped by the kernel; the runner sees their socket end
-    space = socket.CMSG_SPACE(4 * array.array("i").itemsize)
+    # Shepherds are reaped by the kernel; the runner sees their socket end.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        data, ancillary, _, _ = requests.recvmsg(1, space, socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, _, _ = requests.recvmsg(1, _SPACE, _socket.MSG_CMSG_CLOEXEC)
         if not data:
             return  # the runner is gone, and the container goes with it
-        fds = array.array("i")
-        for _, _, content in ancillary:
-            fds.frombytes(content)
-        stdio = fds.tolist()
+        (control,) = _fds(ancillary)
         try:
             if os.fork() == 0:
                 requests.close()
-                _in_child(lambda stdio=stdio: _shepherd(stdio, config, runner))  # type: ignore[misc]
+                _in_child(lambda control=control: Shepherd(control, config, runner).serve())  # type: ignore[misc]
         except OSError as error:
             # No process to be had: closing its socket tells the runner, and the nursery lives on.
             os.write(2, f"codesdk runner, nursery: {error!r}\n".encode())
-        for fd in fds:
+        os.close(control)
+
+
+class Shepherd:
+    """One tree after the other."""
+
+    def __init__(self, control: int, config: Config, runner: int) -> None:
+        self._control = _socket.socket(fileno=control)
+        self._config = config
+        self._runner = runner
+        self._root: Root | None = None
+        # In the moment in which it has the tool's uid a tool may signal it: what can be blocked is.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        kernel.become_subreaper()
+        # What a tool inherits from us: the C library's spawn sets none of it.
+        os.umask(0o022)
+        os.nice(_NICE)
+        self._is_apart = config.is_apart  # asked now: later this process has the tool's uid at times
+        if self._is_apart:
+            os.setgroups([])
+            os.setresgid(config.gid, config.gid, config.gid)
+        else:
+            kernel.show_memory()  # where nobody is root, else its own oom_score_adj is not its own to write
+        _limit(config.limits)
+        self._score = os.open("/proc/self/oom_score_adj", os.O_RDWR)
+        self._own_score = os.read(self._score, 16).strip()
+
+    def serve(self) -> None:
+        """Start what is asked for and see it out, until the runner closes the socket."""
+        self._say(shepherd=os.getpid())
+        while True:
+            received = self._receive()
+            if received is None:
+                return
+            request, stdio = received
+            leader, failed = self._start(request, stdio)
+            for fd in stdio:
+                os.close(fd)
+            if failed:
+                self._say(leader=127 << 8, failed=failed, empty=True, cpu_s=0.0, max_rss_kb=0)
+            else:
+                self._watch(leader)
+
+    def _say(self, **words: Any) -> None:
+        self._control.sendall(codec.dump(words) + b"\n")
+
+    def _receive(self) -> tuple[dict[str, Any], list[int]] | None:
+        data = bytearray()
+        stdio: list[int] = []
+        while len(data) < _LENGTH.size or len(data) < _LENGTH.size + _LENGTH.unpack_from(data)[0]:
+            part, ancillary, _, _ = self._control.recvmsg(1 << 16, _SPACE, _socket.MSG_CMSG_CLOEXEC)
+            if not part:
+                return None
+            data += part
+            stdio += _fds(ancillary)
+        return codec.load(bytes(data[_LENGTH.size :])), stdio
+
+    def _start(self, request: dict[str, Any], stdio: list[int]) -> tuple[int, str]:
+        """Start the leader with the tool's rights; its pid, or why that failed."""
+        uid = self._config.uid
+        what = ""
+        doing = "become the tool user"
+        try:
+            os.pwrite(self._score, b"%d" % _OOM_SCORE, 0)
+            if self._is_apart:
+                # Root stays the saved uid, for the way back. A spawned program has none: execve overwrites it.
+                kernel.set_thread_uids(uid, uid, 0)
+            doing, what = "enter the working directory", " " + str(request["cwd"])
+            self._enter(request["cwd"])
+            doing, what = "run", " " + str(request["argv"][0])
+            if request.get("probe"):
+                return self._probe(stdio), ""
+            actions = _terminal(request["tty"]) if "tty" in request else _descriptors(stdio)
+            return self._spawn(request["argv"], request["env"], actions), ""
+        except OSError as error:
+            return 0, f"cannot {doing}{what}: {error.strerror}"[:4096]
+        except (Refused, LookupError, TypeError, ValueError) as error:
+            return 0, f"cannot {doing}: {error}"[:4096]
+        finally:
+            if self._is_apart:
+                kernel.set_thread_uids(0, 0, 0)
+            os.pwrite(self._score, self._own_score, 0)
+            os.chdir("/")
+
+    def _enter(self, directory: str) -> None:
+        if self._root is None:
+            self._root = Root(self._config.workspace)
+        self._root.mend()
+        fd = self._root.open(relative(directory, self._config.workspace), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fchdir(fd)
+        finally:
             os.close(fd)
 
+    def _spawn(self, argv: list[str], environment: dict[str, str], actions: list[Any]) -> int:
+        """By the C library's spawn, which copies no memory: a fork of this process costs a millisecond more."""
+        denied: OSError | None = None
+        for path in _candidates(argv[0], environment):
+            try:
+                return os.posix_spawn(
+                    path,
+                    argv,
+                    environment,
+                    file_actions=actions,
+                    setsid=True,
+                    setsigmask=(),
+                    setsigdef=(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT),
+                )
+            except (FileNotFoundError, NotADirectoryError):
+                if "/" in argv[0]:
+                    raise
+            except PermissionError as error:
+                denied = error  # another directory may hold one that may be executed
+        raise denied or FileNotFoundError(errno.ENOENT, "no such program on PATH")
 
-def _say(control: socket.socket, **words: Any) -> None:
-    control.sendall(json.dumps(words).encode() + b"\n")
+    def _probe(self, stdio: list[int]) -> int:
+        pid = os.fork()
+        if pid == 0:
+            _in_child(lambda: self._observe(stdio))
+        return pid
 
+    def _observe(self, stdio: list[int]) -> None:
+        from codesdk.sandbox.runner import probe  # noqa: PLC0415 - once in a sandbox's life
 
-def _receive(control: socket.socket) -> dict[str, Any] | None:
-    data = bytearray()
-    while len(data) < _LENGTH.size or len(data) < _LENGTH.size + _LENGTH.unpack_from(data)[0]:
-        part = control.recv(1 << 16)
-        if not part:
-            return None
-        data += part
-    found: dict[str, Any] = json.loads(data[_LENGTH.size :])
-    return found
-
-
-def _shepherd(fds: list[int], config: Config, runner: int) -> None:
-    control = socket.socket(fileno=fds[0])
-    stdio = fds[1:]
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    kernel.become_subreaper()
-    outcome, outcome_child = os.pipe()
-    # The leader is forked before there is anything to run, which takes the fork out of the time of a start. Until then
-    # it is root's, so no tool can signal or trace it while it waits.
-    leader = os.fork()
-    if leader == 0:
-        _in_child(lambda: _lead(control, config, stdio, outcome_child, runner))
-    for fd in (*stdio, outcome_child):
-        os.close(fd)
-    _say(control, shepherd=os.getpid())
-    _watch(control, leader, outcome)
-
-
-def _watch(control: socket.socket, leader: int, outcome: int) -> None:
-    """Reap until nothing of the tree is left, and say what happened."""
-    cpu, peak, options = 0.0, 0, _WAIT_ALL
-    said: dict[str, Any] = {}
-    while True:
-        try:
-            pid, status, usage = os.wait4(-1, options)
-        except ChildProcessError:
-            break
-        if pid == 0:  # the leader has ended and others of its tree live on
-            _say(control, **said)
-            said, options = {}, _WAIT_ALL
-            continue
-        cpu += usage.ru_utime + usage.ru_stime
-        peak = max(peak, usage.ru_maxrss)
-        if pid == leader:
-            # Read only now: its other end closed with the exec, or with the leader's end.
-            failed = os.read(outcome, 4096).decode("utf-8", "replace")
-            said, options = {"leader": status, **({"failed": failed} if failed else {})}, _WAIT_ALL | os.WNOHANG
-    _say(control, empty=True, cpu_s=cpu, max_rss_kb=peak, **said)
-
-
-def _lead(control: socket.socket, config: Config, stdio: list[int], outcome: int, runner: int) -> None:
-    """Wait for the request and become the tool. Any failure is one line on `outcome`."""
-    stage = "prepare"
-    request: dict[str, Any] = {}
-    try:
-        os.setsid()
-        for target, fd in enumerate(stdio):
-            os.dup2(fd, target, inheritable=True)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
+        if self._is_apart:
+            uid = self._config.uid
+            os.setresuid(uid, uid, uid)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.umask(0o022)
-        stage = "limit"
-        _limit(config.limits)
-        os.setgroups([])
-        os.setresgid(config.gid, config.gid, config.gid)
-        _rehearse(config)
-        received = _receive(control)
-        if received is None:
-            os._exit(0)  # the runner is gone
-        request = received
-        stage = "become the tool user"
-        os.setresuid(config.uid, config.uid, config.uid)
-        stage = "enter the working directory"
-        root = Root(config.workspace)
-        root.mend()
-        os.fchdir(root.open(relative(request["cwd"], config.workspace), os.O_RDONLY | os.O_DIRECTORY))
-        stage = "run"
-        if request.get("probe"):
-            os.write(1, json.dumps(probe.observe(runner)).encode())
-            os._exit(0)
-        argv, environment = request["argv"], request["env"]
-        _execute(argv, environment)
-    except OSError as error:
-        what = request["argv"][0] if stage == "run" else request["cwd"] if stage.startswith("enter") else ""
-        line = f"cannot {stage} {what}: {error.strerror}"
-        os.write(outcome, line.encode("utf-8", "replace")[:4096])
-    except (Refused, ValueError) as error:
-        os.write(outcome, (f"cannot {stage}: {error}").encode("utf-8", "replace")[:4096])
-    os._exit(127)
+        self._control.close()
+        os.write(stdio[1], codec.dump(probe.observe(self._runner)))
+
+    def _watch(self, leader: int) -> None:
+        """Reap until nothing of the tree is left, and say what happened."""
+        cpu, peak, options = 0.0, 0, _WAIT_ALL
+        said: dict[str, Any] = {}
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, options)
+            except ChildProcessError:
+                break
+            if pid == 0:  # the leader has ended and others of its tree live on
+                self._say(**said)
+                said, options = {}, _WAIT_ALL
+                continue
+            cpu += usage.ru_utime + usage.ru_stime
+            peak = max(peak, usage.ru_maxrss)
+            if pid == leader:
+                said, options = {"leader": status}, _WAIT_ALL | os.WNOHANG
+        self._say(empty=True, cpu_s=cpu, max_rss_kb=peak, **said)
 
 
-def _rehearse(config: Config) -> None:
-    """Touch what the start will need: after a fork, the first write to each page costs a fault."""
-    try:
-        json.loads(json.dumps({"argv": ["true"], "cwd": ".", "env": dict(os.environ), "timeout_s": 1.0}))
-        root = Root(config.workspace)
-        root.mend()
-        os.close(root.open(relative(".", config.workspace), os.O_RDONLY | os.O_DIRECTORY))
-        os.close(root.fd)
-        os.setresuid(-1, -1, -1)
-        _execute(["codesdk-no-such-program"], {"PATH": "/nonexistent"})
-    except (OSError, Refused):
-        pass  # the real start meets it again and reports it
+def _descriptors(stdio: list[int]) -> list[Any]:
+    return [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(stdio)]
 
 
-def _execute(argv: list[str], environment: dict[str, str]) -> None:
-    """Search PATH and execute. `os.execvpe` would import a module for it, half a millisecond in every exec."""
-    name = argv[0]
+def _terminal(path: str) -> list[Any]:
+    """Opened by the new process, which leads a session by then: so it becomes its controlling terminal."""
+    opened = (os.POSIX_SPAWN_OPEN, 0, path, os.O_RDWR, 0)
+    return [opened, (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
+
+
+def _candidates(name: str, environment: dict[str, str]) -> list[str]:
+    """Where the program may be; a spawn that fails costs more than a look."""
     if "/" in name:
-        os.execve(name, argv, environment)  # noqa: S606 - this is what the sandbox is for
-    denied: OSError | None = None
-    for directory in environment.get("PATH", os.defpath).split(":"):
-        try:
-            os.execve((directory or ".") + "/" + name, argv, environment)  # noqa: S606 - likewise
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except PermissionError as error:
-            denied = error  # another directory may hold one that may be executed
-    raise denied or FileNotFoundError(errno.ENOENT, "no such program on PATH")
+        return [name]
+    paths = [(place or ".") + "/" + name for place in environment.get("PATH", os.defpath).split(":")]
+    return [path for path in paths if os.access(path, os.F_OK)]
 
 
-def _limit(limits: Limits) -> None:
-    os.nice(_NICE)
-    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write(str(_OOM_SCORE))
+def _limit(limits: dict[str, int]) -> None:
     for name, value in limits.items():
         number = getattr(resource, "RLIMIT_" + name.upper(), None)
         if number is None:

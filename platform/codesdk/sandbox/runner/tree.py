@@ -7,13 +7,14 @@ kernel's lock, so no process of the uid escapes it; after that the scan sees a w
 from __future__ import annotations
 
 import os
-import signal
 
 from codesdk.sandbox.runner import kernel
 
+_STOP, _CONTINUE = 19, 18
 BYSTANDER_UID = 65534
 """The killer's real uid while it stops the others. Not root's, or root's processes would be hit; not the tool's, or a
-tool could signal the killer. No process of a sandbox has it."""
+tool could signal the killer. No process of a sandbox has it; without a PID namespace another is set, see `main`."""
+MAX_SCANS = 200
 
 
 def parents() -> dict[int, tuple[int, str]]:
@@ -54,20 +55,21 @@ def descendants(root: int, table: dict[int, tuple[int, str]], without: int = 0) 
 class Frozen:
     """With-block in which every process of the tool's uid stands still."""
 
-    def __init__(self, uid: int) -> None:
+    def __init__(self, uid: int, bystander: int) -> None:
         self._uid = uid
+        self._bystander = bystander
 
     def __enter__(self) -> None:
-        self._signal_all(signal.SIGSTOP)
+        self._signal_all(_STOP)
 
     def __exit__(self, *_: object) -> None:
-        self._signal_all(signal.SIGCONT)
+        self._signal_all(_CONTINUE)
 
     def _signal_all(self, number: int) -> None:
-        kernel.set_thread_uids(BYSTANDER_UID, self._uid, 0)
+        kernel.set_thread_uids(self._bystander, self._uid, 0)
         try:
             # kill(-1) with the wrong uid would stop the runner's own helpers: never trust the call above alone.
-            if os.getresuid() != (BYSTANDER_UID, self._uid, 0):
+            if os.getresuid() != (self._bystander, self._uid, 0):
                 raise RuntimeError("the killer has not become the tool's uid")
             os.kill(-1, number)
         except ProcessLookupError:
@@ -76,13 +78,38 @@ class Frozen:
             kernel.set_thread_uids(0, 0, 0)
 
 
-def signal_tree(root: int, uid: int, number: int, without: int = 0) -> int:
+def signal_tree(root: int, uid: int, number: int, without: int = 0, bystander: int = BYSTANDER_UID) -> int:
     """Send a signal to every process beneath `root`; returns how many there were. Root itself is left alone."""
-    with Frozen(uid):
+    if uid == os.getuid():
+        return _signal_own(root, number, without)
+    with Frozen(uid, bystander):
         pids = descendants(root, parents(), without)
         for pid in pids:
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                pass  # killed by an earlier request, reaped meanwhile
+            _send(pid, number)
     return len(pids)
+
+
+def _signal_own(root: int, number: int, without: int) -> int:
+    """Where tools run as the runner's own uid: stopped one by one until a scan finds no new one.
+
+    A fork bomb can be faster for a while; the caller asks again until nothing is left.
+    """
+    stopped: list[int] = []
+    for _ in range(MAX_SCANS):
+        fresh = [pid for pid in descendants(root, parents(), without) if pid not in stopped]
+        if not fresh:
+            break
+        for pid in fresh:
+            _send(pid, _STOP)
+        stopped += fresh
+    for pid in stopped:
+        _send(pid, number)
+        _send(pid, _CONTINUE)
+    return len(stopped)
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass  # killed by an earlier request, reaped meanwhile

@@ -8,11 +8,18 @@ of another connection is never taken for one of this.
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
-from collections.abc import Iterator
-from typing import Any, Union
+
+from codesdk.sandbox.runner import codec
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Union
+
+    Header = dict[str, Any]
+    Item = Union["Hello", "Ack", "Message", "Oversize"]
 
 FRAGMENT = 64 * 1024
 """Largest payload of a frame; longer messages are split, so that a cancel waits behind one fragment at most."""
@@ -30,8 +37,6 @@ _ACK = b"\xc4CSA"
 _GREETING = struct.Struct(">4s16sQB")  # magic, nonce, generation, accepted (0 in a HELLO)
 GREETING_BYTES = _GREETING.size + _CRC.size
 PADDING = bytes(_HEAD.size + FRAGMENT + _CRC.size)
-
-Header = dict[str, Any]
 
 
 class Hello:
@@ -79,9 +84,6 @@ class Malformed(Exception):
     """The peer's bytes cannot be a message, although the checksum holds."""
 
 
-Item = Union[Hello, Ack, Message, Oversize]
-
-
 def _greeting(magic: bytes, nonce: bytes, generation: int, accepted: int) -> bytes:
     body = _GREETING.pack(magic, nonce, generation, accepted)
     return body + _CRC.pack(zlib.crc32(body))
@@ -89,7 +91,7 @@ def _greeting(magic: bytes, nonce: bytes, generation: int, accepted: int) -> byt
 
 def encode(nonce: bytes, number: int, header: Header, body: bytes = b"") -> Iterator[bytes]:
     """The frames of one message."""
-    text = json.dumps(header, separators=(",", ":")).encode()
+    text = codec.dump(header)
     payload = memoryview(_LEN.pack(len(text)) + text + body)
     key = zlib.crc32(nonce)
     for start in range(0, len(payload), FRAGMENT):
@@ -214,7 +216,7 @@ def _parse(number: int, payload: bytes) -> Message:
     if length > MAX_HEADER or _LEN.size + length > len(payload):
         raise Malformed("a header longer than its message or than 64 KiB")
     try:
-        header = json.loads(payload[_LEN.size : _LEN.size + length])
+        header = codec.load(payload[_LEN.size : _LEN.size + length])
     except (ValueError, RecursionError) as error:
         raise Malformed("a header that is no JSON") from error
     if not isinstance(header, dict):

@@ -163,7 +163,11 @@ GRANTS: tuple[Grant, ...] = (
         ),
     ),
     Grant("sockets between own processes", _names("socket"), (Argument(0, AF_UNIX),)),
-    Grant("servers and clients on the sandbox's loopback, which is all of its network", _names("socket"), (Argument(0, AF_INET),)),
+    Grant(
+        "servers and clients on the sandbox's loopback, which is all of its network",
+        _names("socket"),
+        (Argument(0, AF_INET),),
+    ),
     Grant("likewise over IPv6", _names("socket"), (Argument(0, AF_INET6),)),
     Grant(
         "asking for own interfaces and routes, as getaddrinfo and getifaddrs do; no other netlink protocol",
@@ -191,7 +195,11 @@ GRANTS: tuple[Grant, ...] = (
         _names("seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self"),
     ),
     *(
-        Grant("the ordinary personality, or asking which it is; none that weakens address randomisation", ("personality",), (Argument(0, value),))
+        Grant(
+            "the ordinary personality, or asking which it is; none that weakens address randomisation",
+            ("personality",),
+            (Argument(0, value),),
+        )
         for value in PERSONALITIES
     ),
 )

@@ -36,7 +36,10 @@ def _timed_out(bench: Bench, line: str, marker: str, *, timeout_s: float = 0.7) 
     running = bench.begin(bench.sandbox, bench.request("sh", "-c", line, timeout_s=timeout_s + 1.0))
     demand(bench.lives(marker), "the process to be ended was never seen to live")
     ran = ended(running.end(), ExitKind.TIMED_OUT)
-    demand(ran.took_s < timeout_s + 1.0 + SOON_S, f"the timeout of {timeout_s + 1.0:g} s took effect after {ran.took_s:.1f} s")
+    demand(
+        ran.took_s < timeout_s + 1.0 + SOON_S,
+        f"the timeout of {timeout_s + 1.0:g} s took effect after {ran.took_s:.1f} s",
+    )
     demand(not bench.lives(marker), "a process of the tree outlived its exec")
     return ran
 
@@ -64,7 +67,11 @@ def _timeout_double_fork(bench: Bench) -> None:
 
 def _timeout_ignores_term(bench: Bench) -> None:
     marker = bench.marker()
-    _timed_out(bench, f"trap '' TERM INT HUP; sh -c \"trap '' TERM; sleep {marker}; sleep {marker}\" & echo begun; wait; wait", marker)
+    _timed_out(
+        bench,
+        f"trap '' TERM INT HUP; sh -c \"trap '' TERM; sleep {marker}; sleep {marker}\" & echo begun; wait; wait",
+        marker,
+    )
 
 
 def _timeout_spares_others(bench: Bench) -> None:
@@ -77,7 +84,10 @@ def _timeout_spares_others(bench: Bench) -> None:
 
 
 def _timeout_grace(bench: Bench) -> None:
-    ran = ended(bench.sh("trap 'echo caught; exit 9' TERM; echo begun; while :; do sleep 0.05; done", timeout_s=0.7), ExitKind.TIMED_OUT)
+    ran = ended(
+        bench.sh("trap 'echo caught; exit 9' TERM; echo begun; while :; do sleep 0.05; done", timeout_s=0.7),
+        ExitKind.TIMED_OUT,
+    )
     same("what it said when it was asked to end", ran.stdout, b"begun\ncaught\n")
 
 
@@ -131,7 +141,11 @@ def _usage(bench: Bench) -> None:
 
 PROBES = (
     Probe("end-exit-codes", "exit codes are kept", _codes),
-    Probe("end-codes-are-not-guessed", "the exit codes of timeouts and kills, used by a program itself, are just exit codes", _codes_of_others),
+    Probe(
+        "end-codes-are-not-guessed",
+        "the exit codes of timeouts and kills, used by a program itself, are just exit codes",
+        _codes_of_others,
+    ),
     Probe("end-own-signal", "a signal that a program sends itself is told as such, never as a timeout", _own_signal),
     Probe("end-timeout", "a timeout ends the program, keeps its output and says so", _timeout),
     Probe("end-timeout-children", "a timeout ends children in the background", _timeout_children),
@@ -139,9 +153,17 @@ PROBES = (
     Probe("end-timeout-double-fork", "a timeout ends a daemon that forked twice", _timeout_double_fork),
     Probe("end-timeout-ignored-term", "a timeout ends what ignores TERM", _timeout_ignores_term),
     Probe("end-timeout-spares-others", "a timeout leaves other execs alone", _timeout_spares_others),
-    Probe("end-timeout-grace", "a program is asked to end before it is killed, and its last words are kept", _timeout_grace),
+    Probe(
+        "end-timeout-grace",
+        "a program is asked to end before it is killed, and its last words are kept",
+        _timeout_grace,
+    ),
     Probe("end-cancel", "a cancel is confirmed when nothing of the exec lives", _cancel),
-    Probe("end-background", "an exec returns when its program ends, though a child holds stdout, and the child ends with it", _background),
+    Probe(
+        "end-background",
+        "an exec returns when its program ends, though a child holds stdout, and the child ends with it",
+        _background,
+    ),
     Probe("end-late-output", "what a leftover would have said does not come out of the next exec", _late_output),
     Probe("end-many-timeouts", "timeouts leave no processes behind", _many_timeouts),
     Probe("end-memory", "running out of memory is told as such, and the sandbox goes on", _memory),

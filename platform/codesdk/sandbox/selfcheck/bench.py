@@ -152,6 +152,11 @@ class Running:
         self._thread.start()
         begun.wait(DEADLINE_S)
 
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._thread.is_alive()
+
     def cancel(self) -> bool:
         """End it."""
         return self._sandbox.cancel(self.request.call, self.request.attempt)

@@ -107,7 +107,9 @@ def _mapped_memory(bench: Bench) -> None:
 
 
 def _address_space(bench: Bench) -> None:
-    program = "import mmap\ntry: mmap.mmap(-1, 1 << 46); print('mapped')\nexcept (OSError, ValueError) as e: print('refused')"
+    program = (
+        "import mmap\ntry: mmap.mmap(-1, 1 << 46); print('mapped')\nexcept (OSError, ValueError) as e: print('refused')"
+    )
     demand(exited(bench.python(program)).stdout in (b"mapped\n", b"refused\n"), "no answer")
 
 
@@ -122,7 +124,9 @@ def _output(bench: Bench) -> None:
 
 def _single_bytes(bench: Bench) -> None:
     with bench.own(memory_bytes=96 * MIB) as sandbox:
-        ran = exited(bench.python("import os\nfor n in range(30000):\n    os.write(1, b'o'); os.write(2, b'e')", sandbox))
+        ran = exited(
+            bench.python("import os\nfor n in range(30000):\n    os.write(1, b'o'); os.write(2, b'e')", sandbox)
+        )
         same("output", (ran.stdout, ran.stderr), (b"o" * 30000, b"e" * 30000))
 
 
@@ -173,7 +177,7 @@ def _full(place: str, size: str) -> str:
 
 def _tmp(bench: Bench) -> None:
     with bench.own() as sandbox:
-        ran = bench.sh(_full("/tmp", "rm /tmp/fill"), sandbox)
+        ran = bench.sh(_full("/tmp", "rm /tmp/fill"), sandbox)  # noqa: S108 - inside
         same("its end, and size", ran.stdout, f"No space left on device\n{bench.spec().profile.tmp_bytes}\n".encode())
 
 
@@ -226,24 +230,34 @@ def _spinning(bench: Bench) -> None:
 
 
 PROBES = (
-    Probe("hostile-fork-bomb", "a fork bomb runs into its limit, is ended by its timeout and leaves nothing", _fork_bomb),
+    Probe(
+        "hostile-fork-bomb", "a fork bomb runs into its limit, is ended by its timeout and leaves nothing", _fork_bomb
+    ),
     Probe("hostile-shell-fork-bomb", "a fork bomb of the shell's that ignores TERM leaves nothing", _shell_fork_bomb),
     Probe("hostile-thread-bomb", "threads without end run into their limit", _threads),
     Probe("hostile-zombies", "a storm of zombies is reaped", _zombies),
     Probe("hostile-daemons", "forty daemons end with their exec", _daemons),
-    Probe("hostile-memory-children", "children that together take too much are killed, not the sandbox", _children_memory),
+    Probe(
+        "hostile-memory-children", "children that together take too much are killed, not the sandbox", _children_memory
+    ),
     Probe("hostile-memory-mapped", "mapped memory counts", _mapped_memory),
     Probe("hostile-address-space", "a mapping of 64 TiB harms nobody", _address_space),
     Probe("hostile-output-flood", "a flood of output is bounded and counted", _output),
-    Probe("hostile-output-dribble", "60,000 writes of one byte each arrive and do not exhaust the runner", _single_bytes),
+    Probe(
+        "hostile-output-dribble", "60,000 writes of one byte each arrive and do not exhaust the runner", _single_bytes
+    ),
     Probe("hostile-descriptors", "descriptors run into their limit", _descriptors),
     Probe("hostile-pipes", "kernel memory in pipes is bounded", _pipes),
     Probe("hostile-sparse-file", "a sparse file of 1024 TiB is refused", _sparse),
     Probe("hostile-file-size", "a file ends at the profile's size", _file_size),
-    Probe("hostile-fill-tmp", "/tmp has its size", _tmp),
-    Probe("hostile-fill-shm", "/dev/shm has its size", _shm),
+    Probe("hostile-fill-tmp", "/tmp has its size", _tmp),  # noqa: S108 - a sentence
+    Probe("hostile-fill-shm", "/dev/shm has its size", _shm),  # noqa: S108 - a sentence
     Probe("hostile-inodes", "the number of files in /tmp is bounded", _inodes),
     Probe("hostile-fill-workspace", "a full workspace is a clear error, and room helps", _workspace),
     Probe("hostile-watches", "file watches run into a limit", _watches),
-    Probe("hostile-spinning", "eight busy loops do not keep others from running, or themselves from being cancelled", _spinning),
+    Probe(
+        "hostile-spinning",
+        "eight busy loops do not keep others from running, or themselves from being cancelled",
+        _spinning,
+    ),
 )

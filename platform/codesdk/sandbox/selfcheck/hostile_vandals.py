@@ -41,7 +41,9 @@ def _signals(name: str) -> Check:
         marker = bench.marker()
         with bench.own() as sandbox:
             # A process of the tool's own shows that the signal was sent; everything else must not have felt it.
-            victim = bench.begin(sandbox, bench.request("sh", "-c", f"echo up; sleep {marker}; echo woke", timeout_s=20))
+            victim = bench.begin(
+                sandbox, bench.request("sh", "-c", f"echo up; sleep {marker}; echo woke", timeout_s=20)
+            )
             ran = ended(bench.python(program, sandbox), ExitKind.EXITED, ExitKind.SIGNALED)
             demand(ran.stdout.startswith(b"begun"), "it did not run")
             same("an exec afterwards", exited(bench.run("echo", "well", sandbox=sandbox)).stdout, b"well\n")
@@ -67,7 +69,11 @@ for pid in others:
 print(1 in others, len(others) > 1, done)
 """
     with bench.own() as sandbox:
-        same("process 1 is there, others are, and signalled", exited(bench.python(program, sandbox)).stdout, b"True True []\n")
+        same(
+            "process 1 is there, others are, and signalled",
+            exited(bench.python(program, sandbox)).stdout,
+            b"True True []\n",
+        )
 
 
 def _stopped(bench: Bench) -> None:
@@ -84,21 +90,31 @@ def _holds_pipe(bench: Bench) -> None:
 
 def _closes_all(bench: Bench) -> None:
     marker = bench.marker()
-    running = bench.begin(bench.sandbox, bench.request("sh", "-c", f"echo begun; exec 0<&- 1>&- 2>&-; sleep {marker}", timeout_s=1.5))
+    running = bench.begin(
+        bench.sandbox, bench.request("sh", "-c", f"echo begun; exec 0<&- 1>&- 2>&-; sleep {marker}", timeout_s=1.5)
+    )
     demand(bench.lives(marker), "it was not seen to live on without its descriptors")
     same("stdout", ended(running.end(), ExitKind.TIMED_OUT).stdout, b"begun\n")
     demand(not bench.lives(marker), "it outlived its exec")
 
 
 def _link_loops(bench: Bench) -> None:
-    exited(bench.sh("mkdir -p loops; cd loops; ln -sfn b a; ln -sfn a b; ln -sfn . self; ln -sfn .. up; for n in $(seq 200); do ln -sfn self l$n; done; ls | wc -l"))
+    exited(
+        bench.sh(
+            "mkdir -p loops; cd loops; ln -sfn b a; ln -sfn a b; ln -sfn . self; ln -sfn .. up; for n in $(seq 200); do ln -sfn self l$n; done; ls | wc -l"
+        )
+    )
     refused(bench.sandbox.files.read("loops/a"), FileError.OUTSIDE, FileError.NOT_FOUND)
     # As many names as are listed are files of their own; no link is followed into the same again.
     same("entries", len(_listing(bench.sandbox, "loops", depth=10).entries), 204)
 
 
 def _link_bomb(bench: Bench) -> None:
-    exited(bench.sh("mkdir -p bomb; head -c 33554432 /dev/zero > bomb/big; for n in $(seq 100); do ln -sf big bomb/l$n; done"))
+    exited(
+        bench.sh(
+            "mkdir -p bomb; head -c 33554432 /dev/zero > bomb/big; for n in $(seq 100); do ln -sf big bomb/l$n; done"
+        )
+    )
     entries = _listing(bench.sandbox, "bomb").entries
     same("links", sum(entry.kind is FileKind.SYMLINK for entry in entries), 100)
     demand(sum(entry.size for entry in entries) < 40 << 20, "links are counted as what they lead to")
@@ -106,7 +122,9 @@ def _link_bomb(bench: Bench) -> None:
 
 
 def _deep(bench: Bench) -> None:
-    program = "import os\nfor n in range(1000): os.mkdir('d'); os.chdir('d')\nopen('end', 'w').write('x'); print('made')"
+    program = (
+        "import os\nfor n in range(1000): os.mkdir('d'); os.chdir('d')\nopen('end', 'w').write('x'); print('made')"
+    )
     with bench.own() as sandbox:
         same("its word", exited(bench.python(program, sandbox)).stdout, b"made\n")
         entries = _listing(sandbox, ".", depth=3).entries
@@ -122,7 +140,11 @@ def _bad_names(bench: Bench) -> None:
 
 
 def _special(bench: Bench) -> None:
-    exited(bench.sh("mkdir -p special; cd special; mkfifo pipe; python3 -I -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")'"))
+    exited(
+        bench.sh(
+            "mkdir -p special; cd special; mkfifo pipe; python3 -I -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")'"
+        )
+    )
     for path in ("special/pipe", "special/sock"):
         refused(bench.sandbox.files.read(path), FileError.NOT_A_FILE)
     same("kinds", {entry.kind for entry in _listing(bench.sandbox, "special").entries}, {FileKind.OTHER})
@@ -163,7 +185,9 @@ def _oom_score(bench: Bench) -> None:
 import os
 told = []
 for pid in [p for p in os.listdir("/proc") if p.isdigit()]:
-    try: open(f"/proc/{pid}/oom_score_adj", "w").write("1000" if int(pid) != os.getpid() else "-1000"); told.append(pid)
+    try:
+        fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
+        os.write(fd, b"1000" if int(pid) != os.getpid() else b"-1000"); told.append(pid)
     except OSError: pass
 print("tried", [p for p in told if int(p) == os.getpid() or os.stat("/proc/" + p).st_uid != os.getuid()])
 """
@@ -171,18 +195,46 @@ print("tried", [p for p in told if int(p) == os.getpid() or os.stat("/proc/" + p
 
 
 PROBES = (
-    Probe("hostile-delete-programs", "a tool that deletes /bin, /usr and /lib deletes nothing", _vandal("rm -rf /bin/* /usr/* /lib/* /etc/* 2>/dev/null; echo tried", b"tried")),
-    Probe("hostile-chmod-root", "a tool that closes / closes nothing of the system's", _vandal("chmod -R 000 / 2>/dev/null; echo tried", b"tried")),
-    Probe("hostile-delete-workspace", "an emptied workspace is an empty workspace", _vandal("rm -rf /workspace/* /workspace/.[a-z]* /workspace 2>/dev/null; test ! -e /workspace/kept && echo emptied", b"emptied")),
+    Probe(
+        "hostile-delete-programs",
+        "a tool that deletes /bin, /usr and /lib deletes nothing",
+        _vandal("rm -rf /bin/* /usr/* /lib/* /etc/* 2>/dev/null; echo tried", b"tried"),
+    ),
+    Probe(
+        "hostile-chmod-root",
+        "a tool that closes / closes nothing of the system's",
+        _vandal("chmod -R 000 / 2>/dev/null; echo tried", b"tried"),
+    ),
+    Probe(
+        "hostile-delete-workspace",
+        "an emptied workspace is an empty workspace",
+        _vandal(
+            "rm -rf /workspace/* /workspace/.[a-z]* /workspace 2>/dev/null; test ! -e /workspace/kept && echo emptied",
+            b"emptied",
+        ),
+    ),
     Probe("hostile-close-workspace", "a workspace that a tool closes to itself is opened again", _closed_workspace),
-    Probe("hostile-replace-programs", "a tool's PATH and home change nothing for the next exec", _vandal("mkdir -p /tmp/home/bin; printf '#!/bin/sh\\necho replaced\\n' > /tmp/home/bin/echo; chmod 755 /tmp/home/bin/echo; export PATH=/tmp/home/bin:$PATH; env echo x", b"replaced")),
+    Probe(
+        "hostile-replace-programs",
+        "a tool's PATH and home change nothing for the next exec",
+        _vandal(
+            "mkdir -p /tmp/home/bin; printf '#!/bin/sh\\necho replaced\\n' > /tmp/home/bin/echo; chmod 755 /tmp/home/bin/echo; export PATH=/tmp/home/bin:$PATH; env echo x",
+            b"replaced",
+        ),
+    ),
     Probe("hostile-kill-all", "a KILL to every process reaches the tool's own only", _signals("KILL")),
     Probe("hostile-stop-all", "a STOP to every process reaches the tool's own only", _signals("STOP")),
     Probe("hostile-hangup-all", "a HUP to every process reaches the tool's own only", _signals("HUP")),
     Probe("hostile-process-one", "process 1, the runner and its helpers cannot be signalled", _process_one),
     Probe("hostile-stopped", "a program that stops itself is ended by its timeout", _stopped),
-    Probe("hostile-holds-pipe", "children that hold the output and ignore TERM do not keep an exec from returning", _holds_pipe),
-    Probe("hostile-closes-all", "a program that closes its descriptors and lives on is ended by its timeout", _closes_all),
+    Probe(
+        "hostile-holds-pipe",
+        "children that hold the output and ignore TERM do not keep an exec from returning",
+        _holds_pipe,
+    ),
+    Probe(
+        "hostile-closes-all", "a program that closes its descriptors and lives on is ended by its timeout", _closes_all
+    ),
     Probe("hostile-link-loops", "loops of links end a listing no later", _link_loops),
     Probe("hostile-link-bomb", "a hundred links to one large file count as links", _link_bomb),
     Probe("hostile-deep-directories", "a thousand directories deep, files work, listings keep to their depth", _deep),
@@ -190,5 +242,9 @@ PROBES = (
     Probe("hostile-special-files", "pipes and sockets in the workspace are refused at once", _special),
     Probe("hostile-nul", "NUL arrives in output, and is refused in arguments and variables", _nul),
     Probe("hostile-raise-limits", "every limit is set, and none can be raised", _raise_limits),
-    Probe("hostile-oom-score", "a tool can offer neither the runner to the kernel nor itself less than it did by right", _oom_score),
+    Probe(
+        "hostile-oom-score",
+        "a tool can offer neither the runner to the kernel nor itself less than it did by right",
+        _oom_score,
+    ),
 )

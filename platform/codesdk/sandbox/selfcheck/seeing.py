@@ -45,7 +45,9 @@ def exited(ran: Ran, code: int = 0) -> Ran:
 def ended(ran: Ran, *kinds: ExitKind) -> Ran:
     """The exec ended in one of these ways."""
     if ran.result.kind not in kinds:
-        raise Unmet(f"it {ran.result.kind} (code {ran.result.exit_code}, signal {ran.result.signal}), not {' or '.join(kinds)}")
+        raise Unmet(
+            f"it {ran.result.kind} (code {ran.result.exit_code}, signal {ran.result.signal}), not {' or '.join(kinds)}"
+        )
     return ran
 
 

@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from codesdk.domain.tools import ToolResult
-from codesdk.sandbox.port import Chunk, ExitKind
-from codesdk.toolcalls.builtins.bench import Bench
+from codesdk.sandbox.port import Chunk, ExitKind, FileKind, FileRefused
+from codesdk.toolcalls.builtins.bench import Bench, refused
 
 DEFAULT_RESULTS = 200
 LINE_BYTES = 500
@@ -17,13 +17,21 @@ LINE_BYTES = 500
 
 def search(given: dict[str, Any], bench: Bench) -> ToolResult:
     """Lines that match a regular expression (Rust syntax), in files that git does not ignore."""
+    place = given.get("path", ".")
+    # rg follows whatever it is given by name, and every path that the container has; what is below it follows no link.
+    there = bench.sandbox.files.stat(place)
+    if isinstance(there, FileRefused):
+        return refused(there)
+    if there.kind is FileKind.SYMLINK:
+        text = f"{place} is a symbolic link; search what it points to."
+        return ToolResult(text=text, is_error=True, code="SYMLINK")
     most = given.get("max_results", DEFAULT_RESULTS)
     argv = ["rg", "--json", "--no-config", "--sort=path", f"--max-columns={LINE_BYTES}", "--max-columns-preview"]
     if given.get("ignore_case"):
         argv.append("--ignore-case")
     if given.get("glob"):
         argv.append(f"--glob={given['glob']}")
-    argv += ["--regexp", given["pattern"], "--", given.get("path", ".")]
+    argv += ["--regexp", given["pattern"], "--", place]
     pieces: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
 
     def collect(chunk: Chunk) -> None:

@@ -27,7 +27,9 @@ def test_an_address_that_is_not_public_is_refused(text):
     assert public_only(ipaddress.ip_address(text))
 
 
-@pytest.mark.parametrize("text", ["1.1.1.1", "8.8.8.8", "151.101.0.223", "2606:4700::1111", "2a04:4e42::223", "64:ff9b::808:808"])
+@pytest.mark.parametrize(
+    "text", ["1.1.1.1", "8.8.8.8", "151.101.0.223", "2606:4700::1111", "2a04:4e42::223", "64:ff9b::808:808"]
+)
 def test_a_public_address_is_allowed(text):
     assert public_only(ipaddress.ip_address(text)) is None
 
@@ -36,7 +38,7 @@ def test_a_public_address_is_allowed(text):
 def test_nothing_that_the_standard_library_calls_private_is_allowed(address):
     if public_only(address) is None and address not in ipaddress.ip_network("64:ff9b::/96"):
         assert address.is_global
-        assert not (address.is_private or address.is_loopback or address.is_link_local or address.is_multicast)
+        assert not any((address.is_private, address.is_loopback, address.is_link_local, address.is_multicast))
 
 
 @given(st.ip_addresses(v=4))

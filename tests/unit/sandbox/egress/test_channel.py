@@ -8,7 +8,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from codesdk.sandbox.runner import channel as channels
-from codesdk.sandbox.runner.channel import BUFFER, CHUNK, MAX_STREAMS, WINDOW, Broken, Channel, Finished, Opened, Received, Reset
+from codesdk.sandbox.runner.channel import (
+    BUFFER,
+    CHUNK,
+    MAX_STREAMS,
+    WINDOW,
+    Broken,
+    Channel,
+    Finished,
+    Opened,
+    Received,
+    Reset,
+)
 
 
 class End:
@@ -158,7 +169,11 @@ def test_a_stream_that_nobody_reads_stops_its_sender_and_no_other():
     fill(worker, stuck)
     assert worker.room(stuck) == 0
     worker.send(other, b"alive")
-    assert [event.data for event in runner.feed(worker.take(1 << 20)) if isinstance(event, Received) and event.stream == other] == [b"alive"]
+    assert [
+        event.data
+        for event in runner.feed(worker.take(1 << 20))
+        if isinstance(event, Received) and event.stream == other
+    ] == [b"alive"]
 
 
 def test_streams_take_turns_of_one_chunk():

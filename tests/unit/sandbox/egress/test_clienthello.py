@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import struct
 
 import pytest
@@ -7,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.sandbox.egress.clienthello import MAX_HELLO, ClientHello, Collector, NotTls
-
 from egress_stage import client_hello
 
 
@@ -25,7 +25,15 @@ def server_name(*names: bytes, kind: int = 0) -> bytes:
 
 
 def message(extensions: bytes, *, session: bytes = b"", suites: bytes = b"\x13\x01", after: bytes = b"") -> bytes:
-    body = b"\x03\x03" + bytes(32) + bytes([len(session)]) + session + struct.pack(">H", len(suites)) + suites + b"\x01\x00"
+    body = (
+        b"\x03\x03"
+        + bytes(32)
+        + bytes([len(session)])
+        + session
+        + struct.pack(">H", len(suites))
+        + suites
+        + b"\x01\x00"
+    )
     body += struct.pack(">H", len(extensions)) + extensions + after
     return b"\x01" + len(body).to_bytes(3, "big") + body
 
@@ -104,15 +112,14 @@ def test_an_encrypted_client_hello_is_noticed(kind):
 
 def test_a_hello_that_never_ends_is_given_up():
     collector = Collector()
+    first = record(b"\x01\x00\xff\xff" + bytes(100))
+    assert collector.feed(first) is None
     with pytest.raises(NotTls):
-        for _ in range(MAX_HELLO):
-            collector.feed(record(b"\x01\x00\xff\xff" + bytes(100)))
+        collector.feed(record(bytes(1)) * (MAX_HELLO // 4))
 
 
 @given(st.binary(max_size=400))
 def test_any_bytes_are_a_hello_or_refused_or_incomplete(data):
     for candidate in (data, record(data) if data else b"", record(b"\x01" + len(data).to_bytes(3, "big") + data)):
-        try:
+        with contextlib.suppress(NotTls):
             read(candidate)
-        except NotTls:
-            pass

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ def get(*fields: str, target: str = "http://a.example/x?y=1", version: str = "HT
 
 
 def test_connect_names_host_and_port():
-    made = http_head.request(head("CONNECT PyPI.org.:443 HTTP/1.1", "Host: packages.example:443"))
+    made = http_head.request(head("CONNECT Packages.EXAMPLE.:443 HTTP/1.1", "Host: packages.example:443"))
     assert (made.target, made.path) == (Target("packages.example", 443), None)
 
 
@@ -43,7 +45,22 @@ def test_a_url_that_can_be_read_in_two_ways_is_refused(target):
         get("Host: a.example", target=target)
 
 
-@pytest.mark.parametrize("target", ["a.example", "a.example:", ":443", "a.example:0", "a.example:65536", "http://a.example:443", "u@a.example:443", "a.example:443/x", "[::1]", "a,b:443", "127.1:443"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "a.example",
+        "a.example:",
+        ":443",
+        "a.example:0",
+        "a.example:65536",
+        "http://a.example:443",
+        "u@a.example:443",
+        "a.example:443/x",
+        "[::1]",
+        "a,b:443",
+        "127.1:443",
+    ],
+)
 def test_connect_to_what_is_no_authority_is_refused(target):
     with pytest.raises(BadHead):
         http_head.request(head(f"CONNECT {target} HTTP/1.1"))
@@ -132,7 +149,11 @@ def test_a_written_request_is_in_origin_form_with_one_host():
 
 @given(st.binary(max_size=300))
 def test_any_head_is_a_request_to_one_host_or_refused(data):
-    for candidate in (data, data + b"\r\n\r\n", b"GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\n" + data + b"\r\n\r\n"):
+    for candidate in (
+        data,
+        data + b"\r\n\r\n",
+        b"GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\n" + data + b"\r\n\r\n",
+    ):
         try:
             made = http_head.request(candidate)
         except BadHead:
@@ -200,7 +221,5 @@ def test_bytes_behind_a_response_are_thrown_away():
 @given(st.binary(max_size=200))
 def test_what_passes_of_a_chunked_body_is_a_prefix_of_what_came(data):
     body = Body(Framing(chunked=True))
-    try:
+    with contextlib.suppress(BadHead):
         assert data.startswith(body.feed(data))
-    except BadHead:
-        pass

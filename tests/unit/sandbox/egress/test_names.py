@@ -11,7 +11,7 @@ from codesdk.sandbox.egress.names import BadName, address_of, canonical, in_url
     ("spelling", "name"),
     [
         ("packages.example", "packages.example"),
-        ("PyPI.ORG", "packages.example"),
+        ("Packages.EXAMPLE", "packages.example"),
         ("packages.example.", "packages.example"),
         ("bücher.example", "xn--bcher-kva.example"),
         ("BÜCHER.example", "xn--bcher-kva.example"),
@@ -35,7 +35,7 @@ def test_a_name_has_one_spelling(spelling, name):
         "*.example.org", "a.example:443", "[127.0.0.1]",
         # Spellings of addresses that resolvers and C libraries read, each in its own way.
         "2130706433", "0x7f000001", "0x7f.0.0.1", "017700000001", "0177.0.0.1", "127.1", "127.0.1", "127.0.0.1.1",
-        "127.0.0.256", "127.0.0.01", "1.2.3.0x4", "0x", "１２７.0.0.1.5", "256", "1.1.1.1.in-addr.0",
+        "127.0.0.256", "127.0.0.01", "1.2.3.0x4", "0x", "\uff11\uff12\uff17.0.0.1.5", "256", "1.1.1.1.in-addr.0",
     ],
 )  # fmt: skip
 def test_what_is_no_name_or_an_ambiguous_one_is_refused(text):
@@ -44,7 +44,7 @@ def test_what_is_no_name_or_an_ambiguous_one_is_refused(text):
 
 
 def test_full_width_digits_are_the_address_that_they_become():
-    assert canonical("１２７.0.0.1") == "127.0.0.1"
+    assert canonical("\uff11\uff12\uff17.0.0.1") == "127.0.0.1"
 
 
 @given(st.text(max_size=80))

@@ -3,10 +3,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from codesdk.sandbox.egress.lease import ATTEMPTS_PER_CONNECTION, Lease
 from codesdk.sandbox.egress.attempt import Reason
+from codesdk.sandbox.egress.lease import ATTEMPTS_PER_CONNECTION, Lease
 from codesdk.sandbox.egress.rules import NOTHING, EgressRule, EgressRules, EgressRulesInvalid, Protocol, read
-
 from egress_stage import rules
 
 
@@ -35,7 +34,9 @@ def test_a_wildcard_allows_every_depth_but_not_the_name_itself():
     assert not allowed("example.org.evil.net", by="*.example.org")
 
 
-@pytest.mark.parametrize("host", ["*", "*.org", "**.example.org", "a.*.org", "*example.org", "*.1.2.3.4", "", "http://a.b", "a.b:80"])
+@pytest.mark.parametrize(
+    "host", ["*", "*.org", "**.example.org", "a.*.org", "*example.org", "*.1.2.3.4", "", "http://a.b", "a.b:80"]
+)
 def test_a_host_that_says_too_much_is_no_rule(host):
     with pytest.raises(ValidationError):
         EgressRule(host=host)
@@ -85,7 +86,9 @@ def test_two_rules_for_one_place_are_refused():
         rules({"host": "a.example", "allow_ech": True}, {"host": "A.example."})
 
 
-@pytest.mark.parametrize("document", [[], "packages.example", {"rules": [{"hots": "a.example"}]}, {"rules": [{"host": "*"}]}, {"rules": {}}])
+@pytest.mark.parametrize(
+    "document", [[], "packages.example", {"rules": [{"hots": "a.example"}]}, {"rules": [{"host": "*"}]}, {"rules": {}}]
+)
 def test_rules_that_cannot_be_read_are_a_fault_and_not_an_empty_or_open_list(document):
     with pytest.raises(EgressRulesInvalid) as caught:
         read(document)
@@ -146,7 +149,9 @@ def test_connections_in_all_are_bounded_and_attempts_too():
         assert found.open() is None
         found.give_back()
     assert found.open() is Reason.TOO_MANY
-    assert [found.attempt() for _ in range(2 * ATTEMPTS_PER_CONNECTION)] == list(range(1, 2 * ATTEMPTS_PER_CONNECTION + 1))
+    assert [found.attempt() for _ in range(2 * ATTEMPTS_PER_CONNECTION)] == list(
+        range(1, 2 * ATTEMPTS_PER_CONNECTION + 1)
+    )
     assert found.attempt() is None
     assert found.unread == 1
 

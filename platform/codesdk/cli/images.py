@@ -1,0 +1,114 @@
+"""`codesdk images`: build, list, check."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from codesdk.cli.places import settings_of
+from codesdk.cli.voice import Voice
+from codesdk.errors import Fault
+from codesdk.provision import engine as docker_engine
+from codesdk.provision.sandbox_image import ImageUnknown, Shelf
+from codesdk.sandbox.profiles import DEFAULT, load_profiles
+from codesdk.settings import Settings
+
+
+def build(names: list[str], *, data_dir: Path | None, as_json: bool) -> None:
+    """Build what is missing of these; none: the default profile's image.
+
+    Raises:
+        ImageUnknown: a name that is no folder of ours. Fault: a build failed.
+    """
+    voice = Voice(as_json=as_json)
+    settings = settings_of(data_dir)
+    wanted = names or [load_profiles(settings.profiles_dir).named(DEFAULT).image]
+    with _shelf(settings, voice) as shelf:
+        for name in wanted:
+            if name not in shelf.built:
+                raise ImageUnknown(name, shelf.built, settings.resolved_images_file())
+        built = {name: shelf.provide(name, voice.say) for name in wanted}
+    if as_json:
+        voice.give({"images": built})
+        return
+    for name, image in built.items():
+        voice.out.print(f"{name}  {image}", soft_wrap=True)
+
+
+def show(*, data_dir: Path | None, as_json: bool) -> None:
+    """List ours and the operator's."""
+    voice = Voice(as_json=as_json)
+    settings = settings_of(data_dir)
+    profiles = load_profiles(settings.profiles_dir)
+    users = {name: [p for p in profiles.names() if profiles.named(p).image == name] for name in profiles.images()}
+    with _shelf(settings, voice) as shelf:
+        rows = [{**_state(shelf, name), "profiles": users.get(name, [])} for name in [*shelf.built, *shelf.allowed]]
+        if as_json:
+            for row in rows:
+                row["packages"] = _packages(shelf, row)
+    if as_json:
+        voice.give({"images": rows})
+    else:
+        voice.out.print(table(rows))
+
+
+def check(image: str, *, data_dir: Path | None, as_json: bool) -> None:
+    """Check one.
+
+    Raises:
+        ImageMissing, ImageRefused, ImageUnusable, ImageNotBuilt: what stands against it.
+    """
+    voice = Voice(as_json=as_json)
+    with _shelf(settings_of(data_dir), voice) as shelf:
+        named = image in shelf.built or image in shelf.allowed
+        found = shelf.check(shelf.find(image) if named else image)
+        listed = named or found.id in shelf.allowed.values()
+    version = ".".join(map(str, found.python.version))
+    if as_json:
+        voice.give({"image": found.id, "python": version, "listed": listed})
+        return
+    voice.out.print(f"{image} can be a sandbox: Python {version}, id {found.id}", soft_wrap=True)
+    if not listed:
+        voice.out.print(f"A profile may name it once images.yaml lists it:  my-image: {found.id}", soft_wrap=True)
+
+
+def table(rows: list[dict[str, Any]]) -> Table:
+    """One row an image."""
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("image", "from", "id", "profiles", "state"):
+        shown.add_column(column, no_wrap=column != "state", overflow="fold")
+    for row in rows:
+        image = (row["id"] or "").removeprefix("sha256:")[:12]
+        shown.add_row(row["name"], row["from"], image, ", ".join(row["profiles"]), row["problem"] or "ready")
+    return shown
+
+
+def _state(shelf: Shelf, name: str) -> dict[str, Any]:
+    origin = "sandbox-images" if name in shelf.built else "images.yaml"
+    try:
+        return {"name": name, "from": origin, "id": shelf.find(name), "problem": ""}
+    except Fault as fault:
+        return {"name": name, "from": origin, "id": None, "problem": str(fault)}
+
+
+def _packages(shelf: Shelf, row: dict[str, Any]) -> list[dict[str, Any]]:
+    if row["id"] is None or row["from"] != "sandbox-images":
+        return []  # what another image says of itself is nobody's record
+    return [package.model_dump() for package in shelf.packages(row["id"])]
+
+
+@contextmanager
+def _shelf(settings: Settings, voice: Voice) -> Iterator[Shelf]:
+    """The images on the engine that answers; one that was started for this is stopped again."""
+    settings.prepare_data_dir()  # the instance id lies there, which labels the container that looks into an image
+    environ = {**os.environ, **({"CODESDK_DOCKER_HOST": host} if (host := settings.docker_host) else {})}
+    engine = docker_engine.ensure(voice.say, environ=environ)
+    try:
+        yield Shelf(settings, engine)
+    finally:
+        engine.stop()

@@ -1,0 +1,30 @@
+"""`codesdk sandbox …`: what sandboxes on this machine do and do not let happen."""
+# ruff: noqa: PLC0415 - `codesdk version` must not wait for the Docker client
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+sandbox_app = typer.Typer(help="Sandboxes of this machine.", no_args_is_help=True)
+
+
+@sandbox_app.callback()
+def _group() -> None:
+    """Sandboxes of this machine."""
+
+
+@sandbox_app.command("selfcheck")
+def selfcheck(
+    *,
+    runtime: Annotated[
+        str, typer.Option("--runtime", help="Container runtime to check: runc, runsc (gVisor).")
+    ] = "runc",
+    only: Annotated[str, typer.Option("--only", help="Names to run, with * and ?: `escape-*`.")] = "*",
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a probe.")] = False,
+) -> int:
+    """Open sandboxes on this machine's engine and try to hurt and to leave them; exit code 1 where a probe fails."""
+    from codesdk.cli.selfcheck import run
+
+    return run(runtime=runtime, only=only, as_json=json)

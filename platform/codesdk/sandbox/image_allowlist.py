@@ -1,0 +1,66 @@
+"""The operator's list of images that profiles may name besides those of `sandbox-images/`: `images.yaml`, by digest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from codesdk.documents.document import Document, Unreadable, read_document
+from codesdk.domain.decisions import Frozen
+from codesdk.errors import ExitCode, Fault
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class AllowlistInvalid(Fault):
+    """The list of allowed images cannot be used; no image of it is."""
+
+    code = "IMAGES_FILE_INVALID"
+    status = 422
+    exit_code = ExitCode.DATA
+
+    def __init__(self, file: str, line: int, column: int, message: str, suggestion: str | None = None) -> None:
+        advice = f"Did you mean `{suggestion}`?" if suggestion else ""
+        details: dict[str, object] = {"file": file, "line": line, "column": column}
+        super().__init__(f"{file}:{line}:{column}: {message}", advice=advice, details=details)
+
+
+class Allowlist(Frozen):
+    """The file."""
+
+    version: Literal[1]
+    images: dict[Name, Digest]
+    """Name for profiles -> the image's id on the engine, or its digest in a registry."""
+
+
+def read_allowlist(path: Path, taken: Collection[str] = (), *, optional: bool = False) -> dict[str, str]:
+    """Name -> digest.
+
+    Args:
+        path: the file.
+        taken: names of our own images, which an entry must not hide.
+        optional: no file is an empty list.
+
+    Raises:
+        AllowlistInvalid: with line and column.
+    """
+    if optional and not path.exists():
+        return {}
+    try:
+        return _read(read_document(path), taken)
+    except Unreadable as error:
+        place = error.place
+        raise AllowlistInvalid(str(path), place.line, place.column, error.message, error.suggestion) from error
+
+
+def _read(document: Document, taken: Collection[str]) -> dict[str, str]:
+    read = document.model(Allowlist)
+    for name in read.images:
+        if name in taken:
+            message = f"`{name}` is the name of an image of sandbox-images; choose another."
+            raise Unreadable(document.place(("images", name)), message)
+    return read.images

@@ -1,0 +1,130 @@
+"""What a local sandbox is, by the kernel's word, compared with what was asked; and what it is not, in plain sentences."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from codesdk.sandbox.attest import capability_names
+from codesdk.sandbox.local.confinement import Confinement, Wall
+from codesdk.sandbox.local.launch import user_of
+from codesdk.sandbox.port import HOST, Attestation, SandboxSpec
+from codesdk.sandbox.spec import CAPABILITIES, RESERVED_PIDS
+
+NAMESPACES = ("net", "pid", "ipc", "uts", "mnt")
+_CAPABILITY_NUMBERS = {"CHOWN": 0, "KILL": 5, "SETGID": 6, "SETUID": 7}
+_BOUNDING = sum(1 << _CAPABILITY_NUMBERS[name] for name in CAPABILITIES)
+_SECCOMP = {"0": "none", "1": "strict", "2": "filter"}
+
+
+def shared_namespaces(inner: int) -> tuple[str, ...]:
+    """The namespaces that a process has in common with this one: read here, not asked of the sandbox."""
+    return tuple(name for name in NAMESPACES if _namespace(inner, name) == _namespace(os.getpid(), name))
+
+
+def _namespace(pid: int, name: str) -> str:
+    return os.readlink(f"/proc/{pid}/ns/{name}")  # noqa: PTH115 - it is no path but a name
+
+
+def differences(
+    spec: SandboxSpec, confinement: Confinement, observed: dict[str, Any], shared: tuple[str, ...], *, filtered: bool
+) -> tuple[str, ...]:
+    """Sentences, one for each difference; empty where the sandbox is as asked."""
+    status, uid = observed["status"], str(user_of(spec, confinement))
+    found: list[str] = []
+
+    def expect(word: str, asked: object, seen: object) -> None:
+        if asked != seen:
+            found.append(f"kernel: {word} is {seen!r}, expected {asked!r}")
+
+    expect("uids of a tool", [uid] * 4, status.get("Uid", "").split()[:4])
+    for word in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+        expect(f"{word} of a tool", 0, int(status.get(word, "1"), 16))
+    expect("NoNewPrivs of a tool", "1", status.get("NoNewPrivs"))
+    expect("Seccomp of a tool", "2" if filtered else "0", status.get("Seccomp"))
+    rlimits = observed["rlimits"]
+    expect("limit of a tool's data", str(spec.profile.memory_bytes), rlimits.get("Max data size"))
+    expect("limit of a tool's core files", "0", rlimits.get("Max core file size"))
+    if confinement.apart:
+        expect("gids of a tool", [uid] * 4, status.get("Gid", "").split()[:4])
+        expect("groups of a tool", "", status.get("Groups", "").replace(uid, "").strip())
+        expect("processes of a tool", str(spec.profile.pids - RESERVED_PIDS), rlimits.get("Max processes"))
+    forbidden = {"become_root", "write_root", *(("signal_runner", "read_runner_memory") if confinement.apart else ())}
+    for attempt, outcome in observed["attempts"].items():
+        if attempt in forbidden and outcome == "ALLOWED":
+            found.append(f"kernel: a tool was allowed to {attempt.replace('_', ' ')}")
+    if confinement.apart and confinement.wall is Wall.NONE:
+        # Bubblewrap leaves root's bounding set whole: no-new-privileges alone bars the way, and is checked above.
+        expect("capabilities beyond those granted", 0, int(status.get("CapBnd", "1"), 16) & ~_BOUNDING)
+    if confinement.wall is Wall.BUBBLEWRAP:
+        expect("namespaces shared with this machine", (), shared)
+        expect("network interfaces", ["lo"], observed["interfaces"])
+        mounts = {mount[0]: mount for mount in observed["mounts"]}
+        expect("the root's mount", "ro", mounts.get("/", ["", "?"])[1].split(",")[0])
+        expect("/usr", "ro", mounts.get("/usr", ["", "?"])[1].split(",")[0])
+        expect("a mount at the workspace", True, spec.profile.workspace in mounts)
+        for place in ("/tmp", "/run", "/dev/shm"):  # noqa: S108 - mount points inside
+            expect(f"file system at {place}", "tmpfs", mounts.get(place, ["", "", "none"])[2])
+    return tuple(found)
+
+
+def attestation(
+    spec: SandboxSpec, confinement: Confinement, observed: dict[str, Any], *, disk_cap: str
+) -> Attestation:
+    """What was read back, for the record, with what is and is not enforced."""
+    status = observed["status"]
+    mounts = {mount[0]: mount for mount in observed["mounts"]}
+    enforced, not_enforced = sentences(spec, confinement, filtered=status.get("Seccomp") == "2", disk_cap=disk_cap)
+    return Attestation(
+        network_interfaces=tuple(observed["interfaces"]),
+        tool_uid=int(status["Uid"].split()[1]),
+        capabilities=capability_names(int(status["CapEff"], 16)),
+        no_new_privileges=status.get("NoNewPrivs") == "1",
+        seccomp=_SECCOMP.get(status.get("Seccomp", ""), "unknown"),
+        read_only_root=mounts.get("/", ["", "?"])[1].split(",")[0] == "ro",
+        memory_bytes=0,
+        pids_limit=spec.profile.pids if confinement.apart else 0,
+        runtime="bubblewrap" if confinement.wall is Wall.BUBBLEWRAP else "plain",
+        image=spec.image,
+        disk_cap=disk_cap,
+        environment=HOST,
+        enforced=enforced,
+        not_enforced=not_enforced,
+    )
+
+
+def sentences(
+    spec: SandboxSpec, confinement: Confinement, *, filtered: bool, disk_cap: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What holds and what does not, for a person."""
+    walled, apart, profile = confinement.wall is Wall.BUBBLEWRAP, confinement.apart, spec.profile
+    facts = (
+        (walled, "network: its own, with nothing but loopback", "network: NOT isolated; tools reach what this machine reaches"),
+        (
+            walled,
+            "files: the system read-only, an own /tmp, and the workspace as the only writable part of this machine",
+            "files: NOT isolated; tools read and write what their user may, all over this machine",
+        ),
+        (walled, "processes: its own, no others are seen", "processes: tools see those of this machine"),
+        (
+            apart,
+            f"user: tools run as uid {user_of(spec, confinement)}, apart from the runner and from every other sandbox",
+            "user: tools run as the user that runs CodeSDK; "
+            + (
+                "they can stop and forge the runner of their own sandbox"
+                if walled
+                else "they can stop and forge the runner, read the operator's key and approve their own calls"
+            ),
+        ),
+        (filtered, "system calls: a list of dangerous ones is refused", "system calls: none is refused (unknown machine)"),
+        (True, "privileges: no capability, and none can be gained", ""),
+        (True, f"each process: {profile.memory_bytes} bytes of data, {profile.open_files} open files, no core", ""),
+        (apart, f"processes: at most {profile.pids}", "processes: counted with all others of this user, so only roughly"),
+        (disk_cap != "none", f"workspace: at most {profile.workspace_bytes} bytes, in memory", "workspace: no cap on its size"),
+        (False, "", "memory and CPU of the sandbox as a whole: no cap; many processes can take all that there is"),
+        (False, "", "the system: tools run this machine's programs and kernel, not an image's"),
+    )
+    return (
+        tuple(yes for holds, yes, _ in facts if holds),
+        tuple(no for holds, _, no in facts if not holds),
+    )

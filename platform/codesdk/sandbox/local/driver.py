@@ -1,0 +1,351 @@
+"""`Sandboxes` as processes of this machine.
+
+A sandbox is a directory; whatever is interrupted is taken up by the next open of the same owner or removed by a sweep,
+because the directory is made first and removed last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import platform
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from codesdk.errors import Fault
+from codesdk.sandbox import spec as specs
+from codesdk.sandbox.egress.service import Egress
+from codesdk.sandbox.faults import IsolationDrift, SandboxGone, StaleGeneration
+from codesdk.sandbox.link import LinkLost
+from codesdk.sandbox.local import attest, confinement, launch, processes, seccomp
+from codesdk.sandbox.local.confinement import Confinement, Wall
+from codesdk.sandbox.local.faults import ImageNotHere, LocalRefused, LocalSandboxOff, LocalStartFailed, RemovalFailed
+from codesdk.sandbox.local.files import Alias, LocalSandbox
+from codesdk.sandbox.local.places import Place, Places
+from codesdk.sandbox.local.transport import PorterStream
+from codesdk.sandbox.port import HOST, Gone, SandboxSpec, Surroundings, Swept
+from codesdk.sandbox.profile import Profile, WorkspaceMode
+from codesdk.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+START_S = 60.0
+"""How long the porter may take: two starts of Python and one of bubblewrap, a fifth of a second on an idle machine."""
+POLITE_S = 2.0
+"""How long a porter may take to see its runner's end."""
+END_S = 20.0
+"""How long the kernel may take to end what was killed."""
+
+
+class Members(NamedTuple):
+    """The processes of a sandbox that its porter wrote down; those of another boot are none."""
+
+    porter: processes.Identity | None = None
+    runner: processes.Identity | None = None
+    inner: processes.Identity | None = None
+
+    @property
+    def known(self) -> tuple[processes.Identity, ...]:
+        """In the order in which they are to be killed: the PID namespace's first process takes all of it along."""
+        return tuple(member for member in (self.inner, self.runner, self.porter) if member is not None)
+
+
+class LocalSandboxes:
+    """Sandboxes of one installation on this machine."""
+
+    def __init__(
+        self, instance: str, root: Path, found: Confinement | None = None, *, egress: Egress | None = None
+    ) -> None:
+        """`root`: a directory of ours alone (`data_dir/local`); `found`: what this machine can, found here where None."""
+        self._instance = instance
+        self.confinement = found or confinement.find()
+        walled = self.confinement.wall is Wall.BUBBLEWRAP
+        self._places = Places(root, apart=self.confinement.apart and not walled)
+        self._egress = egress
+        self.image = host_image()
+        """What sessions are pinned to: this machine's system, as far as it names itself."""
+        self.surroundings = Surroundings(
+            environment=HOST,
+            network=self.confinement.network,
+            mounts=(Profile().workspace,) if walled else ("/",),
+        )
+        self._turn = threading.Condition()
+        self._opening: set[str] = set()
+        self._doomed: set[str] = set()
+        self._live: dict[str, LocalSandbox] = {}
+
+    # -- open and reattach --------------------------------------------------------------------------------------------
+
+    def open(self, spec: SandboxSpec) -> LocalSandbox:
+        """Make and start, or take up what an interrupted open left; see the port."""
+        if spec.instance != self._instance:
+            raise ValueError(f"a spec of instance {spec.instance} on sandboxes of {self._instance}")
+        live = self._begin(spec.owner)
+        try:
+            sandbox = live if live is not None and live.serves(spec) else self._open(spec)
+        except StaleGeneration:
+            self._end_turn(spec.owner)
+            raise  # a newer worker's: not ours to remove
+        except BaseException:
+            self._remove_what_failed(spec.owner)
+            self._end_turn(spec.owner)
+            raise
+        if self._end_turn(spec.owner):
+            sandbox.end("it was destroyed")
+            self._remove(spec.owner)
+            raise SandboxGone(spec.owner, "it was destroyed while it was opened")
+        return self._keep(sandbox)
+
+    def _begin(self, owner: str) -> LocalSandbox | None:
+        """Wait for the turn of this owner; what is open of it already."""
+        with self._turn:
+            self._turn.wait_for(lambda: owner not in self._opening)
+            if owner in self._doomed:
+                raise SandboxGone(owner, "it was destroyed")
+            self._opening.add(owner)
+            return self._live.get(owner)
+
+    def _end_turn(self, owner: str) -> bool:
+        """Whether it was destroyed meanwhile."""
+        with self._turn:
+            self._opening.discard(owner)
+            self._turn.notify_all()
+            return owner in self._doomed
+
+    def _open(self, spec: SandboxSpec) -> LocalSandbox:
+        self._check(spec)
+        place = self._places.of(spec.owner)
+        if place.record() is not None and specs.same_sandbox(spec, place.spec()):
+            if (reason := self._ended(place)) is not None:
+                raise SandboxGone(spec.owner, reason)
+        else:
+            # Nothing, or what an interrupted open left before anything ran, or something made for another spec.
+            self._remove(spec.owner)
+            place = self._start(spec)
+        sandbox = self._sandbox(spec, place)
+        try:
+            sandbox.use(PorterStream(place.directory, place.said))
+        except (LinkLost, OSError) as error:
+            raise LocalStartFailed(spec.owner, str(error)) from error  # what the runner said is in it
+        self._attest(sandbox, spec, place)
+        return sandbox
+
+    def _check(self, spec: SandboxSpec) -> None:
+        if spec.image != self.image:
+            raise ImageNotHere(spec.image)
+        profile = spec.profile
+        if profile.runtime != Profile().runtime:
+            raise LocalRefused(f"The profile {profile.name} asks for the runtime {profile.runtime}, a container's.")
+        if profile.workspace_mode is not WorkspaceMode.RW:
+            raise LocalRefused(f"The profile {profile.name} asks for a workspace that is not written, a container's.")
+        if profile.egress and self.confinement.network:
+            raise LocalRefused(f"The profile {profile.name} allows some hosts; here nothing would hold tools to them.")
+
+    def _start(self, spec: SandboxSpec) -> Place:
+        try:
+            place = self._places.make(spec.owner)
+            place.write("spec.json", specs.labels(spec)[specs.LABEL_SPEC])
+            place.write("launch.json", json.dumps(launch.prepare(spec, self.confinement, place)))
+            started = subprocess.run(
+                [sys.executable, "-P", "-m", "codesdk.sandbox.local.porter", str(place.directory)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=START_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise LocalStartFailed(spec.owner, str(error)) from error
+        if started.returncode:
+            raise LocalStartFailed(spec.owner, started.stderr.strip())
+        return place
+
+    def _attest(self, sandbox: LocalSandbox, spec: SandboxSpec, place: Place) -> None:
+        observed = sandbox.observe()
+        inner = _members(place).inner
+        try:
+            shared = attest.shared_namespaces(inner.pid) if inner else attest.NAMESPACES
+            wrong = attest.differences(spec, self.confinement, observed, shared, filtered=seccomp.supported())
+            found = attest.attestation(spec, self.confinement, observed, disk_cap=self._disk_cap(spec))
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OSError) as error:
+            wrong = (f"what was read back cannot be understood: {error!r}",)
+        if wrong:
+            sandbox.end("it is not isolated as asked")
+            raise IsolationDrift(wrong)
+        sandbox.attested(found)
+
+    def _disk_cap(self, spec: SandboxSpec) -> str:
+        return "tmpfs" if self.confinement.wall is Wall.BUBBLEWRAP and launch.is_in_memory(spec.profile) else "none"
+
+    def reattach(self, owner: str, generation: int) -> LocalSandbox | Gone:
+        """The running sandbox of that owner; see the port."""
+        place = self._places.of(owner)
+        if place.record() is None:
+            return Gone(owner=owner, reason="there is no such sandbox on this machine")
+        if (reason := self._ended(place)) is not None:
+            return Gone(owner=owner, reason=reason)
+        spec = specs.from_label(place.spec(), generation)
+        if spec.instance != self._instance:
+            return Gone(owner=owner, reason="the sandbox of that name is not ours")
+        sandbox = self._sandbox(spec, place)
+        try:
+            self._attest(sandbox, spec, place)
+        except SandboxGone as gone:
+            return Gone(owner=owner, reason=gone.message)
+        except IsolationDrift:
+            self._remove(owner)
+            raise
+        return self._keep(sandbox)
+
+    def _sandbox(self, spec: SandboxSpec, place: Place) -> LocalSandbox:
+        alias = Alias(spec.profile.workspace, launch.workspace_of(spec, self.confinement, place))
+        return LocalSandbox(
+            spec,
+            alias,
+            lambda: PorterStream(place.directory, place.said),
+            lambda: self._ended(place),
+            egress=self._egress,
+        )
+
+    def _ended(self, place: Place) -> str | None:
+        """Why the sandbox is no more; None while it lives."""
+        if place.record() is None:
+            return "it was removed"
+        porter = _members(place).porter
+        if porter is not None and processes.is_alive(porter):
+            return None
+        return place.ended() or "its processes were killed, or this machine was started again"
+
+    def _keep(self, sandbox: LocalSandbox) -> LocalSandbox:
+        with self._turn:
+            older = self._live.get(sandbox.owner)
+            self._live[sandbox.owner] = sandbox
+        if older is not None and older is not sandbox:
+            older.close()
+        return sandbox
+
+    # -- pausing ------------------------------------------------------------------------------------------------------
+
+    def pause(self, owner: str) -> None:
+        """Nothing: without a freezer a paused process could not be told from one that a tool stopped; see the port."""
+        self._must_live(owner)
+
+    def resume(self, owner: str) -> None:
+        """Nothing; see the port."""
+        self._must_live(owner)
+
+    def _must_live(self, owner: str) -> None:
+        if (reason := self._ended(self._places.of(owner))) is not None:
+            raise SandboxGone(owner, reason)
+
+    # -- removing -----------------------------------------------------------------------------------------------------
+
+    def destroy(self, owner: str) -> None:
+        """End its processes and remove its workspace; see the port."""
+        with self._turn:
+            # An open under way sees this before and after its start, so the removal wins whatever the order.
+            self._doomed.add(owner)
+            live = self._live.pop(owner, None)
+        if live is not None:
+            live.end("it was destroyed")
+        self._remove(owner)
+
+    def _remove(self, owner: str) -> tuple[bool, bool]:
+        """Whether there were processes written down, and a workspace."""
+        place = self._places.of(owner)
+        started = place.record() is not None
+        self._kill(place)
+        return started, self._places.remove(owner)
+
+    def _kill(self, place: Place) -> None:
+        members = _members(place)
+        first = members.inner or members.runner
+        if first is not None and members.porter is not None:
+            # The porter then ends by itself, and leaves no zombie of its children to this machine's process 1.
+            processes.kill(first)
+            processes.wait_gone(members.porter, POLITE_S)
+        for member in members.known:
+            processes.kill(member)
+        if not all(processes.wait_gone(member, END_S) for member in members.known):
+            raise RemovalFailed(place.owner, "its processes do not end")
+        if self.confinement.wall is Wall.NONE or members.inner is None:
+            self._kill_strays(place)
+
+    def _kill_strays(self, place: Place) -> None:
+        """Without a PID namespace, what has run from its tree is found by its user, or else by its environment."""
+        if not place.spec():
+            return
+        if self.confinement.apart:
+            uid = specs.from_label(place.spec(), 1).tool_uid
+            ended = processes.end_user(uid, launch.BYSTANDER_UID, END_S)
+        else:
+            mark = f"{launch.MARK}={place.owner}".encode()
+            ended = processes.end_all(lambda: processes.marked(mark), END_S)
+        if not ended:
+            raise RemovalFailed(place.owner, "its tools' processes do not end")
+
+    def _remove_what_failed(self, owner: str) -> None:
+        try:
+            self._remove(owner)
+        except Fault as fault:
+            # The caller hears why the open failed; what could not be removed now, the sweep removes.
+            _log.warning("sandbox %s failed to open and could not be removed yet: %s", owner, fault)
+
+    def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
+        """Remove what no living owner has; see the port."""
+        found = self._places.owners()
+        with self._turn:
+            kept = {*self._opening}
+        kept.update(alive() if callable(alive) else alive)
+        started: list[str] = []
+        workspaces: list[str] = []
+        for owner in (owner for owner in found if owner not in kept):
+            _log.info("sandbox %s has no living owner: removed", owner)
+            with self._turn:
+                live = self._live.pop(owner, None)
+            if live is not None:
+                live.end("its owner is gone")
+            had_processes, had_workspace = self._remove(owner)
+            started += [owner] * had_processes
+            workspaces += [owner] * had_workspace
+        return Swept(containers=tuple(started), volumes=tuple(workspaces))
+
+    def close(self) -> None:
+        """Let go of every sandbox; they live on."""
+        with self._turn:
+            live = list(self._live.values())
+            self._live.clear()
+        for sandbox in live:
+            sandbox.close()
+
+
+def open_local(settings: Settings) -> LocalSandboxes:
+    """The installation's local sandboxes, where the operator has turned them on.
+
+    Raises:
+        LocalSandboxOff: they are not.
+    """
+    if settings.local_sandbox != "on":
+        raise LocalSandboxOff
+    return LocalSandboxes(settings.instance_id(), settings.data_dir / "local")
+
+
+def host_image() -> str:
+    """An id of this machine's system in the form of an image's: it changes when the system says that it is another."""
+    system = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
+    facts = [platform.machine(), system.get("ID", ""), system.get("VERSION_ID", ""), sys.prefix, sys.version]
+    return f"sha256:{hashlib.sha256(json.dumps(['codesdk-local', *facts]).encode()).hexdigest()}"
+
+
+def _members(place: Place) -> Members:
+    record: dict[str, Any] = place.record() or {}
+    if record.get("boot") != processes.boot():
+        return Members()
+    found = {name: record.get(name) for name in Members._fields}
+    return Members(**{name: processes.Identity(*said) if said else None for name, said in found.items()})

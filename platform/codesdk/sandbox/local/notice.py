@@ -1,0 +1,20 @@
+"""What a person is told before work is trusted to local sandboxes: loudly, and in the same words everywhere."""
+
+from __future__ import annotations
+
+from codesdk.sandbox.local.confinement import Confinement, Wall
+
+
+def warning(confinement: Confinement) -> tuple[str, ...]:
+    """Lines, the gravest first."""
+    lines = ["LOCAL SANDBOX: tools run as processes of THIS machine, not in containers."]
+    if confinement.wall is Wall.NONE:
+        lines.append(f"NO ISOLATION of network, files or processes: {confinement.why_not}.")
+        lines.append("Tools reach the network, and read and write whatever their user may.")
+    else:
+        lines.append("bubblewrap separates network, files and processes. It shares this machine's kernel and programs.")
+    if not confinement.apart:
+        what = "of its own sandbox" if confinement.wall is Wall.BUBBLEWRAP else "and read the operator's key"
+        lines.append(f"Tools run as YOUR user: a hostile one can take over the runner {what}.")
+    lines.append("Nothing limits a sandbox's memory, CPU or disk as a whole. Do not run what you do not trust.")
+    return tuple(lines)

@@ -1,0 +1,62 @@
+"""The runner's beginning: what must happen while it is small and still has its rights, then the loop of `main`.
+
+The nursery is forked here, before the rest is loaded: both share only what is little and seldom written.
+"""
+
+from __future__ import annotations
+
+import os
+
+from codesdk.sandbox.runner import codec, kernel, probe
+from codesdk.sandbox.runner.shepherd import Config, Nursery
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def main(text: str) -> None:
+    """Start with settings as JSON (see `spec.runner_settings`). Does not return."""
+    read_fd, write_fd = os.dup(0), os.dup(1)
+    # Nothing but the protocol may ever be on stdout: a stray print of ours must not break a frame.
+    null = os.open("/dev/null", os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    os.close(null)
+    kernel.hide_memory()
+    kernel.use_one_arena()
+    settings = codec.load(text.encode())
+    nursery = prepare(settings)
+    from codesdk.sandbox.runner.main import Runner  # noqa: PLC0415 - after the nursery was forked, see above
+
+    runner = Runner(settings, nursery, read_fd, write_fd)
+    kernel.trim_memory()  # compiling the modules took three times what they take
+    try:
+        runner.run()
+    except SystemExit as end:
+        os.write(2, (f"codesdk runner: {end.code}\n").encode())
+        os._exit(1)
+
+
+def prepare(settings: dict[str, Any]) -> Nursery:
+    """Own the workspace, drop what is not needed after that, fork the nursery."""
+    uid, gid, workspace = int(settings["uid"]), int(settings["gid"]), str(settings["workspace"])
+    probe.CGROUP = settings.get("cgroup", probe.CGROUP)
+    config = Config(uid, gid, workspace, settings["limits"])
+    if config.is_apart:
+        is_theirs = settings.get("workspace_mode", "rw") == "rw"
+        own_workspace(workspace, *((uid, gid) if is_theirs else (0, 0)))  # root's: tools can read it, and no more
+        kernel.keep_capabilities((kernel.KILL, kernel.SETGID, kernel.SETUID))
+    kernel.become_subreaper()
+    kernel.trim_memory()
+    return Nursery(config)
+
+
+def own_workspace(workspace: str, uid: int, gid: int) -> None:
+    """Give the workspace's root to its owner: a new volume is root's. Only the directory itself, no links."""
+    fd = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_uid != uid:
+            os.fchown(fd, uid, gid)
+    finally:
+        os.close(fd)

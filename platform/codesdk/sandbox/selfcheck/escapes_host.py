@@ -1,0 +1,360 @@
+"""Ways out through what lies around: the host's files, processes, network, the engine, and our own runner."""
+
+from __future__ import annotations
+
+from codesdk.sandbox.port import ExitKind, FileContent, FileError, FileRefused, FileWrite, Listing
+from codesdk.sandbox.selfcheck.attempts import PRELUDE, refused_with
+from codesdk.sandbox.selfcheck.behaviour_files import refused, written
+from codesdk.sandbox.selfcheck.bench import Bench
+from codesdk.sandbox.selfcheck.probe import Probe
+from codesdk.sandbox.selfcheck.seeing import Unmet, demand, ended, exited, same
+
+_SYSTEM_FILES = """
+for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/vm/overcommit_memory",
+             "/proc/sys/net/ipv4/ip_forward", "/proc/sysrq-trigger", "/proc/irq/0/smp_affinity", "/proc/bus/x",
+             "/sys/kernel/uevent_helper", "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/power/state"):
+    if os.path.exists(path): attempt("write to " + path, lambda: open_to_write(path))
+for folder in ("/sys/fs/cgroup", *glob.glob("/sys/fs/cgroup/*/"), "/sys/kernel"):
+    if os.path.isdir(folder): attempt("make a folder in " + folder, lambda: os.mkdir(folder + "/codesdk-probe"))
+"""
+_CGROUPS = """
+import itertools
+names = ("release_agent", "cgroup.procs", "devices.allow", "memory.max", "memory.limit_in_bytes", "pids.max", "notify_on_release")
+paths = itertools.chain(*(glob.glob("/sys/fs/cgroup/**/" + name, recursive=True) for name in names))
+for path in itertools.islice(paths, 200): attempt("write to " + path, lambda: open_to_write(path))
+attempt("make a group in /sys/fs/cgroup", lambda: os.mkdir("/sys/fs/cgroup/codesdk-probe"))
+"""
+_ROOT_FILES = """
+for folder in ("/", "/etc", "/usr", "/usr/bin", "/var", "/var/tmp", "/opt", "/home"):
+    if os.path.isdir(folder): attempt("make a file in " + folder, lambda: os.open(folder + "/codesdk-probe", os.O_CREAT | os.O_WRONLY))
+attempt("write to /etc/passwd", lambda: open_to_write("/etc/passwd"))
+attempt("+make a file in /tmp", lambda: os.close(os.open("/tmp/codesdk-probe", os.O_CREAT | os.O_WRONLY)))
+"""
+_CONNECT = """
+def connect(address, port=80):
+    with socket.create_connection((address, port), 1): pass
+def send(address):
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as s: s.sendto(b"x", (address, 53))
+for address in ADDRESSES:
+    attempt("connect to " + address, lambda: connect(address))
+    attempt("send to " + address, lambda: send(address))
+def loopback():
+    with socket.create_server(("127.0.0.1", 0)) as s, socket.create_connection(s.getsockname(), 2): pass
+attempt("+connect on loopback", loopback)
+"""
+METADATA = ("169.254.169.254", "169.254.170.2", "100.100.100.200", "fd00:ec2::254")
+OUTSIDE = ("1.1.1.1", "8.8.8.8", "10.0.0.1", "172.17.0.1", "192.168.0.1", "2606:4700:4700::1111", "fe80::1")
+NO_ROUTE = ("ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT", "EINVAL")
+"""No network at all. A refused or timed-out connection would mean that a packet had somewhere to go."""
+_NAMES = """
+for name in ("example.com", "host.docker.internal", "metadata.google.internal"):
+    attempt("resolve " + name, lambda: socket.getaddrinfo(name, 80))
+attempt("+resolve localhost", lambda: socket.getaddrinfo("localhost", 80))
+"""
+
+_INTERFACES = """
+import socket
+print(sorted(name for _, name in socket.if_nameindex()))
+routes = open("/proc/net/route").read().splitlines()[1:]
+print(len(routes))
+"""
+_SOCKETS = """
+import os, stat
+looked, found = 0, []
+for folder, names, files in os.walk("/"):
+    if folder == "/": names[:] = [n for n in names if n not in ("proc", "sys", "workspace")]
+    looked += 1
+    for name in files:
+        path = os.path.join(folder, name)
+        try:
+            if stat.S_ISSOCK(os.lstat(path).st_mode): found.append(path)
+        except OSError: pass
+named = [p for p in ("/var/run/docker.sock", "/run/docker.sock", "/run/containerd", "/run/podman", "/var/run/crio") if os.path.exists(p)]
+print(looked > 10, found + named)
+"""
+_ABSTRACT = """
+import socket
+def names(): return sorted(l.split()[7] for l in open("/proc/net/unix").read().splitlines()[1:] if len(l.split()) > 7)
+before = names()
+own = socket.socket(socket.AF_UNIX); own.bind("\\0codesdk-probe"); own.listen()
+print(before, [n for n in names() if n not in before])
+"""
+_MOUNTED = """
+import os
+rows = [line.split() for line in open("/proc/self/mountinfo")]
+writable = sorted(r[4] for r in rows if "rw" in r[5].split(",") and os.access(r[4], os.W_OK) and os.path.isdir(r[4]))
+masked = [p for p in ("/proc/kcore", "/proc/keys", "/proc/timer_list") if os.path.exists(p) and p not in {r[4] for r in rows}]
+kinds = {r[4]: r[r.index("-") + 1] for r in rows}
+known = ("/proc", "/dev", "/sys", "/etc/resolv.conf", "/etc/hostname", "/etc/hosts", "/run", "/tmp", WORKSPACE, "/sbin/docker-init", "/usr/sbin/docker-init")
+strange = sorted(p for p in kinds if p != "/" and not p.startswith(known))
+print(writable); print(masked); print(strange)
+"""
+_READ_ONLY = """
+flags, kinds = {}, {}
+for line in open("/proc/self/mountinfo"):
+    words = line.split()  # the last mount at a place is the one that counts
+    flags[words[4]] = words[5].split(",")[0]; kinds[words[4]] = words[words.index("-") + 1]
+import os
+must = ["/", "/proc/sys", "/sys"]
+wanted = must + [p for p in ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sysrq-trigger") if os.path.exists(p)]
+wanted += [p for p, kind in kinds.items() if kind in ("cgroup", "cgroup2", "proc", "sysfs") and p != "/proc"]
+print([flags.get(p) for p in must], [p for p in wanted if flags.get(p) != "ro"])
+"""
+_PROCESSES = """
+import os
+mine, found = os.getuid(), []
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try: found.append((int(pid), os.stat("/proc/" + pid).st_uid, open(f"/proc/{pid}/comm").read().strip()))
+    except OSError: pass
+strange = [f for f in found if f[1] not in (0, mine) or f[2] in ("kthreadd", "systemd", "dockerd", "containerd", "containerd-shim", "sshd", "bash")]
+print(len(found) < 40, (1 in [f[0] for f in found]), strange)
+"""
+_OTHERS = """
+import ctypes, os, resource
+libc = ctypes.CDLL(None, use_errno=True)
+mine, allowed = os.getuid(), []
+others = [int(p) for p in os.listdir("/proc") if p.isdigit() and os.stat("/proc/" + p).st_uid != mine]
+def attempt(word, action):
+    try:
+        if action() == -1: return
+    except OSError: return
+    allowed.append(word)
+for pid in others:
+    for task in os.listdir(f"/proc/{pid}/task"):
+        base = f"/proc/{pid}/task/{task}/"
+        attempt(f"kill {pid}", lambda: os.kill(int(task), 0))
+        attempt(f"ptrace {pid}", lambda: libc.ptrace(16, int(task), 0, 0))
+        for name in ("mem", "environ", "maps"): attempt(f"{name} {pid}", lambda: os.read(os.open(base + name, os.O_RDONLY), 1))
+        attempt(f"exe {pid}", lambda: os.open(base + "exe", os.O_WRONLY))
+        attempt(f"fds {pid}", lambda: os.listdir(base + "fd"))
+        for number in (0, 1, 2): attempt(f"fd {number} of {pid}", lambda: os.open(base + f"fd/{number}", os.O_RDWR))
+        attempt(f"root {pid}", lambda: os.listdir(base + "root"))
+        attempt(f"prlimit {pid}", lambda: resource.prlimit(int(task), resource.RLIMIT_NOFILE, (0, 0)))
+print(1 in others, len(others) > 1, allowed)
+"""
+_SECRETS = """
+import os
+found = []
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try: words = open(f"/proc/{pid}/environ", "rb").read()
+    except OSError: continue
+    if b"codesdk-planted" in words: found.append("planted")
+    if b"codesdk-own" in words: found.append("own")
+print(sorted(found))
+"""
+_DEVICES = """
+import os
+usual = {"console", "core", "fd", "full", "mqueue", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty", "urandom", "zero"}
+print("null" in os.listdir("/dev"), sorted(set(os.listdir("/dev")) - usual))
+"""
+_LIMITS = """
+import os
+def first(*paths):
+    for path in paths:
+        try: return open("/sys/fs/cgroup/" + path).read().strip()
+        except OSError: pass
+print(first("memory.max", "memory/memory.limit_in_bytes"), first("pids.max", "pids/pids.max"))
+"""
+_IPC = "print([len(open('/proc/sysvipc/' + n).read().splitlines()) for n in ('shm', 'sem', 'msg')])"
+
+
+def _interfaces(bench: Bench) -> None:
+    same("interfaces and routes", exited(bench.python(_INTERFACES)).stdout, b"['lo']\n0\n")
+
+
+def _sockets(bench: Bench) -> None:
+    same("looked, and found", exited(bench.python(_SOCKETS)).stdout, b"True []\n")
+
+
+def _abstract(bench: Bench) -> None:
+    same("abstract sockets, and the control", exited(bench.python(_ABSTRACT)).stdout, b"[] ['@codesdk-probe']\n")
+
+
+def _mounts(bench: Bench) -> None:
+    workspace = bench.spec().profile.workspace
+    lines = exited(bench.python(f"WORKSPACE = {workspace!r}\n{_MOUNTED}")).stdout.decode().splitlines()
+    places = sorted(["/dev/mqueue", "/dev/shm", "/tmp", workspace])  # noqa: S108 - mount points inside
+    same("places that can be written; unmasked; strange", lines, [repr(places), "[]", "[]"])
+
+
+def _read_only(bench: Bench) -> None:
+    # A tool may not write there by its rights alone; that it could not as root either is the second barrier.
+    seen = exited(bench.python(_READ_ONLY)).stdout.decode().strip()
+    same("root, /proc/sys, /sys; writable ones", seen, "['ro', 'ro', 'ro'] []")
+
+
+def _processes(bench: Bench) -> None:
+    same("few, process 1, strange", exited(bench.python(_PROCESSES)).stdout, b"True True []\n")
+
+
+def _others(bench: Bench) -> None:
+    same("process 1, more, and what was allowed", exited(bench.python(_OTHERS)).stdout, b"True True []\n")
+
+
+def _secrets(bench: Bench) -> None:
+    exited(bench.sh("setsid sleep 60 & (sleep 60 &) ; echo left", env={"SECRET": "codesdk-planted"}))
+    same("found", exited(bench.python(_SECRETS, env={"OWN": "codesdk-own"})).stdout, b"['own']\n")
+
+
+def _devices(bench: Bench) -> None:
+    same("null, and what is unusual", exited(bench.python(_DEVICES)).stdout, b"True []\n")
+
+
+def _limits(bench: Bench) -> None:
+    profile = bench.spec().profile
+    seen = exited(bench.python(_LIMITS)).stdout.decode().split()
+    same("memory, processes", seen, [str(profile.memory_bytes // 4096 * 4096), str(profile.pids)])
+
+
+def _descriptors(bench: Bench) -> None:
+    program = "import os; print(sorted(map(int, os.listdir('/proc/self/fd')))[:-1], os.getcwd())"
+    workspace = bench.spec().profile.workspace
+    same("descriptors and directory", exited(bench.python(program)).stdout.decode(), f"[0, 1, 2] {workspace}\n")
+    for number in range(3, 12):  # CVE-2024-21626 in small
+        ended(bench.run("pwd", cwd=f"/proc/self/fd/{number}"), ExitKind.SPAWN_FAILED)
+
+
+def _ipc(bench: Bench) -> None:
+    same("lines of the tables", exited(bench.python(_IPC)).stdout, b"[1, 1, 1]\n")
+
+
+def _links(bench: Bench) -> None:
+    exited(
+        bench.sh(
+            "mkdir -p ways; cd ways; ln -sfn /etc folder; ln -sfn /etc/passwd file; ln -sfn ../../etc/passwd up; ln -sfn /proc/1/root root"
+        )
+    )
+    files = bench.sandbox.files
+    for path in ("ways/file", "ways/folder/passwd", "ways/up", "ways/root/etc/passwd"):
+        refused(files.read(path), FileError.OUTSIDE)
+    refused(files.list("ways/folder"), FileError.OUTSIDE)
+    refused(files.write((FileWrite(path="ways/folder/x", content=b""),)), FileError.OUTSIDE)
+    refused(files.write((FileWrite(path="ways/file", content=b""),)), FileError.OUTSIDE, FileError.NOT_A_FILE)
+    shown = files.list("ways", depth=3)
+    same("entries", isinstance(shown, Listing) and len(shown.entries), 4)
+
+
+_SWAP = """
+import os, shutil, time
+name = NAME
+for path in ("/tmp/outside-" + name, name, "bad-" + name, "spare-" + name):
+    if os.path.islink(path): os.unlink(path)
+    else: shutil.rmtree(path, ignore_errors=True)
+os.makedirs("/tmp/outside-" + name); open("/tmp/outside-" + name + "/file", "w").write("outside")
+def fresh():
+    os.makedirs(name, exist_ok=True); open(name + "/file", "w").write("inside"); os.symlink("/tmp/outside-" + name, "bad-" + name)
+fresh()
+print("swapping", flush=True)
+end, swaps = time.time() + 1.5, 0
+while time.time() < end:
+    try:
+        os.rename(name, "spare-" + name); os.rename("bad-" + name, name)
+        os.rename(name, "bad-" + name); os.rename("spare-" + name, name); swaps += 1
+    except OSError:  # a write has made the directory anew in the moment in which it was missing
+        for path in (name, "bad-" + name, "spare-" + name):
+            if os.path.islink(path): os.unlink(path)
+            else: shutil.rmtree(path, ignore_errors=True)
+        fresh()
+print(swaps, open("/tmp/outside-" + name + "/file").read(), sorted(os.listdir("/tmp/outside-" + name)))
+"""
+
+
+def _race(bench: Bench, name: str, write: bool) -> None:
+    swapping = bench.begin(bench.sandbox, bench.request("python3", "-I", "-c", f"NAME = {name!r}\n{_SWAP}"))
+    seen: set[bytes] = set()
+    tries = 0
+    while swapping.alive:
+        if write:
+            bench.sandbox.files.write((FileWrite(path=f"{name}/file", content=b"written"),))
+        else:
+            answer = bench.sandbox.files.read(f"{name}/file")
+            seen.add(answer.data if isinstance(answer, FileContent) else b"")
+        tries += 1
+    swaps, *left = exited(swapping.end()).stdout.decode().splitlines()[-1].split(" ", 1)
+    demand(tries > 10 and int(swaps) > 10, f"{tries} tries met {swaps} swaps: no race")  # noqa: PLR2004
+    same("what lies outside", left, ["outside ['file']"])
+    demand(b"outside" not in seen, "a read led out of the workspace")
+
+
+def _race_of_reads(bench: Bench) -> None:
+    _race(bench, "raced-read", write=False)
+
+
+def _race_of_writes(bench: Bench) -> None:
+    _race(bench, "raced-write", write=True)
+
+
+def _hard_links(bench: Bench) -> None:
+    program = (
+        PRELUDE
+        + """
+for path in ("/etc/passwd", "/etc/hosts", "/usr/bin/env"):
+    attempt("link " + path, lambda: os.link(path, "hard-probe"))
+"""
+    )
+    answers = {line.split()[-1] for line in exited(bench.python(program)).stdout.decode().splitlines()}
+    demand(answers and answers <= {"EXDEV", "EPERM", "EROFS"}, f"links to the system's files: {answers}")
+
+
+def _own_files(bench: Bench) -> None:
+    """A file of root's is not read by file operations either."""
+    written(bench.sandbox, FileWrite(path="mine", content=b"x"))
+    exited(bench.sh("ln -f mine second && cat second"))
+    answer = bench.sandbox.files.read("second")
+    if isinstance(answer, FileRefused):
+        raise Unmet(f"an own hard link was refused: {answer.error}")
+    ran = bench.sh("cat /etc/shadow; echo tried")
+    same("stdout", ran.stdout, b"tried\n")
+
+
+PROBES = (
+    Probe(
+        "escape-system-files",
+        "/proc/sys, sysrq and /sys cannot be written",
+        refused_with(_SYSTEM_FILES, "EROFS", "EACCES"),
+    ),
+    Probe(
+        "escape-cgroups",
+        "no cgroup file can be written, release_agent least of all, and no group made",
+        refused_with(_CGROUPS, "EROFS", "EACCES"),
+    ),
+    Probe("escape-root-files", "the root is read-only; /tmp is not", refused_with(_ROOT_FILES, "EROFS", "EACCES")),
+    Probe("escape-read-only", "the root, /sys, cgroups and the kernel's settings are mounted read-only", _read_only),
+    Probe(
+        "escape-mounted",
+        "nothing of the host is mounted; the writable places are known; kernel files are masked",
+        _mounts,
+    ),
+    Probe("escape-engine-socket", "no socket of the engine, nor any other, lies in the file system", _sockets),
+    Probe("escape-abstract-sockets", "no abstract socket of the host can be seen (CVE-2020-15257)", _abstract),
+    Probe("escape-interfaces", "there is loopback, and no route", _interfaces),
+    Probe(
+        "escape-metadata",
+        "a cloud's metadata addresses lead nowhere",
+        refused_with(f"ADDRESSES = {METADATA!r}\n{_CONNECT}", *NO_ROUTE),
+    ),
+    Probe(
+        "escape-network",
+        "the internet, private networks and the engine's gateway lead nowhere",
+        refused_with(f"ADDRESSES = {OUTSIDE!r}\n{_CONNECT}", *NO_ROUTE),
+    ),
+    Probe("escape-names", "no name is resolved", refused_with(_NAMES, "NO_NAME")),
+    Probe("escape-processes", "only the sandbox's own processes are seen", _processes),
+    Probe("escape-runner", "no process of ours can be signalled, traced, read, overwritten or limited", _others),
+    Probe("escape-secrets", "what an exec left behind shows its secrets to nobody", _secrets),
+    Probe("escape-dev", "/dev holds the usual devices only", _devices),
+    Probe("escape-limits", "the kernel holds the limits that were asked", _limits),
+    Probe("escape-descriptors", "a tool inherits three descriptors, and no directory of the host", _descriptors),
+    Probe("escape-ipc", "no shared memory, semaphore or queue of others is seen", _ipc),
+    Probe("escape-links", "links out of the workspace are shown and never followed", _links),
+    Probe(
+        "escape-race-reads",
+        "a read through a directory that is swapped for a link never leads out (CVE-2018-15664)",
+        _race_of_reads,
+    ),
+    Probe(
+        "escape-race-writes", "a write through a directory that is swapped for a link never leads out", _race_of_writes
+    ),
+    Probe("escape-hard-links", "the system's files cannot be linked into the workspace", _hard_links),
+    Probe("escape-own-files", "root's files are read by nobody", _own_files),
+)

@@ -1,0 +1,189 @@
+"""Ways out through the kernel: system calls, rights, namespaces."""
+
+from __future__ import annotations
+
+import json
+
+from codesdk.sandbox.port import ExitKind
+from codesdk.sandbox.seccomp.denials import DENIALS, Denial
+from codesdk.sandbox.selfcheck.attempts import PRELUDE, refused_with
+from codesdk.sandbox.selfcheck.bench import Bench
+from codesdk.sandbox.selfcheck.numbers import NUMBERS
+from codesdk.sandbox.selfcheck.probe import Check, Probe
+from codesdk.sandbox.selfcheck.seeing import Unmet, demand, exited, same
+
+BOUNDING = 1 << 0 | 1 << 5 | 1 << 6 | 1 << 7
+"""CHOWN, KILL, SETGID, SETUID: the runner's, which stay in a tool's bounding set and are out of its reach."""
+
+_DENIED = """
+import json
+numbers = json.loads(NUMBERS).get(os.uname().machine, {})
+print("machine", len(numbers) > 0)
+for name, number in sorted(numbers.items()):
+    # In a child: where the call is let through it may do anything.
+    r, w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        # Zeroes, so that the kernel itself would stumble over them (EFAULT, EBADF, EINVAL) and not do harm. For
+        # userfaultfd the flag that users may set.
+        first = 1 if name == "userfaultfd" else 0
+        result = libc.syscall(ctypes.c_long(number), ctypes.c_long(first), *[ctypes.c_long(0)] * 5)
+        code = ctypes.get_errno() if result == -1 else 0
+        os.write(w, (errno.errorcode.get(code, str(code)) if result == -1 else "DONE").encode()); os._exit(0)
+    os.close(w); answer = os.read(r, 100).decode() or "KILLED"; os.close(r); os.waitpid(pid, 0)
+    print(name, answer)
+"""
+
+
+def _denied(denial: Denial) -> Check:
+    numbers = {
+        machine: {name: table[name] for name in denial.names if name in table} for machine, table in NUMBERS.items()
+    }
+    program = PRELUDE + f"NUMBERS = {json.dumps(json.dumps(numbers))}\n" + _DENIED
+
+    def check(bench: Bench) -> None:
+        lines = exited(bench.python(program)).stdout.decode().splitlines()
+        if lines == ["machine False"]:
+            return  # this kind of machine has none of these calls
+        same("first line", lines[:1], ["machine True"])
+        # EPERM is the filter's answer. Of these calls with these arguments the kernel gives it without a filter only
+        # where a capability is asked for first; ENOSYS where the kernel was built without the call.
+        let_in = [line for line in lines[1:] if line.split()[-1] not in ("EPERM", "ENOSYS")]
+        demand(not let_in, f"the kernel was reached: {', '.join(let_in)}")
+
+    return check
+
+
+def _status(bench: Bench) -> dict[str, str]:
+    lines = exited(bench.run("cat", "/proc/self/status")).stdout.decode().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _capabilities(bench: Bench) -> None:
+    status = _status(bench)
+    for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+        same(name, int(status.get(name, "-1"), 16), 0)
+    beyond = int(status.get("CapBnd", "-1"), 16) & ~BOUNDING
+    demand(beyond == 0, f"the bounding set holds more than the runner needs: {beyond:#x}")
+
+
+def _no_new_privileges(bench: Bench) -> None:
+    same("NoNewPrivs", _status(bench).get("NoNewPrivs"), "1")
+
+
+def _filtered(bench: Bench) -> None:
+    same("Seccomp", _status(bench).get("Seccomp"), "2")
+
+
+_NAMESPACES = """
+attempt("unshare a user namespace", lambda: called(libc.unshare(0x10000000)))
+attempt("unshare a mount namespace", lambda: called(libc.unshare(0x20000)))
+attempt("unshare a network namespace", lambda: called(libc.unshare(0x40000000)))
+def clone_into_user_namespace():
+    number = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+    if called(libc.syscall(ctypes.c_long(number), ctypes.c_long(0x10000000 | 17), *[ctypes.c_long(0)] * 4)) == 0:
+        os._exit(0)
+attempt("clone into a user namespace", clone_into_user_namespace)
+attempt("+clone", lambda: os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0))
+attempt("enter the own network namespace", lambda: called(libc.setns(os.open("/proc/self/ns/net", os.O_RDONLY), 0)))
+attempt("enter another's", lambda: called(libc.setns(os.open("/proc/1/ns/mnt", os.O_RDONLY), 0)))
+"""
+_CLONE3 = """
+attempt("clone3", lambda: called(libc.syscall(ctypes.c_long(435), ctypes.c_void_p(0), ctypes.c_long(0))))
+import threading
+def thread():
+    found = []; t = threading.Thread(target=found.append, args=(1,)); t.start(); t.join(); assert found
+attempt("+threads", thread)
+"""
+_MOUNTS = """
+attempt("mount a tmpfs", lambda: called(libc.mount(b"none", b"/tmp", b"tmpfs", 0, 0)))
+attempt("bind the workspace", lambda: called(libc.mount(b".", b"/tmp", 0, 4096, 0)))
+attempt("make the root writable", lambda: called(libc.mount(b"none", b"/", 0, 32 | 4096, 0)))
+attempt("unmount /proc", lambda: called(libc.umount2(b"/proc", 2)))
+attempt("change the root", lambda: os.chroot("."))
+"""
+_DEVICES = """
+for path in ("dev-probe", "fifo-probe"):
+    try: os.unlink(path)
+    except FileNotFoundError: pass
+attempt("make a disk", lambda: os.mknod("dev-probe", 0o600 | 0o060000, os.makedev(8, 0)))
+attempt("make /dev/mem", lambda: os.mknod("dev-probe", 0o600 | 0o020000, os.makedev(1, 1)))
+attempt("+make a pipe", lambda: os.mkfifo("fifo-probe"))
+"""
+_ROOT = """
+attempt("become root", lambda: os.setuid(0))
+attempt("become root by three ids", lambda: os.setresuid(0, 0, 0))
+attempt("join root's group", lambda: os.setgid(0))
+attempt("join groups", lambda: os.setgroups([0]))
+attempt("+stay", lambda: os.setuid(os.getuid()))
+"""
+_FAMILIES = """
+for word, family in (("vsock", 40), ("crypto", 38), ("packets", 17), ("keys", 15), ("bluetooth", 31), ("can", 29), ("tipc", 30)):
+    attempt("socket for " + word, lambda: socket.socket(family, socket.SOCK_DGRAM))
+for word, protocol in (("netfilter", 12), ("audit", 9), ("uevents", 15), ("generic", 16)):
+    attempt("netlink for " + word, lambda: socket.socket(16, socket.SOCK_RAW, protocol))
+attempt("+socket between processes", lambda: socket.socketpair())
+attempt("+socket for loopback", lambda: socket.socket(socket.AF_INET))
+attempt("+netlink for routes", lambda: socket.socket(16, socket.SOCK_RAW, 0))
+"""
+_RAW = """
+attempt("raw packets", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
+attempt("raw packets, all", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 255))
+attempt("raw packets, v6", lambda: socket.socket(socket.AF_INET6, socket.SOCK_RAW, 58))
+attempt("+datagrams", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+"""
+_PERSONALITY = """
+attempt("switch off randomised addresses", lambda: called(libc.personality(ctypes.c_ulong(0x40000))))
+attempt("make readable memory executable", lambda: called(libc.personality(ctypes.c_ulong(0x400000))))
+attempt("+ask", lambda: called(libc.personality(ctypes.c_ulong(0xffffffff))))
+"""
+_INT80 = """
+import mmap
+print("begun", flush=True)
+code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+code.write(b"\\xb8\\x14\\x00\\x00\\x00\\xcd\\x80\\xc3")  # mov eax, 20 (getpid of the 32-bit table); int 0x80; ret
+print("reached", ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))())
+"""
+
+
+def _other_entry(bench: Bench) -> None:
+    machine = exited(bench.run("uname", "-m")).stdout.strip()
+    demand(machine, "the machine has no name")
+    if machine != b"x86_64":
+        return  # only there one program can use both tables
+    ran = bench.python(PRELUDE + _INT80)
+    demand(ran.stdout.startswith(b"begun"), f"it did not run: {ran.stderr[-200:]!r}")
+    if b"reached" in ran.stdout or ran.result.kind is not ExitKind.SIGNALED:
+        raise Unmet(f"a 32-bit system call was answered: {ran.stdout!r} {ran.stderr[-200:]!r}")
+
+
+PROBES = (
+    *(
+        Probe(f"escape-denied-{denial.family}", f"refused: {', '.join(denial.names)}", _denied(denial))
+        for denial in DENIALS
+    ),
+    Probe(
+        "escape-capabilities",
+        "a tool has no capability, and no more in its bounding set than the runner needs",
+        _capabilities,
+    ),
+    Probe("escape-no-new-privileges", "no program can gain rights by being executed", _no_new_privileges),
+    Probe("escape-filter", "a filter of system calls is in force", _filtered),
+    Probe("escape-root", "a tool cannot become root or join its groups", refused_with(_ROOT, "EPERM")),
+    Probe(
+        "escape-namespaces",
+        "no new namespace, by any call, and no entering one",
+        refused_with(_NAMESPACES, "EPERM", "EACCES"),
+    ),
+    Probe("escape-clone3", "clone3 is not there, and threads work without", refused_with(_CLONE3, "ENOSYS")),
+    Probe("escape-mounts", "nothing can be mounted, bound, made writable or unmounted", refused_with(_MOUNTS, "EPERM")),
+    Probe("escape-devices", "no device can be made; pipes can", refused_with(_DEVICES, "EPERM")),
+    Probe("escape-socket-families", "no sockets but local ones, loopback and routes", refused_with(_FAMILIES, "EPERM")),
+    Probe("escape-raw-sockets", "no raw packets", refused_with(_RAW, "EPERM")),
+    Probe("escape-personality", "address randomisation cannot be switched off", refused_with(_PERSONALITY, "EPERM")),
+    Probe(
+        "escape-32-bit-entry",
+        "the 32-bit table of system calls, which the filter does not cover, kills who uses it",
+        _other_entry,
+    ),
+)

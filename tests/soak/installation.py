@@ -1,0 +1,211 @@
+"""An installation whose worker is a process of its own, killed again and again, and what it leaves on the machine."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import text
+
+from codesdk.bootstrap import open_services
+from codesdk.sandbox import store
+from codesdk.sandbox.docker_driver import DockerSandboxes
+from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.store import SandboxState
+from codesdk.sessions import NewSession, NoHost
+from codesdk.settings import Settings, runfile
+from codesdk.tenancy.principal import Role
+from codesdk.toolcalls.stored import Denied, Finished
+from stage import POLICY, wait_for
+
+READY_S = 60.0
+CALL_S = 180.0
+POLL_S = 0.1
+
+
+class Installation:
+    """The API's part runs here; the worker there."""
+
+    def __init__(self, root: Path, redis_url: str, docker_host: str, *, pool: int = 2) -> None:
+        policies = root / "policies"
+        policies.mkdir()
+        (policies / "policy.yaml").write_text(POLICY)
+        self.settings = Settings(
+            data_dir=root / "data",
+            redis_url=redis_url,
+            docker_host=docker_host,
+            policies_dir=policies,
+            poll_s=POLL_S,
+            warm_pool=pool,
+        )
+        self.services = open_services(self.settings)
+        self.principal, _ = self.services.writer.run(
+            lambda unit: self.services.directory.enroll(unit, "default", "soak", (Role.DEVELOPER,))
+        )
+        self.outcomes: Counter[str] = Counter()
+        self.kills = 0
+        self._log = (root / "worker.log").open("ab")
+        self._environment = {
+            **os.environ,
+            "CODESDK_DATA_DIR": str(self.settings.data_dir),
+            "CODESDK_REDIS_URL": redis_url,
+            "CODESDK_DOCKER_HOST": docker_host,
+            "CODESDK_POLICIES_DIR": str(policies),
+            "CODESDK_POLL_S": str(POLL_S),
+            "CODESDK_WARM_POOL": str(pool),
+        }
+        self._watched = Engine(docker_host)
+        self._seen: set[str] = set()
+        self._events = self._watched.api.events(
+            filters={"type": "container", "event": "create", "label": f"codesdk.instance={self.settings.instance_id()}"},
+            decode=True,
+        )
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+        self.worker = self._launch()
+
+    def _watch(self) -> None:
+        for event in self._events:
+            self._seen.add(event["id"])
+
+    # -- the worker ----------------------------------------------------------------------------------------------
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "codesdk.worker"],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+        )
+
+    def wait_ready(self) -> None:
+        wait_for(lambda: runfile.read(self.settings.data_dir, "worker"), "a worker", READY_S)
+
+    def kill_worker(self) -> None:
+        """As the kernel does when memory is short; another starts at once."""
+        self.worker.kill()
+        self.worker.wait()
+        self.kills += 1
+        self.worker = self._launch()
+
+    def keep_killing(self, chance: random.Random, stop: threading.Event) -> None:
+        """At random points: while it starts, while it serves, while it removes."""
+        while not stop.wait(chance.uniform(0.5, 12.0)):
+            self.kill_worker()
+
+    # -- sessions ------------------------------------------------------------------------------------------------
+
+    def live_one_session(self, chance: random.Random) -> None:
+        """Open it, use it, close it; some are closed without waiting for what they asked for."""
+        session, token = self._open()
+        subject = self.services.directory.subject(token)
+        impatient = chance.random() < 0.2
+        for _ in range(chance.randint(1, 3)):
+            line = chance.choice(("echo x >> file; cat file", "sleep 0.2; echo slept", "head -c 200000 /dev/zero > big"))
+            asked = self.services.pipeline.submit("workspace.exec", {"command": line}, subject)
+            if impatient:
+                time.sleep(chance.uniform(0.0, 0.8))
+                break
+            self.outcomes[self._end(asked.identity.tool_call_id)] += 1
+        self.services.sessions.close(session.tenant_id, session.id)
+        self.outcomes["sessions"] += 1
+
+    def _open(self) -> Any:
+        deadline = time.monotonic() + READY_S
+        while True:
+            try:
+                return self.services.sessions.open(self.principal, NewSession())
+            except NoHost:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def _end(self, call: str) -> str:
+        def ended() -> Any:
+            found = self.services.pipeline.find(call)
+            return found if isinstance(found, Finished | Denied) else None
+
+        found = wait_for(ended, f"{call} to end", CALL_S)
+        if isinstance(found, Denied):
+            return "denied"
+        return "ok" if not found.result.is_error else (found.result.code or "failed")
+
+    # -- what is left ---------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Let the last worker finish what is due, stop it as `codesdk up` does, and sweep."""
+        wait_for(lambda: not self._states(SandboxState.WANTED, SandboxState.CLOSING, SandboxState.READY), "rows", 300.0)
+        self.worker.terminate()
+        self.worker.wait(120)
+        with self.services.database.read() as connection:
+            (host,) = connection.execute(text("SELECT id FROM hosts")).scalars()
+            alive = store.living(connection, host)
+        sandboxes = DockerSandboxes(
+            self.settings.instance_id(), Engine(self.settings.docker_host), workspaces=self.settings.workspaces_dir()
+        )
+        self.swept = sandboxes.sweep(alive)
+        sandboxes.close()
+
+    def _states(self, *states: SandboxState) -> int:
+        names = ", ".join(f"'{state.value}'" for state in states)
+        with self.services.database.read() as connection:
+            # The pool's own are made and given up as long as a worker runs.
+            query = f"SELECT count(*) FROM sandboxes WHERE session_id IS NOT NULL AND state IN ({names})"
+            return connection.execute(text(query)).scalar_one()
+
+    def left(self) -> dict[str, int]:
+        """Everything of it that is still on the machine."""
+        api = self._watched.api
+        wanted = {"label": f"codesdk.instance={self.settings.instance_id()}"}
+        with self.services.database.read() as connection:
+            rows = connection.execute(text("SELECT count(*) FROM sandboxes WHERE state <> 'gone'")).scalar_one()
+            open_calls = connection.execute(
+                text("SELECT count(*) FROM tool_calls WHERE state NOT IN ('completed', 'denied')")
+            ).scalar_one()
+        workspaces = self.settings.workspaces_dir()
+        backing = [entry.read_text() for entry in Path("/sys/block").glob("loop*/loop/backing_file")]
+        return {
+            "containers": len(api.containers(all=True, filters=wanted)),
+            "volumes": len(api.volumes(filters=wanted)["Volumes"] or []),
+            "networks": len(api.networks(filters=wanted)),
+            "loop_devices": sum(str(workspaces) in file for file in backing),
+            "workspace_files": len(list(workspaces.glob("*"))) if workspaces.is_dir() else 0,
+            "processes": sum(_belongs(process, self._seen) for process in Path("/proc").glob("[0-9]*")),
+            "rows": rows,
+            "calls": open_calls,
+        }
+
+    @property
+    def containers_made(self) -> int:
+        return len(self._seen)
+
+    def close(self) -> None:
+        if self.worker.poll() is None:
+            self.worker.kill()
+            self.worker.wait()
+        self._events.close()
+        self._watcher.join(5)
+        sandboxes = DockerSandboxes(
+            self.settings.instance_id(), self._watched, workspaces=self.settings.workspaces_dir()
+        )
+        sandboxes.sweep(())
+        sandboxes.close()
+        self.services.close()
+        self._log.close()
+
+
+def _belongs(process: Path, containers: set[str]) -> bool:
+    """A process of one of these containers, or a shim that serves one."""
+    try:
+        said = (process / "cgroup").read_text() + (process / "cmdline").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return False
+    return any(name in containers for name in said.replace("\0", "/").split("/"))
