@@ -19,7 +19,7 @@ import pytest
 from codesdk.errors import Fault
 from codesdk.provision import base_image as base_images
 from codesdk.provision import engine as docker_engine
-from codesdk.provision import bubblewrap, node, redis_server
+from codesdk.provision import bubblewrap, gvisor, node, redis_server
 from codesdk.sandbox.local.confinement import Confinement
 
 REDIS_DIRECTORY = "codesdk-tests-"
@@ -76,6 +76,13 @@ def _sandbox_image(machine: Machine) -> str:
     return sandbox_image.ensure(machine.things["engine"], machine.say)
 
 
+def _gvisor_engine(machine: Machine) -> docker_engine.Engine:
+    found = gvisor.ensure(machine.say)
+    machine.at_end(found.stop)
+    gvisor.copy_image(machine.things["sandbox_image"], machine.things["engine"], found, machine.say)
+    return found
+
+
 def _redis_url(machine: Machine) -> str:
     for left in Path(tempfile.gettempdir()).glob(f"{REDIS_DIRECTORY}*"):
         if left.owner() == getpass.getuser():
@@ -99,6 +106,7 @@ PROVIDERS: dict[str, tuple[Provider, tuple[str, ...]]] = {
     "engine": (_engine, ()),
     "base_image": (_base_image, ("engine",)),
     "sandbox_image": (_sandbox_image, ("engine",)),
+    "gvisor_engine": (_gvisor_engine, ("engine", "sandbox_image")),
     "redis_url": (_redis_url, ()),
     "bubblewrap_here": (_bubblewrap, ()),
     "npm": (_npm, ()),
@@ -107,6 +115,7 @@ MARKER_OF = {
     "engine": "engine",
     "base_image": "engine",
     "sandbox_image": "engine",
+    "gvisor_engine": "engine",
     "redis_url": "redis",
     "npm": "node",
 }
@@ -202,6 +211,12 @@ def base_image(request: pytest.FixtureRequest) -> str:
 def sandbox_image(request: pytest.FixtureRequest) -> str:
     """The id of the default sandbox image."""
     return _thing(request, "sandbox_image")
+
+
+@pytest.fixture(scope="session")
+def gvisor_engine(request: pytest.FixtureRequest) -> docker_engine.Engine:
+    """A second engine that has the runtime `runsc` and the default sandbox image."""
+    return _thing(request, "gvisor_engine")
 
 
 @pytest.fixture(scope="session")

@@ -45,13 +45,14 @@ def _scripts(asked: ExecRequest) -> Script | None:
 class World:
     """An implementation, with the instance and the image to use."""
 
-    def __init__(self, sandboxes, instance, image) -> None:
+    def __init__(self, sandboxes, instance, image, **profile) -> None:
+        self.profile = profile
         self.sandboxes = sandboxes
         self.instance = instance
         self.image = image
 
     def spec(self, **more):
-        return spec(self.instance, more.pop("image", self.image), **more)
+        return spec(self.instance, more.pop("image", self.image), **{**self.profile, **more})
 
 
 NO_WALL = "without a wall there is no mount namespace: the workspace keeps its path on this machine"
@@ -69,10 +70,24 @@ EXEMPT = {
 """What local sandboxes cannot show, by name and reason."""
 
 
-@pytest.fixture(scope="module", params=["fake", pytest.param("docker", marks=pytest.mark.engine), "bubblewrap", "plain"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "fake",
+        pytest.param("docker", marks=pytest.mark.engine),
+        pytest.param("runsc", marks=pytest.mark.engine),
+        "bubblewrap",
+        "plain",
+    ],
+)
 def world(request):
     if request.param == "fake":
         yield World(FakeSandboxes(_scripts, images=["sha256:fake"]), "test-fake", "sha256:fake")
+        return
+    if request.param == "runsc":
+        image = request.getfixturevalue("sandbox_image")
+        with docker_sandboxes(request.getfixturevalue("gvisor_engine").host) as made:
+            yield World(made, made._instance, image, runtime="runsc")
         return
     if request.param in EXEMPT:
         found = plain() if request.param == "plain" else request.getfixturevalue("bubblewrap_here")
@@ -483,3 +498,32 @@ def test_the_surroundings_say_what_the_attestation_says(world, sandbox):
 def test_the_attestation_states_the_caps(sandbox):
     stated = sandbox.attestation
     assert (stated.memory_bytes, stated.pids_limit) == (Profile().memory_bytes, Profile().pids)
+
+
+# -- pausing --------------------------------------------------------------------------------------------------------
+
+
+def test_a_paused_sandbox_goes_on_where_it_was(world):
+    made = world.sandboxes.open(world.spec())
+    made.files.write((FileWrite(path="kept", content=b"kept"),))
+    for step in (world.sandboxes.pause, world.sandboxes.pause, world.sandboxes.resume, world.sandboxes.resume):
+        step(made.owner)
+    assert made.files.read("kept").data == b"kept"
+    assert run(made, "true").result.exit_code == 0
+    world.sandboxes.destroy(made.owner)
+
+
+def test_a_paused_sandbox_can_be_taken_up_by_another_worker_and_destroyed(world):
+    made = world.sandboxes.open(world.spec())
+    world.sandboxes.pause(made.owner)
+    found = world.sandboxes.reattach(made.owner, 2)
+    assert run(found, "true").result.exit_code == 0
+    world.sandboxes.pause(made.owner)
+    world.sandboxes.destroy(made.owner)
+    assert isinstance(world.sandboxes.reattach(made.owner, 3), Gone)
+
+
+def test_what_is_gone_can_neither_be_paused_nor_resumed(world):
+    for step in (world.sandboxes.pause, world.sandboxes.resume):
+        with pytest.raises(SandboxGone):
+            step("sbx_never_was")

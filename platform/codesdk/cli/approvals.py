@@ -12,6 +12,7 @@ from rich.text import Text
 from codesdk.approvals import Approval, ApprovalState, Verdict
 from codesdk.cli.daemon import connect
 from codesdk.cli.places import settings_of
+from codesdk.cli.plain import plain
 from codesdk.cli.voice import Voice
 
 SHOWN_INPUT = 2000
@@ -62,5 +63,5 @@ def call_line(approval: Approval) -> str:
     asked = approval.shown.get("input", {})
     command = asked.get("command") if isinstance(asked, dict) else None
     text = command if isinstance(command, str) and len(asked) == 1 else json.dumps(asked, ensure_ascii=False)
-    printable = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    printable = plain(text)
     return printable if len(printable) <= SHOWN_INPUT else f"{printable[:SHOWN_INPUT]}… ({len(printable)} characters)"

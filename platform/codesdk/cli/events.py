@@ -11,6 +11,7 @@ from rich.text import Text
 from codesdk.cli.daemon import connect
 from codesdk.cli.history import fold
 from codesdk.cli.places import settings_of
+from codesdk.cli.plain import plain
 from codesdk.cli.record import read_record
 from codesdk.cli.stack.signals import Signals
 from codesdk.cli.tables import calls_table
@@ -49,7 +50,7 @@ def replay(session: str, *, data_dir: Path | None, as_json: bool) -> None:
 
 def line(event: Event) -> Text:
     """One event on one line."""
-    payload = json.dumps(event.payload, ensure_ascii=False)
+    payload = plain(json.dumps(event.payload, ensure_ascii=False))  # JSON escapes some of what terminals obey
     short = payload if len(payload) <= SHOWN_PAYLOAD else f"{payload[:SHOWN_PAYLOAD]}…"
     return Text.assemble(
         (f"{event.seq:>5} ", "dim"), (event.time[11:23] + " ", "dim"), (f"{event.type.value:<27} ", "cyan"), short

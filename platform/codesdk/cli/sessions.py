@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.table import Table
+from rich.text import Text
 
 from codesdk.cli.daemon import connect
 from codesdk.cli.opening import open_with
 from codesdk.cli.places import settings_of
+from codesdk.cli.plain import plain
 from codesdk.cli.voice import Voice
 from codesdk.cli.welcome import opened_as_json, welcome
 from codesdk.domain.decisions import PermissionMode
@@ -62,7 +64,7 @@ def table(sessions: list[Session]) -> Table:
         shown.add_column(column, no_wrap=column != "labels", overflow="fold")
     for session in sessions:
         opened = datetime.fromtimestamp(session.created_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        labels = ", ".join(f"{name}={value}" for name, value in session.labels.items())
+        labels = Text(plain(", ".join(f"{name}={value}" for name, value in session.labels.items())))
         mode = session.permission_mode.value
         shown.add_row(session.id, session.state, mode, str(session.last_seq), opened, labels)
     return shown

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 
 class Voice:
@@ -22,23 +23,18 @@ class Voice:
     def say(self, line: str) -> None:
         """What is about to happen, or just did."""
         if not self._quiet:
-            self._print(f"[dim]·[/dim] {_plain(line)}")
+            self._print(Text.assemble(("·", "dim"), " ", line))
 
     def warn(self, line: str) -> None:
         """Something that the person should know."""
-        self._print(f"[yellow]![/yellow] {_plain(line)}")
+        self._print(Text.assemble(("!", "yellow"), " ", line))
 
-    def _print(self, markup: str) -> None:
+    def _print(self, line: Text) -> None:
         # A terminal that was closed must not keep us from stopping what we started.
         with contextlib.suppress(OSError):
-            self.err.print(markup, soft_wrap=True)
+            self.err.print(line, soft_wrap=True)
 
     def give(self, answer: Any) -> None:
         """A JSON answer, one line: for pipes and programs, so never wrapped or coloured."""
         sys.stdout.write(json.dumps(answer, ensure_ascii=False, default=str) + "\n")
         sys.stdout.flush()
-
-
-def _plain(text: str) -> str:
-    """Brackets in messages are text, not markup."""
-    return text.replace("[", r"\[")

@@ -43,6 +43,7 @@ class EventType(StrEnum):
     APPROVAL_DECIDED = "approval.decided"
     SANDBOX_STARTED = "sandbox.started"
     SANDBOX_FAILED = "sandbox.failed"
+    SANDBOX_EGRESS = "sandbox.egress"
     SANDBOX_STOPPED = "sandbox.stopped"
     SANDBOX_SESSION_CLOSED = "sandbox.session_closed"
 

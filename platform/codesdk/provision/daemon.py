@@ -112,6 +112,20 @@ def start(places: DaemonPlaces, way: Root) -> ProcessMark:
         )
     # A child that ends stays a zombie until someone waits, and a zombie still looks like a live pid to dockerd.
     threading.Thread(target=process.wait, name="reap-dockerd", daemon=True).start()
+    daemon = None
+    try:
+        daemon = _await_answer(process, places, way)
+    finally:  # also where Ctrl-C ends the wait: nobody knows of it yet, so nobody else would stop it
+        if daemon is None and process.poll() is None:
+            way.run("sh", "-c", f"kill {process.pid}", deadline_s=10)  # it may be sudo, which only root may signal
+    if daemon is not None:
+        return daemon
+    said = last_words(places.log.read_text(encoding="utf-8", errors="replace"))
+    raise ProvisionFailed(f"dockerd did not start: {said or 'it said nothing'}.", advice=f"Its log is {places.log}.")
+
+
+def _await_answer(process: subprocess.Popen[bytes], places: DaemonPlaces, way: Root) -> ProcessMark | None:
+    """The daemon once it answers; None where it ended or the time is up."""
     until = time.monotonic() + START_S
     while process.poll() is None and time.monotonic() < until:
         answered = ping(places.host).answer in {Answer.ENGINE, Answer.FORBIDDEN}
@@ -120,10 +134,7 @@ def start(places: DaemonPlaces, way: Root) -> ProcessMark:
         if answered and daemon is not None:
             return daemon
         time.sleep(POLL_S)
-    if process.poll() is None:
-        way.run("sh", "-c", f"kill {process.pid}", deadline_s=10)  # it may be sudo, which only root may signal
-    said = last_words(places.log.read_text(encoding="utf-8", errors="replace"))
-    raise ProvisionFailed(f"dockerd did not start: {said or 'it said nothing'}.", advice=f"Its log is {places.log}.")
+    return None
 
 
 def stop(daemon: ProcessMark, way: Root) -> None:

@@ -90,8 +90,13 @@ def ensure(data_dir: Path, say: Say) -> RedisServer:
             process = known if isinstance(known, ProcessMark) else None
             return RedisServer(path, started_by_us=False, process=process, share=shares.join())
         process = _start(path, run_dir, say)
-        shares.write(process)
-        return RedisServer(path, started_by_us=True, process=process, share=shares.join())
+        try:
+            shares.write(process)
+            return RedisServer(path, started_by_us=True, process=process, share=shares.join())
+        except BaseException:
+            process.terminate(STOP_S)
+            path.unlink(missing_ok=True)
+            raise
 
 
 def remove_unused(data_dir: Path) -> bool:
@@ -168,6 +173,23 @@ def _start(path: Path, run_dir: Path, say: Say) -> ProcessMark:
             stderr=log,
             start_new_session=True,
         )
+    try:
+        if (known := _await_answer(process, path)) is not None:
+            return known
+    except BaseException:
+        # Ctrl-C while it starts: nobody knows of it yet, so nobody else would stop it.
+        process.kill()
+        process.wait()
+        path.unlink(missing_ok=True)
+        raise
+    if process.poll() is None:
+        process.kill()
+    said = last_words(log_path.read_text(encoding="utf-8", errors="replace"))
+    raise RedisMissing(f"Redis did not start: {said or 'it said nothing'}.", advice=f"Its log is {log_path}.")
+
+
+def _await_answer(process: subprocess.Popen[bytes], path: Path) -> ProcessMark | None:
+    """The process once it answers; None where it ended or the time is up."""
     known = mark(process.pid)
     threading.Thread(target=process.wait, name="reap-redis", daemon=True).start()
     until = time.monotonic() + START_S
@@ -175,10 +197,7 @@ def _start(path: Path, run_dir: Path, say: Say) -> ProcessMark:
         if known is not None and _ping(path) is _Answer.SERVER:
             return known
         time.sleep(POLL_S)
-    if process.poll() is None:
-        process.kill()
-    said = last_words(log_path.read_text(encoding="utf-8", errors="replace"))
-    raise RedisMissing(f"Redis did not start: {said or 'it said nothing'}.", advice=f"Its log is {log_path}.")
+    return None
 
 
 def answers(url: str) -> bool:

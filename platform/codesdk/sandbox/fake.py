@@ -178,7 +178,7 @@ class FakeSandbox:
         result = script.result or ExecResult(kind=ExitKind.EXITED, exit_code=script.exit_code)
         head = keep - keep // 2
         run.output = tuple(_kept(name, data, keep) for name, data in _named(script))
-        counts = {
+        counts: dict[str, OutputCount] = {
             name: OutputCount(bytes=len(data), dropped=len(data) - keep, gap=head)
             if len(data) > keep
             else OutputCount(bytes=len(data))

@@ -51,6 +51,13 @@ class SandboxSpec(Frozen):
     """The worker's fencing number: the runner obeys the highest that it has seen."""
 
 
+class Pty(Frozen):
+    """A terminal's size in characters."""
+
+    rows: int = Field(default=24, ge=1, le=4096)
+    cols: int = Field(default=80, ge=1, le=4096)
+
+
 class ExecRequest(Frozen):
     """One process tree to run."""
 
@@ -62,6 +69,10 @@ class ExecRequest(Frozen):
     """Relative to the workspace."""
     env: dict[str, str] = {}
     stdin: bytes = b""
+    stdin_open: bool = False
+    """More follows by `Processes.write`; otherwise stdin is at its end after `stdin`."""
+    pty: Pty | None = None
+    """Run it in a terminal: its output is one raw stream, stdout, and stdin is what is typed."""
     egress: EgressRules = NOTHING
     """Hosts that this exec may reach, within those of the profile; `profile.egress` itself for all of them."""
     timeout_s: float = Field(default=60.0, gt=0)
@@ -120,6 +131,82 @@ class Chunk(Frozen):
 
 
 OnOutput = Callable[[Chunk], None]
+
+
+class Process(Frozen):
+    """One exec as the runner sees it now: running, or ended and not acknowledged yet."""
+
+    call: str
+    attempt: int
+    argv: tuple[str, ...]
+    background: bool = False
+    age_s: float = 0.0
+    result: ExecResult | None = None
+    """How it ended; None while it runs."""
+    stdout: OutputCount = OutputCount()
+    stderr: OutputCount = OutputCount()
+
+
+class Output(Frozen):
+    """Output of an exec from `offset`, which is later than asked where the bytes between were dropped."""
+
+    offset: int
+    data: bytes
+    seen: int
+    """Bytes that the stream has had so far."""
+    over: bool
+    """The exec has ended: nothing more comes."""
+
+
+class Input(Frozen):
+    """Where an exec's stdin stands."""
+
+    offset: int
+    """Bytes that were taken since its start."""
+    open: bool
+    """It takes more."""
+
+
+class Processes(Protocol):
+    """The sandbox's execs beyond one blocking call. Stopped by `Sandbox.cancel`, forgotten by `Sandbox.acknowledge`.
+
+    They live until they end, their `timeout_s` is over, or the sandbox ends. What their leader leaves behind is ended
+    with it, so a server is started in the foreground of its exec.
+    """
+
+    def start(self, request: ExecRequest) -> Process:
+        """Start it and return at once. The same (call, attempt) again answers how it stands and never runs twice.
+
+        Raises:
+            SandboxGone, StaleGeneration: as `Sandbox.exec`.
+        """
+        ...
+
+    def list(self) -> tuple[Process, ...]:
+        """Every exec that is not acknowledged, of `Sandbox.exec` too, oldest first."""
+        ...
+
+    def output(
+        self, call: str, attempt: int, stream: Stream, offset: int, *, length: int = 65_536, wait_s: float = 0.0
+    ) -> Output | None:
+        """At most `length` bytes from `offset`; waits up to `wait_s` (20 at most) for some. None: no such exec."""
+        ...
+
+    def write(self, call: str, attempt: int, data: bytes, *, end: bool = False, wait_s: float = 20.0) -> Input | None:
+        """Stdin for an exec with `stdin_open` or a terminal; in the terminal's case `end` types Ctrl-D.
+
+        Returns when all was taken, its stdin was closed, or the tool has read nothing for `wait_s`: the offset tells.
+        None: no such exec.
+        """
+        ...
+
+    def signal(self, call: str, attempt: int, number: int) -> bool:
+        """Send a signal to the whole tree; False where there is none that runs, or it is being ended already."""
+        ...
+
+    def resize(self, call: str, attempt: int, size: Pty) -> bool:
+        """Change the size of its terminal; False where it has none."""
+        ...
 
 
 class FileKind(StrEnum):
@@ -252,6 +339,11 @@ class Sandbox(Protocol):
     @property
     def files(self) -> Files:
         """Its workspace."""
+        ...
+
+    @property
+    def processes(self) -> Processes:
+        """Its execs: in the background, with a terminal, with stdin that comes bit by bit."""
         ...
 
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:

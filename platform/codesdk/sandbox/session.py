@@ -25,6 +25,7 @@ from codesdk.sandbox.port import (
 from codesdk.sandbox.port import (
     Stream as StreamName,
 )
+from codesdk.sandbox.processes import RunnerProcesses, encode
 from codesdk.sandbox.runner import wire
 from codesdk.sandbox.workspace import RunnerFiles
 
@@ -39,8 +40,11 @@ MAX_JOINS = 20
 
 
 class Received:
-    """How much of each stream has come. A gap or a repeat would forge the output: only the one gap is taken, that the
-    end accounts for. The runner's frames are hostile input in a tenant's image."""
+    """How much of each stream has come.
+
+    A gap or a repeat would forge the output, and in a tenant's image the runner's frames are hostile input: only one
+    gap is taken, the one that the end accounts for.
+    """
 
     def __init__(self) -> None:
         self.next = [0, 0]
@@ -97,6 +101,9 @@ class RunnerSandbox:
         self._turns: dict[Key, tuple[threading.Lock, int]] = {}
         self._attestation: Attestation | None = None
         self._files = RunnerFiles(self._ask, spec.profile)
+        self._processes = RunnerProcesses(
+            self._ask, lambda request: self._order(request, background=True), self._refused
+        )
 
     @property
     def owner(self) -> str:
@@ -107,6 +114,11 @@ class RunnerSandbox:
     def files(self) -> RunnerFiles:
         """Its workspace."""
         return self._files
+
+    @property
+    def processes(self) -> RunnerProcesses:
+        """Its execs beyond one blocking call."""
+        return self._processes
 
     @property
     def attestation(self) -> Attestation:
@@ -211,12 +223,11 @@ class RunnerSandbox:
                 if users > 1:
                     self._turns[key] = (lock, users - 1)
 
-    def _exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
-        key = (request.call, request.attempt)
-        wanted: dict[str, Any] = {"argv": request.argv, "cwd": request.cwd, "env": request.env}
+    def _order(self, request: ExecRequest, **more: Any) -> tuple[Header, bytes]:
+        """What a start is asked with: its header, and what goes before the stdin in its body."""
         if self._egress is not None and request.egress:
-            wanted["egress"] = True
-        spec = json.dumps(wanted).encode()
+            more["egress"] = True
+        spec = encode(request, **more)
         header: Header = {
             "op": "start",
             "call": request.call,
@@ -227,6 +238,11 @@ class RunnerSandbox:
             "grace_s": self._spec.profile.grace_s,
             "keep_bytes": min(request.keep_bytes, self._spec.profile.keep_output_bytes),
         }
+        return header, spec
+
+    def _exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
+        key = (request.call, request.attempt)
+        header, spec = self._order(request)
         received = Received()
         joins = 0
         deadline = time.monotonic() + request.timeout_s + self._spec.profile.grace_s + SLACK_S

@@ -164,6 +164,12 @@ def of_session(connection: Connection, session: str) -> SandboxRow | None:
     return rows[0] if rows else None
 
 
+def find(connection: Connection, sandbox: str) -> SandboxRow | None:
+    """The row of that sandbox, where a session has it."""
+    rows = _rows(connection, (sandboxes.c.id == sandbox) & sandboxes.c.session_id.is_not(None))
+    return rows[0] if rows else None
+
+
 def on_host(connection: Connection, host: HostId, states: tuple[SandboxState, ...]) -> list[SandboxRow]:
     """The rows in these states of the host's sessions; the pool's are not among them."""
     wanted = [state.value for state in states]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -25,13 +25,18 @@ class SessionUnknown(Fault):
 
     code = "SESSION_UNKNOWN"
     status = 404
+    exit_code = ExitCode.FAILED
+
+
+Label = Annotated[str, Field(max_length=200)]
+"""A label's name or value; the bound also refuses what is no Unicode text, which no database takes."""
 
 
 class NewSession(Frozen):
     """What a caller chooses."""
 
     permission_mode: PermissionMode = PermissionMode.AUTO
-    labels: dict[str, str] = Field(default={}, max_length=32)
+    labels: dict[Label, Label] = Field(default={}, max_length=32)
     profile: str = Field(default="default", max_length=40)
     """Which limits its sandbox has: the name of a profile file."""
     seed_artifact: ArtifactId | None = None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Float, create_engine, event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -22,6 +23,13 @@ class StorageUnavailable(Fault):
     retryable = True
     status = 503
     exit_code = ExitCode.UNAVAILABLE
+
+
+class DatabaseUrlWrong(Fault):
+    """The database's URL names none that this installation can use."""
+
+    code = "DATABASE_URL_WRONG"
+    exit_code = ExitCode.USAGE
 
 
 class database_now(FunctionElement[float]):  # noqa: N801 (reads as the SQL function that it is)
@@ -46,6 +54,11 @@ class Database:
     """Two engines on one URL. Reads are short and see committed rows only."""
 
     def __init__(self, url: str) -> None:
+        """Nothing is connected yet.
+
+        Raises:
+            DatabaseUrlWrong: the URL cannot be read, or its driver is not installed.
+        """
         self.url = url
         self.is_sqlite = url.startswith("sqlite")
         self.reader: Engine = self._engine(writes=False)
@@ -81,6 +94,14 @@ class Database:
         if writes:
             event.listen(engine, "begin", _begin_immediate)
         return engine
+
+
+def _make_private(path: str | None) -> None:
+    # SQLite would make it readable to all, and a data directory that was there before may let them in.
+    if path and not path.startswith((":", "file:")):
+        with suppress(OSError):  # SQLite says better what is wrong
+            # Only where it is new: closing a file drops this process's locks on it, which SQLite counts on.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def unavailable(error: DBAPIError) -> StorageUnavailable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from codesdk.errors import ExitCode, Fault
@@ -13,6 +13,8 @@ from codesdk.provision.daemon import DaemonPlaces
 from codesdk.provision.engine import Engine as FoundEngine
 from codesdk.provision.sandbox_image import Shelf
 from codesdk.sandbox.docker_driver import DockerSandboxes
+from codesdk.sandbox.egress.attempt import OnAttempt
+from codesdk.sandbox.egress.service import Egress
 from codesdk.sandbox.engine import Engine
 from codesdk.sandbox.local.driver import open_local
 from codesdk.sandbox.local.notice import warning
@@ -41,8 +43,13 @@ def _serve(settings: Settings) -> None:
         return
     host = engine_host(settings)
     images = find_images(settings, FoundEngine(host))
-    with closing(Engine(host)) as engine, closing(driver(settings, engine)) as sandboxes:
-        serve(settings, sandboxes, images)
+    with closing(Engine(host)) as engine, ExitStack() as opened:
+
+        def open_sandboxes(record: OnAttempt) -> DockerSandboxes:
+            egress = opened.enter_context(closing(Egress(record)))
+            return DockerSandboxes(settings.instance_id(), engine, workspaces=settings.workspaces_dir(), egress=egress)
+
+        serve(settings, open_sandboxes, images)
 
 
 def _serve_locally(settings: Settings) -> None:
@@ -50,12 +57,8 @@ def _serve_locally(settings: Settings) -> None:
         for line in warning(sandboxes.confinement):
             _log.warning("%s", line)
         # Whatever image a profile names: there is none but this machine's system.
-        serve(settings, sandboxes, dict.fromkeys(load_profiles(settings.profiles_dir).images(), sandboxes.image))
-
-
-def driver(settings: Settings, engine: Engine) -> DockerSandboxes:
-    """The installation's sandboxes on that engine."""
-    return DockerSandboxes(settings.instance_id(), engine, workspaces=settings.workspaces_dir())
+        images = dict.fromkeys(load_profiles(settings.profiles_dir).images(), sandboxes.image)
+        serve(settings, lambda _record: sandboxes, images)
 
 
 def find_images(settings: Settings, engine: FoundEngine) -> dict[str, str]:

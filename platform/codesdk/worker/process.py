@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType
 
@@ -15,6 +16,7 @@ from codesdk.settings import Settings, runfile
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.execution import Execution
 from codesdk.worker.dispatcher import Dispatcher, guarded
+from codesdk.worker.egress_record import EgressRecord
 from codesdk.worker.host import lock_engine, register
 from codesdk.worker.listener import Listener
 from codesdk.worker.pool import Pool, Sort
@@ -159,8 +161,8 @@ class Worker:
         guarded(self._pool.close)
 
 
-def serve(settings: Settings, sandboxes: Sandboxes, images: dict[str, str]) -> None:
-    """Run a worker until SIGTERM or SIGINT.
+def serve(settings: Settings, open_sandboxes: Callable[[EgressRecord], Sandboxes], images: dict[str, str]) -> None:
+    """Run a worker until SIGTERM or SIGINT. `open_sandboxes` gets the recorder of what leaves them.
 
     Raises:
         Fault: what kept it from starting; nothing is left behind.
@@ -175,6 +177,8 @@ def serve(settings: Settings, sandboxes: Sandboxes, images: dict[str, str]) -> N
     with ExitStack() as opened:
         services = open_services(settings)
         opened.callback(services.close)
+        sandboxes = open_sandboxes(EgressRecord(services.database, services.writer, services.log))
+        opened.callback(sandboxes.close)
         worker = Worker(services, sandboxes, images)
         opened.callback(worker.stop)
         worker.start()

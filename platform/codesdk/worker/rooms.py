@@ -28,6 +28,8 @@ from codesdk.worker.host import Host
 
 _log = logging.getLogger(__name__)
 
+REMOVALS = 4
+"""Sandboxes that one pass removes. With passes at every poll this is more than an engine manages."""
 RETRY_S = 10.0
 """Pause before a sandbox that did not open is tried again without anybody asking for it, where that may help."""
 
@@ -64,6 +66,8 @@ class Rooms:
         self._clock = clock
         self._live: dict[str, Sandbox] = {}
         self._resting: dict[str, Sandbox] = {}
+        self._lock = threading.Lock()
+        self._at_work: set[str] = set()
         self._guards: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._not_before: dict[str, float] = {}
 
@@ -116,11 +120,34 @@ class Rooms:
         """Make what is wanted, remove what is closing. Called on every wake-up and every poll."""
         with self._database.read() as connection:
             rows = store.on_host(connection, self._host.id, (SandboxState.WANTED, SandboxState.CLOSING))
+        wanted = [row for row in rows if row.state is SandboxState.WANTED]
+        closing = [row for row in rows if row.state is SandboxState.CLOSING]
+        # Opening first, and few removals a pass: somebody waits for the one, and hundreds of the other must not stand
+        # before it. The next poll goes on.
+        self._work_on(wanted)
+        self._work_on(closing, most=REMOVALS)
+
+    def _work_on(self, rows: list[SandboxRow], most: int | None = None) -> None:
+        done = 0
         for row in rows:
-            if row.state is SandboxState.CLOSING:
-                self._remove(row)
-            elif self._clock.monotonic() >= self._not_before.get(row.session_id, 0.0):
-                self._try_open(row)
+            with self._lock:
+                if row.id in self._at_work:
+                    continue  # another thread's: two on the same row would do the work of one
+                self._at_work.add(row.id)
+            try:
+                self._make_so(row)
+            finally:
+                with self._lock:
+                    self._at_work.discard(row.id)
+            done += 1
+            if done == most:
+                return
+
+    def _make_so(self, row: SandboxRow) -> None:
+        if row.state is SandboxState.CLOSING:
+            self._remove(row)
+        elif self._clock.monotonic() >= self._not_before.get(row.session_id, 0.0):
+            self._try_open(row)
 
     def sweep(self) -> None:
         """Remove every container and volume of this instance that has no living owner row."""

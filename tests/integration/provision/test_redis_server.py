@@ -108,6 +108,35 @@ def test_something_else_on_the_socket_is_a_fault_and_stays(data_dir, monkeypatch
         assert (data_dir / "redis.sock").exists()
 
 
+@pytest.mark.parametrize("where", ["_ping", "Shares.join"])
+def test_an_interrupt_while_it_starts_leaves_no_server(data_dir, monkeypatch, where):
+    asked = []
+
+    def interrupted(*_given):
+        asked.append(1)
+        # `_ping` is asked once whether a server is there already, and once the new one has had time to listen.
+        if where == "_ping" and not redis_server_listens(data_dir):
+            return answer(*_given)
+        raise KeyboardInterrupt
+
+    answer = redis_server._ping
+    monkeypatch.setattr(f"codesdk.provision.redis_server.{where}", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        redis_server.ensure(data_dir, quiet)
+    assert asked
+    assert not (data_dir / "redis.sock").exists()
+    assert processes_on(data_dir) == []
+
+
+def redis_server_listens(data_dir):
+    return (data_dir / "redis.sock").exists()
+
+
+def processes_on(data_dir):
+    lines = subprocess.run(["ps", "-eo", "pid,stat,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in lines.splitlines() if str(data_dir) in line and "server" in line]
+
+
 def test_a_program_that_fails_is_quoted_and_leaves_no_process(data_dir, monkeypatch):
     monkeypatch.setattr(redis_server, "program", lambda: "/bin/false")
     with pytest.raises(RedisMissing, match="did not start"):

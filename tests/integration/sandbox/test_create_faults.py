@@ -21,7 +21,7 @@ from codesdk.sandbox.engine import Engine
 from codesdk.sandbox.faults import EngineUnavailable
 from sandboxes import spec
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 MOST_CALLS = 30
 
 

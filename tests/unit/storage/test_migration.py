@@ -79,3 +79,42 @@ def test_a_tool_uid_is_one_living_sandboxs_on_its_host(database):
     index = next(i for i in inspect(database.reader).get_indexes("sandboxes") if i["name"] == "uq_sandboxes_host_uid")
     assert index["unique"]
     assert "gone" in str(index["dialect_options"]["sqlite_where"])
+
+
+def test_sandboxes_of_before_the_pool_are_kept_and_know_what_they_were_made_from(database):
+    upgrade(database, "0001")
+    with database.writer.begin() as connection:
+        for statement in (
+            "INSERT INTO hosts VALUES('hst', 'local', 1, 0, '{}', 0)",
+            "INSERT INTO tenants VALUES('ten', 'x', 0)",
+            "INSERT INTO principals VALUES('prn', 'ten', 'dev', '[]', 0)",
+            "INSERT INTO sessions (id, tenant_id, principal_id, host_id, state, runtime, permission_mode, profile, image,"
+            " labels, log_epoch, created_at) VALUES"
+            " ('ses', 'ten', 'prn', 'hst', 'open', 'x', 'auto', '{}', 'sha256:1', '{}', 'e', 7)",
+            "INSERT INTO sandboxes (id, session_id, host_id, state, tool_uid) VALUES ('sbx', 'ses', 'hst', 'ready', 1)",
+        ):
+            connection.execute(text(statement))
+    upgrade(database)
+    with database.read() as connection:
+        (row,) = connection.execute(text("SELECT * FROM sandboxes"))
+    assert (row.session_id, row.state, row.image, row.profile, row.ready_at) == ("ses", "ready", "sha256:1", "{}", 7)
+
+
+def test_a_way_back_forgets_the_pool_and_keeps_sessions(database):
+    test_sandboxes_of_before_the_pool_are_kept_and_know_what_they_were_made_from(database)
+    with database.writer.begin() as connection:
+        connection.execute(text("UPDATE sandboxes SET state = 'paused'"))
+        connection.execute(
+            text(
+                "INSERT INTO sandboxes (id, host_id, state, tool_uid, image, profile, generation)"
+                " VALUES ('sbx_pool', 'hst', 'pooled', 2, 'sha256:1', '{}', 1)"
+            )
+        )
+    with database.writer.begin() as connection:
+        config = Config()
+        config.set_main_option("script_location", str(SCRIPTS))
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0001")
+    with database.read() as connection:
+        rows = connection.execute(text("SELECT id, session_id, state FROM sandboxes")).all()
+    assert [tuple(row) for row in rows] == [("sbx", "ses", "ready")]

@@ -41,12 +41,12 @@ def not_this_machine(address: Address) -> str | None:
 def is_own(address: Address) -> bool:
     """Whether it belongs to an interface here: only such an address can be bound to."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004 - IP versions
-    with contextlib.closing(socket.socket(family, socket.SOCK_DGRAM)) as probe:
-        try:
+    try:
+        with contextlib.closing(socket.socket(family, socket.SOCK_DGRAM)) as probe:
             probe.bind((str(address), 0))
-        except OSError as error:
-            # Any other error says nothing, and then it is refused.
-            return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+    except OSError as error:
+        # Any other error says nothing, and then it is refused.
+        return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
     return True
 
 

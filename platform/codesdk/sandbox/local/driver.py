@@ -131,7 +131,7 @@ class LocalSandboxes:
         try:
             sandbox.use(PorterStream(place.directory, place.said))
         except (LinkLost, OSError) as error:
-            raise LocalStartFailed(spec.owner, str(error)) from error  # what the runner said is in it
+            raise LocalStartFailed(spec.owner, place.said() or str(error)) from error
         self._attest(sandbox, spec, place)
         return sandbox
 
@@ -279,8 +279,8 @@ class LocalSandboxes:
 
     def _kill_strays(self, place: Place) -> None:
         """Without a PID namespace, what has run from its tree is found by its user, or else by its environment."""
-        if not place.spec():
-            return
+        if place.record() is None:
+            return  # nothing was started
         if self.confinement.apart:
             uid = specs.from_label(place.spec(), 1).tool_uid
             ended = processes.end_user(uid, launch.BYSTANDER_UID, END_S)

@@ -118,9 +118,7 @@ def _write(root: Root, archive: bytes, readable: bool) -> int:
     return written
 
 
-def _place(
-    root: Root, tar: tarfile.TarFile, member: tarfile.TarInfo, directory: int, name: str, readable: bool
-) -> int:
+def _place(root: Root, tar: tarfile.TarFile, member: tarfile.TarInfo, directory: int, name: str, readable: bool) -> int:
     if member.isdir():
         try:
             os.mkdir(name, 0o755, dir_fd=directory)
@@ -145,9 +143,7 @@ def _place(
     mode = member.mode & 0o777 | 0o600
     if readable:
         mode |= (mode & 0o500) >> 3 | (mode & 0o500) >> 6
-    fd = os.open(
-        name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=directory
-    )
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=directory)
     with os.fdopen(fd, "wb") as target:
         while content is not None:
             part = content.read(1 << 20)

@@ -158,6 +158,13 @@ class Root:
 
 
 def _step(name: str, flags: int, mode: int, directory: int) -> int:
+    if flags & os.O_DIRECTORY and not flags & os.O_PATH:
+        # gVisor (2022) follows a link in the last place when it is asked for a directory, but not for its path alone.
+        below = _step(name, os.O_PATH | os.O_DIRECTORY, 0, directory)
+        try:
+            return os.open(".", flags | os.O_CLOEXEC, mode, dir_fd=below)
+        finally:
+            os.close(below)
     try:
         return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=directory)
     except NotADirectoryError:

@@ -71,13 +71,15 @@ def keep_capabilities(numbers: Iterable[int]) -> None:
     _call("capset", head, data)
 
 
-def become_subreaper() -> None:
-    """Orphans among this process's descendants become its children, not PID 1's. gVisor lets PID 1 ask, and no other."""
+def become_subreaper() -> bool:
+    """Orphans among this process's descendants become its children, not PID 1's. False: gVisor lets only PID 1 ask."""
     try:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
+        return False
+    return True
 
 
 def forbid_new_privileges() -> None:

@@ -6,10 +6,11 @@ import os
 import select
 import time
 
-from codesdk.sandbox.runner import codec, files, kernel, tree, wire
-from codesdk.sandbox.runner.beneath import Refused, Root, refusal
-from codesdk.sandbox.runner.execs import Exec, Execs, Key
+from codesdk.sandbox.runner import kernel, tree, wire
+from codesdk.sandbox.runner.execs import Exec, Execs
 from codesdk.sandbox.runner.loop import Hand, Loop
+from codesdk.sandbox.runner.orders import Orders
+from codesdk.sandbox.runner.shelf import Shelf
 from codesdk.sandbox.runner.spool import Cursor
 
 TYPE_CHECKING = False
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from codesdk.sandbox.runner.shepherd import Nursery
 
     Header = dict[str, Any]
-    FileOperation = Callable[[Header, bytes], tuple[Header, bytes]]
 else:
     import _signal as signal
     from _collections import deque
@@ -46,12 +46,10 @@ class Runner:
         self._in, self._out = read_fd, write_fd
         self._uid, self._gid = int(settings["uid"]), int(settings["gid"])
         self._is_apart = self._uid != os.getuid()  # not so where there is no root: local sandboxes of a user
-        self._mode = str(settings.get("workspace_mode", "rw"))
         self._nursery = nursery
         self._environment = tool_environment(settings)
         self._loop = Loop()
-        self._root: Root | None = None
-        self._files = Hand("files", self._loop, self._become_tool)
+        self._shelf = Shelf(self._loop, settings, self._take_tool_ids)
         self._killer = Hand("killer", self._loop, lambda: None)
         self._execs = Execs(self._loop, self._nursery, self._signal_tree, int(settings["spool_bytes"]), self._uid)
         self._relay = self._make_relay(int(settings.get("egress", 0)))
@@ -63,9 +61,9 @@ class Runner:
         self._outgoing: deque[bytes] = deque()
         self._waiting = 0
         self._hold: float | None = None
-        self._listeners: dict[Key, Cursor] = {}
-        self._operations: dict[str, FileOperation] = {
-            "read": self._read, "write": self._write, "list": self._list, "stat": self._stat, "import": self._import,
+        self._orders = Orders(self._execs, self._environment, self._relay, self._reply, self._reply_softly, self._later)
+        self._handlers: dict[str, Callable[[wire.Message], None]] = {
+            **self._orders.handlers, "ping": self._ping, "egress": self._egress,
         }  # fmt: skip
 
     def _make_relay(self, port: int) -> Relay | None:
@@ -84,16 +82,6 @@ class Runner:
         kernel.set_thread_gids(-1, self._gid, -1)
         kernel.set_thread_uids(-1, self._uid, -1)
 
-    def _become_tool(self) -> None:
-        """On the file thread, for good."""
-        self._take_tool_ids()
-        self._root = Root(self._settings["workspace"], bool(self._settings.get("openat2", True)))
-        home = self._environment["HOME"]
-        try:
-            os.mkdir(home, 0o700)
-        except OSError:
-            pass  # it is there, or its parent is read-only: tools then see a HOME that they cannot write
-
     def run(self) -> None:
         """Serve for ever."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -106,8 +94,9 @@ class Runner:
         self._loop.watch(self._in, select.POLLIN, self._on_input)
         self._execs.prepare()
         while True:
-            self._loop.once(_earlier(self._execs.next_deadline(), self._hold))
+            self._loop.once(_earliest(self._execs.next_deadline(), self._orders.next_deadline(), self._hold))
             self._execs.tick()
+            self._orders.tick()
             self._pump()
             if self._hold is None or time.monotonic() >= self._hold:
                 self._hold = None
@@ -160,19 +149,17 @@ class Runner:
             self._decoder.accept(hello.nonce)
             self._outgoing.clear()  # half a frame may be lost with it: the new worker discards up to its ACK
             self._waiting = 0
-            self._listeners.clear()
+            self._orders.restart(hello.generation)
+            self._shelf.restart()
             if self._relay is not None:
                 self._relay.restart()
         self._write_out(wire.Ack(hello.nonce, self._generation, accepted).encode())
 
     def _serve(self, message: wire.Message) -> None:
         operation = str(message.header.get("op"))
-        handler = {
-            "start": self._start, "cancel": self._cancel, "ack": self._acknowledge, "execs": self._list_execs, "ping": self._ping,
-            "egress": self._egress,
-        }.get(operation)  # fmt: skip
-        if operation in self._operations:
-            self._on_files(message, self._operations[operation])
+        handler = self._handlers.get(operation)
+        if operation in self._shelf.operations:
+            self._shelf.serve(message, self._later(message.number))
         elif handler is None:
             self._reply(message.number, {"error": "UNKNOWN_OPERATION", "message": operation})
         else:
@@ -186,6 +173,12 @@ class Runner:
     def _reply(self, number: int, header: Header, body: bytes = b"") -> None:
         for frame in wire.encode(self._nonce, number, {"re": number, **header}, body):
             self._write_out(frame)
+
+    def _reply_softly(self, number: int, header: Header, body: bytes) -> None:
+        is_quiet = not self._outgoing
+        self._reply(number, header, body)
+        if is_quiet:
+            self._hold = time.monotonic() + _HOLD_S
 
     def _later(self, number: int) -> Callable[[Header, bytes], None]:
         """A reply for when it is ready; dropped when another connection has taken over meanwhile."""
@@ -229,10 +222,10 @@ class Runner:
         progress = True
         while progress and self._waiting < _HIGH_WATER:
             progress = False
-            for key, cursor in list(self._listeners.items()):
+            for key, cursor in list(self._orders.listeners.items()):
                 found = self._execs.get(key)
                 if found is None:
-                    del self._listeners[key]
+                    del self._orders.listeners[key]
                     continue
                 progress |= self._advance(found, cursor)
             progress |= self._advance_egress()
@@ -261,7 +254,7 @@ class Runner:
             header.update(event="output", stream=stream, offset=offset)
         elif found.result is not None:
             header.update(event="exit", result=found.result)
-            del self._listeners[found.key]
+            del self._orders.listeners[found.key]
         else:
             return False
         for frame in wire.encode(self._nonce, 0, header, body):
@@ -284,133 +277,12 @@ class Runner:
 
         self._killer.submit(work)
 
-    def _start(self, message: wire.Message) -> None:
-        header = message.header
-        key = (str(header["call"]), int(header["attempt"]))
-        if int(header["generation"]) != self._generation:
-            self._reply(message.number, {"error": "STALE_GENERATION", "generation": self._generation})
-            return
-        if self._execs.was_acknowledged(key):
-            self._reply(message.number, {"error": "ALREADY_ACKNOWLEDGED", "message": "its result was committed"})
-            return
-        found, state = self._execs.get(key), "known"
-        if found is None:
-            if header.get("join"):
-                self._reply(message.number, {"error": "NO_SUCH_EXEC", "message": "it was never started here"})
-                return
-            if self._execs.full():
-                self._reply(message.number, {"error": "BUSY", "message": "too many execs run in this sandbox"})
-                return
-            size = int(header["spec_bytes"])
-            request = codec.load(message.body[:size])
-            request["env"] = {**self._environment, **request.get("env", {})}
-            if request.pop("egress", False) and self._relay is not None:
-                request["credential"] = os.urandom(16).hex()
-                request["env"].update(self._relay.environment(request["credential"]))
-            request["timeout_s"], request["grace_s"] = float(header["timeout_s"]), float(header["grace_s"])
-            found, state = self._execs.start(key, request, message.body[size:], int(header["keep_bytes"])), "started"
-        sent = header.get("from", [0, 0])
-        self._listeners[key] = Cursor(int(sent[0]), int(sent[1]))
-        is_quiet = not self._outgoing
-        self._reply(message.number, {"state": state})
-        if is_quiet:
-            self._hold = time.monotonic() + _HOLD_S
-
-    def _cancel(self, message: wire.Message) -> None:
-        found = self._execs.get((str(message.header["call"]), int(message.header["attempt"])))
-        if found is None or found.result is not None:
-            self._reply(message.number, {"ended": found is not None})
-            return
-        answer = self._later(message.number)
-        found.waiting.append(lambda ended: answer({"ended": ended}, b""))
-        found.end("cancelled")
-
-    def _acknowledge(self, message: wire.Message) -> None:
-        key = (str(message.header["call"]), int(message.header["attempt"]))
-        self._reply(message.number, {"forgotten": self._execs.acknowledge(key)})
-
-    def _list_execs(self, message: wire.Message) -> None:
-        self._reply(message.number, {}, codec.dump(self._execs.states()))
-
     def _ping(self, message: wire.Message) -> None:
         self._reply(message.number, {"protocol": PROTOCOL, "generation": self._generation, "boot": self._boot})
 
-    # -- files ------------------------------------------------------------------------------------------------------
 
-    def _on_files(self, message: wire.Message, operation: FileOperation) -> None:
-        answer = self._later(message.number)
-
-        def work() -> Callable[[], None]:
-            self._workspace.mend()
-            header, body = _guarded(operation, message)
-            return lambda: answer(header, body)
-
-        self._files.submit(work)
-
-    @property
-    def _workspace(self) -> Root:
-        if self._root is None:
-            raise RuntimeError("the file thread has not begun")
-        return self._root
-
-    def _read(self, header: Header, _: bytes) -> tuple[Header, bytes]:
-        limit = int(self._settings["max_read_bytes"])
-        length = header.get("length")
-        wanted = limit if length is None else min(int(length), limit)
-        info, data = files.read(self._workspace, header["path"], int(header["offset"]), wanted)
-        return {"content": info}, data
-
-    def _stat(self, header: Header, _: bytes) -> tuple[Header, bytes]:
-        return {"info": files.status(self._workspace, header["path"])}, b""
-
-    def _list(self, header: Header, _: bytes) -> tuple[Header, bytes]:
-        entries, cut = files.listing(self._workspace, header["path"], int(header["depth"]), int(header["limit"]))
-        return {"truncated": cut}, codec.dump(entries)
-
-    def _write(self, header: Header, body: bytes) -> tuple[Header, bytes]:
-        size = int(header["spec_bytes"])
-        place = size
-        writes: list[files.Write] = []
-        for item in codec.load(body[:size]):
-            content = None
-            if item["bytes"] is not None:
-                content = body[place : place + item["bytes"]]
-                place += item["bytes"]
-            writes.append(files.Write(item["path"], content, item["expect"], item["mode"]))
-        infos = files.write(self._workspace, writes, int(self._settings["limits"].get("fsize", 0)))
-        return {}, codec.dump(infos)
-
-    def _import(self, _: Header, body: bytes) -> tuple[Header, bytes]:
-        from codesdk.sandbox.runner import archive  # noqa: PLC0415 - tarfile costs every idle sandbox half a megabyte
-
-        if self._mode == "rw":
-            return {"files": archive.unpack(self._workspace, body)}, b""
-        if self._mode == "none":
-            raise Refused("PERMISSION_DENIED", "this sandbox has no workspace")
-        # No tool can write there, so nothing can be swapped beneath root's hands.
-        kernel.set_thread_uids(-1, 0, -1)
-        try:
-            return {"files": archive.unpack(self._workspace, body, readable=True)}, b""
-        finally:
-            kernel.set_thread_uids(-1, self._uid, -1)
-
-
-def _guarded(operation: FileOperation, message: wire.Message) -> tuple[Header, bytes]:
-    """Run a file operation; whatever goes wrong is an answer, and the thread lives on."""
-    try:
-        return operation(message.header, message.body)
-    except Refused as refused:
-        path = getattr(refused, "path", message.header.get("path", ""))
-        return {"refused": refused.error, "path": path, "message": refused.message}, b""
-    except OSError as error:
-        why = refusal(error)
-        return {"refused": why.error, "path": message.header.get("path", ""), "message": why.message}, b""
-    except (KeyError, TypeError, ValueError, RecursionError, MemoryError) as error:
-        return {"error": "BAD_REQUEST", "message": repr(error)}, b""
-
-
-def _earlier(one: float | None, other: float | None) -> float | None:
-    return min(one, other) if one is not None and other is not None else one if other is None else other
+def _earliest(*times: float | None) -> float | None:
+    return min((time for time in times if time is not None), default=None)
 
 
 def tool_environment(settings: dict[str, Any]) -> dict[str, str]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     Header = dict[str, Any]
     Reply = Callable[[int, Header, bytes], None]
+    Later = Callable[[int], Callable[[Header, bytes], None]]
 
 MAX_WAIT_S = 20.0
 """Longest that an answer waits for output or for room, so that the worker's own limit never comes first."""
@@ -39,11 +40,16 @@ class _Wait:
 class Orders:
     """All of it runs on the loop's thread; answers go to the connection that asked, or nowhere when that is gone."""
 
-    def __init__(self, execs: Execs, environment: dict[str, str], relay: Relay | None, reply: Reply) -> None:
+    def __init__(
+        self, execs: Execs, environment: dict[str, str], relay: Relay | None, reply: Reply, softly: Reply, later: Later
+    ) -> None:
+        """Softly: a reply that may wait a moment for others. Later: one that is dropped with its connection."""
         self._execs = execs
         self._environment = environment
         self._relay = relay
         self._reply = reply
+        self._softly = softly
+        self._later = later
         self._waits: list[_Wait] = []
         self.listeners: dict[Key, Cursor] = {}
         """Who gets output and end as events: the execs that the present connection has asked for."""
@@ -85,7 +91,9 @@ class Orders:
     def _found(self, message: Message) -> Exec | None:
         found = self._execs.get(_key(message.header))
         if found is None:
-            self._reply(message.number, {"error": "NO_SUCH_EXEC", "message": "it was never started, or is forgotten"}, b"")
+            self._reply(
+                message.number, {"error": "NO_SUCH_EXEC", "message": "it was never started, or is forgotten"}, b""
+            )
         return found
 
     # -- starting and ending ------------------------------------------------------------------------------------------
@@ -101,10 +109,10 @@ class Orders:
         state = "known"
         if found is None:
             found, state = self._begin(key, message), "started"
-        if "from" in header:
-            sent = header["from"]
+        if not header.get("quiet"):
+            sent = header.get("from", (0, 0))
             self.listeners[key] = Cursor(int(sent[0]), int(sent[1]))
-        self._reply(message.number, {"state": state}, b"")
+        self._softly(message.number, {"state": state}, b"")
 
     def _stale(self, header: Header) -> Header | None:
         if int(header["generation"]) == self.generation:
@@ -141,7 +149,8 @@ class Orders:
         if found is None or found.result is not None:
             self._reply(message.number, {"ended": found is not None}, b"")
             return
-        found.waiting.append(lambda ended: self._reply(message.number, {"ended": ended}, b""))
+        answer = self._later(message.number)
+        found.waiting.append(lambda ended: answer({"ended": ended}, b""))
         found.end("cancelled")
 
     def _signal(self, message: Message) -> None:
@@ -151,7 +160,8 @@ class Orders:
         number = int(message.header["signal"])
         if number not in SIGNALS:
             raise ValueError("no signal")
-        found.signal(number, lambda sent: self._reply(message.number, {"sent": sent}, b""))
+        answer = self._later(message.number)
+        found.signal(number, lambda sent: answer({"sent": sent}, b""))
 
     def _acknowledge(self, message: Message) -> None:
         self._reply(message.number, {"forgotten": self._execs.acknowledge(_key(message.header))}, b"")

@@ -16,7 +16,7 @@ import os
 import resource
 import struct
 
-from codesdk.sandbox.runner import codec, kernel
+from codesdk.sandbox.runner import codec, kernel, strays
 from codesdk.sandbox.runner.beneath import Refused, Root, relative
 
 TYPE_CHECKING = False
@@ -133,7 +133,8 @@ class Shepherd:
         # In the moment in which it has the tool's uid a tool may signal it: what can be blocked is.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        kernel.become_subreaper()
+        self._is_reaper = kernel.become_subreaper()
+        self._starts = 0
         # What a tool inherits from us: the C library's spawn sets none of it.
         os.umask(0o022)
         os.nice(_NICE)
@@ -185,6 +186,9 @@ class Shepherd:
         try:
             os.pwrite(self._score, b"%d" % _OOM_SCORE, 0)
             if self._is_apart:
+                if not self._is_reaper and not request.get("probe"):
+                    self._starts += 1
+                    os.setgroups([strays.mark(self._starts)])
                 # Root stays the saved uid, for the way back. A spawned program has none: execve overwrites it.
                 kernel.set_thread_uids(uid, uid, 0)
             doing, what = "enter the working directory", " " + str(request["cwd"])
@@ -201,6 +205,8 @@ class Shepherd:
         finally:
             if self._is_apart:
                 kernel.set_thread_uids(0, 0, 0)
+                if not self._is_reaper:
+                    os.setgroups([])  # or the shepherd itself would be taken for a stray
             os.pwrite(self._score, self._own_score, 0)
             os.chdir("/")
 
@@ -268,6 +274,8 @@ class Shepherd:
             peak = max(peak, usage.ru_maxrss)
             if pid == leader:
                 said, options = {"leader": status}, _WAIT_ALL | os.WNOHANG
+        if not self._is_reaper:
+            strays.end(strays.mark(self._starts))
         self._say(empty=True, cpu_s=cpu, max_rss_kb=peak, **said)
 
 

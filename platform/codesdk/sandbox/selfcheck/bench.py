@@ -88,9 +88,20 @@ class Bench:
         """Run a shell line."""
         return self.run("sh", "-c", line, sandbox=sandbox, **more)
 
-    def python(self, program: str, sandbox: Sandbox | None = None, **more: Any) -> Ran:
+    def python(self, program: str, sandbox: Sandbox | None = None, *words: str, **more: Any) -> Ran:
         """Run a Python program, isolated from what lies in the workspace."""
-        return self.run("python3", "-I", "-c", program, sandbox=sandbox, **more)
+        return self.run("python3", "-I", "-c", program, *words, sandbox=sandbox, **more)
+
+    def facts(self, path: str, sandbox: Sandbox | None = None) -> tuple[int, int, int]:
+        """Permission bits, owner and size of a file, as a tool sees them. Not by `stat`: it fails under gVisor of 2022."""
+        ran = self.python(
+            "import os, sys; s = os.stat(sys.argv[1]); print(s.st_mode, s.st_uid, s.st_size)", sandbox, path
+        )
+        try:
+            mode, owner, size = map(int, ran.stdout.split())
+        except ValueError:
+            raise Unmet(f"{path} cannot be looked at: {ran.stdout[:100]!r} {ran.stderr[-200:]!r}") from None
+        return mode & 0o7777, owner, size
 
     def follow(self, sandbox: Sandbox, request: ExecRequest, first: Callable[[], None] = lambda: None) -> Ran:
         """Run a request and collect; `first` is called with the first output.
@@ -99,16 +110,24 @@ class Bench:
             Unmet: the output had a hole or an overlap.
         """
         output = {"stdout": bytearray(), "stderr": bytearray()}
+        left_out = {"stdout": 0, "stderr": 0}
 
         def collect(chunk: Chunk) -> None:
             held = output[chunk.stream]
-            if chunk.offset != len(held):
+            missing = chunk.offset - len(held) - left_out[chunk.stream]
+            if missing < 0 or (missing and left_out[chunk.stream]):
                 raise Unmet(f"{chunk.stream} went on at {chunk.offset}, where {len(held)} bytes had come")
+            left_out[chunk.stream] += missing  # once, where output was dropped
             held.extend(chunk.data)
             first()
 
         started = time.monotonic()
         result = sandbox.exec(request, collect)
+        for stream, count in (("stdout", result.stdout), ("stderr", result.stderr)):
+            if left_out[stream] not in (0, count.dropped):
+                raise Unmet(
+                    f"{left_out[stream]} bytes of {stream} are missing, and {count.dropped} are said to be dropped"
+                )
         return Ran(result, bytes(output["stdout"]), bytes(output["stderr"]), time.monotonic() - started)
 
     def begin(self, sandbox: Sandbox, request: ExecRequest) -> Running:

@@ -167,12 +167,12 @@ def _sparse(bench: Bench) -> None:
 def _file_size(bench: Bench) -> None:
     with bench.own(file_bytes=2 * MIB) as sandbox:
         bench.sh("head -c 5000000 /dev/zero > big", sandbox)
-        same("size", exited(bench.run("stat", "-c", "%s", "big", sandbox=sandbox)).stdout, b"2097152\n")
+        same("size", bench.facts("big", sandbox)[2], 2 * MIB)
         refused(sandbox.files.write((FileWrite(path="big2", content=bytes(2 * MIB + 1)),)), FileError.TOO_LARGE)
 
 
 def _full(place: str, size: str) -> str:
-    return f"dd if=/dev/zero of={place}/fill bs=1M count=600 2>&1 | grep -o 'No space left on device'; stat -c %s {place}/fill; {size}"
+    return f"dd if=/dev/zero of={place}/fill bs=1M count=600 2>&1 | grep -o 'No space left on device'; wc -c < {place}/fill; {size}"
 
 
 def _tmp(bench: Bench) -> None:
@@ -202,7 +202,7 @@ except OSError as error: print(errno.errorcode[error.errno])
 
 def _workspace(bench: Bench) -> None:
     with bench.own(workspace_bytes=4 * MIB) as sandbox:
-        ran = bench.sh("head -c 10000000 /dev/zero > fill; stat -c %s fill", sandbox)
+        ran = bench.sh("head -c 10000000 /dev/zero > fill; wc -c < fill", sandbox)
         demand(0 < int(ran.stdout or b"0") <= 4 * MIB, f"its file has {ran.stdout!r} bytes")
         refused(sandbox.files.write((FileWrite(path="more", content=bytes(100_000)),)), FileError.NO_SPACE)
         exited(bench.sh("rm fill", sandbox))

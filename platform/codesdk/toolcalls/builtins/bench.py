@@ -32,6 +32,7 @@ class Bench:
             argv=argv,
             timeout_s=min(more.pop("timeout_s", None) or self.timeout_s, self.timeout_s),
             keep_bytes=self.profile.keep_output_bytes,
+            egress=self.profile.egress,  # nothing, unless the session's profile names hosts
             **more,
         )
         return self.sandbox.exec(request, on_output or self.on_output)

@@ -112,5 +112,5 @@ def test_a_folder_without_a_dockerfile_is_no_image(tmp_path):
 
 
 def test_the_probe_asks_for_every_module_that_the_runner_imports():
-    assert {"ctypes", "tarfile", "json", "threading"} <= set(modules())
+    assert {"ctypes", "tarfile", "json", "select"} <= set(modules())
     assert not [name for name in modules() if name.startswith("codesdk")]

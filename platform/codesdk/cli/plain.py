@@ -1,0 +1,8 @@
+"""Text that agents and their tools wrote, made fit for a person's terminal."""
+
+from __future__ import annotations
+
+
+def plain(text: str) -> str:
+    """The text on one line, with control characters and what reorders a line written out instead of obeyed."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,0 +1,55 @@
+"""Writes each attempt to leave a sandbox into its session's log, before its first byte passes."""
+
+from __future__ import annotations
+
+from codesdk.domain.decisions import PermissionMode
+from codesdk.domain.events import EventType
+from codesdk.domain.ids import PrincipalId
+from codesdk.domain.subjects import Subject
+from codesdk.errors import InternalFault
+from codesdk.eventlog.log import Log
+from codesdk.sandbox import store
+from codesdk.sandbox.egress.attempt import Attempt
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit, Writer
+from codesdk.toolcalls import history
+
+
+class EgressRecord:
+    """The recorder that the egress proxy calls; what it raises keeps the attempt from passing."""
+
+    def __init__(self, database: Database, writer: Writer, log: Log) -> None:
+        self._database = database
+        self._writer = writer
+        self._log = log
+
+    def __call__(self, attempt: Attempt) -> None:
+        """Store it.
+
+        Raises:
+            InternalFault: the sandbox has no session.
+            StorageUnavailable: it could not be stored.
+        """
+        with self._database.read() as connection:
+            row = store.find(connection, attempt.owner)
+        if row is None:
+            raise InternalFault(f"An attempt to leave names sandbox {attempt.owner}, which no session owns.")
+        subject = Subject(
+            tenant_id=row.tenant_id,
+            principal_id=PrincipalId(row.principal_id),
+            session_id=row.session_id,
+            permission_mode=PermissionMode(row.permission_mode),
+            runtime=row.runtime,
+        )
+        payload = {
+            "sandbox_id": attempt.owner,
+            "tool_call_id": attempt.call,
+            **attempt.model_dump(mode="json", exclude={"owner", "call"}, exclude_defaults=True),
+            "phase": attempt.phase.value,
+        }
+        draft = history.draft(EventType.SANDBOX_EGRESS, subject, payload)
+
+        def store_it(unit: Unit) -> None:
+            self._log.append(unit, draft)
+
+        self._writer.run(store_it)

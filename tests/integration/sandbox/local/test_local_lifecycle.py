@@ -1,0 +1,167 @@
+"""A local sandbox outlives its worker and nothing outlives the sandbox."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from codesdk.sandbox.faults import IsolationDrift, SandboxGone
+from codesdk.sandbox.local import attest, processes
+from codesdk.sandbox.local.driver import LocalSandboxes, _members
+from codesdk.sandbox.local.faults import LocalRefused, LocalSandboxOff
+from codesdk.sandbox.port import FileWrite, Gone
+from sandboxes import DEADLINE_S, python, run
+from stage import wait_for
+
+WORKER = """
+import sys
+from pathlib import Path
+from codesdk.sandbox.local.confinement import Confinement
+from codesdk.sandbox.local.driver import LocalSandboxes
+from codesdk.sandbox.port import ExecRequest, SandboxSpec
+instance, root, found, spec, call, line = sys.argv[1:]
+sandboxes = LocalSandboxes(instance, Path(root), Confinement.model_validate_json(found))
+sandbox = sandboxes.open(SandboxSpec.model_validate_json(spec))
+print("open", flush=True)
+sandbox.exec(ExecRequest(call=call, argv=("sh", "-c", line)), lambda chunk: print("said", flush=True))
+"""
+
+
+def living(sandboxes, marker: str) -> list[int]:
+    """Processes of this machine with that in their command line."""
+    found = []
+    for pid in processes.pids():
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if marker.encode() in line and b"-c" not in line:
+            found.append(pid)
+    return found
+
+
+def root_of(sandboxes: LocalSandboxes) -> Path:
+    return sandboxes._places._root
+
+
+def test_a_worker_killed_in_mid_call_is_followed_by_one_that_gets_the_whole_result(sandboxes, make_spec):
+    asked = make_spec()
+    line = "echo begun; n=0; while [ $n -lt 20 ]; do echo $n; n=$((n+1)); sleep 0.05; done"
+    words = (sandboxes._instance, str(root_of(sandboxes)), sandboxes.confinement.model_dump_json(), asked.model_dump_json())
+    with subprocess.Popen([sys.executable, "-c", WORKER, *words, "call_mid", line], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout.readline() == b"open\n"
+        assert worker.stdout.readline() == b"said\n"
+        worker.kill()
+    again = sandboxes.reattach(asked.owner, 2)
+    ran = run(again, "sh", "-c", line, call="call_mid")
+    assert ran.stdout.decode().split() == ["begun", *map(str, range(20))]
+    assert ran.result.exit_code == 0
+    sandboxes.destroy(asked.owner)
+
+
+@pytest.mark.parametrize("escape", ["sleep 901.{n} & wait", "setsid sleep 901.{n} & wait", "(setsid sh -c 'sleep 901.{n}' &) ; sleep 60"])
+def test_nothing_outlives_destroy(sandboxes, make_spec, escape):
+    marker = f"901.{time.monotonic_ns()}"
+    made = sandboxes.open(make_spec())
+    ends = []
+
+    def work() -> None:
+        try:
+            run(made, "sh", "-c", escape.format(n=marker.partition(".")[2]))
+        except SandboxGone as gone:
+            ends.append(gone)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    wait_for(lambda: living(sandboxes, marker), "the tool to run")
+    members = _members(sandboxes._places.of(made.owner))
+    sandboxes.destroy(made.owner)
+    thread.join(DEADLINE_S)
+    assert ends
+    assert living(sandboxes, marker) == []
+    assert not any(processes.is_alive(member) for member in members.known)
+    assert sandboxes._places.owners() == []
+
+
+def test_a_sweep_removes_what_a_dead_worker_left_and_its_processes(sandboxes, make_spec):
+    made = sandboxes.open(make_spec())
+    members = _members(sandboxes._places.of(made.owner))
+    made.close()
+    fresh = LocalSandboxes(sandboxes._instance, root_of(sandboxes), sandboxes.confinement)
+    swept = fresh.sweep(())
+    assert made.owner in swept.containers
+    assert not any(processes.is_alive(member) for member in members.known)
+
+
+@pytest.mark.parametrize("victim", ["porter", "first"])
+def test_a_sandbox_whose_processes_were_killed_is_gone_and_leaves_nothing(sandboxes, make_spec, victim):
+    made = sandboxes.open(make_spec())
+    members = _members(sandboxes._places.of(made.owner))
+    process = members.porter if victim == "porter" else members.inner or members.runner
+    os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(SandboxGone):
+        run(made, "true")
+    wait_for(lambda: isinstance(sandboxes.reattach(made.owner, 2), Gone), "the sandbox to be gone")
+    sandboxes.destroy(made.owner)
+    wait_for(lambda: not any(processes.is_alive(member) for member in members.known), "its processes to end")
+    assert sandboxes._places.owners() == []
+
+
+def test_an_open_that_was_interrupted_before_its_start_is_made_anew(sandboxes, make_spec):
+    asked = make_spec()
+    place = sandboxes._places.make(asked.owner)
+    place.write("spec.json", "{}")
+    made = sandboxes.open(asked)
+    assert run(made, "true").result.exit_code == 0
+    sandboxes.destroy(asked.owner)
+
+
+def test_drift_refuses_the_sandbox_and_removes_it(sandboxes, make_spec, monkeypatch):
+    monkeypatch.setattr(attest, "differences", lambda *_, **__: ("kernel: something is other",))
+    with pytest.raises(IsolationDrift, match="something is other"):
+        sandboxes.open(make_spec())
+    assert sandboxes._places.owners() == []
+
+
+def test_a_workspace_of_any_depth_names_and_modes_is_removed(sandboxes, make_spec):
+    made = sandboxes.open(make_spec())
+    deep = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')\nopen('end', 'w'); os.chmod('.', 0)"
+    assert python(made, deep).result.exit_code == 0
+    assert run(made, "sh", "-c", "mkdir closed && touch closed/in && chmod 0 closed; ln -s / out").result.exit_code == 0
+    sandboxes.destroy(made.owner)
+    assert sandboxes._places.owners() == []
+
+
+def test_profiles_that_only_a_container_can_keep_are_refused(sandboxes, make_spec):
+    with pytest.raises(LocalRefused, match="runsc"):
+        sandboxes.open(make_spec(runtime="runsc"))
+    with pytest.raises(LocalRefused, match="not written"):
+        sandboxes.open(make_spec(workspace_mode="ro"))
+
+
+def test_every_weakness_is_in_the_attestation(opened, sandboxes):
+    stated = opened.attestation
+    assert stated.environment == sandboxes.surroundings.environment == "codesdk_host"
+    assert any("memory and CPU" in sentence for sentence in stated.not_enforced)
+    assert any("NOT isolated" in sentence for sentence in stated.not_enforced) == sandboxes.confinement.network
+
+
+def test_files_reach_the_workspace_by_both_of_its_names(opened, sandboxes):
+    opened.files.write((FileWrite(path="/workspace/named", content=b"1"),))
+    assert run(opened, "cat", "named", cwd="/workspace").stdout == b"1"
+
+
+def test_local_sandboxes_are_refused_unless_turned_on(tmp_path):
+    from codesdk.sandbox.local.driver import open_local  # noqa: PLC0415 - beside its use
+    from codesdk.settings import Settings  # noqa: PLC0415 - likewise
+
+    for word in ("", "off"):
+        with pytest.raises(LocalSandboxOff):
+            open_local(Settings(data_dir=tmp_path, local_sandbox=word))

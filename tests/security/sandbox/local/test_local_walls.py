@@ -1,0 +1,147 @@
+"""What bubblewrap and the separate user keep from tools, and what a machine without them says that it does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from codesdk.sandbox.local.driver import _members
+from codesdk.sandbox.local.transport import PorterStream
+from codesdk.sandbox.port import ExitKind
+from sandboxes import python, run
+
+WALLED = {
+    "read_the_hosts_files": "open('/etc/shadow')",
+    "see_the_data_directory": "__import__('os').listdir('{root}')",
+    "write_the_system": "open('/usr/codesdk-probe', 'w')",
+    "write_the_root": "open('/codesdk-probe', 'w')",
+    "reach_the_network": "__import__('socket').create_connection(('192.0.2.1', 443), timeout=2)",
+    "reach_a_service_of_the_host": "__import__('socket').create_connection(('127.0.0.1', {port}), timeout=2)",
+    "signal_a_process_of_the_host": "__import__('os').kill({pid}, 0)",
+    "reach_the_engine": "s=__import__('socket').socket(1); s.connect('/var/run/docker.sock')",
+}
+CALLS = {
+    "unshare": (272, "0x10000000"), "mount": (165, "0"), "keyctl": (250, "0"), "bpf": (321, "0"),
+    "userfaultfd": (323, "0"), "perf_event_open": (298, "0"), "io_uring_setup": (425, "1"), "setns": (308, "0"),
+    "clone_new_user": (56, "0x10000011"), "process_vm_readv": (310, "1"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def walled(sandboxes):
+    if sandboxes.confinement.network:
+        pytest.skip("exempt on plain: there is no wall, and the attestation says so")
+
+
+@pytest.fixture
+def apart(sandboxes):
+    if not sandboxes.confinement.apart:
+        pytest.skip("exempt for an ordinary user: tools run as the runner's own user, and the attestation says so")
+
+
+@pytest.mark.parametrize("what", WALLED)
+def test_a_tool_cannot(walled, sandboxes, opened, what):
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        program = WALLED[what].format(
+            root=sandboxes._places._root, port=service.getsockname()[1], pid=os.getpid()
+        )
+        assert python(opened, program).result.exit_code == 1
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are this architecture's")
+@pytest.mark.parametrize("name", CALLS)
+def test_a_dangerous_system_call_is_refused(opened, name):
+    number, first = CALLS[name]
+    program = f"""
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+result = libc.syscall({number}, {first}, 0, 0, 0, 0, 0)
+assert result == -1 and ctypes.get_errno() == errno.EPERM, (result, ctypes.get_errno())
+"""
+    ran = python(opened, program)
+    assert ran.result.exit_code == 0, ran.stderr
+
+
+def test_a_tool_cannot_harm_its_runner_or_porter(apart, sandboxes, opened):
+    members = _members(sandboxes._places.of(opened.owner))
+    # Behind the wall they have other numbers: whatever is seen there is tried.
+    ours = [] if members.inner else [members.porter.pid, members.runner.pid]
+    program = f"""
+import os, json
+found = []
+own = {{os.getpid()}}
+pids = {ours} or [int(name) for name in os.listdir("/proc") if name.isdigit()]
+for pid in pids:
+    if pid in own:
+        continue
+    for attempt in (lambda: os.kill(pid, 9), lambda: open(f"/proc/{{pid}}/mem"), lambda: open(f"/proc/{{pid}}/environ").read()):
+        try:
+            attempt()
+        except OSError:
+            continue
+        found.append(pid)
+print(json.dumps(found))
+"""
+    assert json.loads(python(opened, program).stdout) == []
+    assert run(opened, "true").result.exit_code == 0
+    assert members.porter is not None
+
+
+def test_a_fork_bomb_is_ended_by_its_timeout_and_a_neighbour_lives_on(apart, opened):
+    bomb = "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"
+    ran = python(opened, bomb, timeout_s=1.0)
+    assert ran.result.kind is ExitKind.TIMED_OUT
+    assert run(opened, "true").result.exit_code == 0
+
+
+def test_a_process_that_takes_more_memory_than_the_profile_allows_is_refused_it(sandboxes, make_spec):
+    made = sandboxes.open(make_spec(memory_bytes=64 * 1024 * 1024))
+    ran = python(made, "bytearray(100 * 1024 * 1024)")
+    assert ran.result.exit_code == 1
+    assert b"MemoryError" in ran.stderr
+    sandboxes.destroy(made.owner)
+
+
+def test_the_porters_socket_and_directory_are_closed_to_others(sandboxes, opened):
+    place = sandboxes._places.of(opened.owner)
+    assert (place.directory.stat().st_mode & 0o777) == 0o700
+    assert ((place.directory / "link").stat().st_mode & 0o077) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can speak as another user")
+def test_another_user_who_gets_to_the_socket_is_not_served(sandboxes, opened):
+    place = sandboxes._places.of(opened.owner)
+    (place.directory / "link").chmod(0o777)
+    place.directory.chmod(0o777)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.chdir(place.directory)
+            os.setresuid(54_321, 54_321, 54_321)
+            stranger = socket.socket(socket.AF_UNIX)
+            stranger.settimeout(10)
+            stranger.connect("link")
+            code = 0 if stranger.recv(1) == b"" else 2
+        except ConnectionError:
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    place.directory.chmod(0o700)
+
+
+def test_a_socket_of_another_user_is_not_spoken_to(tmp_path, monkeypatch):
+    here = Path("/proc/self/fd") / str(os.open(tmp_path, os.O_RDONLY))
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(here / "link"))
+    listener.listen()
+    monkeypatch.setattr(os, "getuid", lambda: 54_321)
+    with pytest.raises(PermissionError):
+        PorterStream(tmp_path, lambda: "")
+    listener.close()
+    os.close(int(here.name))

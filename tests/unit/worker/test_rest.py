@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codesdk.domain.ids import HostId, SandboxId, SessionId, TenantId
+from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.store import Resting, SandboxRow, SandboxState, profile_text
+from codesdk.worker.rest import Rest, Verdict, judge
+from codesdk.worker.rooms import SandboxEnded
+
+PROFILE = Profile()
+
+
+def resting(state=SandboxState.READY, *, ready_at=0.0, idle_since=0.0, awaits=False, **limits):
+    row = SandboxRow(
+        id=SandboxId("sbx"),
+        session_id=SessionId("ses"),
+        host_id=HostId("hst"),
+        state=state,
+        tool_uid=200_000,
+        image="sha256:0",
+        profile=profile_text(Profile(**limits)),
+        generation=None,
+        tenant_id=TenantId("ten"),
+        seed_artifact=None,
+        principal_id="prn",
+        permission_mode="auto",
+        runtime="mcp-client",
+    )
+    return Resting(row=row, ready_at=ready_at, idle_since=idle_since, awaits_person=awaits)
+
+
+@given(st.floats(0, 1e9), st.sampled_from([SandboxState.READY, SandboxState.PAUSED]), st.booleans())
+def test_what_runs_is_neither_paused_nor_closed_for_idleness(now, state, awaits):
+    assert judge(resting(state, idle_since=None, awaits=awaits, lifetime_s=0), now) is Verdict.NOTHING
+
+
+@given(st.floats(0, 1e9))
+def test_zero_is_never(now):
+    assert judge(resting(pause_after_s=0, idle_s=0, lifetime_s=0), now) is Verdict.NOTHING
+
+
+def test_the_verdicts_follow_each_other_in_time():
+    limits = {"pause_after_s": 10.0, "idle_s": 100.0, "lifetime_s": 1000.0}
+    found = [judge(resting(**limits), now) for now in (9.9, 10.0, 99.9, 100.0, 1000.0)]
+    assert found == [Verdict.NOTHING, Verdict.PAUSE, Verdict.PAUSE, Verdict.IDLE, Verdict.TOO_OLD]
+
+
+def test_a_paused_one_is_not_paused_again():
+    assert judge(resting(SandboxState.PAUSED), PROFILE.pause_after_s) is Verdict.NOTHING
+
+
+def test_one_that_waits_for_a_person_is_paused_and_not_closed():
+    assert judge(resting(awaits=True), PROFILE.idle_s) is Verdict.PAUSE
+
+
+def test_age_counts_whatever_runs():
+    assert judge(resting(idle_since=None), PROFILE.lifetime_s) is Verdict.TOO_OLD
+
+
+@pytest.fixture
+def rest(stage, crew):
+    crew.rooms.reconcile()
+    return Rest(rooms=crew.rooms, sessions=stage.sessions, host=crew.host, database=stage.database, clock=stage.clock)
+
+
+def state(stage):
+    return stage.sql("SELECT state FROM sandboxes WHERE session_id = :s", s=stage.session.id)[0].state
+
+
+def run_a_call(stage, crew, *, ended_ago=0.0):
+    """One that ended so many seconds ago, on the stage's clock."""
+    stage.pipeline.submit("workspace.exec", {"command": "x"}, stage.subject)
+    crew.dispatcher._serve()
+    at = stage.clock.now().timestamp() - ended_ago
+    stage.sql("UPDATE tool_calls SET finished_at = :at", at=at)
+
+
+def test_an_idle_sandbox_is_paused_and_the_next_call_runs_in_it(stage, crew, rest):
+    before = crew.rooms.ready(stage.session.id)
+    stage.clock.advance(PROFILE.pause_after_s)
+    rest.look()
+    assert state(stage) == "paused"
+    assert crew.sandboxes._states[before.owner].paused
+    assert crew.rooms.live(stage.session.id) is None
+    assert crew.rooms.ready(stage.session.id) is before
+    assert state(stage) == "ready"
+    assert not crew.sandboxes._states[before.owner].paused
+
+
+def test_another_worker_lets_a_paused_one_go_on(stage, crew, rest):
+    stage.clock.advance(PROFILE.pause_after_s)
+    rest.look()
+    crew.rooms.close()
+    later = crew.next()
+    run_a_call(stage, later)
+    assert state(stage) == "ready"
+    assert stage.types()[-1] == "tool.call.completed"
+
+
+def test_the_clock_starts_again_when_a_call_ends(stage, crew, rest):
+    stage.clock.advance(PROFILE.pause_after_s)
+    run_a_call(stage, crew, ended_ago=1.0)
+    rest.look()
+    assert state(stage) == "ready"
+    stage.clock.advance(PROFILE.pause_after_s)
+    rest.look()
+    assert state(stage) == "paused"
+
+
+def test_a_running_call_keeps_its_sandbox_awake_however_long(stage, crew, rest):
+    stage.pipeline.submit("workspace.exec", {"command": "x"}, stage.subject)
+    stage.sql("UPDATE tool_calls SET state = 'running_tool'")
+    stage.clock.advance(PROFILE.idle_s)
+    rest.look()
+    assert state(stage) == "ready"
+
+
+def test_a_call_that_comes_between_look_and_pause_wins(stage, crew, rest):
+    stage.clock.advance(PROFILE.pause_after_s)
+    pause = crew.rooms.pause
+
+    def called_meanwhile(row, idle_before):
+        stage.pipeline.submit("workspace.exec", {"command": "x"}, stage.subject)
+        return pause(row, idle_before)
+
+    crew.rooms.pause = called_meanwhile
+    rest.look()
+    assert state(stage) == "ready"
+
+
+def test_a_sandbox_idle_for_too_long_ends_with_its_session_and_says_why(stage, crew, rest):
+    stage.clock.advance(PROFILE.pause_after_s)
+    rest.look()
+    stage.clock.advance(PROFILE.idle_s)
+    rest.look()
+    assert stage.sessions.find(stage.principal.tenant_id, stage.session.id).state == "closed"
+    closed = next(event for event in stage.events() if event.type == "sandbox.session_closed")
+    assert closed.payload == {"reason": "idle"}
+    crew.rooms.reconcile()
+    assert crew.sandboxes.living == ()
+    with pytest.raises(SandboxEnded):
+        crew.rooms.ready(stage.session.id)
+
+
+def test_a_call_that_comes_between_look_and_close_wins(stage, crew, rest):
+    stage.clock.advance(PROFILE.idle_s)
+    retire = stage.sessions.retire
+
+    def called_meanwhile(*args):
+        stage.pipeline.submit("workspace.exec", {"command": "x"}, stage.subject)
+        return retire(*args)
+
+    stage.sessions.retire = called_meanwhile
+    rest.look()
+    assert stage.sessions.find(stage.principal.tenant_id, stage.session.id).state == "open"
+
+
+def test_a_session_ends_at_its_sandboxs_age(stage, crew, rest):
+    stage.clock.advance(PROFILE.lifetime_s)
+    run_a_call(stage, crew)
+    rest.look()
+    assert stage.events()[-1].payload == {"reason": "lifetime"}
+
+
+def test_a_paused_sandbox_can_be_closed(stage, crew, rest):
+    stage.clock.advance(PROFILE.pause_after_s)
+    rest.look()
+    stage.sessions.close(stage.principal.tenant_id, stage.session.id)
+    crew.rooms.reconcile()
+    assert state(stage) == "gone"
+    assert crew.sandboxes.living == ()
+
+
+def test_a_close_wins_over_a_resume(stage, crew, rest):
+    stage.clock.advance(PROFILE.pause_after_s)
+    rest.look()
+    resume = crew.sandboxes.resume
+
+    def closed_meanwhile(owner):
+        resume(owner)
+        stage.sessions.close(stage.principal.tenant_id, stage.session.id)
+
+    crew.sandboxes.resume = closed_meanwhile
+    with pytest.raises(SandboxEnded):
+        crew.rooms.ready(stage.session.id)
+    crew.rooms.reconcile()
+    assert state(stage) == "gone"
+
+
+def test_a_paused_sandbox_that_died_ends_its_session_clearly(stage, crew, rest):
+    stage.clock.advance(PROFILE.pause_after_s)
+    rest.look()
+    (owner,) = crew.sandboxes.living
+    crew.sandboxes.crash(owner)
+    with pytest.raises(SandboxEnded, match="gone"):
+        crew.rooms.ready(stage.session.id)
+    assert state(stage) == "closing"
+
+
+def test_one_that_cannot_be_paused_does_not_keep_the_others_awake(stage, crew, rest):
+    other = stage.open_session()
+    crew.rooms.ready(other.session_id)
+    first, _ = sorted(crew.sandboxes.living)
+    crew.sandboxes._states[first].gone = "it crashed"
+    stage.clock.advance(PROFILE.pause_after_s)
+    rest.look()
+    paused = [owner for owner, found in crew.sandboxes._states.items() if found.paused]
+    assert len(paused) == 1
