@@ -18,8 +18,8 @@ import pytest
 
 from codesdk.errors import Fault
 from codesdk.provision import base_image as base_images
-from codesdk.provision import engine as docker_engine
 from codesdk.provision import bubblewrap, gvisor, node, redis_server
+from codesdk.provision import engine as docker_engine
 from codesdk.sandbox.local.confinement import Confinement
 
 REDIS_DIRECTORY = "codesdk-tests-"

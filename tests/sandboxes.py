@@ -68,6 +68,19 @@ def python(sandbox: Sandbox, program: str, **more: Any) -> Ran:
     return run(sandbox, "python3", "-c", program, **more)
 
 
+def alive(sandbox, marker: str) -> bool:
+    """Whether a process with this in its command line lives; zombies have none."""
+    program = f"""
+import os
+for pid in os.listdir("/proc"):
+    if pid.isdigit() and int(pid) != os.getpid():
+        try: line = open("/proc/" + pid + "/cmdline", "rb").read()
+        except OSError: continue
+        if {marker.encode()!r} in line and b"python3" not in line and b"-c" not in line: raise SystemExit(1)
+"""
+    return python(sandbox, program).result.exit_code == 1
+
+
 @contextmanager
 def docker_sandboxes(host: str) -> Iterator[DockerSandboxes]:
     """Sandboxes of an installation of their own; nothing of it is left."""

@@ -9,20 +9,33 @@ from __future__ import annotations
 import io
 import tarfile
 import threading
+import time
 import uuid
 
 import pytest
 
+from codesdk.sandbox import runtimes
 from codesdk.sandbox.fake import FakeSandboxes, Script
 from codesdk.sandbox.faults import AlreadyAcknowledged, ArchiveRefused, ImageMissing, SandboxGone, StaleGeneration
 from codesdk.sandbox.local.driver import LocalSandboxes
-from codesdk.sandbox.port import ExecRequest, ExitKind, FileContent, FileError, FileKind, FileRefused, FileWrite, Gone
+from codesdk.sandbox.port import (
+    ExecRequest,
+    ExitKind,
+    FileContent,
+    FileError,
+    FileKind,
+    FileRefused,
+    FileWrite,
+    Gone,
+    Pty,
+)
 from codesdk.sandbox.profile import Profile
 from local_sandboxes import local_sandboxes, plain
 from sandboxes import DEADLINE_S, docker_sandboxes, request, run, spec
 
 MISSING = "sha256:" + "0" * 64
 SLOW = ("sh", "-c", "echo begun; sleep 30")
+ECHO = ("python3", "-u", "-c", "import os\nwhile d := os.read(0, 65536): os.write(1, d)")
 NEVER = threading.Event()
 
 
@@ -36,6 +49,7 @@ def _scripts(asked: ExecRequest) -> Script | None:
         ("pwd",): Script(stdout=f"/workspace/{asked.cwd}\n".replace("/.", "").encode()),
         ("printenv", "COLOUR"): Script(stdout=asked.env.get("COLOUR", "").encode() + b"\n"),
         ("sh", "-c", "printf made > made.txt"): Script(writes={"made.txt": b"made"}),
+        ECHO: Script(echo=True),
         SLOW: Script(stdout=b"begun\n", hold=NEVER),
         ("sh", "-c", "head -c 5000 /dev/zero"): Script(stdout=bytes(5000)),
     }
@@ -57,6 +71,9 @@ class World:
 
 NO_WALL = "without a wall there is no mount namespace: the workspace keeps its path on this machine"
 EXEMPT = {
+    "runsc": {
+        "test_the_attestation_states_the_rights": "gVisor shows neither no-new-privileges nor seccomp, and says so",
+    },
     "bubblewrap": {
         "test_the_attestation_states_the_caps": "nothing caps the memory of local sandboxes as a whole; it says so",
     },
@@ -67,7 +84,7 @@ EXEMPT = {
         "test_the_working_directory_can_be_beneath_the_workspace": NO_WALL,
     },
 }
-"""What local sandboxes cannot show, by name and reason."""
+"""What gVisor and local sandboxes cannot show, by name and reason."""
 
 
 @pytest.fixture(
@@ -188,6 +205,94 @@ def test_a_cancel_ends_the_exec_and_is_confirmed(sandbox):
 
 def test_a_cancel_of_an_unknown_exec_is_false(sandbox):
     assert sandbox.cancel("call_unknown", 1) is False
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
+
+
+def _until(look):
+    deadline = time.monotonic() + DEADLINE_S
+    while not (found := look()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert found
+    return found
+
+
+def test_a_background_exec_runs_on_while_nobody_waits_and_is_listed(sandbox):
+    asked = request(*SLOW)
+    started = sandbox.processes.start(asked)
+    assert (started.call, started.argv, started.background, started.result) == (asked.call, asked.argv, True, None)
+    assert run(sandbox, "true").result.exit_code == 0
+    listed = [item for item in sandbox.processes.list() if item.call == asked.call]
+    assert [item.result for item in listed] == [None]
+    assert sandbox.cancel(asked.call, asked.attempt)
+    ended = _until(lambda: [item for item in sandbox.processes.list() if item.call == asked.call and item.result])
+    assert ended[0].result.kind is ExitKind.CANCELLED
+    sandbox.acknowledge(asked.call, asked.attempt)
+    assert all(item.call != asked.call for item in sandbox.processes.list())
+
+
+def test_the_same_background_exec_again_is_not_run_again(sandbox):
+    asked = request(*SLOW)
+    for _ in range(2):
+        sandbox.processes.start(asked)
+    assert [item.call for item in sandbox.processes.list()].count(asked.call) == 1
+    sandbox.cancel(asked.call, 1)
+    sandbox.acknowledge(asked.call, 1)
+    with pytest.raises(AlreadyAcknowledged):
+        sandbox.processes.start(asked)
+
+
+def test_output_of_a_background_exec_is_read_from_an_offset(sandbox):
+    asked = request(*SLOW)
+    sandbox.processes.start(asked)
+    first = sandbox.processes.output(asked.call, 1, "stdout", 0, wait_s=DEADLINE_S)
+    assert (first.offset, first.data, first.seen, first.over) == (0, b"begun\n", 6, False)
+    assert sandbox.processes.output(asked.call, 1, "stdout", 2, length=3).data == b"gun"
+    assert sandbox.processes.output(asked.call, 1, "stderr", 0).data == b""
+    beyond = sandbox.processes.output(asked.call, 1, "stdout", 6, wait_s=0.05)
+    assert (beyond.offset, beyond.data, beyond.over) == (6, b"", False)
+    sandbox.cancel(asked.call, 1)
+    assert sandbox.processes.output(asked.call, 1, "stdout", 6, wait_s=DEADLINE_S).over
+
+
+def test_a_signal_reaches_a_background_exec(sandbox):
+    asked = request(*SLOW)
+    sandbox.processes.start(asked)
+    sandbox.processes.output(asked.call, 1, "stdout", 0, wait_s=DEADLINE_S)
+    assert sandbox.processes.signal(asked.call, 1, 15)
+    sandbox.processes.output(asked.call, 1, "stdout", 6, wait_s=DEADLINE_S)
+    result = _until(lambda: next(item.result for item in sandbox.processes.list() if item.call == asked.call))
+    assert (result.kind, result.signal) == (ExitKind.SIGNALED, 15)
+    assert not sandbox.processes.signal(asked.call, 1, 15)
+
+
+def test_stdin_comes_bit_by_bit_and_ends_when_told(sandbox):
+    asked = request(*ECHO, stdin=b"one ", stdin_open=True)
+    sandbox.processes.start(asked)
+    assert sandbox.processes.write(asked.call, 1, b"two ").offset == 8
+    assert sandbox.processes.output(asked.call, 1, "stdout", 4, wait_s=DEADLINE_S).data == b"two "
+    assert sandbox.processes.write(asked.call, 1, b"three", end=True).open is False
+    _until(lambda: sandbox.processes.output(asked.call, 1, "stdout", 0, wait_s=DEADLINE_S).over)
+    assert sandbox.processes.output(asked.call, 1, "stdout", 0).data == b"one two three"
+    assert sandbox.processes.write(asked.call, 1, b"late").open is False
+
+
+def test_an_unknown_exec_has_no_output_and_takes_nothing(sandbox):
+    assert sandbox.processes.output("call_unknown", 1, "stdout", 0) is None
+    assert sandbox.processes.write("call_unknown", 1, b"x") is None
+    assert sandbox.processes.signal("call_unknown", 1, 15) is False
+    assert sandbox.processes.resize("call_unknown", 1, Pty()) is False
+
+
+def test_an_exec_with_a_terminal_can_be_resized_and_another_not(sandbox):
+    asked, plain = request(*SLOW, pty=Pty(rows=30, cols=100)), request(*SLOW)
+    for one in (asked, plain):
+        sandbox.processes.start(one)
+    assert sandbox.processes.resize(asked.call, 1, Pty(rows=40, cols=120))
+    assert not sandbox.processes.resize(plain.call, 1, Pty(rows=40, cols=120))
+    for one in (asked, plain):
+        assert sandbox.cancel(one.call, 1)
 
 
 # -- at most once ---------------------------------------------------------------------------------------------------
@@ -497,7 +602,8 @@ def test_the_surroundings_say_what_the_attestation_says(world, sandbox):
 
 def test_the_attestation_states_the_caps(sandbox):
     stated = sandbox.attestation
-    assert (stated.memory_bytes, stated.pids_limit) == (Profile().memory_bytes, Profile().pids)
+    pids = runtimes.of(stated.runtime).pids_limit(Profile().pids)
+    assert (stated.memory_bytes, stated.pids_limit) == (Profile().memory_bytes, pids)
 
 
 # -- pausing --------------------------------------------------------------------------------------------------------

@@ -28,17 +28,34 @@ images_app = typer.Typer(help="What sandboxes are made of: ours, and the operato
 app.add_typer(images_app, name="images")
 app.add_typer(sandbox_app, name="sandbox")
 
+
+
+def _place(text: str) -> Path:
+    if not text:  # the current directory otherwise, which nobody means by `--data-dir "$UNSET"`
+        raise typer.BadParameter("It is empty; give a path, or leave the option out.")
+    return Path(text)
+
+
 DataDir = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
+        parser=_place,
+        metavar="PATH",
         help="Where database, keys and logs are [default: the user's state directory].",
         envvar="CODESDK_DATA_DIR",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 Policies = Annotated[
-    Path | None, typer.Option("--policies", help="Directory of the policy bundle.", envvar="CODESDK_POLICIES_DIR")
+    Path | None,
+    typer.Option(
+        "--policies",
+        parser=_place,
+        metavar="PATH",
+        help="Directory of the policy bundle.",
+        envvar="CODESDK_POLICIES_DIR",
+    ),
 ]
 Port = Annotated[
     int | None,
@@ -64,7 +81,12 @@ ProfileName = Annotated[
 ]
 Workspace = Annotated[
     Path | None,
-    typer.Option("--workspace", help="Directory whose files the sandbox starts with (a copy; .gitignore holds)."),
+    typer.Option(
+        "--workspace",
+        parser=_place,
+        metavar="PATH",
+        help="Directory whose files the sandbox starts with (a copy; .gitignore holds).",
+    ),
 ]
 
 

@@ -47,5 +47,4 @@ def environment_of(settings: Settings) -> dict[str, str]:
 
 
 def _absolute(path: Path | None) -> Path | None:
-    # `Path("")` is the current directory, but `--data-dir "$UNSET"` means none: as its empty variable, the default.
-    return None if path is None or path == Path() else path.expanduser().absolute()
+    return None if path is None else path.expanduser().absolute()

@@ -18,6 +18,7 @@ from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
 from codesdk.mcphost import answers
 from codesdk.mcphost.journey import Journey, Phase
+from codesdk.mcphost.owed import Owed, settles
 from codesdk.registry import Tool
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import Results
@@ -53,6 +54,7 @@ class Calls:
         self._limiter = limiter
         self._followers: Counter[ToolCallId] = Counter()
         self._waits: set[CancelScope] = set()
+        self._owed = Owed()
         self._stopping = False
 
     def stop(self) -> None:
@@ -103,7 +105,12 @@ class Calls:
 
     def _submit(self, name: str, arguments: dict[str, Any], subject: Subject) -> tuple[Outcome, int]:
         place = self._results.place(subject)
-        return self._pipeline.submit(name, arguments, subject), place
+        repeated = self._owed.take(subject, name, arguments)
+        outcome = self._pipeline.find(repeated) if repeated is not None else None
+        # Approved while nobody waited, a call has run: asked again, it would be approved and run a second time.
+        if outcome is None or not settles(outcome):
+            outcome = self._pipeline.submit(name, arguments, subject)
+        return outcome, place
 
     async def _follow(self, outcome: Outcome, tool: Tool, subject: Subject, journey: Journey) -> Outcome:
         while not isinstance(outcome, Denied | Finished):
@@ -141,6 +148,7 @@ class Calls:
                 approval = await to_thread.run_sync(
                     self._desk.find, subject.tenant_id, outcome.approval_id, limiter=self._limiter
                 )
+                self._owed.keep(subject, tool.name, outcome.identity)
                 return answers.waiting(outcome, tuple(approval.shown.get("rules", ())))
             case Queued():
                 return answers.unfinished(outcome, tool.timeout_s + MARGIN_S)

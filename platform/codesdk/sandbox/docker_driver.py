@@ -321,8 +321,10 @@ class DockerSandboxes:
                 status = _status(refused)
                 if status == HTTPStatus.NOT_FOUND:
                     return
-                # Conflict: somebody else removes it already, or its container is not quite gone.
-                if status != HTTPStatus.CONFLICT or time.monotonic() > deadline:
+                # Conflict: somebody else removes it already, or its container is not quite gone. A paused one of gVisor's
+                # is killed, and the engine does not see it at once.
+                is_ending = status == HTTPStatus.CONFLICT or "is zombie" in refused.message
+                if not is_ending or time.monotonic() > deadline:
                     raise
             else:
                 return

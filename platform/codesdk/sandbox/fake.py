@@ -7,10 +7,11 @@ isolation, process trees, limits, signals or real programs; those are tested on 
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from codesdk.sandbox.fake_files import FakeFiles
 from codesdk.sandbox.faults import AlreadyAcknowledged, EngineUnavailable, ImageMissing, SandboxGone, StaleGeneration
@@ -21,8 +22,12 @@ from codesdk.sandbox.port import (
     ExecResult,
     ExitKind,
     Gone,
+    Input,
     OnOutput,
+    Output,
     OutputCount,
+    Process,
+    Pty,
     SandboxSpec,
     Stream,
     Surroundings,
@@ -43,8 +48,11 @@ class Script:
     """Files that it writes in the workspace."""
     hold: threading.Event | None = None
     """It runs until this is set, or until it is cancelled or times out (in real time)."""
+    echo: bool = False
+    """It says what it is told on stdin, until that ends."""
 
 
+_NAMES: tuple[Stream, Stream] = ("stdout", "stderr")
 Choose = Callable[[ExecRequest], Script | None]
 
 
@@ -57,8 +65,16 @@ def scripts(table: dict[tuple[str, ...], Script]) -> Choose:
 class _Run:
     """One exec, running or ended."""
 
+    request: ExecRequest
+    background: bool = False
+    started: float = field(default_factory=time.monotonic)
+    script: Script = field(default_factory=Script)
     output: tuple[tuple[Chunk, ...], ...] = ()
     result: ExecResult | None = None
+    typed: bytearray = field(default_factory=bytearray)
+    input_ended: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+    """A signal has ended it."""
     cancelled: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -122,20 +138,17 @@ class FakeSandbox:
         if self._state.generation > self._generation:
             raise StaleGeneration(self.owner, self._generation, self._state.generation)
 
+    @property
+    def processes(self) -> FakeProcesses:
+        """Its execs beyond one blocking call."""
+        self._check()
+        return FakeProcesses(self)
+
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         """Play the script once; join or repeat the stored result after that."""
-        self._check()
-        key = (request.call, request.attempt)
-        with self._state.lock:
-            if key in self._state.acknowledged:
-                raise AlreadyAcknowledged(*key)
-            run = self._state.runs.get(key)
-            first = run is None
-            if run is None:
-                run = self._state.runs[key] = _Run()
-                self._sandboxes.runs.append((self.owner, *key))
+        run, first = self.take(request)
         if first:
-            self._play(run, request)
+            self.play(run)
         run.ended.wait()
         if run.result is None:
             raise SandboxGone(self.owner, self._state.gone)
@@ -144,28 +157,54 @@ class FakeSandbox:
                 on_output(chunk)
         return run.result
 
-    def _play(self, run: _Run, request: ExecRequest) -> None:
-        started = time.monotonic()
-        script = self._sandboxes.choose(request)
-        if script is None:
-            self._end(run, request, Script(result=_failed(f"no script for {request.argv}")), started)
-            return
-        kind = None
-        if script.hold is not None:
-            kind = self._hold(run, script.hold, request.timeout_s)
+    def take(self, request: ExecRequest, *, background: bool = False) -> tuple[_Run, bool]:
+        """The run of that attempt, and whether it is to be played now."""
+        self._check()
+        key = (request.call, request.attempt)
+        with self._state.lock:
+            if key in self._state.acknowledged:
+                raise AlreadyAcknowledged(*key)
+            run = self._state.runs.get(key)
+            if run is not None:
+                return run, False
+            run = self._state.runs[key] = _Run(request, background)
+            self._sandboxes.runs.append((self.owner, *key))
+            script = self._sandboxes.choose(request)
+            run.script = script or Script(result=_failed(f"no script for {request.argv}"))
+            run.typed += request.stdin
+            if not request.stdin_open and request.pty is None:
+                run.input_ended.set()
+            return run, True
+
+    def runs(self) -> dict[tuple[str, int], _Run]:
+        """What ran and is not acknowledged."""
+        self._check()
+        return self._state.runs
+
+    def play(self, run: _Run) -> None:
+        """Play it to its end."""
+        script, kind = run.script, None
+        hold = run.input_ended if script.echo else script.hold
+        if hold is not None:
+            kind = self._hold(run, hold, run.request.timeout_s)
+            script = run.script
         if self._state.gone:
             run.ended.set()
             return
         for path, content in script.writes.items():
             self._state.files.put(path, content)
+        if script.echo:
+            script = replace(script, stdout=script.stdout + bytes(run.typed))
         if kind is not None:
-            script = Script(stdout=script.stdout, stderr=script.stderr, result=ExecResult(kind=kind, signal=9))
-        self._end(run, request, script, started)
+            script = replace(script, result=ExecResult(kind=kind, signal=9))
+        self._end(run, script)
 
     def _hold(self, run: _Run, hold: threading.Event, timeout_s: float) -> ExitKind | None:
         deadline = time.monotonic() + timeout_s
         while not hold.wait(0.005):
             if self._state.gone:
+                return None
+            if run.released.is_set():
                 return None
             if run.cancelled.is_set():
                 return ExitKind.CANCELLED
@@ -173,8 +212,8 @@ class FakeSandbox:
                 return ExitKind.TIMED_OUT
         return None
 
-    def _end(self, run: _Run, request: ExecRequest, script: Script, started: float) -> None:
-        keep = min(request.keep_bytes, self._state.spec.profile.keep_output_bytes)
+    def _end(self, run: _Run, script: Script) -> None:
+        keep = min(run.request.keep_bytes, self._state.spec.profile.keep_output_bytes)
         result = script.result or ExecResult(kind=ExitKind.EXITED, exit_code=script.exit_code)
         head = keep - keep // 2
         run.output = tuple(_kept(name, data, keep) for name, data in _named(script))
@@ -184,7 +223,7 @@ class FakeSandbox:
             else OutputCount(bytes=len(data))
             for name, data in _named(script)
         }
-        run.result = result.model_copy(update={**counts, "duration_s": time.monotonic() - started})
+        run.result = result.model_copy(update={**counts, "duration_s": time.monotonic() - run.started})
         run.ended.set()
 
     def cancel(self, call: str, attempt: int) -> bool:
@@ -228,6 +267,87 @@ def _kept(name: Stream, data: bytes, keep: int) -> tuple[Chunk, ...]:
 
 def _failed(why: str) -> ExecResult:
     return ExecResult(kind=ExitKind.SPAWN_FAILED, error=why)
+
+
+class FakeProcesses:
+    """The runs of a fake sandbox. Signals end a run or do nothing; a terminal has a size and nothing else."""
+
+    def __init__(self, sandbox: FakeSandbox) -> None:
+        self._sandbox = sandbox
+
+    def _find(self, call: str, attempt: int) -> _Run | None:
+        return self._sandbox.runs().get((call, attempt))
+
+    def start(self, request: ExecRequest) -> Process:
+        """Play the script on a thread."""
+        run, first = self._sandbox.take(request, background=True)
+        if first:
+            threading.Thread(target=self._sandbox.play, args=(run,), daemon=True).start()
+        return _process(run)
+
+    def list(self) -> tuple[Process, ...]:
+        """Every run that is not acknowledged."""
+        return tuple(_process(run) for run in self._sandbox.runs().values())
+
+    def output(
+        self, call: str, attempt: int, stream: Stream, offset: int, *, length: int = 65_536, wait_s: float = 0.0
+    ) -> Output | None:
+        """What it says, from an offset."""
+        run = self._find(call, attempt)
+        if run is None:
+            return None
+        deadline = time.monotonic() + wait_s
+        while run.result is None and len(_said(run, stream)) <= offset and time.monotonic() < deadline:
+            run.ended.wait(0.005)
+        said, over = _said(run, stream), run.result is not None
+        offset = min(offset, len(said))
+        return Output(offset=offset, data=said[offset : offset + length], seen=len(said), over=over)
+
+    def write(self, call: str, attempt: int, data: bytes, *, end: bool = False, wait_s: float = 20.0) -> Input | None:
+        """Stdin; what is written is taken at once."""
+        del wait_s
+        run = self._find(call, attempt)
+        if run is None:
+            return None
+        if not run.input_ended.is_set() and run.result is None:
+            run.typed += data
+            if end:
+                run.input_ended.set()
+        return Input(offset=len(run.typed), open=not run.input_ended.is_set())
+
+    def signal(self, call: str, attempt: int, number: int) -> bool:
+        """Any signal that would end a program ends the run."""
+        run = self._find(call, attempt)
+        if run is None or run.result is not None:
+            return False
+        if number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP):
+            run.script = replace(run.script, result=ExecResult(kind=ExitKind.SIGNALED, signal=number))
+            run.released.set()
+        return True
+
+    def resize(self, call: str, attempt: int, size: Pty) -> bool:
+        """Whether it has a terminal."""
+        del size
+        run = self._find(call, attempt)
+        return run is not None and run.result is None and run.request.pty is not None
+
+
+def _said(run: _Run, stream: Stream) -> bytes:
+    if stream == "stderr":
+        return run.script.stderr
+    return run.script.stdout + (bytes(run.typed) if run.script.echo else b"")
+
+
+def _process(run: _Run) -> Process:
+    return Process(
+        call=run.request.call,
+        attempt=run.request.attempt,
+        argv=run.request.argv,
+        background=run.background,
+        age_s=time.monotonic() - run.started,
+        result=run.result,
+        **{name: OutputCount(bytes=len(_said(run, name))) for name in _NAMES},
+    )
 
 
 class FakeSandboxes:

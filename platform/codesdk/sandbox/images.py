@@ -217,10 +217,13 @@ def _build(engine: Engine, folder: Path, base: str, content: str, say: Say) -> s
 def _read_one_file(parts: Iterator[bytes]) -> bytes:
     """The content of a tar of one file. An image's own: bounded, and links are not followed."""
     packed = bytearray()
+    size = 0
     for part in parts:
-        packed += part
-        if len(packed) > _MAX_PACKAGES_BYTES:
-            return b""
+        # Read to its end even if it is too long: an engine that is left in the middle locks the container.
+        size += len(part)
+        packed = packed + part if size <= _MAX_PACKAGES_BYTES else bytearray()
+    if size > _MAX_PACKAGES_BYTES:
+        return b""
     try:
         with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
             member = tar.next()

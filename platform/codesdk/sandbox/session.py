@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from queue import Empty
 from typing import Any
 
+from codesdk.sandbox.egress.lease import Lease
 from codesdk.sandbox.egress.service import Egress
 from codesdk.sandbox.faults import AlreadyAcknowledged, ArchiveRefused, RunnerRefused, SandboxGone, StaleGeneration
 from codesdk.sandbox.link import Carry, Header, Key, Link, LinkIdle, LinkLost, Refused, Stream
@@ -101,9 +102,8 @@ class RunnerSandbox:
         self._turns: dict[Key, tuple[threading.Lock, int]] = {}
         self._attestation: Attestation | None = None
         self._files = RunnerFiles(self._ask, spec.profile)
-        self._processes = RunnerProcesses(
-            self._ask, lambda request: self._order(request, background=True), self._refused
-        )
+        self._processes = RunnerProcesses(self._ask, self._order_background, self._refused)
+        self._leases: dict[Key, Lease] = {}
 
     @property
     def owner(self) -> str:
@@ -240,6 +240,22 @@ class RunnerSandbox:
         }
         return header, spec
 
+    def _order_background(self, request: ExecRequest) -> tuple[Header, bytes]:
+        key = (request.call, request.attempt)
+        if self._egress is not None and request.egress:
+            lease = self._egress.grant(self.owner, key, self._spec.profile.egress, request.egress)
+            with self._lock:
+                self._leases[key] = lease
+        return self._order(request, background=True)
+
+    def _end_lease(self, *keys: Key) -> None:
+        """What runs in the background may use egress until it is stopped or forgotten."""
+        with self._lock:
+            ended = [self._leases.pop(key) for key in keys or tuple(self._leases) if key in self._leases]
+        if self._egress is not None:
+            for lease in ended:
+                self._egress.end(lease)
+
     def _exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         key = (request.call, request.attempt)
         header, spec = self._order(request)
@@ -307,6 +323,7 @@ class RunnerSandbox:
 
     def acknowledge(self, call: str, attempt: int) -> None:
         """The result is committed."""
+        self._end_lease((call, attempt))
         self._ask({"op": "ack", "call": call, "attempt": attempt}, repeat=True)
 
     def import_tar(self, archive: bytes) -> int:
@@ -362,5 +379,6 @@ class RunnerSandbox:
         with self._lock:
             self._closed = self._closed or reason
             link = self._link
+        self._end_lease()
         if link is not None:
             link.close()

@@ -45,7 +45,7 @@ def _shipped(name: str) -> Path:
 class Settings(BaseSettings):
     """Everything that the processes of one installation share."""
 
-    model_config = SettingsConfigDict(env_prefix="CODESDK_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="CODESDK_", env_ignore_empty=True, frozen=True, extra="ignore")
 
     data_dir: Path = Field(default_factory=default_data_dir)
     """Database, artifacts, sockets, keys of an embedded installation."""

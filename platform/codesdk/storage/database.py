@@ -83,17 +83,29 @@ class Database:
         self.writer.dispose()
 
     def _engine(self, *, writes: bool) -> Engine:
+        isolation: dict[str, Any]
         if not self.is_sqlite:
-            return create_engine(self.url, isolation_level="READ COMMITTED" if writes else "AUTOCOMMIT")
+            isolation = {"isolation_level": "READ COMMITTED" if writes else "AUTOCOMMIT"}
+            return self._made(isolation)
         # Connections move between threads of the pool, one user at a time; SQLite itself is built thread-safe. A read
         # is one statement, so it needs no transaction around it.
-        isolation: dict[str, Any] = {} if writes else {"isolation_level": "AUTOCOMMIT"}
-        engine = create_engine(self.url, connect_args={"check_same_thread": False, "timeout": 30.0}, **isolation)
+        isolation = {} if writes else {"isolation_level": "AUTOCOMMIT"}
+        engine = self._made({"connect_args": {"check_same_thread": False, "timeout": 30.0}, **isolation})
+        _make_private(engine.url.database)
         event.listen(engine, "connect", _set_pragmas)
         # BEGIN IMMEDIATE takes the write lock at once: a deferred transaction that upgrades can only fail as busy.
         if writes:
             event.listen(engine, "begin", _begin_immediate)
         return engine
+
+    def _made(self, options: dict[str, Any]) -> Engine:
+        try:
+            return create_engine(self.url, **options)
+        except (ArgumentError, ImportError) as error:
+            raise DatabaseUrlWrong(
+                f"The database's URL cannot be used: {error}.",
+                advice="Mend CODESDK_DATABASE_URL, or unset it for SQLite in the data directory.",
+            ) from error
 
 
 def _make_private(path: str | None) -> None:

@@ -188,6 +188,14 @@ def test_an_artifact_that_is_too_large_is_refused_wherever_it_ends(operator):
     problem(operator.post("/v1/artifacts", content=endless()), 413, "BODY_TOO_LARGE")
 
 
+def test_a_label_that_is_no_unicode_text_is_named(operator):
+    for labels in (b'{"a": "\\ud800"}', b'{"\\ud800": "a"}'):
+        sent = operator.post(
+            "/v1/sessions", content=b'{"labels": ' + labels + b"}", headers={"Content-Type": "application/json"}
+        )
+        problem(sent, 422, "INVALID_REQUEST")
+
+
 def test_a_json_body_that_is_too_large_is_refused(operator):
     labels = {"a": "x" * (2 * 1024 * 1024)}
     problem(operator.post("/v1/sessions", json={"labels": labels}), 413, "BODY_TOO_LARGE")

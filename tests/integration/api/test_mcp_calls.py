@@ -7,6 +7,7 @@ import asyncio
 import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
+from sqlalchemy import text as sql
 
 from codesdk.approvals import Verdict
 from codesdk.domain.tools import ToolResult
@@ -144,6 +145,49 @@ class TestWhereNobodyDecides:
         second = call(token, "auto", "workspace_exec", {"command": "make"})
         assert details(first)["approval_id"] == details(second)["approval_id"]
         assert details(first)["tool_call_id"] == details(second)["tool_call_id"]
+
+    @pytest.mark.parametrize("mode", ERAS)
+    def test_the_same_call_after_an_approval_gets_its_result_and_is_not_asked_again(self, stack, helpers, call, mode):
+        session, token = stack.open_session()
+        stack.worker.answer = lambda _: ToolResult(text="made", is_error=True)
+        first = call(token, mode, "workspace_exec", {"command": "make"})
+        vote(stack, session, Verdict.APPROVE)
+        helpers.eventually(lambda: "tool.call.completed" in stack.types(session))
+        second = call(token, mode, "workspace_exec", {"command": "make"})
+        assert details(second)["tool_call_id"] == details(first)["tool_call_id"]
+        assert second.content[0].text == "made"
+        third = call(token, mode, "workspace_exec", {"command": "make"})
+        assert (details(third)["code"], stack.worker.ran) == ("APPROVAL_PENDING", ["workspace.exec"])
+
+    def test_the_same_call_after_a_rejection_is_told_so_and_not_asked_again(self, stack, call):
+        session, token = stack.open_session()
+        call(token, "auto", "workspace_exec", {"command": "make"})
+        vote(stack, session, Verdict.REJECT)
+        second = call(token, "auto", "workspace_exec", {"command": "make"})
+        assert details(second)["code"] == "REJECTED_BY_APPROVER"
+
+    def test_another_session_gets_nothing_of_it(self, stack, call):
+        session, token = stack.open_session()
+        call(token, "auto", "workspace_exec", {"command": "make"})
+        vote(stack, session, Verdict.REJECT)
+        _, other = stack.open_session()
+        assert details(call(other, "auto", "workspace_exec", {"command": "make"}))["code"] == "APPROVAL_PENDING"
+
+    def test_an_expired_question_is_asked_again(self, stack, call):
+        _, token = stack.open_session()
+        first = call(token, "auto", "workspace_exec", {"command": "make"})
+        with stack.services.database.writer.begin() as connection:
+            connection.execute(sql("UPDATE approvals SET expires_at = 1"))
+        stack.services.pipeline.expire_overdue()
+        second = call(token, "auto", "workspace_exec", {"command": "make"})
+        assert details(second)["approval_id"] != details(first)["approval_id"]
+
+
+def vote(stack, session, verdict):
+    approval = stack.pending(session)
+    stack.services.pipeline.vote(
+        session.tenant_id, approval.id, verdict, digest=approval.digest, by=session.principal_id, comment=None
+    )
 
 
 @pytest.mark.parametrize("mode", ERAS)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from codesdk.sandbox.port import ExitKind
-from sandboxes import DEADLINE_S, python, request, run
+from sandboxes import DEADLINE_S, alive, python, request, run
 
 pytestmark = pytest.mark.engine
 
@@ -18,19 +18,6 @@ ESCAPES = {
     "a_double_forked_child": "(setsid sh -c 'sleep 900.{n} &' &) ; sleep 60",
     "a_child_that_ignores_term": "(trap '' TERM HUP INT; sleep 900.{n}; sleep 900.{n}) & trap '' TERM; sleep 60; sleep 60",
 }
-
-
-def alive(sandbox, marker: str) -> bool:
-    """Whether a process with this in its command line lives; zombies have none."""
-    program = f"""
-import os
-for pid in os.listdir("/proc"):
-    if pid.isdigit() and int(pid) != os.getpid():
-        try: line = open("/proc/" + pid + "/cmdline", "rb").read()
-        except OSError: continue
-        if {marker.encode()!r} in line and b"python3" not in line and b"-c" not in line: raise SystemExit(1)
-"""
-    return python(sandbox, program).result.exit_code == 1
 
 
 @pytest.mark.parametrize("escape", ESCAPES)

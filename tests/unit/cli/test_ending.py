@@ -120,3 +120,9 @@ def test_a_replay_without_a_database_makes_none(capsys, tmp_path):
 def test_a_bridge_needs_url_and_token_together(capsys, tmp_path):
     assert ending.ended(["mcp", "--url", "http://127.0.0.1:9/mcp", "--data-dir", str(tmp_path)]) == 64
     assert "--token" in one_line(capsys)
+
+
+@pytest.mark.parametrize("option", ["--data-dir", "--policies", "--workspace"])
+def test_an_empty_path_is_not_taken_for_the_current_directory(option, capsys):
+    assert ending.ended(["up", option, ""]) == 64
+    assert option in one_line(capsys)

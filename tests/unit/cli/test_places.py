@@ -42,3 +42,10 @@ def test_a_wrong_variable_is_named(monkeypatch):
 
     with pytest.raises(SettingWrong, match="CODESDK_POLL_S"):
         settings_of()
+
+
+def test_an_empty_variable_is_as_good_as_none(monkeypatch):
+    usual = settings_of().data_dir
+    monkeypatch.setenv("CODESDK_DATA_DIR", "")
+
+    assert settings_of().data_dir == usual

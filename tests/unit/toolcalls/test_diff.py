@@ -174,3 +174,25 @@ def test_a_hostile_diff_cannot_burn_minutes():
     with pytest.raises(PatchRejected, match="too common"):
         apply_hunks(one("--- a/f\n+++ b/f\n" + hunk), old)
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x", "expected 'x\\n' at line 1, found 'x'"),
+        ("x\r\n", "expected 'x\\n' at line 1, found 'x\\r\\n'"),
+        ("", "expected 'x' at line 1, found (end of file)"),
+        ("z\n", "expected 'x' at line 1, found 'z'"),
+    ],
+)
+def test_a_line_that_differs_only_at_its_end_is_shown_with_it(text, said):
+    (patch,) = parse("--- a/f\n+++ b/f\n@@ -1,1 +1,1 @@\n-x\n+y\n")
+    with pytest.raises(PatchRejected) as rejected:
+        apply_hunks(patch, text)
+    assert said in str(rejected.value)
+
+
+def test_the_line_that_does_not_fit_is_named_and_not_the_hunks_first():
+    (patch,) = parse("--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n same\n-x\n+y\n")
+    with pytest.raises(PatchRejected, match="expected 'x' at line 2, found 'z'"):
+        apply_hunks(patch, "same\nz\n")

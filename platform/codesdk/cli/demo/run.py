@@ -75,7 +75,7 @@ def _show(settings: Settings, voice: Voice, account: Account) -> History:
             facts = _tell_sandbox(account, opened, witness)
             chosen = steps(SQLPARSE, source_of(archive, SQLPARSE))
             try:
-                asyncio.run(_drive(stack, opened, witness, account, chosen, left_out(facts)))
+                asyncio.run(_drive(stack, opened, witness, account, chosen=chosen, missing=left_out(facts)))
             except BaseExceptionGroup as group:
                 raise reason_in(group) from group
             stack.daemon.close_session(opened.session.id)
@@ -112,6 +112,7 @@ async def _drive(
     opened: Opened,
     witness: Witness,
     account: Account,
+    *,
     chosen: tuple[Step, ...],
     missing: dict[str, str],
 ) -> None:

@@ -57,6 +57,7 @@ def left_out(facts: dict[str, Any]) -> dict[str, str]:
 
 
 def steps(project: DemoProject, source: str) -> tuple[Step, ...]:
+    """The calls in order. `source`: content of the file that is edited."""
     edit = project.edit
     line = next(n for n, text in enumerate(source.splitlines(), 1) if edit.before in text)
     tests = f"{TESTS} {project.test_path}"

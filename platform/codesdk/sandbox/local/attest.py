@@ -68,9 +68,7 @@ def differences(
     return tuple(found)
 
 
-def attestation(
-    spec: SandboxSpec, confinement: Confinement, observed: dict[str, Any], *, disk_cap: str
-) -> Attestation:
+def attestation(spec: SandboxSpec, confinement: Confinement, observed: dict[str, Any], *, disk_cap: str) -> Attestation:
     """What was read back, for the record, with what is and is not enforced."""
     status = observed["status"]
     mounts = {mount[0]: mount for mount in observed["mounts"]}
@@ -99,7 +97,11 @@ def sentences(
     """What holds and what does not, for a person."""
     walled, apart, profile = confinement.wall is Wall.BUBBLEWRAP, confinement.apart, spec.profile
     facts = (
-        (walled, "network: its own, with nothing but loopback", "network: NOT isolated; tools reach what this machine reaches"),
+        (
+            walled,
+            "network: its own, with nothing but loopback",
+            "network: NOT isolated; tools reach what this machine reaches",
+        ),
         (
             walled,
             "files: the system read-only, an own /tmp, and the workspace as the only writable part of this machine",
@@ -116,11 +118,23 @@ def sentences(
                 else "they can stop and forge the runner, read the operator's key and approve their own calls"
             ),
         ),
-        (filtered, "system calls: a list of dangerous ones is refused", "system calls: none is refused (unknown machine)"),
+        (
+            filtered,
+            "system calls: a list of dangerous ones is refused",
+            "system calls: none is refused (unknown machine)",
+        ),
         (True, "privileges: no capability, and none can be gained", ""),
         (True, f"each process: {profile.memory_bytes} bytes of data, {profile.open_files} open files, no core", ""),
-        (apart, f"processes: at most {profile.pids}", "processes: counted with all others of this user, so only roughly"),
-        (disk_cap != "none", f"workspace: at most {profile.workspace_bytes} bytes, in memory", "workspace: no cap on its size"),
+        (
+            apart,
+            f"processes: at most {profile.pids}",
+            "processes: counted with all others of this user, so only roughly",
+        ),
+        (
+            disk_cap != "none",
+            f"workspace: at most {profile.workspace_bytes} bytes, in memory",
+            "workspace: no cap on its size",
+        ),
         (False, "", "memory and CPU of the sandbox as a whole: no cap; many processes can take all that there is"),
         (False, "", "the system: tools run this machine's programs and kernel, not an image's"),
     )

@@ -98,7 +98,11 @@ def _system() -> list[str]:
 
 def _etc(ours: Path) -> list[str]:
     shown = [part for name in ETC for part in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")]
-    return [*_directory("/etc"), *shown, *(part for name in ("passwd", "group") for part in ("--ro-bind", str(ours / name), f"/etc/{name}"))]
+    return [
+        *_directory("/etc"),
+        *shown,
+        *(part for name in ("passwd", "group") for part in ("--ro-bind", str(ours / name), f"/etc/{name}")),
+    ]
 
 
 def _directory(place: str) -> list[str]:
@@ -117,8 +121,7 @@ def _workspace(wall: Wall) -> list[str]:
 
 
 def python_homes() -> list[str]:
-    """Where the Python that runs CodeSDK lies, as far as that is not part of the system: it runs the runner, and tools
-    find it first on PATH."""
+    """Where the Python that runs CodeSDK lies, if not in the system: it runs the runner, and is first on tools' PATH."""
     homes = {os.path.realpath(home) for home in (sys.prefix, sys.base_prefix)}
     homes.update((sys.prefix, sys.base_prefix))
     return sorted(home for home in homes if not any(home == top or home.startswith(f"{top}/") for top in SYSTEM))

@@ -46,7 +46,9 @@ def find(program: str | None = None) -> Confinement:
     apart = os.geteuid() == 0
     found = shutil.which("bwrap") if program is None else program
     if not found:
-        why = "bubblewrap is not installed (`apt-get install bubblewrap`)" if program is None else "it was not to be used"
+        why = (
+            "bubblewrap is not installed (`apt-get install bubblewrap`)" if program is None else "it was not to be used"
+        )
         return Confinement(wall=Wall.NONE, apart=apart, why_not=why)
     refused = _try(found, apart=apart)
     if refused is None:

@@ -11,6 +11,7 @@ from codesdk.sandbox import bundle, disk
 from codesdk.sandbox import spec as specs
 from codesdk.sandbox.local import bwrap, seccomp
 from codesdk.sandbox.local.confinement import Confinement, Wall
+from codesdk.sandbox.local.faults import LocalRefused
 from codesdk.sandbox.local.places import Place
 from codesdk.sandbox.local.processes import of_user
 from codesdk.sandbox.port import SandboxSpec
@@ -19,6 +20,7 @@ from codesdk.sandbox.profile import Profile
 BYSTANDER_UID = 265_536
 """The uid from which a sandbox's processes are stopped. Above every tool uid (`store.LAST_UID`), and nobody's: without
 a PID namespace the container's choice, `nobody`, has processes of this machine."""
+SYSTEM_PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
 MARK = "CODESDK_SANDBOX"
 """Variable by which processes are found that share our uid and have run from their tree. A tool can remove it."""
 
@@ -67,8 +69,7 @@ def settings(spec: SandboxSpec, confinement: Confinement, place: Place) -> dict[
 
 def prepare(spec: SandboxSpec, confinement: Confinement, place: Place) -> dict[str, Any]:
     """Lay out what the sandbox needs in its place; returns what the porter is told."""
-    python = os.path.realpath(sys.executable)
-    argv = bundle.command(settings(spec, confinement, place), python)
+    argv = bundle.command(settings(spec, confinement, place), runner_python(confinement))
     if confinement.wall is Wall.BUBBLEWRAP:
         argv = bwrap.command(_wall(spec, confinement, place), argv)
     else:
@@ -82,6 +83,28 @@ def prepare(spec: SandboxSpec, confinement: Confinement, place: Place) -> dict[s
         "seccomp": seccomp.supported(),
         "env": {"PATH": bwrap.SYSTEM_PATH, "LANG": "C.UTF-8", MARK: place.owner},
     }
+
+
+def runner_python(confinement: Confinement) -> str:
+    """The interpreter for the runner, whose file operations import with the tool's rights.
+
+    Raises:
+        LocalRefused: every one that is here is closed to other users, and no wall shows it to them.
+    """
+    ours = os.path.realpath(sys.executable)
+    if confinement.wall is Wall.BUBBLEWRAP or not confinement.apart:
+        return ours
+    for candidate in (ours, *SYSTEM_PYTHONS):
+        if Path(candidate).exists() and _is_open(Path(candidate).resolve()):
+            return candidate
+    raise LocalRefused(
+        f"Tools run as another user, to whom {ours} is closed, and there is no other Python.",
+        advice="Install python3 from the system's packages, or bubblewrap.",
+    )
+
+
+def _is_open(path: Path) -> bool:
+    return all(place.stat().st_mode & 0o001 for place in (path, *path.parents))
 
 
 def _wall(spec: SandboxSpec, confinement: Confinement, place: Place) -> bwrap.Wall:

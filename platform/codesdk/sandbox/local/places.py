@@ -142,9 +142,9 @@ def remove_tree(top: Path) -> None:
         waiting = [top.name]
         while waiting:
             name = waiting.pop()
-            os.chmod(name, 0o700, dir_fd=parent, follow_symlinks=False) if os.chmod in os.supports_follow_symlinks else (
-                os.chmod(name, 0o700, dir_fd=parent)
-            )
+            os.chmod(
+                name, 0o700, dir_fd=parent, follow_symlinks=False
+            ) if os.chmod in os.supports_follow_symlinks else (os.chmod(name, 0o700, dir_fd=parent))
             here = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
             try:
                 waiting += _empty(here, parent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -181,7 +182,5 @@ def end_user(uid: int, bystander: int, timeout_s: float) -> bool:
 
 
 def _signal(pid: int, number: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # ended; its number may be another user's by now
         os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass  # it has ended, and its number may be another user's by now

@@ -70,8 +70,7 @@ class PorterStream:
         finally:
             with self._lock:
                 self._reading = False
-                if self._closed:
-                    self._socket.close()
+                self._release()
 
     def said(self) -> str:
         """The tail of the runner's stderr."""
@@ -85,6 +84,9 @@ class PorterStream:
             self._closed = True
             with contextlib.suppress(OSError):  # the porter was faster
                 self._socket.shutdown(socket.SHUT_RDWR)
-            if not self._reading:
-                # Else the reader closes it: closed under its poll, the number could be somebody else's.
-                self._socket.close()
+            self._release()
+
+    def _release(self) -> None:
+        # Not under a reader's poll: the number could be somebody else's by then. The reader does it when it is through.
+        if self._closed and not self._reading:
+            self._socket.close()

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 
+from codesdk.sandbox.runner import digest
 from codesdk.sandbox.runner.beneath import Refused, Root, refusal, relative
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # non-blocking: opening a FIFO must not hang the file thread
@@ -53,11 +54,17 @@ def _regular(fd: int) -> os.stat_result:
     return status
 
 
-def read(root: Root, path: str, offset: int, length: int) -> tuple[Info, bytes]:
-    """At most `length` bytes from `offset`; the hash is given where that was the whole file."""
+def read(root: Root, path: str, offset: int, length: int, version: str | None = None) -> tuple[Info, bytes]:
+    """At most `length` bytes from `offset`; the hash is given where that was the whole file.
+
+    Version: what an earlier answer called it; another one is refused.
+    """
     fd = root.open(relative(path, root.workspace), _READ)
     try:
-        size = _regular(fd).st_size
+        about = _regular(fd)
+        size, found = about.st_size, f"{about.st_ino}:{about.st_size}:{about.st_mtime_ns}"
+        if version not in {None, found}:
+            raise Refused("CONFLICT", "the file has changed while it was read")
         data = bytearray()
         while len(data) < length:
             part = os.pread(fd, min(1 << 20, length - len(data)), offset + len(data))
@@ -68,8 +75,7 @@ def read(root: Root, path: str, offset: int, length: int) -> tuple[Info, bytes]:
         os.close(fd)
     size = max(size, offset + len(data)) if data else size  # it may grow while it is read
     whole = offset == 0 and len(data) == size
-    digest = digest_of(data) if whole else None
-    return {"offset": offset, "size": size, "sha256": digest}, bytes(data)
+    return {"offset": offset, "size": size, "version": found, "sha256": digest.of(data) if whole else None}, bytes(data)
 
 
 def status(root: Root, path: str) -> Info:
@@ -174,7 +180,7 @@ def _at(path: str, refused: Refused, done: list[Info]) -> Refused:
 def _stage(root: Root, item: Write, clean: str, max_bytes: int) -> _Staged:
     directory, name = root.open_parent(clean, create=item.content is not None)
     try:
-        mode = _check(directory, name, item)
+        mode = check(directory, name, item)
         if item.content is None:
             return _Staged(directory, name, clean, None)
         if max_bytes and len(item.content) > max_bytes:
@@ -183,7 +189,7 @@ def _stage(root: Root, item: Write, clean: str, max_bytes: int) -> _Staged:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(temporary, flags, 0o600, dir_fd=directory)
         try:
-            _write_all(fd, item.content)
+            write_all(fd, item.content)
             os.fchmod(fd, mode)
         except BaseException:
             os.unlink(temporary, dir_fd=directory)
@@ -196,7 +202,7 @@ def _stage(root: Root, item: Write, clean: str, max_bytes: int) -> _Staged:
     return _Staged(directory, name, clean, temporary)
 
 
-def _check(directory: int, name: str, item: Write) -> int:
+def check(directory: int, name: str, item: Write) -> int:
     """Check kind and precondition; returns the mode that the file shall have."""
     try:
         before = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -224,13 +230,6 @@ def _check_absent(item: Write) -> int:
     return 0o644 if item.mode is None else item.mode & 0o777
 
 
-def digest_of(data: bytes | bytearray) -> str:
-    """`sha256:…` of bytes."""
-    import hashlib  # noqa: PLC0415 - it loads OpenSSL: 3 MB in every idle sandbox if it stood above
-
-    return "sha256:" + hashlib.sha256(data).hexdigest()
-
-
 def _digest(directory: int, name: str, limit: int) -> str:
     """Digest of a file; of no more than `limit` bytes, for a precondition that a caller can have read."""
     fd = os.open(name, _READ | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
@@ -243,12 +242,13 @@ def _digest(directory: int, name: str, limit: int) -> str:
             if not part:
                 break
             data += part
-        return digest_of(bytes(data))
+        return digest.of(bytes(data))
     finally:
         os.close(fd)
 
 
-def _write_all(fd: int, content: bytes) -> None:
+def write_all(fd: int, content: bytes) -> None:
+    """All of it, or an OSError."""
     rest = memoryview(content)
     while rest:
         count = os.write(fd, rest[: 1 << 20])

@@ -29,7 +29,19 @@ def attempt(word, action):
 def open_to_write(path): os.close(os.open(path, os.O_WRONLY))
 """
 SENTRY = frozenset(
-    {"EPERM", "EACCES", "EROFS", "ENOENT", "ENOSYS", "EINVAL", "ENODEV", "EAFNOSUPPORT", "EPROTONOSUPPORT"}
+    [
+        "EPERM",
+        "EACCES",
+        "EROFS",
+        "ENOENT",
+        "ENOSYS",
+        "EINVAL",
+        "ENODEV",
+        "EAFNOSUPPORT",
+        "EPROTONOSUPPORT",
+        "ENETUNREACH",
+        "EHOSTUNREACH",
+    ]
 )
 """Answers that close a way under gVisor as well: its own kernel says no in more words than Linux."""
 

@@ -178,8 +178,18 @@ def _place(lines: list[str], hunk: Hunk, earliest: int, where: str) -> int:
         raise PatchRejected(
             f"{where}: its context fits at lines {[p + 1 for p in places[:5]]}; add context or mend the line."
         )
-    found = lines[stated].rstrip("\n") if 0 <= stated < len(lines) else "(end of file)"
-    raise PatchRejected(f"{where}: expected {hunk.old[0].rstrip()!r} at line {hunk.start}, found {found!r}.")
+    raise PatchRejected(f"{where}: {_difference(lines, hunk, max(stated, 0))}.")
+
+
+def _difference(lines: list[str], hunk: Hunk, at: int) -> str:
+    """The first line that is not as the hunk says, where the hunk says that it is."""
+    for number, wanted in enumerate(hunk.old, start=at):
+        found = lines[number] if number < len(lines) else ""
+        if found != wanted:
+            same = found.rstrip() == wanted.rstrip()  # only the ends differ: CRLF, blanks, no newline at the file's end
+            want, have = (wanted, found) if same else (wanted.rstrip(), found.rstrip())
+            return f"expected {want!r} at line {number + 1}, found {repr(have) if found else '(end of file)'}"
+    return f"its context is above line {at + 1}, where an earlier hunk ends"
 
 
 def _fits(lines: list[str], hunk: Hunk, at: int) -> bool:

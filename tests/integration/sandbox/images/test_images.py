@@ -17,7 +17,7 @@ from codesdk.provision import sandbox_image as provisioned
 from codesdk.provision.sandbox_image import ImageNotBuilt, Shelf
 from codesdk.sandbox import images
 from codesdk.sandbox.faults import ArchiveRefused
-from codesdk.sandbox.image_checks import LABEL_CONTENT, LABEL_NAME
+from codesdk.sandbox.image_checks import LABEL_CONTENT
 from codesdk.sandbox.port import FileError, FileWrite
 from codesdk.sandbox.profiles import load_profiles
 from codesdk.settings import Settings
@@ -53,7 +53,7 @@ def folder(tmp_path, sandboxes):
 @pytest.mark.timeout(BUILD_S)
 @pytest.mark.parametrize("name", BUILT)
 def test_the_smoke_test_passes_in_a_sandbox(engine, open_sandbox, name):
-    image = provisioned.ensure(engine, lambda line: None, name=name)
+    image = provisioned.ensure(engine, lambda _: None, name=name)
     box = open_sandbox(image=image, memory_bytes=1 << 30, tmp_bytes=256 << 20, pids=512, file_bytes=1 << 30)
     ran = run(box, "sh", "-s", stdin=(IMAGES / name / "smoke_test.sh").read_bytes(), timeout_s=90)
     assert ran.result.exit_code == 0, (ran.stdout, ran.stderr)
@@ -63,7 +63,7 @@ def test_the_smoke_test_passes_in_a_sandbox(engine, open_sandbox, name):
 @pytest.mark.timeout(BUILD_S)
 @pytest.mark.parametrize(("name", "holds"), [("base", "git"), ("node", "nodejs"), ("full", "g++")])
 def test_the_packages_of_a_build_are_recorded_in_order(engine, shelf, name, holds):
-    found = shelf.packages(provisioned.ensure(engine, lambda line: None, name=name))
+    found = shelf.packages(provisioned.ensure(engine, lambda _: None, name=name))
     assert holds in {package.name for package in found}
     assert all(package.version and package.architecture for package in found)
     lines = [f"{package.name} {package.version} {package.architecture}" for package in found]
@@ -143,7 +143,7 @@ def test_the_command_lists_and_checks(engine, sandbox_image, tmp_path):
     checked = json.loads(codesdk("check", "base").stdout)
     assert (checked["image"], checked["listed"]) == (sandbox_image, True)
     gone = codesdk("check", "sha256:" + "0" * 64)
-    assert (gone.returncode, json.loads(gone.stderr)["code"]) == (69, "IMAGE_MISSING")
+    assert (gone.returncode, json.loads(gone.stderr)["error"]["code"]) == (69, "IMAGE_MISSING")
 
 
 # -- what a profile asks of a sandbox -----------------------------------------------------------------------------------

@@ -54,7 +54,12 @@ def root_of(sandboxes: LocalSandboxes) -> Path:
 def test_a_worker_killed_in_mid_call_is_followed_by_one_that_gets_the_whole_result(sandboxes, make_spec):
     asked = make_spec()
     line = "echo begun; n=0; while [ $n -lt 20 ]; do echo $n; n=$((n+1)); sleep 0.05; done"
-    words = (sandboxes._instance, str(root_of(sandboxes)), sandboxes.confinement.model_dump_json(), asked.model_dump_json())
+    words = (
+        sandboxes._instance,
+        str(root_of(sandboxes)),
+        sandboxes.confinement.model_dump_json(),
+        asked.model_dump_json(),
+    )
     with subprocess.Popen([sys.executable, "-c", WORKER, *words, "call_mid", line], stdout=subprocess.PIPE) as worker:
         assert worker.stdout.readline() == b"open\n"
         assert worker.stdout.readline() == b"said\n"
@@ -66,7 +71,9 @@ def test_a_worker_killed_in_mid_call_is_followed_by_one_that_gets_the_whole_resu
     sandboxes.destroy(asked.owner)
 
 
-@pytest.mark.parametrize("escape", ["sleep 901.{n} & wait", "setsid sleep 901.{n} & wait", "(setsid sh -c 'sleep 901.{n}' &) ; sleep 60"])
+@pytest.mark.parametrize(
+    "escape", ["sleep 901.{n} & wait", "setsid sleep 901.{n} & wait", "(setsid sh -c 'sleep 901.{n}' &) ; sleep 60"]
+)
 def test_nothing_outlives_destroy(sandboxes, make_spec, escape):
     marker = f"901.{time.monotonic_ns()}"
     made = sandboxes.open(make_spec())

@@ -46,9 +46,7 @@ def apart(sandboxes):
 @pytest.mark.parametrize("what", WALLED)
 def test_a_tool_cannot(walled, sandboxes, opened, what):
     with socket.create_server(("127.0.0.1", 0)) as service:
-        program = WALLED[what].format(
-            root=sandboxes._places._root, port=service.getsockname()[1], pid=os.getpid()
-        )
+        program = WALLED[what].format(root=sandboxes._places._root, port=service.getsockname()[1], pid=os.getpid())
         assert python(opened, program).result.exit_code == 1
 
 
