@@ -8,6 +8,8 @@ Five things are timed in turn, a few of each per round, so that whatever the mac
   streamed to the end, inspect for the exit code): what `docker exec` does, without starting a client program;
 - docker_run: a container of the same image for one `true`, removed again (docker SDK `containers.run(remove=True)`);
 - host_spawn: `true` as a child of this process.
+
+Then sandboxes themselves: see `lifecycle.py`.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ import docker
 from rich.console import Console
 from rich.table import Table
 
+import lifecycle
 from codesdk.cli.demo.agent import DETAILS, connected
 from codesdk.cli.history import fold
 from codesdk.cli.places import settings_of
@@ -93,7 +96,7 @@ class Peers:
         self._client = docker.DockerClient(base_url=host)
         opened.callback(self._client.close)
         image = sandbox_image.ensure(ProvisionedEngine(host), lambda _line: None)
-        self._image = image
+        self.image = image
         sandboxes = DockerSandboxes(INSTANCE, engine)
         owner = f"bench-{os.getpid()}"
         opened.callback(sandboxes.sweep, ())
@@ -122,7 +125,7 @@ class Peers:
 
     def docker_run(self) -> None:
         """In a container of its own."""
-        self._client.containers.run(self._image, entrypoint=["true"], command=[], network_mode="none", remove=True)
+        self._client.containers.run(self.image, entrypoint=["true"], command=[], network_mode="none", remove=True)
 
     def host_spawn(self) -> None:
         """On this machine, unsandboxed."""
@@ -191,6 +194,10 @@ def _moment(text: str) -> float:
 def ratios(summary: dict[str, dict[str, float]]) -> dict[str, float]:
     governed = summary["governed_call_ms"]["p50"]
     return {
+        "warm_first_result / docker_run": round(
+            summary["warm_first_result_ms"]["p50"] / summary["docker_run_ms"]["p50"], 4
+        ),
+        "exec at 200 idle / at 1": round(summary["exec_at_200_idle_ms"] / summary["exec_at_1_idle_ms"], 3),
         "governed_call / docker_exec": round(governed / summary["docker_exec_ms"]["p50"], 3),
         "governed_call / docker_run": round(governed / summary["docker_run_ms"]["p50"], 4),
         "governed_call / runner_exec": round(governed / summary["runner_exec_ms"]["p50"], 2),
@@ -204,13 +211,14 @@ def show(console: Console, report: dict[str, Any]) -> None:
     table.add_column("")
     for column in ("p50", "p95", "n"):
         table.add_column(column, justify="right")
-    for name in PER_ROUND:
+    for name in (*PER_ROUND, "warm_first_result"):
         row = report[f"{name}_ms"]
         table.add_row(name.replace("_", " "), f"{row['p50']:.2f}", f"{row['p95']:.2f}", str(row["n"]))
     console.print(table)
     for title, values, unit in (
         ("ratios (p50)", report["ratios"], ""),
         ("a governed call's time", report["stages_ms"], " ms"),
+        ("sandboxes", {name.replace("_", " "): report[name] for name in lifecycle.PLAIN}, ""),
     ):
         rows = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=False)
         rows.add_column("")
@@ -237,6 +245,8 @@ def run(rounds: int, console: Console) -> dict[str, Any]:
         events = list(stack.daemon.events(session.session.id))
         fold(events)  # a measured run whose record has a gap would be worth nothing
         summary = samples.summary()
+        held = lifecycle.measure(stack.settings.docker_host, peers.image, say)
+        summary = {**summary, **held}
         return {
             **summary,
             "ratios": ratios(summary),

@@ -15,8 +15,16 @@ import uuid
 import pytest
 
 from codesdk.sandbox import runtimes
+from codesdk.sandbox.diff import changes
 from codesdk.sandbox.fake import FakeSandboxes, Script
-from codesdk.sandbox.faults import AlreadyAcknowledged, ArchiveRefused, ImageMissing, SandboxGone, StaleGeneration
+from codesdk.sandbox.faults import (
+    AlreadyAcknowledged,
+    ArchiveRefused,
+    ImageMissing,
+    SandboxGone,
+    SnapshotFailed,
+    StaleGeneration,
+)
 from codesdk.sandbox.local.driver import LocalSandboxes
 from codesdk.sandbox.port import (
     ExecRequest,
@@ -459,6 +467,104 @@ def test_a_name_of_any_letters_is_kept(sandbox):
     name = "odd/äöü 漢字 \"'$(x)\n.txt"
     sandbox.files.write((FileWrite(path=name, content=b"x"),))
     assert [entry.path for entry in sandbox.files.list("odd").entries] == [name]
+
+
+def test_a_directory_is_made_with_those_above_it_and_twice_is_no_error(sandbox):
+    for _ in range(2):
+        assert sandbox.files.make_directory("made/of/three").kind is FileKind.DIRECTORY
+    sandbox.files.write((FileWrite(path="made/file", content=b""),))
+    assert _refused(sandbox.files.make_directory("made/file")) is FileError.NOT_A_DIRECTORY
+
+
+def test_what_is_moved_is_there_and_no_longer_here(sandbox):
+    sandbox.files.write((FileWrite(path="moved/a/file", content=b"1"), FileWrite(path="moved/other", content=b"2")))
+    assert sandbox.files.move("moved/a", "moved/b/c").kind is FileKind.DIRECTORY
+    assert sandbox.files.read("moved/b/c/file").data == b"1"
+    assert _refused(sandbox.files.stat("moved/a")) is FileError.NOT_FOUND
+    assert _refused(sandbox.files.move("moved/b", "moved/b/c/d")) is FileError.INVALID
+    assert _refused(sandbox.files.move("moved/none", "moved/x")) is FileError.NOT_FOUND
+    assert _refused(sandbox.files.move("moved/other", "../x")) is FileError.OUTSIDE
+    assert _refused(sandbox.files.move("moved/other", "moved/b/c/file")) is FileError.CONFLICT
+    assert sandbox.files.move("moved/other", "moved/b/c/file", replace=True).size == 1
+    assert sandbox.files.read("moved/b/c/file").data == b"2"
+
+
+def test_a_directory_that_is_not_empty_is_deleted_only_when_that_is_asked_for(sandbox):
+    sandbox.files.write((FileWrite(path="gone/a/b/file", content=b"1"), FileWrite(path="gone/file", content=b"2")))
+    assert _refused(sandbox.files.delete("gone")) is FileError.IS_A_DIRECTORY
+    assert sandbox.files.delete("gone/file") == 1
+    assert sandbox.files.delete("gone", recursive=True) == 4
+    assert _refused(sandbox.files.stat("gone")) is FileError.NOT_FOUND
+    assert _refused(sandbox.files.delete("gone")) is FileError.NOT_FOUND
+    assert _refused(sandbox.files.delete(".", recursive=True)) is FileError.IS_A_DIRECTORY
+
+
+def test_a_large_file_goes_up_and_down_in_pieces(sandbox):
+    pieces = [bytes([count]) * 700_001 for count in range(7)]
+    info = sandbox.files.upload("up/large", iter(pieces), mode=0o640)
+    assert (info.size, info.mode) == (7 * 700_001, 0o640)
+    back = bytearray()
+    assert sandbox.files.download("up/large", back.extend).size == info.size
+    assert back == b"".join(pieces)
+    part = bytearray()
+    sandbox.files.download("up/large", part.extend, offset=info.size - 3)
+    assert part == b"\6\6\6"
+    assert _refused(sandbox.files.download("up/none", part.extend)) is FileError.NOT_FOUND
+
+
+def test_an_upload_keeps_to_preconditions_and_leaves_nothing_when_it_is_refused(sandbox):
+    sandbox.files.write((FileWrite(path="pre/file", content=b"1"),))
+    assert _refused(sandbox.files.upload("pre/file", [b"2"], if_sha256="absent")) is FileError.CONFLICT
+    assert _refused(sandbox.files.upload("pre", [b"2"])) is FileError.IS_A_DIRECTORY
+    assert [entry.path for entry in sandbox.files.list("pre").entries] == ["pre/file"]
+    digest = sandbox.files.read("pre/file").sha256
+    assert sandbox.files.upload("pre/file", [b"2", b"", b"3"], if_sha256=digest).size == 2
+
+
+def test_two_manifests_say_what_has_changed(sandbox):
+    sandbox.files.write((FileWrite(path="m/same", content=b"1"), FileWrite(path="m/other", content=b"1")))
+    sandbox.files.write((FileWrite(path="m/gone", content=b"1"), FileWrite(path="m/mode", content=b"1")))
+    before = sandbox.files.manifest()
+    sandbox.files.write((FileWrite(path="m/same", content=b"1"), FileWrite(path="m/other", content=b"2")))
+    sandbox.files.write((FileWrite(path="m/gone", content=None), FileWrite(path="m/mode", content=b"1", mode=0o755)))
+    sandbox.files.write((FileWrite(path="m/new", content=b""),))
+    found = changes(before, sandbox.files.manifest())
+    assert (found.added, found.modified, found.deleted) == (("m/new",), ("m/mode", "m/other"), ("m/gone",))
+
+
+def test_a_workspace_is_forked_into_another_sandbox(world):
+    one, two = (world.sandboxes.open(world.spec()) for _ in range(2))
+    big = bytes(range(256)) * 10_000
+    one.files.write((FileWrite(path="a/script", content=b"#!", mode=0o750), FileWrite(path="big", content=big)))
+    one.files.make_directory("empty")
+    assert two.restore(one.snapshot()) == 4
+    assert two.files.read("big").data == big
+    assert two.files.stat("a/script").mode == 0o750
+    assert changes(one.files.manifest(), two.files.manifest()).is_empty
+    with pytest.raises(SnapshotFailed, match="not empty"):
+        two.restore(one.snapshot())
+    one.files.delete("a", recursive=True)
+    assert two.restore(one.snapshot(), replace=True) == 2
+    assert _refused(two.files.stat("a")) is FileError.NOT_FOUND
+    for made in (one, two):
+        world.sandboxes.destroy(made.owner)
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        ("../escape", b"", {}),
+        ("device", b"", {"type": tarfile.CHRTYPE}),
+        ("hard", b"", {"type": tarfile.LNKTYPE, "linkname": "../../etc/passwd"}),
+    ],
+)
+def test_a_hostile_snapshot_is_refused_and_leaves_an_empty_workspace(world, member):
+    made = world.sandboxes.open(world.spec())
+    with pytest.raises(ArchiveRefused):
+        made.restore([_tar(("innocent-before", b"x", {}), member, mode="w")])
+    assert made.files.list(".").entries == ()
+    assert made.restore([_tar(("after", b"x", {}), mode="w")]) == 1
+    world.sandboxes.destroy(made.owner)
 
 
 # -- archives -------------------------------------------------------------------------------------------------------

@@ -64,7 +64,11 @@ class Installation:
         self._watched = Engine(docker_host)
         self._seen: set[str] = set()
         self._events = self._watched.api.events(
-            filters={"type": "container", "event": "create", "label": f"codesdk.instance={self.settings.instance_id()}"},
+            filters={
+                "type": "container",
+                "event": "create",
+                "label": f"codesdk.instance={self.settings.instance_id()}",
+            },
             decode=True,
         )
         self._watcher = threading.Thread(target=self._watch, daemon=True)
@@ -109,7 +113,9 @@ class Installation:
         subject = self.services.directory.subject(token)
         impatient = chance.random() < 0.2
         for _ in range(chance.randint(1, 3)):
-            line = chance.choice(("echo x >> file; cat file", "sleep 0.2; echo slept", "head -c 200000 /dev/zero > big"))
+            line = chance.choice(
+                ("echo x >> file; cat file", "sleep 0.2; echo slept", "head -c 200000 /dev/zero > big")
+            )
             asked = self.services.pipeline.submit("workspace.exec", {"command": line}, subject)
             if impatient:
                 time.sleep(chance.uniform(0.0, 0.8))

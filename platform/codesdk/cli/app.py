@@ -29,7 +29,6 @@ app.add_typer(images_app, name="images")
 app.add_typer(sandbox_app, name="sandbox")
 
 
-
 def _place(text: str) -> Path:
     if not text:  # the current directory otherwise, which nobody means by `--data-dir "$UNSET"`
         raise typer.BadParameter("It is empty; give a path, or leave the option out.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,6 +87,10 @@ class Document:
             problem = (unknown or problems)[0]
             place = self.place(problem["loc"])
             where = ".".join(str(step) for step in problem["loc"])
+            if not where:
+                raise Unreadable(
+                    place, "The file must hold keys with values; it holds something else, or nothing."
+                ) from error
             if not unknown:
                 raise Unreadable(place, f"`{where}`: {_sentence(problem['msg'])}") from error
             key = str(problem["loc"][-1])
@@ -107,7 +112,10 @@ def read_document(path: Path) -> Document:
         Unreadable: with the place of what is wrong.
     """
     try:
-        size = path.stat().st_size
+        found = path.stat()
+        size = found.st_size
+        if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for without end
+            raise Unreadable(Place(1, 1), "The file cannot be read: it is no regular file.")
         content = path.read_bytes() if size <= MAX_BYTES else b""
     except OSError as error:
         raise Unreadable(Place(1, 1), f"The file cannot be read: {error.strerror or error}.") from error

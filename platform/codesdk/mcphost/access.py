@@ -32,10 +32,12 @@ def subject_of(request: HTTPConnection | None) -> Subject:
 class TokenGate:
     """ASGI: lets requests with a good session token through, with their subject in the scope."""
 
-    def __init__(self, app: ASGIApp, directory: Directory, limiter: CapacityLimiter) -> None:
+    def __init__(self, app: ASGIApp, directory: Directory, limiter: CapacityLimiter, *, max_body: int) -> None:
+        """`max_body`: bytes of one request; past it the SDK refuses as well, in words that no client shows."""
         self._app = app
         self._directory = directory
         self._limiter = limiter
+        self._max_body = max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Look the token up and pass on. Nothing is cached: a revoked token fails on its next request."""
@@ -52,6 +54,13 @@ class TokenGate:
             _log.warning("a session token could not be checked: %s", fault)
             await _refuse(send, 503, str(fault))
             return
+        if (size := _declared(scope)) > self._max_body:
+            await _refuse(
+                send,
+                413,
+                f"This request has {size} bytes; at most {self._max_body} are taken. Nothing was run. Send it in parts.",
+            )
+            return
         # The SDK binds a handshake-era MCP session to this user; the same session id with another one is a 404.
         access = AccessToken(token="", client_id=subject.session_id, subject=subject.principal_id, scopes=[])
         scope["user"] = AuthenticatedUser(access)
@@ -65,6 +74,11 @@ def _bearer(scope: Scope) -> str | None:
         return None
     text = values[0].decode("latin-1")
     return text[len(_SCHEME) :].strip() or None if text.lower().startswith(_SCHEME) else None
+
+
+def _declared(scope: Scope) -> int:
+    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+    return int(lengths[0]) if len(lengths) == 1 and lengths[0].isdigit() else 0
 
 
 async def _refuse(send: Send, status: int, message: str) -> None:

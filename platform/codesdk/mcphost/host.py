@@ -87,7 +87,8 @@ class McpHost:
                 allowed_origins=list(allowed_origins),
             ),
         )
-        self.app: ASGIApp = TokenGate(StreamableHTTPASGIApp(self._manager), directory, self._token_limiter)
+        served = StreamableHTTPASGIApp(self._manager)
+        self.app: ASGIApp = TokenGate(served, directory, self._token_limiter, max_body=MAX_BODY)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:

@@ -18,6 +18,7 @@ from codesdk.provision.command import Outcome, run, which
 from codesdk.provision.daemon import DaemonPlaces
 from codesdk.provision.endpoint import Answer
 from codesdk.provision.engine import Engine, Found, find
+from codesdk.sandbox import disk as disk_cap
 from codesdk.sandbox.images import PREFIX
 from codesdk.sandbox.profile import Profile
 from codesdk.settings import Settings
@@ -140,6 +141,7 @@ def engine(settings: Settings) -> Iterator[Check]:
     root_dir = Path(str(info.get("DockerRootDir", "")))
     if host.startswith("unix://") and root_dir.is_dir():
         yield disk("engine disk", root_dir)
+    yield workspace_cap(disk_cap.find_facts(host, info))
     yield sandbox_image(docker)
 
 
@@ -160,6 +162,22 @@ def _info(said: Outcome) -> dict[str, Any]:
     except ValueError:
         return {}
     return body if isinstance(body, dict) else {}
+
+
+def workspace_cap(facts: disk_cap.Facts) -> Check:
+    """What holds the disk cap of the default profile's workspaces, and why nothing does where nothing does."""
+    profile = Profile()
+    name, small = "workspace cap", f"up to {profile.memory_bytes // 2**21} MiB in memory (tmpfs)"
+    quota = "; the engine's disk has project quotas, which no volume uses yet" if facts.project_quota else ""
+    if disk_cap.choose(profile, facts) is disk_cap.Cap.LOOP:
+        size = f"{profile.workspace_bytes // 2**20} MiB and {profile.workspace_inodes} files"
+        return Check(name, Status.OK, f"{size} in a loop-mounted file of their own; {small}{quota}")
+    return Check(
+        name,
+        Status.WARN,
+        f"not enforced for the default profile ({'; '.join(facts.loop_missing)}); {small}{quota}",
+        "A sandbox can fill the engine's disk: mend what is missing, or let the profile's workspace_bytes fit in memory",
+    )
 
 
 def sandbox_image(docker: DockerCommand) -> Check:

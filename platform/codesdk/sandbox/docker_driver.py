@@ -33,9 +33,10 @@ from codesdk.sandbox.faults import (
 from codesdk.sandbox.images import check_image
 from codesdk.sandbox.link import LinkLost
 from codesdk.sandbox.loop import LoopDisks
-from codesdk.sandbox.port import Gone, SandboxSpec, Surroundings, Swept
+from codesdk.sandbox.port import Gone, SandboxSpec, Swept
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.session import RunnerSandbox
+from codesdk.sandbox.surroundings import Surroundings
 
 _log = logging.getLogger(__name__)
 _ALIVE = ("running", "paused")
@@ -45,8 +46,6 @@ _REMOVAL_S = 30.0
 
 class DockerSandboxes:
     """Sandboxes of one installation on one engine."""
-
-    surroundings = Surroundings()
 
     surroundings = Surroundings()
 

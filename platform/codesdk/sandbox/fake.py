@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from codesdk.sandbox.fake_files import FakeFiles
@@ -30,9 +30,9 @@ from codesdk.sandbox.port import (
     Pty,
     SandboxSpec,
     Stream,
-    Surroundings,
     Swept,
 )
+from codesdk.sandbox.surroundings import Surroundings
 
 
 @dataclass(frozen=True)
@@ -243,6 +243,16 @@ class FakeSandbox:
             if run is not None and run.result is not None:
                 del self._state.runs[call, attempt]
                 self._state.acknowledged.add((call, attempt))
+
+    def snapshot(self) -> Iterator[bytes]:
+        """The fake workspace as a tar."""
+        self._check()
+        return iter((self._state.files.pack(),))
+
+    def restore(self, pieces: Iterable[bytes], *, replace: bool = False) -> int:
+        """Unpack into the fake workspace."""
+        self._check()
+        return self._state.files.restore(b"".join(pieces), replace=replace)
 
     def import_tar(self, archive: bytes) -> int:
         """Unpack into the fake workspace."""

@@ -6,10 +6,21 @@ import hashlib
 import io
 import tarfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
-from codesdk.sandbox.faults import ArchiveRefused
-from codesdk.sandbox.port import FileContent, FileError, FileInfo, FileKind, FileRefused, FileWrite, Listing
+from codesdk.sandbox.faults import ArchiveRefused, SnapshotFailed
+from codesdk.sandbox.port import (
+    FileContent,
+    FileError,
+    FileInfo,
+    FileKind,
+    FileRefused,
+    FileWrite,
+    Listing,
+    Manifest,
+    ManifestEntry,
+)
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.runner import archive as archives
 from codesdk.sandbox.runner.beneath import Refused, relative
@@ -19,6 +30,9 @@ _DIRECTORY_MODE, _FILE_MODE = 0o755, 0o644
 
 def _digest(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+T = TypeVar("T")
 
 
 class FakeFiles:
@@ -150,6 +164,127 @@ class FakeFiles:
                 return _no(path, refused)
             return self._info(clean)
 
+    def _try(self, path: str, work: Callable[[], T]) -> T | FileRefused:
+        with self._lock:
+            try:
+                return work()
+            except Refused as refused:
+                return _no(path, refused)
+
+    def make_directory(self, path: str) -> FileInfo | FileRefused:
+        """A directory, and those above it."""
+        return self._try(path, lambda: self._make_directory(path))
+
+    def _make_directory(self, path: str) -> FileInfo:
+        clean = relative(path, self._profile.workspace)
+        if clean in self._files:
+            raise Refused("NOT_A_DIRECTORY", "there is something else of that name")
+        above = clean
+        while above and above != ".":
+            self._directories.add(above)
+            above = above.rpartition("/")[0]
+        return self._info(clean)
+
+    def _find(self, path: str) -> str:
+        clean = relative(path, self._profile.workspace)
+        return clean if clean in self._directories else self._existing_file(path)
+
+    def move(self, path: str, target: str, *, replace: bool = False) -> FileInfo | FileRefused:
+        """Rename, with all beneath it."""
+        return self._try(path, lambda: self._move(path, target, replace=replace))
+
+    def _move(self, path: str, target: str, *, replace: bool) -> FileInfo:
+        clean, wanted = relative(path, self._profile.workspace), relative(target, self._profile.workspace)
+        if wanted == clean or wanted.startswith(f"{clean}/"):
+            raise Refused("INVALID_PATH", "a directory cannot be moved into itself")
+        clean = self._find(path)
+        if (wanted in self._files or wanted in self._directories) and not replace:
+            raise Refused("CONFLICT", "there is something of the new name already")
+        for name in [name for name in self._files if _within(name, clean)]:
+            self.put(wanted + name[len(clean) :], *self._files.pop(name))
+        for name in [name for name in self._directories if name != "." and _within(name, clean)]:
+            self._directories.discard(name)
+            self._directories.add(wanted + name[len(clean) :])
+        return self._info(wanted)
+
+    def delete(self, path: str, *, recursive: bool = False) -> int | FileRefused:
+        """Delete, with all beneath it."""
+        return self._try(path, lambda: self._delete(path, recursive=recursive))
+
+    def _delete(self, path: str, *, recursive: bool) -> int:
+        clean = self._find(path)
+        if clean == ".":
+            raise Refused("IS_A_DIRECTORY", "a directory, not a name in one")
+        gone = [name for name in (*self._files, *self._directories) if _within(name, clean)]
+        if len(gone) > 1 and not recursive:
+            raise Refused("IS_A_DIRECTORY", "it is a directory that is not empty")
+        for name in gone:
+            self._files.pop(name, None)
+            self._directories.discard(name)
+        return len(gone)
+
+    def upload(
+        self, path: str, pieces: Iterable[bytes], *, if_sha256: str | None = None, mode: int | None = None
+    ) -> FileInfo | FileRefused:
+        """Written when all of it has come."""
+        content = b"".join(pieces)
+        done = self.write((FileWrite(path=path, content=content, if_sha256=if_sha256, mode=mode),))
+        return done if isinstance(done, FileRefused) else done[0]
+
+    def download(self, path: str, take: Callable[[bytes], object], *, offset: int = 0) -> FileInfo | FileRefused:
+        """All of it."""
+        with self._lock:
+            try:
+                clean = self._existing_file(path)
+            except Refused as refused:
+                return _no(path, refused)
+            content = self._files[clean][0][offset:]
+            info = self._info(clean)
+        if content:
+            take(content)
+        return info
+
+    def manifest(self) -> Manifest:
+        """Every entry."""
+        with self._lock:
+            names = sorted({*self._files, *self._directories} - {"."})
+            return Manifest(entries=tuple(map(self._manifest_entry, names)))
+
+    def _manifest_entry(self, name: str) -> ManifestEntry:
+        info = self._info(name)
+        mark = _digest(self._files[name][0]) if name in self._files else None
+        return ManifestEntry(path=name, kind=info.kind, mode=info.mode, size=info.size, mark=mark)
+
+    def pack(self) -> bytes:
+        """The workspace as a tar."""
+        target = io.BytesIO()
+        with self._lock, tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for name in sorted({*self._files, *self._directories} - {"."}):
+                entry = tarfile.TarInfo(name)
+                content, entry.mode = self._files.get(name, (b"", _DIRECTORY_MODE))
+                entry.type = tarfile.REGTYPE if name in self._files else tarfile.DIRTYPE
+                entry.size = len(content)
+                tar.addfile(entry, io.BytesIO(content))
+        return target.getvalue()
+
+    def restore(self, archive: bytes, *, replace: bool) -> int:
+        """Unpack into an empty workspace.
+
+        Raises:
+            ArchiveRefused, SnapshotFailed: as the runner would.
+        """
+        with self._lock:
+            if replace:
+                self._files.clear()
+                self._directories = {"."}
+            elif self._files or self._directories != {"."}:
+                raise SnapshotFailed("the workspace is not empty")
+        self.import_tar(archive)
+        with self._lock, tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            members = tar.getmembers()
+            self._directories.update(member.name for member in members if member.isdir())
+        return len(members)
+
     def import_tar(self, archive: bytes) -> int:
         """Unpack, after the runner's own checks; links are left out.
 
@@ -168,6 +303,10 @@ class FakeFiles:
                     self.put(relative(member.name, self._profile.workspace), content.read(), member.mode & 0o777)
                     written += 1
         return written
+
+
+def _within(name: str, clean: str) -> bool:
+    return name == clean or name.startswith(f"{clean}/")
 
 
 def _no(path: str, refused: Refused) -> FileRefused:

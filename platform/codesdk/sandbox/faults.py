@@ -184,6 +184,21 @@ class ArchiveRefused(Fault):
         )
 
 
+class SnapshotFailed(Fault):
+    """A snapshot or restore of a workspace that did not come to its end."""
+
+    code = "SNAPSHOT_FAILED"
+    retryable = True
+    status = 409
+    exit_code = ExitCode.UNAVAILABLE
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"The workspace was not copied: {reason}.",
+            advice="Begin again when no other snapshot or restore of this sandbox is under way.",
+        )
+
+
 class RunnerRefused(Fault):
     """The runner does not understand a request: the two sides are of different versions, or one is broken."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import time
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -72,12 +73,20 @@ def modules() -> tuple[str, ...]:
     folder = files("codesdk.sandbox.runner")
     found: set[str] = set()
     for name in bundle.MODULES:
-        for node in ast.walk(ast.parse(folder.joinpath(f"{name}.py").read_text("utf-8"))):
+        for node in _certain(ast.parse(folder.joinpath(f"{name}.py").read_text("utf-8"))):
             if isinstance(node, ast.Import):
                 found.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
                 found.add(node.module)
     return tuple(sorted(name for name in found if not name.startswith(("codesdk", "__future__"))))
+
+
+def _certain(node: ast.AST) -> Iterator[ast.AST]:
+    """All that is in it, but for what stands in a `try`: there the runner has another way."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.Try):
+            yield from _certain(child)
 
 
 def _ask(engine: Engine, image: str, holder: dict[str, Any]) -> tuple[bytes, int]:
@@ -106,6 +115,8 @@ def _ask(engine: Engine, image: str, holder: dict[str, Any]) -> tuple[bytes, int
     except EngineRefused as refused:
         if "executable file not found" in refused.message:
             return b"", _NOT_FOUND
+        if "exec format error" in refused.message:
+            raise ImageUnusable(image, "its python3 is no program of this machine") from refused
         raise
     finally:
         with engine.doing("remove a container"):

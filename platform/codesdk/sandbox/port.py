@@ -6,7 +6,7 @@ are values; a `Fault` means that the sandbox itself, the engine or the image fai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import StrEnum
 from typing import Literal, Protocol
 
@@ -15,24 +15,9 @@ from pydantic import Field
 from codesdk.domain.decisions import Frozen
 from codesdk.sandbox.egress.rules import NOTHING, EgressRules
 from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.surroundings import DOCKER, Surroundings
 
 Stream = Literal["stdout", "stderr"]
-DOCKER, HOST = "codesdk_docker", "codesdk_host"
-"""Words of `execution_env`: in a container of an engine, or as processes of the machine itself."""
-
-
-class Surroundings(Frozen):
-    """Where an implementation runs what it runs: told at the start and the end of every call."""
-
-    environment: str = DOCKER
-    network: bool = False
-    """Tools reach the machine's network: nothing separates them from it."""
-    mounts: tuple[str, ...] = ("/workspace",)
-    """The writable part of the outside that tools see."""
-
-    def summary(self, timeout_s: float) -> dict[str, object]:
-        """The `sandbox` of a call's events."""
-        return {"network": self.network, "timeout_ms": int(timeout_s * 1000), "mounts": list(self.mounts)}
 
 
 class SandboxSpec(Frozen):
@@ -280,6 +265,24 @@ class FileWrite(Frozen):
     """Permission bits; None keeps the file's, or 0o644 for a new one."""
 
 
+class ManifestEntry(Frozen):
+    """One entry, with what tells whether it has changed."""
+
+    path: str
+    kind: FileKind
+    mode: int
+    size: int = 0
+    mtime_ns: int = 0
+    mark: str | None = None
+    """A file's `sha256:…`, a symlink's target; None for a file that is too large to hash or cannot be read."""
+
+
+class Manifest(Frozen):
+    """What a workspace held at one moment, sorted by path; two of them are compared by `sandbox.diff`."""
+
+    entries: tuple[ManifestEntry, ...] = ()
+
+
 class Files(Protocol):
     """Files beneath the workspace, with the tool user's rights, whatever symlinks say."""
 
@@ -297,6 +300,32 @@ class Files(Protocol):
 
     def stat(self, path: str) -> FileInfo | FileRefused:
         """One entry; a symlink is described as itself."""
+        ...
+
+    def make_directory(self, path: str) -> FileInfo | FileRefused:
+        """A directory, and those above it; no error where it is there."""
+        ...
+
+    def move(self, path: str, target: str, *, replace: bool = False) -> FileInfo | FileRefused:
+        """Rename within the workspace; CONFLICT where the target exists and `replace` is not asked for."""
+        ...
+
+    def delete(self, path: str, *, recursive: bool = False) -> int | FileRefused:
+        """Delete an entry, with all beneath it where `recursive`; how many entries there were. Links are not followed."""
+        ...
+
+    def upload(
+        self, path: str, pieces: Iterable[bytes], *, if_sha256: str | None = None, mode: int | None = None
+    ) -> FileInfo | FileRefused:
+        """A file of any size, of which neither side holds more than a piece; there whole in one step, or not at all."""
+        ...
+
+    def download(self, path: str, take: Callable[[bytes], object], *, offset: int = 0) -> FileInfo | FileRefused:
+        """A file of any size, piece by piece; CONFLICT where it changed meanwhile, and what was taken is then void."""
+        ...
+
+    def manifest(self) -> Manifest | FileRefused:
+        """Every entry with its digest, for a diff. TOO_LARGE beyond 200,000 entries or 128 levels."""
         ...
 
 
@@ -363,6 +392,28 @@ class Sandbox(Protocol):
 
     def acknowledge(self, call: str, attempt: int) -> None:
         """The result is committed: the runner may forget its spool."""
+        ...
+
+    def snapshot(self) -> Iterator[bytes]:
+        """The workspace as a tar, piece by piece. Every tool stands still until it is over or closed; execs are refused.
+
+        Modes, times, symlinks as they are and hard links are kept; sockets, FIFOs, and what the tool user closed to
+        itself are left out. The sandbox gives it up when nobody has read for 30 seconds.
+
+        Raises:
+            SnapshotFailed: another is under way, it was given up, or the workspace is too large (2 GiB).
+        """
+        ...
+
+    def restore(self, pieces: Iterable[bytes], *, replace: bool = False) -> int:
+        """Fill the workspace from a snapshot, also of another sandbox; the number of entries. Tools stand still.
+
+        Replace: delete first what is there; otherwise it must be empty. After a failure it is empty.
+
+        Raises:
+            ArchiveRefused: entries that leave the workspace, devices, too large, or no tar.
+            SnapshotFailed: another is under way, it is not empty, or it was given up.
+        """
         ...
 
     def import_tar(self, archive: bytes) -> int:

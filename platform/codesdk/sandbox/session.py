@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from queue import Empty
 from typing import Any
 
@@ -28,6 +28,7 @@ from codesdk.sandbox.port import (
 )
 from codesdk.sandbox.processes import RunnerProcesses, encode
 from codesdk.sandbox.runner import wire
+from codesdk.sandbox.stills import RunnerStills
 from codesdk.sandbox.workspace import RunnerFiles
 
 _STREAMS: tuple[StreamName, StreamName] = ("stdout", "stderr")
@@ -102,6 +103,7 @@ class RunnerSandbox:
         self._turns: dict[Key, tuple[threading.Lock, int]] = {}
         self._attestation: Attestation | None = None
         self._files = RunnerFiles(self._ask, spec.profile)
+        self._stills = RunnerStills(self._ask)
         self._processes = RunnerProcesses(self._ask, self._order_background, self._refused)
         self._leases: dict[Key, Lease] = {}
 
@@ -325,6 +327,14 @@ class RunnerSandbox:
         """The result is committed."""
         self._end_lease((call, attempt))
         self._ask({"op": "ack", "call": call, "attempt": attempt}, repeat=True)
+
+    def snapshot(self) -> Iterator[bytes]:
+        """The workspace as a tar; see the port."""
+        return self._stills.snapshot()
+
+    def restore(self, pieces: Iterable[bytes], *, replace: bool = False) -> int:
+        """Fill the workspace; see the port."""
+        return self._stills.restore(pieces, replace=replace)
 
     def import_tar(self, archive: bytes) -> int:
         """Unpack into the workspace; see the port."""

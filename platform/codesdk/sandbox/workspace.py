@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 
 from codesdk.sandbox.faults import RunnerRefused
-from codesdk.sandbox.port import FileContent, FileError, FileInfo, FileRefused, FileWrite, Listing
+from codesdk.sandbox.port import (
+    FileContent,
+    FileError,
+    FileInfo,
+    FileKind,
+    FileRefused,
+    FileWrite,
+    Listing,
+    Manifest,
+    ManifestEntry,
+)
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.runner import wire
 
@@ -16,11 +28,18 @@ _INFOS = TypeAdapter(tuple[FileInfo, ...])
 _BATCH_BYTES = wire.MAX_MESSAGE - 2 * 1024 * 1024
 
 
+PIECE = 1024 * 1024
+"""Bytes of a large file or archive in one message."""
+LONG_S = 300.0
+"""How long the runner may take for what goes through the whole workspace."""
+_ROW = ("path", "kind", "mode", "size", "mtime_ns", "mark")
+
+
 class Ask(Protocol):
     """One request to the runner; `repeat` where asking twice changes nothing."""
 
     def __call__(
-        self, header: dict[str, Any], body: bytes = b"", *, repeat: bool = False
+        self, header: dict[str, Any], body: bytes = b"", *, timeout_s: float = 30.0, repeat: bool = False
     ) -> tuple[dict[str, Any], bytes]:
         """The answer's header and body."""
         ...
@@ -36,7 +55,12 @@ class RunnerFiles:
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> FileContent | FileRefused:
         """Bytes of a file; see the port."""
         answer, data = self._ask({"op": "read", "path": path, "offset": offset, "length": length}, repeat=True)
-        return _refused(answer) or FileContent(data=data, **_part(answer, "content"))
+        refused = _refused(answer)
+        if refused is not None:
+            return refused
+        content = _part(answer, "content")
+        content.pop("version", None)
+        return FileContent(data=data, **content)
 
     def write(self, writes: tuple[FileWrite, ...]) -> tuple[FileInfo, ...] | FileRefused:
         """A batch of files; see the port."""
@@ -70,6 +94,80 @@ class RunnerFiles:
         """One entry; see the port."""
         answer, _ = self._ask({"op": "stat", "path": path}, repeat=True)
         return _refused(answer) or FileInfo.model_validate(_part(answer, "info"))
+
+    def make_directory(self, path: str) -> FileInfo | FileRefused:
+        """A directory; see the port."""
+        answer, _ = self._ask({"op": "mkdir", "path": path}, repeat=True)
+        return _refused(answer) or FileInfo.model_validate(_part(answer, "info"))
+
+    def move(self, path: str, target: str, *, replace: bool = False) -> FileInfo | FileRefused:
+        """Rename within the workspace; see the port."""
+        answer, _ = self._ask({"op": "move", "path": path, "target": target, "replace": replace})
+        return _refused(answer) or FileInfo.model_validate(_part(answer, "info"))
+
+    def delete(self, path: str, *, recursive: bool = False) -> int | FileRefused:
+        """Delete an entry; see the port."""
+        answer, _ = self._ask({"op": "delete", "path": path, "recursive": recursive}, timeout_s=LONG_S)
+        return _refused(answer) or int(answer["deleted"])
+
+    def upload(
+        self, path: str, pieces: Iterable[bytes], *, if_sha256: str | None = None, mode: int | None = None
+    ) -> FileInfo | FileRefused:
+        """A file of any size; see the port."""
+        answer, _ = self._ask({"op": "upload.open", "path": path, "expect": if_sha256, "mode": mode})
+        refused = _refused(answer)
+        if refused is not None:
+            return refused
+        identity, size, digest = str(answer["id"]), 0, hashlib.sha256()
+        try:
+            for whole in pieces:
+                for start in range(0, len(whole), PIECE):
+                    piece = whole[start : start + PIECE]
+                    digest.update(piece)
+                    # With its offset it may be repeated: what was written is not written again.
+                    header = {"op": "upload.append", "id": identity, "offset": size, "path": path}
+                    answer, _ = self._ask(header, piece, repeat=True)
+                    refused = _refused(answer)
+                    if refused is not None:
+                        return refused
+                    size += len(piece)
+            header = {"op": "upload.commit", "id": identity, "path": path, "sha256": f"sha256:{digest.hexdigest()}"}
+            answer, _ = self._ask(header, timeout_s=LONG_S)
+            return _refused(answer) or FileInfo.model_validate(_part(answer, "info"))
+        finally:
+            self._ask({"op": "upload.abort", "id": identity}, repeat=True)
+
+    def download(self, path: str, take: Callable[[bytes], object], *, offset: int = 0) -> FileInfo | FileRefused:
+        """A file of any size; see the port."""
+        version = None
+        while True:
+            header = {"op": "read", "path": path, "offset": offset, "length": PIECE, "version": version}
+            answer, data = self._ask(header, repeat=True)
+            refused = _refused(answer)
+            if refused is not None:
+                return refused
+            version = _part(answer, "content").get("version")
+            if not data:
+                break
+            take(data)
+            offset += len(data)
+        info = self.stat(path)
+        if isinstance(info, FileInfo) and info.kind is FileKind.FILE and info.size != offset:
+            return FileRefused(error=FileError.CONFLICT, path=path, message="the file has changed while it was read")
+        return info
+
+    def manifest(self) -> Manifest | FileRefused:
+        """Every entry with its digest; see the port."""
+        answer, data = self._ask({"op": "manifest"}, timeout_s=LONG_S, repeat=True)
+        refused = _refused(answer)
+        if refused is not None:
+            return refused
+        try:
+            rows = json.loads(data)
+            entries = [ManifestEntry.model_validate(dict(zip(_ROW, row, strict=True))) for row in rows]
+        except (TypeError, ValueError) as error:
+            raise RunnerRefused(f"The runner's manifest makes no sense: {error}") from error
+        return Manifest(entries=tuple(sorted(entries, key=lambda entry: entry.path)))
 
 
 def _refused(answer: dict[str, Any]) -> FileRefused | None:

@@ -9,8 +9,8 @@ from codesdk.domain.ids import HostId
 from codesdk.eventlog.log import Log
 from codesdk.policy import Bundle, decide
 from codesdk.registry import Registry, Tool, UnknownTool
-from codesdk.sandbox.port import Surroundings
 from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.surroundings import Surroundings
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, store
 from codesdk.toolcalls.binding import digest_of

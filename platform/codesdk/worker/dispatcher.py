@@ -23,6 +23,9 @@ from codesdk.worker.rooms import Rooms
 
 _log = logging.getLogger(__name__)
 
+CHORES = 4
+"""Threads that open and remove sandboxes: an engine on two cores removes 7 a second for four, and 2 for two."""
+
 
 class Dispatcher:
     """The worker's heart. A wake-up says only "look"; what there is to do is read from the rows."""
@@ -47,7 +50,7 @@ class Dispatcher:
         self._database = database
         self._calls = ThreadPoolExecutor(threads, thread_name_prefix="codesdk-call")
         # Sandboxes are opened and removed on a pool of their own: a slow engine must not hold up calls.
-        self._chores = ThreadPoolExecutor(2, thread_name_prefix="codesdk-chore")
+        self._chores = ThreadPoolExecutor(CHORES, thread_name_prefix="codesdk-chore")
         # Cancels and expiries wait for neither: a person who cancels must be heard while an engine hangs.
         self._errands = ThreadPoolExecutor(1, thread_name_prefix="codesdk-errand")
         # Each cancel has a thread: a sandbox that does not answer takes half a minute, and the others' must not wait.

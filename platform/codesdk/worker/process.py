@@ -48,7 +48,7 @@ class Worker:
             opened.callback(lock_engine(settings.data_dir / "worker.lock").close)
             services.wakeups.check()
             self.host = register(services.writer, services.ids, HOST_NAME, images, services.clock.now().timestamp())
-            self._rooms = Rooms(
+            self.rooms = Rooms(
                 sandboxes=sandboxes,
                 host=self.host,
                 instance=settings.instance_id(),
@@ -58,7 +58,7 @@ class Worker:
                 artifacts=services.artifacts,
                 clock=services.clock,
             )
-            opened.callback(self._rooms.close)
+            opened.callback(self.rooms.close)
             image = images.get(services.profile.image)
             self._pool = Pool(
                 sandboxes=sandboxes,
@@ -73,7 +73,7 @@ class Worker:
             )
             opened.callback(self._drain_pool)
             self._rest = Rest(
-                rooms=self._rooms,
+                rooms=self.rooms,
                 sessions=services.sessions,
                 host=self.host,
                 database=services.database,
@@ -88,7 +88,7 @@ class Worker:
             )
             self._recovery = Recovery(
                 host=self.host,
-                rooms=self._rooms,
+                rooms=self.rooms,
                 registry=services.registry,
                 execution=execution,
                 database=services.database,
@@ -97,7 +97,7 @@ class Worker:
             )
             self.dispatcher = Dispatcher(
                 host=self.host,
-                rooms=self._rooms,
+                rooms=self.rooms,
                 claims=Claims(
                     registry=services.registry,
                     bundle=services.bundle,
@@ -122,7 +122,7 @@ class Worker:
 
     def start(self) -> None:
         """Clean up after earlier workers, take up what they ran, then serve."""
-        self._rooms.sweep()
+        self.rooms.sweep()
         taken = self._recovery.take_up(self.dispatcher.start)
         if taken:
             _log.info("took up %d calls of an earlier worker", taken)

@@ -18,9 +18,10 @@ from codesdk.errors import Fault
 from codesdk.eventlog.log import Draft, Log
 from codesdk.sandbox import store
 from codesdk.sandbox.faults import IsolationDrift, SandboxGone
-from codesdk.sandbox.port import Gone, Sandbox, Sandboxes, SandboxSpec, Surroundings
+from codesdk.sandbox.port import Gone, Sandbox, Sandboxes, SandboxSpec
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.store import SandboxRow, SandboxState
+from codesdk.sandbox.surroundings import Surroundings
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history

@@ -11,7 +11,7 @@ from sqlalchemy import text as sql
 
 from codesdk.approvals import Verdict
 from codesdk.domain.tools import ToolResult
-from codesdk.mcphost import calls
+from codesdk.mcphost import calls, host
 
 ERAS = ["legacy", "auto"]
 ALLOWED = ["tool.call.requested", "tool.call.policy_evaluated", "tool.call.approved", "tool.call.started"]
@@ -205,6 +205,15 @@ def test_an_input_that_does_not_fit_is_a_result_that_names_the_field(stack, call
     assert (result.is_error, details(result)["code"]) == (True, "INVALID_INPUT")
     assert "limit" in result.content[0].text
     assert "integer" in result.content[0].text
+    assert stack.types(session) == ["session.created"]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_a_request_that_is_too_large_is_refused_in_words(stack, call, mode):
+    session, token = stack.open_session()
+    refused = call(token, mode, "workspace_write", {"path": "a", "content": "x" * (host.MAX_BODY + 1)})
+    assert isinstance(refused, MCPError)
+    assert f"at most {host.MAX_BODY} are taken" in str(refused)
     assert stack.types(session) == ["session.created"]
 
 

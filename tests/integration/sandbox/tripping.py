@@ -43,7 +43,6 @@ class TrippingEngine(Engine):
             yield
         self._trip(number, "after")
 
-
     def attach(self, container: str) -> AttachedStream:
         if self._trip is None:
             return super().attach(container)
@@ -80,7 +79,7 @@ def main() -> None:
         died += sum(ended)
         if not any(ended):
             break  # the open has fewer calls than that: it came through
-    print(json.dumps({"died": died, "steps": number - 1}))
+    sys.stdout.write(json.dumps({"died": died, "steps": number - 1}))
 
 
 def _child(host: str, workspaces: Path, text: str, number: int, side: str) -> bool:

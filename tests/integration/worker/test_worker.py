@@ -31,7 +31,12 @@ class Site:
         (root / "policies").mkdir()
         (root / "policies" / "policy.yaml").write_text(POLICY)
         self.settings = Settings(
-            data_dir=root / "data", redis_url=redis_url, policies_dir=root / "policies", poll_s=0.1, worker_threads=4, warm_pool=0
+            data_dir=root / "data",
+            redis_url=redis_url,
+            policies_dir=root / "policies",
+            poll_s=0.1,
+            worker_threads=4,
+            warm_pool=0,
         )
         self.hold = threading.Event()
         self.sandboxes = FakeSandboxes(self.choose)
@@ -190,3 +195,21 @@ def test_a_run_file_tells_of_a_living_process_only(site):
     assert runfile.read(site.settings.data_dir, "worker") == {"pid": os.getpid()}
     path.unlink()
     assert runfile.read(site.settings.data_dir, "worker") is None
+
+
+def test_a_worker_keeps_a_pool_gives_from_it_and_drains_it_when_it_stops(site):
+    site.settings = site.settings.model_copy(update={"warm_pool": 1})
+    worker, stop = site.worker()
+
+    def pooled():
+        with worker.rooms._database.read() as connection:
+            return connection.exec_driver_sql("SELECT id FROM sandboxes WHERE state = 'pooled'").scalar()
+
+    first = wait_for(pooled, "a pooled sandbox")
+    subject = site.subject()
+    assert not site.ended(site.submit(subject)).result.is_error
+    assert worker.rooms.live(subject.session_id).owner == first
+    second = wait_for(pooled, "another one")
+    assert second != first
+    stop()
+    assert site.sandboxes.living == (first,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from codesdk.policy import PolicyInvalid, lint, load_bundle, policy_schema
 
 from .conftest import REPOSITORY, TOOLS, decide_line
 
+EMPTY = "The file must hold keys with values"
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
 
 
@@ -25,6 +27,8 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
         ("version: 1\nrules:\n- id: a\n  effect: allow\n  args: {/path: {beneth: src}}\n", (5, 18), "`beneth`", "beneath"),
         ("version: 1\nrules:\n- {id: a, effect: alow}\n", (3, 11), "'allow', 'ask' or 'deny'", None),
         ("version: 1\nversion: 1\n", (2, 1), "twice", None),
+        ("", (1, 1), EMPTY, None),
+        ("- a\n", (1, 1), EMPTY, None),
         ("version: 1\nrules: &x []\n", (2, 8), "Anchors", None),
         ("version: 1\nrules: *x\n", (2, 8), "Anchors", None),
         (BOMB, (1, 4), "Anchors", None),
@@ -151,3 +155,9 @@ def test_the_demo_bundle_shows_allow_ask_and_deny(line, effect):
 def test_the_default_bundle_runs_no_command():
     decision = decide_line(load_bundle(REPOSITORY / "policies" / "default", TOOLS), "ls")
     assert (decision.effect, "disabled" in decision.reason) == (Effect.DENY, True)
+
+
+def test_a_pipe_for_a_file_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a.yaml")
+    with pytest.raises(PolicyInvalid, match="no regular file"):
+        load_bundle(tmp_path, TOOLS)

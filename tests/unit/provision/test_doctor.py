@@ -4,6 +4,7 @@ import pytest
 
 from codesdk.provision import doctor
 from codesdk.provision.check import Check, Status
+from codesdk.sandbox.disk import Facts
 from codesdk.settings import Settings
 
 
@@ -48,3 +49,15 @@ def test_the_worst_status_counts():
         doctor.worst((Check("a", Status.OK, ""), Check("b", Status.FAIL, ""), Check("c", Status.WARN, "")))
         is Status.FAIL
     )
+
+
+def test_the_workspace_cap_in_force_is_said_and_its_absence_too():
+    works = doctor.workspace_cap(Facts(loop_missing=(), project_quota=True))
+    assert works.status is Status.OK
+    assert "1024 MiB and 100000 files" in works.detail
+    assert "project quotas" in works.detail
+    missing = doctor.workspace_cap(Facts(loop_missing=("the worker is not root",)))
+    assert missing.status is Status.WARN
+    assert "not enforced" in missing.detail
+    assert "the worker is not root" in missing.detail
+    assert missing.mend

@@ -9,9 +9,7 @@ from codesdk.sandbox.profile import Profile
 MIB = 1 << 20
 LOOPS = Facts(loop_missing=())
 NO_LOOPS = Facts(loop_missing=("the worker is not root",))
-SPEC = SandboxSpec(
-    owner="sbx_1", instance="ins", profile=Profile(), image="sha256:0", tool_uid=200_001, generation=1
-)
+SPEC = SandboxSpec(owner="sbx_1", instance="ins", profile=Profile(), image="sha256:0", tool_uid=200_001, generation=1)
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,9 @@ def test_sandboxes_of_before_the_pool_are_kept_and_know_what_they_were_made_from
             "INSERT INTO hosts VALUES('hst', 'local', 1, 0, '{}', 0)",
             "INSERT INTO tenants VALUES('ten', 'x', 0)",
             "INSERT INTO principals VALUES('prn', 'ten', 'dev', '[]', 0)",
-            "INSERT INTO sessions (id, tenant_id, principal_id, host_id, state, runtime, permission_mode, profile, image,"
-            " labels, log_epoch, created_at) VALUES"
-            " ('ses', 'ten', 'prn', 'hst', 'open', 'x', 'auto', '{}', 'sha256:1', '{}', 'e', 7)",
+            """INSERT INTO sessions (id, tenant_id, principal_id, host_id, state, runtime, permission_mode, profile, image,
+            labels, log_epoch, created_at) VALUES
+            ('ses', 'ten', 'prn', 'hst', 'open', 'x', 'auto', '{}', 'sha256:1', '{}', 'e', 7)""",
             "INSERT INTO sandboxes (id, session_id, host_id, state, tool_uid) VALUES ('sbx', 'ses', 'hst', 'ready', 1)",
         ):
             connection.execute(text(statement))

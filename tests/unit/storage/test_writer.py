@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
@@ -324,3 +325,19 @@ def test_storage_unavailable_names_no_sql_and_no_values(writer):
         writer.run(insert(1, "secret-value"))
     assert "secret-value" not in str(refused.value)
     assert "INSERT" not in str(refused.value)
+
+
+def test_a_data_directory_that_was_removed_takes_no_commit_even_when_it_is_made_again(database, tmp_path):
+    # The open database would take it, into a file that has no name any more.
+    place = tmp_path / "data"
+    place.mkdir()
+    writer = Writer(database, place / "write.lock")
+    writer.run(lambda _unit: None)
+    shutil.rmtree(place)
+    with pytest.raises(StorageUnavailable):
+        writer.run(lambda _unit: None)
+    place.mkdir()
+    (place / "write.lock").touch()
+    with pytest.raises(StorageUnavailable):
+        writer.run(lambda _unit: None)
+    writer.close()

@@ -9,7 +9,7 @@ import pytest
 
 from codesdk.sandbox.faults import ArchiveRefused, EngineUnavailable
 from codesdk.sessions import NewSession
-from codesdk.worker.rooms import RETRY_S, SandboxEnded
+from codesdk.worker.rooms import REMOVALS, RETRY_S, SandboxEnded
 
 
 def states(stage):
@@ -206,3 +206,32 @@ def test_an_engine_that_is_away_reaches_the_caller(stage, crew):
     crew.sandboxes.engine_down = True
     with pytest.raises(EngineUnavailable):
         crew.rooms.ready(stage.session.id)
+
+
+def test_two_passes_at_once_do_not_remove_the_same_sandbox_twice(stage, crew):
+    crew.rooms.reconcile()
+    stage.sessions.close(stage.principal.tenant_id, stage.session.id)
+    destroy, asked = crew.sandboxes.destroy, []
+
+    def slow(owner):
+        asked.append(owner)
+        crew.rooms.reconcile()  # what another thread does meanwhile
+        destroy(owner)
+
+    crew.sandboxes.destroy = slow
+    crew.rooms.reconcile()
+    assert asked == [owner(stage)]
+    assert states(stage) == ["gone"]
+
+
+def test_a_wanted_sandbox_does_not_wait_for_hundreds_of_removals(stage, crew):
+    """Found by the soak: 416 removals stood before every new session."""
+    for _ in range(REMOVALS + 3):
+        subject = stage.open_session()
+        crew.rooms.ready(subject.session_id)
+        stage.sessions.close(subject.tenant_id, subject.session_id)
+    crew.rooms.reconcile()
+    assert crew.rooms.live(stage.session.id) is not None
+    assert states(stage).count("closing") == 3
+    crew.rooms.reconcile()
+    assert states(stage).count("closing") == 0

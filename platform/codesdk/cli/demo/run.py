@@ -31,7 +31,7 @@ from codesdk.cli.tables import calls_table
 from codesdk.cli.voice import Voice
 from codesdk.cli.workspace import without_top_folder
 from codesdk.domain.events import EventType
-from codesdk.sandbox.port import DOCKER
+from codesdk.sandbox.surroundings import DOCKER
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings
 

@@ -11,7 +11,7 @@ from typing import Any
 from codesdk.cli.demo.project import DemoProject
 from codesdk.domain.decisions import Frozen
 from codesdk.sandbox.local.bwrap import SYSTEM_PATH
-from codesdk.sandbox.port import DOCKER
+from codesdk.sandbox.surroundings import DOCKER
 
 TESTS = "PYTHONDONTWRITEBYTECODE=1 python3 -m pytest -q -p no:cacheprovider"
 """As the policy's rule `run-tests` knows it; it leaves no caches in the workspace."""

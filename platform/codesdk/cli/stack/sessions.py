@@ -37,14 +37,17 @@ def close_all(services: Services, say: Say, worker_runs: Callable[[], bool]) -> 
         say(f"Closed {len(closed)} session{'s' * (len(closed) != 1)}")
 
 
-def sweep_all(settings: Settings, say: Say) -> None:
-    """Remove what a worker that crashed or was in a hurry left; only after the worker has stopped."""
+def sweep_all(settings: Settings, instance: str, say: Say) -> None:
+    """Remove what a worker that crashed or was in a hurry left; only after the worker has stopped.
+
+    `instance`: the id as it was at the start, which the data directory may not hold any more.
+    """
     try:
         if settings.local_sandbox == "on":
             with closing(open_local(settings)) as local:
                 swept = local.sweep(())
         else:
-            swept = _sweep_engine(settings)
+            swept = _sweep_engine(settings, instance)
     except Fault as fault:
         say(f"Sandboxes could not be looked for: {fault} The next `codesdk up` removes what is left.")
         return
@@ -52,9 +55,9 @@ def sweep_all(settings: Settings, say: Say) -> None:
         say(f"Removed sandboxes that the worker had left: {len(swept.containers)}")
 
 
-def _sweep_engine(settings: Settings) -> Swept:
+def _sweep_engine(settings: Settings, instance: str) -> Swept:
     with closing(Engine(settings.docker_host)) as engine:
-        return DockerSandboxes(settings.instance_id(), engine, workspaces=settings.workspaces_dir()).sweep(())
+        return DockerSandboxes(instance, engine, workspaces=settings.workspaces_dir()).sweep(())
 
 
 def _open(services: Services) -> list[Session]:

@@ -125,7 +125,8 @@ class Stack:
         self._say(f"Starting API and worker (logs in {self.settings.data_dir / 'log'})")
         self._worker = Child("worker", "codesdk.worker", self.settings)
         self._api = Child("api", "codesdk.api", self.settings)
-        opened.callback(lambda: sweep_all(self.settings, self._say))
+        instance = self.settings.instance_id()
+        opened.callback(lambda: sweep_all(self.settings, instance, self._say))
         opened.callback(lambda: self._worker.stop(GRACE_S))
         # Between the two stops: no new session can come any more, and the worker still removes the sandboxes.
         opened.callback(lambda: close_all(self._services, self._say, lambda: self._worker.ended is None))

@@ -8,8 +8,9 @@ from typing import Any
 from codesdk.sandbox.attest import capability_names
 from codesdk.sandbox.local.confinement import Confinement, Wall
 from codesdk.sandbox.local.launch import user_of
-from codesdk.sandbox.port import HOST, Attestation, SandboxSpec
+from codesdk.sandbox.port import Attestation, SandboxSpec
 from codesdk.sandbox.spec import CAPABILITIES, RESERVED_PIDS
+from codesdk.sandbox.surroundings import HOST
 
 NAMESPACES = ("net", "pid", "ipc", "uts", "mnt")
 _CAPABILITY_NUMBERS = {"CHOWN": 0, "KILL": 5, "SETGID": 6, "SETUID": 7}

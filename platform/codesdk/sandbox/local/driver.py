@@ -28,8 +28,9 @@ from codesdk.sandbox.local.faults import ImageNotHere, LocalRefused, LocalSandbo
 from codesdk.sandbox.local.files import Alias, LocalSandbox
 from codesdk.sandbox.local.places import Place, Places
 from codesdk.sandbox.local.transport import PorterStream
-from codesdk.sandbox.port import HOST, Gone, SandboxSpec, Surroundings, Swept
+from codesdk.sandbox.port import Gone, SandboxSpec, Swept
 from codesdk.sandbox.profile import Profile, WorkspaceMode
+from codesdk.sandbox.surroundings import HOST, Surroundings
 from codesdk.settings import Settings
 
 _log = logging.getLogger(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -90,7 +91,7 @@ class Places:
         place.directory.mkdir(mode=0o700)
         if self._open_root is not None:
             _make_open(self._open_root)
-            place.workspace.parent.mkdir(mode=0o711)
+            place.workspace.parent.mkdir(parents=True, mode=0o711)
         place.workspace.mkdir(mode=0o755)
         return place
 
@@ -118,6 +119,9 @@ class Places:
                     remove_tree(directory)
         except OSError as error:
             raise RemovalFailed(owner, str(error)) from error
+        if found and self._open_root is not None:
+            with contextlib.suppress(OSError):  # other sandboxes are in it
+                self._open_root.rmdir()
         return found
 
 

@@ -55,31 +55,52 @@ def _no(member: tarfile.TarInfo, reason: str) -> Refused:
 
 
 def _check(workspace: str, archive: bytes, max_bytes: int) -> None:
-    links: set[str] = set()
-    total = count = 0
+    gate = Gate(workspace, max_bytes)
     with _members(archive) as tar:
         for member in tar:
-            count += 1
-            total += max(0, member.size)
-            if count > MAX_ENTRIES:
-                raise Refused("ARCHIVE_REFUSED", f"it has more than {MAX_ENTRIES} entries")
-            if total > max_bytes:
-                raise Refused("ARCHIVE_REFUSED", f"it unpacks to more than {max_bytes} bytes")
-            name = _name(workspace, member)
-            above = name
-            while above:
-                above = posixpath.dirname(above)
-                if above in links:
-                    raise _no(member, f"would be written through the symbolic link {above!r}")
-            if member.issym():
+            gate.admit(member)
+
+
+class Gate:
+    """Looks at one entry after the other and refuses what must not be unpacked."""
+
+    def __init__(self, workspace: str, max_bytes: int = MAX_BYTES, *, links_anywhere: bool = False) -> None:
+        """Links anywhere: a symbolic link may say what it likes, as one that a tool makes; none is written through."""
+        self._workspace = workspace
+        self._max_bytes = max_bytes
+        self._links_anywhere = links_anywhere
+        self._links: set[str] = set()
+        self._total = 0
+        self.count = 0
+
+    def admit(self, member: tarfile.TarInfo) -> str:
+        """The entry's path in the workspace.
+
+        Raises:
+            Refused: ARCHIVE_REFUSED with the reason.
+        """
+        self.count += 1
+        self._total += max(0, member.size)
+        if self.count > MAX_ENTRIES:
+            raise Refused("ARCHIVE_REFUSED", f"it has more than {MAX_ENTRIES} entries")
+        if self._total > self._max_bytes:
+            raise Refused("ARCHIVE_REFUSED", f"it unpacks to more than {self._max_bytes} bytes")
+        name = _name(self._workspace, member)
+        above = name
+        while above:
+            above = posixpath.dirname(above)
+            if above in self._links:
+                raise _no(member, f"would be written through the symbolic link {above!r}")
+        if member.issym():
+            if not self._links_anywhere:
                 _check_link(member, name)
-                links.add(name)
-            elif member.islnk():
-                target = _name(workspace, member, member.linkname)
-                if target in links:
-                    raise _no(member, "is a hard link to a symbolic link")
-            elif not (member.isreg() or member.isdir()):
-                raise _no(member, "is neither a file, nor a directory, nor a link")
+            self._links.add(name)
+        elif member.islnk():
+            if _name(self._workspace, member, member.linkname) in self._links:
+                raise _no(member, "is a hard link to a symbolic link")
+        elif not (member.isreg() or member.isdir()):
+            raise _no(member, "is neither a file, nor a directory, nor a link")
+        return name
 
 
 def _name(workspace: str, member: tarfile.TarInfo, name: str = "") -> str:
@@ -112,13 +133,22 @@ def _write(root: Root, archive: bytes, readable: bool) -> int:
                 continue
             directory, last = root.open_parent(name, create=True, links=False)
             try:
-                written += _place(root, tar, member, directory, last, readable)
+                written += place(root, tar, member, directory, last, readable)
             finally:
                 os.close(directory)
     return written
 
 
-def _place(root: Root, tar: tarfile.TarFile, member: tarfile.TarInfo, directory: int, name: str, readable: bool) -> int:
+def place(
+    root: Root,
+    tar: tarfile.TarFile,
+    member: tarfile.TarInfo,
+    directory: int,
+    name: str,
+    readable: bool = False,
+    exact: bool = False,
+) -> int:
+    """Write one admitted entry; 1 for a file. Exact: with the mode that it had, also where that closes it to its owner."""
     if member.isdir():
         try:
             os.mkdir(name, 0o755, dir_fd=directory)
@@ -131,6 +161,7 @@ def _place(root: Root, tar: tarfile.TarFile, member: tarfile.TarInfo, directory:
         pass
     if member.issym():
         os.symlink(member.linkname, name, dir_fd=directory)
+        os.utime(name, (member.mtime, member.mtime), dir_fd=directory, follow_symlinks=False)
         return 0
     if member.islnk():
         source, last = root.open_parent(_name(root.workspace, member, member.linkname), links=False)
@@ -150,5 +181,8 @@ def _place(root: Root, tar: tarfile.TarFile, member: tarfile.TarInfo, directory:
             if not part:
                 break
             target.write(part)
+        if exact:
+            target.flush()
+            os.fchmod(target.fileno(), member.mode & 0o777)
     os.utime(name, (member.mtime, member.mtime), dir_fd=directory, follow_symlinks=False)
     return 1

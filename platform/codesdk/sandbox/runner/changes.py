@@ -101,7 +101,9 @@ def clear(top: int) -> int:
             below, removed = _clear_files(here, MAX_DELETED - count)
             count += removed
             if count >= MAX_DELETED:
-                raise Refused("TOO_LARGE", f"more than {MAX_DELETED} entries; those were deleted, ask again for the rest")
+                raise Refused(
+                    "TOO_LARGE", f"more than {MAX_DELETED} entries; those were deleted, ask again for the rest"
+                )
             if below is None:
                 if not stack:
                     return count

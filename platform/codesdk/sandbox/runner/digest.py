@@ -4,7 +4,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hashlib import sha256
+    from typing import Any
+
+    def sha256(data: bytes | bytearray = b"") -> Any:
+        """A hash that is fed with `update`."""
 else:
     try:
         from _sha2 import sha256  # Python 3.12 and later
@@ -14,12 +17,10 @@ else:
         except ImportError:
             from hashlib import sha256  # an interpreter that was built without its own
 
-__all__ = ("of", "sha256", "text")
 
-
-def text(found: sha256) -> str:
+def text(found: Any) -> str:
     """`sha256:…` of what was fed."""
-    return "sha256:" + found.hexdigest()
+    return "sha256:" + str(found.hexdigest())
 
 
 def of(data: bytes | bytearray) -> str:

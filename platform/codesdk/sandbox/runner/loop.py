@@ -69,7 +69,7 @@ class Hand:
     """A thread that does one thing after the other and posts the outcome to the loop."""
 
     def __init__(self, name: str, loop: Loop, prepare: Callable[[], None]) -> None:
-        self._loop = loop
+        self.loop = loop
         self._queue: SimpleQueue[Callable[[], Callable[[], None]]] = SimpleQueue()
         self._failed: BaseException | None = None
         self._ready = _thread.allocate_lock()
@@ -89,7 +89,7 @@ class Hand:
         finally:
             self._ready.release()
         while True:
-            self._loop.post(self._queue.get()())
+            self.loop.post(self._queue.get()())
 
     def submit(self, work: Callable[[], Callable[[], None]]) -> None:
         """Do `work` on the thread; what it returns is called on the loop. It must not raise."""

@@ -12,6 +12,7 @@ from codesdk.sandbox.runner.loop import Hand, Loop
 from codesdk.sandbox.runner.orders import Orders
 from codesdk.sandbox.runner.shelf import Shelf
 from codesdk.sandbox.runner.spool import Cursor
+from codesdk.sandbox.runner.stills import Stills
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,8 +63,15 @@ class Runner:
         self._waiting = 0
         self._hold: float | None = None
         self._orders = Orders(self._execs, self._environment, self._relay, self._reply, self._reply_softly, self._later)
+        self._stills = Stills(
+            self._shelf.workspace,
+            self._shelf.long,
+            self._freeze,
+            self._later,
+            str(settings.get("workspace_mode", "rw")),
+        )
         self._handlers: dict[str, Callable[[wire.Message], None]] = {
-            **self._orders.handlers, "ping": self._ping, "egress": self._egress,
+            **self._orders.handlers, **self._stills.handlers, "ping": self._ping, "egress": self._egress,
         }  # fmt: skip
 
     def _make_relay(self, port: int) -> Relay | None:
@@ -94,9 +102,10 @@ class Runner:
         self._loop.watch(self._in, select.POLLIN, self._on_input)
         self._execs.prepare()
         while True:
-            self._loop.once(_earliest(self._execs.next_deadline(), self._orders.next_deadline(), self._hold))
-            self._execs.tick()
-            self._orders.tick()
+            parts = (self._execs, self._orders, self._stills)
+            self._loop.once(_earliest(self._hold, *(part.next_deadline() for part in parts)))
+            for part in parts:
+                part.tick()
             self._pump()
             if self._hold is None or time.monotonic() >= self._hold:
                 self._hold = None
@@ -150,7 +159,7 @@ class Runner:
             self._outgoing.clear()  # half a frame may be lost with it: the new worker discards up to its ACK
             self._waiting = 0
             self._orders.restart(hello.generation)
-            self._shelf.restart()
+            self._stills.restart()
             if self._relay is not None:
                 self._relay.restart()
         self._write_out(wire.Ack(hello.nonce, self._generation, accepted).encode())
@@ -165,7 +174,7 @@ class Runner:
         else:
             try:
                 handler(message)
-            except (KeyError, TypeError, ValueError) as error:
+            except (LookupError, TypeError, ValueError) as error:
                 self._reply(message.number, {"error": "BAD_REQUEST", "message": repr(error)})
             except OSError as error:
                 self._reply(message.number, {"error": "BUSY", "message": f"cannot start an exec now: {error}"})
@@ -269,9 +278,23 @@ class Runner:
 
         def work() -> Callable[[], None]:
             try:
-                tree.signal_tree(root, self._uid, number, without, bystander)
+                tree.signal_tree(root, self._uid, number, without, bystander, self._stills.active)
             except OSError as error:
                 # Nothing was signalled; the exec's phase asks again.
+                os.write(2, (f"codesdk runner, killer: {error!r}\n").encode())
+            return done
+
+        self._killer.submit(work)
+
+    def _freeze(self, stop: bool, done: Callable[[], None]) -> None:
+        """Stop or continue all tools, in turn with what else the killer does; nothing is started meanwhile."""
+        self._orders.held = stop
+        bystander = int(self._settings.get("bystander", tree.BYSTANDER_UID))
+
+        def work() -> Callable[[], None]:
+            try:
+                tree.freeze(self._uid, self._nursery.pid, stop, bystander)
+            except OSError as error:
                 os.write(2, (f"codesdk runner, killer: {error!r}\n").encode())
             return done
 

@@ -54,7 +54,7 @@ class Orders:
         self.listeners: dict[Key, Cursor] = {}
         """Who gets output and end as events: the execs that the present connection has asked for."""
         self.generation = 0
-        self.held_until = 0.0
+        self.held = False
         """While a snapshot is taken nothing is started."""
         self.handlers: dict[str, Callable[[Message], None]] = {
             "start": self._start, "cancel": self._cancel, "ack": self._acknowledge, "execs": self._list,
@@ -129,7 +129,7 @@ class Orders:
             return {"error": "NO_SUCH_EXEC", "message": "it was never started here"}
         if self._execs.full():
             return {"error": "BUSY", "message": "too many execs run in this sandbox"}
-        if time.monotonic() < self.held_until:
+        if self.held:
             return {"error": "BUSY", "message": "a snapshot of the workspace is being taken; try again after it"}
         return None
 

@@ -12,11 +12,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from codesdk.sandbox.runner.upload import Uploads
     from codesdk.sandbox.runner.wire import Message
 
     Header = dict[str, Any]
     Operation = Callable[[Header, bytes], tuple[Header, bytes]]
     Answer = Callable[[Header, bytes], None]
+
+
+_LONG = frozenset(("import", "delete", "manifest"))
 
 
 class Shelf:
@@ -33,8 +37,11 @@ class Shelf:
         self._long: Hand | None = None
         self.operations: dict[str, Operation] = {
             "read": self._read, "write": self._write, "list": self._list, "stat": self._stat, "import": self._import,
+            "mkdir": self._make_directory, "move": self._move, "delete": self._delete, "manifest": self._manifest,
+            "upload.open": self._upload, "upload.append": self._append, "upload.commit": self._commit,
+            "upload.abort": self._abort,
         }  # fmt: skip
-        self._are_long = {"import"}
+        self._uploads: Uploads | None = None
 
     def _begin(self) -> None:
         self._take_tool_ids()
@@ -44,9 +51,6 @@ class Shelf:
         except OSError:
             pass  # it is there, or its parent is read-only: tools then see a HOME that they cannot write
 
-    def restart(self) -> None:
-        """Another connection."""
-
     def serve(self, message: Message, answer: Answer) -> None:
         """Do one operation and answer."""
         name = str(message.header["op"])
@@ -55,11 +59,10 @@ class Shelf:
             header, body = self._guarded(self.operations[name], message)
             return lambda: answer(header, body)
 
-        self._hand(name in self._are_long).submit(work)
+        (self.long() if name in _LONG else self._short).submit(work)
 
-    def _hand(self, is_long: bool) -> Hand:
-        if not is_long:
-            return self._short
+    def long(self) -> Hand:
+        """The thread for what takes long."""
         if self._long is None:
             self._long = Hand("long", self._loop, self._take_tool_ids)
         return self._long
@@ -67,7 +70,7 @@ class Shelf:
     def _guarded(self, operation: Operation, message: Message) -> tuple[Header, bytes]:
         """Whatever goes wrong is an answer, and the thread lives on."""
         try:
-            self._workspace.mend()
+            self.workspace().mend()
             return operation(message.header, message.body)
         except Refused as refused:
             path = getattr(refused, "path", message.header.get("path", ""))
@@ -78,8 +81,8 @@ class Shelf:
         except (LookupError, TypeError, ValueError, RecursionError, MemoryError) as error:
             return {"error": "BAD_REQUEST", "message": repr(error)}, b""
 
-    @property
-    def _workspace(self) -> Root:
+    def workspace(self) -> Root:
+        """The workspace, held open."""
         if self._root is None:
             raise RuntimeError("the file thread has not begun")
         return self._root
@@ -88,14 +91,15 @@ class Shelf:
         limit = int(self._settings["max_read_bytes"])
         length = header.get("length")
         wanted = limit if length is None else min(int(length), limit)
-        info, data = files.read(self._workspace, header["path"], int(header["offset"]), wanted)
+        version = header.get("version")
+        info, data = files.read(self.workspace(), header["path"], int(header["offset"]), wanted, version)
         return {"content": info}, data
 
     def _stat(self, header: Header, _: bytes) -> tuple[Header, bytes]:
-        return {"info": files.status(self._workspace, header["path"])}, b""
+        return {"info": files.status(self.workspace(), header["path"])}, b""
 
     def _list(self, header: Header, _: bytes) -> tuple[Header, bytes]:
-        entries, cut = files.listing(self._workspace, header["path"], int(header["depth"]), int(header["limit"]))
+        entries, cut = files.listing(self.workspace(), header["path"], int(header["depth"]), int(header["limit"]))
         return {"truncated": cut}, codec.dump(entries)
 
     def _write(self, header: Header, body: bytes) -> tuple[Header, bytes]:
@@ -108,19 +112,61 @@ class Shelf:
                 content = body[place : place + item["bytes"]]
                 place += item["bytes"]
             writes.append(files.Write(item["path"], content, item["expect"], item["mode"]))
-        infos = files.write(self._workspace, writes, int(self._settings["limits"].get("fsize", 0)))
+        infos = files.write(self.workspace(), writes, int(self._settings["limits"].get("fsize", 0)))
         return {}, codec.dump(infos)
+
+    def _make_directory(self, header: Header, _: bytes) -> tuple[Header, bytes]:
+        return {"info": _changes().make_directory(self.workspace(), header["path"])}, b""
+
+    def _move(self, header: Header, _: bytes) -> tuple[Header, bytes]:
+        info = _changes().move(self.workspace(), header["path"], header["target"], bool(header.get("replace")))
+        return {"info": info}, b""
+
+    def _delete(self, header: Header, _: bytes) -> tuple[Header, bytes]:
+        return {"deleted": _changes().delete(self.workspace(), header["path"], bool(header.get("recursive")))}, b""
+
+    def _manifest(self, _header: Header, _body: bytes) -> tuple[Header, bytes]:
+        from codesdk.sandbox.runner import manifest  # noqa: PLC0415 - loaded where it is asked for
+
+        return {}, codec.dump(manifest.take(self.workspace()))
+
+    def _under_way(self) -> Uploads:
+        if self._uploads is None:
+            from codesdk.sandbox.runner.upload import Uploads  # noqa: PLC0415 - loaded where it is asked for
+
+            self._uploads = Uploads(int(self._settings["limits"].get("fsize", 0)))
+        return self._uploads
+
+    def _upload(self, header: Header, _: bytes) -> tuple[Header, bytes]:
+        item = files.Write(header["path"], b"", header.get("expect"), header.get("mode"))
+        return {"id": self._under_way().begin(self.workspace(), item)}, b""
+
+    def _append(self, header: Header, body: bytes) -> tuple[Header, bytes]:
+        return {"size": self._under_way().append(header["id"], int(header["offset"]), body)}, b""
+
+    def _commit(self, header: Header, _: bytes) -> tuple[Header, bytes]:
+        return {"info": self._under_way().commit(header["id"], header["sha256"])}, b""
+
+    def _abort(self, header: Header, _: bytes) -> tuple[Header, bytes]:
+        self._under_way().abort(header["id"])
+        return {}, b""
 
     def _import(self, _: Header, body: bytes) -> tuple[Header, bytes]:
         from codesdk.sandbox.runner import archive  # noqa: PLC0415 - tarfile costs every idle sandbox half a megabyte
 
         if self._mode == "rw":
-            return {"files": archive.unpack(self._workspace, body)}, b""
+            return {"files": archive.unpack(self.workspace(), body)}, b""
         if self._mode == "none":
             raise Refused("PERMISSION_DENIED", "this sandbox has no workspace")
         # No tool can write there, so nothing can be swapped beneath root's hands.
         kernel.set_thread_uids(-1, 0, -1)
         try:
-            return {"files": archive.unpack(self._workspace, body, readable=True)}, b""
+            return {"files": archive.unpack(self.workspace(), body, readable=True)}, b""
         finally:
             kernel.set_thread_uids(-1, self._uid, -1)
+
+
+def _changes() -> Any:
+    from codesdk.sandbox.runner import changes  # noqa: PLC0415 - loaded where it is asked for
+
+    return changes

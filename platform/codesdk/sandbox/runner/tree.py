@@ -55,34 +55,59 @@ def descendants(root: int, table: dict[int, tuple[int, str]], without: int = 0) 
 class Frozen:
     """With-block in which every process of the tool's uid stands still."""
 
-    def __init__(self, uid: int, bystander: int) -> None:
+    def __init__(self, uid: int, bystander: int, stay: bool = False) -> None:
+        """Stay: they go on standing still after it, for somebody else."""
         self._uid = uid
         self._bystander = bystander
+        self._stay = stay
 
     def __enter__(self) -> None:
-        self._signal_all(_STOP)
+        signal_all(self._uid, self._bystander, _STOP)
 
     def __exit__(self, *_: object) -> None:
-        self._signal_all(_CONTINUE)
-
-    def _signal_all(self, number: int) -> None:
-        kernel.set_thread_uids(self._bystander, self._uid, 0)
-        try:
-            # kill(-1) with the wrong uid would stop the runner's own helpers: never trust the call above alone.
-            if os.getresuid() != (self._bystander, self._uid, 0):
-                raise RuntimeError("the killer has not become the tool's uid")
-            os.kill(-1, number)
-        except ProcessLookupError:
-            pass  # the tool's uid has no process
-        finally:
-            kernel.set_thread_uids(0, 0, 0)
+        if not self._stay:
+            signal_all(self._uid, self._bystander, _CONTINUE)
 
 
-def signal_tree(root: int, uid: int, number: int, without: int = 0, bystander: int = BYSTANDER_UID) -> int:
+def signal_all(uid: int, bystander: int, number: int) -> None:
+    """Send a signal to every process of the tool's uid."""
+    kernel.set_thread_uids(bystander, uid, 0)
+    try:
+        # kill(-1) with the wrong uid would stop the runner's own helpers: never trust the call above alone.
+        if os.getresuid() != (bystander, uid, 0):
+            raise RuntimeError("the killer has not become the tool's uid")
+        os.kill(-1, number)
+    except ProcessLookupError:
+        pass  # the tool's uid has no process
+    finally:
+        kernel.set_thread_uids(0, 0, 0)
+
+
+def freeze(uid: int, nursery: int, stop: bool, bystander: int = BYSTANDER_UID) -> None:
+    """Let every tool process stand still, or go on."""
+    if uid != os.getuid():
+        signal_all(uid, bystander, _STOP if stop else _CONTINUE)
+        return
+    stopped: set[int] = set()
+    for _ in range(MAX_SCANS):
+        table = parents()
+        shepherds = [pid for pid, (parent, _) in table.items() if parent == nursery]
+        tools = {pid for shepherd in shepherds for pid in descendants(shepherd, table)}
+        fresh = tools - stopped
+        if not fresh:
+            return
+        for pid in fresh:
+            _send(pid, _STOP if stop else _CONTINUE)
+        stopped |= fresh
+
+
+def signal_tree(
+    root: int, uid: int, number: int, without: int = 0, bystander: int = BYSTANDER_UID, stay: bool = False
+) -> int:
     """Send a signal to every process beneath `root`; returns how many there were. Root itself is left alone."""
     if uid == os.getuid():
         return _signal_own(root, number, without)
-    with Frozen(uid, bystander):
+    with Frozen(uid, bystander, stay):
         pids = descendants(root, parents(), without)
         for pid in pids:
             _send(pid, number)

@@ -31,8 +31,8 @@ DENIALS: tuple[Denial, ...] = (
         "lets a page fault wait at will, the favourite tool to win races in the kernel", ("userfaultfd",)),
     Denial(
         "other-processes",
-        "execs of one sandbox share a uid: with these one reads secrets of another, its memory and descriptors. Debuggers"
-        " and strace do not work in a sandbox; that is the price",
+        "execs of one sandbox share a uid: with these one reads secrets of another, its memory and descriptors. Debuggers,"
+        " strace and LeakSanitizer do not work in a sandbox; that is the price",
         ("kcmp", "pidfd_getfd", "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace"),
     ),
     Denial(

@@ -11,6 +11,7 @@ from codesdk.sandbox.selfcheck import (
     behaviour_files,
     escapes_host,
     escapes_kernel,
+    escapes_network,
     hostile_floods,
     hostile_vandals,
 )
@@ -22,7 +23,7 @@ from codesdk.sandbox.selfcheck.seeing import Unmet, exited, same
 GROUPS: dict[Group, tuple[Probe, ...]] = {
     Group.BEHAVIOUR: (*behaviour_execs.PROBES, *behaviour_ends.PROBES, *behaviour_files.PROBES),
     Group.HOSTILE: (*hostile_floods.PROBES, *hostile_vandals.PROBES),
-    Group.ESCAPE: (*escapes_kernel.PROBES, *escapes_host.PROBES),
+    Group.ESCAPE: (*escapes_kernel.PROBES, *escapes_host.PROBES, *escapes_network.PROBES),
 }
 PROBES: tuple[Probe, ...] = tuple(probe for group in GROUPS.values() for probe in group)
 _GROUP_OF = {probe.name: group for group, probes in GROUPS.items() for probe in probes}

@@ -118,7 +118,7 @@ def test_image_labels_that_are_inherited_hide_no_sandbox_from_the_sweep_and_forg
 def python(program: str) -> tuple[str, str]:
     """Lines that put a shell script in the place of every python3."""
     return (
-        f"RUN echo '{program}' > /p && chmod +x /p",
+        f"RUN printf '%s\\n' '#!/bin/sh' '{program}' > /p && chmod +x /p",
         "RUN rm -f /usr/local/bin/python3 && ln -sf /p /usr/bin/python3",
     )
 

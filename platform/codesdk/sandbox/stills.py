@@ -1,0 +1,70 @@
+"""Snapshot and restore of a workspace, asked of its runner. Neither side holds more than a piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from codesdk.sandbox.faults import ArchiveRefused, RunnerRefused, SnapshotFailed
+from codesdk.sandbox.workspace import LONG_S, PIECE, Ask
+
+_REFUSED = ("ARCHIVE_REFUSED", "OUTSIDE_WORKSPACE", "INVALID_PATH")
+
+
+class RunnerStills:
+    """One at a time for each sandbox; the runner says so."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def snapshot(self) -> Iterator[bytes]:
+        """The workspace as a tar; see the port."""
+        identity = self._open({"op": "snapshot.open"})
+        try:
+            is_over = False
+            while not is_over:
+                answer, data = self._ask({"op": "snapshot.read", "id": identity, "length": PIECE}, timeout_s=LONG_S)
+                _check(answer)
+                is_over = answer.get("over") is True
+                if data:
+                    yield data
+                elif not is_over:
+                    raise RunnerRefused("The runner answered nothing of a snapshot that is not over")
+        finally:
+            self._ask({"op": "snapshot.close", "id": identity})
+
+    def restore(self, pieces: Iterable[bytes], *, replace: bool = False) -> int:
+        """Fill the workspace; see the port."""
+        identity = self._open({"op": "restore.open", "replace": replace})
+        for whole in pieces:
+            for piece in cut(whole):
+                answer, _ = self._ask({"op": "restore.append", "id": identity}, piece, timeout_s=LONG_S)
+                if "refused" in answer:
+                    break  # the end says the same, and has the runner let go
+        answer, _ = self._ask({"op": "restore.commit", "id": identity}, timeout_s=LONG_S)
+        _check(answer)
+        entries = answer.get("entries")
+        if not isinstance(entries, int):
+            raise RunnerRefused(f"The runner did not restore a workspace: {answer}")
+        return entries
+
+    def _open(self, header: dict[str, Any]) -> str:
+        answer, _ = self._ask(header, timeout_s=LONG_S)
+        _check(answer)
+        return str(answer["id"])
+
+
+def cut(whole: bytes) -> Iterator[bytes]:
+    """Pieces of a size that does not hold up a cancel."""
+    view = memoryview(whole)
+    for start in range(0, len(view), PIECE):
+        yield bytes(view[start : start + PIECE])
+
+
+def _check(answer: dict[str, Any]) -> None:
+    if answer.get("refused") in _REFUSED:
+        raise ArchiveRefused(str(answer.get("message")))
+    if "refused" in answer:
+        raise SnapshotFailed(str(answer.get("message")))
+    if "error" in answer:
+        raise SnapshotFailed(f"the runner has given it up ({answer.get('message')})")

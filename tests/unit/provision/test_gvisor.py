@@ -1,0 +1,36 @@
+"""The second engine for gVisor: what it is started with."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from codesdk.provision import gvisor
+from codesdk.provision.daemon import DaemonPlaces
+
+
+def test_it_shares_no_place_with_the_machines_engine(tmp_path):
+    places, standard = gvisor.desk_in(tmp_path).places, DaemonPlaces(tmp_path)
+    assert places.data_root is not None
+    assert {places.socket, places.pid_file, places.exec_root} & {
+        standard.socket,
+        standard.pid_file,
+        standard.exec_root,
+    } == set()
+    assert places.argv()[:3] == ["unshare", "--net", "dockerd"]
+
+
+def test_its_configuration_knows_runsc_and_touches_no_network(tmp_path):
+    found = json.loads(json.dumps(gvisor.configuration("/usr/bin/runsc")))
+    assert found["runtimes"] == {
+        "runsc": {"path": "/usr/bin/runsc", "runtimeArgs": ["--platform=ptrace", "--network=none"]}
+    }
+    assert (found["bridge"], found["iptables"], found["ip6tables"]) == ("none", False, False)
+
+
+def test_without_root_it_says_what_to_do_instead(tmp_path, monkeypatch):
+    monkeypatch.setattr(gvisor, "root", lambda: None)
+    with pytest.raises(gvisor.GvisorMissing) as missing:
+        gvisor.ensure(lambda _: None, desk=gvisor.desk_in(tmp_path))
+    assert "use-gvisor.md" in missing.value.advice()
