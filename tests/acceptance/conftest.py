@@ -40,7 +40,7 @@ def stack(engine, sandbox_image: str, tmp_path_factory: pytest.TempPathFactory) 
     settings = Settings(
         data_dir=tmp_path_factory.mktemp("stack"), port=0, policies_dir=POLICIES, docker_host=engine.host
     )
-    with Stack(settings, lambda line: None) as stack:
+    with Stack(settings, lambda _line: None) as stack:
         yield Running(stack.daemon)
 
 

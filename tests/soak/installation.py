@@ -28,6 +28,7 @@ from stage import POLICY, wait_for
 READY_S = 60.0
 CALL_S = 180.0
 POLL_S = 0.1
+SETTLE_S = 900.0
 
 
 class Installation:
@@ -148,7 +149,9 @@ class Installation:
 
     def settle(self) -> None:
         """Let the last worker finish what is due, stop it as `codesdk up` does, and sweep."""
-        wait_for(lambda: not self._states(SandboxState.WANTED, SandboxState.CLOSING, SandboxState.READY), "rows", 300.0)
+        wait_for(
+            lambda: not self._states(SandboxState.WANTED, SandboxState.CLOSING, SandboxState.READY), "rows", SETTLE_S
+        )
         self.worker.terminate()
         self.worker.wait(120)
         with self.services.database.read() as connection:

@@ -34,6 +34,7 @@ MODULES = (
     "probe",
     "relay",
     "restore",
+    "running",
     "shelf",
     "shepherd",
     "spool",

@@ -7,13 +7,13 @@ isolation, process trees, limits, signals or real programs; those are tested on 
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from codesdk.sandbox.fake_files import FakeFiles
+from codesdk.sandbox.fake_processes import FakeProcesses, Run, Script
 from codesdk.sandbox.faults import AlreadyAcknowledged, EngineUnavailable, ImageMissing, SandboxGone, StaleGeneration
 from codesdk.sandbox.port import (
     Attestation,
@@ -22,61 +22,22 @@ from codesdk.sandbox.port import (
     ExecResult,
     ExitKind,
     Gone,
-    Input,
     OnOutput,
-    Output,
     OutputCount,
-    Process,
-    Pty,
     SandboxSpec,
     Stream,
     Swept,
 )
 from codesdk.sandbox.surroundings import Surroundings
 
+__all__ = ("FakeSandbox", "FakeSandboxes", "Script", "scripts")
 
-@dataclass(frozen=True)
-class Script:
-    """What one exec does."""
-
-    stdout: bytes = b""
-    stderr: bytes = b""
-    exit_code: int = 0
-    result: ExecResult | None = None
-    """The whole result instead, for ends that no exit code tells; its output counts are filled in."""
-    writes: dict[str, bytes] = field(default_factory=dict)
-    """Files that it writes in the workspace."""
-    hold: threading.Event | None = None
-    """It runs until this is set, or until it is cancelled or times out (in real time)."""
-    echo: bool = False
-    """It says what it is told on stdin, until that ends."""
-
-
-_NAMES: tuple[Stream, Stream] = ("stdout", "stderr")
 Choose = Callable[[ExecRequest], Script | None]
 
 
 def scripts(table: dict[tuple[str, ...], Script]) -> Choose:
     """Scripts by exact argv."""
     return lambda request: table.get(request.argv)
-
-
-@dataclass
-class _Run:
-    """One exec, running or ended."""
-
-    request: ExecRequest
-    background: bool = False
-    started: float = field(default_factory=time.monotonic)
-    script: Script = field(default_factory=Script)
-    output: tuple[tuple[Chunk, ...], ...] = ()
-    result: ExecResult | None = None
-    typed: bytearray = field(default_factory=bytearray)
-    input_ended: threading.Event = field(default_factory=threading.Event)
-    released: threading.Event = field(default_factory=threading.Event)
-    """A signal has ended it."""
-    cancelled: threading.Event = field(default_factory=threading.Event)
-    ended: threading.Event = field(default_factory=threading.Event)
 
 
 class _State:
@@ -86,7 +47,7 @@ class _State:
         self.spec = spec
         self.generation = spec.generation
         self.files = FakeFiles(spec.profile)
-        self.runs: dict[tuple[str, int], _Run] = {}
+        self.runs: dict[tuple[str, int], Run] = {}
         self.acknowledged: set[tuple[str, int]] = set()
         self.gone = ""
         self.paused = False
@@ -157,7 +118,7 @@ class FakeSandbox:
                 on_output(chunk)
         return run.result
 
-    def take(self, request: ExecRequest, *, background: bool = False) -> tuple[_Run, bool]:
+    def take(self, request: ExecRequest, *, background: bool = False) -> tuple[Run, bool]:
         """The run of that attempt, and whether it is to be played now."""
         self._check()
         key = (request.call, request.attempt)
@@ -167,7 +128,7 @@ class FakeSandbox:
             run = self._state.runs.get(key)
             if run is not None:
                 return run, False
-            run = self._state.runs[key] = _Run(request, background)
+            run = self._state.runs[key] = Run(request, background)
             self._sandboxes.runs.append((self.owner, *key))
             script = self._sandboxes.choose(request)
             run.script = script or Script(result=_failed(f"no script for {request.argv}"))
@@ -176,12 +137,12 @@ class FakeSandbox:
                 run.input_ended.set()
             return run, True
 
-    def runs(self) -> dict[tuple[str, int], _Run]:
+    def runs(self) -> dict[tuple[str, int], Run]:
         """What ran and is not acknowledged."""
         self._check()
         return self._state.runs
 
-    def play(self, run: _Run) -> None:
+    def play(self, run: Run) -> None:
         """Play it to its end."""
         script, kind = run.script, None
         hold = run.input_ended if script.echo else script.hold
@@ -199,7 +160,7 @@ class FakeSandbox:
             script = replace(script, result=ExecResult(kind=kind, signal=9))
         self._end(run, script)
 
-    def _hold(self, run: _Run, hold: threading.Event, timeout_s: float) -> ExitKind | None:
+    def _hold(self, run: Run, hold: threading.Event, timeout_s: float) -> ExitKind | None:
         deadline = time.monotonic() + timeout_s
         while not hold.wait(0.005):
             if self._state.gone:
@@ -212,7 +173,7 @@ class FakeSandbox:
                 return ExitKind.TIMED_OUT
         return None
 
-    def _end(self, run: _Run, script: Script) -> None:
+    def _end(self, run: Run, script: Script) -> None:
         keep = min(run.request.keep_bytes, self._state.spec.profile.keep_output_bytes)
         result = script.result or ExecResult(kind=ExitKind.EXITED, exit_code=script.exit_code)
         head = keep - keep // 2
@@ -277,87 +238,6 @@ def _kept(name: Stream, data: bytes, keep: int) -> tuple[Chunk, ...]:
 
 def _failed(why: str) -> ExecResult:
     return ExecResult(kind=ExitKind.SPAWN_FAILED, error=why)
-
-
-class FakeProcesses:
-    """The runs of a fake sandbox. Signals end a run or do nothing; a terminal has a size and nothing else."""
-
-    def __init__(self, sandbox: FakeSandbox) -> None:
-        self._sandbox = sandbox
-
-    def _find(self, call: str, attempt: int) -> _Run | None:
-        return self._sandbox.runs().get((call, attempt))
-
-    def start(self, request: ExecRequest) -> Process:
-        """Play the script on a thread."""
-        run, first = self._sandbox.take(request, background=True)
-        if first:
-            threading.Thread(target=self._sandbox.play, args=(run,), daemon=True).start()
-        return _process(run)
-
-    def list(self) -> tuple[Process, ...]:
-        """Every run that is not acknowledged."""
-        return tuple(_process(run) for run in self._sandbox.runs().values())
-
-    def output(
-        self, call: str, attempt: int, stream: Stream, offset: int, *, length: int = 65_536, wait_s: float = 0.0
-    ) -> Output | None:
-        """What it says, from an offset."""
-        run = self._find(call, attempt)
-        if run is None:
-            return None
-        deadline = time.monotonic() + wait_s
-        while run.result is None and len(_said(run, stream)) <= offset and time.monotonic() < deadline:
-            run.ended.wait(0.005)
-        said, over = _said(run, stream), run.result is not None
-        offset = min(offset, len(said))
-        return Output(offset=offset, data=said[offset : offset + length], seen=len(said), over=over)
-
-    def write(self, call: str, attempt: int, data: bytes, *, end: bool = False, wait_s: float = 20.0) -> Input | None:
-        """Stdin; what is written is taken at once."""
-        del wait_s
-        run = self._find(call, attempt)
-        if run is None:
-            return None
-        if not run.input_ended.is_set() and run.result is None:
-            run.typed += data
-            if end:
-                run.input_ended.set()
-        return Input(offset=len(run.typed), open=not run.input_ended.is_set())
-
-    def signal(self, call: str, attempt: int, number: int) -> bool:
-        """Any signal that would end a program ends the run."""
-        run = self._find(call, attempt)
-        if run is None or run.result is not None:
-            return False
-        if number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP):
-            run.script = replace(run.script, result=ExecResult(kind=ExitKind.SIGNALED, signal=number))
-            run.released.set()
-        return True
-
-    def resize(self, call: str, attempt: int, size: Pty) -> bool:
-        """Whether it has a terminal."""
-        del size
-        run = self._find(call, attempt)
-        return run is not None and run.result is None and run.request.pty is not None
-
-
-def _said(run: _Run, stream: Stream) -> bytes:
-    if stream == "stderr":
-        return run.script.stderr
-    return run.script.stdout + (bytes(run.typed) if run.script.echo else b"")
-
-
-def _process(run: _Run) -> Process:
-    return Process(
-        call=run.request.call,
-        attempt=run.request.attempt,
-        argv=run.request.argv,
-        background=run.background,
-        age_s=time.monotonic() - run.started,
-        result=run.result,
-        **{name: OutputCount(bytes=len(_said(run, name))) for name in _NAMES},
-    )
 
 
 class FakeSandboxes:

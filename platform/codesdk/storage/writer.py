@@ -79,8 +79,8 @@ class Writer:
         """`lock_path`: a file that SQLite's writers of all processes lock in turn; fair where SQLite's own is not."""
         self._database = database
         self._lock_path = lock_path
-        self._lock_file: tuple[int, int] | None = None
-        """Device and inode of the lock, once it was made: another file there is another data directory."""
+        self._lock: IO[str] | None = None
+        """Open from the first commit on: another file at its path is another data directory."""
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._effects: queue.SimpleQueue[list[Callable[[], None]] | None] = queue.SimpleQueue()
         self._closed = False
@@ -116,6 +116,8 @@ class Writer:
         self._threads[0].join()
         self._effects.put(None)
         self._threads[1].join()
+        if self._lock is not None:
+            self._lock.close()
 
     def _write(self) -> None:
         while (first := self._jobs.get()) is not None:
@@ -170,22 +172,25 @@ class Writer:
             yield
             return
         try:
-            lock = self._lock_path.open("a" if self._lock_file is None else "r+")
+            if self._lock is None:
+                self._lock = self._lock_path.open("a")
+            found = self._lock_path.stat()
         except OSError as error:
             advice = "Mend the data directory's owner and mode; nothing that was acknowledged is lost."
             raise StorageUnavailable(
                 f"The write lock {self._lock_path} cannot be opened: {error}.", advice=advice
             ) from error
-        with lock:
-            self._lock_file = self._lock_file or _identity(lock)
-            if _identity(lock) != self._lock_file:
-                # The open database would go on taking commits, into a file that nobody can ever read again.
-                raise StorageUnavailable(
-                    f"{self._lock_path.parent} is not the data directory that this process was started on.",
-                    advice="Restart CodeSDK; do not remove its data directory while it runs.",
-                )
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.samestat(found, os.fstat(self._lock.fileno())):
+            # The open database would go on taking commits, into a file that nobody can ever read again.
+            raise StorageUnavailable(
+                f"{self._lock_path.parent} is not the data directory that this process was started on.",
+                advice="Restart CodeSDK; do not remove its data directory while it runs.",
+            )
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
             yield
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _announce(self) -> None:
         while (effects := self._effects.get()) is not None:
@@ -195,11 +200,6 @@ class Writer:
                 except Exception:  # noqa: BLE001 (an effect is any callable)
                     # A lost hint costs latency, never an event: readers and workers poll the rows as well.
                     _log.warning("an effect after commit failed; the poll will make up for it", exc_info=True)
-
-
-def _identity(file: IO[str]) -> tuple[int, int]:
-    found = os.fstat(file.fileno())
-    return found.st_dev, found.st_ino
 
 
 class _Undone(Exception):

@@ -69,7 +69,7 @@ class Rooms:
         self._resting: dict[str, Sandbox] = {}
         self._lock = threading.Lock()
         self._at_work: set[str] = set()
-        self._guards: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._guards: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         self._not_before: dict[str, float] = {}
 
     def ready(self, session: SessionId) -> Sandbox:
@@ -135,8 +135,14 @@ class Rooms:
                 if row.id in self._at_work:
                     continue  # another thread's: two on the same row would do the work of one
                 self._at_work.add(row.id)
+            guard = self._guards[row.session_id]
             try:
-                self._make_so(row)
+                if not guard.acquire(blocking=False):
+                    continue  # a call is just opening it, and needs no help; this thread has others to see to
+                try:
+                    self._make_so(row)
+                finally:
+                    guard.release()
             finally:
                 with self._lock:
                     self._at_work.discard(row.id)

@@ -12,7 +12,7 @@ from codesdk.domain.ids import ToolCallId
 from codesdk.registry import Registry
 from codesdk.sandbox.port import ExecResult, ExitKind
 from codesdk.sandbox.profile import Profile
-from codesdk.toolcalls.builtins import Bench, run_tool
+from codesdk.toolcalls.builtins import Bench, files, run_tool
 from stage import REPOSITORY, Room, said
 
 REGISTRY = Registry.load(REPOSITORY / "tool-registry")
@@ -232,3 +232,13 @@ def test_a_command_is_a_line_for_the_shell_or_words_without_one():
         room = Room(said(b""))
         use("workspace.exec", given_input, room)
         assert room.requests[0].argv[-len(argv) :] == argv
+
+
+def test_a_file_that_is_one_long_line_is_cut_with_its_count():
+    lines, left_out = files._fitting(["x" * (files.SHOWN_CHARACTERS + 7)])
+    assert (len(lines[0]), left_out) == (files.SHOWN_CHARACTERS, 7)
+
+
+def test_lines_that_do_not_fit_any_more_are_left_for_the_next_read():
+    half = "x" * (files.SHOWN_CHARACTERS // 2)
+    assert files._fitting([half, half, "y"]) == ([half, half], 0)

@@ -235,3 +235,22 @@ def test_a_wanted_sandbox_does_not_wait_for_hundreds_of_removals(stage, crew):
     assert states(stage).count("closing") == 3
     crew.rooms.reconcile()
     assert states(stage).count("closing") == 0
+
+
+def test_a_pass_does_not_wait_for_a_sandbox_that_a_call_is_opening(stage, crew):
+    opening, go_on = threading.Event(), threading.Event()
+    make = crew.sandboxes.open
+
+    def slow(spec):
+        opening.set()
+        go_on.wait(10)
+        return make(spec)
+
+    crew.sandboxes.open = slow
+    with ThreadPoolExecutor(1) as pool:
+        ready = pool.submit(crew.rooms.ready, stage.session.id)
+        assert opening.wait(10)
+        crew.rooms.reconcile()
+        assert not ready.done()
+        go_on.set()
+        assert ready.result(10).owner == owner(stage)

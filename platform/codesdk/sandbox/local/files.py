@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from codesdk.sandbox.egress.service import Egress
 from codesdk.sandbox.link import Stream
 from codesdk.sandbox.port import (
     ExecRequest,
-    ExecResult,
     FileContent,
     FileInfo,
     FileRefused,
     FileWrite,
     Listing,
-    OnOutput,
+    Manifest,
     SandboxSpec,
 )
 from codesdk.sandbox.session import RunnerSandbox
@@ -60,6 +59,32 @@ class AliasedFiles:
         """One entry; see the port."""
         return self._files.stat(self._alias.resolve(path))
 
+    def make_directory(self, path: str) -> FileInfo | FileRefused:
+        """A directory; see the port."""
+        return self._files.make_directory(self._alias.resolve(path))
+
+    def move(self, path: str, target: str, *, replace: bool = False) -> FileInfo | FileRefused:
+        """Rename within the workspace; see the port."""
+        return self._files.move(self._alias.resolve(path), self._alias.resolve(target), replace=replace)
+
+    def delete(self, path: str, *, recursive: bool = False) -> int | FileRefused:
+        """Delete an entry; see the port."""
+        return self._files.delete(self._alias.resolve(path), recursive=recursive)
+
+    def upload(
+        self, path: str, pieces: Iterable[bytes], *, if_sha256: str | None = None, mode: int | None = None
+    ) -> FileInfo | FileRefused:
+        """A file of any size; see the port."""
+        return self._files.upload(self._alias.resolve(path), pieces, if_sha256=if_sha256, mode=mode)
+
+    def download(self, path: str, take: Callable[[bytes], object], *, offset: int = 0) -> FileInfo | FileRefused:
+        """A file of any size; see the port."""
+        return self._files.download(self._alias.resolve(path), take, offset=offset)
+
+    def manifest(self) -> Manifest | FileRefused:
+        """Every entry with its digest; see the port."""
+        return self._files.manifest()
+
 
 class LocalSandbox(RunnerSandbox):
     """A `RunnerSandbox` with such files."""
@@ -82,6 +107,5 @@ class LocalSandbox(RunnerSandbox):
         """Its workspace."""
         return self._aliased
 
-    def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
-        """Run to the end; see the port."""
-        return super().exec(request.model_copy(update={"cwd": self._alias.resolve(request.cwd)}), on_output)
+    def _order(self, request: ExecRequest, **more: Any) -> tuple[dict[str, Any], bytes]:
+        return super()._order(request.model_copy(update={"cwd": self._alias.resolve(request.cwd)}), **more)

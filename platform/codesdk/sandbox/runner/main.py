@@ -7,9 +7,10 @@ import select
 import time
 
 from codesdk.sandbox.runner import kernel, tree, wire
-from codesdk.sandbox.runner.execs import Exec, Execs
+from codesdk.sandbox.runner.execs import Execs
 from codesdk.sandbox.runner.loop import Hand, Loop
 from codesdk.sandbox.runner.orders import Orders
+from codesdk.sandbox.runner.running import Exec
 from codesdk.sandbox.runner.shelf import Shelf
 from codesdk.sandbox.runner.spool import Cursor
 from codesdk.sandbox.runner.stills import Stills

@@ -6,7 +6,8 @@ import os
 import time
 
 from codesdk.sandbox.runner import codec
-from codesdk.sandbox.runner.execs import Exec, Execs, Key
+from codesdk.sandbox.runner.execs import Execs
+from codesdk.sandbox.runner.running import Exec, Key
 from codesdk.sandbox.runner.spool import STREAMS, Cursor
 
 TYPE_CHECKING = False

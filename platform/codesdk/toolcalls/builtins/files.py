@@ -11,6 +11,8 @@ from codesdk.sandbox.port import FileRefused, FileWrite
 from codesdk.toolcalls.builtins.bench import Bench, refused
 from codesdk.toolcalls.builtins.diff import lines_of
 
+SHOWN_CHARACTERS = 256 * 1024
+"""Characters that one read returns: a file that is one line of megabytes must not fill the model's context."""
 DEFAULT_LINES = 2000
 """Lines that a read returns where the caller names no limit: what the coding agents' own read tools return."""
 
@@ -32,9 +34,10 @@ def read(given: dict[str, Any], bench: Bench) -> ToolResult:
         )
     lines = lines_of(text)
     first = given.get("offset", 1)
-    chosen = lines[first - 1 : first - 1 + given.get("limit", DEFAULT_LINES)]
+    wanted = lines[first - 1 : first - 1 + given.get("limit", DEFAULT_LINES)]
+    chosen, left_out = _fitting(wanted)
     last = first + len(chosen) - 1
-    whole = first == 1 and last == len(lines)
+    whole = first == 1 and last == len(lines) and not left_out
     structured = {
         "path": given["path"],
         "content": "".join(chosen),
@@ -48,9 +51,21 @@ def read(given: dict[str, Any], bench: Bench) -> ToolResult:
         note = f"[line {first} is after the end; the file has {len(lines)} lines]"
     else:
         note = "" if whole else f"\n[lines {first}-{last} of {len(lines)}]"
+    if left_out:
+        note += f"\n[line {last} was cut: {left_out} of its characters are left out]"
     if cut:
         note += f"\n[the file goes on: {cut} of its {content.size} bytes were not read]"
     return ToolResult(text="".join(chosen) + note, structured=structured)
+
+
+def _fitting(lines: list[str]) -> tuple[list[str], int]:
+    """The first lines that fit, at least one, and how many characters of the last were cut off."""
+    room = SHOWN_CHARACTERS
+    for number, line in enumerate(lines):
+        if len(line) > room:
+            return (lines[:number], 0) if number else ([line[:room]], len(line) - room)
+        room -= len(line)
+    return lines, 0
 
 
 def write(given: dict[str, Any], bench: Bench) -> ToolResult:

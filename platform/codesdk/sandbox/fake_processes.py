@@ -1,0 +1,156 @@
+"""The execs of a fake sandbox: what a script says, and what may be asked of one that runs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from codesdk.sandbox.port import (
+    Chunk,
+    ExecRequest,
+    ExecResult,
+    ExitKind,
+    Input,
+    Output,
+    OutputCount,
+    Process,
+    Pty,
+    Stream,
+)
+
+_NAMES: tuple[Stream, Stream] = ("stdout", "stderr")
+
+
+@dataclass(frozen=True)
+class Script:
+    """What one exec does."""
+
+    stdout: bytes = b""
+    stderr: bytes = b""
+    exit_code: int = 0
+    result: ExecResult | None = None
+    """The whole result instead, for ends that no exit code tells; its output counts are filled in."""
+    writes: dict[str, bytes] = field(default_factory=dict)
+    """Files that it writes in the workspace."""
+    hold: threading.Event | None = None
+    """It runs until this is set, or until it is cancelled or times out (in real time)."""
+    echo: bool = False
+    """It says what it is told on stdin, until that ends."""
+
+
+@dataclass
+class Run:
+    """One exec, running or ended."""
+
+    request: ExecRequest
+    background: bool = False
+    started: float = field(default_factory=time.monotonic)
+    script: Script = field(default_factory=Script)
+    output: tuple[tuple[Chunk, ...], ...] = ()
+    result: ExecResult | None = None
+    typed: bytearray = field(default_factory=bytearray)
+    input_ended: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+    """A signal has ended it."""
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+class Stage(Protocol):
+    """What plays the scripts."""
+
+    def take(self, request: ExecRequest, *, background: bool = False) -> tuple[Run, bool]:
+        """The run of that attempt, and whether it is to be played now."""
+        ...
+
+    def play(self, run: Run) -> None:
+        """Play it to its end."""
+        ...
+
+    def runs(self) -> dict[tuple[str, int], Run]:
+        """What ran and is not acknowledged."""
+        ...
+
+
+class FakeProcesses:
+    """The runs of a fake sandbox. Signals end a run or do nothing; a terminal has a size and nothing else."""
+
+    def __init__(self, sandbox: Stage) -> None:
+        self._sandbox = sandbox
+
+    def _find(self, call: str, attempt: int) -> Run | None:
+        return self._sandbox.runs().get((call, attempt))
+
+    def start(self, request: ExecRequest) -> Process:
+        """Play the script on a thread."""
+        run, first = self._sandbox.take(request, background=True)
+        if first:
+            threading.Thread(target=self._sandbox.play, args=(run,), daemon=True).start()
+        return _process(run)
+
+    def list(self) -> tuple[Process, ...]:
+        """Every run that is not acknowledged."""
+        return tuple(_process(run) for run in self._sandbox.runs().values())
+
+    def output(
+        self, call: str, attempt: int, stream: Stream, offset: int, *, length: int = 65_536, wait_s: float = 0.0
+    ) -> Output | None:
+        """What it says, from an offset."""
+        run = self._find(call, attempt)
+        if run is None:
+            return None
+        deadline = time.monotonic() + wait_s
+        while run.result is None and len(_said(run, stream)) <= offset and time.monotonic() < deadline:
+            run.ended.wait(0.005)
+        said, over = _said(run, stream), run.result is not None
+        offset = min(offset, len(said))
+        return Output(offset=offset, data=said[offset : offset + length], seen=len(said), over=over)
+
+    def write(self, call: str, attempt: int, data: bytes, *, end: bool = False, wait_s: float = 20.0) -> Input | None:
+        """Stdin; what is written is taken at once."""
+        del wait_s
+        run = self._find(call, attempt)
+        if run is None:
+            return None
+        if not run.input_ended.is_set() and run.result is None:
+            run.typed += data
+            if end:
+                run.input_ended.set()
+        return Input(offset=len(run.typed), open=not run.input_ended.is_set())
+
+    def signal(self, call: str, attempt: int, number: int) -> bool:
+        """Any signal that would end a program ends the run."""
+        run = self._find(call, attempt)
+        if run is None or run.result is not None:
+            return False
+        if number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP):
+            run.script = replace(run.script, result=ExecResult(kind=ExitKind.SIGNALED, signal=number))
+            run.released.set()
+        return True
+
+    def resize(self, call: str, attempt: int, size: Pty) -> bool:
+        """Whether it has a terminal."""
+        del size
+        run = self._find(call, attempt)
+        return run is not None and run.result is None and run.request.pty is not None
+
+
+def _said(run: Run, stream: Stream) -> bytes:
+    if stream == "stderr":
+        return run.script.stderr
+    return run.script.stdout + (bytes(run.typed) if run.script.echo else b"")
+
+
+def _process(run: Run) -> Process:
+    return Process(
+        call=run.request.call,
+        attempt=run.request.attempt,
+        argv=run.request.argv,
+        background=run.background,
+        age_s=time.monotonic() - run.started,
+        result=run.result,
+        **{name: OutputCount(bytes=len(_said(run, name))) for name in _NAMES},
+    )

@@ -1,0 +1,144 @@
+"""The port's files: what a workspace holds, and what may be done with it. `port` gives these names on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Protocol
+
+from codesdk.domain.decisions import Frozen
+
+
+class FileKind(StrEnum):
+    """What a path is."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    SYMLINK = "symlink"
+    OTHER = "other"
+
+
+class FileError(StrEnum):
+    """Why a file operation did not happen; an outcome, not a fault."""
+
+    NOT_FOUND = "NOT_FOUND"
+    NOT_A_FILE = "NOT_A_FILE"
+    NOT_A_DIRECTORY = "NOT_A_DIRECTORY"
+    IS_A_DIRECTORY = "IS_A_DIRECTORY"
+    PERMISSION = "PERMISSION_DENIED"
+    OUTSIDE = "OUTSIDE_WORKSPACE"
+    TOO_LARGE = "TOO_LARGE"
+    NO_SPACE = "NO_SPACE"
+    CONFLICT = "CONFLICT"
+    """A precondition (`if_sha256`) did not hold: the file changed in between."""
+    INVALID = "INVALID_PATH"
+
+
+class FileRefused(Frozen):
+    """A file operation's "no"."""
+
+    error: FileError
+    path: str
+    message: str
+
+
+class FileInfo(Frozen):
+    """One entry. `path` is relative to the workspace, with `/`."""
+
+    path: str
+    kind: FileKind
+    size: int = 0
+    mode: int = 0
+    mtime: float = 0.0
+    """Seconds since the epoch."""
+
+
+class FileContent(Frozen):
+    """Bytes of a file from `offset`; `size` and `sha256` are the whole file's (sha256 only when all of it was read)."""
+
+    data: bytes
+    offset: int
+    size: int
+    sha256: str | None = None
+
+
+class Listing(Frozen):
+    """Entries of a directory, sorted by path; `truncated` says that `limit` cut them."""
+
+    entries: tuple[FileInfo, ...]
+    truncated: bool = False
+
+
+class FileWrite(Frozen):
+    """One file of an atomic batch: content to write, or None to delete."""
+
+    path: str
+    content: bytes | None
+    if_sha256: str | None = None
+    """`sha256:…` that the file must have now; `absent` where it must not exist."""
+    mode: int | None = None
+    """Permission bits; None keeps the file's, or 0o644 for a new one."""
+
+
+class ManifestEntry(Frozen):
+    """One entry, with what tells whether it has changed."""
+
+    path: str
+    kind: FileKind
+    mode: int
+    size: int = 0
+    mtime_ns: int = 0
+    mark: str | None = None
+    """A file's `sha256:…`, a symlink's target; None for a file that is too large to hash or cannot be read."""
+
+
+class Manifest(Frozen):
+    """What a workspace held at one moment, sorted by path; two of them are compared by `sandbox.diff`."""
+
+    entries: tuple[ManifestEntry, ...] = ()
+
+
+class Files(Protocol):
+    """Files beneath the workspace, with the tool user's rights, whatever symlinks say."""
+
+    def read(self, path: str, *, offset: int = 0, length: int | None = None) -> FileContent | FileRefused:
+        """Bytes from `offset`, at most `length` (None: up to the profile's `max_read_bytes`)."""
+        ...
+
+    def write(self, writes: tuple[FileWrite, ...]) -> tuple[FileInfo, ...] | FileRefused:
+        """All or none as far as checks go: every precondition is checked before the first rename."""
+        ...
+
+    def list(self, path: str, *, depth: int = 1, limit: int = 1000) -> Listing | FileRefused:
+        """Entries beneath `path`, down to `depth` levels; symlinks are shown, never followed."""
+        ...
+
+    def stat(self, path: str) -> FileInfo | FileRefused:
+        """One entry; a symlink is described as itself."""
+        ...
+
+    def make_directory(self, path: str) -> FileInfo | FileRefused:
+        """A directory, and those above it; no error where it is there."""
+        ...
+
+    def move(self, path: str, target: str, *, replace: bool = False) -> FileInfo | FileRefused:
+        """Rename within the workspace; CONFLICT where the target exists and `replace` is not asked for."""
+        ...
+
+    def delete(self, path: str, *, recursive: bool = False) -> int | FileRefused:
+        """Delete an entry, with all beneath it where `recursive`; how many entries there were. Links are not followed."""
+        ...
+
+    def upload(
+        self, path: str, pieces: Iterable[bytes], *, if_sha256: str | None = None, mode: int | None = None
+    ) -> FileInfo | FileRefused:
+        """A file of any size, of which neither side holds more than a piece; there whole in one step, or not at all."""
+        ...
+
+    def download(self, path: str, take: Callable[[bytes], object], *, offset: int = 0) -> FileInfo | FileRefused:
+        """A file of any size, piece by piece; CONFLICT where it changed meanwhile, and what was taken is then void."""
+        ...
+
+    def manifest(self) -> Manifest | FileRefused:
+        """Every entry with its digest, for a diff. TOO_LARGE beyond 200,000 entries or 128 levels."""
+        ...
