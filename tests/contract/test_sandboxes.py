@@ -6,6 +6,7 @@ The fake runs what a table says, so its part here shows identity, files and ends
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tarfile
 import threading
@@ -614,6 +615,18 @@ def test_an_archive_that_writes_through_its_own_link_is_refused(sandbox):
     archive = _tar(("dir", b"", {"type": tarfile.SYMTYPE, "linkname": "other"}), ("dir/file", b"x", {}))
     with pytest.raises(ArchiveRefused, match="symbolic link"):
         sandbox.import_tar(archive)
+
+
+@pytest.mark.parametrize("mtime", ["inf", "nan", "-1", "1e400", "9" * 40, "12.x"])
+def test_a_time_that_is_none_stops_nothing(sandbox, mtime):
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("timeless")
+        info.pax_headers = {"mtime": mtime}
+        tar.addfile(info)
+    with contextlib.suppress(ArchiveRefused):  # as good as any: what matters is the next line
+        sandbox.import_tar(target.getvalue())
+    assert sandbox.files.stat(".").kind is FileKind.DIRECTORY
 
 
 def test_bytes_that_are_no_tar_are_refused(sandbox):

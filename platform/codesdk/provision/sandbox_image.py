@@ -50,7 +50,7 @@ class ImageUnknown(Fault):
     def __init__(self, name: str, known: Iterable[str], listed_in: Path) -> None:
         super().__init__(
             f"There is no sandbox image `{name[:100]}`.",
-            advice=f"There are: {', '.join(known)}. Others come on the list {listed_in}, by digest.",
+            advice=f"There are: {', '.join(known) or 'none'}. Others come on the list {listed_in}, by digest.",
             details={"image": name[:100]},
         )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from codesdk.sandbox.faults import ArchiveRefused, RunnerRefused, SnapshotFailed
+from codesdk.sandbox.faults import ArchiveRefused, RunnerRefused, SandboxGone, SnapshotFailed, StaleGeneration
 from codesdk.sandbox.workspace import LONG_S, PIECE, Ask
 
 _REFUSED = ("ARCHIVE_REFUSED", "OUTSIDE_WORKSPACE", "INVALID_PATH")
@@ -31,7 +32,8 @@ class RunnerStills:
                 elif not is_over:
                     raise RunnerRefused("The runner answered nothing of a snapshot that is not over")
         finally:
-            self._ask({"op": "snapshot.close", "id": identity})
+            with contextlib.suppress(SandboxGone, StaleGeneration):  # then it is over already, or the next worker's
+                self._ask({"op": "snapshot.close", "id": identity})
 
     def restore(self, pieces: Iterable[bytes], *, replace: bool = False) -> int:
         """Fill the workspace; see the port."""

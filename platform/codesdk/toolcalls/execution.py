@@ -171,6 +171,7 @@ class Output:
         self._writer = writer
         self._clock = clock
         self._whole: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        self._ends = {"stdout": 0, "stderr": 0}
         # One incremental decoder per stream: a stderr chunk between two halves of a character must not break it.
         self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in self._whole}
         self._pending: list[tuple[Stream, int, str]] = []
@@ -179,6 +180,12 @@ class Output:
 
     def add(self, chunk: Chunk) -> None:
         """The next piece; writes an event when enough has gathered."""
+        end = self._ends[chunk.stream]
+        if chunk.offset > end:
+            # Only the beginning and the end were kept: what follows has an offset of its own.
+            self._gather(chunk.stream, end, b"", final=True)
+            self._pending.append((chunk.stream, chunk.offset, ""))
+        self._ends[chunk.stream] = chunk.offset + len(chunk.data)
         self._whole[chunk.stream].append(chunk.data)
         self._gather(chunk.stream, chunk.offset, chunk.data)
         self._pending_bytes += len(chunk.data)
@@ -197,7 +204,7 @@ class Output:
     def rest(self) -> tuple[Draft, ...]:
         """What has not been written yet, for the unit that ends the call."""
         for name in ("stdout", "stderr"):
-            self._gather(name, sum(map(len, self._whole[name])), b"", final=True)
+            self._gather(name, self._ends[name], b"", final=True)
         return self._drafts()
 
     def whole(self, stream: str) -> bytes:

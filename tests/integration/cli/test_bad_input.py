@@ -96,8 +96,8 @@ def test_a_redis_that_does_not_answer_is_named_without_its_password(codesdk, san
 def test_a_missing_image_folder_is_named(codesdk, base_image, tmp_path, nothing_started):
     ended = codesdk("up", "--port", "0", CODESDK_IMAGES_DIR=str(tmp_path))
 
-    assert ended.code == 69
-    assert "image" in ended.line
+    assert ended.code == 64
+    assert "no sandbox image `base`" in ended.line
 
 
 def test_with_json_the_line_is_an_object(codesdk, nothing_started):

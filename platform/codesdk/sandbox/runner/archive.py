@@ -19,6 +19,9 @@ MAX_BYTES = 2 * 1024 * 1024 * 1024
 """Unpacked bytes; a few kilobytes of gzip can hold gigabytes of zeros."""
 
 
+_TIME_DIGITS = 10
+
+
 def unpack(root: Root, archive: bytes, max_bytes: int = MAX_BYTES, *, readable: bool = False) -> int:
     """Unpack a tar, plain or compressed; returns how many files were written.
 
@@ -139,6 +142,16 @@ def _write(root: Root, archive: bytes, readable: bool) -> int:
     return written
 
 
+def times(member: tarfile.TarInfo) -> tuple[int, int]:
+    """Access and change time in nanoseconds; exactly, where the archive says so. What is no time is 1970."""
+    whole, _, rest = member.pax_headers.get("mtime", "").partition(".")
+    if len(whole) <= _TIME_DIGITS and (whole + rest).isdecimal() and whole:
+        found = int(whole) * 10**9 + int(rest[:9].ljust(9, "0"))
+    else:
+        found = int(member.mtime * 10**9) if 0 <= member.mtime < 10**_TIME_DIGITS else 0  # not for infinity and NaN
+    return found, found
+
+
 def place(
     root: Root,
     tar: tarfile.TarFile,
@@ -161,7 +174,7 @@ def place(
         pass
     if member.issym():
         os.symlink(member.linkname, name, dir_fd=directory)
-        os.utime(name, (member.mtime, member.mtime), dir_fd=directory, follow_symlinks=False)
+        os.utime(name, ns=times(member), dir_fd=directory, follow_symlinks=False)
         return 0
     if member.islnk():
         source, last = root.open_parent(_name(root.workspace, member, member.linkname), links=False)
@@ -184,5 +197,5 @@ def place(
         if exact:
             target.flush()
             os.fchmod(target.fileno(), member.mode & 0o777)
-    os.utime(name, (member.mtime, member.mtime), dir_fd=directory, follow_symlinks=False)
+    os.utime(name, ns=times(member), dir_fd=directory, follow_symlinks=False)
     return 1

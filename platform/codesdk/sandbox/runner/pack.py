@@ -56,7 +56,8 @@ class Packer:
             raise Refused("TOO_LARGE", f"more than {MAX_ENTRIES} entries, or deeper than {MAX_DEPTH} levels")
         info = tarfile.TarInfo(path)
         info.mode = stat.S_IMODE(about.st_mode)
-        info.mtime = about.st_mtime
+        seconds, rest = divmod(about.st_mtime_ns, 10**9)
+        info.pax_headers = {"mtime": f"{seconds}.{rest:09d}"}  # a float would round the nanoseconds
         try:
             if stat.S_ISLNK(about.st_mode):
                 info.type, info.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=directory)

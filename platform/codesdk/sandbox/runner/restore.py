@@ -79,7 +79,7 @@ def unpack(root: Root, feed: Feed) -> int:
         Refused: ARCHIVE_REFUSED with the entry and the reason, NO_SPACE and the like; what was written is still there.
     """
     gate = archive.Gate(root.workspace, links_anywhere=True)
-    late: list[tuple[str, int, float]] = []
+    late: list[tuple[str, int, tuple[int, int]]] = []
     try:
         with tarfile.open(fileobj=feed, mode="r|") as tar:  # type: ignore[call-overload]
             for member in tar:
@@ -92,18 +92,18 @@ def unpack(root: Root, feed: Feed) -> int:
                 finally:
                     os.close(directory)
                 if member.isdir():
-                    late.append((name, member.mode & 0o7777, member.mtime))
+                    late.append((name, member.mode & 0o777, archive.times(member)))
     except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
         raise Refused("ARCHIVE_REFUSED", "it is no readable tar: " + str(error)) from error
-    for name, mode, mtime in reversed(late):  # a directory's time changes with every entry made in it
-        _settle(root, name, mode, mtime)
+    for name, mode, times in reversed(late):  # a directory's time changes with every entry made in it
+        _settle(root, name, mode, times)
     return gate.count
 
 
-def _settle(root: Root, name: str, mode: int, mtime: float) -> None:
+def _settle(root: Root, name: str, mode: int, times: tuple[int, int]) -> None:
     fd = root.open(name, os.O_RDONLY | os.O_DIRECTORY, 0, False)
     try:
-        os.utime(fd, (mtime, mtime))
-        os.fchmod(fd, mode & 0o777)
+        os.utime(fd, ns=times)
+        os.fchmod(fd, mode)
     finally:
         os.close(fd)

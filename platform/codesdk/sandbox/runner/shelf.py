@@ -78,7 +78,7 @@ class Shelf:
         except OSError as error:
             why = refusal(error)
             return {"refused": why.error, "path": message.header.get("path", ""), "message": why.message}, b""
-        except (LookupError, TypeError, ValueError, RecursionError, MemoryError) as error:
+        except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError, MemoryError) as error:
             return {"error": "BAD_REQUEST", "message": repr(error)}, b""
 
     def workspace(self) -> Root:

@@ -144,7 +144,7 @@ class Stills:
         except OSError as error:
             why = refusal(error)
             return {"refused": why.error, "path": "", "message": why.message}
-        except (LookupError, TypeError, ValueError, RecursionError, MemoryError) as error:
+        except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError, MemoryError) as error:
             return {"error": "BAD_REQUEST", "message": repr(error)}
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
