@@ -66,7 +66,7 @@ import os; os._exit(0)
 def _zombies(bench: Bench) -> None:
     program = """
 import os, time
-for _ in range(150):
+for _ in range(90):
     if os.fork() == 0:
         if os.fork() == 0: os._exit(0)
         os._exit(0)
