@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from pathlib import Path
 from typing import IO
 
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.ids import HostId, Ids, Kind
 from codesdk.errors import ExitCode, Fault
+from codesdk.settings.hold import hold
 from codesdk.storage.writer import Unit, Writer
 from codesdk.worker import store
 
@@ -38,21 +37,13 @@ def lock_engine(path: Path) -> IO[str]:
         WorkerRunning: another process holds it.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = path.open("a+")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        lock.seek(0)
-        holder = lock.read().strip() or "unknown"
-        lock.close()
+    held = hold(path)
+    if isinstance(held, str):
         raise WorkerRunning(
-            f"Another worker (process {holder}) already serves this engine.",
+            f"Another worker (process {held}) already serves this engine.",
             advice="Stop it first, or give this one another --data-dir and engine.",
-        ) from error
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
-    return lock
+        )
+    return held
 
 
 def register(writer: Writer, ids: Ids, name: str, images: dict[str, str], now: float) -> Host:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import socket
 from typing import IO
 
 from codesdk.errors import ExitCode, Fault
 from codesdk.settings import PortTaken, Settings
+from codesdk.settings.hold import hold
 
 
 class AlreadyUp(Fault):
@@ -27,21 +26,13 @@ def take_data_dir(settings: Settings) -> IO[str]:
         AlreadyUp: another process holds it.
     """
     settings.prepare_data_dir()
-    lock = (settings.data_dir / "up.lock").open("a+")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        lock.seek(0)
-        holder = lock.read().strip() or "unknown"
-        lock.close()
+    held = hold(settings.data_dir / "up.lock")
+    if isinstance(held, str):
         raise AlreadyUp(
-            f"CodeSDK already runs on {settings.data_dir} (process {holder}).",
+            f"CodeSDK already runs on {settings.data_dir} (process {held}).",
             advice="Use that one, stop it, or give this one another --data-dir and --port.",
-        ) from error
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
-    return lock
+        )
+    return held
 
 
 def check_port(host: str, port: int) -> None:
