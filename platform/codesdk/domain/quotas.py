@@ -1,0 +1,84 @@
+"""What a tenant may have of each thing. Whoever makes something asks here first, in the unit of work that makes it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+from codesdk.domain.ids import TenantId
+from codesdk.errors import ExitCode, Fault
+
+UnitT_contra = TypeVar("UnitT_contra", contravariant=True)
+
+
+class Resource(StrEnum):
+    """What is limited."""
+
+    SESSIONS = "sessions"
+    """Open sessions."""
+    QUEUED_CALLS = "queued_calls"
+    """Calls that wait, for a person or for a worker."""
+    RUNNING_CALLS = "running_calls"
+    """A call above this one is not refused: it stays queued until another has ended."""
+    ARTIFACT_BYTES = "artifact_bytes"
+    """Sizes of all artifacts on record."""
+    API_KEYS = "api_keys"
+    """Keys that are neither revoked nor expired."""
+    SANDBOX_MEMORY_BYTES = "sandbox_memory_bytes"
+    """Memory and swap that the profiles of the sandboxes allow, from the session's opening until they are removed."""
+    SANDBOX_MILLICPUS = "sandbox_millicpus"
+    """Likewise, thousandths of a CPU."""
+
+
+class QuotaExceeded(Fault):
+    """The tenant has as much of something as it may have; nothing was made."""
+
+    code = "QUOTA_EXCEEDED"
+    status = 409
+    exit_code = ExitCode.FAILED
+
+    def __init__(self, resource: Resource, *, used: int, limit: int, asked: int, advice: str) -> None:
+        """`used` of `limit` are taken, and `asked` more were wanted."""
+        what = resource.value.replace("_", " ")
+        super().__init__(
+            f"The tenant's quota of {what} is used up: {used} of {limit}, and {asked} more would be needed.",
+            advice=advice,
+            details={"resource": resource.value, "used": used, "limit": limit, "asked": asked},
+        )
+        self.resource = resource
+
+
+class QueueFull(QuotaExceeded):
+    """As many of the tenant's calls wait as may; it gets better by itself."""
+
+    retryable = True
+    status = 429
+
+
+class Quotas(Protocol[UnitT_contra]):
+    """Says whether a tenant may have more; implemented by `codesdk.tenancy.quotas`.
+
+    What the units of work of one database make together never exceeds a limit, in however many processes they run.
+    """
+
+    def reserve(self, unit: UnitT_contra, tenant: TenantId, resource: Resource, amount: int = 1) -> None:
+        """Let `unit` make `amount` more, or refuse. If the unit fails afterwards, nothing stays reserved.
+
+        Raises:
+            QuotaExceeded: says which, how much is used, and what to do.
+        """
+        ...
+
+    def release(self, unit: UnitT_contra, tenant: TenantId, resource: Resource, amount: int) -> None:
+        """Give back what `unit` removes. Only artifact bytes need it: of all else the rows' states are counted."""
+        ...
+
+
+class Unmetered:
+    """Lets everything through: for embedding without tenants, and for tests of other things."""
+
+    def reserve(self, unit: object, tenant: TenantId, resource: Resource, amount: int = 1) -> None:
+        """Yes."""
+
+    def release(self, unit: object, tenant: TenantId, resource: Resource, amount: int) -> None:
+        """Nothing is kept."""
