@@ -1,4 +1,4 @@
-"""Local sandboxes of one test, each way in which this machine can have them."""
+"""Local sandboxes of one test, each way in which this machine can have them; and fixtures of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from codesdk.sandbox.local.confinement import Confinement, find
 from codesdk.sandbox.local.driver import LocalSandboxes
+from sandboxes import spec
 
 
 def plain() -> Confinement:
@@ -27,3 +30,23 @@ def local_sandboxes(found: Confinement) -> Iterator[LocalSandboxes]:
         finally:
             made.sweep(())
             made.close()
+
+
+@pytest.fixture(scope="module", params=["bubblewrap", "plain"])
+def sandboxes(request):
+    found = plain() if request.param == "plain" else request.getfixturevalue("bubblewrap_here")
+    with local_sandboxes(found) as made:
+        yield made
+
+
+@pytest.fixture
+def make_spec(sandboxes):
+    return lambda **more: spec(sandboxes._instance, more.pop("image", sandboxes.image), **more)
+
+
+@pytest.fixture
+def opened(sandboxes, make_spec):
+    """One sandbox of the test's own."""
+    made = sandboxes.open(make_spec())
+    yield made
+    sandboxes.destroy(made.owner)

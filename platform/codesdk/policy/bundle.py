@@ -174,7 +174,7 @@ def _read(directory: Path) -> Iterator[_File]:
             document = read_document(path)
             yield _File(path, document, document.model(BundleFile))
         except Unreadable as error:
-            raise _invalid(path, error.place, error.message, error.suggestion) from error
+            raise PolicyInvalid.of(path, error) from error
 
 
 def _check_enabled(file: _File, known_tools: Collection[str]) -> None:

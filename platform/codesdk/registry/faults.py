@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
+from codesdk.documents import FileInvalid
 from codesdk.errors import ExitCode, Fault
 
 
-class ManifestInvalid(Fault):
+class ManifestInvalid(FileInvalid):
     """A tool manifest cannot be used; the registry does not load."""
 
     code = "MANIFEST_INVALID"
-    status = 422
-    exit_code = ExitCode.DATA
-
-    def __init__(self, file: str, line: int, column: int, message: str, suggestion: str | None = None) -> None:
-        advice = f"Did you mean `{suggestion}`?" if suggestion else ""
-        details: dict[str, object] = {"file": file, "line": line, "column": column}
-        super().__init__(f"{file}:{line}:{column}: {message}", advice=advice, details=details)
-        self.file = file
-        self.line = line
-        self.column = column
-        self.problem = message
-        self.suggestion = suggestion
 
 
 class UnknownTool(Fault):

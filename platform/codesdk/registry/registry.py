@@ -70,8 +70,8 @@ class Registry:
         return frozenset(self._tools)
 
 
-def _invalid(path: Path, place: Place, message: str, suggestion: str | None = None) -> ManifestInvalid:
-    return ManifestInvalid(str(path), place.line, place.column, message, suggestion)
+def _invalid(path: Path, place: Place, message: str) -> ManifestInvalid:
+    return ManifestInvalid(str(path), place.line, place.column, message)
 
 
 def _read(path: Path) -> tuple[Tool, Document]:
@@ -79,7 +79,7 @@ def _read(path: Path) -> tuple[Tool, Document]:
         document = read_document(path)
         manifest = document.model(Manifest)
     except Unreadable as error:
-        raise _invalid(path, error.place, error.message, error.suggestion) from error
+        raise ManifestInvalid.of(path, error) from error
     for key, schema in (("input_schema", manifest.input_schema), ("output_schema", manifest.output_schema)):
         if schema is not None and schema.get("type") != "object":
             raise _invalid(path, document.place((key,)), f"`{key}` must describe an object: `type: object`.")

@@ -7,7 +7,6 @@ of the same owner or removed by a sweep.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection
 from http import HTTPStatus
@@ -28,13 +27,13 @@ from codesdk.sandbox.faults import (
     IsolationDrift,
     RuntimeMissing,
     SandboxGone,
-    StaleGeneration,
 )
 from codesdk.sandbox.images import check_image
 from codesdk.sandbox.link import LinkLost
 from codesdk.sandbox.loop import LoopDisks
 from codesdk.sandbox.port import Gone, SandboxSpec, Swept
 from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.residents import Residents
 from codesdk.sandbox.session import RunnerSandbox
 from codesdk.sandbox.surroundings import Surroundings
 
@@ -58,11 +57,7 @@ class DockerSandboxes:
         self._egress = egress
         self._disks = LoopDisks(workspaces) if workspaces is not None else None
         self._facts: Facts | None = None
-        self._lock = threading.Lock()
-        self._turn = threading.Condition(self._lock)
-        self._opening: set[str] = set()
-        self._doomed: set[str] = set()
-        self._live: dict[str, RunnerSandbox] = {}
+        self._residents: Residents[RunnerSandbox] = Residents(self._remove)
 
     # -- open and reattach ------------------------------------------------------------------------------------------
 
@@ -70,30 +65,7 @@ class DockerSandboxes:
         """Create and start, or take up what an interrupted open left; see the port."""
         if spec.instance != self._instance:
             raise ValueError(f"a spec of instance {spec.instance} on sandboxes of {self._instance}")
-        with self._turn:
-            # Two opens of one owner at once: the second takes up what the first has made.
-            self._turn.wait_for(lambda: spec.owner not in self._opening)
-            if spec.owner in self._doomed:
-                raise SandboxGone(spec.owner, "it was destroyed")
-            live = self._live.get(spec.owner)
-            self._opening.add(spec.owner)
-        try:
-            sandbox = live if live is not None and live.serves(spec) else self._open(spec)
-        except StaleGeneration:
-            raise  # a newer worker's: not ours to remove
-        except BaseException:
-            self._remove_what_failed(spec.owner)
-            raise
-        finally:
-            with self._turn:
-                self._opening.discard(spec.owner)
-                self._turn.notify_all()
-                doomed = spec.owner in self._doomed
-        if doomed:
-            sandbox.end("it was destroyed")
-            self._remove(spec.owner)
-            raise SandboxGone(spec.owner, "it was destroyed while it was opened")
-        return self._keep(sandbox)
+        return self._residents.open(spec, self._open)
 
     def _open(self, spec: SandboxSpec) -> RunnerSandbox:
         name = specs.name_of(spec.instance, spec.owner)
@@ -218,7 +190,7 @@ class DockerSandboxes:
         except IsolationDrift:
             self._remove(owner)
             raise
-        return self._keep(sandbox)
+        return self._residents.keep(sandbox)
 
     def _sandbox(self, spec: SandboxSpec) -> RunnerSandbox:
         name = specs.name_of(spec.instance, spec.owner)
@@ -239,14 +211,6 @@ class DockerSandboxes:
             return self._engine.attach(name)
 
         return RunnerSandbox(spec, connect, ended, egress=self._egress)
-
-    def _keep(self, sandbox: RunnerSandbox) -> RunnerSandbox:
-        with self._lock:
-            older = self._live.get(sandbox.owner)
-            self._live[sandbox.owner] = sandbox
-        if older is not None and older is not sandbox:
-            older.close()
-        return sandbox
 
     def _inspect(self, name: str) -> dict[str, Any] | None:
         with self._engine.doing("inspect a container"):
@@ -288,13 +252,7 @@ class DockerSandboxes:
 
     def destroy(self, owner: str) -> None:
         """Remove container and workspace; see the port."""
-        with self._lock:
-            # An open under way sees this before and after its start, so the removal wins whatever the order.
-            self._doomed.add(owner)
-            live = self._live.pop(owner, None)
-        if live is not None:
-            live.end("it was destroyed")
-        self._remove(owner)
+        self._residents.destroy(owner)
 
     def _remove(self, owner: str) -> None:
         name = specs.name_of(self._instance, owner)
@@ -302,13 +260,6 @@ class DockerSandboxes:
         self._until_gone(name, lambda: self._engine.api.remove_volume(name, force=True))
         if self._disks is not None:
             self._disks.release(name)  # last: as long as a volume names the device, it must be nobody else's
-
-    def _remove_what_failed(self, owner: str) -> None:
-        try:
-            self._remove(owner)
-        except Fault as fault:
-            # The caller hears why the open failed; what could not be removed now, the sweep removes.
-            _log.warning("sandbox %s failed to open and could not be removed yet: %s", owner, fault)
 
     def _until_gone(self, name: str, remove: Callable[[], object]) -> None:
         deadline = time.monotonic() + _REMOVAL_S
@@ -337,28 +288,18 @@ class DockerSandboxes:
             volumes = self._engine.api.volumes(filters=wanted)["Volumes"] or []
         prefix = specs.name_of(self._instance, "")
         files = self._disks.names() if self._disks is not None else set()
-        with self._lock:
-            kept = {*self._opening}
-        kept.update(alive() if callable(alive) else alive)
+        kept = self._residents.kept(alive)
         gone_containers = {_owner(item) for item in containers} - kept
         gone_volumes = {_owner(item) for item in volumes} - kept
         gone_volumes |= {name.removeprefix(prefix) for name in files if name.startswith(prefix)} - kept
         for owner in sorted(gone_containers | gone_volumes):
             _log.info("sandbox %s has no living owner: removed", owner)
-            with self._lock:
-                live = self._live.pop(owner, None)
-            if live is not None:
-                live.end("its owner is gone")
-            self._remove(owner)
+            self._residents.evict(owner, "its owner is gone")
         return Swept(containers=tuple(sorted(gone_containers)), volumes=tuple(sorted(gone_volumes)))
 
     def close(self) -> None:
         """Let go of the engine; sandboxes live on."""
-        with self._lock:
-            live = list(self._live.values())
-            self._live.clear()
-        for sandbox in live:
-            sandbox.close()
+        self._residents.close()
         self._engine.close()
 
 

@@ -8,25 +8,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from codesdk.documents.document import Document, Unreadable, read_document
+from codesdk.documents import Document, FileInvalid, Unreadable, read_document
 from codesdk.domain.decisions import Frozen
-from codesdk.errors import ExitCode, Fault
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
-class AllowlistInvalid(Fault):
+class AllowlistInvalid(FileInvalid):
     """The list of allowed images cannot be used; no image of it is."""
 
     code = "IMAGES_FILE_INVALID"
-    status = 422
-    exit_code = ExitCode.DATA
-
-    def __init__(self, file: str, line: int, column: int, message: str, suggestion: str | None = None) -> None:
-        advice = f"Did you mean `{suggestion}`?" if suggestion else ""
-        details: dict[str, object] = {"file": file, "line": line, "column": column}
-        super().__init__(f"{file}:{line}:{column}: {message}", advice=advice, details=details)
 
 
 class Allowlist(Frozen):
@@ -53,8 +45,7 @@ def read_allowlist(path: Path, taken: Collection[str] = (), *, optional: bool = 
     try:
         return _read(read_document(path), taken)
     except Unreadable as error:
-        place = error.place
-        raise AllowlistInvalid(str(path), place.line, place.column, error.message, error.suggestion) from error
+        raise AllowlistInvalid.of(path, error) from error
 
 
 def _read(document: Document, taken: Collection[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from codesdk.documents.document import Document, Unreadable, nearest, read_document
+from codesdk.documents import Document, FileInvalid, Unreadable, nearest, read_document
 from codesdk.errors import ExitCode, Fault
 from codesdk.sandbox.profile import RUNTIMES, Profile
 
@@ -23,17 +23,10 @@ _AMOUNT = re.compile(r"([0-9]{1,9}) ?([A-Za-z]{1,3})")
 _EXAMPLES = {"_bytes": "512MiB", "_s": "10m"}
 
 
-class ProfileInvalid(Fault):
+class ProfileInvalid(FileInvalid):
     """A profile file cannot be used; no profile is loaded."""
 
     code = "PROFILE_INVALID"
-    status = 422
-    exit_code = ExitCode.DATA
-
-    def __init__(self, file: str, line: int, column: int, message: str, suggestion: str | None = None) -> None:
-        advice = f"Did you mean `{suggestion}`?" if suggestion else ""
-        details: dict[str, object] = {"file": file, "line": line, "column": column}
-        super().__init__(f"{file}:{line}:{column}: {message}", advice=advice, details=details)
 
 
 class ProfileUnknown(Fault):
@@ -106,9 +99,7 @@ def read_profile(path: Path) -> Profile:
     try:
         return _profile(path.stem, read_document(path))
     except Unreadable as error:
-        raise ProfileInvalid(
-            str(path), error.place.line, error.place.column, error.message, error.suggestion
-        ) from error
+        raise ProfileInvalid.of(path, error) from error
 
 
 def _profile(stem: str, document: Document) -> Profile:

@@ -25,7 +25,7 @@ def left(sandboxes) -> int:
     wanted = {"label": f"codesdk.instance={sandboxes._instance}"}
     api = sandboxes._engine.api
     found = [*api.containers(all=True, filters=wanted), *(api.volumes(filters=wanted)["Volumes"] or [])]
-    return sum(item["Labels"]["codesdk.owner"] not in sandboxes._live for item in found)
+    return sum(item["Labels"]["codesdk.owner"] not in sandboxes._residents._live for item in found)
 
 
 def test_an_engine_that_does_not_answer_is_named_with_what_to_do(tmp_path):
@@ -76,7 +76,9 @@ def test_an_open_that_was_interrupted_after_any_step_is_taken_up(sandboxes, make
         asked = make_spec()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sandboxes, step, _die)
-            patch.setattr(sandboxes, "_remove_what_failed", lambda _: None)  # the process died: nobody cleaned up
+            patch.setattr(
+                sandboxes._residents, "_remove_what_failed", lambda _: None
+            )  # the process died: nobody cleaned up
             with pytest.raises(KeyboardInterrupt):
                 sandboxes.open(asked)
         assert run(sandboxes.open(asked), "echo", "up").stdout == b"up\n"

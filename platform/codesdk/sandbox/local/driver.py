@@ -12,15 +12,13 @@ import logging
 import platform
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from codesdk.errors import Fault
 from codesdk.sandbox import spec as specs
 from codesdk.sandbox.egress.service import Egress
-from codesdk.sandbox.faults import IsolationDrift, SandboxGone, StaleGeneration
+from codesdk.sandbox.faults import IsolationDrift, SandboxGone
 from codesdk.sandbox.link import LinkLost
 from codesdk.sandbox.local import attest, confinement, launch, processes, seccomp
 from codesdk.sandbox.local.confinement import Confinement, Wall
@@ -30,6 +28,7 @@ from codesdk.sandbox.local.places import Place, Places
 from codesdk.sandbox.local.transport import PorterStream
 from codesdk.sandbox.port import Gone, SandboxSpec, Swept
 from codesdk.sandbox.profile import Profile, WorkspaceMode
+from codesdk.sandbox.residents import Residents
 from codesdk.sandbox.surroundings import HOST, Surroundings
 from codesdk.settings import Settings
 
@@ -75,10 +74,7 @@ class LocalSandboxes:
             network=self.confinement.network,
             mounts=(Profile().workspace,) if walled else ("/",),
         )
-        self._turn = threading.Condition()
-        self._opening: set[str] = set()
-        self._doomed: set[str] = set()
-        self._live: dict[str, LocalSandbox] = {}
+        self._residents: Residents[LocalSandbox] = Residents(self._remove)
 
     # -- open and reattach --------------------------------------------------------------------------------------------
 
@@ -86,37 +82,7 @@ class LocalSandboxes:
         """Make and start, or take up what an interrupted open left; see the port."""
         if spec.instance != self._instance:
             raise ValueError(f"a spec of instance {spec.instance} on sandboxes of {self._instance}")
-        live = self._begin(spec.owner)
-        try:
-            sandbox = live if live is not None and live.serves(spec) else self._open(spec)
-        except StaleGeneration:
-            self._end_turn(spec.owner)
-            raise  # a newer worker's: not ours to remove
-        except BaseException:
-            self._remove_what_failed(spec.owner)
-            self._end_turn(spec.owner)
-            raise
-        if self._end_turn(spec.owner):
-            sandbox.end("it was destroyed")
-            self._remove(spec.owner)
-            raise SandboxGone(spec.owner, "it was destroyed while it was opened")
-        return self._keep(sandbox)
-
-    def _begin(self, owner: str) -> LocalSandbox | None:
-        """Wait for the turn of this owner; what is open of it already."""
-        with self._turn:
-            self._turn.wait_for(lambda: owner not in self._opening)
-            if owner in self._doomed:
-                raise SandboxGone(owner, "it was destroyed")
-            self._opening.add(owner)
-            return self._live.get(owner)
-
-    def _end_turn(self, owner: str) -> bool:
-        """Whether it was destroyed meanwhile."""
-        with self._turn:
-            self._opening.discard(owner)
-            self._turn.notify_all()
-            return owner in self._doomed
+        return self._residents.open(spec, self._open)
 
     def _open(self, spec: SandboxSpec) -> LocalSandbox:
         self._check(spec)
@@ -202,7 +168,7 @@ class LocalSandboxes:
         except IsolationDrift:
             self._remove(owner)
             raise
-        return self._keep(sandbox)
+        return self._residents.keep(sandbox)
 
     def _sandbox(self, spec: SandboxSpec, place: Place) -> LocalSandbox:
         alias = Alias(spec.profile.workspace, launch.workspace_of(spec, self.confinement, place))
@@ -223,14 +189,6 @@ class LocalSandboxes:
             return None
         return place.ended() or "its processes were killed, or this machine was started again"
 
-    def _keep(self, sandbox: LocalSandbox) -> LocalSandbox:
-        with self._turn:
-            older = self._live.get(sandbox.owner)
-            self._live[sandbox.owner] = sandbox
-        if older is not None and older is not sandbox:
-            older.close()
-        return sandbox
-
     # -- pausing ------------------------------------------------------------------------------------------------------
 
     def pause(self, owner: str) -> None:
@@ -249,20 +207,11 @@ class LocalSandboxes:
 
     def destroy(self, owner: str) -> None:
         """End its processes and remove its workspace; see the port."""
-        with self._turn:
-            # An open under way sees this before and after its start, so the removal wins whatever the order.
-            self._doomed.add(owner)
-            live = self._live.pop(owner, None)
-        if live is not None:
-            live.end("it was destroyed")
-        self._remove(owner)
+        self._residents.destroy(owner)
 
-    def _remove(self, owner: str) -> tuple[bool, bool]:
-        """Whether there were processes written down, and a workspace."""
-        place = self._places.of(owner)
-        started = place.record() is not None
-        self._kill(place)
-        return started, self._places.remove(owner)
+    def _remove(self, owner: str) -> None:
+        self._kill(self._places.of(owner))
+        self._places.remove(owner)
 
     def _kill(self, place: Place) -> None:
         members = _members(place)
@@ -291,39 +240,20 @@ class LocalSandboxes:
         if not ended:
             raise RemovalFailed(place.owner, "its tools' processes do not end")
 
-    def _remove_what_failed(self, owner: str) -> None:
-        try:
-            self._remove(owner)
-        except Fault as fault:
-            # The caller hears why the open failed; what could not be removed now, the sweep removes.
-            _log.warning("sandbox %s failed to open and could not be removed yet: %s", owner, fault)
-
     def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
         """Remove what no living owner has; see the port."""
         found = self._places.owners()
-        with self._turn:
-            kept = {*self._opening}
-        kept.update(alive() if callable(alive) else alive)
-        started: list[str] = []
-        workspaces: list[str] = []
-        for owner in (owner for owner in found if owner not in kept):
+        kept = self._residents.kept(alive)
+        orphans = [owner for owner in found if owner not in kept]
+        started = tuple(owner for owner in orphans if self._places.of(owner).record() is not None)
+        for owner in orphans:
             _log.info("sandbox %s has no living owner: removed", owner)
-            with self._turn:
-                live = self._live.pop(owner, None)
-            if live is not None:
-                live.end("its owner is gone")
-            had_processes, had_workspace = self._remove(owner)
-            started += [owner] * had_processes
-            workspaces += [owner] * had_workspace
-        return Swept(containers=tuple(started), volumes=tuple(workspaces))
+            self._residents.evict(owner, "its owner is gone")
+        return Swept(containers=started, volumes=tuple(orphans))
 
     def close(self) -> None:
         """Let go of every sandbox; they live on."""
-        with self._turn:
-            live = list(self._live.values())
-            self._live.clear()
-        for sandbox in live:
-            sandbox.close()
+        self._residents.close()
 
 
 def open_local(settings: Settings) -> LocalSandboxes:

@@ -103,26 +103,23 @@ class Places:
                 found.update(entry.name for entry in root.iterdir() if _OWNER.fullmatch(entry.name))
         return sorted(found)
 
-    def remove(self, owner: str) -> bool:
-        """Remove all of it; its processes must have ended. False: there was nothing.
+    def remove(self, owner: str) -> None:
+        """Remove all of it, if there is any; its processes must have ended.
 
         Raises:
             RemovalFailed: something cannot be removed.
         """
         place = self.of(owner)
-        found = False
         try:
             # The record goes last: while anything is left, a sweep finds it.
             for directory in dict.fromkeys((place.workspace.parent, place.directory)):
                 if directory.exists():
-                    found = True
                     remove_tree(directory)
         except OSError as error:
             raise RemovalFailed(owner, str(error)) from error
-        if found and self._open_root is not None:
+        if self._open_root is not None:
             with contextlib.suppress(OSError):  # other sandboxes are in it
                 self._open_root.rmdir()
-        return found
 
 
 def _make_open(root: Path) -> None:

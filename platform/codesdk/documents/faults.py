@@ -1,0 +1,32 @@
+"""What is wrong with a file that people write, said the same way whatever file it is."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from typing import Self
+
+from codesdk.documents.document import Unreadable
+from codesdk.errors import ExitCode, Fault
+
+
+class FileInvalid(Fault):
+    """A file cannot be used, and nothing of it is. Each kind of file has a subclass with a code of its own."""
+
+    code = "FILE_INVALID"
+    status = 422
+    exit_code = ExitCode.DATA
+
+    def __init__(self, file: str, line: int, column: int, message: str, suggestion: str | None = None) -> None:
+        advice = f"Did you mean `{suggestion}`?" if suggestion else ""
+        details: dict[str, object] = {"file": file, "line": line, "column": column}
+        super().__init__(f"{file}:{line}:{column}: {message}", advice=advice, details=details)
+        self.file = file
+        self.line = line
+        self.column = column
+        self.problem = message
+        self.suggestion = suggestion
+
+    @classmethod
+    def of(cls, path: str | PathLike[str], error: Unreadable) -> Self:
+        """What `document` found, in that file."""
+        return cls(fspath(path), error.place.line, error.place.column, error.message, error.suggestion)

@@ -1,0 +1,123 @@
+"""Which sandboxes a driver has open: one open at a time for each owner, and a removal wins over an open under way."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from typing import Generic, TypeVar
+
+from codesdk.errors import Fault
+from codesdk.sandbox.faults import SandboxGone, StaleGeneration
+from codesdk.sandbox.port import SandboxSpec
+from codesdk.sandbox.session import RunnerSandbox
+
+_log = logging.getLogger(__name__)
+
+SandboxT = TypeVar("SandboxT", bound=RunnerSandbox)
+
+
+class Residents(Generic[SandboxT]):
+    """Safe to use from any thread."""
+
+    def __init__(self, remove: Callable[[str], object]) -> None:
+        """Remove: takes whatever there is of an owner off the machine; doing it twice is no error."""
+        self._remove = remove
+        self._turn = threading.Condition()
+        self._opening: set[str] = set()
+        self._doomed: set[str] = set()
+        self._live: dict[str, SandboxT] = {}
+
+    def open(self, spec: SandboxSpec, make: Callable[[SandboxSpec], SandboxT]) -> SandboxT:
+        """The open sandbox of that spec, or a new one. What fails to open is removed.
+
+        Raises:
+            SandboxGone: it was destroyed, before or meanwhile.
+            StaleGeneration: a newer worker's; nothing is removed.
+        """
+        live = self._begin(spec.owner)
+        try:
+            sandbox = live if live is not None and live.serves(spec) else make(spec)
+        except StaleGeneration:
+            self._end_turn(spec.owner)
+            raise  # a newer worker's: not ours to remove
+        except BaseException:
+            self._remove_what_failed(spec.owner)
+            self._end_turn(spec.owner)
+            raise
+        if self._end_turn(spec.owner, sandbox):
+            sandbox.end("it was destroyed")
+            self._remove(spec.owner)
+            raise SandboxGone(spec.owner, "it was destroyed while it was opened")
+        return sandbox
+
+    def keep(self, sandbox: SandboxT) -> SandboxT:
+        """Remember it as the open one of its owner; an older one is let go."""
+        with self._turn:
+            older = self._live.get(sandbox.owner)
+            self._live[sandbox.owner] = sandbox
+        _let_go(older, sandbox)
+        return sandbox
+
+    def destroy(self, owner: str) -> None:
+        """Remove it for good: an open under way sees this before and after its start, so the removal wins."""
+        with self._turn:
+            self._doomed.add(owner)
+        self.evict(owner, "it was destroyed")
+
+    def evict(self, owner: str, reason: str) -> None:
+        """Remove what there is of an owner; who waits for its sandbox is told the reason."""
+        with self._turn:
+            live = self._live.pop(owner, None)
+        if live is not None:
+            live.end(reason)
+        self._remove(owner)
+
+    def kept(self, alive: Collection[str] | Callable[[], Collection[str]]) -> set[str]:
+        """The owners that a sweep must leave alone. To be asked after it was seen what there is."""
+        with self._turn:
+            opening = set(self._opening)
+        # In this order: an open that ends in between has its row, so `alive` names it.
+        return opening | set(alive() if callable(alive) else alive)
+
+    def close(self) -> None:
+        """Let go of every sandbox; they live on."""
+        with self._turn:
+            live = list(self._live.values())
+            self._live.clear()
+        for sandbox in live:
+            sandbox.close()
+
+    def _begin(self, owner: str) -> SandboxT | None:
+        with self._turn:
+            # Two opens of one owner at once: the second takes up what the first has made.
+            self._turn.wait_for(lambda: owner not in self._opening)
+            if owner in self._doomed:
+                raise SandboxGone(owner, "it was destroyed")
+            self._opening.add(owner)
+            return self._live.get(owner)
+
+    def _end_turn(self, owner: str, sandbox: SandboxT | None = None) -> bool:
+        """Remember what was opened, unless it was destroyed meanwhile: then True."""
+        with self._turn:
+            self._opening.discard(owner)
+            self._turn.notify_all()
+            if owner in self._doomed:
+                return True
+            older = self._live.get(owner)
+            if sandbox is not None:
+                self._live[owner] = sandbox
+        _let_go(older, sandbox)
+        return False
+
+    def _remove_what_failed(self, owner: str) -> None:
+        try:
+            self._remove(owner)
+        except Fault as fault:
+            # The caller hears why the open failed; what could not be removed now, the sweep removes.
+            _log.warning("sandbox %s failed to open and could not be removed yet: %s", owner, fault)
+
+
+def _let_go(older: RunnerSandbox | None, newer: RunnerSandbox | None) -> None:
+    if older is not None and newer is not None and older is not newer:
+        older.close()
