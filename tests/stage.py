@@ -249,12 +249,17 @@ class Room:
         self.closed = True
 
 
-def said(*chunks: bytes | tuple[str, bytes], exit_code: int = 0, dropped: int = 0) -> Callable[..., ExecResult]:
-    """A script: these chunks, then this exit. A chunk is stdout's, or (stream, bytes)."""
+def said(*chunks: bytes | tuple[str, bytes] | int, exit_code: int = 0, dropped: int = 0) -> Callable[..., ExecResult]:
+    """A script: these chunks, then this exit. A chunk is stdout's, or (stream, bytes), or the bytes dropped in between."""
 
     def play(_request: ExecRequest, on_output: OnOutput) -> ExecResult:
         sizes = {"stdout": 0, "stderr": 0}
+        gap, lost = 0, dropped
         for chunk in chunks:
+            if isinstance(chunk, int):
+                gap, lost = sizes["stdout"], chunk
+                sizes["stdout"] += chunk
+                continue
             stream, data = chunk if isinstance(chunk, tuple) else ("stdout", chunk)
             on_output(Chunk(stream=stream, offset=sizes[stream], data=data))
             sizes[stream] += len(data)
@@ -262,7 +267,7 @@ def said(*chunks: bytes | tuple[str, bytes], exit_code: int = 0, dropped: int = 
             kind=ExitKind.EXITED,
             exit_code=exit_code,
             duration_s=0.0123,
-            stdout=OutputCount(bytes=sizes["stdout"] + dropped, dropped=dropped),
+            stdout=OutputCount(bytes=sizes["stdout"] + dropped, dropped=lost, gap=sizes["stdout"] if dropped else gap),
             stderr=OutputCount(bytes=sizes["stderr"]),
         )
 

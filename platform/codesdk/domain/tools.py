@@ -29,6 +29,8 @@ class Truncation(Frozen):
     """Bytes that the result shows; the rest is in the artifact, or lost where `dropped` says so."""
     dropped: int = Field(default=0, ge=0)
     """Bytes that were kept nowhere, because they passed the profile's limit."""
+    gap: int = Field(default=0, ge=0)
+    """Offset of the first dropped byte; the artifact has the bytes before it, a mark, and those after what was dropped."""
 
 
 class ToolResult(Frozen):

@@ -146,7 +146,7 @@ class Execution:
     def _keep_output(self, stored: StoredCall, output: Output, result: ToolResult) -> tuple[Artifact, ...]:
         cut = {"stdout": result.stdout, "stderr": result.stderr}
         return tuple(
-            self._keep(stored, output.whole(stream), f"{stream}.bin", "application/octet-stream")
+            self._keep(stored, output.whole(stream, count.bytes), f"{stream}.bin", "application/octet-stream")
             for stream, count in cut.items()
             if count is not None and count.bytes > count.shown
         )
@@ -162,6 +162,15 @@ class Execution:
         )
 
 
+def gap_mark(offset: int, dropped: int, total: int) -> bytes:
+    """What a kept stream has in place of the bytes that passed the profile's limit.
+
+    A program can print the same words. The result's `gap` and `dropped` say where ours stands, and none stands elsewhere.
+    """
+    words = f"{dropped} of {total} bytes were dropped here, from byte {offset} to byte {offset + dropped}"
+    return f"\n[codesdk: {words}; the profile's keep_output_bytes keeps no more]\n".encode()
+
+
 class Output:
     """A command's output on its way into the log: gathered by time and size, decoded per stream."""
 
@@ -172,6 +181,7 @@ class Output:
         self._clock = clock
         self._whole: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
         self._ends = {"stdout": 0, "stderr": 0}
+        self._gaps: dict[str, tuple[int, int, int]] = {}
         # One incremental decoder per stream: a stderr chunk between two halves of a character must not break it.
         self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in self._whole}
         self._pending: list[tuple[Stream, int, str]] = []
@@ -183,6 +193,7 @@ class Output:
         end = self._ends[chunk.stream]
         if chunk.offset > end:
             # Only the beginning and the end were kept: what follows has an offset of its own.
+            self._gaps[chunk.stream] = (len(self._whole[chunk.stream]), end, chunk.offset - end)
             self._gather(chunk.stream, end, b"", final=True)
             self._pending.append((chunk.stream, chunk.offset, ""))
         self._ends[chunk.stream] = chunk.offset + len(chunk.data)
@@ -207,9 +218,13 @@ class Output:
             self._gather(name, self._ends[name], b"", final=True)
         return self._drafts()
 
-    def whole(self, stream: str) -> bytes:
-        """All bytes of a stream."""
-        return b"".join(self._whole[stream])
+    def whole(self, stream: str, total: int) -> bytes:
+        """A stream of `total` bytes as it came, byte for byte; with a mark where some were dropped."""
+        pieces, end = self._whole[stream], self._ends[stream]
+        place, offset, dropped = self._gaps.get(stream, (len(pieces), end, total - end))
+        if not dropped:
+            return b"".join(pieces)
+        return b"".join((*pieces[:place], gap_mark(offset, dropped, total), *pieces[place:]))
 
     def _gather(self, stream: Stream, offset: int, data: bytes, *, final: bool = False) -> None:
         decoder = self._decoders[stream]

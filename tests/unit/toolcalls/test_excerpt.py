@@ -60,3 +60,16 @@ def test_bytes_that_are_no_text_are_shown_as_such_and_never_vanish(data):
 def test_memory_is_bounded(size, limit):
     made = excerpt(b"x" * size, limit, range(0, size, 7))
     assert len(made._head) + len(made._tail) <= 3 * limit + 7
+
+
+@given(st.binary(max_size=80), st.integers(1, 999), st.binary(max_size=80), st.integers(2, 64))
+def test_a_drop_is_always_marked_and_every_byte_is_shown_or_counted(before, dropped, after, limit):
+    made = Excerpt(limit)
+    made.add(before, 0)
+    if after:
+        made.add(after, len(before) + dropped)
+    made.end(len(before) + dropped + len(after))
+    total = len(before) + dropped + len(after)
+    assert made.cut
+    assert f"[… {total - made.shown} bytes left out; {dropped} of them were too many to keep" in made.text()
+    assert made.shown <= limit

@@ -242,7 +242,42 @@ def test_short_output_leaves_no_artifact(stage):
 def test_what_was_dropped_is_counted(stage):
     run(stage, said(b"kept", dropped=1000))
     counted = next(event for event in stage.events() if event.type == "tool.output.completed").payload
-    assert counted["stdout"] == {"bytes": 1004, "shown": 4, "dropped": 1000}
+    assert counted["stdout"] == {"bytes": 1004, "shown": 4, "dropped": 1000, "gap": 4}
+
+
+def kept_output(stage, claimed):
+    outcome = stage.pipeline.find(claimed.stored.identity.tool_call_id)
+    kept = [stage.artifacts.find(stage.principal.tenant_id, artifact) for artifact in outcome.result.artifacts]
+    return outcome.result, stage.artifacts.read(next(each for each in kept if each.name.endswith("stdout.bin")))
+
+
+def test_where_bytes_were_dropped_the_artifact_has_a_mark_with_counts_at_the_place_that_the_result_names(stage):
+    claimed, _, _ = run(stage, said(b"head" * 100, b"HEAD", 5000, b"tail", b"TAIL" * 100))
+    result, stored = kept_output(stage, claimed)
+    gap, after = result.stdout.gap, result.stdout.bytes - result.stdout.gap - result.stdout.dropped
+    assert stored[:gap] == b"head" * 100 + b"HEAD"
+    assert stored[-after:] == b"tail" + b"TAIL" * 100
+    mark = stored[gap:-after].decode()
+    assert mark.startswith("\n[codesdk: 5000 of 5808 bytes were dropped here, from byte 404 to byte 5404;")
+    assert mark.endswith("]\n")
+
+
+def test_where_nothing_was_kept_after_the_drop_the_mark_is_the_artifacts_end(stage):
+    claimed, _, _ = run(stage, said(b"kept", dropped=1000))
+    result, stored = kept_output(stage, claimed)
+    assert stored[: result.stdout.gap] == b"kept"
+    assert b"1000 of 1004 bytes were dropped here" in stored[result.stdout.gap :]
+
+
+def test_what_is_shown_of_a_cut_stream_never_joins_its_ends(stage):
+    """Also where all that was kept would fit into what is shown."""
+    _, _, result = run(stage, said(b"head", 5000, b"tail"))
+    shown = result.structured["stdout"]
+    assert (
+        shown
+        == "head\n[… 5000 bytes left out; 5000 of them were too many to keep and are lost, the rest is in the artifact …]\ntail"
+    )
+    assert result.structured["truncated"]
 
 
 def test_a_large_result_is_an_artifact_with_a_preview(stage):

@@ -39,10 +39,12 @@ def run_command(
     excerpts = {name: Excerpt(bench.profile.show_output_bytes) for name in ("stdout", "stderr")}
 
     def show(chunk: Chunk) -> None:
-        excerpts[chunk.stream].add(chunk.data)
+        excerpts[chunk.stream].add(chunk.data, chunk.offset)
         bench.on_output(chunk)
 
     result = bench.run(argv, show, cwd=cwd, stdin=stdin, timeout_s=timeout_s)
+    excerpts["stdout"].end(result.stdout.bytes)
+    excerpts["stderr"].end(result.stderr.bytes)
     stdout, stderr = excerpts["stdout"].text(), excerpts["stderr"].text()
     ending = _ending(result, bench)
     structured = {
@@ -86,4 +88,4 @@ def _ending(result: ExecResult, bench: Bench) -> str:
 
 
 def _count(count: OutputCount, excerpt: Excerpt) -> Truncation:
-    return Truncation(bytes=count.bytes, shown=excerpt.shown, dropped=count.dropped)
+    return Truncation(bytes=count.bytes, shown=excerpt.shown, dropped=count.dropped, gap=count.gap)

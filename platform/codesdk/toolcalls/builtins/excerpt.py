@@ -15,9 +15,12 @@ class Excerpt:
         self._head = bytearray()
         self._tail = bytearray()
         self._total = 0
+        self._dropped = 0
 
-    def add(self, data: bytes) -> None:
-        """The next piece of the stream."""
+    def add(self, data: bytes, offset: int | None = None) -> None:
+        """The next piece of the stream, and where in the stream it begins: right after the last where None."""
+        if offset is not None:
+            self.end(offset)
         self._total += len(data)
         room = self._head_limit - len(self._head)
         if room > 0:
@@ -27,6 +30,15 @@ class Excerpt:
             self._tail += data
             if len(self._tail) > 2 * self._tail_limit:  # trimmed now and then, not for every byte
                 del self._tail[: -self._tail_limit]
+
+    def end(self, total: int) -> None:
+        """The stream had so many bytes up to here. What did not come was dropped: it is never bridged in silence."""
+        if total <= self._total:
+            return
+        self._dropped += total - self._total
+        self._total = total
+        self._head_limit = len(self._head)  # what follows is shown as the tail, and nothing from before it is
+        self._tail.clear()
 
     @property
     def cut(self) -> bool:
@@ -44,7 +56,10 @@ class Excerpt:
         if not self.cut:
             return (head + tail).decode("utf-8", "replace")
         missing = self._total - len(head) - len(tail)
-        mark = f"[… {missing} bytes left out; the whole output is in the artifact …]"
+        where = "the whole output is in the artifact"
+        if self._dropped:
+            where = f"{self._dropped} of them were too many to keep and are lost, the rest is in the artifact"
+        mark = f"[… {missing} bytes left out; {where} …]"
         return f"{head.decode('utf-8', 'replace')}\n{mark}\n{tail.decode('utf-8', 'replace')}"
 
     def _parts(self) -> tuple[bytes, bytes]:
