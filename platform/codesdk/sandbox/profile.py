@@ -33,7 +33,7 @@ class WorkspaceMode(StrEnum):
 
     RW = "rw"
     RO = "ro"
-    """They read what the session was seeded with; its root owns every file."""
+    """They read what the session was seeded with; another uid owns every file, which is neither theirs nor root's."""
     NONE = "none"
     """There is none: an empty directory that nobody can write."""
 

@@ -25,7 +25,7 @@ _TIME_DIGITS = 10
 def unpack(root: Root, archive: bytes, max_bytes: int = MAX_BYTES, *, readable: bool = False) -> int:
     """Unpack a tar, plain or compressed; returns how many files were written.
 
-    `readable`: who is not the owner may do with a file what its owner may, but for writing.
+    `readable`: who is not the owner may do with a file what its owner may, but for writing, whatever the archive says.
 
     Raises:
         Refused: ARCHIVE_REFUSED with the entry and the reason, or NO_SPACE and the like while writing.
@@ -186,7 +186,7 @@ def place(
     content = tar.extractfile(member)
     mode = member.mode & 0o777 | 0o600
     if readable:
-        mode |= (mode & 0o500) >> 3 | (mode & 0o500) >> 6
+        mode = mode & 0o700 | (mode & 0o500) >> 3 | (mode & 0o500) >> 6
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=directory)
     with os.fdopen(fd, "wb") as target:
         while content is not None:

@@ -44,8 +44,10 @@ def prepare(settings: dict[str, Any]) -> Nursery:
     probe.CGROUP = settings.get("cgroup", probe.CGROUP)
     config = Config(uid, gid, workspace, settings["limits"])
     if config.is_apart:
-        is_theirs = settings.get("workspace_mode", "rw") == "rw"
-        own_workspace(workspace, *((uid, gid) if is_theirs else (0, 0)))  # root's: tools can read it, and no more
+        owner = {"rw": (uid, gid), "ro": (kernel.SEEDER, kernel.SEEDER)}.get(
+            settings.get("workspace_mode", "rw"), (0, 0)
+        )
+        own_workspace(workspace, *owner)
         kernel.keep_capabilities((kernel.KILL, kernel.SETGID, kernel.SETUID))
     kernel.become_subreaper()
     kernel.trim_memory()

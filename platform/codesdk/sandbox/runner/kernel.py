@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 CHOWN, KILL, SETGID, SETUID = 0, 5, 6, 7
 """Capability numbers (linux/capability.h)."""
 
+SEEDER = 65_533
+"""Uid and gid that own a workspace which tools only read, and fill it: neither root's nor a tool's, and no process's."""
+
 RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x02, 0x04, 0x08
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 36, 38
 _CAPABILITY_VERSION_3 = 0x20080522

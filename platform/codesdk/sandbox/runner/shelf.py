@@ -158,12 +158,19 @@ class Shelf:
             return {"files": archive.unpack(self.workspace(), body)}, b""
         if self._mode == "none":
             raise Refused("PERMISSION_DENIED", "this sandbox has no workspace")
-        # No tool can write there, so nothing can be swapped beneath root's hands.
-        kernel.set_thread_uids(-1, 0, -1)
+        # Tools only read it, so it cannot be theirs; and root must not write what a stranger packed.
+        self._become(kernel.SEEDER, kernel.SEEDER)
         try:
             return {"files": archive.unpack(self.workspace(), body, readable=True)}, b""
         finally:
-            kernel.set_thread_uids(-1, self._uid, -1)
+            self._become(self._uid, int(self._settings["gid"]))
+
+    @staticmethod
+    def _become(uid: int, gid: int) -> None:
+        """This thread's effective ids. On the way it is root, without which it may not change its group."""
+        kernel.set_thread_uids(-1, 0, -1)
+        kernel.set_thread_gids(-1, gid, -1)
+        kernel.set_thread_uids(-1, uid, -1)
 
 
 def _changes() -> Any:

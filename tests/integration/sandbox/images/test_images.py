@@ -20,6 +20,7 @@ from codesdk.sandbox.faults import ArchiveRefused
 from codesdk.sandbox.image_checks import LABEL_CONTENT
 from codesdk.sandbox.port import FileError, FileWrite
 from codesdk.sandbox.profiles import load_profiles
+from codesdk.sandbox.runner import kernel
 from codesdk.settings import Settings
 from sandboxes import run
 
@@ -176,6 +177,35 @@ def test_the_file_thread_is_the_tool_again_after_a_seed(open_sandbox):
     box = open_sandbox(workspace_mode="ro", workspace_bytes=16 << 20)
     box.import_tar(archive())
     assert box.files.write((FileWrite(path="bin/new", content=b"x"),)).error is FileError.PERMISSION
+
+
+def test_what_a_read_only_workspace_was_seeded_with_is_neither_roots_nor_the_tools_and_takes_no_change(open_sandbox):
+    """Also where the archive says that all may write, and where it brings what root would have to fear."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, mode in (("open", 0o666), ("setuid", 0o6777), ("deep/closed", 0o000)):
+            info = tarfile.TarInfo(name)
+            info.mode, info.size, info.uid, info.gid = mode, 4, 0, 0
+            tar.addfile(info, io.BytesIO(b"seed"))
+    box = open_sandbox(workspace_mode="ro", workspace_bytes=16 << 20)
+    assert box.import_tar(packed.getvalue()) == 3
+    seen = run(box, "sh", "-c", "stat -c '%n %u %g %a' . open setuid deep deep/closed").stdout.decode().splitlines()
+    owner = f"{kernel.SEEDER} {kernel.SEEDER}"
+    wanted = [(".", 755), ("open", 644), ("setuid", 755), ("deep", 755), ("deep/closed", 644)]
+    assert seen == [f"{name} {owner} {mode}" for name, mode in wanted]
+    assert run(box, "sh", "-c", "cat deep/closed && echo x >> open").result.exit_code == 2
+
+
+def test_a_sandbox_without_a_workspace_refuses_every_way_of_writing(open_sandbox):
+    box = open_sandbox(workspace_mode="none", workspace_bytes=16 << 20)
+    assert run(box, "stat", "-c", "%u %a", ".").stdout == b"0 755\n"
+    for answer in (
+        box.files.write((FileWrite(path="x", content=b"x"),)),
+        box.files.make_directory("d"),
+        box.files.upload("u", [b"x"]),
+    ):
+        assert answer.error is FileError.PERMISSION
+    assert box.files.list(".").entries == ()
 
 
 def test_a_sandbox_without_a_workspace_has_an_empty_place_that_takes_nothing(open_sandbox):
