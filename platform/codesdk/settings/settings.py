@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import secrets
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import platformdirs
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from codesdk.errors import ExitCode, Fault
 
+MAX_WARM = 64
+"""Started sandboxes that wait, of all profiles together: each holds 7 MB and a container's worth of processes."""
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -69,8 +71,10 @@ class Settings(BaseSettings):
     """The operator's list of further images; empty: `images.yaml` in the data directory, where there is one."""
     worker_threads: int = Field(default=16, ge=1, le=256)
     """Calls that one worker runs at once."""
-    warm_pool: int = Field(default=1, ge=0, le=64)
-    """Started sandboxes that wait for a session, of each profile and image; 0 for none."""
+    warm_pool: int = Field(default=1, ge=0, le=MAX_WARM)
+    """Started sandboxes of the default profile that wait for a session; 0 for none."""
+    warm_pools: Annotated[dict[str, Annotated[int, Field(ge=0)]], NoDecode] = {}
+    """The same of further profiles, by name: `build=2,node=1`."""
     session_ttl_s: float = Field(default=24 * 3600.0, gt=0)
     """Seconds that a session token lives."""
     poll_s: float = Field(default=0.5, gt=0)
@@ -78,6 +82,26 @@ class Settings(BaseSettings):
     wait_s: float = Field(default=50.0, gt=0)
     """Seconds that an MCP call waits for a person before it answers that it is still waiting: below 60 s, the
     shortest default limit of the agent CLIs that we measured (OpenCode, Kimi)."""
+
+    @field_validator("warm_pools", mode="before")
+    @classmethod
+    def _read_sizes(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        pairs = [part.partition("=") for part in given.replace(",", " ").split()]
+        if any(not size.isdecimal() for _, _, size in pairs):
+            raise ValueError("sizes are written as `build=2,node=1`")
+        return {name: int(size) for name, _, size in pairs}
+
+    @model_validator(mode="after")
+    def _check_warm(self) -> Settings:
+        if sum(self.pool_sizes("").values()) > MAX_WARM:
+            raise ValueError(f"warm_pool and warm_pools together are more than {MAX_WARM}")
+        return self
+
+    def pool_sizes(self, default: str) -> dict[str, int]:
+        """Profile -> started sandboxes that wait; `default`: the default profile's name. `warm_pools` may name it too."""
+        return {default: self.warm_pool, **self.warm_pools}
 
     def resolved_database_url(self) -> str:
         """The URL in force."""

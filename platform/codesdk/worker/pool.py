@@ -7,7 +7,7 @@ is done to rows without a session, and every step is conditional on that, so a c
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from codesdk.domain.clock import Clock
 from codesdk.domain.decisions import Frozen
@@ -16,6 +16,7 @@ from codesdk.errors import Fault
 from codesdk.sandbox import store
 from codesdk.sandbox.port import Sandboxes, SandboxSpec
 from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.profiles import Profiles
 from codesdk.sandbox.store import PoolRow, SandboxState
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
@@ -24,7 +25,9 @@ from codesdk.worker.host import Host
 _log = logging.getLogger(__name__)
 
 RETRY_S = 10.0
-"""Pause after a sandbox that did not open."""
+"""Pause after a sandbox that did not open, before another of its sort is made."""
+Kept = tuple[str, str]
+"""Image and profile, as the rows hold them."""
 
 
 class Sort(Frozen):
@@ -33,10 +36,29 @@ class Sort(Frozen):
     profile: Profile
     image: str
     """Image id."""
+    size: int
+    """How many of them wait."""
+
+
+def sorts_of(sizes: Mapping[str, int], profiles: Profiles, images: Mapping[str, str]) -> list[Sort]:
+    """What the pool keeps: `sizes` by profile, `images` name -> id. A profile whose image is not here is left out.
+
+    Raises:
+        ProfileUnknown: a size for a profile that there is none of.
+    """
+    found = []
+    for name, size in sizes.items():
+        profile = profiles.named(name)
+        image = images.get(profile.image)
+        if image is None:
+            _log.warning("no sandboxes of profile %s wait: its image `%s` is not on the engine", name, profile.image)
+        elif size:
+            found.append(Sort(profile=profile, image=image, size=size))
+    return found
 
 
 class Pool:
-    """Keeps `size` sandboxes of each sort. `tend` and `close` are called from one thread at a time."""
+    """Keeps so many sandboxes of each sort as it says. `tend` and `close` are called from one thread at a time."""
 
     def __init__(
         self,
@@ -49,7 +71,6 @@ class Pool:
         clock: Clock,
         ids: Ids,
         sorts: Sequence[Sort],
-        size: int,
     ) -> None:
         self._sandboxes = sandboxes
         self._host = host
@@ -59,8 +80,7 @@ class Pool:
         self._clock = clock
         self._ids = ids
         self._sorts = {(sort.image, store.profile_text(sort.profile)): sort for sort in sorts}
-        self._size = size
-        self._not_before = 0.0
+        self._not_before: dict[Kept, float] = {}
 
     def tend(self) -> None:
         """Remove what is not wanted any more; make one sandbox where one is missing."""
@@ -68,12 +88,10 @@ class Pool:
         for row in rows:
             if row.state is SandboxState.CLOSING or not self._fits(row):
                 self._remove(row)
-        if self._clock.monotonic() < self._not_before:
-            return
         kept = [(row.image, row.profile) for row in rows if row.state is SandboxState.POOLED and self._fits(row)]
         for kind, sort in self._sorts.items():
-            if kept.count(kind) < self._size:
-                self._add(sort)
+            if kept.count(kind) < sort.size and self._clock.monotonic() >= self._not_before.get(kind, 0.0):
+                self._add(kind, sort)
                 return  # one at a time: what is claimed or given up meanwhile is seen before the next
 
     def close(self) -> None:
@@ -93,7 +111,7 @@ class Pool:
             and (row.image, row.profile) in self._sorts
         )
 
-    def _add(self, sort: Sort) -> None:
+    def _add(self, kind: Kept, sort: Sort) -> None:
         sandbox = SandboxId(self._ids.new(Kind.SANDBOX))
         generation = self._host.generation
         uid = self._writer.run(
@@ -120,7 +138,7 @@ class Pool:
             self._sandboxes.open(spec)
         except Fault as fault:
             _log.warning("the pool could not make a sandbox: %s", fault)
-            self._not_before = self._clock.monotonic() + RETRY_S
+            self._not_before[kind] = self._clock.monotonic() + RETRY_S  # the other sorts go on
         else:
             self._writer.run(lambda unit: store.move(unit.connection, sandbox, wanted, pooled, unclaimed=True))
 

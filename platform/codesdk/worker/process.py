@@ -12,6 +12,7 @@ from types import FrameType
 
 from codesdk.bootstrap import Services, open_services
 from codesdk.sandbox.port import Sandboxes
+from codesdk.sandbox.profiles import DEFAULT
 from codesdk.settings import Settings, runfile
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.execution import Execution
@@ -19,7 +20,7 @@ from codesdk.worker.dispatcher import Dispatcher, guarded
 from codesdk.worker.egress_record import EgressRecord
 from codesdk.worker.host import lock_engine, register
 from codesdk.worker.listener import Listener
-from codesdk.worker.pool import Pool, Sort
+from codesdk.worker.pool import Pool, sorts_of
 from codesdk.worker.recovery import Recovery
 from codesdk.worker.rest import Rest
 from codesdk.worker.rooms import Rooms
@@ -59,7 +60,6 @@ class Worker:
                 clock=services.clock,
             )
             opened.callback(self.rooms.close)
-            image = images.get(services.profile.image)
             self._pool = Pool(
                 sandboxes=sandboxes,
                 host=self.host,
@@ -68,8 +68,7 @@ class Worker:
                 writer=services.writer,
                 clock=services.clock,
                 ids=services.ids,
-                sorts=[Sort(profile=services.profile, image=image)] if image else [],
-                size=settings.warm_pool,
+                sorts=sorts_of(settings.pool_sizes(DEFAULT), services.profiles, images),
             )
             opened.callback(self._drain_pool)
             self._rest = Rest(

@@ -32,6 +32,19 @@ def test_variables_set_what_they_name(monkeypatch, tmp_path):
     assert (settings.port, settings.data_dir, settings.host) == (1234, tmp_path, "127.0.0.1")
 
 
+def test_pools_of_further_profiles_are_written_as_pairs(monkeypatch):
+    monkeypatch.setenv("CODESDK_WARM_POOLS", "build=2, node=1")
+    settings = Settings()
+    assert settings.pool_sizes("default") == {"default": 1, "build": 2, "node": 1}
+    assert settings.model_copy(update={"warm_pools": {"default": 3}}).pool_sizes("default") == {"default": 3}
+
+
+@pytest.mark.parametrize("given", ["build", "build=", "build=-1", "build=x", {"build": -1}, "a=32,b=32"])
+def test_a_pool_size_that_makes_no_sense_or_is_too_much_is_refused(given):
+    with pytest.raises(ValidationError):
+        Settings(warm_pools=given)
+
+
 @pytest.mark.parametrize(
     "given", [{"port": 70000}, {"port": -1}, {"poll_s": 0}, {"worker_threads": 0}, {"session_ttl_s": -1}, {"wait_s": 0}]
 )

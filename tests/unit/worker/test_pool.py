@@ -8,14 +8,16 @@ import pytest
 from codesdk.sandbox import store
 from codesdk.sandbox.faults import EngineUnavailable
 from codesdk.sandbox.profile import Profile
-from codesdk.worker.pool import RETRY_S, Pool, Sort
+from codesdk.sandbox.profiles import Profiles, ProfileUnknown
+from codesdk.sessions import NewSession
+from codesdk.worker.pool import RETRY_S, Pool, Sort, sorts_of
 
 IMAGE = "sha256:" + "0" * 64
 
 
 @pytest.fixture
 def make_pool(stage, crew):
-    def make(*, size=1, host=None, profile=None, image=IMAGE):
+    def make(*, size=1, host=None, profile=None, image=IMAGE, sorts=None):
         return Pool(
             sandboxes=crew.sandboxes,
             host=host or crew.host,
@@ -24,8 +26,7 @@ def make_pool(stage, crew):
             writer=stage.writer,
             clock=stage.clock,
             ids=stage.ids,
-            sorts=[Sort(profile=profile or stage.profile, image=image)],
-            size=size,
+            sorts=sorts or [Sort(profile=profile or stage.profile, image=image, size=size)],
         )
 
     return make
@@ -240,3 +241,44 @@ def test_one_that_cannot_be_removed_yet_is_removed_later(stage, crew, make_pool)
     crew.sandboxes.destroy = destroy
     pool.tend()
     assert old not in crew.sandboxes.living
+
+
+SMALL = Profile(name="small", memory_bytes=64 << 20)
+
+
+def test_each_profile_has_as_many_as_the_operator_says(stage, crew, make_pool):
+    sorts = [Sort(profile=stage.profile, image=IMAGE, size=1), Sort(profile=SMALL, image=IMAGE, size=2)]
+    pool = make_pool(sorts=sorts)
+    for _ in range(5):
+        pool.tend()
+    kept = [row.profile for row in stage.sql("SELECT profile FROM sandboxes WHERE state = 'pooled'")]
+    assert sorted(map(kept.count, map(store.profile_text, (stage.profile, SMALL)))) == [1, 2]
+    assert len(kept) == 3
+
+
+def test_a_session_of_another_profile_claims_a_sandbox_of_that_profile(stage, crew, make_pool):
+    stage.sessions._profiles = Profiles({"default": stage.profile, "small": SMALL})
+    pool = make_pool(sorts=[Sort(profile=each, image=IMAGE, size=1) for each in (stage.profile, SMALL)])
+    pool.tend()
+    pool.tend()
+    (small,) = stage.sql("SELECT id FROM sandboxes WHERE profile = :p", p=store.profile_text(SMALL))
+    session, _ = stage.sessions.open(stage.principal, NewSession(profile="small"))
+    (claimed,) = stage.sql("SELECT id, state FROM sandboxes WHERE session_id = :s", s=session.id)
+    assert (claimed.id, claimed.state) == (small.id, "wanted")
+
+
+def test_a_profile_that_does_not_open_holds_up_no_other(stage, crew, make_pool):
+    crew.sandboxes.images = [IMAGE]
+    missing = Sort(profile=SMALL, image="sha256:" + "1" * 64, size=1)
+    pool = make_pool(sorts=[missing, Sort(profile=stage.profile, image=IMAGE, size=1)])
+    pool.tend()
+    pool.tend()
+    assert [row.state for row in rows(stage)].count("pooled") == 1
+
+
+def test_sizes_name_profiles_that_exist_and_images_that_are_here():
+    profiles = Profiles({"default": Profile(), "small": SMALL, "node": Profile(name="node", image="node")})
+    found = sorts_of({"default": 0, "small": 2, "node": 1}, profiles, {"base": IMAGE})
+    assert found == [Sort(profile=SMALL, image=IMAGE, size=2)]
+    with pytest.raises(ProfileUnknown, match="smal"):
+        sorts_of({"smal": 1}, profiles, {"base": IMAGE})
