@@ -23,6 +23,7 @@ from codesdk.sandbox.faults import (
     ArchiveRefused,
     ImageMissing,
     SandboxGone,
+    SandboxPaused,
     SnapshotFailed,
     StaleGeneration,
 )
@@ -78,15 +79,18 @@ class World:
         return spec(self.instance, more.pop("image", self.image), **{**self.profile, **more})
 
 
+NO_FREEZER = "without a freezer nothing is paused, and everything is answered"
 NO_WALL = "without a wall there is no mount namespace: the workspace keeps its path on this machine"
 EXEMPT = {
     "runsc": {
         "test_the_attestation_states_the_rights": "gVisor shows neither no-new-privileges nor seccomp, and says so",
     },
     "bubblewrap": {
+        "test_a_paused_sandbox_says_so_soon_whatever_it_is_asked_and_is_not_taken_for_gone": NO_FREEZER,
         "test_the_attestation_states_the_caps": "nothing caps the memory of local sandboxes as a whole; it says so",
     },
     "plain": {
+        "test_a_paused_sandbox_says_so_soon_whatever_it_is_asked_and_is_not_taken_for_gone": NO_FREEZER,
         "test_the_attestation_states_the_caps": "nothing caps the memory of local sandboxes as a whole; it says so",
         "test_the_attestation_states_the_walls": "there are none, and the attestation says so",
         "test_the_working_directory_is_the_workspace": NO_WALL,
@@ -746,6 +750,26 @@ def test_a_paused_sandbox_can_be_taken_up_by_another_worker_and_destroyed(world)
     world.sandboxes.pause(made.owner)
     world.sandboxes.destroy(made.owner)
     assert isinstance(world.sandboxes.reattach(made.owner, 3), Gone)
+
+
+def test_a_paused_sandbox_says_so_soon_whatever_it_is_asked_and_is_not_taken_for_gone(world):
+    made = world.sandboxes.open(world.spec())
+    made.processes.start(request(*SLOW, call="held"))
+    world.sandboxes.pause(made.owner)
+    for ask in (
+        lambda: made.files.stat("."),
+        lambda: made.cancel("held", 1),
+        lambda: run(made, "true"),
+        lambda: made.processes.output("held", 1, "stdout", 0),
+    ):
+        began = time.monotonic()
+        with pytest.raises(SandboxPaused):
+            ask()
+        assert time.monotonic() - began < 10
+    world.sandboxes.resume(made.owner)
+    assert made.cancel("held", 1)
+    assert made.files.stat(".").kind is FileKind.DIRECTORY
+    world.sandboxes.destroy(made.owner)
 
 
 def test_what_is_gone_can_neither_be_paused_nor_resumed(world):

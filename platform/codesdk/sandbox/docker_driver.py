@@ -27,6 +27,7 @@ from codesdk.sandbox.faults import (
     IsolationDrift,
     RuntimeMissing,
     SandboxGone,
+    SandboxPaused,
 )
 from codesdk.sandbox.images import check_image
 from codesdk.sandbox.link import LinkLost
@@ -204,13 +205,19 @@ class DockerSandboxes:
                 return "its container was removed"
             return None if found["State"]["Status"] in _ALIVE else _how_it_ended(found)
 
+        def paused() -> bool:
+            found = self._inspect(name)
+            return found is not None and found["State"]["Status"] == "paused"
+
         def connect() -> Any:
             found = self._inspect(name)
+            if found is not None and found["State"]["Status"] == "paused":
+                raise SandboxPaused(spec.owner)
             if found is None or found["State"]["Status"] != "running":
                 raise SandboxGone(spec.owner, "its container was removed" if found is None else _how_it_ended(found))
             return self._engine.attach(name)
 
-        return RunnerSandbox(spec, connect, ended, egress=self._egress)
+        return RunnerSandbox(spec, connect, ended, paused=paused, egress=self._egress)
 
     def _inspect(self, name: str) -> dict[str, Any] | None:
         with self._engine.doing("inspect a container"):

@@ -14,7 +14,14 @@ from dataclasses import replace
 
 from codesdk.sandbox.fake_files import FakeFiles
 from codesdk.sandbox.fake_processes import FakeProcesses, Run, Script
-from codesdk.sandbox.faults import AlreadyAcknowledged, EngineUnavailable, ImageMissing, SandboxGone, StaleGeneration
+from codesdk.sandbox.faults import (
+    AlreadyAcknowledged,
+    EngineUnavailable,
+    ImageMissing,
+    SandboxGone,
+    SandboxPaused,
+    StaleGeneration,
+)
 from codesdk.sandbox.port import (
     Attestation,
     Chunk,
@@ -95,7 +102,7 @@ class FakeSandbox:
         if self._closed or self._state.gone:
             raise SandboxGone(self.owner, self._state.gone or "it was closed here")
         if self._state.paused:
-            raise SandboxGone(self.owner, "it is paused and does not answer")
+            raise SandboxPaused(self.owner)
         if self._state.generation > self._generation:
             raise StaleGeneration(self.owner, self._generation, self._state.generation)
 

@@ -141,6 +141,21 @@ class SandboxGone(Fault):
         )
 
 
+class SandboxPaused(Fault):
+    """The sandbox is frozen and answers nothing. What was asked of it is done when it goes on, or not at all."""
+
+    code = "SANDBOX_PAUSED"
+    status = 409
+    exit_code = ExitCode.UNAVAILABLE
+
+    def __init__(self, owner: str) -> None:
+        super().__init__(
+            f"The sandbox {owner} is paused and does not answer.",
+            advice="The session's next call lets it go on; one that somebody paused by hand goes on with `docker unpause`.",
+            details={"owner": owner},
+        )
+
+
 class StaleGeneration(Fault):
     """A newer worker has taken the sandbox over."""
 

@@ -207,8 +207,13 @@ class Link:
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
-    def call(self, header: Header, body: bytes = b"", *, timeout_s: float) -> tuple[Header, bytes]:
-        """Ask and wait for the answer.
+    PATIENCE_S = 2.0
+    """After so long without an answer, and again after as long, it is asked whether there can be one."""
+
+    def call(
+        self, header: Header, body: bytes = b"", *, timeout_s: float, check: Callable[[], object] = lambda: None
+    ) -> tuple[Header, bytes]:
+        """Ask and wait for the answer. Check: called while it does not come; what it raises ends the wait.
 
         Raises:
             LinkIdle: not sent. LinkLost: sent, perhaps; the answer did not come.
@@ -222,7 +227,7 @@ class Link:
             self._used = time.monotonic()
         try:
             self._send(number, header, body)
-            message = answer.get(timeout=timeout_s)
+            message = self._await(answer, timeout_s, check)
         except Empty as error:
             # A runner that does not answer may hang forever: the connection is given up, not just this request.
             self._end("the runner did not answer in time")
@@ -233,6 +238,19 @@ class Link:
                 self._used = time.monotonic()
         message = self.taken(message)
         return message.header, message.body
+
+    def _await(
+        self, answer: SimpleQueue[wire.Message | None], timeout_s: float, check: Callable[[], object]
+    ) -> wire.Message | None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return answer.get(timeout=max(0.0, min(left, self.PATIENCE_S)))
+            except Empty:
+                if left <= self.PATIENCE_S:
+                    raise
+            check()
 
     def _send(self, number: int, header: Header, body: bytes) -> None:
         with self._lock:

@@ -228,9 +228,9 @@ class Sandboxes(Protocol):
         ...
 
     def pause(self, owner: str) -> None:
-        """Freeze every process of it; nothing may be asked of it before `resume`. Doing it twice is no error.
+        """Freeze every process of it; what is asked of it before `resume` is answered with `SandboxPaused`, soon.
 
-        A driver that cannot may do nothing: what is promised is that nothing is lost, not what it saves.
+        Doing it twice is no error. A driver that cannot may do nothing: what is promised is that nothing is lost, not what it saves.
 
         Raises:
             SandboxGone: it ended.

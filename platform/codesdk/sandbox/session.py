@@ -12,7 +12,14 @@ from typing import Any
 
 from codesdk.sandbox.egress.lease import Lease
 from codesdk.sandbox.egress.service import Egress
-from codesdk.sandbox.faults import AlreadyAcknowledged, ArchiveRefused, RunnerRefused, SandboxGone, StaleGeneration
+from codesdk.sandbox.faults import (
+    AlreadyAcknowledged,
+    ArchiveRefused,
+    RunnerRefused,
+    SandboxGone,
+    SandboxPaused,
+    StaleGeneration,
+)
 from codesdk.sandbox.link import Carry, Header, Key, Link, LinkIdle, LinkLost, Refused, Stream
 from codesdk.sandbox.port import (
     Attestation,
@@ -87,13 +94,18 @@ class RunnerSandbox:
         connect: Callable[[], Stream],
         ended: Callable[[], str | None],
         *,
+        paused: Callable[[], bool] = lambda: False,
         idle_s: float = Link.IDLE_S,
         egress: Egress | None = None,
     ) -> None:
-        """Ended: why the sandbox is no more, or None while it lives. Egress: None for a worker that has none."""
+        """Ended: why the sandbox is no more, or None while it lives. Egress: None for a worker that has none.
+
+        Paused: whether it is frozen and cannot answer. Both are asked when it does not.
+        """
         self._spec = spec
         self._connect = connect
         self._ended = ended
+        self._paused = paused
         self._idle_s = idle_s
         self._egress = egress if spec.profile.egress else None
         self._lock = threading.Lock()
@@ -152,6 +164,7 @@ class RunnerSandbox:
                 try:
                     self._link = self._greet(self._connect())
                 except (LinkLost, OSError) as error:
+                    self._unless_paused()
                     raise self._gone(str(error)) from error
             return self._link
 
@@ -178,13 +191,18 @@ class RunnerSandbox:
     def _gone(self, reason: str) -> SandboxGone:
         return SandboxGone(self.owner, self._ended() or reason)
 
+    def _unless_paused(self) -> None:
+        if self._paused():
+            raise SandboxPaused(self.owner)
+
     def _ask(
         self, header: Header, body: bytes = b"", *, timeout_s: float = ANSWER_S, repeat: bool = False
     ) -> tuple[Header, bytes]:
         """One request. Repeat: it may be asked again when the answer was lost, because it changes nothing."""
         for last in (False, True):
             try:
-                answer, data = self._connected().call(header, body, timeout_s=timeout_s)
+                link = self._connected()
+                answer, data = link.call(header, body, timeout_s=timeout_s, check=self._unless_paused)
             except LinkIdle:
                 continue
             except LinkLost as error:
@@ -271,7 +289,8 @@ class RunnerSandbox:
             except LinkIdle:
                 continue
             try:
-                answer, _ = link.call({**header, "from": received.next}, spec + request.stdin, timeout_s=ANSWER_S)
+                order = {**header, "from": received.next}
+                answer, _ = link.call(order, spec + request.stdin, timeout_s=ANSWER_S, check=self._unless_paused)
                 refused = self._refused(answer, request)
                 if refused is not None:
                     return refused
@@ -281,6 +300,7 @@ class RunnerSandbox:
                         return self._result(message.header, received)
                     self._pass_on(message, received, on_output)
             except Empty as error:
+                self._unless_paused()
                 raise self._gone("the runner has not reported the end of an exec in time") from error
             except LinkLost:
                 # The exec runs on, and the runner keeps its output: ask for the rest over a new connection.

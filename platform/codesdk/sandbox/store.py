@@ -228,7 +228,7 @@ def move(
     return changed.rowcount == 1
 
 
-# -- idleness: judged on rows; a call that runs is never idle, and the clock starts again when it ends ----------------
+# -- idleness: judged on rows; what runs is never idle, and the clock starts again when it ends -----------------------
 
 
 class Resting(Frozen):
@@ -254,7 +254,7 @@ def resting(connection: Connection, host: HostId, session: str | None = None) ->
         Resting(
             row=_row(row),
             ready_at=row.ready_at,
-            idle_since=None if row.busy else max(row.ready_at, row.ended_at or 0.0),
+            idle_since=None if row.busy else max(row.ready_at, row.ended_at or 0.0, row.active_at or 0.0),
             awaits_person=row.awaits,
         )
         for row in connection.execute(query)
@@ -271,10 +271,16 @@ def pause(connection: Connection, sandbox: SandboxId, idle_before: float) -> boo
             sandboxes.c.ready_at <= idle_before,
             ~_unended(*_UNDER_WAY),
             func.coalesce(_last_end(), 0.0) <= idle_before,
+            func.coalesce(sandboxes.c.active_at, 0.0) <= idle_before,
         )
         .values(state=SandboxState.PAUSED.value)
     )
     return changed.rowcount == 1
+
+
+def touch(connection: Connection, sandbox: SandboxId, now: float) -> None:
+    """Something was seen to run in it at `now` (seconds since the epoch): it is idle from then on at the earliest."""
+    connection.execute(update(sandboxes).where(sandboxes.c.id == sandbox).values(active_at=now))
 
 
 def _unended(*states: str) -> ColumnElement[bool]:

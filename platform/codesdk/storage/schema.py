@@ -120,6 +120,7 @@ sandboxes = Table(
     Column("profile", Text, nullable=False),  # JSON; a pooled sandbox is claimed by a session of the same text
     Column("generation", BigInteger),  # of the worker whose pool made it
     Column("ready_at", Float),  # when its session got it: idle and absolute lifetime count from here
+    Column("active_at", Float),  # when something was last seen to run in it that no call waits for
     Column("attestation", Text),  # JSON, read back from engine and kernel
     Column("reason", Text),
     Index(

@@ -70,6 +70,10 @@ class Rest:
 
     def _do(self, found: Resting, verdict: Verdict, now: float) -> None:
         row = found.row
+        # The rows know calls. What runs in the background only the sandbox knows: asked when it matters, not all the time.
+        # A frozen one has nothing that runs.
+        if verdict is not Verdict.TOO_OLD and row.state is SandboxState.READY and self._rooms.works(row):
+            return
         if verdict is Verdict.PAUSE:
             self._rooms.pause(row, now - Profile.model_validate_json(row.profile).pause_after_s)
             return

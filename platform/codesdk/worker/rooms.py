@@ -117,6 +117,18 @@ class Rooms:
             self._sandboxes.pause(row.id)
         return True
 
+    def works(self, row: SandboxRow) -> bool:
+        """Whether a process runs in it that no call waits for; it then counts as used now.
+
+        Raises:
+            Fault: it is gone, or cannot be asked.
+        """
+        processes = self.ready(row.session_id).processes.list()
+        is_at_work = any(process.result is None for process in processes)
+        if is_at_work:
+            self._writer.run(lambda unit: store.touch(unit.connection, row.id, self._now()))
+        return is_at_work
+
     def reconcile(self) -> None:
         """Make what is wanted, remove what is closing. Called on every wake-up and every poll."""
         with self._database.read() as connection:

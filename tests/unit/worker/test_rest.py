@@ -5,10 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.domain.ids import HostId, SandboxId, SessionId, TenantId
+from codesdk.sandbox.port import ExecRequest
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.store import Resting, SandboxRow, SandboxState, profile_text
 from codesdk.worker.rest import Rest, Verdict, judge
 from codesdk.worker.rooms import SandboxEnded
+from stage import wait_for
 
 PROFILE = Profile()
 
@@ -115,6 +117,44 @@ def test_a_running_call_keeps_its_sandbox_awake_however_long(stage, crew, rest):
     stage.sql("UPDATE tool_calls SET state = 'running_tool'")
     stage.clock.advance(PROFILE.idle_s)
     rest.look()
+    assert state(stage) == "ready"
+
+
+def start_in_background(stage, crew, line="hold"):
+    crew.rooms.ready(stage.session.id).processes.start(ExecRequest(call="server", argv=(line,), timeout_s=60))
+
+
+@pytest.mark.parametrize("limit", ["pause_after_s", "idle_s"])
+def test_a_process_in_the_background_keeps_its_sandbox_awake_and_its_session_open(stage, crew, rest, limit):
+    start_in_background(stage, crew)
+    for _ in range(3):
+        stage.clock.advance(getattr(PROFILE, limit))
+        rest.look()
+    assert state(stage) == "ready"
+    assert stage.sessions.find(stage.principal.tenant_id, stage.session.id).state == "open"
+
+
+def test_the_clock_starts_again_when_a_process_in_the_background_was_last_seen(stage, crew, rest):
+    start_in_background(stage, crew)
+    stage.clock.advance(PROFILE.pause_after_s)
+    rest.look()
+    crew.hold.set()
+    sandbox = crew.rooms.ready(stage.session.id)
+    wait_for(lambda: sandbox.processes.list()[0].result, "the end of the process")
+    stage.clock.advance(PROFILE.pause_after_s - 1)
+    rest.look()
+    assert state(stage) == "ready"
+    stage.clock.advance(1)
+    rest.look()
+    assert state(stage) == "paused"
+
+
+def test_the_next_worker_finds_what_runs_in_the_background_too(stage, crew, rest):
+    start_in_background(stage, crew)
+    crew.rooms.close()
+    later = crew.next()
+    stage.clock.advance(PROFILE.idle_s)
+    Rest(rooms=later.rooms, sessions=stage.sessions, host=later.host, database=stage.database, clock=stage.clock).look()
     assert state(stage) == "ready"
 
 
