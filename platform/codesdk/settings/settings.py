@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from pathlib import Path
@@ -88,6 +89,8 @@ class Settings(BaseSettings):
     def _read_sizes(cls, given: Any) -> Any:
         if not isinstance(given, str):
             return given
+        if given.startswith("{"):
+            return json.loads(given)  # as a parent process hands its settings on
         pairs = [part.partition("=") for part in given.replace(",", " ").split()]
         if any(not size.isdecimal() for _, _, size in pairs):
             raise ValueError("sizes are written as `build=2,node=1`")

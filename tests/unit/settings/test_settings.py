@@ -39,7 +39,9 @@ def test_pools_of_further_profiles_are_written_as_pairs(monkeypatch):
     assert settings.model_copy(update={"warm_pools": {"default": 3}}).pool_sizes("default") == {"default": 3}
 
 
-@pytest.mark.parametrize("given", ["build", "build=", "build=-1", "build=x", {"build": -1}, "a=32,b=32"])
+@pytest.mark.parametrize(
+    "given", ["build", "build=", "build=-1", "build=x", {"build": -1}, "a=32,b=32", "{", '{"a": "x"}']
+)
 def test_a_pool_size_that_makes_no_sense_or_is_too_much_is_refused(given):
     with pytest.raises(ValidationError):
         Settings(warm_pools=given)
