@@ -29,7 +29,7 @@ def test_a_result_keeps_its_text_its_structure_and_its_counts():
     assert details(answer) == {
         "status": "completed",
         "artifacts": ["art_1"],
-        "stdout": {"bytes": 9, "shown": 3, "dropped": 0},
+        "stdout": {"bytes": 9, "shown": 3, "dropped": 0, "gap": 0},
         "tool_call_id": "call_1",
         "attempt": 1,
     }
