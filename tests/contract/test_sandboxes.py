@@ -37,11 +37,12 @@ from codesdk.sandbox.port import (
     FileRefused,
     FileWrite,
     Gone,
+    ProcessLimits,
     Pty,
 )
 from codesdk.sandbox.profile import Profile
 from local_sandboxes import local_sandboxes, plain
-from sandboxes import DEADLINE_S, docker_sandboxes, request, run, spec
+from sandboxes import DEADLINE_S, docker_sandboxes, python, request, run, spec
 
 MISSING = "sha256:" + "0" * 64
 SLOW = ("sh", "-c", "echo begun; sleep 30")
@@ -776,3 +777,44 @@ def test_what_is_gone_can_neither_be_paused_nor_resumed(world):
     for step in (world.sandboxes.pause, world.sandboxes.resume):
         with pytest.raises(SandboxGone):
             step("sbx_never_was")
+
+
+# -- limits of one exec ----------------------------------------------------------------------------------------------
+
+TAKES_MEMORY = "import sys; bytearray(int(sys.argv[1]))"
+SHOWS_LIMITS = "import resource as r; print(*[r.getrlimit(getattr(r, 'RLIMIT_' + n))[1] for n in ('DATA', 'AS', 'NPROC', 'NOFILE', 'FSIZE')])"
+TIGHT = ProcessLimits(memory_bytes=64 << 20, pids=100, open_files=100, file_bytes=1000)
+
+
+@pytest.fixture
+def real(world, sandbox):
+    """The fake runs nothing that could meet a limit."""
+    if isinstance(world.sandboxes, FakeSandboxes):
+        pytest.skip("exempt on fake: it runs no processes")
+    return sandbox
+
+
+def test_an_exec_gets_the_limits_that_are_tighter_than_its_sandboxes_and_only_those(real):
+    loose = ProcessLimits(memory_bytes=1 << 40, pids=1 << 20, open_files=1 << 20, file_bytes=1 << 40)
+    shown = [python(real, SHOWS_LIMITS, limits=limits).stdout.split() for limits in (ProcessLimits(), loose, TIGHT)]
+    usual, loosened, tight = ([int(word) for word in words] for words in shown)
+    assert usual[2:] == loosened[2:]
+    assert all(now in (-1, asked) for now, asked in zip(usual[:2], loosened[:2], strict=True))
+    assert 64 << 20 in tight[:2]  # of data, or under gVisor of addresses
+    assert tight[3:] == [100, 1000]
+    assert tight[2] < usual[2]
+
+
+def test_the_limits_of_one_exec_bind_no_other(real):
+    assert python(real, TAKES_MEMORY, limits=TIGHT).result.kind is ExitKind.EXITED
+    for _ in range(3):
+        assert python(real, "open('big', 'wb').write(bytes(2000))").result.exit_code == 0
+    big = run(real, "python3", "-c", TAKES_MEMORY, str(100 << 20), limits=TIGHT)
+    assert (big.result.exit_code, b"MemoryError" in big.stderr) == (1, True)
+    assert run(real, "python3", "-c", TAKES_MEMORY, str(100 << 20)).result.exit_code == 0
+    wrote = run(real, "sh", "-c", "head -c 2000 /dev/zero > big", limits=TIGHT)
+    assert wrote.result.exit_code != 0
+    assert (
+        python(real, "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (2000, 2000))", limits=TIGHT).result.exit_code
+        == 1
+    )

@@ -1,6 +1,7 @@
 """Reads the YAML that people write, strictly, and knows the place of every value."""
 
+from codesdk.documents.amounts import SIZE, TIME
 from codesdk.documents.document import Document, Place, Unreadable, nearest, read_document
 from codesdk.documents.faults import FileInvalid
 
-__all__ = ["Document", "FileInvalid", "Place", "Unreadable", "nearest", "read_document"]
+__all__ = ["SIZE", "TIME", "Document", "FileInvalid", "Place", "Unreadable", "nearest", "read_document"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from codesdk.domain.hosts import HostPattern, meet_all, shortest
 
 
 class Frozen(BaseModel):
@@ -59,11 +62,45 @@ class ApprovalSpec(Frozen):
     """Seconds until the approval expires."""
 
 
+class SandboxBounds(Frozen):
+    """Bounds on one call, by the names that the sandbox's profile has for them. None leaves what the profile says.
+
+    Only what holds for a single call in a sandbox that runs already: the rest of a profile is its container's.
+    """
+
+    memory_bytes: int | None = Field(default=None, ge=32 * 1024 * 1024)
+    """What each process of the call may take. All of them together have what the sandbox has."""
+    pids: int | None = Field(default=None, ge=80)
+    """Processes and threads of the whole sandbox, its own 55 included, beyond which this call starts no more."""
+    open_files: int | None = Field(default=None, ge=64)
+    file_bytes: int | None = Field(default=None, ge=1)
+    keep_output_bytes: int | None = Field(default=None, ge=0)
+    show_output_bytes: int | None = Field(default=None, ge=256)
+    max_read_bytes: int | None = Field(default=None, ge=1024)
+    egress: Annotated[tuple[HostPattern, ...], AfterValidator(shortest)] | None = None
+    """Hosts that are left of those of the profile; empty for none."""
+
+
 class Obligations(Frozen):
     """What must hold if the call runs. Obligations only tighten; several combine to the tightest."""
 
     timeout_s: float | None = Field(default=None, gt=0)
     """Upper bound on the wall time of the run, seconds."""
+    sandbox: SandboxBounds = SandboxBounds()
+
+
+def tightest(all_of: Iterable[Obligations]) -> Obligations:
+    """One that keeps every one of them."""
+    timeout_s: float | None = None
+    bounds: dict[str, Any] = {}
+    for item in all_of:
+        if item.timeout_s is not None:
+            timeout_s = item.timeout_s if timeout_s is None else min(timeout_s, item.timeout_s)
+        for name, value in item.sandbox.model_dump(exclude_none=True).items():
+            known = bounds.get(name)
+            combine = meet_all if name == "egress" else min
+            bounds[name] = value if known is None else combine(known, value)
+    return Obligations(timeout_s=timeout_s, sandbox=SandboxBounds(**bounds))
 
 
 class RuleTrace(Frozen):

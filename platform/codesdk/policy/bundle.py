@@ -13,6 +13,7 @@ from codesdk.domain.decisions import Classification, Effect
 from codesdk.policy.examples import failed_example
 from codesdk.policy.faults import PolicyInvalid
 from codesdk.policy.language import BundleFile, Rule
+from codesdk.policy.obligations import plain
 from codesdk.policy.rules import CompiledRule, compile_rule
 
 MAX_FILES = 200
@@ -171,7 +172,7 @@ def _read(directory: Path) -> Iterator[_File]:
         )
     for path in paths:
         try:
-            document = read_document(path)
+            document = plain(read_document(path))
             yield _File(path, document, document.model(BundleFile))
         except Unreadable as error:
             raise PolicyInvalid.of(path, error) from error

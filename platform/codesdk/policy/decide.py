@@ -11,9 +11,9 @@ from codesdk.domain.decisions import (
     Classification,
     Decision,
     Effect,
-    Obligations,
     PermissionMode,
     RuleTrace,
+    tightest,
 )
 from codesdk.domain.subjects import Subject
 from codesdk.policy.bundle import Bundle, ToolRules
@@ -171,7 +171,7 @@ def _verdict(question: Question, bundle: Bundle, found: _Found, shell: ShellView
         reason=reason,
         bundle_hash=bundle.hash,
         approval=_approval(found.asks) if effect is Effect.ASK else None,
-        obligations=_obligations([*found.asks, *found.allows]),
+        obligations=tightest(rule.rule.obligations for rule in (*found.asks, *found.allows)),
         trace=tuple(found.trace),
     )
 
@@ -207,12 +207,6 @@ def _approval(asks: list[CompiledRule]) -> ApprovalSpec:
     """The tightest of all."""
     timeouts = [rule.rule.approval.timeout for rule in asks if rule.rule.approval is not None]
     return ApprovalSpec(timeout_s=min(timeouts)) if timeouts else ApprovalSpec()
-
-
-def _obligations(rules: list[CompiledRule]) -> Obligations:
-    """The tightest of all."""
-    timeouts = [rule.rule.obligations.timeout_s for rule in rules if rule.rule.obligations.timeout_s is not None]
-    return Obligations(timeout_s=min(timeouts)) if timeouts else Obligations()
 
 
 def _deny(bundle: Bundle, reason: str, rules: tuple[str, ...] = (), trace: Iterable[RuleTrace] = ()) -> Decision:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from codesdk.domain.decisions import Classification, Effect, Frozen, Obligations, PermissionMode
+from codesdk.policy import obligations
 
 _DURATION = re.compile(r"([1-9][0-9]{0,5})(s|m|h|d)")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -210,4 +211,6 @@ class BundleFile(Frozen):
 
 def policy_schema() -> dict[str, Any]:
     """JSON Schema of a policy file, for editors."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **BundleFile.model_json_schema(by_alias=True)}
+    found = BundleFile.model_json_schema(by_alias=True)
+    obligations.written(found["$defs"]["SandboxBounds"])
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}

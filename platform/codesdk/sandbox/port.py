@@ -23,6 +23,7 @@ from codesdk.sandbox.port_execs import (
     OutputCount,
     Process,
     Processes,
+    ProcessLimits,
     Pty,
     Stream,
 )
@@ -64,6 +65,7 @@ __all__ = (
     "Output",
     "OutputCount",
     "Process",
+    "ProcessLimits",
     "Processes",
     "Pty",
     "Sandbox",

@@ -21,6 +21,17 @@ class Pty(Frozen):
     cols: int = Field(default=80, ge=1, le=4096)
 
 
+class ProcessLimits(Frozen):
+    """Limits for the processes of one exec, by the names of the profile's. They only lower what the sandbox allows."""
+
+    memory_bytes: int | None = None
+    """For each process alone."""
+    pids: int | None = None
+    """Processes of the whole sandbox, its own included, beyond which this exec starts no more."""
+    open_files: int | None = None
+    file_bytes: int | None = None
+
+
 class ExecRequest(Frozen):
     """One process tree to run."""
 
@@ -38,6 +49,7 @@ class ExecRequest(Frozen):
     """Run it in a terminal: its output is one raw stream, stdout, and stdin is what is typed."""
     egress: EgressRules = NOTHING
     """Hosts that this exec may reach, within those of the profile; `profile.egress` itself for all of them."""
+    limits: ProcessLimits = ProcessLimits()
     timeout_s: float = Field(default=60.0, gt=0)
     """Wall time; then TERM, the profile's grace, KILL to the whole tree."""
     keep_bytes: int = Field(default=16 * 1024 * 1024, ge=0)

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from codesdk.domain.decisions import Frozen, Obligations
 from codesdk.sandbox.egress.rules import NOTHING, EgressRules
+from codesdk.sandbox.egress.tighter import tighter, within_hosts
 
 
 class Seccomp(StrEnum):
@@ -88,8 +89,12 @@ class Profile(Frozen):
 
     def tighten(self, obligations: Obligations) -> Profile:
         """This profile with what policy demands on top. Never looser in any field than it was."""
-        asked = obligations.model_dump(exclude_none=True)
-        return self.tightened(**{OBLIGED[name]: value for name, value in asked.items()})
+        bounds = obligations.sandbox.model_dump(exclude_none=True)
+        if (patterns := bounds.pop("egress", None)) is not None:
+            bounds["egress"] = within_hosts(self.egress, patterns)
+        if obligations.timeout_s is not None:
+            bounds["wall_s"] = obligations.timeout_s
+        return self.tightened(**bounds)
 
     def tightened(self, **limits: Any) -> Profile:
         """This profile with these values where they are tighter; where they are looser, its own stay.
@@ -109,7 +114,10 @@ def looser(profile: Profile, than: Profile) -> tuple[str, ...]:
 
 
 def _within(name: str, value: Any, bound: Any) -> bool:
-    return bool(value == (TIGHTER[name](bound, value) if name in TIGHTER else bound))
+    if name not in TIGHTER:
+        return bool(value == bound)
+    tightest = TIGHTER[name]
+    return bool(tightest(value, value) == tightest(bound, value))  # with itself: rules come out in one order
 
 
 def _least(one: float, other: float) -> float:
@@ -142,7 +150,6 @@ TIGHTER: dict[str, Callable[[Any, Any], Any]] = {
     "runtime": _first_of(*RUNTIMES),
     "seccomp": _first_of(Seccomp.CODESDK, Seccomp.ENGINE),
     "workspace_mode": _first_of(WorkspaceMode.NONE, WorkspaceMode.RO, WorkspaceMode.RW),
+    "egress": tighter,
 }  # fmt: skip
 """The tighter of two values, for each field that has such an order. Fields that have none can only be the same."""
-OBLIGED = {"timeout_s": "wall_s"}
-"""The profile's field that each of policy's obligations bounds."""

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from codesdk.documents import Document, FileInvalid, Unreadable, nearest, read_document
+from codesdk.documents import SIZE, TIME, Document, FileInvalid, Unreadable, nearest, read_document
 from codesdk.errors import ExitCode, Fault
 from codesdk.sandbox.profile import RUNTIMES, Profile
 
 DEFAULT = "default"
 """The profile of a session that names none; there must be a file of it."""
-_UNITS: dict[str, dict[str, float]] = {
-    "_bytes": {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
-    "_s": {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400},
-}
-_AMOUNT = re.compile(r"([0-9]{1,9}) ?([A-Za-z]{1,3})")
-_EXAMPLES = {"_bytes": "512MiB", "_s": "10m"}
+_KINDS = {"_bytes": SIZE, "_s": TIME}
 
 
 class ProfileInvalid(FileInvalid):
@@ -123,19 +117,15 @@ def _plain(document: Document, key: str, value: object) -> object:
         raise Unreadable(document.place((key,)), f"`{key}` is a number.")
     if suffix is None or not isinstance(value, str):
         return value
-    amount = _AMOUNT.fullmatch(value)
-    factor = _UNITS[suffix].get(amount[2]) if amount else None
-    if amount is None or factor is None:
-        units = ", ".join(_UNITS[suffix])
-        message = f"`{key}`: `{value[:40]}` is no amount; write a number, or one with a unit ({units})"
-        raise Unreadable(document.place((key,)), f"{message}, such as {_EXAMPLES[suffix]}.")
-    found = int(amount[1]) * factor
-    return int(found) if found == int(found) else found
+    try:
+        return _KINDS[suffix].read(value)
+    except ValueError as error:
+        raise Unreadable(document.place((key,)), f"`{key}`: {error}") from error
 
 
 def suffix_of(field: str) -> str | None:
     """`_bytes` or `_s` where a field's values may be written with a unit."""
-    return next((suffix for suffix in _UNITS if field.endswith(suffix)), None)
+    return next((suffix for suffix in _KINDS if field.endswith(suffix)), None)
 
 
 def schema() -> dict[str, Any]:
@@ -148,7 +138,6 @@ def schema() -> dict[str, Any]:
         field.pop("title", None)
         if (suffix := suffix_of(name)) is not None:
             number = {word: field.pop(word) for word in list(field) if word not in ("default", "description")}
-            units = "|".join(_UNITS[suffix])
-            field["anyOf"] = [number, {"type": "string", "pattern": f"^[0-9]{{1,9}} ?({units})$"}]
+            field["anyOf"] = [number, _KINDS[suffix].schema()]
     made["properties"]["runtime"]["enum"] = sorted(RUNTIMES)
     return made

@@ -28,6 +28,7 @@ from codesdk.sandbox.port import (
     ExecResult,
     ExitKind,
     OnOutput,
+    ProcessLimits,
     SandboxSpec,
 )
 from codesdk.sandbox.port import (
@@ -36,6 +37,7 @@ from codesdk.sandbox.port import (
 from codesdk.sandbox.processes import RunnerProcesses, encode
 from codesdk.sandbox.received import Received
 from codesdk.sandbox.runner import wire
+from codesdk.sandbox.spec import exec_limits
 from codesdk.sandbox.stills import RunnerStills
 from codesdk.sandbox.workspace import RunnerFiles
 
@@ -211,6 +213,8 @@ class RunnerSandbox:
         """What a start is asked with: its header, and what goes before the stdin in its body."""
         if self._egress is not None and request.egress:
             more["egress"] = True
+        if limits := self._limits(request.limits):
+            more["limits"] = limits
         spec = encode(request, **more)
         header: Header = {
             "op": "start",
@@ -223,6 +227,9 @@ class RunnerSandbox:
             "keep_bytes": min(request.keep_bytes, self._spec.profile.keep_output_bytes),
         }
         return header, spec
+
+    def _limits(self, limits: ProcessLimits) -> dict[str, int]:
+        return exec_limits(limits, self._spec.profile.runtime)
 
     def _order_background(self, request: ExecRequest) -> tuple[Header, bytes]:
         key = (request.call, request.attempt)

@@ -12,7 +12,7 @@ from typing import Any
 from docker.types import LogConfig, Mount, Ulimit
 
 from codesdk.sandbox import bundle, runtimes, seccomp
-from codesdk.sandbox.port import SandboxSpec
+from codesdk.sandbox.port import ProcessLimits, SandboxSpec
 from codesdk.sandbox.profile import Profile, Seccomp, WorkspaceMode
 
 CAPABILITIES = {
@@ -70,6 +70,20 @@ def rlimits(spec: SandboxSpec) -> dict[str, int]:
     if profile.file_bytes:
         limits["fsize"] = profile.file_bytes
     return limits
+
+
+def exec_limits(limits: ProcessLimits, runtime: str) -> dict[str, int]:
+    """What an exec asks for beneath `rlimits`, in the same names."""
+    # gVisor lets a process map what it likes beyond RLIMIT_DATA. All of its addresses are more than its memory, so there
+    # it gets less than was said.
+    memory = "data" if runtimes.of(runtime).is_linux else "as"
+    asked = {
+        memory: limits.memory_bytes,
+        "nproc": limits.pids - RESERVED_PIDS if limits.pids is not None else None,
+        "nofile": limits.open_files,
+        "fsize": limits.file_bytes,
+    }
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def spool_bytes(spec: SandboxSpec) -> int:

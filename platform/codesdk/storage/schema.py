@@ -152,6 +152,7 @@ tool_calls = Table(
     Column("digest", String(71)),  # what an approval binds, set where policy asked
     Column("sources", Text, nullable=False),  # JSON: the voices so far
     Column("generation", BigInteger),  # of the worker that claimed it
+    Column("obligations", Text),  # JSON: what policy demanded of the run, set by the claim
     Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
     Column("result", Text),  # JSON, set with the terminal state
     Column("requested_at", Float, nullable=False),

@@ -100,14 +100,23 @@ class Claims:
     def _start(self, unit: Unit, stored: StoredCall, tool: Tool, decision: Decision, asked: Approval | None) -> Claimed:
         profile = Profile.model_validate(stored.profile).tighten(decision.obligations)
         timeout_s = min(tool.timeout_s, profile.wall_s)
+        obliged = decision.obligations
         claimed = Claimed(
-            stored=stored,
+            # Kept with the call: a later worker that takes it up must not give it more.
+            stored=stored.model_copy(update={"obligations": obliged}),
             generation=self._generation,
             timeout_s=timeout_s,
             sandbox=self._surroundings.summary(timeout_s),
             environment=self._surroundings.environment,
         )
-        store.move(unit.connection, stored.identity, CallState.QUEUED, CallState.RUNNING, generation=self._generation)
+        store.move(
+            unit.connection,
+            stored.identity,
+            CallState.QUEUED,
+            CallState.RUNNING,
+            generation=self._generation,
+            obligations=obliged.model_dump_json(exclude_defaults=True),
+        )
         approval = asked.id if asked else None
         self._log.append(unit, history.approved(stored.call, stored.subject, stored.sources, approval))
         self._log.append(unit, history.started(stored.call, stored.subject, claimed.environment, claimed.sandbox))

@@ -18,7 +18,7 @@ from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, store
-from codesdk.toolcalls.builtins import Bench, run_tool
+from codesdk.toolcalls.builtins import Bench, process_limits, run_tool
 from codesdk.toolcalls.ending import complete, is_small
 from codesdk.toolcalls.stored import Claimed, StoredCall
 
@@ -108,7 +108,8 @@ class Execution:
         tool = self._registry.resolve(stored.call.name)
         bench = Bench(
             sandbox=sandbox,
-            profile=Profile.model_validate(stored.profile),
+            profile=Profile.model_validate(stored.profile).tighten(stored.obligations),
+            limits=process_limits(stored.obligations.sandbox),
             identity=stored.identity,
             timeout_s=claimed.timeout_s,
             on_output=output.add,

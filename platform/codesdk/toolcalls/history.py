@@ -36,7 +36,9 @@ def policy_evaluated(call: ToolCall, subject: Subject, evaluation: Evaluation, *
 
 def policy_details(decision: Decision) -> dict[str, Any]:
     """What our policy adds to its voice: every rule that spoke, why, and of which bundle."""
-    return {"rules": list(decision.rules), "reason": decision.reason, "bundle_hash": decision.bundle_hash}
+    found = {"rules": list(decision.rules), "reason": decision.reason, "bundle_hash": decision.bundle_hash}
+    obliged = decision.obligations.model_dump(mode="json", exclude_defaults=True)
+    return {**found, "obligations": obliged} if obliged else found
 
 
 def approved(call: ToolCall, subject: Subject, sources: tuple[Evaluation, ...], approval: str | None) -> Draft:

@@ -271,6 +271,7 @@ def _shown(call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts) 
         "classification": tool.classification.value,
         "rules": list(decision.rules),
         "reason": decision.reason,
+        "obligations": decision.obligations.model_dump(mode="json", exclude_defaults=True),
         "profile": facts.profile.get("name"),
         "image": facts.image,
         "session": facts.subject.session_id,

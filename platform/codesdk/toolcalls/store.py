@@ -11,7 +11,7 @@ from sqlalchemy import insert as insert_into
 
 from codesdk.domain.calls import CallIdentity, CallState, IllegalTransition, ToolCall, check_transition
 from codesdk.domain.canonical import canonical_json
-from codesdk.domain.decisions import Evaluation
+from codesdk.domain.decisions import Evaluation, Obligations
 from codesdk.domain.ids import HostId, SessionId, TenantId, ToolCallId
 from codesdk.domain.tools import ToolResult
 from codesdk.storage.database import database_now
@@ -307,5 +307,6 @@ def _stored(row: Row[Any]) -> StoredCall:
         image=row.image,
         profile=json.loads(row.profile),
         session_open=row.session_state == "open",
+        obligations=Obligations.model_validate_json(row.obligations) if row.obligations else Obligations(),
         result=ToolResult.model_validate_json(row.result) if row.result else None,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
-from codesdk.domain.decisions import Evaluation, Frozen
+from codesdk.domain.decisions import Evaluation, Frozen, Obligations
 from codesdk.domain.ids import HostId, TenantId
 from codesdk.domain.subjects import Subject
 from codesdk.domain.tools import ToolResult
@@ -37,6 +37,8 @@ class StoredCall(Frozen):
     image: str
     profile: dict[str, Any]
     session_open: bool
+    obligations: Obligations
+    """What policy demanded when it was claimed; nothing before."""
     result: ToolResult | None
 
     @property

@@ -14,6 +14,7 @@ from codesdk.errors import Fault
 from codesdk.eventlog.log import Log
 from codesdk.registry import Registry, UnknownTool
 from codesdk.sandbox.port import Sandbox
+from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import store
@@ -83,7 +84,8 @@ class Recovery:
         except UnknownTool:
             self._end_lost(self._claim(stored, 0.0))
             return
-        claimed = self._claim(stored, tool.timeout_s)
+        wall_s = Profile.model_validate(stored.profile).tighten(stored.obligations).wall_s
+        claimed = self._claim(stored, min(tool.timeout_s, wall_s))
         if runs_one_exec(tool) or tool.classification is Classification.READ_ONLY:
             try:
                 sandbox = self._rooms.ready(SessionId(stored.subject.session_id))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 
+import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codesdk.documents.document import parse_document
 from codesdk.domain.decisions import Effect
 from codesdk.policy import PolicyInvalid, lint, load_bundle, policy_schema
 
@@ -64,6 +66,45 @@ def test_a_wrong_file_is_refused_with_line_column_and_suggestion(text, place, pa
     assert part in error.problem
     assert error.file.endswith("policy.yaml")
     assert len(lint(tmp_path, TOOLS)) == 1
+
+
+BOUNDED = "version: 1\nrules:\n- id: a\n  effect: allow\n  obligations:\n    sandbox:\n      pids: 90\n      {line}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("runtime: runsc", "a container has it from its start"),
+        ("workspace_mode: ro", "a container has it from its start"),
+        ("lifetime_s: 60", "about the whole session"),
+        ("wall_s: 60", "write `timeout_s`"),
+        ("memory_bytes: 1MB", "is no amount"),
+        ("memory_bytes: 1MiB", "greater than or equal"),
+        ("memory_byte: 1GiB", "is not a key"),
+        ("egress: '*.com'", "at least two labels"),
+        ("egress: '0x7f.1'", "more than one way"),
+        ("egress: {rules: []}", "tuple"),
+    ],
+)
+def test_a_bound_that_no_rule_can_keep_is_refused_where_it_stands(tmp_path, line, says):
+    (tmp_path / "policy.yaml").write_text(BOUNDED.format(line=line))
+    with pytest.raises(PolicyInvalid) as caught:
+        load_bundle(tmp_path, TOOLS)
+    assert says in caught.value.problem
+    assert (caught.value.line, caught.value.column) == (8, 7)
+
+
+def test_bounds_as_they_may_be_written_fit_the_schema_that_editors_use():
+    lines = (
+        "memory_bytes: 64MiB",
+        "memory_bytes: 67108864",
+        "egress: none",
+        "egress: a.example",
+        "egress: ['a.example']",
+    )
+    for line in lines:
+        document = parse_document(BOUNDED.format(line=line))
+        jsonschema_rs.validator_for(policy_schema()).validate(document.data)
 
 
 def test_bytes_that_are_no_utf_8_are_refused_with_their_place(tmp_path):

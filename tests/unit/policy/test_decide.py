@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codesdk.domain.decisions import Classification, Effect, PermissionMode
+from codesdk.domain.decisions import Classification, Effect, PermissionMode, SandboxBounds
 from codesdk.policy import (
     Call,
     NamedTool,
@@ -102,6 +102,27 @@ def test_obligations_and_approvals_combine_to_the_tightest(write_bundle):
     decision = decide(write_call(), WRITE, subject(), bundle)
     assert decision.approval is not None
     assert (decision.approval.timeout_s, decision.obligations.timeout_s) == (90, 9)
+
+
+def test_bounds_on_the_sandbox_combine_to_the_tightest(write_bundle):
+    bundle = write_bundle(
+        "rules:\n"
+        "- {id: a, effect: allow, obligations: {sandbox: {memory_bytes: 256MiB, pids: 90, egress: [a.example, '*.b.example']}}}\n"
+        "- {id: b, effect: ask, obligations: {timeout_s: 3, sandbox: {memory_bytes: 64 MiB, egress: x.b.example}}}\n"
+    )
+    found = decide(write_call(), WRITE, subject(), bundle).obligations
+    assert found.timeout_s == 3
+    assert found.sandbox == SandboxBounds(memory_bytes=64 << 20, pids=90, egress=("x.b.example",))
+
+
+@pytest.mark.parametrize("no_host", ["none", "[]"])
+def test_hosts_of_two_rules_that_have_none_in_common_are_none(write_bundle, no_host):
+    bundle = write_bundle(
+        "rules:\n"
+        "- {id: a, effect: allow, obligations: {sandbox: {egress: a.example}}}\n"
+        f"- {{id: b, effect: allow, obligations: {{sandbox: {{egress: {no_host}}}}}}}\n"
+    )
+    assert decide(write_call(), WRITE, subject(), bundle).obligations.sandbox.egress == ()
 
 
 @pytest.mark.parametrize(

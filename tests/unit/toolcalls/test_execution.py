@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 from codesdk.artifacts import ArtifactsUnavailable
 from codesdk.domain.calls import IllegalTransition
 from codesdk.errors import Fault
-from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount
+from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount, ProcessLimits
+from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import StorageUnavailable
 from codesdk.toolcalls import execution
 from codesdk.toolcalls.execution import DELTA_BYTES, DELTA_S
 from codesdk.toolcalls.stored import Finished
-from stage import Room, said
+from stage import Room, bundle, said
 
 
 class SandboxBroken(Fault):
@@ -40,6 +41,51 @@ def deltas(stage, stream="stdout"):
 
 def ending(stage):
     return stage.events()[-1].payload
+
+
+BOUNDED = """\
+version: 1
+enable: [workspace.exec]
+rules:
+  - id: bounded
+    effect: allow
+    obligations:
+      timeout_s: 7
+      sandbox: {memory_bytes: 64MiB, pids: 90, file_bytes: 10, keep_output_bytes: 99, show_output_bytes: 512, egress: a.web.example}
+"""
+HOSTS = Profile(egress={"rules": [{"host": "*.web.example"}, {"host": "b.test"}]})
+
+
+@pytest.fixture
+def bounded(stage, tmp_path):
+    stage.sql("UPDATE sessions SET profile = :profile", profile=HOSTS.model_dump_json())
+    stage.bundle = bundle(tmp_path / "bounded", BOUNDED, stage.registry)
+    stage.pipeline = stage.pipeline_with(stage.bundle)
+    return stage
+
+
+def test_what_policy_demands_of_the_sandbox_holds_for_the_exec(bounded):
+    _, room, _ = run(bounded, said(b""))
+    asked = room.requests[0]
+    assert asked.limits == ProcessLimits(memory_bytes=64 << 20, pids=90, file_bytes=10)
+    assert (asked.timeout_s, asked.keep_bytes) == (7, 99)
+    assert [rule.host for rule in asked.egress.rules] == ["a.web.example"]
+
+
+def test_what_policy_demands_is_in_the_record(bounded):
+    run(bounded, said(b""))
+    evaluated = next(event for event in bounded.events() if event.type == "tool.call.policy_evaluated")
+    assert evaluated.payload["obligations"]["sandbox"]["egress"] == ["a.web.example"]
+    assert evaluated.payload["obligations"]["timeout_s"] == 7
+
+
+def test_a_file_tool_keeps_the_size_that_policy_demands(bounded):
+    given = {"path": "a.txt", "content": "x" * 11}
+    _, room, result = run(bounded, said(b""), "workspace.write", given)
+    assert (result.is_error, result.code) == (True, "TOO_LARGE")
+    assert room.files.stat("a.txt").error == "NOT_FOUND"
+    _, room, result = run(bounded, said(b""), "workspace.write", {**given, "content": "x" * 10})
+    assert not result.is_error
 
 
 def test_a_command_runs_and_its_end_is_the_calls_last_event(stage):

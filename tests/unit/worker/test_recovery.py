@@ -8,6 +8,8 @@ import pytest
 from codesdk.domain.calls import IllegalTransition
 from codesdk.domain.tools import ToolResult
 from codesdk.registry import Registry
+from codesdk.sandbox.fake import Script
+from codesdk.sandbox.profile import Profile
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.stored import Finished
 from codesdk.worker.recovery import Recovery
@@ -51,6 +53,24 @@ def test_a_running_command_is_joined_and_not_run_again(stage, crew):
     assert result(stage, call).structured["stdout"] == "held"
     assert stage.types().count("tool.call.completed") == 1
     assert stage.types()[-1] == "tool.call.completed"
+
+
+def test_a_command_that_is_taken_up_keeps_what_policy_demanded_when_it_began(stage, crew, tmp_path):
+    profile = Profile(egress={"rules": [{"host": "*.web.example"}]})
+    stage.sql("UPDATE sessions SET profile = :profile", profile=profile.model_dump_json())
+    stage.sql("UPDATE sandboxes SET profile = :profile", profile=profile.model_dump_json())
+    demand = "obligations: {timeout_s: 9, sandbox: {egress: a.web.example, pids: 90}}"
+    bounded = POLICY.replace("tool: workspace.exec}", f"tool: workspace.exec, {demand}}}")
+    stage.pipeline, keep = stage.pipeline_with(bundle(tmp_path / "bounded", bounded, stage.registry)), stage.pipeline
+    submit(stage, "workspace.exec", {"command": "done"})
+    assert stage.claims(stage.pipeline.bundle, generation=crew.host.generation).take() is not None
+    stage.pipeline = keep  # the next worker reads a bundle that demands nothing
+    seen = []
+    crew.sandboxes.choose = lambda asked: seen.append(asked) or Script(stdout=b"done")
+    crew.next().recovery.take_up()
+    (ran,) = seen
+    assert [rule.host for rule in ran.egress.rules] == ["a.web.example"]
+    assert (ran.timeout_s, ran.limits.pids) == (9, 90)
 
 
 def test_a_command_that_ended_meanwhile_gives_its_result(stage, crew):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-from codesdk.sandbox.egress.names import Address
+from codesdk.domain.hosts import Address
 
 AddressPolicy = Callable[[Address], str | None]
 """Why an address is refused, or None where it may be connected to."""

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from codesdk.domain.hosts import Address, address_of
 from codesdk.sandbox.egress.addresses import AddressPolicy, public_only
 from codesdk.sandbox.egress.attempt import Reason
-from codesdk.sandbox.egress.names import Address, address_of
 from codesdk.sandbox.egress.refusal import Refusal
 
 Resolve = Callable[[str], Sequence[Address]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from codesdk.sandbox.egress.names import BadName, canonical
+from codesdk.domain.hosts import BadName, canonical
 from codesdk.sandbox.egress.rules import HTTP_PORT
 
 MAX_HEAD = 32 * 1024

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from codesdk.domain.hosts import BadName, canonical, in_url
 from codesdk.sandbox.egress import http_head
 from codesdk.sandbox.egress.attempt import Attempt, Phase, Reason
 from codesdk.sandbox.egress.clienthello import ClientHello, Collector, NotTls
@@ -20,7 +21,6 @@ from codesdk.sandbox.egress.dial import Dialer, Upstream
 from codesdk.sandbox.egress.http_body import Body
 from codesdk.sandbox.egress.http_head import BadHead, HostDiffers, Request
 from codesdk.sandbox.egress.lease import Lease
-from codesdk.sandbox.egress.names import BadName, canonical, in_url
 from codesdk.sandbox.egress.refusal import Refusal
 from codesdk.sandbox.egress.relay import Counts, Relay
 from codesdk.sandbox.egress.rules import HTTP_PORT, HTTPS_PORT, EgressRule, Protocol

@@ -6,11 +6,12 @@ import re
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from codesdk.domain import hosts
 from codesdk.domain.decisions import Frozen
+from codesdk.domain.hosts import HostPattern
 from codesdk.errors import ExitCode, Fault
-from codesdk.sandbox.egress.names import BadName, address_of, canonical
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 _NEVER_INJECTED = frozenset(
@@ -43,20 +44,6 @@ class Protocol(StrEnum):
     """A request with an absolute `http://` URL, which the proxy reads."""
 
 
-def _pattern(text: str) -> str:
-    """A host, or `*.` and at least two labels."""
-    wildcard = text.startswith("*.")
-    try:
-        name = canonical(text.removeprefix("*."))
-    except BadName as error:
-        raise ValueError(f"host {text!r}: {error}") from error
-    if not wildcard:
-        return name
-    if address_of(name) is not None or "." not in name:
-        raise ValueError(f"host {text!r}: a wildcard stands before a name of at least two labels")
-    return f"*.{name}"
-
-
 class SecretHeader(Frozen):
     """A header that the proxy adds; its value never enters the sandbox."""
 
@@ -77,7 +64,7 @@ class SecretHeader(Frozen):
 class EgressRule(Frozen):
     """One host, or all beneath one, and the ports there."""
 
-    host: Annotated[str, AfterValidator(_pattern)]
+    host: HostPattern
     """`a.example`; `*.a.example` for every name beneath it but not itself; an address, to allow it as an address."""
     protocol: Protocol = Protocol.TLS
     ports: tuple[Port, ...] = ()
@@ -121,11 +108,7 @@ class EgressRule(Frozen):
 
     def covers(self, host: str, port: int, protocol: Protocol) -> bool:
         """Whether it allows this; `host` is canonical."""
-        if protocol is not self.protocol or port not in self.reached_ports:
-            return False
-        if self.host.startswith("*."):
-            return address_of(host) is None and host.endswith(self.host[1:]) and len(host) > len(self.host) - 1
-        return host == self.host
+        return protocol is self.protocol and port in self.reached_ports and hosts.covers(self.host, host)
 
 
 class EgressRules(Frozen):

@@ -177,6 +177,7 @@ class LocalSandboxes:
             alias,
             lambda: PorterStream(place.directory, place.said),
             lambda: self._ended(place),
+            beside=lambda: launch.counted_beside(self.confinement),
             egress=self._egress,
         )
 

@@ -15,6 +15,7 @@ from codesdk.sandbox.port import (
     FileWrite,
     Listing,
     Manifest,
+    ProcessLimits,
     SandboxSpec,
 )
 from codesdk.sandbox.session import RunnerSandbox
@@ -96,16 +97,25 @@ class LocalSandbox(RunnerSandbox):
         connect: Callable[[], Stream],
         ended: Callable[[], str | None],
         *,
+        beside: Callable[[], int] = lambda: 0,
         egress: Egress | None = None,
     ) -> None:
+        """Beside: processes that the kernel counts with the tools' and that are not theirs."""
         super().__init__(spec, connect, ended, egress=egress)
         self._alias = alias
+        self._beside = beside
         self._aliased = AliasedFiles(super().files, alias)
 
     @property
     def files(self) -> AliasedFiles:  # type: ignore[override] # the port asks for `Files`; both are
         """Its workspace."""
         return self._aliased
+
+    def _limits(self, limits: ProcessLimits) -> dict[str, int]:
+        found = super()._limits(limits)
+        if "nproc" in found:
+            found["nproc"] += self._beside()
+        return found
 
     def _order(self, request: ExecRequest, **more: Any) -> tuple[dict[str, Any], bytes]:
         return super()._order(request.model_copy(update={"cwd": self._alias.resolve(request.cwd)}), **more)

@@ -43,9 +43,7 @@ def settings(spec: SandboxSpec, confinement: Confinement, place: Place) -> dict[
     limits = dict(specs.rlimits(spec))
     # For each process: nothing here can limit a sandbox's memory as a whole.
     limits["data"] = spec.profile.memory_bytes
-    if not confinement.apart:
-        # The kernel counts this user's other processes too, and would fork nothing at all beneath the profile's number.
-        limits["nproc"] += _threads_of(uid)
+    limits["nproc"] += counted_beside(confinement)
     temporary = "/tmp" if walled else str(place.workspace.parent / "tmp")  # noqa: S108 - the sandbox's own
     environment = {
         "HOME": f"{temporary}/home",
@@ -131,6 +129,14 @@ def _wall(spec: SandboxSpec, confinement: Confinement, place: Place) -> bwrap.Wa
 def is_in_memory(profile: Profile) -> bool:
     """Whether a walled workspace is a capped file system in memory: the rule of `disk.choose`, for small ones."""
     return disk.choose(profile, disk.Facts()) is disk.Cap.TMPFS
+
+
+def counted_beside(confinement: Confinement) -> int:
+    """Threads that the kernel counts with the tools': all of this user's, where tools run as that user.
+
+    Beneath the profile's number alone they could start nothing at all.
+    """
+    return 0 if confinement.apart else _threads_of(os.getuid())
 
 
 def _threads_of(uid: int) -> int:

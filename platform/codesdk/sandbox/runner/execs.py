@@ -59,14 +59,16 @@ class Execs:
         """Start it. The caller has checked that the key is new and that there is room."""
         seat = self._take_seat()
         spool = Spool(keep, self._budget)
-        found = Exec(key, request, stdin, self._loop, self._kill, spool, self._ended, self._freed, self._oom, self._uid)
+        # A shepherd that took limits on for one exec cannot be rid of them for the next.
+        freed = Seat.dismiss if "limits" in request else self._freed
+        found = Exec(key, request, stdin, self._loop, self._kill, spool, self._ended, freed, self._oom, self._uid)
         for other in self._running.values():
             other.overlap()
             found.overlap()
         try:
             found.run(seat)
         except OSError:
-            self._freed(seat)
+            freed(seat)
             raise
         self._known[key] = self._running[key] = found
         return found

@@ -182,8 +182,10 @@ class Shepherd:
         """Start the leader with the tool's rights; its pid, or why that failed."""
         uid = self._config.uid
         what = ""
-        doing = "become the tool user"
+        doing = "keep the exec's limits"
         try:
+            _limit(request.get("limits", {}))  # for good: the runner gives this shepherd nothing more to start
+            doing = "become the tool user"
             os.pwrite(self._score, b"%d" % _OOM_SCORE, 0)
             if self._is_apart:
                 if not self._is_reaper and not request.get("probe"):

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from codesdk.domain.calls import CallIdentity
+from codesdk.domain.decisions import SandboxBounds
 from codesdk.domain.tools import ToolResult
-from codesdk.sandbox.port import ExecRequest, ExecResult, FileRefused, OnOutput, Sandbox
+from codesdk.sandbox.port import (
+    ExecRequest,
+    ExecResult,
+    FileError,
+    FileInfo,
+    FileRefused,
+    FileWrite,
+    OnOutput,
+    ProcessLimits,
+    Sandbox,
+)
 from codesdk.sandbox.profile import Profile
 
 
@@ -18,11 +29,14 @@ class Bench:
 
     sandbox: Sandbox
     profile: Profile
+    """The session's, with what policy demands of this call on top."""
     identity: CallIdentity
     timeout_s: float
     """Wall time that is left for this call, seconds."""
     on_output: OnOutput
     """Where a command's output goes as it comes."""
+    limits: ProcessLimits = field(default_factory=ProcessLimits)
+    """What policy lowers for this call's processes."""
 
     def run(self, argv: tuple[str, ...], on_output: OnOutput | None = None, **more: Any) -> ExecResult:
         """Run a command as this call's one exec."""
@@ -33,9 +47,24 @@ class Bench:
             timeout_s=min(more.pop("timeout_s", None) or self.timeout_s, self.timeout_s),
             keep_bytes=self.profile.keep_output_bytes,
             egress=self.profile.egress,  # nothing, unless the session's profile names hosts
+            limits=self.limits,
             **more,
         )
         return self.sandbox.exec(request, on_output or self.on_output)
+
+    def write(self, writes: tuple[FileWrite, ...]) -> tuple[FileInfo, ...] | FileRefused:
+        """Write files, none of them larger than this call may make one."""
+        most = self.profile.file_bytes
+        for item in writes:
+            if most and item.content is not None and len(item.content) > most:
+                text = f"{item.path} would have {len(item.content)} bytes; this call may write {most} to a file."
+                return FileRefused(path=item.path, error=FileError.TOO_LARGE, message=text)
+        return self.sandbox.files.write(writes)
+
+
+def process_limits(bounds: SandboxBounds) -> ProcessLimits:
+    """The part of policy's bounds that holds for each process."""
+    return ProcessLimits(**bounds.model_dump(include=set(ProcessLimits.model_fields)))
 
 
 Builtin = Callable[[dict[str, Any], Bench], ToolResult]

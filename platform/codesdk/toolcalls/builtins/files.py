@@ -19,7 +19,7 @@ DEFAULT_LINES = 2000
 
 def read(given: dict[str, Any], bench: Bench) -> ToolResult:
     """Lines of a text file, numbered from 1."""
-    content = bench.sandbox.files.read(given["path"])
+    content = bench.sandbox.files.read(given["path"], length=bench.profile.max_read_bytes)
     if isinstance(content, FileRefused):
         return refused(content)
     cut = content.size - len(content.data)
@@ -72,7 +72,7 @@ def write(given: dict[str, Any], bench: Bench) -> ToolResult:
     """Replace a file's whole content, or make it."""
     data = given["content"].encode()
     before = bench.sandbox.files.stat(given["path"])
-    written = bench.sandbox.files.write((FileWrite(path=given["path"], content=data),))
+    written = bench.write((FileWrite(path=given["path"], content=data),))
     if isinstance(written, FileRefused):
         return refused(written)
     created = isinstance(before, FileRefused)

@@ -20,7 +20,7 @@ def apply(given: dict[str, Any], bench: Bench) -> ToolResult:
         writes = [_write(patch, bench) for patch in patches]
     except PatchRejected as rejected:
         return ToolResult(text=f"Nothing was changed. {rejected}", is_error=True, code="PATCH_REJECTED")
-    done = bench.sandbox.files.write(tuple(writes))
+    done = bench.write(tuple(writes))
     if isinstance(done, FileRefused):
         if done.error is FileError.CONFLICT:
             text = f"Nothing was changed. {done.path} changed while the patch was checked; read it again."
@@ -34,7 +34,7 @@ def apply(given: dict[str, Any], bench: Bench) -> ToolResult:
 def _write(patch: FilePatch, bench: Bench) -> FileWrite:
     if patch.change == "added":
         return FileWrite(path=patch.path, content=apply_hunks(patch, "").encode(), if_sha256=ABSENT)
-    current = bench.sandbox.files.read(patch.path)
+    current = bench.sandbox.files.read(patch.path, length=bench.profile.max_read_bytes)
     if isinstance(current, FileRefused):
         raise PatchRejected(f"{patch.path}: {current.message}")
     try:

@@ -11,8 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.documents.document import read_document
-from codesdk.domain.decisions import Obligations
-from codesdk.sandbox.profile import OBLIGED, RUNTIMES, TIGHTER, Profile, Seccomp, WorkspaceMode, looser
+from codesdk.domain.decisions import Obligations, SandboxBounds, tightest
+from codesdk.domain.hosts import covers
+from codesdk.policy.obligations import REFUSED
+from codesdk.sandbox.egress.rules import EgressRules, Protocol
+from codesdk.sandbox.egress.tighter import tighter, within_hosts
+from codesdk.sandbox.profile import RUNTIMES, TIGHTER, Profile, Seccomp, WorkspaceMode, looser
 from codesdk.sandbox.profiles import ProfileInvalid, ProfileUnknown, load_profiles, read_profile, schema
 from codesdk.sandbox.spec import RESERVED_PIDS
 
@@ -110,8 +114,48 @@ def test_an_unknown_name_is_refused_with_the_nearest():
 # -- tightening ------------------------------------------------------------------------------------------------------
 
 AMOUNTS = {name: field for name, field in Profile.model_fields.items() if field.annotation in (int, float)}
+HOSTS = ("a.example", "b.a.example", "c.b.a.example", "z.example", "other.test")
+PATTERNS = st.sampled_from((*HOSTS, "*.a.example", "*.b.a.example", "*.other.test"))
+RULE = st.fixed_dictionaries(
+    {"host": PATTERNS},
+    optional={
+        "ports": st.lists(st.sampled_from((80, 443, 8443)), min_size=1, max_size=2, unique=True),
+        "allow_ech": st.booleans(),
+        "allow_missing_sni": st.booleans(),
+    },
+) | st.fixed_dictionaries(
+    {"host": st.sampled_from(HOSTS), "protocol": st.just("http")},
+    optional={
+        "upstream": st.just("https"),
+        "upstream_port": st.sampled_from((443, 8443)),
+    },
+).flatmap(
+    lambda rule: (
+        st.just(rule)
+        if "upstream" not in rule
+        else st.lists(st.sampled_from(("one", "two")), unique=True, max_size=2).map(
+            lambda names: {**rule, "inject": [{"header": f"X-{name}", "secret": name} for name in names]}
+        )
+    )
+)
+
+
+def _no_two_for_one_place(found: list[dict[str, object]]) -> EgressRules:
+    kept: dict[tuple[object, object], dict[str, object]] = {}
+    for rule in found:
+        kept.setdefault((rule["host"], rule.get("protocol", "tls")), rule)
+    return EgressRules.model_validate({"rules": list(kept.values())})
+
+
+EGRESS = st.builds(
+    lambda rules, up, once: rules.model_copy(update={"bytes_up": up, "at_once": once}),
+    st.lists(RULE, max_size=5).map(_no_two_for_one_place),
+    st.integers(0, 100),
+    st.integers(1, 32),
+)
 PROFILES = st.fixed_dictionaries(
     {
+        "egress": EGRESS,
         "runtime": st.sampled_from(RUNTIMES),
         "seccomp": st.sampled_from(Seccomp),
         "workspace_mode": st.sampled_from(WorkspaceMode),
@@ -128,17 +172,30 @@ PROFILES = st.fixed_dictionaries(
         "workspace_bytes": st.just(0) | st.integers(1, 2**40),
     }
 ).map(lambda values: Profile(**values))
-OBLIGATIONS = st.builds(Obligations, timeout_s=st.none() | st.floats(0.001, 1e9))
+BOUNDS = st.builds(
+    SandboxBounds,
+    memory_bytes=st.none() | st.integers(2**25, 2**41),
+    pids=st.none() | st.integers(80, 20_000),
+    open_files=st.none() | st.integers(64, 2**21),
+    file_bytes=st.none() | st.integers(1, 2**41),
+    keep_output_bytes=st.none() | st.integers(0, 2**41),
+    show_output_bytes=st.none() | st.integers(256, 2**41),
+    max_read_bytes=st.none() | st.integers(1024, 2**41),
+    egress=st.none() | st.lists(PATTERNS, max_size=4).map(tuple),
+)
+OBLIGATIONS = st.builds(Obligations, timeout_s=st.none() | st.floats(0.001, 1e9), sandbox=BOUNDS)
 
 
 def test_every_field_says_which_way_is_tighter_or_has_none():
-    unordered = {"name", "image", "tool_uid", "read_only_root", "workspace", "egress"}
+    unordered = {"name", "image", "tool_uid", "read_only_root", "workspace"}
     assert set(Profile.model_fields) - set(TIGHTER) == unordered
 
 
-def test_every_obligation_of_policy_has_its_field():
-    assert set(Obligations.model_fields) == set(OBLIGED)
-    assert set(OBLIGED.values()) <= set(TIGHTER)
+def test_of_every_field_of_a_profile_a_rule_may_bound_it_or_is_told_why_not():
+    bounded = set(SandboxBounds.model_fields)
+    assert bounded | set(REFUSED) == set(Profile.model_fields)
+    assert bounded & set(REFUSED) == set()
+    assert bounded <= set(TIGHTER)
 
 
 @given(PROFILES, OBLIGATIONS)
@@ -153,6 +210,44 @@ def test_an_obligation_never_loosens_anything(profile, obligations):
 @given(PROFILES, OBLIGATIONS, OBLIGATIONS)
 def test_the_order_of_obligations_does_not_matter(profile, one, other):
     assert profile.tighten(one).tighten(other) == profile.tighten(other).tighten(one)
+
+
+@given(PROFILES, st.lists(OBLIGATIONS, max_size=4))
+def test_several_obligations_together_are_the_tightest_of_all(profile, obligations):
+    one_by_one = profile
+    for each in obligations:
+        one_by_one = one_by_one.tighten(each)
+    together = profile.tighten(tightest(obligations))
+    assert looser(together, one_by_one) == looser(one_by_one, together) == ()
+
+
+@given(EGRESS, EGRESS, st.sampled_from(HOSTS), st.sampled_from((80, 443, 8443)), st.sampled_from(Protocol))
+def test_tighter_egress_reaches_nothing_that_either_would_not(one, other, host, port, protocol):
+    found = tighter(one, other).find(host, port, protocol)
+    if found is not None:
+        for rules in (one, other):
+            bound = rules.find(host, port, protocol)
+            assert bound is not None
+            assert (bound.upstream, bound.upstream_port) == (found.upstream, found.upstream_port)
+            assert set(found.inject) <= set(bound.inject)
+            assert found.allow_ech <= bound.allow_ech
+            assert found.allow_missing_sni <= bound.allow_missing_sni
+    assert tighter(one, other).bytes_up == min(one.bytes_up, other.bytes_up)
+
+
+@given(
+    EGRESS,
+    st.lists(PATTERNS, max_size=4),
+    st.sampled_from(HOSTS),
+    st.sampled_from((80, 443, 8443)),
+    st.sampled_from(Protocol),
+)
+def test_hosts_leave_of_egress_exactly_what_they_name(rules, patterns, host, port, protocol):
+    named = any(covers(pattern, host) for pattern in patterns)
+    found, before = within_hosts(rules, patterns).find(host, port, protocol), rules.find(host, port, protocol)
+    assert (found is not None) == (named and before is not None)
+    if found is not None:
+        assert found.model_copy(update={"host": "", "ports": ()}) == before.model_copy(update={"host": "", "ports": ()})
 
 
 @given(PROFILES, PROFILES)

@@ -1,12 +1,15 @@
-"""Host names and address literals in one spelling, so that what is compared is what is meant. Pure."""
+"""Host names, address literals and patterns of them in one spelling, so that what is compared is what is meant. Pure."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address
+from typing import Annotated
 
 import idna
+from pydantic import AfterValidator
 
 MAX_NAME = 253
 """Longest host name in text form (RFC 1035, 2.3.4)."""
@@ -51,6 +54,55 @@ def address_of(name: str) -> Address | None:
         return ipaddress.ip_address(name)
     except ValueError:
         return None
+
+
+def pattern(text: str) -> str:
+    """A host, or `*.` and a name of at least two labels, which stands for every name beneath it but not itself.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    wildcard = text.startswith("*.")
+    try:
+        name = canonical(text.removeprefix("*."))
+    except BadName as error:
+        raise ValueError(f"host {text!r}: {error}") from error
+    if not wildcard:
+        return name
+    if address_of(name) is not None or "." not in name:
+        raise ValueError(f"host {text!r}: a wildcard stands before a name of at least two labels")
+    return f"*.{name}"
+
+
+HostPattern = Annotated[str, AfterValidator(pattern)]
+
+
+def covers(found: str, host: str) -> bool:
+    """Whether a pattern stands for this canonical host, or for all that another pattern stands for."""
+    if not found.startswith("*."):
+        return host == found
+    if address_of(host) is not None:
+        return False
+    return host == found or (host.removeprefix("*").endswith(found[1:]) and len(host) > len(found) - 1)
+
+
+def meet(one: str, other: str) -> str | None:
+    """The pattern of what both stand for; None where that is nothing."""
+    if covers(one, other):
+        return other
+    return one if covers(other, one) else None
+
+
+def meet_all(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
+    """What both lists of patterns stand for, in its one shortest form."""
+    others = tuple(other)
+    return shortest(found for left in one for right in others if (found := meet(left, right)) is not None)
+
+
+def shortest(patterns: Iterable[str]) -> tuple[str, ...]:
+    """The patterns without those that another one covers, sorted."""
+    found = set(patterns)
+    return tuple(sorted(item for item in found if not any(covers(by, item) for by in found - {item})))
 
 
 def in_url(name: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.sandbox.egress.names import BadName, address_of, canonical, in_url
+from codesdk.domain.hosts import BadName, address_of, canonical, covers, in_url, meet, meet_all, shortest
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,23 @@ def test_any_text_is_refused_or_has_a_spelling_that_stays(text):
     assert name.isascii()
     if address_of(name) is not None:
         assert canonical(in_url(name)) == name
+
+
+NAMES = ("a.example", "b.a.example", "c.b.a.example", "xa.example", "192.0.2.7")
+PATTERNS = st.sampled_from((*NAMES, "*.a.example", "*.b.a.example", "*.c.b.a.example", "*.xa.example"))
+
+
+@given(PATTERNS, PATTERNS, st.sampled_from(NAMES))
+def test_what_two_patterns_have_in_common_is_what_both_stand_for(one, other, name):
+    found = meet(one, other)
+    assert (found is not None and covers(found, name)) == (covers(one, name) and covers(other, name))
+
+
+@given(st.lists(PATTERNS), st.lists(PATTERNS), st.sampled_from(NAMES))
+def test_of_two_lists_is_left_what_is_in_both(one, other, name):
+    def named(patterns):
+        return any(covers(pattern, name) for pattern in patterns)
+
+    assert named(meet_all(one, other)) == (named(one) and named(other))
+    assert meet_all(one, other) == meet_all(other, one)
+    assert meet_all(one, one) == shortest(one)

@@ -1,0 +1,71 @@
+"""What a rule may demand of the sandbox, as a bundle's file says it; what no rule can demand is refused with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from codesdk.documents import SIZE, Document, Unreadable
+
+CONTAINER = "a container has it from its start, and a call runs in one that is there; open the session with a profile"
+SESSION = "it is about the whole session; open that with a profile that says so"
+REFUSED = {
+    **dict.fromkeys(
+        (
+            "runtime", "seccomp", "cpus", "swap_bytes", "tmp_bytes", "shm_bytes", "workspace", "workspace_mode",
+            "workspace_bytes", "workspace_inodes", "image", "tool_uid", "read_only_root",
+        ),
+        CONTAINER,
+    ),
+    **dict.fromkeys(("name", "pause_after_s", "idle_s", "lifetime_s", "grace_s"), SESSION),
+    "wall_s": "write `timeout_s`, beside `sandbox`",
+}  # fmt: skip
+"""Fields of a profile that an obligation cannot bound, and why."""
+NO_HOST = "none"
+"""For `egress`: the list without a host."""
+
+
+def plain(document: Document) -> Document:
+    """A policy file with sizes as numbers and lists as lists, ready for its model.
+
+    Raises:
+        Unreadable: a size that is none, or a field that no rule can bound.
+    """
+    rules = document.data.get("rules") if isinstance(document.data, dict) else None
+    if not isinstance(rules, list):
+        return document
+    return Document(
+        {**document.data, "rules": [_rule(document, number, rule) for number, rule in enumerate(rules)]},
+        document.places,
+    )
+
+
+def _rule(document: Document, number: int, rule: Any) -> Any:
+    obligations = rule.get("obligations") if isinstance(rule, dict) else None
+    if not isinstance(obligations, dict) or not isinstance(obligations.get("sandbox"), dict):
+        return rule
+    where = ("rules", number, "obligations", "sandbox")
+    bounds = {name: _bound(document, (*where, name), name, value) for name, value in obligations["sandbox"].items()}
+    return {**rule, "obligations": {**obligations, "sandbox": bounds}}
+
+
+def _bound(document: Document, where: tuple[str | int, ...], name: str, value: Any) -> Any:
+    if name in REFUSED:
+        raise Unreadable(document.place(where), f"No rule can bound `{name}`: {REFUSED[name]}.")
+    if name == "egress" and isinstance(value, str):
+        return [] if value == NO_HOST else [value]
+    if name.endswith("_bytes") and isinstance(value, str):
+        try:
+            return SIZE.read(value)
+        except ValueError as error:
+            raise Unreadable(document.place(where), f"`{name}`: {error}") from error
+    return value
+
+
+def written(bounds: dict[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of the bounds as files may write them, from that of their model."""
+    fields = bounds["properties"]
+    for name, field in fields.items():
+        if name.endswith("_bytes"):
+            field["anyOf"].append(SIZE.schema())
+    fields["egress"]["anyOf"].append({"type": "string", "description": f"one host, or `{NO_HOST}`"})
+    return bounds
