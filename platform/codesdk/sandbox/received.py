@@ -1,4 +1,4 @@
-"""What a runner has sent of an exec's output: nothing twice, and nothing left out that the end does not account for."""
+"""The output of one exec as it comes: every byte accounted for."""
 
 from __future__ import annotations
 
