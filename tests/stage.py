@@ -20,7 +20,7 @@ from codesdk.domain.subjects import Subject
 from codesdk.eventlog.hints import LocalHints
 from codesdk.eventlog.log import Log
 from codesdk.jobs import LocalWakeups
-from codesdk.policy import Bundle, load_bundle
+from codesdk.policy import Bundle, OneBundle, load_bundle
 from codesdk.registry import Registry
 from codesdk.sandbox.fake_files import FakeFiles
 from codesdk.sandbox.port import Attestation, Chunk, ExecRequest, ExecResult, ExitKind, OnOutput, OutputCount
@@ -125,7 +125,7 @@ class Stage:
         """A pipeline under another bundle or registry."""
         return Pipeline(
             registry=registry or self.registry,
-            bundle=chosen,
+            bundles=OneBundle(chosen),
             desk=self.desk,
             log=self.log,
             artifacts=self.artifacts,
@@ -138,7 +138,7 @@ class Stage:
         """A worker's claims."""
         return Claims(
             registry=registry or self.registry,
-            bundle=chosen or self.bundle,
+            bundles=OneBundle(chosen or self.bundle),
             desk=self.desk,
             log=self.log,
             writer=self.writer,

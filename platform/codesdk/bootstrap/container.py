@@ -14,7 +14,7 @@ from codesdk.eventlog.hints import Hints, RedisHints
 from codesdk.eventlog.log import Log
 from codesdk.eventlog.tail import Tail
 from codesdk.jobs import RqWakeups, Wakeups
-from codesdk.policy import Bundle, load_bundle
+from codesdk.policy import ActiveBundles
 from codesdk.registry import Registry
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.profiles import DEFAULT, Profiles, load_profiles
@@ -45,7 +45,7 @@ class Services:
     wakeups: Wakeups
     desk: Desk
     registry: Registry
-    bundle: Bundle
+    bundles: ActiveBundles
     pipeline: Pipeline
     results: Results
     sessions: Sessions
@@ -76,11 +76,14 @@ def open_services(
     """
     registry = Registry.load(settings.registry_dir)
     profiles = Profiles({DEFAULT: profile}) if profile is not None else load_profiles(settings.profiles_dir)
-    bundle = load_bundle(settings.policies_dir, [tool.name for tool in registry.tools()])
-    settings.prepare_data_dir()
     clock = clock or SystemClock()
+    known_tools = [tool.name for tool in registry.tools()]
+    bundles = ActiveBundles(settings.policies_dir, known_tools, clock, tenants=settings.tenant_policies())
+    settings.prepare_data_dir()
     ids = ids or RandomIds(clock)
     with ExitStack() as opened:
+        opened.callback(bundles.close)
+        bundles.watch()
         database = Database(settings.resolved_database_url())
         opened.callback(database.close)
         upgrade(database)
@@ -98,7 +101,7 @@ def open_services(
         desk = Desk(database, ids)
         pipeline = Pipeline(
             registry=registry,
-            bundle=bundle,
+            bundles=bundles,
             desk=desk,
             log=log,
             artifacts=artifacts,
@@ -132,7 +135,7 @@ def open_services(
             wakeups=wakeups,
             desk=desk,
             registry=registry,
-            bundle=bundle,
+            bundles=bundles,
             pipeline=pipeline,
             results=Results(pipeline, log, tail),
             sessions=sessions,

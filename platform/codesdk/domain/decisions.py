@@ -121,6 +121,8 @@ class Decision(Frozen):
     effect: Effect
     rules: tuple[str, ...]
     """Ids of the matching rules of the winning effect; empty where the default decided."""
+    rule_hashes: dict[str, str] = {}
+    """What each of `rules` says, as a hash: a change of one of them voids what was approved under it."""
     reason: str
     """One sentence for the agent and its user."""
     bundle_hash: str

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 
 from codesdk.approvals import Desk
 from codesdk.domain.clock import Clock
+from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault, InternalFault
 from codesdk.mcphost import answers, listing
 from codesdk.mcphost.access import TokenGate, subject_of
@@ -108,9 +109,12 @@ class McpHost:
         tool = listing.find(self._pipeline.registry, name)
         return tool.input_schema if tool else None
 
+    def _listed(self, subject: Subject) -> list[types.Tool]:
+        return listing.listed(self._pipeline.registry, self._pipeline.bundles.of(subject.tenant_id), subject)
+
     async def _list_tools(self, ctx: _Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         subject = subject_of(ctx.request)
-        shown = listing.listed(self._pipeline.registry, self._pipeline.bundle, subject)
+        shown = self._listed(subject)
         # Private and at once stale: the list depends on the session, and a changed policy changes it.
         return types.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
 
@@ -118,7 +122,7 @@ class McpHost:
         subject = subject_of(ctx.request)
         tool = listing.find(self._pipeline.registry, params.name)
         if tool is None:
-            shown = listing.listed(self._pipeline.registry, self._pipeline.bundle, subject)
+            shown = self._listed(subject)
             near = listing.nearest(params.name, shown)
             hint = f" Did you mean {near}?" if near else " List the tools to see their names."
             raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:64]}.{hint}")

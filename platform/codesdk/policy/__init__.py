@@ -6,6 +6,7 @@ part in it, `may_ever_allow` what can be said of a tool before there is a call, 
 
 from __future__ import annotations
 
+from codesdk.policy.active import ActiveBundles, Bundles, OneBundle
 from codesdk.policy.bundle import Bundle, Finding, load_bundle, unreadable_bundle
 from codesdk.policy.decide import Possibility, decide, explain, may_ever_allow
 from codesdk.policy.facts import Call, CallFacts, NamedTool, ToolFacts
@@ -14,11 +15,14 @@ from codesdk.policy.language import policy_schema
 from codesdk.policy.lint import lint
 
 __all__ = [
+    "ActiveBundles",
     "Bundle",
+    "Bundles",
     "Call",
     "CallFacts",
     "Finding",
     "NamedTool",
+    "OneBundle",
     "PolicyInvalid",
     "Possibility",
     "ToolFacts",

@@ -9,6 +9,8 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import Any
 
+from codesdk.policy.faults import Unevaluable
+from codesdk.policy.hosts import host_of, hosts
 from codesdk.policy.language import ArgumentTest
 
 WORKSPACE = "/workspace"
@@ -16,10 +18,6 @@ WORKSPACE = "/workspace"
 _MISSING = object()
 
 Test = Callable[[Any], bool]
-
-
-class Unevaluable(Exception):
-    """The test does not fit the value; the stricter reading then holds."""
 
 
 def globs(patterns: Sequence[str]) -> Callable[[str], bool]:
@@ -88,6 +86,9 @@ def _test(test: ArgumentTest) -> Test:
     if test.glob is not None:
         fits = globs(test.glob)
         tests.append(lambda value: fits(_text(value)))
+    if test.host is not None:
+        reached = hosts(test.host)
+        tests.append(lambda value: reached(host_of(_text(value))))
     if test.beneath is not None:
         roots = [_inside(root) for root in test.beneath]
         tests.append(lambda value: _beneath(_inside(_text(value)), roots))

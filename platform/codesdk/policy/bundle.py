@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 
 from codesdk.documents import Document, Place, Unreadable, nearest, read_document
@@ -88,6 +89,10 @@ class Bundle:
     broken: str = ""
     """Why there are no rules, where the bundle could not be read."""
     findings: tuple[Finding, ...] = ()
+    layers: tuple[str, ...] = ()
+    """Hashes of the bundles that this one was made from, the shared one first; none where it is one by itself."""
+    closed: bool = False
+    """A tenant's rules stand on a shared bundle whose default denies: they alone let nothing through."""
     index: RuleIndex = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -96,6 +101,15 @@ class Bundle:
     def rule(self, rule_id: str) -> CompiledRule | None:
         """The rule of that id."""
         return next((rule for rule in self.rules if rule.id == rule_id), None)
+
+    def on(self, day: date) -> Bundle:
+        """The bundle as it counts on a day (UTC): without the rules that have expired."""
+        if not any(rule.expired(day) for rule in self.rules):
+            return self
+        rules = tuple(rule for rule in self.rules if not rule.expired(day))
+        broken = self.broken or ("" if rules else f"Every rule of the policy bundle `{self.name}` has expired.")
+        content = _hash(self.default, self.enabled, rules)
+        return replace(self, rules=rules, broken=broken, hash=content_hash([content, *self.layers]))
 
 
 def unreadable_bundle(reason: str) -> Bundle:
@@ -140,15 +154,19 @@ def load_bundle(directory: Path, known_tools: Collection[str]) -> Bundle:
         raise _invalid(directory, Place(1, 1), f"The bundle has {len(rules)} rules; at most {MAX_RULES} are read.")
     default = defaults[0].model.default if defaults else None
     enabled = frozenset(tool for file in files for tool in file.model.enable)
-    content = {"default": default, "enable": sorted(enabled), "rules": {rule.id: rule.hash for rule in rules.values()}}
     return Bundle(
         name=(names[0][0] if names else None) or directory.name,
-        hash=content_hash(content),
+        hash=_hash(default, enabled, rules.values()),
         rules=tuple(rules.values()),
         default=default,
         enabled=enabled,
         findings=tuple(findings),
     )
+
+
+def _hash(default: Effect | None, enabled: Collection[str], rules: Iterable[CompiledRule]) -> str:
+    content = {"default": default, "enable": sorted(enabled), "rules": {rule.id: rule.hash for rule in rules}}
+    return content_hash(content)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -49,15 +49,17 @@ def may_ever_allow(tool: ToolFacts, subject: Subject, bundle: Bundle) -> Possibi
         return Possibility.NEVER
     sure: set[Effect] = set()
     possible: set[Effect] = set()
+    opened = not bundle.closed
     for rule in bundle.index.rules_for(tool.name, tool.classification).all:
         if rule.matcher.fits_subject(subject):
             continue
         possible.add(rule.effect)
+        opened = opened or (rule.effect is not Effect.DENY and not rule.layer)
         if not rule.matcher.depends_on_input and rule.unless is None:
             sure.add(rule.effect)
     if not sure:
         possible.add(bundle.default or Effect.DENY)
-    if Effect.DENY in sure or possible <= {Effect.DENY}:
+    if Effect.DENY in sure or possible <= {Effect.DENY} or not opened:
         return Possibility.NEVER
     asks = subject.permission_mode is PermissionMode.ASK and tool.classification is not Classification.READ_ONLY
     reads_commands = tool.name == SHELL_TOOL  # one that cannot be read is asked about
@@ -129,6 +131,8 @@ def _decide(call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle, 
     runs_commands = rules.has_commands or tool.name == SHELL_TOOL
     shell = question.shell if runs_commands else None
     found.join_parts(shell)
+    if bundle.closed and not found.allows and all(rule.layer for rule in found.asks):
+        found.asks = []  # nobody above the tenant lets this through, so there is nothing that a person may be asked
     return _verdict(question, bundle, found, shell)
 
 
@@ -147,7 +151,7 @@ def _verdict(question: Question, bundle: Bundle, found: _Found, shell: ShellView
             (rule.rule.reason for rule in found.denies if rule.rule.reason),
             f"The rule `{found.denies[0].id}` denies this call.",
         )
-        return _deny(bundle, reason, tuple(rule.id for rule in found.denies), found.trace)
+        return _deny(bundle, reason, found.denies, found.trace)
     spoke = found.asks or found.allows
     effect = (Effect.ASK if found.asks else Effect.ALLOW) if spoke else (bundle.default or Effect.DENY)
     reason = _reason(bundle, found, effect, shell)
@@ -168,6 +172,7 @@ def _verdict(question: Question, bundle: Bundle, found: _Found, shell: ShellView
     return Decision(
         effect=effect,
         rules=tuple(rule.id for rule in spoke),
+        rule_hashes={rule.id: rule.hash for rule in spoke},
         reason=reason,
         bundle_hash=bundle.hash,
         approval=_approval(found.asks) if effect is Effect.ASK else None,
@@ -209,8 +214,15 @@ def _approval(asks: list[CompiledRule]) -> ApprovalSpec:
     return ApprovalSpec(timeout_s=min(timeouts)) if timeouts else ApprovalSpec()
 
 
-def _deny(bundle: Bundle, reason: str, rules: tuple[str, ...] = (), trace: Iterable[RuleTrace] = ()) -> Decision:
-    return Decision(effect=Effect.DENY, rules=rules, reason=reason, bundle_hash=bundle.hash, trace=tuple(trace))
+def _deny(bundle: Bundle, reason: str, rules: Sequence[CompiledRule] = (), trace: Iterable[RuleTrace] = ()) -> Decision:
+    return Decision(
+        effect=Effect.DENY,
+        rules=tuple(rule.id for rule in rules),
+        rule_hashes={rule.id: rule.hash for rule in rules},
+        reason=reason,
+        bundle_hash=bundle.hash,
+        trace=tuple(trace),
+    )
 
 
 def _traced(rule: CompiledRule, match: Match) -> RuleTrace:

@@ -30,7 +30,7 @@ def _matches(rule: CompiledRule, example: Example) -> bool:
     if rule.matcher.fits_tool(tool.name, tool.classification):
         return False
     subject = Subject(
-        tenant_id=TenantId("ten_example"),
+        tenant_id=TenantId(example.tenant),
         principal_id=PrincipalId(example.principal),
         session_id=SessionId("ses_example"),
         permission_mode=example.mode,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from codesdk.domain.decisions import Classification, Effect, Frozen, Obligations, PermissionMode
 from codesdk.policy import obligations
+from codesdk.policy.conditions import check_condition
 
 _DURATION = re.compile(r"([1-9][0-9]{0,5})(s|m|h|d)")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -105,12 +107,14 @@ class ArgumentTest(Frozen):
     """The text fits one of these patterns (`*`, `?`, `[…]`; `*` also covers `/`)."""
     beneath: Names | None = None
     """The path, read from the workspace and without following links, is one of these or beneath it; `.` is the workspace."""
+    host: Names | None = None
+    """The URL's host, or the host itself, is one of these; `*.example.com` is every name below example.com."""
     exists: bool | None = None
 
     @model_validator(mode="after")
     def _not_empty(self) -> ArgumentTest:
         if not self.model_fields_set:
-            raise ValueError("this tests nothing; write one of eq, in, gt, ge, lt, le, glob, beneath, exists.")
+            raise ValueError("this tests nothing; write one of eq, in, gt, ge, lt, le, glob, beneath, host, exists.")
         return self
 
 
@@ -119,7 +123,10 @@ class Matcher(Frozen):
 
     tool: Names | None = None
     """Dotted names or patterns: `workspace.*`."""
+    server: Names | None = None
+    """Where the tool comes from: the first part of its dotted name, or a pattern for it."""
     classification: Classes | None = None
+    tenant: Names | None = None
     principal: Names | None = None
     roles: Names | None = None
     """The principal has at least one of these roles."""
@@ -129,6 +136,9 @@ class Matcher(Frozen):
     runtime: Names | None = None
     args: dict[Pointer, ArgumentTest] | None = None
     command: CommandMatcher | None = None
+    when: Annotated[str, AfterValidator(check_condition)] | None = None
+    """A condition in CEL over `args`, `tool.name`, `tool.classification`, `principal.id`, `principal.roles`,
+    `session.id`, `session.tenant`, `session.mode`, `session.runtime` and `session.labels`."""
 
 
 class Example(Frozen):
@@ -142,6 +152,7 @@ class Example(Frozen):
     mode: PermissionMode = PermissionMode.AUTO
     principal: str = "someone"
     runtime: str = "mcp-client"
+    tenant: str = "ten_example"
 
 
 def _from_line(value: Any) -> Any:
@@ -182,6 +193,10 @@ class Rule(Matcher):
     """In the mode `auto` this ask is an allow."""
     floor: bool = False
     """This ask stays an ask in the mode `yolo`."""
+    owner: str = Field(default="", max_length=120)
+    """Whom to ask about the rule."""
+    expires: date | None = None
+    """The last day, in UTC, on which the rule counts; a rule that has expired is as if it were not there."""
 
     @model_validator(mode="after")
     def _only_asks_ask(self) -> Rule:

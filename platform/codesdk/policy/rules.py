@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,8 +12,10 @@ from typing import Any, NamedTuple
 from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import Classification, Effect
 from codesdk.domain.subjects import Subject
-from codesdk.policy.arguments import Unevaluable, compile_arguments, globs
+from codesdk.policy.arguments import compile_arguments, globs
+from codesdk.policy.conditions import Condition
 from codesdk.policy.facts import CallFacts, ToolFacts
+from codesdk.policy.faults import Unevaluable
 from codesdk.policy.language import CommandMatcher, GlobToken, Matcher, Rule
 from codesdk.policy.shell.commands import ShellViews
 from codesdk.policy.shell.patterns import REST, Fit, Pattern, Token
@@ -73,9 +76,11 @@ class CompiledMatcher:
 
     def __init__(self, matcher: Matcher) -> None:
         self._tool = globs(matcher.tool) if matcher.tool else None
+        self._server = globs(matcher.server) if matcher.server else None
         self._classification = frozenset(matcher.classification) if matcher.classification else None
         self._subject = _subject_tests(matcher)
         self._arguments = compile_arguments(matcher.args) if matcher.args else None
+        self._condition = Condition(matcher.when) if matcher.when else None
         self.patterns = _patterns(matcher.command) if matcher.command else ()
         self.words = _first_words(self.patterns)
         """Command words that alone can make the patterns fit; None where any can."""
@@ -90,6 +95,8 @@ class CompiledMatcher:
         """Empty where it does, else why not."""
         if self._tool is not None and not self._tool(name):
             return "another tool"
+        if self._server is not None and not self._server(name.partition(".")[0]):
+            return "another server"
         if self._classification is not None and classification not in self._classification:
             return "another classification"
         return ""
@@ -104,7 +111,7 @@ class CompiledMatcher:
     @property
     def depends_on_input(self) -> bool:
         """Whether the arguments of a call matter."""
-        return self._arguments is not None or bool(self.patterns)
+        return self._arguments is not None or self._condition is not None or bool(self.patterns)
 
     def fits_input(self, question: Question, *, strictly: bool) -> Match:
         """Match the arguments. `strictly`: everything that runs must fit; otherwise one command that may is enough.
@@ -116,6 +123,8 @@ class CompiledMatcher:
             why = self._arguments(question.call.input)
             if why:
                 return Match(Verdict.NO, why)
+        if self._condition is not None and not self._condition.holds(question.call, question.tool, question.subject):
+            return Match(Verdict.NO, "`when` is false")
         if not self.patterns:
             return YES
         shell = question.shell
@@ -170,11 +179,17 @@ class CompiledRule:
     hash: str = field(repr=False)
     matcher: CompiledMatcher = field(repr=False, compare=False)
     unless: CompiledMatcher | None = field(repr=False, compare=False)
+    layer: str = ""
+    """Whose rule it is where that is not the shared bundle's: `tenant`."""
 
     @property
     def id(self) -> str:
-        """The rule's id."""
-        return self.rule.id
+        """The rule's id, with its layer in front: two layers may use the same one."""
+        return f"{self.layer}/{self.rule.id}" if self.layer else self.rule.id
+
+    def expired(self, day: date) -> bool:
+        """Whether the rule's last day is before `day`."""
+        return self.rule.expires is not None and self.rule.expires < day
 
     @property
     def effect(self) -> Effect:
@@ -228,6 +243,9 @@ def compile_rule(rule: Rule, file: str, line: int) -> CompiledRule:
 
 def _subject_tests(matcher: Matcher) -> list[tuple[str, Callable[[Subject], bool]]]:
     tests: list[tuple[str, Callable[[Subject], bool]]] = []
+    if matcher.tenant:
+        tenant = globs(matcher.tenant)
+        tests.append(("another tenant", lambda subject: tenant(subject.tenant_id)))
     if matcher.principal:
         principal = globs(matcher.principal)
         tests.append(("another principal", lambda subject: principal(subject.principal_id)))

@@ -65,6 +65,8 @@ class Settings(BaseSettings):
     """Address that the API listens on; loopback unless an operator says otherwise."""
     port: int = Field(default=8765, ge=0, le=65535)
     policies_dir: Path = Field(default_factory=lambda: _shipped("policies") / "default")
+    tenant_policies_dir: str = ""
+    """Has a directory with a bundle for each tenant that adds rules of its own, named by the tenant's id; empty: none."""
     registry_dir: Path = Field(default_factory=lambda: _shipped("tool-registry"))
     images_dir: Path = Field(default_factory=lambda: _shipped("sandbox-images"))
     profiles_dir: Path = Field(default_factory=lambda: _shipped("sandbox-images") / "profiles")
@@ -113,6 +115,10 @@ class Settings(BaseSettings):
     def resolved_redis_url(self) -> str:
         """The URL in force."""
         return self.redis_url or f"unix://{self.data_dir / 'redis.sock'}"
+
+    def tenant_policies(self) -> Path | None:
+        """Where tenants' own bundles lie."""
+        return Path(self.tenant_policies_dir) if self.tenant_policies_dir else None
 
     def workspaces_dir(self) -> Path:
         """Where files of capped workspaces lie."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from codesdk.domain.calls import ToolCall
 from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import Decision
-from codesdk.policy import Bundle
 from codesdk.toolcalls.stored import SessionFacts
 
 
-def digest_of(call: ToolCall, schema_hash: str, decision: Decision, facts: SessionFacts, bundle: Bundle) -> str:
+def digest_of(call: ToolCall, schema_hash: str, decision: Decision, facts: SessionFacts) -> str:
     """`sha256:` over tenant, session, principal, tool, input, image, profile, and the rules that asked.
 
     Each rule counts with its own hash. The bundle's is left out on purpose: a change of some other rule must not void a
@@ -28,7 +27,7 @@ def digest_of(call: ToolCall, schema_hash: str, decision: Decision, facts: Sessi
             "input": call.identity.input_hash,
             "image": facts.image,
             "profile": facts.profile,
-            "rules": {rule.id: rule.hash for rule in bundle.rules if rule.id in decision.rules},
+            "rules": decision.rule_hashes,
             "obligations": decision.obligations.model_dump(mode="json"),
         }
     )

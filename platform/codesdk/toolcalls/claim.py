@@ -7,7 +7,7 @@ from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.decisions import Decision, Effect
 from codesdk.domain.ids import HostId
 from codesdk.eventlog.log import Log
-from codesdk.policy import Bundle, decide
+from codesdk.policy import Bundles, decide
 from codesdk.registry import Registry, Tool, UnknownTool
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.surroundings import Surroundings
@@ -27,7 +27,7 @@ class Claims:
         self,
         *,
         registry: Registry,
-        bundle: Bundle,
+        bundles: Bundles,
         desk: Desk,
         log: Log,
         writer: Writer,
@@ -38,7 +38,7 @@ class Claims:
         """`generation`: the worker's fencing number, written into every claim; `surroundings`: where it runs them."""
         self._surroundings = surroundings
         self._registry = registry
-        self._bundle = bundle
+        self._bundles = bundles
         self._desk = desk
         self._log = log
         self._writer = writer
@@ -65,7 +65,7 @@ class Claims:
             tool = self._registry.resolve(stored.call.name)
         except UnknownTool:
             return self._deny(unit, stored, asked, DenialCode.VOIDED, f"The tool {stored.call.name} is gone.")
-        decision = decide(stored.call, tool, stored.subject, self._bundle)
+        decision = decide(stored.call, tool, stored.subject, self._bundles.of(stored.subject.tenant_id))
         refusal = self._refusal(unit, stored, tool, decision, asked)
         if refusal is not None:
             return self._deny(unit, stored, asked, DenialCode.VOIDED if asked else DenialCode.POLICY, refusal)
@@ -92,7 +92,7 @@ class Claims:
             )
         if (
             decision.effect is Effect.ASK
-            and digest_of(stored.call, tool.schema_hash, decision, _facts(stored), self._bundle) != asked.digest
+            and digest_of(stored.call, tool.schema_hash, decision, _facts(stored)) != asked.digest
         ):
             return "What was approved is not what would run now."
         return None if self._desk.consume(unit, asked.id) else "The approval is not there any more."

@@ -15,7 +15,7 @@ from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, TenantId, ToolCal
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import Log
 from codesdk.jobs import Wakeups
-from codesdk.policy import Bundle, decide
+from codesdk.policy import Bundles, decide
 from codesdk.registry import Registry, Tool
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, store
@@ -34,7 +34,7 @@ class Pipeline:
         self,
         *,
         registry: Registry,
-        bundle: Bundle,
+        bundles: Bundles,
         desk: Desk,
         log: Log,
         artifacts: Artifacts,
@@ -43,7 +43,7 @@ class Pipeline:
         ids: Ids,
     ) -> None:
         self.registry = registry
-        self.bundle = bundle
+        self.bundles = bundles
         self._desk = desk
         self._log = log
         self._artifacts = artifacts
@@ -74,7 +74,7 @@ class Pipeline:
             name=tool.name,
             input=arguments,
         )
-        decision = decide(call, tool, subject, self.bundle)
+        decision = decide(call, tool, subject, self.bundles.of(subject.tenant_id))
         input_ref = self._keep_large(call, subject, input_bytes)
         return self._writer.run(
             lambda unit: self._record(unit, call, tool, subject, decision=decision, input_ref=input_ref)
@@ -160,7 +160,7 @@ class Pipeline:
         return _waiting(asked, twin.identity) if twin and asked and asked.state is ApprovalState.PENDING else None
 
     def _ask(self, unit: Unit, call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts) -> Waiting:
-        digest = digest_of(call, tool.schema_hash, decision, facts, self.bundle)
+        digest = digest_of(call, tool.schema_hash, decision, facts)
         store.set_digest(unit.connection, call.identity.tool_call_id, digest)
         approval = self._desk.request(
             unit,

@@ -99,7 +99,7 @@ class Worker:
                 rooms=self.rooms,
                 claims=Claims(
                     registry=services.registry,
-                    bundle=services.bundle,
+                    bundles=services.bundles,
                     desk=services.desk,
                     log=services.log,
                     writer=services.writer,

@@ -65,7 +65,7 @@ class Worker:
         self._services = services
         self._claims = Claims(
             registry=services.registry,
-            bundle=services.bundle,
+            bundles=services.bundles,
             desk=services.desk,
             log=services.log,
             writer=services.writer,

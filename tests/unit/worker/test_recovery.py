@@ -63,7 +63,10 @@ def test_a_command_that_is_taken_up_keeps_what_policy_demanded_when_it_began(sta
     bounded = POLICY.replace("tool: workspace.exec}", f"tool: workspace.exec, {demand}}}")
     stage.pipeline, keep = stage.pipeline_with(bundle(tmp_path / "bounded", bounded, stage.registry)), stage.pipeline
     submit(stage, "workspace.exec", {"command": "done"})
-    assert stage.claims(stage.pipeline.bundle, generation=crew.host.generation).take() is not None
+    assert (
+        stage.claims(stage.pipeline.bundles.of(stage.principal.tenant_id), generation=crew.host.generation).take()
+        is not None
+    )
     stage.pipeline = keep  # the next worker reads a bundle that demands nothing
     seen = []
     crew.sandboxes.choose = lambda asked: seen.append(asked) or Script(stdout=b"done")

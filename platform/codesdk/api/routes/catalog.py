@@ -49,8 +49,9 @@ def read_health(services: Wired) -> Health:
 
 
 @router.get("/v1/tools")
-def list_tools(_caller: Caller, services: Wired) -> ToolList:
+def list_tools(caller: Caller, services: Wired) -> ToolList:
     """Every tool, also those that policy never allows."""
+    enabled = services.bundles.of(caller.tenant_id).enabled
     return ToolList(
         tools=[
             ToolEntry(
@@ -59,7 +60,7 @@ def list_tools(_caller: Caller, services: Wired) -> ToolList:
                 title=tool.title,
                 description=tool.description,
                 classification=tool.classification,
-                enabled=tool.enabled or tool.name in services.bundle.enabled,
+                enabled=tool.enabled or tool.name in enabled,
                 schema_hash=tool.schema_hash,
                 input_schema=dict(tool.input_schema),
                 output_schema=dict(tool.output_schema) if tool.output_schema else None,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from codesdk.policy import load_bundle
+from codesdk.domain.clock import SystemClock
+from codesdk.policy import ActiveBundles
 from codesdk.registry import Registry
 from codesdk.sandbox.profiles import load_profiles
 from codesdk.settings import Settings
@@ -15,5 +16,6 @@ def check_rules(settings: Settings) -> None:
         PolicyInvalid, ManifestInvalid, ProfileInvalid: with file, line and column.
     """
     registry = Registry.load(settings.registry_dir)
-    load_bundle(settings.policies_dir, [tool.name for tool in registry.tools()])
+    known_tools = [tool.name for tool in registry.tools()]
+    ActiveBundles(settings.policies_dir, known_tools, SystemClock(), tenants=settings.tenant_policies())
     load_profiles(settings.profiles_dir)

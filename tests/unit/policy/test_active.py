@@ -1,0 +1,125 @@
+"""Hot reload: whole or not at all, and the last good bundle stays."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from codesdk.domain.clock import ManualClock
+from codesdk.domain.decisions import Effect
+from codesdk.policy import ActiveBundles, Call, PolicyInvalid, decide
+
+from .conftest import TOOLS, WRITE, subject
+
+ALLOW, ASK, DENY = Effect.ALLOW, Effect.ASK, Effect.DENY
+
+
+def write(directory, effect, *, file="policy.yaml", text=None):
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / file
+    fresh = directory / f".{file}"
+    fresh.write_text(text or f"version: 1\nrules: [{{id: a, effect: {effect}}}]\n")
+    fresh.rename(path)
+    return path
+
+
+@pytest.fixture
+def active(tmp_path):
+    write(tmp_path / "shared", ALLOW)
+    return ActiveBundles(tmp_path / "shared", TOOLS, ManualClock(), tenants=tmp_path / "tenants")
+
+
+def effect(active, tenant="ten_1"):
+    who = subject().model_copy(update={"tenant_id": tenant})
+    return decide(
+        Call(name="workspace.write", input={"path": "a", "content": ""}), WRITE, who, active.of(tenant)
+    ).effect
+
+
+def test_a_changed_file_is_in_force_after_the_next_look(active, tmp_path):
+    assert effect(active) is ALLOW
+    write(tmp_path / "shared", DENY)
+    assert effect(active) is ALLOW
+    active.look()
+    assert effect(active) is DENY
+
+
+def test_a_broken_file_never_becomes_active_and_is_told_until_it_is_mended(active, tmp_path):
+    write(tmp_path / "shared", DENY, text="version: 1\nrules: [{id: a, effect: dney}]\n")
+    active.look()
+    assert effect(active) is ALLOW
+    assert "policy.yaml:2:" in str(active.problems()["shared"])
+    active.look()
+    assert "shared" in active.problems()
+    write(tmp_path / "shared", ASK)
+    active.look()
+    assert (effect(active), active.problems()) == (ASK, {})
+
+
+def test_a_directory_that_vanishes_leaves_the_last_good_bundle(active, tmp_path):
+    (tmp_path / "shared" / "policy.yaml").unlink()
+    active.look()
+    assert effect(active) is ALLOW
+    assert "no policy file" in str(active.problems()["shared"])
+
+
+def test_a_second_file_and_one_that_keeps_its_size_are_seen(active, tmp_path):
+    write(tmp_path / "shared", DENY, file="more.yaml", text="version: 1\nrules: [{id: b, effect: deny}]\n")
+    active.look()
+    assert effect(active) is DENY
+    path = write(tmp_path / "shared", None, file="more.yaml", text="version: 1\nrules: [{id: b, effect:  ask}]\n")
+    os.utime(path, ns=(1, 1))
+    active.look()
+    assert effect(active) is ASK
+
+
+def test_a_tenants_directory_is_taken_up_and_let_go_and_is_nobody_elses(active, tmp_path):
+    write(tmp_path / "tenants" / "ten_1", DENY)
+    active.look()
+    assert (effect(active, "ten_1"), effect(active, "ten_2")) == (DENY, ALLOW)
+    (tmp_path / "tenants" / "ten_1" / "policy.yaml").unlink()
+    (tmp_path / "tenants" / "ten_1").rmdir()
+    active.look()
+    assert effect(active, "ten_1") is ALLOW
+
+
+def test_a_tenant_whose_first_bundle_is_broken_is_denied_and_the_others_are_not(active, tmp_path):
+    write(tmp_path / "tenants" / "ten_1", None, text="version: 1\nruls: []\n")
+    active.look()
+    assert (effect(active, "ten_1"), effect(active, "ten_2")) == (DENY, ALLOW)
+    assert set(active.problems()) == {"ten_1"}
+    write(tmp_path / "tenants" / "ten_1", ASK)
+    active.look()
+    assert effect(active, "ten_1") is ASK
+
+
+def test_nothing_starts_with_a_broken_tenants_bundle(tmp_path):
+    write(tmp_path / "shared", ALLOW)
+    write(tmp_path / "tenants" / "ten_1", None, text="version: 1\nruls: []\n")
+    with pytest.raises(PolicyInvalid, match="ruls"):
+        ActiveBundles(tmp_path / "shared", TOOLS, ManualClock(), tenants=tmp_path / "tenants")
+
+
+def test_a_rule_expires_without_a_reload(tmp_path):
+    text = "version: 1\ndefault: ask\nrules: [{id: a, effect: allow, expires: 2026-03-01}, {id: z, effect: deny, tool: patch.apply}]\n"
+    write(tmp_path / "shared", None, text=text)
+    clock = ManualClock(datetime(2026, 3, 1, 23, 59, tzinfo=UTC))
+    active = ActiveBundles(tmp_path / "shared", TOOLS, clock)
+    assert effect(active) is ALLOW
+    clock.advance(timedelta(minutes=2).total_seconds())
+    assert effect(active) is ASK
+
+
+def test_watching_takes_a_change_up_by_itself(active, tmp_path):
+    active.watch()
+    try:
+        write(tmp_path / "shared", DENY)
+        deadline = time.monotonic() + 20
+        while effect(active) is not DENY:
+            assert time.monotonic() < deadline, "the change was not taken up"
+            time.sleep(0.05)
+    finally:
+        active.close()
