@@ -1,11 +1,7 @@
-"""An artifact's record and its faults."""
+"""What can be wrong with an artifact; its record is in `domain.records`."""
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from codesdk.domain.decisions import Frozen
-from codesdk.domain.ids import ArtifactId, SessionId, TenantId
 from codesdk.errors import ExitCode, Fault
 
 
@@ -30,15 +26,3 @@ class ArtifactsUnavailable(Fault):
     retryable = True
     status = 503
     exit_code = ExitCode.UNAVAILABLE
-
-
-class Artifact(Frozen):
-    """One stored file. The bytes are found by `content_hash`, never by a path from outside."""
-
-    id: ArtifactId
-    tenant_id: TenantId
-    session_id: SessionId | None
-    content_hash: str
-    size: int = Field(ge=0)
-    content_type: str
-    name: str

@@ -7,10 +7,11 @@ import secrets
 from pathlib import Path
 
 from codesdk.artifacts import store
-from codesdk.artifacts.artifact import Artifact, ArtifactDamaged, ArtifactsUnavailable, ArtifactUnknown
+from codesdk.artifacts.artifact import ArtifactDamaged, ArtifactsUnavailable, ArtifactUnknown
 from codesdk.domain.canonical import bytes_hash
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import ArtifactId, Ids, Kind, SessionId, TenantId
+from codesdk.domain.records import Artifact
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, select
 from sqlalchemy import insert as insert_into
 
-from codesdk.artifacts.artifact import Artifact
+from codesdk.domain.records import Artifact
 from codesdk.storage.schema import artifacts
 
 

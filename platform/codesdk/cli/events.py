@@ -53,5 +53,5 @@ def line(event: Event) -> Text:
     payload = plain(json.dumps(event.payload, ensure_ascii=False))  # JSON escapes some of what terminals obey
     short = payload if len(payload) <= SHOWN_PAYLOAD else f"{payload[:SHOWN_PAYLOAD]}…"
     return Text.assemble(
-        (f"{event.seq:>5} ", "dim"), (event.time[11:23] + " ", "dim"), (f"{event.type.value:<27} ", "cyan"), short
+        (f"{event.seq:>5} ", "dim"), (event.time[11:23] + " ", "dim"), (f"{event.type!s:<27} ", "cyan"), short
     )

@@ -80,7 +80,7 @@ def fold(events: Iterable[Event]) -> History:
 
 
 def _change(call: Call, event: Event) -> dict[str, Any]:
-    tell = _TELLS.get(event.type)
+    tell = _TELLS.get(event.type) if isinstance(event.type, EventType) else None
     return tell(call, event) if tell is not None else {}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
+from pydantic import Field
+
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.ids import ToolCallId
 from codesdk.errors import InternalFault
@@ -67,9 +69,13 @@ class CallIdentity(Frozen):
     """Contract 000, `ToolCallIdentity`: stands in every event of the call."""
 
     tool_call_id: ToolCallId
+    """Ours, stable over attempts."""
     runtime_tool_call_id: str | None = None
-    attempt: int = 1
+    """The runtime's or client's own id of the call."""
+    attempt: int = Field(default=1, ge=1)
+    """Starts at 1; one more for each retry, replay or resume."""
     input_hash: str
+    """`sha256:<hex>` of the canonical input."""
 
 
 class ToolCall(Frozen):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.ids import SessionId, TaskId
+from codesdk.domain.references import ArtifactRef
+from codesdk.errors import ExitCode, Fault
 
 SCHEMA_VERSION = 1
 """Version of the payload shapes; a breaking change raises it and brings an upcaster."""
@@ -48,35 +50,62 @@ class EventType(StrEnum):
     SANDBOX_SESSION_CLOSED = "sandbox.session_closed"
 
 
+OPTIONAL = r"^(approval|sandbox|failover|extension)\.[a-z0-9_]+(\.[a-z0-9_]+)*$"
+"""Types that a client may ignore: ours, of this version or of a later one."""
+OptionalType = Annotated[str, Field(pattern=OPTIONAL, max_length=48)]
+AnyType = Annotated[EventType | OptionalType, Field(union_mode="left_to_right")]
+"""A type that this version knows, or one under our prefixes that it passes on as it is."""
+
+
+class EventUnreadable(Fault):
+    """A stored or imported event is not what the schema of its version says."""
+
+    code = "EVENT_UNREADABLE"
+    exit_code = ExitCode.DATA
+
+    def advice(self) -> str:
+        """What to do."""
+        return self.advice_text or "Nothing was changed. Compare the log with a backup; other sessions are readable."
+
+
 class Trace(Frozen):
     """Whose event this is."""
 
     session_id: SessionId
     task_id: TaskId | None = None
+    """Of every event of a task."""
     request_id: str | None = None
+    """The request that caused it."""
     client_id: str | None = None
     user_id: str | None = None
+    """The session's principal."""
 
 
 class RuntimeInfo(Frozen):
     """Which runtime the event came from or belongs to."""
 
     name: str
+    """What the session was opened with: a runtime's name, or `mcp-client` for a client that CodeSDK does not start."""
     model: str | None = None
     runtime_session_id: str | None = None
+    """The runtime's own id of the session; an optimisation, never the truth."""
     raw: Any = None
-    raw_ref: str | None = None
+    """The runtime's own frame, bounded and redacted; of frames that are understood too."""
+    raw_ref: ArtifactRef | None = None
+    """The same as an artifact, where it is large."""
 
 
 class Event(Frozen):
     """One entry of a session's log, as stored and as sent."""
 
     schema_version: int = SCHEMA_VERSION
+    """Version of the payload's shape."""
     seq: int = Field(ge=1)
     """Dense and monotonic within the session, given in the transaction that stores the event."""
     time: str
-    """RFC 3339, UTC, milliseconds."""
-    type: EventType
+    """RFC 3339, UTC, milliseconds; not strictly monotonic."""
+    type: AnyType
     trace: Trace
     runtime: RuntimeInfo
     payload: dict[str, Any]
+    """By `type`; `domain.payloads` has the models."""

@@ -10,6 +10,7 @@ from codesdk.domain.clock import Clock, to_wire
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.events import SCHEMA_VERSION, Event, EventType, RuntimeInfo, Trace
 from codesdk.domain.ids import SessionId
+from codesdk.domain.upcasting import read_event
 from codesdk.eventlog import store
 from codesdk.eventlog.hints import Hints
 from codesdk.storage.database import Database
@@ -54,7 +55,11 @@ class Log:
         rows.append(row)
 
     def read(self, session: SessionId, after: int = 0, limit: int = PAGE) -> list[Event]:
-        """Committed events with `seq` above `after`, oldest first, at most `limit`."""
+        """Committed events with `seq` above `after`, oldest first, at most `limit`.
+
+        Raises:
+            SchemaTooNew, EventUnreadable: one of them cannot be read by this version.
+        """
         with self.database.read() as connection:
             rows = store.after(connection, session, after, min(limit, PAGE))
         return [_event(row) for row in rows]
@@ -89,5 +94,4 @@ def _body(draft: Draft) -> str:
 
 
 def _event(row: store.Row) -> Event:
-    body = json.loads(row.body)
-    return Event.model_validate({"seq": row.seq, "time": row.time, "type": row.type, **body})
+    return read_event({"seq": row.seq, "time": row.time, "type": row.type, **json.loads(row.body)})

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from pydantic import Field
 
+from codesdk.domain.attestation import Attestation
 from codesdk.domain.decisions import Frozen
 from codesdk.sandbox.port_execs import (
     Chunk,
@@ -91,29 +92,6 @@ class SandboxSpec(Frozen):
     """Uid and gid that tools run as; unique on the host, because limits and /proc are shared per uid."""
     generation: int = Field(ge=1)
     """The worker's fencing number: the runner obeys the highest that it has seen."""
-
-
-class Attestation(Frozen):
-    """What engine and kernel say of the running sandbox, read back after start; compared with what was asked."""
-
-    network_interfaces: tuple[str, ...]
-    tool_uid: int
-    capabilities: tuple[str, ...]
-    no_new_privileges: bool
-    seccomp: str
-    read_only_root: bool
-    memory_bytes: int
-    pids_limit: int
-    runtime: str
-    image: str
-    disk_cap: str = "none"
-    """What caps the workspace's bytes and inodes: `loop`, `tmpfs`, or `none` where nothing does."""
-    environment: str = DOCKER
-    """As `Surroundings.environment`."""
-    enforced: tuple[str, ...] = ()
-    """Sentences: what a weaker environment than a container does hold; empty for a container."""
-    not_enforced: tuple[str, ...] = ()
-    """Sentences: what it does not hold, and a person must know before work is trusted to it."""
 
 
 class Sandbox(Protocol):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from codesdk.domain.decisions import Frozen
+from codesdk.domain.execution import SandboxSummary, ToolExecutionEnv
 
-DOCKER, HOST = "codesdk_docker", "codesdk_host"
+DOCKER, HOST = ToolExecutionEnv.CODESDK_DOCKER.value, ToolExecutionEnv.CODESDK_HOST.value
 """Words of `execution_env`: in a container of an engine, or as processes of the machine itself."""
 
 
@@ -17,6 +18,6 @@ class Surroundings(Frozen):
     mounts: tuple[str, ...] = ("/workspace",)
     """The writable part of the outside that tools see."""
 
-    def summary(self, timeout_s: float) -> dict[str, object]:
+    def summary(self, timeout_s: float) -> SandboxSummary:
         """The `sandbox` of a call's events."""
-        return {"network": self.network, "timeout_ms": int(timeout_s * 1000), "mounts": list(self.mounts)}
+        return SandboxSummary(network=self.network, timeout_ms=int(timeout_s * 1000), mounts=self.mounts)

@@ -1,6 +1,7 @@
 """Opens and closes sessions; the task engine will move in beside them."""
 
+from codesdk.domain.records import Session
 from codesdk.sessions.desk import Sessions
-from codesdk.sessions.session import NewSession, NoHost, Session, SessionUnknown
+from codesdk.sessions.session import NewSession, NoHost, SessionUnknown
 
 __all__ = ["NewSession", "NoHost", "Session", "SessionUnknown", "Sessions"]

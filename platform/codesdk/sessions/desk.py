@@ -8,8 +8,10 @@ from codesdk.approvals import store as approval_store
 from codesdk.artifacts import Artifacts
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.clock import Clock
-from codesdk.domain.events import CONTRACT_VERSION, EventType
+from codesdk.domain.events import CONTRACT_VERSION
 from codesdk.domain.ids import Ids, Kind, SandboxId, SessionId, TenantId
+from codesdk.domain.payloads import SandboxSessionClosed, SessionCreated
+from codesdk.domain.records import Session
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import Log
 from codesdk.jobs import Wakeups
@@ -18,7 +20,7 @@ from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.profiles import Profiles
 from codesdk.sandbox.store import SandboxState
 from codesdk.sessions import store
-from codesdk.sessions.session import NewSession, NoHost, Session, SessionUnknown
+from codesdk.sessions.session import NewSession, NoHost, SessionUnknown
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.tenancy.directory import Directory
@@ -140,14 +142,14 @@ class Sessions:
             fresh = SandboxId(self._ids.new(Kind.SANDBOX))
             sandbox_store.insert(unit.connection, fresh, session.id, host, image=image, profile=profile)
         token = self._directory.mint_token(unit, session.id, self._token_ttl_s)
-        payload = {
-            "contract_version": CONTRACT_VERSION,
-            "permission_mode": session.permission_mode.value,
-            "labels": session.labels,
-            "profile": profile.name,
-            "image": image,
-        }
-        self._log.append(unit, history.draft(EventType.SESSION_CREATED, _subject(session), payload))
+        created = SessionCreated(
+            contract_version=CONTRACT_VERSION,
+            permission_mode=session.permission_mode,
+            labels=session.labels,
+            profile=profile.name,
+            image=image,
+        )
+        self._log.append(unit, history.draft(_subject(session), created))
         unit.after_commit(lambda: self._wakeups.wake(host, session.id))
         return session, token
 
@@ -165,8 +167,7 @@ class Sessions:
         if row is not None:
             closing = SandboxState.CLOSING
             sandbox_store.move(unit.connection, row.id, sandbox_store.OPEN, closing, reason=f"session closed: {reason}")
-        closed = history.draft(EventType.SANDBOX_SESSION_CLOSED, _subject(session), {"reason": reason})
-        self._log.append(unit, closed)
+        self._log.append(unit, history.draft(_subject(session), SandboxSessionClosed(reason=reason)))
         unit.after_commit(lambda: self._wakeups.wake(session.host_id, session.id))
         return True
 

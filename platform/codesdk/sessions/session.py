@@ -1,13 +1,13 @@
-"""A session's record and its faults."""
+"""What a caller chooses of a session, and its faults."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from codesdk.domain.decisions import Frozen, PermissionMode
-from codesdk.domain.ids import ArtifactId, HostId, PrincipalId, SessionId, TenantId
+from codesdk.domain.ids import ArtifactId
 from codesdk.errors import ExitCode, Fault
 
 
@@ -42,20 +42,3 @@ class NewSession(Frozen):
     seed_artifact: ArtifactId | None = None
     """An archive (tar, gz or not) that the workspace starts from."""
     runtime: str = Field(default="mcp-client", max_length=40)
-
-
-class Session(Frozen):
-    """One agent's work: a workspace, a log, a token."""
-
-    id: SessionId
-    tenant_id: TenantId
-    principal_id: PrincipalId
-    host_id: HostId
-    state: Literal["open", "closed"]
-    runtime: str
-    permission_mode: PermissionMode
-    labels: dict[str, str]
-    image: str
-    last_seq: int
-    created_at: float
-    closed_at: float | None = None

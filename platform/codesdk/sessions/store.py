@@ -10,7 +10,7 @@ from sqlalchemy import insert as insert_into
 
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.ids import HostId, PrincipalId, SessionId, TenantId
-from codesdk.sessions.session import Session
+from codesdk.domain.records import Session
 from codesdk.storage.schema import hosts, sessions
 
 

@@ -2,82 +2,109 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from codesdk.artifacts import Artifact
 from codesdk.domain.calls import CallIdentity, DenialCode, ToolCall
 from codesdk.domain.decisions import Decision, Evaluation, PermissionMode, PolicySnapshot
-from codesdk.domain.events import EventType, RuntimeInfo, Trace
+from codesdk.domain.events import RuntimeInfo, Trace
+from codesdk.domain.execution import SandboxSummary, ToolExecutedBy, ToolExecutionEnv
+from codesdk.domain.payloads import (
+    CallApproved,
+    CallCompleted,
+    CallDenied,
+    CallPolicyEvaluated,
+    CallRequested,
+    CallStarted,
+    OutputCompleted,
+    OutputDelta,
+    Payload,
+)
+from codesdk.domain.references import ArtifactRef
 from codesdk.domain.subjects import Subject
 from codesdk.domain.tools import ToolResult
 from codesdk.eventlog.log import Draft
+from codesdk.sandbox.port import Stream
 
 PREVIEW_BYTES = 8 * 1024
 """A result up to this size stands in its event whole; a larger one becomes an artifact with a preview."""
 
 
-def draft(type_: EventType, subject: Subject, payload: dict[str, Any]) -> Draft:
+class Identity(TypedDict):
+    """The fields of `CallIdentity`."""
+
+    tool_call_id: Any
+    runtime_tool_call_id: str | None
+    attempt: int
+    input_hash: str
+
+
+def draft(subject: Subject, payload: Payload) -> Draft:
     """An event of the subject's session."""
     trace = Trace(session_id=subject.session_id, user_id=subject.principal_id)
-    return Draft(type=type_, trace=trace, runtime=RuntimeInfo(name=subject.runtime), payload=payload)
+    runtime = RuntimeInfo(name=subject.runtime)
+    return Draft(type=payload.event_type, trace=trace, runtime=runtime, payload=payload.wire())
 
 
 def requested(call: ToolCall, subject: Subject, input_ref: Artifact | None) -> Draft:
     """The first event of every call, before anybody judges it."""
-    shown = {"input_ref": _ref(input_ref)} if input_ref else {"input": call.input}
-    return draft(EventType.CALL_REQUESTED, subject, {**_identity(call.identity), "name": call.name, **shown})
+    ref = _ref(input_ref) if input_ref else None
+    given = None if ref else call.input
+    return draft(subject, CallRequested(**_identity(call.identity), name=call.name, input=given, input_ref=ref))
 
 
 def policy_evaluated(call: ToolCall, subject: Subject, evaluation: Evaluation, **more: Any) -> Draft:
     """One voice: policy, runtime or a person."""
-    payload = {**_identity(call.identity), "name": call.name, **evaluation.model_dump(exclude_none=True), **more}
-    return draft(EventType.CALL_POLICY_EVALUATED, subject, payload)
+    voice = {**_identity(call.identity), "name": call.name, **evaluation.model_dump(), **more}
+    return draft(subject, CallPolicyEvaluated.model_validate(voice))
 
 
 def policy_details(decision: Decision) -> dict[str, Any]:
     """What our policy adds to its voice: every rule that spoke, why, and of which bundle."""
-    found = {"rules": list(decision.rules), "reason": decision.reason, "bundle_hash": decision.bundle_hash}
+    found: dict[str, Any] = {"rules": decision.rules, "reason": decision.reason, "bundle_hash": decision.bundle_hash}
     obliged = decision.obligations.model_dump(mode="json", exclude_defaults=True)
     return {**found, "obligations": obliged} if obliged else found
 
 
 def approved(call: ToolCall, subject: Subject, sources: tuple[Evaluation, ...], approval: str | None) -> Draft:
     """The terminal decision of a call that runs; written by the worker's claim alone."""
-    payload = {**_identity(call.identity), "name": call.name, "policy_snapshot": _snapshot(subject, "allow", sources)}
-    if approval:
-        payload["approval_id"] = approval
-    return draft(EventType.CALL_APPROVED, subject, payload)
+    payload = CallApproved(
+        **_identity(call.identity),
+        name=call.name,
+        policy_snapshot=_snapshot(subject, "allow", sources),
+        approval_id=approval,
+    )
+    return draft(subject, payload)
 
 
 def denied(call: ToolCall, subject: Subject, sources: tuple[Evaluation, ...], code: DenialCode, reason: str) -> Draft:
     """The terminal decision of a call that does not run."""
-    payload = {
+    payload = CallDenied(
         **_identity(call.identity),
-        "name": call.name,
-        "reason": reason,
-        "code": code.value,
-        "policy_snapshot": _snapshot(subject, "deny", sources),
-    }
-    return draft(EventType.CALL_DENIED, subject, payload)
+        name=call.name,
+        reason=reason,
+        code=code.value,
+        policy_snapshot=_snapshot(subject, "deny", sources),
+    )
+    return draft(subject, payload)
 
 
-def started(call: ToolCall, subject: Subject, environment: str, sandbox: dict[str, Any]) -> Draft:
+def started(call: ToolCall, subject: Subject, environment: str, sandbox: SandboxSummary) -> Draft:
     """It is about to run; nothing but `completed` can follow."""
-    payload = {**_identity(call.identity), "name": call.name, "execution_env": environment, "sandbox": sandbox}
-    return draft(EventType.CALL_STARTED, subject, payload)
+    payload = CallStarted(
+        **_identity(call.identity), name=call.name, execution_env=ToolExecutionEnv(environment), sandbox=sandbox
+    )
+    return draft(subject, payload)
 
 
-def output_delta(call: ToolCall, subject: Subject, stream: str, offset: int, text: str) -> Draft:
+def output_delta(call: ToolCall, subject: Subject, stream: Stream, offset: int, text: str) -> Draft:
     """What the tool printed from byte `offset` of that stream."""
-    payload = {**_identity(call.identity), "stream": stream, "offset": offset, "delta": text}
-    return draft(EventType.OUTPUT_DELTA, subject, payload)
+    return draft(subject, OutputDelta(**_identity(call.identity), stream=stream, offset=offset, delta=text))
 
 
 def output_completed(call: ToolCall, subject: Subject, result: ToolResult) -> Draft:
     """The output's accounting: bytes written, shown, dropped."""
-    streams = {"stdout": result.stdout, "stderr": result.stderr}
-    counts = {name: count.model_dump() for name, count in streams.items() if count}
-    return draft(EventType.OUTPUT_COMPLETED, subject, {**_identity(call.identity), **counts})
+    return draft(subject, OutputCompleted(**_identity(call.identity), stdout=result.stdout, stderr=result.stderr))
 
 
 def completed(
@@ -87,41 +114,40 @@ def completed(
     result: ToolResult,
     *,
     environment: str,
-    sandbox: dict[str, Any],
+    sandbox: SandboxSummary,
     result_ref: Artifact | None,
     duration_ms: float,
 ) -> Draft:
     """The end of a call that ran, well or not."""
-    payload: dict[str, Any] = {
+    whole = result.structured if result.structured is not None else result.text
+    payload = CallCompleted(
         **_identity(call.identity),
-        "name": call.name,
-        "executed_by": "codesdk",
-        "execution_env": environment,
-        "policy_snapshot": _snapshot(subject, "allow", sources),
-        "sandbox": sandbox,
-        "is_error": result.is_error,
-        "duration_ms": round(duration_ms, 3),
-    }
-    if result.code:
-        payload["code"] = result.code
-    if result_ref:
-        payload["result_ref"] = _ref(result_ref)
-        payload["result_preview"] = result.text[: PREVIEW_BYTES // 8]
-    else:
-        payload["result_preview"] = result.structured if result.structured is not None else result.text
-    return draft(EventType.CALL_COMPLETED, subject, payload)
-
-
-def _identity(identity: CallIdentity) -> dict[str, Any]:
-    return identity.model_dump(exclude_none=True)
-
-
-def _snapshot(subject: Subject, decision: Literal["allow", "deny"], sources: tuple[Evaluation, ...]) -> dict[str, Any]:
-    mode = PermissionMode(subject.permission_mode)
-    return PolicySnapshot(permission_mode=mode, decision=decision, sources=sources).model_dump(
-        mode="json", exclude_none=True
+        name=call.name,
+        executed_by=ToolExecutedBy.CODESDK,
+        execution_env=ToolExecutionEnv(environment),
+        policy_snapshot=_snapshot(subject, "allow", sources),
+        sandbox=sandbox,
+        is_error=result.is_error,
+        duration_ms=round(duration_ms, 3),
+        code=result.code or None,
+        result_ref=_ref(result_ref) if result_ref else None,
+        result_preview=result.text[: PREVIEW_BYTES // 8] if result_ref else whole,
     )
+    return draft(subject, payload)
 
 
-def _ref(artifact: Artifact) -> dict[str, Any]:
-    return {"artifact_id": artifact.id, "content_hash": artifact.content_hash, "size": artifact.size}
+def _identity(identity: CallIdentity) -> Identity:
+    return {
+        "tool_call_id": identity.tool_call_id,
+        "runtime_tool_call_id": identity.runtime_tool_call_id,
+        "attempt": identity.attempt,
+        "input_hash": identity.input_hash,
+    }
+
+
+def _snapshot(subject: Subject, decision: Literal["allow", "deny"], sources: tuple[Evaluation, ...]) -> PolicySnapshot:
+    return PolicySnapshot(permission_mode=PermissionMode(subject.permission_mode), decision=decision, sources=sources)
+
+
+def _ref(artifact: Artifact) -> ArtifactRef:
+    return ArtifactRef(artifact_id=artifact.id, content_hash=artifact.content_hash, size=artifact.size)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from codesdk.approvals import Approval, ApprovalState, Desk, Verdict
 from codesdk.artifacts import Artifact, Artifacts
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
 from codesdk.domain.canonical import canonical_json, content_hash
 from codesdk.domain.decisions import ApprovalSpec, Decision, Effect, Evaluation, Speaker
-from codesdk.domain.events import EventType
 from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, TenantId, ToolCallId
+from codesdk.domain.payloads import ApprovalDecided, ApprovalRequested
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import Log
 from codesdk.jobs import Wakeups
@@ -170,14 +170,14 @@ class Pipeline:
             digest=digest,
             shown=_shown(call, tool, decision, facts),
         )
-        payload = {
-            "approval_id": approval.id,
-            "tool_call_id": call.identity.tool_call_id,
-            "digest": digest,
-            "reason": decision.reason,
-            "expires_at": approval.expires_at,
-        }
-        self._log.append(unit, history.draft(EventType.APPROVAL_REQUESTED, facts.subject, payload))
+        asked = ApprovalRequested(
+            approval_id=approval.id,
+            tool_call_id=call.identity.tool_call_id,
+            digest=digest,
+            reason=decision.reason,
+            expires_at=approval.expires_at,
+        )
+        self._log.append(unit, history.draft(facts.subject, asked))
         return _waiting(approval, call.identity)
 
     def _wake(self, unit: Unit, identity: CallIdentity, host: HostId) -> Queued:
@@ -204,8 +204,9 @@ class Pipeline:
         store.add_source(unit.connection, (*stored.sources, voice), found.tool_call_id)
         more = {"approval_id": found.id, "decided_by": by, **({"comment": comment} if comment else {})}
         self._log.append(unit, history.policy_evaluated(stored.call, stored.subject, voice, **more))
-        payload = {"approval_id": found.id, "tool_call_id": found.tool_call_id, "state": found.state.value, "by": by}
-        self._log.append(unit, history.draft(EventType.APPROVAL_DECIDED, stored.subject, payload))
+        state: Literal["approved", "rejected"] = "approved" if verdict is Verdict.APPROVE else "rejected"
+        outcome = ApprovalDecided(approval_id=found.id, tool_call_id=found.tool_call_id, state=state, by=by)
+        self._log.append(unit, history.draft(stored.subject, outcome))
         if verdict is Verdict.APPROVE:
             store.move(unit.connection, stored.identity, CallState.WAITING, CallState.QUEUED)
             self._wake(unit, stored.identity, stored.host_id)

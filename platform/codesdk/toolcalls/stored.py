@@ -6,6 +6,7 @@ from typing import Any
 
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
 from codesdk.domain.decisions import Evaluation, Frozen, Obligations
+from codesdk.domain.execution import SandboxSummary
 from codesdk.domain.ids import HostId, TenantId
 from codesdk.domain.subjects import Subject
 from codesdk.domain.tools import ToolResult
@@ -62,8 +63,7 @@ class Claimed(Frozen):
     generation: int
     """The worker's fencing number, which must still be in the row when the call ends."""
     timeout_s: float
-    sandbox: dict[str, Any]
-    """Summary for the events: network, timeout_ms, mounts."""
+    sandbox: SandboxSummary
     environment: str
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from codesdk.domain.decisions import PermissionMode
-from codesdk.domain.events import EventType
 from codesdk.domain.ids import PrincipalId
+from codesdk.domain.payloads import SandboxEgress
 from codesdk.domain.subjects import Subject
 from codesdk.errors import InternalFault
 from codesdk.eventlog.log import Log
@@ -41,13 +41,9 @@ class EgressRecord:
             permission_mode=PermissionMode(row.permission_mode),
             runtime=row.runtime,
         )
-        payload = {
-            "sandbox_id": attempt.owner,
-            "tool_call_id": attempt.call,
-            **attempt.model_dump(mode="json", exclude={"owner", "call"}, exclude_defaults=True),
-            "phase": attempt.phase.value,
-        }
-        draft = history.draft(EventType.SANDBOX_EGRESS, subject, payload)
+        known = attempt.model_dump(mode="json", exclude={"owner", "call"}, exclude_defaults=True)
+        payload = SandboxEgress.model_validate({"sandbox_id": attempt.owner, "tool_call_id": attempt.call, **known})
+        draft = history.draft(subject, payload)
 
         def store_it(unit: Unit) -> None:
             self._log.append(unit, draft)

@@ -6,13 +6,13 @@ import logging
 import math
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
 
 from codesdk.artifacts import Artifacts
 from codesdk.domain.clock import Clock
 from codesdk.domain.decisions import PermissionMode
-from codesdk.domain.events import EventType
+from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.ids import ArtifactId, PrincipalId, SessionId
+from codesdk.domain.payloads import Payload, SandboxFailed, SandboxStarted, SandboxStopped
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
 from codesdk.eventlog.log import Draft, Log
@@ -224,19 +224,22 @@ class Rooms:
                 sandbox.close()
                 raise
         except Fault as fault:
-            self._say(
-                row, EventType.SANDBOX_FAILED, {"sandbox_id": row.id, "code": fault.code, "reason": fault.message}
+            failed = SandboxFailed(
+                sandbox_id=row.id, code=fault.code, reason=fault.message, execution_env=self._environment
             )
+            self._writer.run(lambda unit: self._log.append(unit, self._draft(row, failed)))
             raise
         attestation = sandbox.attestation
-        payload = {"sandbox_id": row.id, "image": row.image, "attestation": attestation.model_dump(mode="json")}
+        started = SandboxStarted(
+            sandbox_id=row.id, image=row.image, attestation=attestation, execution_env=self._environment
+        )
 
         def mark(unit: Unit) -> bool:
             before, after = (SandboxState.WANTED,), SandboxState.READY
             text = attestation.model_dump_json()
             if not store.move(unit.connection, row.id, before, after, attestation=text, ready_at=self._now()):
                 return False
-            self._log.append(unit, self._draft(row, EventType.SANDBOX_STARTED, payload))
+            self._log.append(unit, self._draft(row, started))
             return True
 
         if not self._writer.run(mark):
@@ -295,7 +298,8 @@ class Rooms:
 
         def mark(unit: Unit) -> None:
             if store.move(unit.connection, row.id, (SandboxState.CLOSING,), SandboxState.GONE):
-                self._log.append(unit, self._draft(row, EventType.SANDBOX_STOPPED, {"sandbox_id": row.id}))
+                stopped = SandboxStopped(sandbox_id=row.id, execution_env=self._environment)
+                self._log.append(unit, self._draft(row, stopped))
 
         self._writer.run(mark)
         self._guards.pop(row.session_id, None)
@@ -304,10 +308,11 @@ class Rooms:
     def _now(self) -> float:
         return self._clock.now().timestamp()
 
-    def _say(self, row: SandboxRow, type_: EventType, payload: Mapping[str, object]) -> None:
-        self._writer.run(lambda unit: self._log.append(unit, self._draft(row, type_, payload)))
+    @property
+    def _environment(self) -> ToolExecutionEnv:
+        return ToolExecutionEnv(self.surroundings.environment)
 
-    def _draft(self, row: SandboxRow, type_: EventType, payload: Mapping[str, object]) -> Draft:
+    def _draft(self, row: SandboxRow, payload: Payload) -> Draft:
         subject = Subject(
             tenant_id=row.tenant_id,
             principal_id=PrincipalId(row.principal_id),
@@ -315,4 +320,4 @@ class Rooms:
             permission_mode=PermissionMode(row.permission_mode),
             runtime=row.runtime,
         )
-        return history.draft(type_, subject, {**payload, "execution_env": self.surroundings.environment})
+        return history.draft(subject, payload)

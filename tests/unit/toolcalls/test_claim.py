@@ -231,4 +231,8 @@ def test_a_claim_is_bounded_by_the_tools_time(stage):
     stage.pipeline.submit(*READ, stage.subject)
     claimed = stage.claims().take()
     assert claimed.timeout_s == stage.registry.resolve("workspace.read").timeout_s
-    assert claimed.sandbox == {"network": False, "timeout_ms": int(claimed.timeout_s * 1000), "mounts": ["/workspace"]}
+    assert claimed.sandbox.model_dump() == {
+        "network": False,
+        "timeout_ms": int(claimed.timeout_s * 1000),
+        "mounts": ("/workspace",),
+    }

@@ -54,7 +54,7 @@ class Witness:
                 if self._fault is not None:
                     raise self._fault
                 if not self._changed.wait(max(0.0, until - time.monotonic())) and time.monotonic() >= until:
-                    last = self._events[-1].type.value if self._events else "nothing"
+                    last = str(self._events[-1].type) if self._events else "nothing"
                     raise DemoFailed(f"An event did not come within {timeout_s:.0f} s; the last was {last}.")
 
     def close(self) -> None:

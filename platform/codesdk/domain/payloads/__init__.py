@@ -1,0 +1,130 @@
+"""What each type of event carries: one model for each, and the way from an event to its model."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from codesdk.domain.events import Event, EventType, EventUnreadable
+from codesdk.domain.payloads.approval import ApprovalDecided, ApprovalRequested
+from codesdk.domain.payloads.call import (
+    CallApproved,
+    CallCompleted,
+    CallDenied,
+    CallPayload,
+    CallPolicyEvaluated,
+    CallRequested,
+    CallStarted,
+    NamedCallPayload,
+    OutputCompleted,
+    OutputDelta,
+)
+from codesdk.domain.payloads.model import (
+    CostSource,
+    ModelInput,
+    ModelOutputCompleted,
+    ModelOutputDelta,
+    ModelOutputDeltaKind,
+    RuntimeRequestCompleted,
+    RuntimeRequestStarted,
+    UsageReported,
+    UsageScope,
+)
+from codesdk.domain.payloads.payload import Payload
+from codesdk.domain.payloads.sandbox import (
+    SandboxEgress,
+    SandboxFailed,
+    SandboxSessionClosed,
+    SandboxStarted,
+    SandboxStopped,
+)
+from codesdk.domain.payloads.session import SessionCreated
+from codesdk.domain.payloads.task import TaskCompleted, TaskFailed, TaskStarted, TaskStopped
+
+__all__ = [
+    "PAYLOADS",
+    "ApprovalDecided",
+    "ApprovalRequested",
+    "CallApproved",
+    "CallCompleted",
+    "CallDenied",
+    "CallPayload",
+    "CallPolicyEvaluated",
+    "CallRequested",
+    "CallStarted",
+    "CostSource",
+    "ModelInput",
+    "ModelOutputCompleted",
+    "ModelOutputDelta",
+    "ModelOutputDeltaKind",
+    "NamedCallPayload",
+    "OutputCompleted",
+    "OutputDelta",
+    "Payload",
+    "RuntimeRequestCompleted",
+    "RuntimeRequestStarted",
+    "SandboxEgress",
+    "SandboxFailed",
+    "SandboxSessionClosed",
+    "SandboxStarted",
+    "SandboxStopped",
+    "SessionCreated",
+    "TaskCompleted",
+    "TaskFailed",
+    "TaskStarted",
+    "TaskStopped",
+    "UsageReported",
+    "UsageScope",
+    "read_payload",
+]
+
+PAYLOADS: dict[EventType, type[Payload]] = {
+    model.event_type: model
+    for model in (
+        SessionCreated,
+        TaskStarted,
+        ModelInput,
+        RuntimeRequestStarted,
+        RuntimeRequestCompleted,
+        ModelOutputDelta,
+        ModelOutputCompleted,
+        CallRequested,
+        CallPolicyEvaluated,
+        CallApproved,
+        CallDenied,
+        CallStarted,
+        OutputDelta,
+        OutputCompleted,
+        CallCompleted,
+        UsageReported,
+        TaskCompleted,
+        TaskFailed,
+        TaskStopped,
+        ApprovalRequested,
+        ApprovalDecided,
+        SandboxStarted,
+        SandboxFailed,
+        SandboxEgress,
+        SandboxStopped,
+        SandboxSessionClosed,
+    )
+}
+"""Every type that this version knows, and its payload."""
+
+
+def read_payload(event: Event) -> Payload | None:
+    """The event's payload as its model; None for a type of ours that this version does not know.
+
+    Raises:
+        EventUnreadable: the payload is not what its type carries.
+    """
+    model = PAYLOADS.get(event.type) if isinstance(event.type, EventType) else None
+    if model is None:
+        return None
+    try:
+        return model.model_validate(event.payload, extra="ignore")
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(step) for step in first["loc"])
+        raise EventUnreadable(
+            f"Event {event.seq} ({event.type}) has a wrong payload: {place}: {first['msg']}."
+        ) from error

@@ -1,0 +1,92 @@
+"""Of a session's sandbox.
+
+Ours, beyond the contract.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from codesdk.domain.attestation import Attestation
+from codesdk.domain.events import EventType
+from codesdk.domain.execution import ToolExecutionEnv
+from codesdk.domain.ids import SandboxId, ToolCallId
+from codesdk.domain.payloads.payload import Payload
+
+
+class SandboxStarted(Payload):
+    """The sandbox is ready and is as asked."""
+
+    event_type: ClassVar[EventType] = EventType.SANDBOX_STARTED
+
+    sandbox_id: SandboxId
+    image: str
+    """Id of the image, `sha256:…`."""
+    attestation: Attestation
+    """What was read back from engine and kernel."""
+    execution_env: ToolExecutionEnv
+
+
+class SandboxFailed(Payload):
+    """An attempt to make it failed; one that may help is repeated."""
+
+    event_type: ClassVar[EventType] = EventType.SANDBOX_FAILED
+
+    sandbox_id: SandboxId
+    code: str
+    """Of the fault."""
+    reason: str
+    execution_env: ToolExecutionEnv
+
+
+class SandboxEgress(Payload):
+    """A command tried to reach a host through the proxy. What is missing is not known, or zero."""
+
+    event_type: ClassVar[EventType] = EventType.SANDBOX_EGRESS
+
+    sandbox_id: SandboxId
+    tool_call_id: ToolCallId
+    attempt: int
+    """Of the call."""
+    number: int
+    """Counts the attempt's connections from 1; `opened` and `closed` of one share it."""
+    phase: Literal["opened", "closed", "refused"]
+    """`opened` is stored before the first byte passes."""
+    reason: str | None = None
+    """Why it was refused or ended; missing where nothing was wrong. The words are in [egress](egress.md)."""
+    detail: str | None = None
+    """For a person; what comes from the sandbox in it is bounded and escaped."""
+    method: str | None = None
+    host: str | None = None
+    """Canonical, as the tool named it."""
+    port: int | None = None
+    rule: str | None = None
+    """The entry of the profile that allowed it."""
+    address: str | None = None
+    """What was connected to."""
+    secrets: tuple[str, ...] | None = None
+    """Names of the secrets that were added."""
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+    duration_s: float | None = None
+    """Seconds."""
+    count: int | None = None
+    """How many refusals this stands for, where more than one."""
+
+
+class SandboxStopped(Payload):
+    """Container and workspace are removed."""
+
+    event_type: ClassVar[EventType] = EventType.SANDBOX_STOPPED
+
+    sandbox_id: SandboxId
+    execution_env: ToolExecutionEnv
+
+
+class SandboxSessionClosed(Payload):
+    """The session was closed: no further call starts."""
+
+    event_type: ClassVar[EventType] = EventType.SANDBOX_SESSION_CLOSED
+
+    reason: str
+    """`asked for`, `idle` or `lifetime`."""

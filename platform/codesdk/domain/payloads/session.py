@@ -1,0 +1,27 @@
+"""Of a session.
+
+Every log begins with `session.created`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from codesdk.domain.decisions import PermissionMode
+from codesdk.domain.events import EventType
+from codesdk.domain.payloads.payload import Payload
+
+
+class SessionCreated(Payload):
+    """The first event of each log."""
+
+    event_type: ClassVar[EventType] = EventType.SESSION_CREATED
+
+    contract_version: str
+    """Version of the runtime adapter contract that the log was written for."""
+    permission_mode: PermissionMode
+    labels: dict[str, str]
+    profile: str
+    """Name of the sandbox profile."""
+    image: str
+    """Id of the sandbox image, `sha256:…`."""
