@@ -15,7 +15,8 @@ from codesdk.approvals import Approval, Desk
 from codesdk.artifacts import Artifacts
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.events import Event
-from codesdk.domain.ids import CountingIds
+from codesdk.domain.ids import CountingIds, ToolCallId
+from codesdk.domain.quotas import Resource
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.hints import LocalHints
 from codesdk.eventlog.log import Log
@@ -30,12 +31,15 @@ from codesdk.sessions import NewSession, Sessions
 from codesdk.storage.database import Database
 from codesdk.storage.migration import upgrade
 from codesdk.storage.writer import Writer
+from codesdk.tenancy.administration import Administration
 from codesdk.tenancy.directory import Directory
-from codesdk.tenancy.principal import Principal, Role
+from codesdk.tenancy.principal import Principal, Reach, Role
+from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls import store as call_store
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.pipeline import Pipeline
+from codesdk.toolcalls.stored import Outcome
 from codesdk.worker.host import Host, register
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -53,6 +57,9 @@ rules:
   - {id: commands, effect: allow, tool: workspace.exec}
 """
 """Reads and commands run, writes ask, patches are denied."""
+
+LIMITS = dict.fromkeys(Resource, 0)
+"""None, until a test sets one."""
 
 
 def bundle(directory: Path, policy: str, registry: Registry) -> Bundle:
@@ -76,7 +83,16 @@ class Stage:
         self.log = Log(self.database, self.clock, self.hints)
         self.artifacts = Artifacts(root / "artifacts", self.database, self.clock, self.ids)
         self.desk = Desk(self.database, self.ids)
-        self.directory = Directory(self.database, self.clock, self.ids)
+        self.quotas = TenantQuotas(LIMITS)
+        self.directory = Directory(self.database, self.clock, self.ids, quotas=self.quotas, writer=self.writer)
+        self.administration = Administration(
+            database=self.database,
+            writer=self.writer,
+            directory=self.directory,
+            quotas=self.quotas,
+            clock=self.clock,
+            ids=self.ids,
+        )
         self.wakeups = LocalWakeups()
         self.registry = Registry.load(REPOSITORY / "tool-registry")
         self.bundle = bundle(root / "policies", policy, self.registry)
@@ -89,6 +105,7 @@ class Stage:
             log=self.log,
             artifacts=self.artifacts,
             directory=self.directory,
+            quotas=self.quotas,
             wakeups=self.wakeups,
             clock=self.clock,
             ids=self.ids,
@@ -104,9 +121,15 @@ class Stage:
         self.writer.close()
         self.database.close()
 
-    def enroll(self, tenant: str, name: str) -> tuple[Principal, str]:
-        """A developer of that tenant, with an API key."""
-        return self.writer.run(lambda unit: self.directory.enroll(unit, tenant, name, (Role.DEVELOPER,)))
+    def enroll(self, tenant: str, name: str, *roles: Role, reach: Reach = Reach.TENANT) -> tuple[Principal, str]:
+        """A developer of that tenant, or one with these roles, with an API key."""
+        chosen = roles or (Role.DEVELOPER,)
+        return self.writer.run(lambda unit: self.directory.enroll(unit, tenant, name, chosen, reach=reach))
+
+    def limit(self, resource: Resource, amount: int | None, tenant: str | None = None) -> None:
+        """Set a limit of a tenant's own."""
+        owner = tenant or self.principal.tenant_id
+        self.writer.run(lambda unit: self.quotas.set_limits(unit, owner, {resource: amount}))
 
     def register(self) -> Host:
         """A worker of the one host; each call is the next generation."""
@@ -132,7 +155,22 @@ class Stage:
             writer=self.writer,
             wakeups=self.wakeups,
             ids=self.ids,
+            quotas=self.quotas,
         )
+
+    def find(self, call: str, subject: Subject | None = None) -> Outcome | None:
+        """Where a call stands, for its own session or for that one."""
+        at = subject or self._whose(call)
+        return self.pipeline.find(at.tenant_id, at.session_id, ToolCallId(call))
+
+    def cancel(self, call: str, reason: str, subject: Subject | None = None) -> bool:
+        """End a call, as its own session or as that one."""
+        at = subject or self._whose(call)
+        return self.pipeline.cancel(at.tenant_id, at.session_id, ToolCallId(call), reason)
+
+    def _whose(self, call: str) -> Subject:
+        stored = stored_call(self.database, call)
+        return stored.subject if stored else self.subject
 
     def claims(self, chosen: Bundle | None = None, registry: Registry | None = None, generation: int = 1) -> Claims:
         """A worker's claims."""
@@ -144,6 +182,7 @@ class Stage:
             writer=self.writer,
             host=self.host.id,
             generation=generation,
+            quotas=self.quotas,
         )
 
     def execution(self) -> Execution:

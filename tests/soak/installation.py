@@ -23,7 +23,7 @@ from codesdk.sessions import NewSession, NoHost
 from codesdk.settings import Settings, runfile
 from codesdk.tenancy.principal import Role
 from codesdk.toolcalls.stored import Denied, Finished
-from stage import POLICY, wait_for
+from stage import POLICY, stored_call, wait_for
 
 READY_S = 60.0
 CALL_S = 180.0
@@ -137,7 +137,8 @@ class Installation:
 
     def _end(self, call: str) -> str:
         def ended() -> Any:
-            found = self.services.pipeline.find(call)
+            at = stored_call(self.services.database, call)
+            found = self.services.pipeline.find(at.tenant_id, at.subject.session_id, call)
             return found if isinstance(found, Finished | Denied) else None
 
         found = wait_for(ended, f"{call} to end", CALL_S)

@@ -1,4 +1,4 @@
-"""Who may do what over HTTP: one table. A route that is not in it cannot even be made."""
+"""What each route does, as an action of `tenancy.access`: one table. A route that is not in it cannot even be made."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from starlette.types import Message
 
 from codesdk.api.problems import defect
 from codesdk.bootstrap import Services
-from codesdk.errors import ExitCode, Fault, InternalFault
-from codesdk.tenancy.principal import Principal, Role, Unauthenticated
+from codesdk.errors import Fault, InternalFault
+from codesdk.tenancy.access import Action, Allowed, Forbidden, Refused, may_ever
+from codesdk.tenancy.principal import Principal, Unauthenticated
 
 MAX_JSON_BODY = 1024 * 1024
 """Bytes of a request body, where a route does not say otherwise."""
@@ -33,37 +34,39 @@ class Door(Enum):
     SESSION_TOKEN = "a session's token, checked by the MCP host"  # noqa: S105 (no secret)
 
 
-_EVERY_ROLE = frozenset(Role)
-_RUNS = frozenset({Role.DEVELOPER, Role.OPERATOR})
-_DECIDES = frozenset({Role.APPROVER, Role.OPERATOR})
-_WATCHES = frozenset({Role.DEVELOPER, Role.OPERATOR, Role.APPROVER, Role.AUDITOR})
-
-RULES: dict[tuple[str, str], frozenset[Role] | Door] = {
+RULES: dict[tuple[str, str], Action | Door] = {
     ("GET", "/health"): Door.OPEN,  # says only whether the service works
     ("GET", "/openapi.json"): Door.OPEN,  # the same for everybody, and public with the source
     ("*", "/mcp"): Door.SESSION_TOKEN,
-    ("GET", "/v1/tools"): _EVERY_ROLE,
-    ("POST", "/v1/sessions"): _RUNS,
-    ("GET", "/v1/sessions"): _WATCHES,
-    ("GET", "/v1/sessions/{session_id}"): _WATCHES,
-    ("DELETE", "/v1/sessions/{session_id}"): _RUNS,
-    ("GET", "/v1/sessions/{session_id}/events"): _WATCHES,
-    ("GET", "/v1/sessions/{session_id}/calls/{call_id}"): _WATCHES,
-    ("POST", "/v1/sessions/{session_id}/calls/{call_id}/cancel"): _RUNS,
-    ("GET", "/v1/approvals"): _WATCHES,
-    ("GET", "/v1/approvals/{approval_id}"): _WATCHES,
-    ("POST", "/v1/approvals/{approval_id}/decision"): _DECIDES,
-    ("POST", "/v1/artifacts"): _RUNS,
-    ("GET", "/v1/artifacts/{artifact_id}"): _WATCHES,
+    ("GET", "/v1/tools"): Action.TOOLS_READ,
+    ("POST", "/v1/sessions"): Action.SESSIONS_OPEN,
+    ("GET", "/v1/sessions"): Action.SESSIONS_READ,
+    ("GET", "/v1/sessions/{session_id}"): Action.SESSIONS_READ,
+    ("DELETE", "/v1/sessions/{session_id}"): Action.SESSIONS_CLOSE,
+    ("GET", "/v1/sessions/{session_id}/events"): Action.EVENTS_READ,
+    ("GET", "/v1/sessions/{session_id}/calls/{call_id}"): Action.CALLS_READ,
+    ("POST", "/v1/sessions/{session_id}/calls/{call_id}/cancel"): Action.CALLS_CANCEL,
+    ("GET", "/v1/approvals"): Action.APPROVALS_READ,
+    ("GET", "/v1/approvals/{approval_id}"): Action.APPROVALS_READ,
+    ("POST", "/v1/approvals/{approval_id}/decision"): Action.APPROVALS_DECIDE,
+    ("POST", "/v1/artifacts"): Action.ARTIFACTS_WRITE,
+    ("GET", "/v1/artifacts/{artifact_id}"): Action.ARTIFACTS_READ,
+    ("GET", "/v1/tenants"): Action.TENANTS_READ,
+    ("POST", "/v1/tenants"): Action.TENANTS_MANAGE,
+    ("GET", "/v1/tenants/{tenant_id}"): Action.TENANTS_READ,
+    ("POST", "/v1/tenants/{tenant_id}/suspend"): Action.TENANTS_MANAGE,
+    ("POST", "/v1/tenants/{tenant_id}/resume"): Action.TENANTS_MANAGE,
+    ("GET", "/v1/quotas"): Action.QUOTAS_READ,
+    ("PATCH", "/v1/quotas"): Action.QUOTAS_SET,
+    ("GET", "/v1/principals"): Action.PRINCIPALS_READ,
+    ("POST", "/v1/principals"): Action.PRINCIPALS_MANAGE,
+    ("GET", "/v1/principals/{principal_id}"): Action.PRINCIPALS_READ,
+    ("POST", "/v1/principals/{principal_id}/disable"): Action.PRINCIPALS_MANAGE,
+    ("GET", "/v1/keys"): Action.KEYS_READ,
+    ("POST", "/v1/keys"): Action.KEYS_MANAGE,
+    ("DELETE", "/v1/keys/{key_id}"): Action.KEYS_MANAGE,
 }
-
-
-class Forbidden(Fault):
-    """The caller is known, and its roles do not allow this."""
-
-    code = "FORBIDDEN"
-    status = 403
-    exit_code = ExitCode.NO_PERMISSION
+"""What each route does; who may do it stands in `tenancy.access.GRANTS`."""
 
 
 class RouteWithoutRule(InternalFault):
@@ -90,7 +93,7 @@ class GuardedRoute(APIRoute):
         limit = BODY_LIMITS.get(self.path, MAX_JSON_BODY)
 
         async def guarded(request: Request) -> Response:
-            if isinstance(rule, frozenset):
+            if isinstance(rule, Action):
                 request.state.principal = await _admit(request, rule)
             try:
                 return await handle(_limited(request, limit))
@@ -126,17 +129,17 @@ def _limited(request: Request, limit: int) -> Request:
     return Request(request.scope, receive)
 
 
-async def _admit(request: Request, roles: frozenset[Role]) -> Principal:
+async def _admit(request: Request, action: Action) -> Principal:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         raise Unauthenticated("This needs an API key.", advice="Send `Authorization: Bearer <API key>`.")
     principal = await to_thread.run_sync(wired(request).directory.principal, key.strip())
-    if not roles.intersection(principal.roles):
-        needed = ", ".join(sorted(roles))
-        raise Forbidden(
-            f"None of your roles may do this; it needs one of: {needed}.", advice="Ask an operator for the role."
-        )
-    return principal
+    # Before anything is looked for: the answer says nothing about what is there. What it is done to is judged with it.
+    match may_ever(principal, action):
+        case Refused(reason=reason):
+            raise Forbidden(reason, advice="Ask an operator for the role.")
+        case Allowed():
+            return principal
 
 
 def wired(request: Request) -> Services:

@@ -10,6 +10,7 @@ from codesdk.approvals import Desk
 from codesdk.artifacts import Artifacts
 from codesdk.domain.clock import Clock, SystemClock
 from codesdk.domain.ids import Ids, RandomIds
+from codesdk.domain.quotas import Resource
 from codesdk.eventlog.hints import Hints, RedisHints
 from codesdk.eventlog.log import Log
 from codesdk.eventlog.tail import Tail
@@ -23,7 +24,9 @@ from codesdk.settings import Settings
 from codesdk.storage.database import Database
 from codesdk.storage.migration import upgrade
 from codesdk.storage.writer import Writer
+from codesdk.tenancy.administration import Administration
 from codesdk.tenancy.directory import Directory
+from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import Results
 
@@ -42,6 +45,8 @@ class Services:
     tail: Tail
     artifacts: Artifacts
     directory: Directory
+    quotas: TenantQuotas
+    administration: Administration
     wakeups: Wakeups
     desk: Desk
     registry: Registry
@@ -97,7 +102,11 @@ def open_services(
         tail = Tail(log, hints, clock, settings.poll_s)
         opened.callback(tail.close)
         artifacts = Artifacts(settings.data_dir / "artifacts", database, clock, ids)
-        directory = Directory(database, clock, ids)
+        quotas = TenantQuotas({resource: getattr(settings, f"quota_{resource.value}") for resource in Resource})
+        directory = Directory(database, clock, ids, quotas=quotas, writer=writer)
+        administration = Administration(
+            database=database, writer=writer, directory=directory, quotas=quotas, clock=clock, ids=ids
+        )
         desk = Desk(database, ids)
         pipeline = Pipeline(
             registry=registry,
@@ -108,6 +117,7 @@ def open_services(
             writer=writer,
             wakeups=wakeups,
             ids=ids,
+            quotas=quotas,
         )
         sessions = Sessions(
             database=database,
@@ -115,6 +125,7 @@ def open_services(
             log=log,
             artifacts=artifacts,
             directory=directory,
+            quotas=quotas,
             wakeups=wakeups,
             clock=clock,
             ids=ids,
@@ -132,6 +143,8 @@ def open_services(
             tail=tail,
             artifacts=artifacts,
             directory=directory,
+            quotas=quotas,
+            administration=administration,
             wakeups=wakeups,
             desk=desk,
             registry=registry,

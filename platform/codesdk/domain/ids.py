@@ -11,6 +11,7 @@ from codesdk.domain.clock import Clock
 
 TenantId = NewType("TenantId", str)
 PrincipalId = NewType("PrincipalId", str)
+KeyId = NewType("KeyId", str)
 SessionId = NewType("SessionId", str)
 TaskId = NewType("TaskId", str)
 ToolCallId = NewType("ToolCallId", str)

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
+from codesdk.tenancy.access import Action, Forbidden, Target, decide_access, require
 from codesdk.tenancy.directory import Directory
 from codesdk.tenancy.principal import Unauthenticated
 
@@ -46,9 +47,12 @@ class TokenGate:
             await _refuse(send, 401, "Send `Authorization: Bearer <session token>`.")
             return
         try:
-            subject = await to_thread.run_sync(self._directory.subject, token, limiter=self._limiter)
+            subject = await to_thread.run_sync(self._admitted, token, limiter=self._limiter)
         except Unauthenticated as fault:
             await _refuse(send, 401, str(fault))
+            return
+        except Forbidden as fault:
+            await _refuse(send, 403, str(fault))
             return
         except Fault as fault:
             _log.warning("a session token could not be checked: %s", fault)
@@ -66,6 +70,13 @@ class TokenGate:
         scope["user"] = AuthenticatedUser(access)
         scope[_SUBJECT] = subject
         await self._app(scope, receive, send)
+
+    def _admitted(self, token: str) -> Subject:
+        subject = self._directory.subject(token)
+        target = Target(tenant_id=subject.tenant_id, session_id=subject.session_id)
+        # The roles are those of now: a principal that may not run calls any more makes none in its old sessions.
+        require(decide_access(subject, Action.CALLS_MAKE, target), Unauthenticated("This session token is not valid."))
+        return subject
 
 
 def _bearer(scope: Scope) -> str | None:

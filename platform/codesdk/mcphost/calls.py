@@ -93,7 +93,7 @@ class Calls:
             # The same question may be asked twice at once: it is withdrawn only when nobody waits for it any more.
             if self._followers[call] == 1 and not self._stopping:
                 with CancelScope(shield=True):
-                    await self._cancel(call, "the client cancelled it.")
+                    await self._cancel(call, subject, "the client cancelled it.")
             raise
         finally:
             self._waits.discard(wait)
@@ -106,7 +106,7 @@ class Calls:
     def _submit(self, name: str, arguments: dict[str, Any], subject: Subject) -> tuple[Outcome, int]:
         place = self._results.place(subject)
         repeated = self._owed.take(subject, name, arguments)
-        outcome = self._pipeline.find(repeated) if repeated is not None else None
+        outcome = self._pipeline.find(subject.tenant_id, subject.session_id, repeated) if repeated is not None else None
         # Approved while nobody waited, a call has run: asked again, it would be approved and run a second time.
         if outcome is None or not settles(outcome):
             outcome = self._pipeline.submit(name, arguments, subject)
@@ -129,12 +129,13 @@ class Calls:
         # Every call gets an answer that stays true: cancelled first, so that it cannot run after we have spoken.
         _log.warning("call %s did not end in time (%s)", outcome.identity.tool_call_id, journey.phase.value)
         reason = f"it was {journey.phase.value} for {self._bound(journey.phase, tool):.0f} s; is a worker running?"
-        await self._cancel(outcome.identity.tool_call_id, reason)
+        await self._cancel(outcome.identity.tool_call_id, subject, reason)
         return await self._results.wait(outcome, subject, journey.place, CANCEL_S)
 
-    async def _cancel(self, call: ToolCallId, reason: str) -> None:
+    async def _cancel(self, call: ToolCallId, subject: Subject, reason: str) -> None:
+        place = (subject.tenant_id, subject.session_id)
         try:
-            await to_thread.run_sync(self._pipeline.cancel, call, reason, limiter=self._limiter)
+            await to_thread.run_sync(self._pipeline.cancel, *place, call, reason, limiter=self._limiter)
         except Fault:
             _log.warning("call %s could not be cancelled; its own limits end it", call, exc_info=True)
 

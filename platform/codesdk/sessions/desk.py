@@ -11,6 +11,7 @@ from codesdk.domain.clock import Clock
 from codesdk.domain.events import CONTRACT_VERSION
 from codesdk.domain.ids import Ids, Kind, SandboxId, SessionId, TenantId
 from codesdk.domain.payloads import SandboxSessionClosed, SessionCreated
+from codesdk.domain.quotas import Quotas, Resource
 from codesdk.domain.records import Session
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import Log
@@ -41,6 +42,7 @@ class Sessions:
         log: Log,
         artifacts: Artifacts,
         directory: Directory,
+        quotas: Quotas[Unit],
         wakeups: Wakeups,
         clock: Clock,
         ids: Ids,
@@ -53,6 +55,7 @@ class Sessions:
         self._log = log
         self._artifacts = artifacts
         self._directory = directory
+        self._quotas = quotas
         self._wakeups = wakeups
         self._clock = clock
         self._ids = ids
@@ -65,6 +68,7 @@ class Sessions:
         Raises:
             ProfileUnknown: there is none of that name. NoHost: no worker has the profile's image.
             ArtifactUnknown: the seed is not the tenant's.
+            QuotaExceeded: the tenant has as many sessions, or as much memory or CPU in sandboxes, as it may.
         """
         if wish.seed_artifact is not None:
             self._artifacts.find(principal.tenant_id, wish.seed_artifact)
@@ -87,6 +91,11 @@ class Sessions:
         """The tenant's sessions, newest first."""
         with self._database.read() as connection:
             return store.listing(connection, tenant, limit)
+
+    def open_of_all(self) -> list[Session]:
+        """The open sessions of every tenant: for whoever stops the installation."""
+        with self._database.read() as connection:
+            return store.open_of_all(connection)
 
     def close(self, tenant: TenantId, session: str) -> Session:
         """End it: no new call starts, waiting ones are denied, running ones cancelled, the sandbox is removed.
@@ -118,6 +127,7 @@ class Sessions:
                 " `codesdk images list` says what is there.",
             )
         host, image = placed[0]
+        self._reserve(unit, principal.tenant_id, profile)
         session = Session(
             id=SessionId(self._ids.new(Kind.SESSION)),
             tenant_id=principal.tenant_id,
@@ -152,6 +162,12 @@ class Sessions:
         self._log.append(unit, history.draft(_subject(session), created))
         unit.after_commit(lambda: self._wakeups.wake(host, session.id))
         return session, token
+
+    def _reserve(self, unit: Unit, tenant: TenantId, profile: Profile) -> None:
+        self._quotas.reserve(unit, tenant, Resource.SESSIONS)
+        memory = profile.memory_bytes + profile.swap_bytes
+        self._quotas.reserve(unit, tenant, Resource.SANDBOX_MEMORY_BYTES, memory)
+        self._quotas.reserve(unit, tenant, Resource.SANDBOX_MILLICPUS, int(profile.cpus * 1000))
 
     def _close(self, unit: Unit, session: Session, reason: str) -> bool:
         if not store.close(unit.connection, session.id, self._clock.now().timestamp()):

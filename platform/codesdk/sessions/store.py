@@ -47,6 +47,12 @@ def listing(connection: Connection, tenant: str, limit: int) -> list[Session]:
     return [_session(row) for row in connection.execute(query)]
 
 
+def open_of_all(connection: Connection) -> list[Session]:
+    """Every tenant's open sessions, oldest first."""
+    query = select(sessions).where(sessions.c.state == "open").order_by(sessions.c.created_at)
+    return [_session(row) for row in connection.execute(query)]
+
+
 def close(connection: Connection, session: SessionId, now: float) -> bool:
     """Close it, once. False: it was closed."""
     changed = connection.execute(

@@ -85,6 +85,19 @@ class Settings(BaseSettings):
     wait_s: float = Field(default=50.0, gt=0)
     """Seconds that an MCP call waits for a person before it answers that it is still waiting: below 60 s, the
     shortest default limit of the agent CLIs that we measured (OpenCode, Kimi)."""
+    # What a tenant may have that has no limits of its own; 0 for no limit. The names are those of `domain.quotas`.
+    quota_sessions: int = Field(default=500, ge=0)
+    """Open sessions."""
+    quota_queued_calls: int = Field(default=1000, ge=0)
+    """Calls that wait for a person or for a worker."""
+    quota_running_calls: int = Field(default=100, ge=0)
+    """More than these stay queued."""
+    quota_artifact_bytes: int = Field(default=50 * 1024**3, ge=0)
+    quota_api_keys: int = Field(default=1000, ge=0)
+    quota_sandbox_memory_bytes: int = Field(default=512 * 1024**3, ge=0)
+    """Sum over the profiles of its sandboxes."""
+    quota_sandbox_millicpus: int = Field(default=1_024_000, ge=0)
+    """Likewise, thousandths of a CPU."""
 
     @field_validator("warm_pools", mode="before")
     @classmethod

@@ -34,6 +34,9 @@ tenants = Table(
     Column("id", _ID, primary_key=True),
     Column("name", String(120), nullable=False, unique=True),
     Column("created_at", Float, nullable=False),
+    Column("suspended_at", Float),
+    Column("limits", Text, nullable=False, server_default=text("'{}'")),  # JSON: resource -> its own limit
+    Column("artifact_bytes", BigInteger, nullable=False, server_default=text("0")),  # sum of its artifacts' sizes
 )
 
 principals = Table(
@@ -44,6 +47,10 @@ principals = Table(
     Column("name", String(120), nullable=False),
     Column("roles", Text, nullable=False),  # JSON list
     Column("created_at", Float, nullable=False),
+    Column("kind", String(16), nullable=False, server_default=text("'person'")),  # person, program
+    Column("reach", String(16), nullable=False, server_default=text("'tenant'")),  # tenant, instance
+    Column("disabled_at", Float),
+    Index("ix_principals_tenant", "tenant_id", "created_at"),
 )
 
 api_keys = Table(
@@ -54,6 +61,11 @@ api_keys = Table(
     Column("hash", String(71), nullable=False, unique=True),  # of the secret; the secret itself is shown once
     Column("created_at", Float, nullable=False),
     Column("revoked_at", Float),
+    Column("name", String(120), nullable=False, server_default=text("''")),
+    Column("prefix", String(24), nullable=False, server_default=text("''")),  # by which people recognise the secret
+    Column("expires_at", Float),
+    Column("last_used_at", Float),  # the beginning of the hour
+    Index("ix_api_keys_principal", "principal_id"),
 )
 
 hosts = Table(
@@ -86,6 +98,7 @@ sessions = Table(
     Column("created_at", Float, nullable=False),
     Column("closed_at", Float),
     Index("ix_sessions_tenant", "tenant_id", "created_at"),
+    Index("ix_sessions_tenant_state", "tenant_id", "state"),
 )
 
 session_tokens = Table(
@@ -161,6 +174,7 @@ tool_calls = Table(
     Column("finished_at", Float),
     Index("ix_tool_calls_host_state", "host_id", "state", "queued_at"),
     Index("ix_tool_calls_session", "session_id", "state"),
+    Index("ix_tool_calls_tenant_state", "tenant_id", "state"),
     Index("ix_tool_calls_finished", "session_id", "finished_at"),  # since when a session is idle
 )
 

@@ -1,44 +1,66 @@
-"""Finds and makes principals, keys and tokens."""
+"""Who is who: finds the holder of a key or a token, and mints both."""
 
 from __future__ import annotations
 
-from codesdk.domain.clock import Clock
-from codesdk.domain.ids import Ids, Kind, PrincipalId, SessionId, TenantId
-from codesdk.domain.subjects import Subject
-from codesdk.storage.database import Database
-from codesdk.storage.writer import Unit
-from codesdk.tenancy import store
-from codesdk.tenancy.principal import Principal, Role, Unauthenticated
-from codesdk.tenancy.secrets import KEY_PREFIX, TOKEN_PREFIX, hash_of, mint
+import logging
 
-DEFAULT_TENANT = "default"
+from codesdk.domain.clock import Clock
+from codesdk.domain.ids import Ids, KeyId, Kind, PrincipalId, SessionId, TenantId
+from codesdk.domain.quotas import Quotas, Resource, Unmetered
+from codesdk.domain.subjects import Subject
+from codesdk.errors import Fault
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit, Writer
+from codesdk.tenancy import store
+from codesdk.tenancy.keys import ApiKey, NewKey
+from codesdk.tenancy.principal import Principal, Reach, Role, Unauthenticated
+from codesdk.tenancy.secrets import KEY_PREFIX, TOKEN_PREFIX, hash_of, mint, recognisable
+
+_log = logging.getLogger(__name__)
+
+USE_S = 3600.0
+"""Seconds to which the last use of a key is known: to find keys that nobody needs, not to follow who holds them."""
 
 
 class Directory:
     """Who is who."""
 
-    def __init__(self, database: Database, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        ids: Ids,
+        *,
+        quotas: Quotas[Unit] | None = None,
+        writer: Writer | None = None,
+    ) -> None:
+        """`quotas`: count keys; none: nobody does. `writer`: notes when keys were used; none: nobody does."""
         self._database = database
         self._clock = clock
         self._ids = ids
+        self._quotas = quotas or Unmetered()
+        self._writer = writer
 
     def principal(self, api_key: str) -> Principal:
         """Who holds the key.
 
         Raises:
-            Unauthenticated: unknown or revoked.
+            Unauthenticated: unknown, expired or revoked; or the principal is disabled, or the tenant suspended.
         """
         with self._database.read() as connection:
             found = store.principal_of_key(connection, hash_of(api_key))
         if found is None:
             raise Unauthenticated("This API key is not valid.", advice="Send `Authorization: Bearer <API key>`.")
-        return found
+        principal, last_used_at = found
+        self._note_use(principal, last_used_at)
+        return principal
 
     def subject(self, token: str) -> Subject:
         """The session that the token opens.
 
         Raises:
-            Unauthenticated: unknown, expired, revoked, or the session is closed.
+            Unauthenticated: unknown, expired, revoked, or the session is closed; or the principal is disabled, or the
+                tenant suspended.
         """
         with self._database.read() as connection:
             found = store.subject_of_token(connection, hash_of(token))
@@ -47,6 +69,14 @@ class Directory:
                 "This session token is not valid.", advice="Open a session (POST /v1/sessions) and use its token."
             )
         return found
+
+    def still(self, principal: Principal) -> bool:
+        """Whether a principal that was let in would be let in now: for streams, which outlive their admission.
+
+        One indexed read. False: its key was revoked or has expired, it was disabled, or its tenant suspended.
+        """
+        with self._database.read() as connection:
+            return store.still(connection, principal)
 
     def mint_token(self, unit: Unit, session: SessionId, ttl_s: float) -> str:
         """A new token for the session; the caller shows it once."""
@@ -58,15 +88,56 @@ class Directory:
         """End every token of the session."""
         store.revoke_tokens(unit.connection, session, self._clock.now().timestamp())
 
-    def enroll(self, unit: Unit, tenant_name: str, name: str, roles: tuple[Role, ...]) -> tuple[Principal, str]:
-        """A new principal with a new API key, in a tenant that is made where it is missing."""
+    def mint_key(
+        self, unit: Unit, tenant: TenantId, principal: PrincipalId, name: str, ttl_s: float | None = None
+    ) -> NewKey:
+        """A new key; the caller shows it once. `ttl_s`: seconds that it lives; None for ever.
+
+        Raises:
+            QuotaExceeded: the tenant has as many as it may.
+        """
+        self._quotas.reserve(unit, tenant, Resource.API_KEYS)
+        secret = mint(KEY_PREFIX)
+        key = ApiKey(
+            id=KeyId(self._ids.new(Kind.KEY)),
+            tenant_id=tenant,
+            principal_id=principal,
+            name=name,
+            prefix=recognisable(secret),
+            created_at=self._clock.now().timestamp(),
+        )
+        store.insert_key(unit.connection, key, hash_of(secret), ttl_s)
+        made = store.key(unit.connection, key.id)
+        assert made is not None  # noqa: S101 (inserted above)
+        return NewKey(key=made, secret=secret)
+
+    def enroll(
+        self, unit: Unit, tenant_name: str, name: str, roles: tuple[Role, ...], *, reach: Reach = Reach.TENANT
+    ) -> tuple[Principal, str]:
+        """A new principal with a new API key, in a tenant that is made where it is missing; asks nobody.
+
+        Raises:
+            QuotaExceeded: the tenant has as many keys as it may.
+        """
         now = self._clock.now().timestamp()
         tenant = store.tenant_named(unit.connection, tenant_name)
         if tenant is None:
             tenant = TenantId(self._ids.new(Kind.TENANT))
             store.insert_tenant(unit.connection, tenant, tenant_name, now)
-        principal = Principal(id=PrincipalId(self._ids.new(Kind.PRINCIPAL)), tenant_id=tenant, name=name, roles=roles)
+        id_ = PrincipalId(self._ids.new(Kind.PRINCIPAL))
+        principal = Principal(id=id_, tenant_id=tenant, name=name, roles=roles, reach=reach)
         store.insert_principal(unit.connection, principal, now)
-        key = mint(KEY_PREFIX)
-        store.insert_key(unit.connection, self._ids.new(Kind.KEY), principal.id, hash_of(key), now)
-        return principal, key
+        made = self.mint_key(unit, tenant, principal.id, name)
+        return principal.model_copy(update={"key_id": made.key.id}), made.secret
+
+    def _note_use(self, principal: Principal, last_used_at: float | None) -> None:
+        now = self._clock.now().timestamp()
+        hour = now - now % USE_S
+        key = principal.key_id
+        if self._writer is None or key is None or (last_used_at is not None and last_used_at >= hour):
+            return
+        try:
+            self._writer.run(lambda unit: store.note_use(unit.connection, key, hour))
+        except Fault as fault:
+            # Reading must go on where writing cannot; the next request tries again.
+            _log.warning("the use of key %s could not be noted: %s", key, fault)

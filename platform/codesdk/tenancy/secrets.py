@@ -7,6 +7,8 @@ import secrets
 
 KEY_PREFIX = "csdk_key_"
 TOKEN_PREFIX = "csdk_ses_"  # noqa: S105 (a prefix that scanners can find, not a secret)
+SHOWN = 6
+"""Characters after the prefix by which people recognise a key: 36 of its 256 bits, so 220 stay hidden."""
 
 
 def mint(prefix: str) -> str:
@@ -17,3 +19,8 @@ def mint(prefix: str) -> str:
 def hash_of(secret: str) -> str:
     """What the database keeps. A fast hash is right here: the secret has 256 bits, guessing it is hopeless."""
     return "sha256:" + hashlib.sha256(secret.encode()).hexdigest()
+
+
+def recognisable(secret: str) -> str:
+    """The beginning of an API key, which lists may show."""
+    return secret[: len(KEY_PREFIX) + SHOWN]

@@ -9,63 +9,68 @@ from sqlalchemy import Connection, Row, bindparam, select, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.decisions import PermissionMode
-from codesdk.domain.ids import PrincipalId, SessionId, TenantId
+from codesdk.domain.ids import KeyId, PrincipalId, SessionId, TenantId
 from codesdk.domain.subjects import Subject
 from codesdk.storage.database import database_now
 from codesdk.storage.schema import api_keys, principals, session_tokens, sessions, tenants
-from codesdk.tenancy.principal import Principal, Role
+from codesdk.tenancy.keys import ApiKey
+from codesdk.tenancy.principal import Principal, PrincipalKind, PrincipalRecord, Reach, Role
+from codesdk.tenancy.tenant import Tenant
 
 # Asked on every request, so built once.
+_GOOD_KEY = api_keys.c.revoked_at.is_(None) & (
+    api_keys.c.expires_at.is_(None) | (api_keys.c.expires_at > database_now())
+)
+_GOOD_PRINCIPAL = principals.c.disabled_at.is_(None) & tenants.c.suspended_at.is_(None)
+_PRINCIPAL = (
+    select(principals, api_keys.c.id.label("key_id"), api_keys.c.last_used_at)
+    .join(api_keys, api_keys.c.principal_id == principals.c.id)
+    .join(tenants, tenants.c.id == principals.c.tenant_id)
+    .where(api_keys.c.hash == bindparam("hash"), _GOOD_KEY, _GOOD_PRINCIPAL)
+)
+_STILL = (
+    select(principals.c.id)
+    .join(tenants, tenants.c.id == principals.c.tenant_id)
+    .where(principals.c.id == bindparam("principal"), _GOOD_PRINCIPAL)
+)
+_STILL_WITH_KEY = _STILL.join(api_keys, api_keys.c.principal_id == principals.c.id).where(
+    api_keys.c.id == bindparam("key"), _GOOD_KEY
+)
 _SUBJECT = (
     select(sessions, sessions.c.id.label("session_id"), principals.c.roles)
     .join(session_tokens, session_tokens.c.session_id == sessions.c.id)
     .join(principals, principals.c.id == sessions.c.principal_id)
+    .join(tenants, tenants.c.id == sessions.c.tenant_id)
     .where(
         session_tokens.c.hash == bindparam("hash"),
         session_tokens.c.revoked_at.is_(None),
         session_tokens.c.expires_at > database_now(),
         sessions.c.state == "open",
+        _GOOD_PRINCIPAL,
     )
 )
+_KEYS = select(api_keys, principals.c.tenant_id).join(principals, principals.c.id == api_keys.c.principal_id)
+
+# -- who calls --------------------------------------------------------------------------------------------------------
 
 
-def tenant_named(connection: Connection, name: str) -> TenantId | None:
-    """The tenant's id, where there is one of that name."""
-    found = connection.execute(select(tenants.c.id).where(tenants.c.name == name)).scalar()
-    return TenantId(found) if found else None
+def principal_of_key(connection: Connection, key_hash: str) -> tuple[Principal, float | None] | None:
+    """Who holds this key and when it was last used, unless it, its principal or its tenant is barred."""
+    row = connection.execute(_PRINCIPAL, {"hash": key_hash}).one_or_none()
+    return (_principal(row), row.last_used_at) if row else None
 
 
-def insert_tenant(connection: Connection, tenant: TenantId, name: str, now: float) -> None:
-    """Add a tenant."""
-    connection.execute(insert_into(tenants), {"id": tenant, "name": name, "created_at": now})
+def still(connection: Connection, principal: Principal) -> bool:
+    """Whether a principal that was let in would be let in now, with the same key."""
+    sought = {"principal": principal.id}
+    if principal.key_id is None:
+        return connection.execute(_STILL, sought).first() is not None
+    return connection.execute(_STILL_WITH_KEY, {**sought, "key": principal.key_id}).first() is not None
 
 
-def insert_principal(connection: Connection, principal: Principal, now: float) -> None:
-    """Add a principal."""
-    row = {
-        "id": principal.id,
-        "tenant_id": principal.tenant_id,
-        "name": principal.name,
-        "roles": json.dumps([role.value for role in principal.roles]),
-        "created_at": now,
-    }
-    connection.execute(insert_into(principals), row)
-
-
-def insert_key(connection: Connection, key: str, principal: PrincipalId, key_hash: str, now: float) -> None:
-    """Add an API key by its hash."""
-    row = {"id": key, "principal_id": principal, "hash": key_hash, "created_at": now}
-    connection.execute(insert_into(api_keys), row)
-
-
-def principal_of_key(connection: Connection, key_hash: str) -> Principal | None:
-    """Who holds this key, unless it is revoked."""
-    row = connection.execute(
-        select(principals)
-        .join(api_keys, api_keys.c.principal_id == principals.c.id)
-        .where(api_keys.c.hash == key_hash, api_keys.c.revoked_at.is_(None))
-    ).one_or_none()
-    return _principal(row) if row else None
+def note_use(connection: Connection, key: KeyId, hour: float) -> None:
+    """Remember that the key was used in that hour."""
+    connection.execute(update(api_keys).where(api_keys.c.id == key).values(last_used_at=hour))
 
 
 def insert_token(connection: Connection, token_hash: str, session: SessionId, ttl_s: float) -> None:
@@ -84,7 +89,7 @@ def revoke_tokens(connection: Connection, session: SessionId, now: float) -> Non
 
 
 def subject_of_token(connection: Connection, token_hash: str) -> Subject | None:
-    """Whose session this token opens, unless it is revoked, expired (by the database's clock) or the session closed."""
+    """Whose session this token opens, unless it, the session, its principal or its tenant is over or barred."""
     row = connection.execute(_SUBJECT, {"hash": token_hash}).one_or_none()
     return subject_from(row) if row else None
 
@@ -102,10 +107,139 @@ def subject_from(row: Row[Any]) -> Subject:
     )
 
 
+# -- tenants ----------------------------------------------------------------------------------------------------------
+
+
+def tenant_named(connection: Connection, name: str) -> TenantId | None:
+    """The tenant's id, where there is one of that name."""
+    found = connection.execute(select(tenants.c.id).where(tenants.c.name == name)).scalar()
+    return TenantId(found) if found else None
+
+
+def tenant(connection: Connection, id_: str) -> Tenant | None:
+    """The tenant of that id."""
+    row = connection.execute(select(tenants).where(tenants.c.id == id_)).one_or_none()
+    return _tenant(row) if row else None
+
+
+def all_tenants(connection: Connection) -> list[Tenant]:
+    """Every tenant, oldest first."""
+    return [_tenant(row) for row in connection.execute(select(tenants).order_by(tenants.c.created_at, tenants.c.id))]
+
+
+def insert_tenant(connection: Connection, tenant: TenantId, name: str, now: float) -> None:
+    """Add a tenant."""
+    connection.execute(insert_into(tenants), {"id": tenant, "name": name, "created_at": now})
+
+
+def set_suspended(connection: Connection, tenant: TenantId, since: float | None) -> None:
+    """Suspend it (it keeps its first date), or let it go on."""
+    change = update(tenants).where(tenants.c.id == tenant)
+    if since is not None:
+        change = change.where(tenants.c.suspended_at.is_(None))
+    connection.execute(change.values(suspended_at=since))
+
+
+# -- principals -------------------------------------------------------------------------------------------------------
+
+
+def insert_principal(connection: Connection, principal: Principal, now: float) -> None:
+    """Add a principal."""
+    row = {
+        "id": principal.id,
+        "tenant_id": principal.tenant_id,
+        "name": principal.name,
+        "roles": json.dumps([role.value for role in principal.roles]),
+        "kind": principal.kind.value,
+        "reach": principal.reach.value,
+        "created_at": now,
+    }
+    connection.execute(insert_into(principals), row)
+
+
+def principal(connection: Connection, id_: str) -> PrincipalRecord | None:
+    """The principal of that id, of whatever tenant."""
+    row = connection.execute(select(principals).where(principals.c.id == id_)).one_or_none()
+    return _record(row) if row else None
+
+
+def principals_of(connection: Connection, tenant: TenantId) -> list[PrincipalRecord]:
+    """The tenant's principals, oldest first."""
+    query = select(principals).where(principals.c.tenant_id == tenant)
+    return [_record(row) for row in connection.execute(query.order_by(principals.c.created_at, principals.c.id))]
+
+
+def principal_named(connection: Connection, tenant: TenantId, name: str) -> PrincipalRecord | None:
+    """The tenant's newest principal of that name that is not disabled."""
+    query = select(principals).where(
+        principals.c.tenant_id == tenant, principals.c.name == name, principals.c.disabled_at.is_(None)
+    )
+    row = connection.execute(query.order_by(principals.c.created_at.desc(), principals.c.id.desc()).limit(1)).first()
+    return _record(row) if row else None
+
+
+def disable(connection: Connection, principal: PrincipalId, now: float) -> None:
+    """End it; it keeps its first date."""
+    connection.execute(
+        update(principals)
+        .where(principals.c.id == principal, principals.c.disabled_at.is_(None))
+        .values(disabled_at=now)
+    )
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+def insert_key(connection: Connection, key: ApiKey, key_hash: str, ttl_s: float | None) -> None:
+    """Add an API key by its hash. `ttl_s`: seconds until it expires, on the database's clock; None for never."""
+    row = key.model_dump(exclude={"tenant_id", "expires_at"})
+    expires_at = None if ttl_s is None else database_now() + ttl_s
+    connection.execute(insert_into(api_keys).values(**row, hash=key_hash, expires_at=expires_at))
+
+
+def key(connection: Connection, id_: str) -> ApiKey | None:
+    """The key of that id, of whatever tenant."""
+    row = connection.execute(_KEYS.where(api_keys.c.id == id_)).one_or_none()
+    return _key(row) if row else None
+
+
+def keys_of(connection: Connection, tenant: TenantId) -> list[ApiKey]:
+    """The tenant's keys, oldest first, with those that are over."""
+    query = _KEYS.where(principals.c.tenant_id == tenant).order_by(api_keys.c.created_at, api_keys.c.id)
+    return [_key(row) for row in connection.execute(query)]
+
+
+def revoke_key(connection: Connection, key: KeyId, now: float) -> None:
+    """End it; it keeps its first date."""
+    connection.execute(
+        update(api_keys).where(api_keys.c.id == key, api_keys.c.revoked_at.is_(None)).values(revoked_at=now)
+    )
+
+
+def _tenant(row: Row[Any]) -> Tenant:
+    return Tenant(id=TenantId(row.id), name=row.name, created_at=row.created_at, suspended_at=row.suspended_at)
+
+
 def _principal(row: Row[Any]) -> Principal:
     return Principal(
         id=PrincipalId(row.id),
         tenant_id=TenantId(row.tenant_id),
         name=row.name,
-        roles=tuple(Role(role) for role in json.loads(row.roles)),
+        roles=_roles(row),
+        kind=PrincipalKind(row.kind),
+        reach=Reach(row.reach),
+        key_id=KeyId(row.key_id),
     )
+
+
+def _record(row: Row[Any]) -> PrincipalRecord:
+    fields = {name: value for name, value in row._asdict().items() if name in PrincipalRecord.model_fields}
+    return PrincipalRecord.model_validate({**fields, "roles": _roles(row)})
+
+
+def _key(row: Row[Any]) -> ApiKey:
+    return ApiKey.model_validate({name: value for name, value in row._asdict().items() if name in ApiKey.model_fields})
+
+
+def _roles(row: Row[Any]) -> tuple[Role, ...]:
+    return tuple(Role(role) for role in json.loads(row.roles))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from codesdk.approvals import Approval, ApprovalState, Desk
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.decisions import Decision, Effect
-from codesdk.domain.ids import HostId
+from codesdk.domain.ids import HostId, TenantId
+from codesdk.domain.quotas import QuotaExceeded, Quotas, Resource
 from codesdk.eventlog.log import Log
 from codesdk.policy import Bundles, decide
 from codesdk.registry import Registry, Tool, UnknownTool
@@ -33,9 +34,11 @@ class Claims:
         writer: Writer,
         host: HostId,
         generation: int,
+        quotas: Quotas[Unit],
         surroundings: Surroundings = CONTAINER,
     ) -> None:
         """`generation`: the worker's fencing number, written into every claim; `surroundings`: where it runs them."""
+        self._quotas = quotas
         self._surroundings = surroundings
         self._registry = registry
         self._bundles = bundles
@@ -55,12 +58,15 @@ class Claims:
         return self._writer.run(self._take)
 
     def _take(self, unit: Unit) -> Claimed | Denied | None:
-        stored = store.next_queued(unit.connection, self._host)
+        stored = self._next(unit)
         if stored is None:
             return None
         asked = self._desk.of_call(unit, stored.identity) if stored.digest is not None else None
         if not stored.session_open:
             return self._deny(unit, stored, asked, DenialCode.SESSION_CLOSED, "The session was closed.")
+        if stored.barred:
+            reason = "The tenant is suspended, or the principal whose session this is was disabled."
+            return self._deny(unit, stored, asked, DenialCode.SUSPENDED, reason)
         try:
             tool = self._registry.resolve(stored.call.name)
         except UnknownTool:
@@ -70,6 +76,18 @@ class Claims:
         if refusal is not None:
             return self._deny(unit, stored, asked, DenialCode.VOIDED if asked else DenialCode.POLICY, refusal)
         return self._start(unit, stored, tool, decision, asked)
+
+    def _next(self, unit: Unit) -> StoredCall | None:
+        """The oldest call whose tenant may have one more running; the others' keep their places."""
+        full: list[TenantId] = []
+        while (stored := store.next_queued(unit.connection, self._host, full)) is not None:
+            try:
+                self._quotas.reserve(unit, stored.tenant_id, Resource.RUNNING_CALLS)
+            except QuotaExceeded:
+                full.append(stored.tenant_id)
+            else:
+                return stored
+        return None
 
     def _deny(self, unit: Unit, stored: StoredCall, asked: Approval | None, code: DenialCode, reason: str) -> Denied:
         if asked is not None:

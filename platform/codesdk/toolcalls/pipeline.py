@@ -10,8 +10,9 @@ from codesdk.artifacts import Artifact, Artifacts
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
 from codesdk.domain.canonical import canonical_json, content_hash
 from codesdk.domain.decisions import ApprovalSpec, Decision, Effect, Evaluation, Speaker
-from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, TenantId, ToolCallId
+from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, SessionId, TenantId, ToolCallId
 from codesdk.domain.payloads import ApprovalDecided, ApprovalRequested
+from codesdk.domain.quotas import Quotas, Resource
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import Log
 from codesdk.jobs import Wakeups
@@ -41,6 +42,7 @@ class Pipeline:
         writer: Writer,
         wakeups: Wakeups,
         ids: Ids,
+        quotas: Quotas[Unit],
     ) -> None:
         self.registry = registry
         self.bundles = bundles
@@ -50,6 +52,7 @@ class Pipeline:
         self._writer = writer
         self._wakeups = wakeups
         self._ids = ids
+        self._quotas = quotas
 
     def submit(
         self, name: str, arguments: dict[str, Any], subject: Subject, *, runtime_tool_call_id: str | None = None
@@ -60,7 +63,7 @@ class Pipeline:
         for a person joins it.
 
         Raises:
-            UnknownTool, InvalidInput, NotCanonical: before anything is recorded.
+            UnknownTool, InvalidInput, NotCanonical, QuotaExceeded: nothing was recorded.
         """
         tool = self.registry.resolve(name)
         input_bytes = canonical_json(arguments)
@@ -92,22 +95,23 @@ class Pipeline:
             lambda unit: self._vote(unit, tenant, approval, verdict, digest=digest, by=by, comment=comment)
         )
 
-    def cancel(self, call: ToolCallId, reason: str) -> bool:
-        """End a call that waits, queues or runs. False: it had ended, or there is no such call.
+    def cancel(self, tenant: TenantId, session: SessionId, call: ToolCallId, reason: str) -> bool:
+        """End a call that waits, queues or runs. False: it had ended, or that session of the tenant has no such call.
 
         A waiting or queued call is denied at once; a running one ends when its runner confirms.
         """
-        return self._writer.run(lambda unit: self._cancel(unit, call, reason))
+        return self._writer.run(lambda unit: self._cancel(unit, store.Place(tenant, session), call, reason))
 
     def expire_overdue(self) -> int:
         """Deny the calls whose approval nobody gave in time; returns how many."""
         return sum(self._writer.run(partial(self._expire, approval=each)) for each in self._desk.overdue())
 
-    def find(self, call: ToolCallId) -> Outcome | None:
-        """Where a call stands now; None where there is none of that id."""
+    def find(self, tenant: TenantId, session: SessionId, call: ToolCallId) -> Outcome | None:
+        """Where a call stands now; None where that session of the tenant has none of that id."""
+        place = store.Place(tenant, session)
         with self._log.database.read() as connection:
-            ended = store.ended(connection, call)
-            stored = store.find(connection, call) if ended is None else None
+            ended = store.ended(connection, place, call)
+            stored = store.find_in(connection, place, call) if ended is None else None
         if ended is not None:
             return _ended(ended)
         return self._standing(stored) if stored else None
@@ -130,6 +134,8 @@ class Pipeline:
         if facts is None or not facts.open:
             message = "The session is closed; open another one."
             return Denied(identity=call.identity, code=DenialCode.SESSION_CLOSED, message=message)
+        if decision.effect is not Effect.DENY:  # what is denied at once never waits
+            self._quotas.reserve(unit, subject.tenant_id, Resource.QUEUED_CALLS)
         if input_ref is not None:
             self._artifacts.record(unit, input_ref)
         voice = Evaluation(source=Speaker.CODESDK, result=decision.effect, rule=_first(decision.rules))
@@ -225,8 +231,8 @@ class Pipeline:
         deny(unit, self._log, stored, DenialCode.EXPIRED, "Nobody approved this call in time. It was not rejected.")
         return True
 
-    def _cancel(self, unit: Unit, call: ToolCallId, reason: str) -> bool:
-        stored = store.find(unit.connection, call)
+    def _cancel(self, unit: Unit, place: store.Place, call: ToolCallId, reason: str) -> bool:
+        stored = store.find_in(unit.connection, place, call)
         if stored is None or stored.state.terminal:
             return False
         if stored.state is CallState.RUNNING:

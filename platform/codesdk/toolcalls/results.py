@@ -46,7 +46,7 @@ class Results:
             ours = [event for event in events if event.payload.get("tool_call_id") == call]
             if ours:
                 # The end is read here, on the tail's thread: one hop between threads less for every call.
-                end = self._now(outcome) if any(event.type in _ENDS for event in ours) else None
+                end = self._now(outcome, subject) if any(event.type in _ENDS for event in ours) else None
                 loop.call_soon_threadsafe(arrived.put_nowait, (ours, end))
 
         subscription = self._tail.subscribe(subject.session_id, place, pass_on)
@@ -60,9 +60,10 @@ class Results:
                     if end is not None:
                         return end
         except TimeoutError:
-            return await asyncio.to_thread(self._now, outcome)
+            return await asyncio.to_thread(self._now, outcome, subject)
         finally:
             self._tail.unsubscribe(subscription)
 
-    def _now(self, outcome: Outcome) -> Outcome:
-        return self._pipeline.find(outcome.identity.tool_call_id) or outcome
+    def _now(self, outcome: Outcome, subject: Subject) -> Outcome:
+        call = outcome.identity.tool_call_id
+        return self._pipeline.find(subject.tenant_id, subject.session_id, call) or outcome

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Boolean, Connection, Row, Update, bindparam, case, exists, null, select, true, update
 from sqlalchemy import insert as insert_into
@@ -15,7 +16,7 @@ from codesdk.domain.decisions import Evaluation, Obligations
 from codesdk.domain.ids import HostId, SessionId, TenantId, ToolCallId
 from codesdk.domain.tools import ToolResult
 from codesdk.storage.database import database_now
-from codesdk.storage.schema import principals, sessions, tool_calls
+from codesdk.storage.schema import principals, sessions, tenants, tool_calls
 from codesdk.tenancy.store import subject_from
 from codesdk.toolcalls.stored import Ended, SessionFacts, StoredCall
 
@@ -23,6 +24,7 @@ from codesdk.toolcalls.stored import Ended, SessionFacts, StoredCall
 _CALLS = (
     select(
         tool_calls,
+        (tenants.c.suspended_at.is_not(None) | principals.c.disabled_at.is_not(None)).label("barred"),
         sessions.c.principal_id,
         sessions.c.permission_mode,
         sessions.c.runtime,
@@ -34,6 +36,7 @@ _CALLS = (
     )
     .join(sessions, sessions.c.id == tool_calls.c.session_id)
     .join(principals, principals.c.id == sessions.c.principal_id)
+    .join(tenants, tenants.c.id == sessions.c.tenant_id)
 )
 _FACTS = (
     select(sessions, sessions.c.id.label("session_id"), principals.c.roles)
@@ -44,14 +47,20 @@ _INSERT = insert_into(tool_calls).values(
     requested_at=database_now(),
     queued_at=case((bindparam("queues", type_=Boolean), database_now()), else_=null()),
 )
+_IN_PLACE = (
+    (tool_calls.c.id == bindparam("call"))
+    & (tool_calls.c.session_id == bindparam("session"))
+    & (tool_calls.c.tenant_id == bindparam("tenant"))
+)
 _FIND = _CALLS.where(tool_calls.c.id == bindparam("call"))
+_FIND_IN = _CALLS.where(_IN_PLACE)
 _ENDED = select(
     tool_calls.c.state,
     tool_calls.c.attempt,
     tool_calls.c.input_hash,
     tool_calls.c.runtime_tool_call_id,
     tool_calls.c.result,
-).where(tool_calls.c.id == bindparam("call"))
+).where(_IN_PLACE)
 _TWIN = (
     _CALLS.where(
         tool_calls.c.session_id == bindparam("session"),
@@ -76,6 +85,7 @@ _MAY_START = (
     )
 )
 _NEXT = _CALLS.where(_MAY_START).order_by(tool_calls.c.queued_at, tool_calls.c.id).limit(1)
+_NEXT_BUT = _NEXT.where(tool_calls.c.tenant_id.not_in(bindparam("passed_over", expanding=True)))
 _ANY = select(tool_calls.c.id).where(_MAY_START).limit(1)
 _CANCELS = _CALLS.where(
     tool_calls.c.host_id == bindparam("host"),
@@ -88,6 +98,13 @@ _STAMPS: dict[CallState, str] = {
     CallState.COMPLETED: "finished_at",
     CallState.DENIED: "finished_at",
 }
+
+
+class Place(NamedTuple):
+    """Where a caller may look for a call: one session of one tenant."""
+
+    tenant: TenantId
+    session: SessionId
 
 
 def session_facts(connection: Connection, session: SessionId) -> SessionFacts | None:
@@ -138,14 +155,20 @@ def insert(
 
 
 def find(connection: Connection, call: ToolCallId) -> StoredCall | None:
-    """One call with what its session says."""
+    """One call with what its session says, for our own work on it; whoever comes from outside uses `find_in`."""
     row = connection.execute(_FIND, {"call": call}).one_or_none()
     return _stored(row) if row else None
 
 
-def ended(connection: Connection, call: ToolCallId) -> Ended | None:
-    """How the call ended; None while it has not. Reads only what the answer needs."""
-    row = connection.execute(_ENDED, {"call": call}).one_or_none()
+def find_in(connection: Connection, place: Place, call: str) -> StoredCall | None:
+    """One call of that session, with what the session says."""
+    row = connection.execute(_FIND_IN, {"call": call, **place._asdict()}).one_or_none()
+    return _stored(row) if row else None
+
+
+def ended(connection: Connection, place: Place, call: ToolCallId) -> Ended | None:
+    """How the session's call ended; None while it has not. Reads only what the answer needs."""
+    row = connection.execute(_ENDED, {"call": call, **place._asdict()}).one_or_none()
     if row is None or row.result is None:
         return None
     identity = CallIdentity(
@@ -164,9 +187,15 @@ def pending_twin(connection: Connection, session: SessionId, name: str, input_ha
     return _stored(row) if row else None
 
 
-def next_queued(connection: Connection, host: HostId) -> StoredCall | None:
-    """The oldest call of that host that may start now: a serial one waits for the serial one of its workspace."""
-    row = connection.execute(_NEXT, {"host": host}).one_or_none()
+def next_queued(connection: Connection, host: HostId, passed_over: Collection[TenantId] = ()) -> StoredCall | None:
+    """The oldest call of that host that may start now: a serial one waits for the serial one of its workspace.
+
+    `passed_over`: tenants whose calls wait although they could start.
+    """
+    if passed_over:
+        row = connection.execute(_NEXT_BUT, {"host": host, "passed_over": list(passed_over)}).one_or_none()
+    else:
+        row = connection.execute(_NEXT, {"host": host}).one_or_none()
     return _stored(row) if row else None
 
 
@@ -308,5 +337,6 @@ def _stored(row: Row[Any]) -> StoredCall:
         profile=json.loads(row.profile),
         session_open=row.session_state == "open",
         obligations=Obligations.model_validate_json(row.obligations) if row.obligations else Obligations(),
+        barred=row.barred,
         result=ToolResult.model_validate_json(row.result) if row.result else None,
     )

@@ -40,6 +40,8 @@ class StoredCall(Frozen):
     session_open: bool
     obligations: Obligations
     """What policy demanded when it was claimed; nothing before."""
+    barred: bool
+    """The tenant is suspended, or the principal disabled: nothing of theirs starts."""
     result: ToolResult | None
 
     @property

@@ -105,6 +105,7 @@ class Worker:
                     writer=services.writer,
                     host=self.host.id,
                     generation=self.host.generation,
+                    quotas=services.quotas,
                     surroundings=sandboxes.surroundings,
                 ),
                 execution=execution,

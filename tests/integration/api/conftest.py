@@ -71,6 +71,7 @@ class Worker:
             writer=services.writer,
             host=HOST,
             generation=1,
+            quotas=services.quotas,
         )
         self.answer: Callable[[Claimed], ToolResult] = lambda _: ToolResult(text="hello\n", structured=READ)
         self.gate = threading.Event()

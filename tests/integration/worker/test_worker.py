@@ -79,7 +79,8 @@ class Site:
 
     def ended(self, call, deadline_s=15.0):
         def end():
-            found = self.api.pipeline.find(call)
+            at = stored_call(self.api.database, call)
+            found = self.api.pipeline.find(at.tenant_id, at.subject.session_id, call)
             return found if isinstance(found, Finished | Denied) else None
 
         return wait_for(end, f"{call} to end", deadline_s)

@@ -84,7 +84,7 @@ def test_closing_ends_waiting_and_queued_calls_and_cancels_running_ones(stage):
     closed = close(stage)
     assert closed.state == "closed"
     for outcome in (waiting, queued):
-        ended = stage.pipeline.find(outcome.identity.tool_call_id)
+        ended = stage.find(outcome.identity.tool_call_id)
         assert isinstance(ended, Denied)
         assert ended.code is DenialCode.SESSION_CLOSED
     assert stage.sql("SELECT id FROM tool_calls WHERE cancel_requested") == [(running.identity.tool_call_id,)]
@@ -117,7 +117,7 @@ def test_a_closed_sessions_question_does_not_keep_others_from_expiring(stage):
     close(stage)
     stage.sql("UPDATE approvals SET expires_at = 1")
     assert stage.pipeline.expire_overdue() == 1
-    assert stage.pipeline.find(waiting.identity.tool_call_id).code is DenialCode.EXPIRED
+    assert stage.find(waiting.identity.tool_call_id).code is DenialCode.EXPIRED
 
 
 def test_closing_one_session_leaves_the_others_alone(stage):
@@ -125,4 +125,4 @@ def test_closing_one_session_leaves_the_others_alone(stage):
     waiting = stage.pipeline.submit(*WRITE, other)
     close(stage)
     assert len(stage.pending()) == 1
-    assert not isinstance(stage.pipeline.find(waiting.identity.tool_call_id), Denied)
+    assert not isinstance(stage.find(waiting.identity.tool_call_id), Denied)

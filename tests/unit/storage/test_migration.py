@@ -48,7 +48,7 @@ def test_migrations_go_down_and_up_again(database):
 def test_a_database_that_is_up_to_date_is_left_alone(database):
     upgrade(database)
     with database.writer.begin() as connection:
-        connection.execute(text("INSERT INTO tenants VALUES('ten', 'x', 0)"))
+        connection.execute(text("INSERT INTO tenants (id, name, created_at) VALUES('ten', 'x', 0)"))
     upgrade(database)
     with database.read() as connection:
         assert connection.execute(text("SELECT count(*) FROM tenants")).scalar() == 1
@@ -118,3 +118,46 @@ def test_a_way_back_forgets_the_pool_and_keeps_sessions(database):
     with database.read() as connection:
         rows = connection.execute(text("SELECT id, session_id, state FROM sandboxes")).all()
     assert [tuple(row) for row in rows] == [("sbx", "ses", "ready")]
+
+
+def test_tenants_of_before_quotas_keep_their_keys_and_know_their_bytes(database):
+    upgrade(database, "0004")
+    with database.writer.begin() as connection:
+        for statement in (
+            "INSERT INTO tenants VALUES('ten', 'default', 0), ('two', 'other', 0)",
+            """INSERT INTO principals VALUES('prn', 'ten', 'operator', '["operator"]', 0),
+            ('dev', 'ten', 'operator', '["developer"]', 0), ('far', 'two', 'operator', '["operator"]', 0)""",
+            "INSERT INTO api_keys VALUES('key', 'prn', 'sha256:1', 0, NULL)",
+            """INSERT INTO artifacts VALUES('a', 'ten', NULL, 'sha256:2', 5, 'x', 'n', 0),
+            ('b', 'ten', NULL, 'sha256:2', 7, 'x', 'n', 0)""",
+        ):
+            connection.execute(text(statement))
+    upgrade(database)
+    with database.read() as connection:
+        assert connection.execute(text("SELECT id, artifact_bytes FROM tenants ORDER BY id")).all() == [
+            ("ten", 12),
+            ("two", 0),
+        ]
+        far = connection.execute(text("SELECT id FROM principals WHERE reach = 'instance'")).all()
+        assert far == [("prn",)]
+        assert connection.execute(text("SELECT name, prefix, expires_at FROM api_keys")).all() == [("", "", None)]
+
+
+def test_an_older_version_lets_nobody_in_whom_this_one_keeps_out(database):
+    test_tenants_of_before_quotas_keep_their_keys_and_know_their_bytes(database)
+    with database.writer.begin() as connection:
+        for statement in (
+            "INSERT INTO api_keys (id, principal_id, hash, created_at, expires_at) VALUES('old', 'prn', 'sha256:3', 0, 9)",
+            "INSERT INTO api_keys (id, principal_id, hash, created_at) VALUES('off', 'dev', 'sha256:4', 0)",
+            "INSERT INTO api_keys (id, principal_id, hash, created_at) VALUES('sus', 'far', 'sha256:5', 0)",
+            "UPDATE principals SET disabled_at = 1 WHERE id = 'dev'",
+            "UPDATE tenants SET suspended_at = 1 WHERE id = 'two'",
+        ):
+            connection.execute(text(statement))
+        config = Config()
+        config.set_main_option("script_location", str(SCRIPTS))
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0004")
+    with database.read() as connection:
+        assert connection.execute(text("SELECT id FROM api_keys WHERE revoked_at IS NULL")).all() == [("key",)]
+        assert connection.execute(text("SELECT count(*) FROM artifacts")).scalar() == 2

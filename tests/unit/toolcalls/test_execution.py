@@ -101,7 +101,7 @@ def test_a_command_runs_and_its_end_is_the_calls_last_event(stage):
     ]
     assert ending(stage)["executed_by"] == "codesdk"
     assert not ending(stage)["is_error"]
-    outcome = stage.pipeline.find(claimed.stored.identity.tool_call_id)
+    outcome = stage.find(claimed.stored.identity.tool_call_id)
     assert isinstance(outcome, Finished)
     assert outcome.result.structured == result.structured
 
@@ -176,7 +176,7 @@ def test_a_defect_ends_the_call_too(stage):
     claimed, _, result = run(stage, defect)
     assert (result.is_error, result.code) == (True, "INTERNAL")
     assert "a defect" not in result.text
-    assert isinstance(stage.pipeline.find(claimed.stored.identity.tool_call_id), Finished)
+    assert isinstance(stage.find(claimed.stored.identity.tool_call_id), Finished)
 
 
 def test_a_result_that_is_not_what_the_manifest_promises_is_an_error(stage):
@@ -272,7 +272,7 @@ def test_long_output_is_shown_in_part_and_kept_byte_for_byte(stage):
     claimed, _, result = run(stage, said(whole[:100_000], whole[100_000:]))
     assert result.structured["truncated"]
     assert result.structured["stdout_bytes"] == len(whole)
-    outcome = stage.pipeline.find(claimed.stored.identity.tool_call_id)
+    outcome = stage.find(claimed.stored.identity.tool_call_id)
     kept = [stage.artifacts.find(stage.principal.tenant_id, artifact) for artifact in outcome.result.artifacts]
     output = next(artifact for artifact in kept if artifact.name.endswith("stdout.bin"))
     assert stage.artifacts.read(output) == whole
@@ -282,7 +282,7 @@ def test_long_output_is_shown_in_part_and_kept_byte_for_byte(stage):
 
 def test_short_output_leaves_no_artifact(stage):
     claimed, _, _ = run(stage, said(b"short"))
-    assert stage.pipeline.find(claimed.stored.identity.tool_call_id).result.artifacts == ()
+    assert stage.find(claimed.stored.identity.tool_call_id).result.artifacts == ()
 
 
 def test_what_was_dropped_is_counted(stage):
@@ -292,7 +292,7 @@ def test_what_was_dropped_is_counted(stage):
 
 
 def kept_output(stage, claimed):
-    outcome = stage.pipeline.find(claimed.stored.identity.tool_call_id)
+    outcome = stage.find(claimed.stored.identity.tool_call_id)
     kept = [stage.artifacts.find(stage.principal.tenant_id, artifact) for artifact in outcome.result.artifacts]
     return outcome.result, stage.artifacts.read(next(each for each in kept if each.name.endswith("stdout.bin")))
 

@@ -59,7 +59,7 @@ def test_a_rejected_call_is_denied_with_the_persons_words(stage):
     waiting = submit(stage)
     vote(stage, waiting, Verdict.REJECT, "use the other file")
     assert stage.types()[3:] == ["tool.call.policy_evaluated", "approval.decided", "tool.call.denied"]
-    outcome = stage.pipeline.find(waiting.identity.tool_call_id)
+    outcome = stage.find(waiting.identity.tool_call_id)
     assert isinstance(outcome, Denied)
     assert outcome.code is DenialCode.REJECTED
     assert "use the other file" in outcome.message
@@ -139,7 +139,7 @@ def test_an_expired_call_hears_that_it_was_not_rejected(stage):
     waiting = submit(stage)
     overdue(stage)
     assert stage.pipeline.expire_overdue() == 1
-    outcome = stage.pipeline.find(waiting.identity.tool_call_id)
+    outcome = stage.find(waiting.identity.tool_call_id)
     assert isinstance(outcome, Denied)
     assert outcome.code is DenialCode.EXPIRED
     assert "not rejected" in outcome.message
@@ -150,14 +150,14 @@ def test_an_expired_call_hears_that_it_was_not_rejected(stage):
 def test_a_call_whose_question_expired_unswept_still_waits_for_its_denial(stage):
     waiting = submit(stage)
     overdue(stage)
-    assert isinstance(stage.pipeline.find(waiting.identity.tool_call_id), Waiting)
+    assert isinstance(stage.find(waiting.identity.tool_call_id), Waiting)
 
 
 def test_a_call_is_found_waiting_among_hundreds(stage):
     first = submit(stage)
     for number in range(201):
         submit(stage, ("workspace.write", {"path": "a", "content": str(number)}))
-    assert isinstance(stage.pipeline.find(first.identity.tool_call_id), Waiting)
+    assert isinstance(stage.find(first.identity.tool_call_id), Waiting)
 
 
 def test_one_broken_question_does_not_keep_the_others_from_expiring(stage):
@@ -166,7 +166,7 @@ def test_one_broken_question_does_not_keep_the_others_from_expiring(stage):
     stage.sql("UPDATE tool_calls SET state = 'denied' WHERE id = :id", id=broken.identity.tool_call_id)
     overdue(stage)
     assert stage.pipeline.expire_overdue() == 1
-    assert isinstance(stage.pipeline.find(good.identity.tool_call_id), Denied)
+    assert isinstance(stage.find(good.identity.tool_call_id), Denied)
 
 
 def test_a_closed_sessions_call_is_denied_without_a_trace(stage):
@@ -181,15 +181,15 @@ def test_a_closed_sessions_call_is_denied_without_a_trace(stage):
 
 def test_cancelling_a_waiting_call_denies_it_and_its_question(stage):
     waiting = submit(stage)
-    assert stage.pipeline.cancel(waiting.identity.tool_call_id, "the agent gave up")
-    assert stage.pipeline.find(waiting.identity.tool_call_id).code is DenialCode.CANCELLED
+    assert stage.cancel(waiting.identity.tool_call_id, "the agent gave up")
+    assert stage.find(waiting.identity.tool_call_id).code is DenialCode.CANCELLED
     with pytest.raises(ApprovalConflict, match="cancelled"):
         vote(stage, waiting)
 
 
 def test_cancelling_a_queued_call_denies_it(stage):
     queued = submit(stage, READ)
-    assert stage.pipeline.cancel(queued.identity.tool_call_id, "no")
+    assert stage.cancel(queued.identity.tool_call_id, "no")
     assert stage.claims().take() is None
     assert stage.types()[-1] == "tool.call.denied"
 
@@ -197,7 +197,7 @@ def test_cancelling_a_queued_call_denies_it(stage):
 def test_cancelling_an_approved_queued_call_ends_its_approval(stage):
     waiting = submit(stage)
     vote(stage, waiting)
-    stage.pipeline.cancel(waiting.identity.tool_call_id, "no")
+    stage.cancel(waiting.identity.tool_call_id, "no")
     found = stage.desk.find(stage.principal.tenant_id, waiting.approval_id)
     assert found.state is ApprovalState.CANCELLED
 
@@ -208,21 +208,21 @@ def test_cancelling_a_running_call_leaves_a_wish_for_its_worker(stage):
     woken = []
     stage.wakeups.bind(stage.host.id, woken.append)
     before = stage.events()
-    assert stage.pipeline.cancel(queued.identity.tool_call_id, "no")
+    assert stage.cancel(queued.identity.tool_call_id, "no")
     stage.writer.close()
     assert woken[-1] == stage.session.id  # a session's wake-up: cancels do not stand in the queue of calls
     assert stage.events() == before
-    assert isinstance(stage.pipeline.find(queued.identity.tool_call_id), Queued)
+    assert isinstance(stage.find(queued.identity.tool_call_id), Queued)
 
 
 @pytest.mark.parametrize("call", [READ, ("patch.apply", {"patch": "x"})])
 def test_cancelling_what_ended_or_never_was_changes_nothing(stage, call):
     outcome = submit(stage, call)
     if isinstance(outcome, Queued):
-        stage.pipeline.cancel(outcome.identity.tool_call_id, "first")
+        stage.cancel(outcome.identity.tool_call_id, "first")
     before = stage.events()
-    assert not stage.pipeline.cancel(outcome.identity.tool_call_id, "second")
-    assert not stage.pipeline.cancel(ToolCallId("call_none"), "none")
+    assert not stage.cancel(outcome.identity.tool_call_id, "second")
+    assert not stage.cancel(ToolCallId("call_none"), "none")
     assert stage.events() == before
 
 

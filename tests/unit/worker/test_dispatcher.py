@@ -16,9 +16,7 @@ def submit(stage, name="workspace.exec", given=None, subject=None):
 
 
 def ended(stage, call):
-    found = wait_for(
-        lambda: (o := stage.pipeline.find(call)) and isinstance(o, Finished | Denied) and o, f"{call} to end"
-    )
+    found = wait_for(lambda: (o := stage.find(call)) and isinstance(o, Finished | Denied) and o, f"{call} to end")
     return found.result if isinstance(found, Finished) else found
 
 
@@ -51,7 +49,7 @@ def test_a_running_call_is_cancelled(stage, crew):
     stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
     call = submit(stage, given={"command": "hold"})
     wait_for(lambda: crew.sandboxes.runs, "the command")
-    assert stage.pipeline.cancel(call, "enough")
+    assert stage.cancel(call, "enough")
     assert ended(stage, call).code == "CANCELLED"
     assert stage.types()[-1] == "tool.call.completed"
 
@@ -65,7 +63,7 @@ def test_a_cancel_is_heard_while_an_engine_hangs(stage, crew):
     for _ in range(3):
         crew.dispatcher.wake(stage.open_session().session_id)
     try:
-        stage.pipeline.cancel(call, "enough")
+        stage.cancel(call, "enough")
         crew.dispatcher.poll()
         assert ended(stage, call).code == "CANCELLED"
     finally:
@@ -87,8 +85,8 @@ def test_a_cancel_is_heard_while_another_sandbox_does_not_hear_its_own(stage, cr
     call = submit(stage, given={"command": "hold"}, subject=stage.open_session())
     wait_for(lambda: len(crew.sandboxes.runs) == 2, "the other command")
     try:
-        stage.pipeline.cancel(deaf, "enough")
-        stage.pipeline.cancel(call, "enough")
+        stage.cancel(deaf, "enough")
+        stage.cancel(call, "enough")
         crew.dispatcher.poll()
         assert ended(stage, call).code == "CANCELLED"
     finally:
@@ -100,7 +98,7 @@ def test_a_cancel_of_one_call_spares_the_others(stage, crew):
     other = stage.open_session()
     one, two = submit(stage, given={"command": "hold"}), submit(stage, given={"command": "hold"}, subject=other)
     wait_for(lambda: len(crew.sandboxes.runs) == 2, "both commands")
-    stage.pipeline.cancel(one, "enough")
+    stage.cancel(one, "enough")
     assert ended(stage, one).code == "CANCELLED"
     crew.hold.set()
     assert not ended(stage, two).is_error
@@ -149,7 +147,7 @@ def test_draining_waits_for_what_runs_and_starts_nothing_more(stage, crew):
     draining.join(10)
     assert not draining.is_alive()
     assert ended(stage, running).structured["stdout"] == "held"
-    assert not isinstance(stage.pipeline.find(queued), Finished)
+    assert not isinstance(stage.find(queued), Finished)
     crew.dispatcher.wake(queued)
 
 

@@ -26,7 +26,7 @@ def claim(stage, crew):
 
 
 def result(stage, call):
-    found = stage.pipeline.find(call)
+    found = stage.find(call)
     assert isinstance(found, Finished)
     return found.result
 

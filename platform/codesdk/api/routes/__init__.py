@@ -1,6 +1,6 @@
 """The API's routes, a module for each resource."""
 
-from codesdk.api.routes import approvals, artifacts, calls, catalog, events, sessions
+from codesdk.api.routes import approvals, artifacts, calls, catalog, events, principals, sessions, tenants
 
 ROUTERS = (
     catalog.router,
@@ -9,5 +9,7 @@ ROUTERS = (
     calls.router,
     approvals.router,
     artifacts.router,
+    tenants.router,
+    principals.router,
 )
 """All of them."""

@@ -6,7 +6,7 @@ from codesdk.api.access import Caller, Wired, guarded_router
 from codesdk.bootstrap import Services
 from codesdk.domain.calls import CallState
 from codesdk.domain.decisions import Frozen
-from codesdk.domain.ids import TenantId, ToolCallId
+from codesdk.domain.ids import SessionId, TenantId, ToolCallId
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault
 from codesdk.toolcalls import store
@@ -54,15 +54,16 @@ def read_call(session_id: str, call_id: str, caller: Caller, services: Wired) ->
 def cancel_call(session_id: str, call_id: str, caller: Caller, services: Wired) -> Cancelled:
     """End a call: one that waits is denied at once, one that runs is stopped by its worker."""
     found = _find(services, caller.tenant_id, session_id, call_id)
-    done = services.pipeline.cancel(found.identity.tool_call_id, f"{caller.name} cancelled it.")
+    place = (found.tenant_id, found.subject.session_id)
+    done = services.pipeline.cancel(*place, found.identity.tool_call_id, f"{caller.name} cancelled it.")
     after = _find(services, caller.tenant_id, session_id, call_id)
     return Cancelled(cancelled=done, call=_status(services, after))
 
 
 def _find(services: Services, tenant: TenantId, session: str, call: str) -> StoredCall:
     with services.database.read() as connection:
-        found = store.find(connection, ToolCallId(call))
-    if found is None or found.tenant_id != tenant or found.subject.session_id != session:
+        found = store.find_in(connection, store.Place(tenant, SessionId(session)), call)
+    if found is None:
         raise CallUnknown(f"There is no call {call} in that session.")
     return found
 
@@ -70,7 +71,7 @@ def _find(services: Services, tenant: TenantId, session: str, call: str) -> Stor
 def _status(services: Services, found: StoredCall) -> CallStatus:
     approval = None
     if found.state is CallState.WAITING:
-        outcome = services.pipeline.find(found.identity.tool_call_id)
+        outcome = services.pipeline.find(found.tenant_id, found.subject.session_id, found.identity.tool_call_id)
         approval = outcome.approval_id if isinstance(outcome, Waiting) else None
     return CallStatus(
         tool_call_id=found.identity.tool_call_id,

@@ -1,4 +1,7 @@
-"""The operator of an embedded installation: enrolled at the first start, its key kept in the data directory."""
+"""The key by which `codesdk` commands on this machine speak to the daemon.
+
+Made at the first `codesdk up` and kept in a file of the data directory: who may read that is the operator anyway.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ from pathlib import Path
 
 from codesdk.bootstrap import Services
 from codesdk.errors import ExitCode, Fault
-from codesdk.tenancy.directory import DEFAULT_TENANT
-from codesdk.tenancy.principal import Role, Unauthenticated
+from codesdk.provision.command import Say
+from codesdk.tenancy.principal import Reach, Role, Unauthenticated
+from codesdk.tenancy.tenant import DEFAULT_TENANT
 
 KEY_FILE = "operator.key"
+LOCAL = "local"
+"""The principal's name. The operator that `codesdk init` makes is another one, whose key is in no file."""
 
 
 class NoOperatorKey(Fault):
@@ -21,7 +27,7 @@ class NoOperatorKey(Fault):
     exit_code = ExitCode.NO_PERMISSION
 
 
-def ensure_operator(services: Services) -> str:
+def ensure_operator(services: Services, say: Say) -> str:
     """The operator's API key; a new one where there is none, or where it belongs to another database."""
     path = services.settings.data_dir / KEY_FILE
     key = path.read_text().strip() if path.exists() else ""
@@ -31,10 +37,12 @@ def ensure_operator(services: Services) -> str:
         except Unauthenticated:
             key = ""
     if not key:
+        everything = tuple(Role)
         _, key = services.writer.run(
-            lambda unit: services.directory.enroll(unit, DEFAULT_TENANT, "operator", tuple(Role))
+            lambda unit: services.directory.enroll(unit, DEFAULT_TENANT, LOCAL, everything, reach=Reach.INSTANCE)
         )
         _keep(path, key)
+        say(f"Made an operator's key for commands on this machine: {path}, readable by this user only")
     return key
 
 

@@ -17,8 +17,6 @@ from codesdk.sandbox.port import Swept
 from codesdk.sandbox.store import SandboxState
 from codesdk.sessions import Session
 from codesdk.settings import Settings
-from codesdk.tenancy.directory import DEFAULT_TENANT
-from codesdk.tenancy.store import tenant_named
 
 REMOVED_S = 20.0
 """Seconds for the worker to remove the containers: about a second each, two at a time."""
@@ -28,7 +26,8 @@ POLL_S = 0.05
 def close_all(services: Services, say: Say, worker_runs: Callable[[], bool]) -> None:
     """Close them, and give the worker the time to remove their sandboxes as it always does."""
     try:
-        closed = [session for session in _open(services) if services.sessions.close(session.tenant_id, session.id)]
+        still_open = services.sessions.open_of_all()
+        closed = [session for session in still_open if services.sessions.close(session.tenant_id, session.id)]
         _wait_gone(services, closed, worker_runs)
     except Fault as fault:
         say(f"Sessions could not be closed: {fault} The next `codesdk up` takes them up.")
@@ -58,12 +57,6 @@ def sweep_all(settings: Settings, instance: str, say: Say) -> None:
 def _sweep_engine(settings: Settings, instance: str) -> Swept:
     with closing(Engine(settings.docker_host)) as engine:
         return DockerSandboxes(instance, engine, workspaces=settings.workspaces_dir()).sweep(())
-
-
-def _open(services: Services) -> list[Session]:
-    with services.database.read() as connection:
-        tenant = tenant_named(connection, DEFAULT_TENANT)
-    return [s for s in services.sessions.listing(tenant, limit=10_000) if s.state == "open"] if tenant else []
 
 
 def _wait_gone(services: Services, closed: list[Session], worker_runs: Callable[[], bool]) -> None:

@@ -93,7 +93,7 @@ class Stack:
         # Local hints: this process follows no log, and a subscription takes a second to end.
         self._services = open_services(self.settings, hints=LocalHints())
         opened.callback(self._services.close)
-        self.key = ensure_operator(self._services)
+        self.key = ensure_operator(self._services, self._say)
         self._start_children(opened)
         url = self._await_ready()
         self.daemon = opened.enter_context(Daemon(url, self.key))

@@ -1,0 +1,98 @@
+"""Principals and their API keys over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from codesdk.api.access import Caller, Wired, guarded_router
+from codesdk.api.routes.tenants import OfTenant
+from codesdk.domain.decisions import Frozen
+from codesdk.tenancy.keys import ApiKey, NewKey
+from codesdk.tenancy.principal import Name, PrincipalKind, PrincipalRecord, Reach, Role
+
+router = guarded_router()
+
+LONGEST_KEY_S = 10 * 366 * 24 * 3600.0
+"""Seconds that a key may be made to live, where it is not made to live for ever."""
+Ttl = Annotated[float, Field(gt=0, le=LONGEST_KEY_S)]
+
+
+class NewPrincipal(Frozen):
+    """A person or a program to make."""
+
+    name: Name
+    roles: tuple[Role, ...] = Field(min_length=1, max_length=len(Role))
+    kind: PrincipalKind = PrincipalKind.PERSON
+    reach: Reach = Reach.TENANT
+    """`instance`: only an operator of that reach may make another."""
+
+
+class PrincipalList(Frozen):
+    """Principals, oldest first."""
+
+    principals: list[PrincipalRecord]
+
+
+class NewApiKey(Frozen):
+    """A key to make."""
+
+    principal_id: str = Field(max_length=40)
+    name: Name
+    """What it is for: for whoever looks at the list."""
+    ttl_s: Ttl | None = None
+    """Seconds that it lives; null for ever."""
+
+
+class KeyList(Frozen):
+    """Keys, oldest first, with those that are over."""
+
+    keys: list[ApiKey]
+
+
+@router.get("/v1/principals")
+def list_principals(caller: Caller, services: Wired, tenant_id: OfTenant = None) -> PrincipalList:
+    """The tenant's people and programs."""
+    found = services.administration.principals(caller, tenant_id or caller.tenant_id)
+    return PrincipalList(principals=found)
+
+
+@router.post("/v1/principals", status_code=201)
+def create_principal(
+    wish: NewPrincipal, caller: Caller, services: Wired, tenant_id: OfTenant = None
+) -> PrincipalRecord:
+    """A new one, without a key."""
+    return services.administration.create_principal(
+        caller, tenant_id or caller.tenant_id, wish.name, wish.roles, kind=wish.kind, reach=wish.reach
+    )
+
+
+@router.get("/v1/principals/{principal_id}")
+def read_principal(principal_id: str, caller: Caller, services: Wired) -> PrincipalRecord:
+    """One of them."""
+    return services.administration.principal(caller, principal_id)
+
+
+@router.post("/v1/principals/{principal_id}/disable")
+def disable_principal(principal_id: str, caller: Caller, services: Wired) -> PrincipalRecord:
+    """For good: its keys and its sessions' tokens open nothing any more, and none of its calls starts."""
+    return services.administration.disable(caller, principal_id)
+
+
+@router.get("/v1/keys")
+def list_keys(caller: Caller, services: Wired, tenant_id: OfTenant = None) -> KeyList:
+    """The tenant's keys, as far as they may be shown."""
+    return KeyList(keys=services.administration.keys(caller, tenant_id or caller.tenant_id))
+
+
+@router.post("/v1/keys", status_code=201)
+def create_key(wish: NewApiKey, caller: Caller, services: Wired) -> NewKey:
+    """A new key; its `secret` is shown this once."""
+    return services.administration.create_key(caller, wish.principal_id, wish.name, wish.ttl_s)
+
+
+@router.delete("/v1/keys/{key_id}")
+def revoke_key(key_id: str, caller: Caller, services: Wired) -> ApiKey:
+    """End it, at once."""
+    return services.administration.revoke_key(caller, key_id)

@@ -1,0 +1,174 @@
+"""Who may do what to what: one table, and one pure decision on it. HTTP, MCP and the command line all ask here."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from codesdk.domain.decisions import Frozen
+from codesdk.domain.ids import SessionId, TenantId
+from codesdk.domain.subjects import Subject
+from codesdk.errors import ExitCode, Fault
+from codesdk.tenancy.principal import Principal, Reach, Role
+
+
+class Action(StrEnum):
+    """Everything that somebody may want."""
+
+    TOOLS_READ = "tools.read"
+    SESSIONS_OPEN = "sessions.open"
+    SESSIONS_READ = "sessions.read"
+    SESSIONS_CLOSE = "sessions.close"
+    EVENTS_READ = "events.read"
+    CALLS_MAKE = "calls.make"
+    CALLS_READ = "calls.read"
+    CALLS_CANCEL = "calls.cancel"
+    APPROVALS_READ = "approvals.read"
+    APPROVALS_DECIDE = "approvals.decide"
+    ARTIFACTS_WRITE = "artifacts.write"
+    ARTIFACTS_READ = "artifacts.read"
+    TENANTS_READ = "tenants.read"
+    TENANTS_MANAGE = "tenants.manage"
+    PRINCIPALS_READ = "principals.read"
+    PRINCIPALS_MANAGE = "principals.manage"
+    KEYS_READ = "keys.read"
+    KEYS_MANAGE = "keys.manage"
+    QUOTAS_READ = "quotas.read"
+    QUOTAS_SET = "quotas.set"
+
+
+class Grant(NamedTuple):
+    """Who may do one thing."""
+
+    roles: frozenset[Role]
+    """Any of them will do."""
+    reach: Reach = Reach.TENANT
+    """The least reach that it takes."""
+    across: bool = False
+    """Whether a caller with the reach of the instance may do it in other tenants too: administration, never content."""
+    by_token: bool = False
+    """Whether it takes a session's token, and is done in that session; all else takes an API key."""
+
+
+_ALL = frozenset(Role)
+_RUNS = frozenset({Role.DEVELOPER, Role.OPERATOR})
+_WATCHES = frozenset({Role.DEVELOPER, Role.OPERATOR, Role.APPROVER, Role.AUDITOR})
+_DECIDES = frozenset({Role.APPROVER, Role.OPERATOR})
+_OPERATES = frozenset({Role.OPERATOR})
+_OVERSEES = frozenset({Role.OPERATOR, Role.AUDITOR})
+
+GRANTS: dict[Action, Grant] = {
+    Action.TOOLS_READ: Grant(_ALL),
+    Action.SESSIONS_OPEN: Grant(_RUNS),
+    Action.SESSIONS_READ: Grant(_WATCHES),
+    Action.SESSIONS_CLOSE: Grant(_RUNS),
+    Action.EVENTS_READ: Grant(_WATCHES),
+    Action.CALLS_MAKE: Grant(_RUNS, by_token=True),
+    Action.CALLS_READ: Grant(_WATCHES),
+    Action.CALLS_CANCEL: Grant(_RUNS),
+    Action.APPROVALS_READ: Grant(_WATCHES),
+    Action.APPROVALS_DECIDE: Grant(_DECIDES),
+    Action.ARTIFACTS_WRITE: Grant(_RUNS),
+    Action.ARTIFACTS_READ: Grant(_WATCHES),
+    Action.TENANTS_READ: Grant(_ALL, across=True),  # its own tenant's name and state are no secret to anybody in it
+    Action.TENANTS_MANAGE: Grant(_OPERATES, reach=Reach.INSTANCE, across=True),
+    Action.PRINCIPALS_READ: Grant(_OVERSEES, across=True),
+    Action.PRINCIPALS_MANAGE: Grant(_OPERATES, across=True),
+    Action.KEYS_READ: Grant(_OVERSEES, across=True),
+    Action.KEYS_MANAGE: Grant(_OPERATES, across=True),
+    Action.QUOTAS_READ: Grant(_ALL, across=True),  # whoever is refused for a quota may see it
+    Action.QUOTAS_SET: Grant(_OPERATES, reach=Reach.INSTANCE, across=True),  # a tenant does not lift its own limits
+}
+
+
+class Target(Frozen):
+    """What something is to be done to."""
+
+    tenant_id: TenantId
+    session_id: SessionId | None = None
+    """The session that it belongs to, where it belongs to one."""
+    reach: Reach = Reach.TENANT
+    """`instance`: a principal of that reach, or a key of one; else a tenant's operator could make itself its key."""
+
+
+class Allowed(Frozen):
+    """Go on."""
+
+
+class Why(StrEnum):
+    """What a refusal is about."""
+
+    ROLE = "role"
+    """The caller could not do it to anything: says nothing about the target."""
+    UNSEEN = "unseen"
+    """For this caller the target does not exist."""
+    REACH = "reach"
+    """The target exists and is above the caller."""
+
+
+class Refused(Frozen):
+    """No."""
+
+    why: Why
+    reason: str
+
+
+class Forbidden(Fault):
+    """The caller is known, and may not do this."""
+
+    code = "FORBIDDEN"
+    status = 403
+    exit_code = ExitCode.NO_PERMISSION
+
+
+def decide_access(caller: Principal | Subject, action: Action, target: Target) -> Allowed | Refused:
+    """Whether `caller` may do it. Pure; a principal came with an API key, a subject with a session's token."""
+    grant = GRANTS[action]
+    refused = _refused_for_itself(caller, grant)
+    if refused is not None:
+        return refused
+    far = _reach(caller) is Reach.INSTANCE
+    if target.tenant_id != caller.tenant_id and not (far and grant.across):
+        return Refused(why=Why.UNSEEN, reason="It is another tenant's.")
+    if isinstance(caller, Subject) and target.session_id != caller.session_id:
+        return Refused(why=Why.UNSEEN, reason="It is another session's.")
+    if target.reach is Reach.INSTANCE and not far:
+        return Refused(why=Why.REACH, reason="This is for an operator of the whole installation.")
+    return Allowed()
+
+
+def may_ever(caller: Principal | Subject, action: Action) -> Allowed | Refused:
+    """Whether there is anything that `caller` may do it to: what is known before a target is looked for."""
+    return _refused_for_itself(caller, GRANTS[action]) or Allowed()
+
+
+def require(decision: Allowed | Refused, unseen: Fault) -> None:
+    """Go on only where it is allowed.
+
+    Raises:
+        Forbidden: with the reason.
+        Fault: `unseen`, where the caller must not learn that the target exists.
+    """
+    match decision:
+        case Refused(why=Why.UNSEEN):
+            raise unseen
+        case Refused():
+            raise Forbidden(decision.reason, advice="Ask an operator.")
+        case Allowed():
+            return
+
+
+def _refused_for_itself(caller: Principal | Subject, grant: Grant) -> Refused | None:
+    if isinstance(caller, Subject) is not grant.by_token:
+        wanted = "a session's token" if grant.by_token else "an API key"
+        return Refused(why=Why.ROLE, reason=f"This takes {wanted}.")
+    if not grant.roles.intersection(caller.roles):
+        needed = ", ".join(sorted(grant.roles))
+        return Refused(why=Why.ROLE, reason=f"None of your roles may do this; it needs one of: {needed}.")
+    if grant.reach is Reach.INSTANCE and _reach(caller) is not Reach.INSTANCE:
+        return Refused(why=Why.ROLE, reason="This is for an operator of the whole installation.")
+    return None
+
+
+def _reach(caller: Principal | Subject) -> Reach:
+    return caller.reach if isinstance(caller, Principal) else Reach.TENANT

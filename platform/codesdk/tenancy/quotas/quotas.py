@@ -1,0 +1,103 @@
+"""Lets a tenant have so much and no more, whoever asks in however many processes (docs/adr/0012)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from codesdk.domain.decisions import Frozen
+from codesdk.domain.ids import TenantId
+from codesdk.domain.quotas import QueueFull, QuotaExceeded, Resource
+from codesdk.errors import InternalFault
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit
+from codesdk.tenancy.quotas import store
+
+UNBOUNDED = 0
+"""As a limit: none."""
+_ADVICE = {
+    Resource.SESSIONS: "Close sessions that are not needed (`codesdk sessions close`)",
+    Resource.QUEUED_CALLS: "Wait until some of the calls have run or been decided, and try again",
+    Resource.RUNNING_CALLS: "Wait until some of the calls have ended, and try again",
+    Resource.ARTIFACT_BYTES: "Remove artifacts that are not needed",
+    Resource.API_KEYS: "Revoke keys that are not needed (`codesdk keys revoke`)",
+    Resource.SANDBOX_MEMORY_BYTES: "Close sessions, or open this one with a smaller profile",
+    Resource.SANDBOX_MILLICPUS: "Close sessions, or open this one with a smaller profile",
+}
+
+
+class Quota(Frozen):
+    """One limit of a tenant, and how much of it is taken."""
+
+    resource: Resource
+    used: int
+    limit: int
+    """0: none."""
+    own: bool
+    """False: it is the installation's default."""
+
+
+class TenantQuotas:
+    """The quotas of one database: `codesdk.domain.quotas.Quotas` on its rows. Safe to use from any thread."""
+
+    def __init__(self, defaults: Mapping[Resource, int]) -> None:
+        """`defaults`: the limits of tenants that have none of their own; 0 for none."""
+        self._defaults = dict(defaults)
+
+    def reserve(self, unit: Unit, tenant: TenantId, resource: Resource, amount: int = 1) -> None:
+        """Let `unit` make `amount` more, or refuse. If the unit fails afterwards, nothing stays reserved.
+
+        What is counted by its rows is counted before the unit adds them: reserve first, then insert.
+
+        Raises:
+            QuotaExceeded: says which, how much is used, and what to do.
+        """
+        store.lock(unit.connection, tenant)
+        limits, used = store.standing(unit.connection, tenant, resource)
+        limit = self._limit(limits, resource)
+        if limit != UNBOUNDED and used + amount > limit:
+            raise _refusal(resource)(
+                resource, used=used, limit=limit, asked=amount, advice=f"{_ADVICE[resource]}, or {_RAISE}"
+            )
+        if resource is Resource.ARTIFACT_BYTES and not store.add_bytes(unit.connection, tenant, amount, limit):
+            raise InternalFault(f"The artifact bytes of {tenant} changed under their lock.")
+
+    def release(self, unit: Unit, tenant: TenantId, resource: Resource, amount: int) -> None:
+        """Give back what `unit` removes. Only artifact bytes need it: of all else the rows' states are counted.
+
+        Raises:
+            InternalFault: the tenant does not hold so much; nothing is changed.
+        """
+        if resource is Resource.ARTIFACT_BYTES and not store.take_bytes(unit.connection, tenant, amount):
+            raise InternalFault(f"{amount} artifact bytes of {tenant} were given back, which it does not hold.")
+
+    def hold(self, unit: Unit, tenant: TenantId) -> None:
+        """Let nobody else reserve or make principals in this tenant until `unit` has ended."""
+        store.lock(unit.connection, tenant)
+
+    def report(self, database: Database, tenant: TenantId) -> list[Quota]:
+        """Every limit of the tenant, and how much of it is taken."""
+        return [self._quota(database, tenant, resource) for resource in Resource]
+
+    def set_limits(self, unit: Unit, tenant: TenantId, changes: Mapping[Resource, int | None]) -> None:
+        """Give the tenant limits of its own (0: none), or with None the installation's again.
+
+        A limit below what is used takes nothing away: it lets nothing more be made.
+        """
+        store.lock(unit.connection, tenant)
+        store.set_limits(unit.connection, tenant, changes)
+
+    def _quota(self, database: Database, tenant: TenantId, resource: Resource) -> Quota:
+        with database.read() as connection:
+            limits, used = store.standing(connection, tenant, resource)
+        own = resource.value in limits
+        return Quota(resource=resource, used=used, limit=self._limit(limits, resource), own=own)
+
+    def _limit(self, limits: Mapping[str, int], resource: Resource) -> int:
+        return limits.get(resource.value, self._defaults.get(resource, UNBOUNDED))
+
+
+_RAISE = "have an operator of the installation raise the limit (`codesdk tenants quota`)."
+
+
+def _refusal(resource: Resource) -> type[QuotaExceeded]:
+    return QueueFull if resource in (Resource.QUEUED_CALLS, Resource.RUNNING_CALLS) else QuotaExceeded

@@ -1,0 +1,129 @@
+"""The quotas' statements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from sqlalchemy import BigInteger, Connection, ScalarSelect, Select, bindparam, func, select, update
+
+from codesdk.domain.calls import CallState
+from codesdk.domain.ids import TenantId
+from codesdk.domain.quotas import Resource
+from codesdk.storage.database import database_now
+from codesdk.storage.schema import api_keys, principals, sandboxes, sessions, tenants, tool_calls
+
+# NO KEY UPDATE on PostgreSQL: rows that refer to the tenant may still be added by others. SQLite has one writer anyway.
+_LOCK = select(tenants.c.id).where(tenants.c.id == bindparam("tenant")).with_for_update(key_share=True)
+_LIMITS = select(tenants.c.limits).where(tenants.c.id == bindparam("tenant"))
+_ARTIFACT_BYTES = select(tenants.c.limits, tenants.c.artifact_bytes.label("used")).where(
+    tenants.c.id == bindparam("tenant")
+)
+_ADD_BYTES = (
+    update(tenants)
+    .where(
+        tenants.c.id == bindparam("tenant"),
+        (bindparam("most", type_=BigInteger) == 0)
+        | (tenants.c.artifact_bytes + bindparam("more", type_=BigInteger) <= bindparam("most", type_=BigInteger)),
+    )
+    .values(artifact_bytes=tenants.c.artifact_bytes + bindparam("more", type_=BigInteger))
+)
+_TAKE_BYTES = (
+    update(tenants)
+    .where(tenants.c.id == bindparam("tenant"), tenants.c.artifact_bytes >= bindparam("fewer", type_=BigInteger))
+    .values(artifact_bytes=tenants.c.artifact_bytes - bindparam("fewer", type_=BigInteger))
+)
+_PROFILES = (
+    select(sandboxes.c.profile, func.count().label("sandboxes"))
+    .join(sessions, sessions.c.id == sandboxes.c.session_id)
+    .where(sessions.c.tenant_id == bindparam("tenant"), sandboxes.c.state != "gone")
+    .group_by(sandboxes.c.profile)
+)
+
+
+def _calls(*states: CallState) -> ScalarSelect[int]:
+    return (
+        select(func.count())
+        .select_from(tool_calls)
+        .where(tool_calls.c.tenant_id == tenants.c.id, tool_calls.c.state.in_([state.value for state in states]))
+        .correlate(tenants)
+        .scalar_subquery()
+    )
+
+
+_COUNTS: dict[Resource, ScalarSelect[int]] = {
+    Resource.SESSIONS: (
+        select(func.count())
+        .select_from(sessions)
+        .where(sessions.c.tenant_id == tenants.c.id, sessions.c.state == "open")
+        .correlate(tenants)
+        .scalar_subquery()
+    ),
+    Resource.QUEUED_CALLS: _calls(CallState.WAITING, CallState.QUEUED),
+    Resource.RUNNING_CALLS: _calls(CallState.RUNNING),
+    Resource.API_KEYS: (
+        select(func.count())
+        .select_from(api_keys.join(principals, principals.c.id == api_keys.c.principal_id))
+        .where(
+            principals.c.tenant_id == tenants.c.id,
+            api_keys.c.revoked_at.is_(None),
+            api_keys.c.expires_at.is_(None) | (api_keys.c.expires_at > database_now()),
+        )
+        .correlate(tenants)
+        .scalar_subquery()
+    ),
+}
+# Asked for every call, so built once.
+_COUNTED: dict[Resource, Select[tuple[str, int]]] = {
+    resource: select(tenants.c.limits, count.label("used")).where(tenants.c.id == bindparam("tenant"))
+    for resource, count in _COUNTS.items()
+} | {Resource.ARTIFACT_BYTES: _ARTIFACT_BYTES}
+_PER_SANDBOX: dict[Resource, tuple[str, ...]] = {
+    Resource.SANDBOX_MEMORY_BYTES: ("memory_bytes", "swap_bytes"),
+    Resource.SANDBOX_MILLICPUS: ("cpus",),
+}
+
+
+def lock(connection: Connection, tenant: TenantId) -> None:
+    """Let no other transaction reserve anything of this tenant before ours has ended."""
+    if connection.dialect.name != "sqlite":
+        # A statement of its own: what a lock waited for must be seen by the count that follows it.
+        connection.execute(_LOCK, {"tenant": tenant})
+
+
+def standing(connection: Connection, tenant: TenantId, resource: Resource) -> tuple[dict[str, int], int]:
+    """The tenant's own limits, and how much of `resource` its rows hold."""
+    if resource in _PER_SANDBOX:
+        limits = connection.execute(_LIMITS, {"tenant": tenant}).scalar_one()
+        used = sum(
+            need_of(json.loads(row.profile), resource) * row.sandboxes
+            for row in connection.execute(_PROFILES, {"tenant": tenant})
+        )
+        return json.loads(limits), used
+    row = connection.execute(_COUNTED[resource], {"tenant": tenant}).one()
+    return json.loads(row.limits), row.used
+
+
+def need_of(profile: Mapping[str, float], resource: Resource) -> int:
+    """What one sandbox of that profile takes of memory (bytes) or CPU (thousandths)."""
+    total = sum(profile[field] for field in _PER_SANDBOX[resource])
+    return int(total if resource is Resource.SANDBOX_MEMORY_BYTES else total * 1000)
+
+
+def add_bytes(connection: Connection, tenant: TenantId, more: int, most: int) -> bool:
+    """Count `more` bytes if that stays within `most`, 0 for no limit. False: nothing was changed."""
+    changed = connection.execute(_ADD_BYTES, {"tenant": tenant, "more": more, "most": most})
+    return changed.rowcount == 1
+
+
+def take_bytes(connection: Connection, tenant: TenantId, fewer: int) -> bool:
+    """Count `fewer` bytes less. False: there are not so many."""
+    return connection.execute(_TAKE_BYTES, {"tenant": tenant, "fewer": fewer}).rowcount == 1
+
+
+def set_limits(connection: Connection, tenant: TenantId, changes: Mapping[Resource, int | None]) -> None:
+    """Give the tenant limits of its own; None takes one away."""
+    limits = json.loads(connection.execute(_LIMITS, {"tenant": tenant}).scalar_one())
+    limits |= {resource.value: amount for resource, amount in changes.items()}
+    kept = {name: amount for name, amount in sorted(limits.items()) if amount is not None}
+    connection.execute(update(tenants).where(tenants.c.id == tenant).values(limits=json.dumps(kept)))

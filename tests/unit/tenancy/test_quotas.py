@@ -1,0 +1,557 @@
+"""Quotas: what counts, what is refused, and that every end gives back exactly what was taken."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from codesdk.approvals import Verdict
+from codesdk.domain.quotas import QueueFull, QuotaExceeded, Resource
+from codesdk.domain.tools import ToolResult
+from codesdk.errors import InternalFault
+from codesdk.sessions import NewSession, NoHost
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Writer
+from codesdk.tenancy.quotas import TenantQuotas
+from codesdk.toolcalls.ending import complete
+from codesdk.toolcalls.stored import Claimed, Denied, Queued, Waiting
+from stage import Stage
+
+MIB = 1024 * 1024
+
+
+def used(stage, resource, tenant=None):
+    report = stage.quotas.report(stage.database, tenant or stage.principal.tenant_id)
+    return next(quota.used for quota in report if quota.resource is resource)
+
+
+def ask(stage, number=0):
+    return stage.pipeline.submit("workspace.write", {"path": "a", "content": str(number)}, stage.subject)
+
+
+def command(stage, number=0, subject=None):
+    return stage.pipeline.submit("workspace.exec", {"command": str(number)}, subject or stage.subject)
+
+
+def end(stage, claimed):
+    result = ToolResult(text="done")
+    stage.writer.run(
+        lambda unit: complete(unit, stage.log, claimed, result, result_ref=None, last_output=(), duration_ms=0.0)
+    )
+
+
+def vote(stage, waiting, verdict):
+    asked = stage.desk.find(stage.principal.tenant_id, waiting.approval_id)
+    stage.pipeline.vote(asked.tenant_id, asked.id, verdict, digest=asked.digest, by=stage.principal.id, comment=None)
+
+
+def reserve(stage, resource, amount=1):
+    stage.writer.run(lambda unit: stage.quotas.reserve(unit, stage.principal.tenant_id, resource, amount))
+
+
+# -- sessions and sandboxes -------------------------------------------------------------------------------------------
+
+
+def test_one_session_too_many_is_refused_and_nothing_of_it_is_made(stage):
+    stage.limit(Resource.SESSIONS, 2)
+    stage.open_session()
+    before = stage.sql("SELECT count(*) FROM events")
+    with pytest.raises(QuotaExceeded, match="sessions is used up: 2 of 2") as refused:
+        stage.open_session()
+    assert (refused.value.code, refused.value.status, refused.value.retryable) == ("QUOTA_EXCEEDED", 409, False)
+    assert refused.value.details == {"resource": "sessions", "used": 2, "limit": 2, "asked": 1}
+    assert "codesdk sessions close" in refused.value.advice()
+    assert "codesdk tenants quota" in refused.value.advice()
+    for table in ("sessions", "session_tokens", "sandboxes"):
+        assert stage.sql(f"SELECT count(*) FROM {table}") == [(2,)]
+    assert stage.sql("SELECT count(*) FROM events") == before
+
+
+def test_a_closed_session_makes_room_at_once_and_only_once(stage):
+    stage.limit(Resource.SESSIONS, 1)
+    for _ in range(2):
+        stage.sessions.close(stage.principal.tenant_id, stage.session.id)
+    assert used(stage, Resource.SESSIONS) == 0
+    stage.open_session()
+    with pytest.raises(QuotaExceeded):
+        stage.open_session()
+
+
+def test_a_session_that_could_not_be_opened_takes_nothing(stage):
+    stage.sql("UPDATE hosts SET images = '{}'")
+    with pytest.raises(NoHost):
+        stage.open_session()
+    assert (used(stage, Resource.SESSIONS), used(stage, Resource.SANDBOX_MILLICPUS)) == (1, 1000)
+
+
+def test_another_tenants_sessions_do_not_count(stage):
+    stage.limit(Resource.SESSIONS, 1)
+    stranger, _ = stage.enroll("other", "eve")
+    stage.open_session(stranger)
+    stage.open_session(stranger)
+    assert used(stage, Resource.SESSIONS) == 1
+    with pytest.raises(QuotaExceeded):
+        stage.open_session()
+
+
+@pytest.mark.parametrize(
+    ("resource", "limit"), [(Resource.SANDBOX_MEMORY_BYTES, 1000 * MIB), (Resource.SANDBOX_MILLICPUS, 1999)]
+)
+def test_a_session_whose_sandbox_is_too_much_is_refused(stage, resource, limit):
+    stage.limit(resource, limit)
+    with pytest.raises(QuotaExceeded, match=resource.value.replace("_", " ")):
+        stage.open_session()
+    assert used(stage, Resource.SESSIONS) == 1
+
+
+def test_a_closing_sandbox_counts_until_it_is_gone(stage):
+    stage.limit(Resource.SANDBOX_MEMORY_BYTES, 512 * MIB)
+    stage.sessions.close(stage.principal.tenant_id, stage.session.id)
+    with pytest.raises(QuotaExceeded):
+        stage.open_session()
+    stage.sql("UPDATE sandboxes SET state = 'gone'")
+    stage.open_session()
+    assert used(stage, Resource.SANDBOX_MEMORY_BYTES) == 512 * MIB
+
+
+def test_a_pooled_sandbox_is_nobodys_and_counts_when_it_is_claimed(stage):
+    stage.sql(
+        "INSERT INTO sandboxes (id, host_id, state, tool_uid, image, profile, generation) SELECT 'sbx_pool', host_id,"
+        " 'pooled', 200001, image, profile, 1 FROM sandboxes"
+    )
+    assert used(stage, Resource.SANDBOX_MILLICPUS) == 1000
+    stage.open_session()
+    assert stage.sql("SELECT state FROM sandboxes WHERE id = 'sbx_pool'") == [("wanted",)]
+    assert used(stage, Resource.SANDBOX_MILLICPUS) == 2000
+
+
+# -- calls ------------------------------------------------------------------------------------------------------------
+
+
+def test_one_waiting_call_too_many_is_refused_and_leaves_no_trace(stage):
+    stage.limit(Resource.QUEUED_CALLS, 2)
+    assert isinstance(ask(stage, 1), Waiting)
+    assert isinstance(command(stage, 2), Queued)
+    before = stage.types()
+    for submit in (ask, command):
+        with pytest.raises(QueueFull, match="queued calls is used up: 2 of 2") as refused:
+            submit(stage, 3)
+        assert (refused.value.status, refused.value.retryable) == (429, True)
+    assert stage.types() == before
+    assert stage.sql("SELECT count(*) FROM tool_calls") == [(2,)]
+
+
+def test_a_call_that_joins_a_waiting_one_needs_no_room(stage):
+    stage.limit(Resource.QUEUED_CALLS, 1)
+    assert ask(stage) == ask(stage)
+
+
+def test_a_call_that_policy_denies_outright_is_told_so_however_full_the_queue_is(stage):
+    stage.limit(Resource.QUEUED_CALLS, 1)
+    ask(stage)
+    assert isinstance(stage.pipeline.submit("patch.apply", {"patch": "x"}, stage.subject), Denied)
+    assert used(stage, Resource.QUEUED_CALLS) == 1
+
+
+def rejected(stage):
+    vote(stage, ask(stage), Verdict.REJECT)
+
+
+def expired(stage):
+    ask(stage)
+    stage.sql("UPDATE approvals SET expires_at = 1")
+    stage.pipeline.expire_overdue()
+
+
+def cancelled(stage):
+    stage.cancel(ask(stage).identity.tool_call_id, "enough")
+
+
+def approved_and_run(stage):
+    vote(stage, ask(stage), Verdict.APPROVE)
+    end(stage, stage.claims().take())
+
+
+def run(stage):
+    command(stage)
+    end(stage, stage.claims().take())
+
+
+def voided(stage):
+    vote(stage, ask(stage), Verdict.APPROVE)
+    stage.sql("UPDATE approvals SET digest = 'sha256:other'")
+    assert isinstance(stage.claims().take(), Denied)
+
+
+def closed(stage):
+    ask(stage)
+    command(stage)
+    stage.sessions.close(stage.principal.tenant_id, stage.session.id)
+
+
+def barred(stage):
+    command(stage)
+    stage.sql("UPDATE tenants SET suspended_at = 1")
+    assert isinstance(stage.claims().take(), Denied)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [rejected, expired, cancelled, approved_and_run, run, voided, closed, barred],
+    ids=lambda each: each.__name__,
+)
+def test_every_end_of_a_call_gives_back_what_it_took(stage, ending):
+    ending(stage)
+    assert (used(stage, Resource.QUEUED_CALLS), used(stage, Resource.RUNNING_CALLS)) == (0, 0)
+
+
+def test_a_call_above_the_running_ones_waits_and_is_not_refused(stage):
+    stage.limit(Resource.RUNNING_CALLS, 1)
+    other = stage.open_session()
+    first = command(stage, 1).identity
+    second = command(stage, 2, other).identity
+    claimed = stage.claims().take()
+    assert claimed.stored.identity == first
+    assert stage.claims().take() is None
+    assert isinstance(stage.find(second.tool_call_id), Queued)
+    end(stage, claimed)
+    assert stage.claims().take().stored.identity == second
+
+
+def test_a_full_tenant_holds_up_no_other(stage):
+    stage.limit(Resource.RUNNING_CALLS, 1)
+    stranger, _ = stage.enroll("other", "eve")
+    theirs = stage.open_session(stranger)
+    command(stage, 1)
+    command(stage, 2, stage.open_session())
+    third = command(stage, 3, theirs).identity
+    assert isinstance(stage.claims().take(), Claimed)
+    assert stage.claims().take().stored.identity == third
+    assert stage.claims().take() is None
+
+
+# -- keys, bytes, limits ----------------------------------------------------------------------------------------------
+
+
+def test_keys_count_until_they_are_revoked_or_expire(stage):
+    stage.limit(Resource.API_KEYS, 2)
+    tenant, holder = stage.principal.tenant_id, stage.principal.id
+    mint = lambda ttl_s=None: stage.writer.run(  # noqa: E731
+        lambda unit: stage.directory.mint_key(unit, tenant, holder, "k", ttl_s)
+    )
+    short = mint(3600.0).key
+    with pytest.raises(QuotaExceeded, match="api keys"):
+        mint()
+    stage.sql("UPDATE api_keys SET expires_at = 1 WHERE id = :id", id=short.id)
+    mint()
+    with pytest.raises(QuotaExceeded):
+        mint()
+    stage.sql("UPDATE api_keys SET revoked_at = 1")
+    assert used(stage, Resource.API_KEYS) == 0
+
+
+def test_artifact_bytes_are_counted_to_the_byte_and_given_back(stage):
+    stage.limit(Resource.ARTIFACT_BYTES, 10)
+    reserve(stage, Resource.ARTIFACT_BYTES, 4)
+    reserve(stage, Resource.ARTIFACT_BYTES, 6)
+    with pytest.raises(QuotaExceeded, match="10 of 10, and 1 more"):
+        reserve(stage, Resource.ARTIFACT_BYTES, 1)
+    stage.writer.run(lambda unit: stage.quotas.release(unit, stage.principal.tenant_id, Resource.ARTIFACT_BYTES, 3))
+    reserve(stage, Resource.ARTIFACT_BYTES, 3)
+    assert used(stage, Resource.ARTIFACT_BYTES) == 10
+
+
+def test_a_unit_that_fails_has_reserved_nothing(stage):
+    def work(unit):
+        stage.quotas.reserve(unit, stage.principal.tenant_id, Resource.ARTIFACT_BYTES, 5)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        stage.writer.run(work)
+    assert used(stage, Resource.ARTIFACT_BYTES) == 0
+
+
+def test_more_bytes_than_there_are_cannot_be_given_back(stage):
+    reserve(stage, Resource.ARTIFACT_BYTES, 5)
+    with pytest.raises(InternalFault):
+        stage.writer.run(lambda unit: stage.quotas.release(unit, stage.principal.tenant_id, Resource.ARTIFACT_BYTES, 6))
+    assert used(stage, Resource.ARTIFACT_BYTES) == 5
+
+
+def test_a_limit_of_its_own_wins_over_the_installations_and_can_be_taken_back(stage):
+    quotas = stage.quotas = TenantQuotas({Resource.SESSIONS: 1})
+    tenant = stage.principal.tenant_id
+
+    def sessions():
+        return next(quota for quota in quotas.report(stage.database, tenant) if quota.resource is Resource.SESSIONS)
+
+    assert (sessions().limit, sessions().own) == (1, False)
+    stage.limit(Resource.SESSIONS, 0)
+    assert (sessions().limit, sessions().own) == (0, True)
+    reserve(stage, Resource.SESSIONS, 100)
+    stage.limit(Resource.SESSIONS, None)
+    assert (sessions().limit, sessions().own) == (1, False)
+    with pytest.raises(QuotaExceeded):
+        reserve(stage, Resource.SESSIONS)
+
+
+def test_a_limit_below_what_is_used_takes_nothing_away(stage):
+    stage.open_session()
+    stage.limit(Resource.SESSIONS, 1)
+    assert len(stage.sessions.open_of_all()) == 2
+    with pytest.raises(QuotaExceeded, match="2 of 1"):
+        stage.open_session()
+
+
+def test_limits_of_one_resource_leave_the_others(stage):
+    stage.limit(Resource.SESSIONS, 7)
+    stage.limit(Resource.API_KEYS, 8)
+    own = {q.resource: q.limit for q in stage.quotas.report(stage.database, stage.principal.tenant_id) if q.own}
+    assert own == {Resource.SESSIONS: 7, Resource.API_KEYS: 8}
+
+
+# -- many at once -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def writers(stage):
+    """Writers of four processes, as far as the database can tell."""
+    databases = [Database(stage.database.url) for _ in range(4)]
+    made = [Writer(database, stage.root / "write.lock") for database in databases]
+    yield made
+    for writer in made:
+        writer.close()
+    for database in databases:
+        database.close()
+
+
+def open_one(stage, unit):
+    stage.sessions._open(unit, stage.principal, NewSession(), stage.profile)
+
+
+def mint_one(stage, unit):
+    stage.directory.mint_key(unit, stage.principal.tenant_id, stage.principal.id, "k")
+
+
+def keep_one(stage, unit):
+    stage.quotas.reserve(unit, stage.principal.tenant_id, Resource.ARTIFACT_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("resource", "make"),
+    [(Resource.SESSIONS, open_one), (Resource.API_KEYS, mint_one), (Resource.ARTIFACT_BYTES, keep_one)],
+    ids=str,
+)
+def test_however_many_ask_at_once_exactly_as_many_as_may_get_it(stage, writers, at_once, resource, make):
+    stage.limit(resource, 9)
+    free = 9 - used(stage, resource)
+
+    def one(number):
+        try:
+            writers[number % len(writers)].run(lambda unit: make(stage, unit))
+        except QuotaExceeded:
+            return False
+        return True
+
+    assert sum(at_once(one, 40)) == free
+    assert used(stage, resource) == 9
+
+
+def test_workers_that_claim_at_once_run_exactly_as_many_as_may(stage, at_once):
+    stage.limit(Resource.RUNNING_CALLS, 3)
+    for number in range(12):
+        command(stage, number, stage.open_session())
+    taken = at_once(lambda _: stage.claims().take(), 12)
+    assert sum(isinstance(each, Claimed) for each in taken) == 3
+
+
+# -- whatever happens in whatever order -------------------------------------------------------------------------------
+
+
+class Life(RuleBasedStateMachine):
+    """A tenant under small limits: after every step, what is counted is what the rows say, and within the limit."""
+
+    stage: Stage
+    limits = {
+        Resource.SESSIONS: 3,
+        Resource.QUEUED_CALLS: 4,
+        Resource.RUNNING_CALLS: 2,
+        Resource.API_KEYS: 3,
+        Resource.ARTIFACT_BYTES: 20,
+        Resource.SANDBOX_MEMORY_BYTES: 4 * 512 * MIB,
+        Resource.SANDBOX_MILLICPUS: 5000,
+    }
+
+    def __init__(self):
+        super().__init__()
+        stage = self.stage
+        for table in ("approvals", "tool_calls", "session_tokens", "artifacts", "events", "sandboxes", "sessions"):
+            stage.sql(f"DELETE FROM {table}")
+        stage.sql("UPDATE api_keys SET revoked_at = 1 WHERE revoked_at IS NULL")
+        stage.sql("UPDATE tenants SET artifact_bytes = 0, suspended_at = NULL")
+        for resource, amount in self.limits.items():
+            stage.limit(resource, amount)
+        self.subjects = []
+        self.running = []
+        self.waiting = []
+        self.kept = []
+        self.keys = []
+        self.refusals = []
+        self.count = 0
+
+    def attempt(self, work):
+        try:
+            return work()
+        except QuotaExceeded as full:
+            self.refusals.append(full.details)
+            return None
+
+    def next(self):
+        self.count += 1
+        return self.count
+
+    @rule()
+    def opens(self):
+        if (subject := self.attempt(self.stage.open_session)) is not None:
+            self.subjects.append(subject)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.subjects)
+    def closes(self, data):
+        subject = data.draw(st.sampled_from(self.subjects))
+        self.stage.sessions.close(subject.tenant_id, subject.session_id)
+
+    @rule()
+    def sandboxes_go(self):
+        self.stage.sql("UPDATE sandboxes SET state = 'gone' WHERE state = 'closing'")
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.subjects)
+    def asks(self, data):
+        given = {"path": "a", "content": str(self.next())}
+        subject = data.draw(st.sampled_from(self.subjects))
+        outcome = self.attempt(lambda: self.stage.pipeline.submit("workspace.write", given, subject))
+        if isinstance(outcome, Waiting):
+            self.waiting.append(outcome)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.subjects)
+    def submits(self, data):
+        subject = data.draw(st.sampled_from(self.subjects))
+        self.attempt(lambda: command(self.stage, self.next(), subject))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.subjects)
+    def is_denied(self, data):
+        subject = data.draw(st.sampled_from(self.subjects))
+        self.stage.pipeline.submit("patch.apply", {"patch": str(self.next())}, subject)
+
+    @rule(approve=st.booleans())
+    @precondition(lambda self: self.stage.pending())
+    def votes(self, approve):
+        asked = self.stage.pending()[-1]
+        verdict = Verdict.APPROVE if approve else Verdict.REJECT
+        by = self.stage.principal.id
+        self.stage.pipeline.vote(asked.tenant_id, asked.id, verdict, digest=asked.digest, by=by, comment=None)
+
+    @rule()
+    def time_runs_out(self):
+        self.stage.sql("UPDATE approvals SET expires_at = 1 WHERE state = 'pending'")
+        self.stage.pipeline.expire_overdue()
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.waiting)
+    def cancels(self, data):
+        call = data.draw(st.sampled_from(self.waiting)).identity.tool_call_id
+        self.stage.cancel(call, "enough")
+
+    @rule()
+    def claims(self):
+        taken = self.stage.claims().take()
+        if isinstance(taken, Claimed):
+            self.running.append(taken)
+
+    @rule()
+    @precondition(lambda self: self.running)
+    def ends(self):
+        end(self.stage, self.running.pop())
+
+    @rule()
+    def mints(self):
+        made = self.attempt(lambda: self.stage.writer.run(self._mint))
+        if made is not None:
+            self.keys.append(made.key)
+
+    def _mint(self, unit):
+        return self.stage.directory.mint_key(unit, self.stage.principal.tenant_id, self.stage.principal.id, "k")
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.keys)
+    def revokes(self, data):
+        key = data.draw(st.sampled_from(self.keys))
+        self.stage.sql("UPDATE api_keys SET revoked_at = 2 WHERE id = :id AND revoked_at IS NULL", id=key.id)
+
+    @rule(size=st.integers(0, 12), fails=st.booleans())
+    def keeps(self, size, fails):
+        tenant = self.stage.principal.tenant_id
+        name = f"art_{self.next()}"
+
+        def work(unit):
+            self.stage.quotas.reserve(unit, tenant, Resource.ARTIFACT_BYTES, size)
+            unit.connection.exec_driver_sql(
+                "INSERT INTO artifacts VALUES(?, ?, NULL, 'sha256:0', ?, 'a/b', 'n', 0)", (name, tenant, size)
+            )
+            if fails:
+                raise ZeroDivisionError
+
+        try:
+            self.stage.writer.run(work)
+        except (QuotaExceeded, ZeroDivisionError):
+            return
+        self.kept.append((name, size))
+
+    @rule()
+    @precondition(lambda self: self.kept)
+    def removes(self):
+        name, size = self.kept.pop()
+        tenant = self.stage.principal.tenant_id
+
+        def work(unit):
+            unit.connection.exec_driver_sql("DELETE FROM artifacts WHERE id = ?", (name,))
+            self.stage.quotas.release(unit, tenant, Resource.ARTIFACT_BYTES, size)
+
+        self.stage.writer.run(work)
+
+    @invariant()
+    def none_is_refused_without_need(self):
+        for each in self.refusals:
+            assert each["used"] + each["asked"] > each["limit"]
+
+    @invariant()
+    def the_count_is_what_the_rows_say_and_within_the_limit(self):
+        rows = {
+            Resource.SESSIONS: "SELECT count(*) FROM sessions WHERE state = 'open'",
+            Resource.QUEUED_CALLS: "SELECT count(*) FROM tool_calls WHERE state LIKE 'waiting%' OR state = 'queued'",
+            Resource.RUNNING_CALLS: "SELECT count(*) FROM tool_calls WHERE state LIKE 'running%'",
+            Resource.API_KEYS: "SELECT count(*) FROM api_keys WHERE revoked_at IS NULL",
+            Resource.ARTIFACT_BYTES: "SELECT coalesce(sum(size), 0) FROM artifacts",
+            Resource.SANDBOX_MEMORY_BYTES: "SELECT count(*) * 512 * 1048576 FROM sandboxes WHERE state <> 'gone'",
+            Resource.SANDBOX_MILLICPUS: "SELECT count(*) * 1000 FROM sandboxes WHERE state <> 'gone'",
+        }
+        for quota in self.stage.quotas.report(self.stage.database, self.stage.principal.tenant_id):
+            assert [(quota.used,)] == self.stage.sql(rows[quota.resource])
+            assert quota.used <= quota.limit == self.limits[quota.resource]
+
+
+def test_after_any_steps_the_count_is_what_the_rows_say_and_within_the_limit(stage):
+    kind = type("OnThisStage", (Life,), {"stage": stage})
+    chosen = settings(
+        max_examples=20,
+        stateful_step_count=25,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=True,
+    )
+    run_state_machine_as_test(kind, settings=chosen)
