@@ -730,6 +730,144 @@ def test_the_attestation_states_the_caps(sandbox):
     assert (stated.memory_bytes, stated.pids_limit) == (Profile().memory_bytes, pids)
 
 
+# -- watching -------------------------------------------------------------------------------------------------------
+
+
+class Watching:
+    """A watch that is read to where something is known to have been told."""
+
+    def __init__(self, files, path="."):
+        self.files = files
+        self.watch = files.watch(path)
+        self.after = 0
+        self.told = []
+
+    def until(self, *wanted, or_overflow=False):
+        """Read until each of these (kind, path, source) was told; those after the last read are seen too."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not set(wanted) <= set(self.told) and not (or_overflow and ("overflow", ".", None) in self.told):
+            missing = list(set(wanted) - set(self.told))
+            assert time.monotonic() < deadline, f"{len(missing)} not told, as {missing[:5]}, but {self.told[-20:]}"
+            part = self.files.changes(self.watch.id, self.after, wait_s=0.5)
+            self.after = part.next
+            self.told += [(change.kind, change.path, change.source) for change in part.changes]
+        return self.told
+
+
+@pytest.fixture
+def watching(sandbox):
+    begun = []
+
+    def begin(path="."):
+        found = Watching(sandbox.files, path)
+        begun.append(found.watch.id)
+        return found
+
+    yield begin
+    for each in begun:
+        sandbox.files.unwatch(each)
+
+
+def test_what_is_made_changed_moved_and_deleted_is_told_with_its_path(sandbox, watching):
+    sandbox.files.write((FileWrite(path="watched/old", content=b"1"),))
+    seen = watching()
+    sandbox.files.make_directory("watched/new")
+    seen.until(("created", "watched/new", None))
+    sandbox.files.write((FileWrite(path="watched/new/file", content=b"1"),))
+    seen.until(("created", "watched/new/file", None))
+    sandbox.files.move("watched/new", "watched/other")
+    seen.until(("moved", "watched/other", "watched/new"))
+    sandbox.files.write((FileWrite(path="watched/other/later", content=b"1"),))
+    seen.until(("created", "watched/other/later", None))
+    sandbox.files.delete("watched/other/file")
+    seen.until(("deleted", "watched/other/file", None))
+    sandbox.files.delete("watched", recursive=True)
+    told = seen.until(("deleted", "watched", None))
+    assert {change[0] for change in told} <= {"created", "changed", "moved", "deleted"}
+    assert not any(".codesdk-" in change[1] for change in told)
+
+
+def test_a_program_is_seen_at_work(sandbox, watching):
+    seen = watching()
+    run(sandbox, "sh", "-c", "printf made > made.txt")
+    seen.until(("created", "made.txt", None))
+
+
+def test_a_watch_of_a_directory_tells_of_no_other(sandbox, watching):
+    sandbox.files.write((FileWrite(path="inside/x", content=b"1"), FileWrite(path="outside/x", content=b"1")))
+    seen = watching("inside")
+    sandbox.files.write((FileWrite(path="outside/y", content=b"1"),))
+    sandbox.files.write((FileWrite(path="inside/y", content=b"1"),))
+    told = seen.until(("created", "inside/y", None))
+    assert all(path.startswith("inside/") for _, path, _ in told)
+
+
+def test_changes_stay_until_they_are_named_as_read(sandbox, watching):
+    seen = watching()
+    sandbox.files.write((FileWrite(path="stays", content=b"1"),))
+    seen.until(("created", "stays", None))
+    again = sandbox.files.changes(seen.watch.id, 0)
+    assert ("created", "stays") in [(change.kind, change.path) for change in again.changes] or seen.after > again.next
+    assert sandbox.files.changes(seen.watch.id, seen.after).next >= seen.after
+
+
+def test_of_a_storm_every_file_is_told_or_an_overflow_and_the_watch_goes_on(sandbox, watching):
+    seen = watching()
+    for start in range(0, 5000, 500):
+        writes = tuple(FileWrite(path=f"storm/{number}", content=b"") for number in range(start, start + 500))
+        assert not isinstance(sandbox.files.write(writes), FileRefused)
+    seen.until(*(("created", f"storm/{number}", None) for number in range(5000)), or_overflow=True)
+    sandbox.files.write((FileWrite(path="after-the-storm", content=b""),))
+    seen.until(("created", "after-the-storm", None))
+    sandbox.files.delete("storm", recursive=True)
+
+
+def test_a_watch_that_is_not_there_is_said(sandbox, watching):
+    seen = watching()
+    assert sandbox.files.unwatch(seen.watch.id)
+    assert not sandbox.files.unwatch(seen.watch.id)
+    assert sandbox.files.changes(seen.watch.id).error is FileError.NOT_FOUND
+    assert sandbox.files.watch("nowhere").error is FileError.NOT_FOUND
+    sandbox.files.write((FileWrite(path="a-file", content=b""),))
+    assert sandbox.files.watch("a-file").error is FileError.NOT_A_DIRECTORY
+    assert sandbox.files.watch("../out").error is FileError.OUTSIDE
+
+
+def test_watches_are_bounded(sandbox, watching):
+    for _ in range(8):
+        assert not isinstance(watching().watch, FileRefused)
+    assert sandbox.files.watch().error is FileError.TOO_LARGE
+
+
+def test_a_watch_whose_directory_is_gone_is_over(sandbox, watching):
+    sandbox.files.write((FileWrite(path="short/x", content=b""),))
+    seen = watching("short")
+    sandbox.files.delete("short", recursive=True)
+    deadline = time.monotonic() + DEADLINE_S
+    while not (part := sandbox.files.changes(seen.watch.id, seen.after, wait_s=1)).over:
+        seen.after = part.next
+        assert time.monotonic() < deadline
+    assert "deleted" in part.over
+
+
+def test_a_watch_ends_with_its_sandbox(world):
+    made = world.sandboxes.open(world.spec())
+    watch = made.files.watch()
+    world.sandboxes.destroy(made.owner)
+    with pytest.raises(SandboxGone):
+        made.files.changes(watch.id)
+
+
+def test_another_worker_reads_on(world):
+    made = world.sandboxes.open(world.spec())
+    watch = made.files.watch()
+    made.files.write((FileWrite(path="seen", content=b""),))
+    found = world.sandboxes.reattach(made.owner, 2)
+    part = found.files.changes(watch.id, wait_s=10)
+    assert ("created", "seen") in [(change.kind, change.path) for change in part.changes]
+    world.sandboxes.destroy(made.owner)
+
+
 # -- pausing --------------------------------------------------------------------------------------------------------
 
 

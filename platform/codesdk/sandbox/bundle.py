@@ -23,6 +23,7 @@ MODULES = (
     "codec",
     "digest",
     "execs",
+    "eyes",
     "files",
     "kernel",
     "loop",
@@ -43,6 +44,7 @@ MODULES = (
     "strays",
     "tree",
     "upload",
+    "watches",
     "wire",
 )
 

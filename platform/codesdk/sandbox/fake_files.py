@@ -9,8 +9,11 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from codesdk.sandbox.fake_watches import FakeWatches
 from codesdk.sandbox.faults import ArchiveRefused, SnapshotFailed
 from codesdk.sandbox.port import (
+    ChangeKind,
+    Changes,
     FileContent,
     FileError,
     FileInfo,
@@ -20,6 +23,7 @@ from codesdk.sandbox.port import (
     Listing,
     Manifest,
     ManifestEntry,
+    Watch,
 )
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.runner import archive as archives
@@ -43,14 +47,22 @@ class FakeFiles:
         self._lock = threading.Lock()
         self._files: dict[str, tuple[bytes, int]] = {}
         self._directories: set[str] = {"."}
+        self._watches = FakeWatches()
 
     def put(self, path: str, content: bytes, mode: int = _FILE_MODE) -> None:
         """Write without any check: for the scripts of execs and for arranging a test."""
+        self._add_directories(path.rpartition("/")[0])
+        kind = ChangeKind.CHANGED if path in self._files else ChangeKind.CREATED
         self._files[path] = (content, mode)
-        above = path.rpartition("/")[0]
-        while above:
-            self._directories.add(above)
-            above = above.rpartition("/")[0]
+        self._watches.tell(kind, path)
+
+    def _add_directories(self, path: str) -> None:
+        parts = path.split("/") if path else []
+        for count in range(1, len(parts) + 1):
+            here = "/".join(parts[:count])
+            if here not in self._directories:
+                self._directories.add(here)
+                self._watches.tell(ChangeKind.CREATED, here)
 
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> FileContent | FileRefused:
         """Bytes of a file; see the port."""
@@ -126,6 +138,7 @@ class FakeFiles:
         if write.content is None:
             info = self._info(clean)
             del self._files[clean]
+            self._watches.tell(ChangeKind.DELETED, clean)
             return info
         before = self._files.get(clean)
         kept = before[1] if before else _FILE_MODE
@@ -179,10 +192,8 @@ class FakeFiles:
         clean = relative(path, self._profile.workspace)
         if clean in self._files:
             raise Refused("NOT_A_DIRECTORY", "there is something else of that name")
-        above = clean
-        while above and above != ".":
-            self._directories.add(above)
-            above = above.rpartition("/")[0]
+        if clean != ".":
+            self._add_directories(clean)
         return self._info(clean)
 
     def _find(self, path: str) -> str:
@@ -200,11 +211,13 @@ class FakeFiles:
         clean = self._find(path)
         if (wanted in self._files or wanted in self._directories) and not replace:
             raise Refused("CONFLICT", "there is something of the new name already")
+        self._add_directories(wanted.rpartition("/")[0])
         for name in [name for name in self._files if _within(name, clean)]:
-            self.put(wanted + name[len(clean) :], *self._files.pop(name))
+            self._files[wanted + name[len(clean) :]] = self._files.pop(name)
         for name in [name for name in self._directories if name != "." and _within(name, clean)]:
             self._directories.discard(name)
             self._directories.add(wanted + name[len(clean) :])
+        self._watches.tell(ChangeKind.MOVED, wanted, clean)
         return self._info(wanted)
 
     def delete(self, path: str, *, recursive: bool = False) -> int | FileRefused:
@@ -221,6 +234,8 @@ class FakeFiles:
         for name in gone:
             self._files.pop(name, None)
             self._directories.discard(name)
+        for name in sorted(gone, reverse=True):
+            self._watches.tell(ChangeKind.DELETED, name)
         return len(gone)
 
     def upload(
@@ -243,6 +258,19 @@ class FakeFiles:
         if content:
             take(content)
         return info
+
+    def watch(self, path: str = ".") -> Watch | FileRefused:
+        """Begin a watch; see the port."""
+        found = self._try(path, lambda: self._existing_directory(path))
+        return found if isinstance(found, FileRefused) else self._watches.open(found)
+
+    def changes(self, watch: str, after: int = 0, *, limit: int = 1000, wait_s: float = 0.0) -> Changes | FileRefused:
+        """What has changed; see the port."""
+        return self._watches.read(watch, after, limit, wait_s)
+
+    def unwatch(self, watch: str) -> bool:
+        """End a watch."""
+        return self._watches.close(watch)
 
     def manifest(self) -> Manifest:
         """Every entry."""

@@ -29,6 +29,9 @@ from codesdk.sandbox.port_execs import (
     Stream,
 )
 from codesdk.sandbox.port_files import (
+    Change,
+    ChangeKind,
+    Changes,
     FileContent,
     FileError,
     FileInfo,
@@ -39,6 +42,8 @@ from codesdk.sandbox.port_files import (
     Listing,
     Manifest,
     ManifestEntry,
+    Watch,
+    WatchMethod,
 )
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.surroundings import DOCKER, Surroundings
@@ -46,6 +51,9 @@ from codesdk.sandbox.surroundings import DOCKER, Surroundings
 __all__ = (
     "DOCKER",
     "Attestation",
+    "Change",
+    "ChangeKind",
+    "Changes",
     "Chunk",
     "ExecRequest",
     "ExecResult",
@@ -75,6 +83,8 @@ __all__ = (
     "Stream",
     "Surroundings",
     "Swept",
+    "Watch",
+    "WatchMethod",
 )
 
 

@@ -98,6 +98,57 @@ class Manifest(Frozen):
     entries: tuple[ManifestEntry, ...] = ()
 
 
+class ChangeKind(StrEnum):
+    """What happened to a path."""
+
+    CREATED = "created"
+    """It is there now: new, or another has taken its place in one step, as by an atomic write."""
+    CHANGED = "changed"
+    """Its content or its mode."""
+    DELETED = "deleted"
+    MOVED = "moved"
+    """From `source`, with all beneath it."""
+    OVERFLOW = "overflow"
+    """Changes beneath this path were lost, and how many is unknown: look at it anew. The watch goes on."""
+
+
+class Change(Frozen):
+    """One change. It may be told twice, and those of a burst may be told as one; none is left out without `OVERFLOW`."""
+
+    kind: ChangeKind
+    path: str
+    source: str | None = None
+    """Of a move: the path before."""
+
+
+class WatchMethod(StrEnum):
+    """How changes are seen."""
+
+    INOTIFY = "inotify"
+    """The kernel tells of them, at once."""
+    POLLING = "polling"
+    """By looking, once a second or less: what was made and deleted between two looks is not seen."""
+
+
+class Watch(Frozen):
+    """A watch that was begun."""
+
+    id: str
+    path: str
+    method: WatchMethod
+    """In the beginning: where the kernel's limit is reached later, an overflow is told, and polling takes over."""
+
+
+class Changes(Frozen):
+    """The next changes of a watch, in order."""
+
+    changes: tuple[Change, ...] = ()
+    next: int
+    """What to give as `after` for those that follow; these are kept until then."""
+    over: str = ""
+    """Why nothing more follows; empty while it goes on."""
+
+
 class Files(Protocol):
     """Files beneath the workspace, with the tool user's rights, whatever symlinks say."""
 
@@ -137,6 +188,25 @@ class Files(Protocol):
 
     def download(self, path: str, take: Callable[[bytes], object], *, offset: int = 0) -> FileInfo | FileRefused:
         """A file of any size, piece by piece; CONFLICT where it changed meanwhile, and what was taken is then void."""
+        ...
+
+    def watch(self, path: str = ".") -> Watch | FileRefused:
+        """Begin to watch a directory and all beneath it; symlinks are not followed.
+
+        It ends with the sandbox, or when nobody has read it for ten minutes. TOO_LARGE: 8 watches there are already, or
+        the directory holds too much to watch it in any way.
+        """
+        ...
+
+    def changes(self, watch: str, after: int = 0, *, limit: int = 1000, wait_s: float = 0.0) -> Changes | FileRefused:
+        """The changes that follow `after`; waits up to `wait_s` (20 at most) for some. NOT_FOUND: no such watch.
+
+        At most 4,096 wait to be read; where more come, they are replaced by one overflow.
+        """
+        ...
+
+    def unwatch(self, watch: str) -> bool:
+        """End it; False where there is none."""
         ...
 
     def manifest(self) -> Manifest | FileRefused:

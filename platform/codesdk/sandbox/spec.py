@@ -104,6 +104,8 @@ def runner_settings(spec: SandboxSpec) -> dict[str, object]:
     }
     if not runtimes.of(spec.profile.runtime).has_subreapers:
         settings["subreapers"] = False
+    if not runtimes.of(spec.profile.runtime).has_inotify:
+        settings["inotify"] = False
     if spec.profile.workspace_mode is not WorkspaceMode.RW:
         settings["workspace_mode"] = spec.profile.workspace_mode.value
     if spec.profile.egress:

@@ -7,10 +7,12 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from codesdk.sandbox.faults import RunnerRefused
 from codesdk.sandbox.port import (
+    Change,
+    Changes,
     FileContent,
     FileError,
     FileInfo,
@@ -20,6 +22,7 @@ from codesdk.sandbox.port import (
     Listing,
     Manifest,
     ManifestEntry,
+    Watch,
 )
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.runner import wire
@@ -32,6 +35,8 @@ PIECE = 1024 * 1024
 """Bytes of a large file or archive in one message."""
 LONG_S = 300.0
 """How long the runner may take for what goes through the whole workspace."""
+LONGEST_WAIT_S = 20.0
+"""How long a question for changes stays open at most."""
 _ROW = ("path", "kind", "mode", "size", "mtime_ns", "mark")
 
 
@@ -155,6 +160,42 @@ class RunnerFiles:
         if isinstance(info, FileInfo) and info.kind is FileKind.FILE and info.size != offset:
             return FileRefused(error=FileError.CONFLICT, path=path, message="the file has changed while it was read")
         return info
+
+    def watch(self, path: str = ".") -> Watch | FileRefused:
+        """Begin a watch; see the port."""
+        answer, _ = self._ask({"op": "watch.open", "path": path}, timeout_s=LONG_S)
+        refused = _refused(answer)
+        if refused is not None:
+            return refused
+        try:
+            return Watch.model_validate({name: answer.get(name) for name in Watch.model_fields})
+        except ValidationError as error:
+            raise RunnerRefused(f"The runner's watch makes no sense: {error}") from error
+
+    def changes(self, watch: str, after: int = 0, *, limit: int = 1000, wait_s: float = 0.0) -> Changes | FileRefused:
+        """What has changed; see the port."""
+        header = {
+            "op": "watch.read",
+            "id": watch,
+            "after": after,
+            "limit": limit,
+            "wait_s": min(wait_s, LONGEST_WAIT_S),
+        }
+        # With its number it may be repeated: nothing is forgotten before it is named as read.
+        answer, data = self._ask(header, repeat=True)
+        refused = _refused(answer)
+        if refused is not None:
+            return refused
+        try:
+            told = [Change(kind=kind, path=path, source=source or None) for kind, path, source in json.loads(data)]
+            return Changes(changes=tuple(told), next=answer.get("next"), over=answer.get("over"))
+        except (TypeError, ValueError) as error:
+            raise RunnerRefused(f"The runner tells of changes that make no sense: {error}") from error
+
+    def unwatch(self, watch: str) -> bool:
+        """End a watch; see the port."""
+        answer, _ = self._ask({"op": "watch.close", "id": watch}, repeat=True)
+        return answer.get("ended") is True
 
     def manifest(self) -> Manifest | FileRefused:
         """Every entry with its digest; see the port."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from codesdk.sandbox.egress.service import Egress
 from codesdk.sandbox.link import Stream
 from codesdk.sandbox.port import (
+    Changes,
     ExecRequest,
     FileContent,
     FileInfo,
@@ -17,6 +18,7 @@ from codesdk.sandbox.port import (
     Manifest,
     ProcessLimits,
     SandboxSpec,
+    Watch,
 )
 from codesdk.sandbox.session import RunnerSandbox
 from codesdk.sandbox.workspace import RunnerFiles
@@ -81,6 +83,18 @@ class AliasedFiles:
     def download(self, path: str, take: Callable[[bytes], object], *, offset: int = 0) -> FileInfo | FileRefused:
         """A file of any size; see the port."""
         return self._files.download(self._alias.resolve(path), take, offset=offset)
+
+    def watch(self, path: str = ".") -> Watch | FileRefused:
+        """Begin a watch; see the port."""
+        return self._files.watch(self._alias.resolve(path))
+
+    def changes(self, watch: str, after: int = 0, *, limit: int = 1000, wait_s: float = 0.0) -> Changes | FileRefused:
+        """What has changed; see the port."""
+        return self._files.changes(watch, after, limit=limit, wait_s=wait_s)
+
+    def unwatch(self, watch: str) -> bool:
+        """End a watch; see the port."""
+        return self._files.unwatch(watch)
 
     def manifest(self) -> Manifest | FileRefused:
         """Every entry with its digest; see the port."""

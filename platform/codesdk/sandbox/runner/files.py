@@ -24,6 +24,20 @@ if TYPE_CHECKING:
     Info = dict[str, Any]
 
 
+TEMPORARIES: dict[str, None] = {}
+"""Names that we gave to files on their way, newest last: whoever watches the workspace is not told of these."""
+_REMEMBERED = 4096
+
+
+def temporary_name() -> str:
+    """A name for a file that is written beside its place."""
+    name = ".codesdk-" + os.urandom(8).hex()
+    TEMPORARIES[name] = None
+    if len(TEMPORARIES) > _REMEMBERED:
+        del TEMPORARIES[next(iter(TEMPORARIES))]
+    return name
+
+
 def shown(name: str) -> str:
     r"""A name as text: bytes that are no UTF-8 appear as `\xNN`."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
@@ -185,7 +199,7 @@ def _stage(root: Root, item: Write, clean: str, max_bytes: int) -> _Staged:
             return _Staged(directory, name, clean, None)
         if max_bytes and len(item.content) > max_bytes:
             raise Refused("TOO_LARGE", f"the file is larger than the profile allows ({max_bytes} bytes)")
-        temporary = ".codesdk-" + os.urandom(8).hex()
+        temporary = temporary_name()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(temporary, flags, 0o600, dir_fd=directory)
         try:

@@ -112,6 +112,37 @@ def trim_memory() -> None:
         _libc.malloc_trim(ctypes.c_size_t(0))
 
 
+def inotify() -> int:
+    """A descriptor that tells of changes, non-blocking.
+
+    Raises:
+        OSError: EMFILE at the limit of the effective uid.
+    """
+    return _checked("inotify_init1", _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+
+
+def inotify_add(fd: int, directory: int, mask: int) -> int:
+    """Tell of an open directory too; its number.
+
+    Raises:
+        OSError: ENOSPC at the limit of the effective uid.
+    """
+    path = ctypes.c_char_p(b"/proc/self/fd/%d" % directory)  # the directory that is open, whatever its path is by now
+    return _checked("inotify_add_watch", _libc.inotify_add_watch(fd, path, ctypes.c_uint32(mask)))
+
+
+def inotify_forget(fd: int, number: int) -> None:
+    """Tell no more of that directory; nothing happens where it is gone."""
+    _libc.inotify_rm_watch(fd, number)
+
+
+def _checked(name: str, result: int) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, name + ": " + os.strerror(code))
+    return result
+
+
 def openat2(directory: int, path: str, flags: int, mode: int, resolve: int) -> int:
     """Open beneath a directory as `resolve` says.
 

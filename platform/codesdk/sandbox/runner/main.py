@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from codesdk.sandbox.runner.relay import Relay
     from codesdk.sandbox.runner.shepherd import Nursery
+    from codesdk.sandbox.runner.watches import Watches
 
     Header = dict[str, Any]
 else:
@@ -71,8 +72,10 @@ class Runner:
             self._later,
             str(settings.get("workspace_mode", "rw")),
         )
+        self._watches: Watches | None = None
         self._handlers: dict[str, Callable[[wire.Message], None]] = {
             **self._orders.handlers, **self._stills.handlers, "ping": self._ping, "egress": self._egress,
+            **dict.fromkeys(("watch.open", "watch.read", "watch.close"), self._watch),
         }  # fmt: skip
 
     def _make_relay(self, port: int) -> Relay | None:
@@ -103,7 +106,7 @@ class Runner:
         self._loop.watch(self._in, select.POLLIN, self._on_input)
         self._execs.prepare()
         while True:
-            parts = (self._execs, self._orders, self._stills)
+            parts = (self._execs, self._orders, self._stills, *((self._watches,) if self._watches else ()))
             self._loop.once(_earliest(self._hold, *(part.next_deadline() for part in parts)))
             for part in parts:
                 part.tick()
@@ -300,6 +303,14 @@ class Runner:
             return done
 
         self._killer.submit(work)
+
+    def _watch(self, message: wire.Message) -> None:
+        if self._watches is None:
+            from codesdk.sandbox.runner.watches import Watches  # noqa: PLC0415 - loaded where it is asked for
+
+            told = bool(self._settings.get("inotify", True))
+            self._watches = Watches(self._loop, self._shelf.workspace, self._shelf.long, self._later, told)
+        self._watches.handlers[str(message.header["op"])](message)
 
     def _ping(self, message: wire.Message) -> None:
         self._reply(message.number, {"protocol": PROTOCOL, "generation": self._generation, "boot": self._boot})

@@ -23,7 +23,7 @@ class _Upload:
         self.name = name
         self.path = path
         self.item = item
-        self.temporary = ".codesdk-" + os.urandom(8).hex()
+        self.temporary = files.temporary_name()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self.fd = os.open(self.temporary, flags, 0o600, dir_fd=directory)
         self.size = 0

@@ -5,10 +5,22 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
+import time
+from collections.abc import Callable
 
 from codesdk.sandbox.faults import ArchiveRefused
-from codesdk.sandbox.port import FileContent, FileError, FileInfo, FileKind, FileRefused, FileWrite, Listing, Sandbox
-from codesdk.sandbox.selfcheck.bench import Bench
+from codesdk.sandbox.port import (
+    FileContent,
+    FileError,
+    FileInfo,
+    FileKind,
+    FileRefused,
+    FileWrite,
+    Listing,
+    Sandbox,
+    Watch,
+)
+from codesdk.sandbox.selfcheck.bench import DEADLINE_S, Bench
 from codesdk.sandbox.selfcheck.probe import Probe
 from codesdk.sandbox.selfcheck.seeing import Unmet, demand, exited, same
 
@@ -268,6 +280,47 @@ def _hostile_archives(bench: Bench) -> None:
     )
 
 
+def _told(bench: Bench, watch: Watch, met: Callable[[set[tuple[str, str]]], object]) -> set[tuple[str, str]]:
+    """Kind and path of what is told, until `met` says so."""
+    told: set[tuple[str, str]] = set()
+    after, deadline = 0, time.monotonic() + DEADLINE_S
+    while not met(told):
+        demand(time.monotonic() < deadline, f"only {len(told)} changes were told, such as {sorted(told)[:5]}")
+        part = bench.sandbox.files.changes(watch.id, after, wait_s=1.0)
+        if isinstance(part, FileRefused) or part.over:
+            raise Unmet(f"the watch ended: {part}")
+        after = part.next
+        told |= {(change.kind.value, change.path) for change in part.changes}
+    return told
+
+
+def _watched(bench: Bench, line: str, met: Callable[[set[tuple[str, str]]], object]) -> set[tuple[str, str]]:
+    """Run a line in the empty directory `seen`, which is watched."""
+    exited(bench.sh("rm -rf seen && mkdir seen"))
+    watch = bench.sandbox.files.watch("seen")
+    if isinstance(watch, FileRefused):
+        raise Unmet(f"a watch was refused: {watch.error} {watch.message}")
+    try:
+        exited(bench.sh(f"cd seen && {line}"))
+        return _told(bench, watch, met)
+    finally:
+        bench.sandbox.files.unwatch(watch.id)
+
+
+def _watching(bench: Bench) -> None:
+    wanted = {("created", f"seen/{name}") for name in ("sub", "sub/file", "end")}
+    _watched(bench, "mkdir sub && echo x > sub/file && touch end", lambda told: wanted <= told)
+
+
+def _watching_a_storm(bench: Bench) -> None:
+    last = ("created", "seen/last")
+    told = _watched(
+        bench, "i=0; while [ $i -lt 6000 ]; do : > f$i; i=$((i+1)); done; : > last", lambda told: last in told
+    )
+    seen = sum(1 for kind, _ in told if kind == "created")
+    demand(("overflow", "seen") in told or seen == 6001, f"{seen} of 6001 files were told, and no overflow")  # noqa: PLR2004
+
+
 PROBES = (
     Probe("file-text", "text is read back as written, and seen inside", _text),
     Probe("file-binary", "every byte value is read back as written", _binary),
@@ -291,6 +344,8 @@ PROBES = (
         _listing,
     ),
     Probe("file-delete", "a deleted file is gone inside", _delete),
+    Probe("file-watch", "what happens in a watched directory, and beneath it, is told", _watching),
+    Probe("file-watch-storm", "of a storm of files every one is told, or that some are not", _watching_a_storm),
     Probe("file-archive", "a tar is unpacked into the workspace", _archive),
     Probe("file-hostile-archives", "archives that lead out, or hold devices, are refused whole", _hostile_archives),
 )
