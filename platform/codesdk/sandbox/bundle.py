@@ -13,6 +13,8 @@ import zlib
 from functools import cache
 from importlib.resources import files
 
+from codesdk.sandbox.slim import slim
+
 _PACKAGE = "codesdk.sandbox.runner"
 MODULES = (
     "archive",
@@ -76,7 +78,7 @@ def program() -> str:
     """The Python program for `-c`."""
     folder = files(_PACKAGE)
     sources: dict[str, str | None] = dict.fromkeys(("codesdk", "codesdk.sandbox", _PACKAGE))
-    sources.update({f"{_PACKAGE}.{name}": folder.joinpath(f"{name}.py").read_text("utf-8") for name in MODULES})
+    sources.update({f"{_PACKAGE}.{name}": slim(folder.joinpath(f"{name}.py").read_text("utf-8")) for name in MODULES})
     packed = base64.b64encode(zlib.compress(marshal.dumps(sources, 2), 9)).decode("ascii")
     text = _LOADER % packed
     if len(text) >= _MAX_ARGUMENT:
@@ -86,4 +88,4 @@ def program() -> str:
 
 def command(settings: dict[str, object], python: str = "python3") -> list[str]:
     """The argv that starts the runner with these settings."""
-    return [python, "-I", "-S", "-c", program(), json.dumps(settings, separators=(",", ":"))]
+    return [python, "-I", "-S", "-X", "no_debug_ranges", "-c", program(), json.dumps(settings, separators=(",", ":"))]

@@ -1,13 +1,11 @@
-"""The runner's beginning: what must happen while it is small and still has its rights, then the loop of `main`.
-
-The nursery is forked here, before the rest is loaded: both share only what is little and seldom written.
-"""
+"""The runner's beginning: what must happen while it still has its rights, then the loop of `main`."""
 
 from __future__ import annotations
 
 import os
 
 from codesdk.sandbox.runner import codec, kernel, probe
+from codesdk.sandbox.runner.main import Runner
 from codesdk.sandbox.runner.shepherd import Config, Nursery
 
 TYPE_CHECKING = False
@@ -26,10 +24,7 @@ def main(text: str) -> None:
     kernel.hide_memory()
     kernel.use_one_arena()
     settings = codec.load(text.encode())
-    nursery = prepare(settings)
-    from codesdk.sandbox.runner.main import Runner  # noqa: PLC0415 - after the nursery was forked, see above
-
-    runner = Runner(settings, nursery, read_fd, write_fd)
+    runner = Runner(settings, prepare(settings), read_fd, write_fd)
     kernel.trim_memory()  # compiling the modules took three times what they take
     try:
         runner.run()
@@ -39,7 +34,7 @@ def main(text: str) -> None:
 
 
 def prepare(settings: dict[str, Any]) -> Nursery:
-    """Own the workspace, drop what is not needed after that, fork the nursery."""
+    """Own the workspace, drop what is not needed after that."""
     uid, gid, workspace = int(settings["uid"]), int(settings["gid"]), str(settings["workspace"])
     probe.CGROUP = settings.get("cgroup", probe.CGROUP)
     config = Config(uid, gid, workspace, settings["limits"])
@@ -50,7 +45,6 @@ def prepare(settings: dict[str, Any]) -> Nursery:
         own_workspace(workspace, *owner)
         kernel.keep_capabilities((kernel.KILL, kernel.SETGID, kernel.SETUID))
     kernel.become_subreaper()
-    kernel.trim_memory()
     return Nursery(config)
 
 

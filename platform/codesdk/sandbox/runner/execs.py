@@ -7,7 +7,7 @@ import time
 from codesdk.sandbox.runner import probe
 from codesdk.sandbox.runner.loop import Loop
 from codesdk.sandbox.runner.running import Exec, Key, Seat
-from codesdk.sandbox.runner.shepherd import Nursery
+from codesdk.sandbox.runner.shepherd import NOBODY, Nursery
 from codesdk.sandbox.runner.spool import Budget, Spool
 
 TYPE_CHECKING = False
@@ -21,7 +21,9 @@ MAX_RUNNING = 24
 MAX_FREE = 2
 """Shepherds kept for the next execs."""
 KEEP_FREE_S = 20.0
-"""After this without execs they are let go: they are a good part of an idle sandbox's memory."""
+"""After this without execs they are let go, and the nursery with them: they are half of an idle sandbox's memory."""
+_SMALL = 256 * 1024
+"""Output that may be held when the nursery is let go. The next one shares its pages, and so would keep them."""
 
 
 class Execs:
@@ -93,11 +95,14 @@ class Execs:
             seat.dismiss()
 
     def prepare(self) -> None:
-        """Have a shepherd ready for the first exec."""
-        self._free.append(Seat(self._nursery))
+        """Have a shepherd ready for the first exec.
 
-    def _idle_s(self) -> float:
-        return 0.0 if self._running else time.monotonic() - self._used
+        Raises:
+            OSError: no process to be had.
+        """
+        if not self._free and not self._running:
+            self._used = time.monotonic()
+            self._free.append(Seat(self._nursery))
 
     def acknowledge(self, key: Key) -> bool:
         """Forget an ended exec; False when it is unknown or still runs."""
@@ -114,17 +119,22 @@ class Execs:
     def next_deadline(self) -> float | None:
         """When `tick` has something to do, on the monotonic clock."""
         times = [item.deadline for item in self._running.values() if item.deadline is not None]
-        if self._free and not self._running:
+        if self._can_rest():
             times.append(self._used + KEEP_FREE_S)
         return min(times) if times else None
+
+    def _can_rest(self) -> bool:
+        is_up = bool(self._free) or self._nursery.pid != NOBODY
+        return is_up and not self._running and self._budget.used <= _SMALL
 
     def tick(self) -> None:
         """Do what is due."""
         now = time.monotonic()
-        if self._free and self._idle_s() >= KEEP_FREE_S:
+        if self._can_rest() and now - self._used >= KEEP_FREE_S:
             for seat in self._free:
                 seat.dismiss()
             self._free.clear()
+            self._nursery.rest()
         for item in list(self._running.values()):
             if item.deadline is not None and item.deadline <= now:
                 item.on_deadline()

@@ -166,7 +166,14 @@ class Runner:
             self._stills.restart()
             if self._relay is not None:
                 self._relay.restart()
+            self._loop.post(self._prepare)  # after the ACK is on its way
         self._write_out(wire.Ack(hello.nonce, self._generation, accepted).encode())
+
+    def _prepare(self) -> None:
+        try:
+            self._execs.prepare()
+        except OSError as error:
+            os.write(2, f"codesdk runner: no process for the next exec: {error}\n".encode())  # asked again at its start
 
     def _serve(self, message: wire.Message) -> None:
         operation = str(message.header.get("op"))

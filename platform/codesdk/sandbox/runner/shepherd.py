@@ -1,7 +1,7 @@
 """Starting process trees: the nursery, and the shepherds that start tools and see their trees out.
 
-The nursery is forked from the runner before that has threads or output in memory, so a fork costs the same always. It
-forks shepherds on request. A shepherd is the subreaper of one exec at a time: whatever the tree does (double fork,
+The nursery is forked from the runner when that is about to be used, and let go when it is idle: then it holds no output,
+so a fork costs the same always, and an idle sandbox is one process of ours. It forks shepherds on request. A shepherd is the subreaper of one exec at a time: whatever the tree does (double fork,
 setsid), its processes stay beneath it, and when it has no child left, the tree has ended and the shepherd is free for
 the next. Shepherds are root's: tools cannot signal them, but for the fraction of a millisecond in which one starts a
 tool and has the tool's uid for it.
@@ -29,9 +29,12 @@ else:
 _WAIT_ALL = 0x40000000  # __WALL: also children whose exit signal is not SIGCHLD (clone with CLONE_PARENT)
 _LENGTH = struct.Struct(">I")
 _FD = struct.Struct("i")
+_STDERR = 2
 _SPACE = _socket.CMSG_SPACE(4 * _FD.size)
 _OOM_SCORE = 500
 """Tools are killed for memory before the runner. A tool can lower its own again: this helps the honest case only."""
+NOBODY = -1
+"""The nursery's pid while there is none: no process has it, nor is a child of it, as some are of 0."""
 _NICE = 4
 """Tools yield to the runner inside the sandbox; between sandboxes the CPU share of the container counts, not this."""
 
@@ -71,19 +74,42 @@ class Nursery:
     """The runner's handle on the process that forks shepherds."""
 
     def __init__(self, config: Config) -> None:
-        self._socket, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        self._config = config
         self._runner = os.getpid()
-        gc.collect()
-        gc.freeze()  # a collection writes to every object that it looks at, and so would unshare every page
-        self.pid = os.fork()
-        if self.pid == 0:
-            self._socket.close()
-            _in_child(lambda: _nurse(theirs, config, self._runner))
-        theirs.close()
+        self._socket: _socket.socket | None = None
+        self.pid = NOBODY
 
     def shepherd(self, control: _socket.socket) -> None:
-        """Have a shepherd forked that listens on this socket."""
-        self._socket.sendmsg([b"s"], _rights([control.fileno()]))
+        """Have a shepherd forked that listens on this socket.
+
+        Raises:
+            OSError: there is no nursery, and no process to be had for one.
+        """
+        ours = self._socket or self._begin()
+        ours.sendmsg([b"s"], _rights([control.fileno()]))
+
+    def _begin(self) -> _socket.socket:
+        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        gc.freeze()  # a collection writes to every object that it looks at, and so would unshare every page
+        try:
+            pid = os.fork()  # other threads do not go on in the child, and it touches nothing that they may have locked
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
+        if pid == 0:
+            _in_child(lambda: _nurse(theirs, self._config, self._runner))
+        theirs.close()
+        self.pid, self._socket = pid, ours
+        return ours
+
+    def rest(self) -> None:
+        """Let it go until it is needed again; its shepherds must have been dismissed."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket, self.pid = None, NOBODY
+            gc.collect()  # before the next freeze, and in a quiet moment
+            kernel.trim_memory()
 
 
 def _in_child(body: Callable[[], None]) -> None:
@@ -101,7 +127,7 @@ def _in_child(body: Callable[[], None]) -> None:
 def _nurse(requests: _socket.socket, config: Config, runner: int) -> None:
     gc.disable()
     signal.set_wakeup_fd(-1)
-    # The protocol's descriptors must not be reachable from here on, whatever a bug later inherits.
+    _close_all_but(requests.fileno())
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
@@ -120,6 +146,16 @@ def _nurse(requests: _socket.socket, config: Config, runner: int) -> None:
             # No process to be had: closing its socket tells the runner, and the nursery lives on.
             os.write(2, f"codesdk runner, nursery: {error!r}\n".encode())
         os.close(control)
+
+
+def _close_all_but(kept: int) -> None:
+    """The protocol's descriptors must not be reachable from here on, and a socket held here would never be at its end."""
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > _STDERR and fd != kept:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # the one by which the folder was read
 
 
 class Shepherd:
