@@ -46,7 +46,9 @@ def _cuts(tree: ast.Module, lines: list[bytes]) -> Iterator[Cut]:
     for node in ast.walk(tree):
         match node:
             case ast.Expr(value=ast.Constant(value=str())):
-                yield _start(node), _end(node), b"pass"  # its body may hold nothing else
+                yield _start(node), _end(node), b'""'  # its body may hold nothing else
+            case ast.ImportFrom(module="__future__"):
+                yield _start(node), _end(node), b""  # it is about annotations, and a module of its own
             case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body):
                 yield _start(body[0]), _end(body[-1]), b"pass"
             case ast.arg(annotation=ast.expr() as annotation):

@@ -34,7 +34,7 @@ def test_the_container_has_no_network_no_privileges_and_a_read_only_root():
 
 def test_entrypoint_user_health_check_and_stop_signal_are_ours():
     asked = specs.container(SPEC)
-    assert asked["entrypoint"][:4] == ["python3", "-I", "-S", "-c"]
+    assert asked["entrypoint"][:6] == ["python3", "-I", "-S", "-X", "no_debug_ranges", "-c"]
     assert asked["user"] == "0:0"
     assert asked["healthcheck"] == {"test": ["NONE"]}
     assert asked["stop_signal"] == "SIGKILL"

@@ -118,16 +118,14 @@ class Runner:
     def _reap(self, fd: int, _: int) -> None:
         """Orphans of a shepherd that died come to us; the nursery itself must not go missing."""
         os.read(fd, 4096)
-        while True:
-            try:
-                pid, _status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
-            if pid == 0:
-                return
-            if pid == self._nursery.pid:
-                break
-        raise SystemExit("the nursery died: no exec can be started any more")
+        ended = []
+        try:
+            while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+                ended.append(pid)
+        except ChildProcessError:
+            pass  # there is none left
+        if self._nursery.pid in ended:
+            raise SystemExit("the nursery died: no exec can be started any more")
 
     # -- the connection ---------------------------------------------------------------------------------------------
 
