@@ -7,7 +7,7 @@ JSON ?=
 LOCK_TOOL := uv==0.13.9
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench soak lock clean
+.PHONY: help setup demo test lint bench soak reference lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /	/' | expand -t 10
@@ -32,6 +32,10 @@ bench: setup ## latencies of a governed call beside its peers; JSON=path writes 
 
 soak: setup ## 1,000 sessions with a worker that is killed at random points; SOAK_SESSIONS=100 for fewer
 	$(BIN)/pytest tests/soak -m soak $(ARGS)
+
+reference: setup ## write the generated pages and the JSON Schema under docs/reference
+	@$(BIN)/codesdk schema events docs/reference/events.md
+	@$(BIN)/codesdk schema export docs/reference/schema
 
 lock: ## write requirements.lock anew from pyproject.toml (the newest versions that its ranges allow)
 	python3 -m venv .cache/lock

@@ -10,9 +10,6 @@ import typer.main
 
 from codesdk.api.access import RULES
 from codesdk.cli.app import app
-from codesdk.domain.calls import DenialCode
-from codesdk.domain.events import EventType
-from codesdk.domain.payloads import PAYLOADS
 from codesdk.errors import ExitCode
 from codesdk.settings import Settings
 
@@ -104,27 +101,6 @@ def test_variables_that_are_no_settings_are_read_somewhere():
 def test_every_setting_is_in_the_reference():
     named = first_column((REFERENCE / "settings.md").read_text())
     assert named == [f"CODESDK_{name.upper()}" for name in Settings.model_fields]
-
-
-def test_every_event_in_the_reference_is_a_type():
-    text = (REFERENCE / "events.md").read_text().partition("## Order")[0]
-    assert set(first_column(text)) <= {kind.value for kind in EventType}
-
-
-def test_every_event_that_the_code_writes_is_in_the_reference():
-    packages = ("toolcalls", "sessions", "worker")
-    places = [path for name in packages for path in (ROOT / "platform" / "codesdk" / name).rglob("*.py")]
-    source = "\n".join(path.read_text() for path in places)
-    written = {kind.value for kind, payload in PAYLOADS.items() if f"{payload.__name__}(" in source}
-    assert written <= set(first_column((REFERENCE / "events.md").read_text()))
-
-
-def test_every_denial_that_the_code_writes_is_in_the_reference():
-    source = "\n".join(path.read_text() for path in (ROOT / "platform" / "codesdk" / "toolcalls").rglob("*.py"))
-    source += (ROOT / "platform" / "codesdk" / "sessions" / "desk.py").read_text()
-    written = {code.value for code in DenialCode if f"DenialCode.{code.name}" in source}
-    section = (REFERENCE / "events.md").read_text().partition("## Codes of a denial")[2].partition("\n## ")[0]
-    assert set(first_column(section)) == written
 
 
 def test_the_reference_has_exactly_the_routes_of_the_api():

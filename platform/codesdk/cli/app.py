@@ -10,6 +10,7 @@ import typer
 
 from codesdk.cli.sandbox import sandbox_app
 from codesdk.cli.sandbox_kind import SandboxKind
+from codesdk.cli.schema.app import schema_app
 from codesdk.domain.decisions import PermissionMode
 
 app = typer.Typer(
@@ -27,6 +28,7 @@ app.add_typer(sessions_app, name="sessions")
 images_app = typer.Typer(help="What sandboxes are made of: ours, and the operator's own.", no_args_is_help=True)
 app.add_typer(images_app, name="images")
 app.add_typer(sandbox_app, name="sandbox")
+app.add_typer(schema_app, name="schema")
 
 
 def _place(text: str) -> Path:

@@ -10,15 +10,25 @@ class Attestation(Frozen):
     """What engine and kernel say of the running sandbox, read back after start; compared with what was asked."""
 
     network_interfaces: tuple[str, ...]
+    """Names; a container of ours has `lo` alone."""
     tool_uid: int
+    """User and group that tools run as."""
     capabilities: tuple[str, ...]
+    """Those of the container's first process."""
     no_new_privileges: bool
+    """Set: no program in it can gain rights."""
     seccomp: str
+    """The kernel's filter: `filter`, or `disabled`."""
     read_only_root: bool
+    """Nothing but the workspace and `/tmp` can be written."""
     memory_bytes: int
+    """The limit."""
     pids_limit: int
+    """The limit of processes and threads."""
     runtime: str
+    """The container runtime: `runc`, `runsc` …"""
     image: str
+    """Id of the image, `sha256:…`."""
     disk_cap: str = "none"
     """What caps the workspace's bytes and inodes: `loop`, `tmpfs`, or `none` where nothing does."""
     environment: str = ToolExecutionEnv.CODESDK_DOCKER.value

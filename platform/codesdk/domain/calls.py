@@ -56,14 +56,23 @@ class DenialCode(StrEnum):
     """Why a call did not run; each is a different message to the agent."""
 
     POLICY = "DENIED_BY_POLICY"
+    """A rule, the default, or a policy that has changed before the run."""
     REJECTED = "REJECTED_BY_APPROVER"
+    """A person said no."""
     EXPIRED = "APPROVAL_EXPIRED"
+    """Nobody answered in time."""
     CANCELLED = "CANCELLED"
+    """By its client, or over HTTP."""
     VOIDED = "APPROVAL_VOIDED"
+    """What was approved is not what would run now, or the tool is gone."""
     QUEUE_FULL = "QUEUE_FULL"
+    """Too much waits already. Not written yet."""
     SESSION_CLOSED = "SESSION_CLOSED"
+    """The session ended first."""
     SUSPENDED = "SUSPENDED"
+    """Its tenant was suspended, or its principal disabled, before it started."""
     NO_APPROVER = "NO_APPROVER"
+    """It asks, and there is nobody to ask. Not written yet."""
 
 
 class CallIdentity(Frozen):

@@ -137,13 +137,19 @@ class Evaluation(Frozen):
     """One voice in the history of a call (contract 000, `ToolPolicyEvaluation`)."""
 
     source: Speaker
+    """Who speaks: policy (`codesdk`), a person (`user`), or the runtime itself."""
     result: Effect
+    """What they say."""
     rule: str | None = None
+    """The first rule that policy named; missing where the default decided."""
 
 
 class PolicySnapshot(Frozen):
     """The voices that led to the terminal decision (contract 000, `ToolPolicySnapshot`)."""
 
     permission_mode: PermissionMode | None = None
+    """How eager the session was to ask people."""
     decision: Literal["allow", "deny"]
+    """What came of them."""
     sources: tuple[Evaluation, ...]
+    """In the order in which they spoke."""

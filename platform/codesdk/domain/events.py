@@ -72,11 +72,13 @@ class Trace(Frozen):
     """Whose event this is."""
 
     session_id: SessionId
+    """Whose log it is in."""
     task_id: TaskId | None = None
     """Of every event of a task."""
     request_id: str | None = None
     """The request that caused it."""
     client_id: str | None = None
+    """The program that asked."""
     user_id: str | None = None
     """The session's principal."""
 
@@ -87,6 +89,7 @@ class RuntimeInfo(Frozen):
     name: str
     """What the session was opened with: a runtime's name, or `mcp-client` for a client that CodeSDK does not start."""
     model: str | None = None
+    """Where one is known."""
     runtime_session_id: str | None = None
     """The runtime's own id of the session; an optimisation, never the truth."""
     raw: Any = None
@@ -105,7 +108,10 @@ class Event(Frozen):
     time: str
     """RFC 3339, UTC, milliseconds; not strictly monotonic."""
     type: AnyType
+    """What happened: one of this page, or a later one under our prefixes."""
     trace: Trace
+    """Whose it is."""
     runtime: RuntimeInfo
+    """Which runtime it belongs to."""
     payload: dict[str, Any]
-    """By `type`; `domain.payloads` has the models."""
+    """What the type carries."""

@@ -16,7 +16,9 @@ class ToolManifestEntry(Frozen):
     """One tool that is exposed to the runtime."""
 
     name: str
+    """Dotted name."""
     description: str | None = None
+    """What the model is told."""
     input_schema: Any = None
     """JSON Schema, or the runtime's equivalent."""
     schema_hash: str | None = None
@@ -27,6 +29,7 @@ class ToolManifest(Frozen):
     """All of them."""
 
     tools: tuple[ToolManifestEntry, ...]
+    """In the order in which they are shown."""
 
     def hashes(self) -> ToolManifest:
         """Names and schema hashes alone: what events and hashes carry."""
@@ -50,6 +53,7 @@ class ContextWindow(Frozen):
     """What the runtime's input leaves out (plan, context window management)."""
 
     strategy: ContextStrategy = ContextStrategy.NONE
+    """What was done to make it fit."""
     truncated: bool = False
     """Anything is left out or replaced."""
     omitted_ids: tuple[str, ...] = ()
@@ -57,7 +61,9 @@ class ContextWindow(Frozen):
     replaced_ids: tuple[str, ...] = ()
     """Tool calls whose result is a reference."""
     limit_tokens: int | None = Field(default=None, ge=0)
+    """What the model takes, where that is known."""
     estimated_tokens: int | None = Field(default=None, ge=0)
+    """What the input was taken to be."""
 
 
 class RuntimeInput(Frozen):

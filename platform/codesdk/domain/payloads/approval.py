@@ -19,7 +19,9 @@ class ApprovalRequested(Payload):
     event_type: ClassVar[EventType] = EventType.APPROVAL_REQUESTED
 
     approval_id: ApprovalId
+    """What a vote names."""
     tool_call_id: ToolCallId
+    """The call that waits."""
     digest: str
     """`sha256:` over everything that a yes would bind; a vote names it."""
     reason: str
@@ -34,7 +36,10 @@ class ApprovalDecided(Payload):
     event_type: ClassVar[EventType] = EventType.APPROVAL_DECIDED
 
     approval_id: ApprovalId
+    """Which one."""
     tool_call_id: ToolCallId
+    """The call that waited."""
     state: Literal["approved", "rejected"]
+    """What the person said."""
     by: PrincipalId
     """Who voted."""

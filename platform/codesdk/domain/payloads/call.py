@@ -68,6 +68,7 @@ class CallApproved(NamedCallPayload):
     event_type: ClassVar[EventType] = EventType.CALL_APPROVED
 
     policy_snapshot: PolicySnapshot
+    """The voices that led to the decision."""
     approval_id: str | None = None
     """Where a person approved."""
 
@@ -82,6 +83,7 @@ class CallDenied(NamedCallPayload):
     code: str | None = None
     """One of the [codes of a denial](#codes-of-a-denial); missing where a runtime gives none."""
     policy_snapshot: PolicySnapshot
+    """The voices that led to the decision."""
 
 
 class CallStarted(NamedCallPayload):
@@ -90,7 +92,9 @@ class CallStarted(NamedCallPayload):
     event_type: ClassVar[EventType] = EventType.CALL_STARTED
 
     execution_env: ToolExecutionEnv
+    """Where it runs."""
     sandbox: SandboxSummary | None = None
+    """What it may use there."""
 
 
 class OutputDelta(CallPayload):
@@ -99,6 +103,7 @@ class OutputDelta(CallPayload):
     event_type: ClassVar[EventType] = EventType.OUTPUT_DELTA
 
     stream: Literal["stdout", "stderr"]
+    """Which of the command's streams."""
     offset: int = Field(ge=0)
     """Byte of the stream where `delta` begins."""
     delta: str
@@ -111,7 +116,9 @@ class OutputCompleted(CallPayload):
     event_type: ClassVar[EventType] = EventType.OUTPUT_COMPLETED
 
     stdout: Truncation | None = None
+    """Of standard output, where the tool had one."""
     stderr: Truncation | None = None
+    """Of standard error."""
 
 
 class CallCompleted(NamedCallPayload):
@@ -120,10 +127,15 @@ class CallCompleted(NamedCallPayload):
     event_type: ClassVar[EventType] = EventType.CALL_COMPLETED
 
     executed_by: ToolExecutedBy
+    """Who ran it."""
     execution_env: ToolExecutionEnv
+    """Where it runs."""
     policy_snapshot: PolicySnapshot
+    """The voices that led to the decision."""
     sandbox: SandboxSummary | None = None
+    """What it may use there."""
     is_error: bool = False
+    """Whether it failed; a command that exits with another code than 0 did."""
     duration_ms: float | None = Field(default=None, ge=0)
     """Milliseconds of the run itself."""
     code: str | None = None

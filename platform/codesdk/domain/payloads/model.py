@@ -34,6 +34,7 @@ class ModelInput(Payload):
     mode: CompiledMode
     """`full`: the whole history; `delta`: only what is new to the runtime."""
     context_window: ContextWindow
+    """What was left out to make it fit."""
     tool_manifest: ToolManifest | None = None
     """Names and schema hashes of the tools that were exposed."""
 
@@ -57,7 +58,9 @@ class RuntimeRequestCompleted(Payload):
     event_type: ClassVar[EventType] = EventType.RUNTIME_REQUEST_COMPLETED
 
     request_id: str
+    """Of its `runtime.request.started`."""
     is_error: bool = False
+    """Whether it failed."""
     error: StructuredError | None = None
     """Where it failed."""
     stop_reason: str | None = None
@@ -82,6 +85,7 @@ class ModelOutputDelta(Payload):
     event_type: ClassVar[EventType] = EventType.MODEL_OUTPUT_DELTA
 
     kind: ModelOutputDeltaKind
+    """What it is a piece of."""
     block_id: str
     """The same for all pieces of one block, and for no other block of the task."""
     delta: str
@@ -98,6 +102,7 @@ class ModelOutputCompleted(Payload):
     event_type: ClassVar[EventType] = EventType.MODEL_OUTPUT_COMPLETED
 
     content: tuple[AssistantBlock, ...]
+    """The finished blocks, in order."""
     block_ids: tuple[str, ...] | None = None
     """The deltas' `block_id` of each block of `content`, in order."""
     message_id: str | None = None
@@ -136,9 +141,13 @@ class UsageReported(Payload):
     output_tokens: int | None = Field(default=None, ge=0)
     """With those of reasoning."""
     reasoning_tokens: int | None = Field(default=None, ge=0)
+    """Those of `output_tokens` that nobody sees."""
     cache_read_tokens: int | None = Field(default=None, ge=0)
+    """Input that the provider had already."""
     cache_write_tokens: int | None = Field(default=None, ge=0)
+    """Input that it keeps for later."""
     cost_usd: float | None = Field(default=None, ge=0)
+    """US dollars."""
     cost_source: CostSource | None = None
     """Set where `cost_usd` is."""
     duration_ms: float | None = Field(default=None, ge=0)

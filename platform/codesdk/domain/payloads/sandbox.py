@@ -20,11 +20,13 @@ class SandboxStarted(Payload):
     event_type: ClassVar[EventType] = EventType.SANDBOX_STARTED
 
     sandbox_id: SandboxId
+    """Which one."""
     image: str
     """Id of the image, `sha256:…`."""
     attestation: Attestation
     """What was read back from engine and kernel."""
     execution_env: ToolExecutionEnv
+    """Where its tools run."""
 
 
 class SandboxFailed(Payload):
@@ -33,10 +35,13 @@ class SandboxFailed(Payload):
     event_type: ClassVar[EventType] = EventType.SANDBOX_FAILED
 
     sandbox_id: SandboxId
+    """Which one."""
     code: str
     """Of the fault."""
     reason: str
+    """What went wrong, in a sentence."""
     execution_env: ToolExecutionEnv
+    """Where its tools run."""
 
 
 class SandboxEgress(Payload):
@@ -45,7 +50,9 @@ class SandboxEgress(Payload):
     event_type: ClassVar[EventType] = EventType.SANDBOX_EGRESS
 
     sandbox_id: SandboxId
+    """Which one."""
     tool_call_id: ToolCallId
+    """Whose command it was."""
     attempt: int
     """Of the call."""
     number: int
@@ -57,9 +64,11 @@ class SandboxEgress(Payload):
     detail: str | None = None
     """For a person; what comes from the sandbox in it is bounded and escaped."""
     method: str | None = None
+    """Of HTTP."""
     host: str | None = None
     """Canonical, as the tool named it."""
     port: int | None = None
+    """As the tool named it."""
     rule: str | None = None
     """The entry of the profile that allowed it."""
     address: str | None = None
@@ -67,7 +76,9 @@ class SandboxEgress(Payload):
     secrets: tuple[str, ...] | None = None
     """Names of the secrets that were added."""
     bytes_up: int | None = None
+    """Bytes that left."""
     bytes_down: int | None = None
+    """Bytes that came."""
     duration_s: float | None = None
     """Seconds."""
     count: int | None = None
@@ -80,7 +91,9 @@ class SandboxStopped(Payload):
     event_type: ClassVar[EventType] = EventType.SANDBOX_STOPPED
 
     sandbox_id: SandboxId
+    """Which one."""
     execution_env: ToolExecutionEnv
+    """Where its tools run."""
 
 
 class SandboxSessionClosed(Payload):

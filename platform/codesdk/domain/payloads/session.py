@@ -20,7 +20,9 @@ class SessionCreated(Payload):
     contract_version: str
     """Version of the runtime adapter contract that the log was written for."""
     permission_mode: PermissionMode
+    """How eager the session is to ask people."""
     labels: dict[str, str]
+    """As they were given when it was opened."""
     profile: str
     """Name of the sandbox profile."""
     image: str

@@ -25,7 +25,9 @@ class TaskStarted(Payload):
     messages: tuple[TranscriptMessage, ...]
     """The user's new messages, not the compiled input: these enter the transcript."""
     permission_mode: PermissionMode | None = None
+    """How eager the task is to ask people."""
     interaction_mode: InteractionMode | None = None
+    """Whether the runtime's own prompts may wait for a person."""
     resume: ResumeModel | None = None
     """How the runtime got what was said before; missing in a session's first task."""
 
@@ -58,6 +60,7 @@ class TaskStopped(Payload):
     event_type: ClassVar[EventType] = EventType.TASK_STOPPED
 
     reason: str | None = None
+    """What was said when it was stopped."""
     stopped_by: str | None = None
     """The principal that asked; missing where CodeSDK itself did (a budget, a lifetime, a closed session)."""
     duration_ms: float | None = Field(default=None, ge=0)
