@@ -788,6 +788,7 @@ def test_what_is_made_changed_moved_and_deleted_is_told_with_its_path(sandbox, w
 
 
 def test_a_program_is_seen_at_work(sandbox, watching):
+    sandbox.files.delete("made.txt")  # another test's, perhaps
     seen = watching()
     run(sandbox, "sh", "-c", "printf made > made.txt")
     seen.until(("created", "made.txt", None))
