@@ -10,7 +10,7 @@ import getpass
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,13 @@ import pytest
 
 from codesdk.errors import Fault
 from codesdk.provision import base_image as base_images
-from codesdk.provision import bubblewrap, gvisor, node, redis_server
+from codesdk.provision import bubblewrap, gvisor, node, postgres, redis_server
 from codesdk.provision import engine as docker_engine
 from codesdk.sandbox.local.confinement import Confinement
+from codesdk.storage.database import Database
+from codesdk.storage.migration import upgrade
+from databases import POSTGRES_DIRECTORY, Databases, PostgresDatabases, SqliteDatabases
+from stage import Stage, staged
 
 REDIS_DIRECTORY = "codesdk-tests-"
 Provider = Callable[["Machine"], Any]
@@ -94,6 +98,14 @@ def _redis_url(machine: Machine) -> str:
     return server.url
 
 
+def _postgres(machine: Machine) -> postgres.PostgresServer:
+    for left in Path(tempfile.gettempdir()).glob(f"{POSTGRES_DIRECTORY}*"):
+        postgres.remove_unused(left)
+    server = postgres.ensure(Path(tempfile.mkdtemp(prefix=POSTGRES_DIRECTORY)), machine.say)
+    machine.at_end(server.stop)
+    return server
+
+
 def _bubblewrap(machine: Machine) -> Confinement:
     return bubblewrap.ensure(machine.say)
 
@@ -108,6 +120,7 @@ PROVIDERS: dict[str, tuple[Provider, tuple[str, ...]]] = {
     "sandbox_image": (_sandbox_image, ("engine",)),
     "gvisor_engine": (_gvisor_engine, ("engine", "sandbox_image")),
     "redis_url": (_redis_url, ()),
+    "postgres_server": (_postgres, ()),
     "bubblewrap_here": (_bubblewrap, ()),
     "npm": (_npm, ()),
 }
@@ -117,9 +130,10 @@ MARKER_OF = {
     "sandbox_image": "engine",
     "gvisor_engine": "engine",
     "redis_url": "redis",
+    "postgres_server": "postgres",
     "npm": "node",
 }
-FIXTURE_OF = {"engine": "engine", "redis": "redis_url", "node": "npm"}
+FIXTURE_OF = {"engine": "engine", "redis": "redis_url", "postgres": "postgres_server", "node": "npm"}
 MACHINE = pytest.StashKey[Machine]()
 
 
@@ -226,6 +240,12 @@ def redis_url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
+def postgres_server(request: pytest.FixtureRequest) -> postgres.PostgresServer:
+    """A PostgreSQL cluster of this run: make databases of your own in it."""
+    return _thing(request, "postgres_server")
+
+
+@pytest.fixture(scope="session")
 def bubblewrap_here(request: pytest.FixtureRequest) -> Confinement:
     """What local sandboxes are confined with."""
     return _thing(request, "bubblewrap_here")
@@ -235,3 +255,40 @@ def bubblewrap_here(request: pytest.FixtureRequest) -> Confinement:
 def npm(request: pytest.FixtureRequest) -> str:
     """The npm command."""
     return _thing(request, "npm")
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty SQLite database of this version."""
+    place = tmp_path_factory.mktemp("template") / "codesdk.db"
+    database = Database(f"sqlite:///{place}")
+    upgrade(database)
+    database.close()
+    return place
+
+
+@pytest.fixture
+def database_kind() -> str:
+    """What a test's databases are; a directory or a module whose tests run on both overrides it."""
+    return "sqlite"
+
+
+@pytest.fixture
+def databases(
+    request: pytest.FixtureRequest, tmp_path: Path, database_kind: str, sqlite_template: Path
+) -> Iterator[Databases]:
+    """Databases of the test's own."""
+    made: Databases
+    if database_kind == "sqlite":
+        made = SqliteDatabases(tmp_path, sqlite_template)
+    else:
+        made = PostgresDatabases(request.getfixturevalue("postgres_server"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def stage(tmp_path: Path, databases: Databases) -> Iterator[Stage]:
+    """One tenant, one host, one open session, under `stage.POLICY`."""
+    with staged(tmp_path, databases.migrated()) as made:
+        yield made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,8 +27,7 @@ from codesdk.sandbox.port import Attestation, Chunk, ExecRequest, ExecResult, Ex
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.profiles import Profiles
 from codesdk.sessions import NewSession, Sessions
-from codesdk.storage.database import Database
-from codesdk.storage.migration import upgrade
+from codesdk.storage.database import Database, database_now
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.administration import Administration
 from codesdk.tenancy.directory import Directory
@@ -72,13 +70,14 @@ def bundle(directory: Path, policy: str, registry: Registry) -> Bundle:
 class Stage:
     """Everything between an MCP call and a sandbox, in one process."""
 
-    def __init__(self, root: Path, template: Path, policy: str = POLICY) -> None:
+    def __init__(self, root: Path, url: str, policy: str = POLICY) -> None:
+        """`url`: of a migrated database without rows."""
         self.root = root
-        shutil.copy(template, root / "codesdk.db")
+        self.url = url
         self.clock = ManualClock()
         self.ids = CountingIds()
-        self.database = Database(f"sqlite:///{root / 'codesdk.db'}")
-        self.writer = Writer(self.database, root / "write.lock")
+        self.database = Database(url)
+        self.writer = Writer(self.database, root / "write.lock" if self.database.is_sqlite else None)
         self.hints = LocalHints()
         self.log = Log(self.database, self.clock, self.hints)
         self.artifacts = Artifacts(root / "artifacts", self.database, self.clock, self.ids)
@@ -203,6 +202,11 @@ class Stage:
         """Approvals that wait."""
         return [a for a in self.desk.listing(self.principal.tenant_id, None, None) if a.state == "pending"]
 
+    @property
+    def now(self) -> str:
+        """The database's clock, in its own SQL."""
+        return str(database_now().compile(dialect=self.database.reader.dialect))
+
     def sql(self, statement: str, **values: Any) -> list[Any]:
         """Look or tamper."""
 
@@ -213,18 +217,10 @@ class Stage:
         return self.writer.run(work)
 
 
-def make_template(path: Path) -> Path:
-    """An empty, migrated database: copied, where migrating each would cost a tenth of a second."""
-    database = Database(f"sqlite:///{path}")
-    upgrade(database)
-    database.close()
-    return path
-
-
 @contextmanager
-def staged(root: Path, template: Path, policy: str = POLICY) -> Iterator[Stage]:
+def staged(root: Path, url: str, policy: str = POLICY) -> Iterator[Stage]:
     """A stage that ends with the block."""
-    stage = Stage(root, template, policy)
+    stage = Stage(root, url, policy)
     try:
         yield stage
     finally:

@@ -1,29 +1,21 @@
-"""Fixtures of the core's tests; a stage is a whole core on a temporary directory."""
+"""Unit tests that have a database run on both kinds."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stage import Stage, make_template, staged
+from databases import BOTH
 
 
-@pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty database of this version."""
-    return make_template(tmp_path_factory.mktemp("template") / "codesdk.db")
-
-
-@pytest.fixture
-def stage(tmp_path: Path, template: Path) -> Iterator[Stage]:
-    """One tenant, one host, one open session, under `stage.POLICY`."""
-    with staged(tmp_path, template) as made:
-        yield made
+@pytest.fixture(params=BOTH)
+def database_kind(request: pytest.FixtureRequest) -> str:
+    """SQLite, then PostgreSQL."""
+    return request.param
 
 
 @pytest.fixture

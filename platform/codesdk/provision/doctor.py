@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from codesdk.errors import Fault
 from codesdk.provision import debian, engine_report, redis_server
 from codesdk.provision.base_image import DockerCommand
 from codesdk.provision.check import Check, Status
@@ -22,6 +23,7 @@ from codesdk.sandbox import disk as disk_cap
 from codesdk.sandbox.images import PREFIX
 from codesdk.sandbox.profile import Profile
 from codesdk.settings import Settings
+from codesdk.storage.inspection import look
 
 PYTHON_FLOOR = (3, 11)
 API_FLOOR = (1, 41)
@@ -85,9 +87,9 @@ def disk(name: str, path: Path) -> Check:
 
 
 def database(url: str) -> Check:
-    """A SQLite file is opened read-only; another database is named without its password."""
+    """A SQLite file is opened read-only; a PostgreSQL server is asked."""
     if not url.startswith(SQLITE):
-        return Check("database", Status.INFO, f"{url.partition('://')[0]} (not opened here)")
+        return _server(url)
     path = Path(url.removeprefix(SQLITE))
     if not path.exists():
         return Check("database", Status.OK, f"{path} (will be made)")
@@ -100,6 +102,17 @@ def database(url: str) -> Check:
     except sqlite3.Error as problem:
         return Check("database", Status.FAIL, f"{path}: {problem}", "Restore it from a backup, or move it away")
     return Check("database", Status.OK, str(path))
+
+
+def _server(url: str) -> Check:
+    try:
+        seen = look(url)
+    except Fault as fault:
+        return Check("database", Status.FAIL, fault.message, fault.advice())
+    detail = f"PostgreSQL {seen.version} at {seen.name}, up to {seen.connections} connections"
+    if seen.wrong:
+        return Check("database", Status.FAIL, detail, "; ".join(seen.wrong))
+    return Check("database", Status.OK, detail)
 
 
 def redis(settings: Settings) -> Check:

@@ -175,7 +175,7 @@ class Sessions:
         self._directory.revoke_tokens(unit, session.id)
         approval_store.cancel_of_session(unit.connection, session.id)
         for state in (CallState.WAITING, CallState.QUEUED):
-            for stored in call_store.in_state(unit.connection, state, session=session.id):
+            for stored in call_store.in_state(unit.connection, state, session=session.id, hold=True):
                 deny(unit, self._log, stored, DenialCode.SESSION_CLOSED, "The session was closed.")
         for stored in call_store.in_state(unit.connection, CallState.RUNNING, session=session.id):
             call_store.request_cancel(unit.connection, stored.identity.tool_call_id)

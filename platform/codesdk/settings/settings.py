@@ -52,8 +52,8 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(default_factory=default_data_dir)
     """Database, artifacts, sockets, keys of an embedded installation."""
-    database_url: str = ""
-    """SQLAlchemy URL; empty: SQLite in the data directory."""
+    database_url: str = Field(default="", repr=False)
+    """`postgresql://user:password@host/database`, or `sqlite:///path`; empty: SQLite in the data directory."""
     redis_url: str = ""
     """Empty: the Unix socket in the data directory."""
     docker_host: str = ""

@@ -7,11 +7,15 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.util.exc import CommandError
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from codesdk.errors import ExitCode, Fault
-from codesdk.storage.database import Database, unavailable
+from codesdk.storage.database import Database
+from codesdk.storage.faults import unavailable
 
+_ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(4907341250)")
+"""Processes that start together take turns; the number is arbitrary, and ours. SQLite's BEGIN IMMEDIATE does the same."""
 SCRIPTS = Path(__file__).parent / "migrations"
 
 
@@ -31,6 +35,8 @@ def upgrade(database: Database, revision: str = "head") -> None:
     """
     try:
         with database.writer.begin() as connection:
+            if not database.is_sqlite:
+                connection.execute(_ONE_AT_A_TIME)
             config = Config()
             config.set_main_option("script_location", str(SCRIPTS))
             config.attributes["connection"] = connection

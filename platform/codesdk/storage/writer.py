@@ -1,9 +1,13 @@
 """The process's one writer: units of work as closures, committed in small groups.
 
-Each closure runs once, in a savepoint of its own: one that raises leaves nothing and fails alone. Steps that take
-hot row locks (a session's counter) run last and in sorted order, so that writers of several processes cannot
-deadlock and hold those locks only for the length of the commit. What must happen outside (a hint, a wake-up) is
-said after the commit, on another thread, so that a slow listener never slows a commit.
+Each closure runs in a savepoint of its own: one that raises leaves nothing and fails alone. Steps that take hot row
+locks (a session's counter) run last and in sorted order, so that writers of several processes cannot deadlock on them
+and hold those locks only for the length of the commit. What must happen outside (a hint, a wake-up) is said after the
+commit, on another thread, so that a slow listener never slows a commit.
+
+On PostgreSQL several processes write at once, so a unit can be overtaken: a deadlock, a row that another one made
+first, a step that finds what its unit read no longer true. Then nothing of it stays, and it is run again. **A closure
+may therefore run more than once: it changes nothing but the database before its commit.**
 """
 
 from __future__ import annotations
@@ -21,15 +25,23 @@ from typing import IO, Any, Generic, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from codesdk.errors import Fault
-from codesdk.storage.database import Database, StorageUnavailable, unavailable
+from codesdk.errors import Fault, InternalFault
+from codesdk.storage.database import Database
+from codesdk.storage.faults import StorageUnavailable, disconnected, overtaken, unavailable, undone
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 GROUP = 64
 """Most units in one transaction: enough to share an fsync, small enough that none waits long."""
+
+TRIES = 5
+"""How often a group or a unit is run that others have overtaken; each try reads anew, so the second mostly holds."""
+
+PAUSE_S = 0.02
+"""Before a group is run again: a deadlock's winner must get the row before its victim takes it once more."""
 
 
 class WriterClosed(Fault):
@@ -137,33 +149,40 @@ class Writer:
                 return
 
     def _commit(self, jobs: list[_Job[Any]]) -> None:
-        outcomes: list[tuple[_Job[Any], Any, Unit]] = []
-        failed: list[tuple[_Job[Any], BaseException]] = []
         try:
-            with self._turn(), self._database.writer.begin() as connection:
-                for job in jobs:
-                    unit = Unit(connection)
-                    try:
-                        # Alone in its group, a unit needs no savepoint: the transaction fails with it.
-                        value = job.work(unit) if len(jobs) == 1 else _in_savepoint(job.work, unit)
-                    except _Undone as undone:
-                        failed.append((job, undone.reason))
-                    else:
-                        outcomes.append((job, value, unit))
-                steps = [step for _, _, unit in outcomes for step in unit.last_steps]
-                for _, step in sorted(steps, key=lambda keyed: keyed[0]):
-                    step(connection)
+            group = self._stored(jobs)
         except BaseException as error:  # noqa: BLE001 (the group failed as one; every caller hears it)
-            fault = unavailable(error) if isinstance(error, DBAPIError) else error
-            failed = [(job, fault) for job in jobs]
-            outcomes = []
-        for job, value, _ in outcomes:
+            fault = unavailable(error) if isinstance(error, (DBAPIError, PoolTimeout)) else error
+            group = _Group(failed=[(job, fault) for job in jobs])
+        for job, value, _ in group.done:
             job.done.set_result(value)
-        for job, reason in failed:
+        for job, reason in group.failed:
             job.done.set_exception(reason)
-        effects = [effect for _, _, unit in outcomes for effect in unit.effects]
+        effects = [effect for _, _, unit in group.done for effect in unit.effects]
         if effects:
             self._effects.put(effects)
+
+    def _stored(self, jobs: list[_Job[Any]]) -> _Group:
+        """Commit the group; again where it is certain that nothing of the try before has stayed."""
+        for tries_left in reversed(range(TRIES)):
+            with self._turn(), self._database.writer.connect() as connection:
+                transaction = connection.begin()
+                sent = False
+                try:
+                    group = _run(jobs, connection)
+                    sent = True
+                    transaction.commit()
+                except Exception as error:
+                    transaction.close()
+                    # A commit whose answer was lost may have happened: the caller must hear that it is not known.
+                    if tries_left and (overtaken(error) or (disconnected(error) and not sent)):
+                        _log.info("a group of %d units is run again: %s", len(jobs), error)
+                    else:
+                        raise
+                else:
+                    return group
+            threading.Event().wait(PAUSE_S)
+        raise InternalFault("A group of units was neither stored nor refused.")
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -210,23 +229,58 @@ class _Undone(Exception):
         self.reason = reason
 
 
-def _in_savepoint(work: Callable[[Unit], T], unit: Unit) -> T:
+class _Group:
+    """How the units of a group ended."""
+
+    def __init__(self, failed: list[tuple[_Job[Any], BaseException]] | None = None) -> None:
+        self.done: list[tuple[_Job[Any], Any, Unit]] = []
+        self.failed = failed or []
+
+
+def _run(jobs: list[_Job[Any]], connection: Connection) -> _Group:
+    group = _Group()
+    for job in jobs:
+        try:
+            # Alone in its group, a unit needs no savepoint: the transaction fails with it.
+            unit, value = _alone(job.work, connection) if len(jobs) == 1 else _in_savepoint(job.work, connection)
+        except _Undone as undone:
+            group.failed.append((job, undone.reason))
+        else:
+            group.done.append((job, value, unit))
+    steps = [step for _, _, unit in group.done for step in unit.last_steps]
+    for _, step in sorted(steps, key=lambda keyed: keyed[0]):
+        step(connection)
+    return group
+
+
+def _alone(work: Callable[[Unit], T], connection: Connection) -> tuple[Unit, T]:
+    unit = Unit(connection)
+    return unit, work(unit)
+
+
+def _in_savepoint(work: Callable[[Unit], T], connection: Connection) -> tuple[Unit, T]:
     """Run one unit of a group, so that it can fail alone.
 
     Raises:
         _Undone: it failed, and nothing of it stays.
         Exception: it failed, and took the whole transaction with it.
     """
-    savepoint = unit.connection.begin_nested()
-    try:
-        value = work(unit)
-        savepoint.commit()
-    except Exception as error:
+    for tries_left in reversed(range(TRIES)):
+        savepoint = connection.begin_nested()
         try:
-            savepoint.rollback()
-        except DBAPIError:
-            # SQLite undoes the whole transaction when the disk is full or fails. What came before in the group is
-            # lost and what came after would commit on its own: the group must fail as one.
-            raise error from None
-        raise _Undone(unavailable(error) if isinstance(error, DBAPIError) else error) from error
-    return value
+            done = _alone(work, connection)
+            savepoint.commit()
+        except Exception as error:
+            if undone(error) or disconnected(error):  # what is gone is the transaction, not only this unit
+                raise
+            try:
+                savepoint.rollback()
+            except DBAPIError:
+                # SQLite undoes the whole transaction when the disk is full or fails. What came before in the group is
+                # lost and what came after would commit on its own: the group must fail as one.
+                raise error from None
+            if tries_left and overtaken(error):
+                continue
+            raise _Undone(unavailable(error) if isinstance(error, DBAPIError) else error) from error
+        return done
+    raise InternalFault("A unit neither ended nor failed.")

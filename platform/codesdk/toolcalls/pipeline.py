@@ -149,6 +149,7 @@ class Pipeline:
             sources=(voice,),
         )
         self._log.append(unit, history.requested(call, subject, input_ref))
+        unit.last(f"session:{subject.session_id}", lambda connection: store.check_open(connection, subject.session_id))
         self._log.append(unit, history.policy_evaluated(call, subject, voice, **history.policy_details(decision)))
         match decision.effect:
             case Effect.DENY:
@@ -232,7 +233,7 @@ class Pipeline:
         return True
 
     def _cancel(self, unit: Unit, place: store.Place, call: ToolCallId, reason: str) -> bool:
-        stored = store.find_in(unit.connection, place, call)
+        stored = store.find_in(unit.connection, place, call, hold=True)
         if stored is None or stored.state.terminal:
             return False
         if stored.state is CallState.RUNNING:
@@ -246,7 +247,7 @@ class Pipeline:
         return True
 
     def _found(self, unit: Unit, call: ToolCallId) -> StoredCall:
-        stored = store.find(unit.connection, call)
+        stored = store.find(unit.connection, call, hold=True)
         assert stored is not None  # noqa: S101 (a foreign key, or inserted in this unit)
         return stored
 

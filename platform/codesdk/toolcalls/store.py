@@ -16,6 +16,7 @@ from codesdk.domain.decisions import Evaluation, Obligations
 from codesdk.domain.ids import HostId, SessionId, TenantId, ToolCallId
 from codesdk.domain.tools import ToolResult
 from codesdk.storage.database import database_now
+from codesdk.storage.faults import Overtaken
 from codesdk.storage.schema import principals, sessions, tenants, tool_calls
 from codesdk.tenancy.store import subject_from
 from codesdk.toolcalls.stored import Ended, SessionFacts, StoredCall
@@ -54,6 +55,11 @@ _IN_PLACE = (
 )
 _FIND = _CALLS.where(tool_calls.c.id == bindparam("call"))
 _FIND_IN = _CALLS.where(_IN_PLACE)
+# In a unit of work a call is held from its reading on: on PostgreSQL another process could change it before our write.
+# SQLite has one writer and knows no such clause.
+_FIND_HELD = _FIND.with_for_update(of=tool_calls)
+_FIND_IN_HELD = _FIND_IN.with_for_update(of=tool_calls)
+_OPEN = select(sessions.c.state).where(sessions.c.id == bindparam("session"))
 _ENDED = select(
     tool_calls.c.state,
     tool_calls.c.attempt,
@@ -84,7 +90,12 @@ _MAY_START = (
         )
     )
 )
-_NEXT = _CALLS.where(_MAY_START).order_by(tool_calls.c.queued_at, tool_calls.c.id).limit(1)
+_NEXT = (
+    _CALLS.where(_MAY_START)
+    .order_by(tool_calls.c.queued_at, tool_calls.c.id)
+    .limit(1)
+    .with_for_update(skip_locked=True, of=tool_calls)
+)
 _NEXT_BUT = _NEXT.where(tool_calls.c.tenant_id.not_in(bindparam("passed_over", expanding=True)))
 _ANY = select(tool_calls.c.id).where(_MAY_START).limit(1)
 _CANCELS = _CALLS.where(
@@ -154,15 +165,18 @@ def insert(
     connection.execute(_INSERT, row)
 
 
-def find(connection: Connection, call: ToolCallId) -> StoredCall | None:
-    """One call with what its session says, for our own work on it; whoever comes from outside uses `find_in`."""
-    row = connection.execute(_FIND, {"call": call}).one_or_none()
+def find(connection: Connection, call: ToolCallId, *, hold: bool = False) -> StoredCall | None:
+    """One call with what its session says, for our own work on it; whoever comes from outside uses `find_in`.
+
+    `hold`: for a unit that changes it; nobody else does until the commit.
+    """
+    row = connection.execute(_FIND_HELD if hold else _FIND, {"call": call}).one_or_none()
     return _stored(row) if row else None
 
 
-def find_in(connection: Connection, place: Place, call: str) -> StoredCall | None:
-    """One call of that session, with what the session says."""
-    row = connection.execute(_FIND_IN, {"call": call, **place._asdict()}).one_or_none()
+def find_in(connection: Connection, place: Place, call: str, *, hold: bool = False) -> StoredCall | None:
+    """One call of that session, with what the session says. `hold`: as with `find`."""
+    row = connection.execute(_FIND_IN_HELD if hold else _FIND_IN, {"call": call, **place._asdict()}).one_or_none()
     return _stored(row) if row else None
 
 
@@ -215,14 +229,28 @@ def in_state(
     *,
     host: HostId | None = None,
     session: SessionId | None = None,
+    hold: bool = False,
 ) -> list[StoredCall]:
-    """Calls in that state, oldest first."""
+    """Calls in that state, oldest first. `hold`: for a unit that changes them."""
     query = _CALLS.where(tool_calls.c.state == state.value)
     if host is not None:
         query = query.where(tool_calls.c.host_id == host)
     if session is not None:
         query = query.where(tool_calls.c.session_id == session)
-    return [_stored(row) for row in connection.execute(query.order_by(tool_calls.c.requested_at, tool_calls.c.id))]
+    query = query.order_by(tool_calls.c.requested_at, tool_calls.c.id)
+    if hold:
+        query = query.with_for_update(of=tool_calls)
+    return [_stored(row) for row in connection.execute(query)]
+
+
+def check_open(connection: Connection, session: SessionId) -> None:
+    """A last step of a unit that took the session for open. The log's counter is locked by then: nobody closes it now.
+
+    Raises:
+        Overtaken: it was closed since.
+    """
+    if connection.execute(_OPEN, {"session": session}).scalar() != "open":
+        raise Overtaken(f"The session {session} was closed.", advice="Open another session.")
 
 
 def set_digest(connection: Connection, call: ToolCallId, digest: str) -> None:

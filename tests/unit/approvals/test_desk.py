@@ -37,7 +37,7 @@ def state(stage, asked):
 
 
 def expire(stage, seconds_ago=0.0):
-    stage.sql(f"UPDATE approvals SET expires_at = (julianday('now') - 2440587.5) * 86400.0 - {seconds_ago}")
+    stage.sql(f"UPDATE approvals SET expires_at = {stage.now} - {seconds_ago}")
 
 
 def test_an_approval_shows_what_would_run(asked, stage):

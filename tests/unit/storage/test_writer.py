@@ -10,20 +10,22 @@ from sqlalchemy import text
 
 from codesdk.errors import Fault
 from codesdk.storage.database import Database, StorageUnavailable
+from codesdk.storage.faults import DatabaseReadOnly
 from codesdk.storage.writer import GROUP, Unit, Writer, WriterClosed
+from databases import ONLY_SQLITE
 from stage import DEADLINE_S
 
 
 @pytest.fixture
-def database(tmp_path):
-    made = Database(f"sqlite:///{tmp_path / 'w.db'}")
+def database(databases):
+    made = Database(databases.empty())
     yield made
     made.close()
 
 
 @pytest.fixture
 def writer(database, tmp_path):
-    made = Writer(database, tmp_path / "write.lock")
+    made = Writer(database, tmp_path / "write.lock" if database.is_sqlite else None)
     made.run(lambda unit: unit.connection.execute(text("CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT)")))
     yield made
     made.close()
@@ -217,7 +219,7 @@ def test_a_closed_writer_says_so(writer):
 
 def test_nobody_waits_for_ever_when_the_writer_closes_under_load(database, tmp_path):
     for _ in range(20):
-        writer = Writer(database, tmp_path / "write.lock")
+        writer = Writer(database, tmp_path / "write.lock" if database.is_sqlite else None)
         start = threading.Barrier(9)
 
         def hammer(writer=writer, start=start):
@@ -246,6 +248,7 @@ def limit_to(pages):
     return work
 
 
+@ONLY_SQLITE
 def test_a_full_disk_says_storage_unavailable_and_the_writer_goes_on(writer, database):
     writer.run(limit_to(2))
     with pytest.raises(StorageUnavailable, match="full"):
@@ -254,6 +257,7 @@ def test_a_full_disk_says_storage_unavailable_and_the_writer_goes_on(writer, dat
     assert rows(database) == [2]
 
 
+@ONLY_SQLITE
 def test_nothing_is_acknowledged_that_a_full_disk_undid(writer, database):
     # SQLite rolls the whole transaction back where a statement finds the disk full, not only the savepoint.
     writer.run(limit_to(2))
@@ -266,6 +270,7 @@ def test_nothing_is_acknowledged_that_a_full_disk_undid(writer, database):
     writer.run(insert(4))
 
 
+@ONLY_SQLITE
 def test_a_last_step_that_finds_the_disk_full_fails_its_group_whole(writer, database):
     writer.run(limit_to(2))
     held = Held(writer)
@@ -279,12 +284,13 @@ def test_a_last_step_that_finds_the_disk_full_fails_its_group_whole(writer, data
     assert rows(database) == []
 
 
-def test_a_read_only_database_says_storage_unavailable(tmp_path, writer):
+@ONLY_SQLITE
+def test_a_read_only_database_says_storage_unavailable(database, writer):
     writer.close()
-    reopened = Database(f"sqlite:///file:{tmp_path / 'w.db'}?mode=ro&uri=true")
+    reopened = Database(f"sqlite:///file:{database.url.database}?mode=ro&uri=true")
     second = Writer(reopened)
     try:
-        with pytest.raises(StorageUnavailable):
+        with pytest.raises(DatabaseReadOnly):
             second.run(insert(1))
     finally:
         second.close()
@@ -327,6 +333,7 @@ def test_storage_unavailable_names_no_sql_and_no_values(writer):
     assert "INSERT" not in str(refused.value)
 
 
+@ONLY_SQLITE
 def test_a_data_directory_that_was_removed_takes_no_commit_even_when_it_is_made_again(database, tmp_path):
     # The open database would take it, into a file that has no name any more.
     place = tmp_path / "data"

@@ -200,13 +200,11 @@ def test_a_revoked_key_stops_at_once_and_its_principals_others_go_on(stage, offi
 def test_a_key_expires_by_the_databases_clock(stage, office, operator):
     made = office.create_key(operator, stage.principal.id, "short", 60.0)
     held = stage.directory.principal(made.secret)
-    ((left,),) = stage.sql(
-        "SELECT expires_at - (julianday('now') - 2440587.5) * 86400.0 FROM api_keys WHERE id = :id", id=made.key.id
-    )
+    ((left,),) = stage.sql(f"SELECT expires_at - {stage.now} FROM api_keys WHERE id = :id", id=made.key.id)
     assert 50 < left <= 60
     stage.clock.advance(10**6)
     assert good(stage, made.secret) == held
-    stage.sql("UPDATE api_keys SET expires_at = (julianday('now') - 2440587.5) * 86400.0 - 0.001 WHERE name = 'short'")
+    stage.sql(f"UPDATE api_keys SET expires_at = {stage.now} - 0.001 WHERE name = 'short'")
     assert good(stage, made.secret) is None
     assert not stage.directory.still(held)
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from sqlalchemy import text
 
 from codesdk.approvals import Verdict
 from codesdk.domain.quotas import QueueFull, QuotaExceeded, Resource
@@ -500,8 +501,9 @@ class Life(RuleBasedStateMachine):
 
         def work(unit):
             self.stage.quotas.reserve(unit, tenant, Resource.ARTIFACT_BYTES, size)
-            unit.connection.exec_driver_sql(
-                "INSERT INTO artifacts VALUES(?, ?, NULL, 'sha256:0', ?, 'a/b', 'n', 0)", (name, tenant, size)
+            unit.connection.execute(
+                text("INSERT INTO artifacts VALUES(:name, :tenant, NULL, 'sha256:0', :size, 'a/b', 'n', 0)"),
+                {"name": name, "tenant": tenant, "size": size},
             )
             if fails:
                 raise ZeroDivisionError
@@ -519,7 +521,7 @@ class Life(RuleBasedStateMachine):
         tenant = self.stage.principal.tenant_id
 
         def work(unit):
-            unit.connection.exec_driver_sql("DELETE FROM artifacts WHERE id = ?", (name,))
+            unit.connection.execute(text("DELETE FROM artifacts WHERE id = :name"), {"name": name})
             self.stage.quotas.release(unit, tenant, Resource.ARTIFACT_BYTES, size)
 
         self.stage.writer.run(work)

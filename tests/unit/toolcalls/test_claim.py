@@ -139,8 +139,9 @@ def test_an_approval_does_not_hold_for_another_schema(stage):
 @pytest.mark.parametrize("column", ["image", "profile"])
 def test_an_approval_does_not_hold_for_another_sandbox(stage, column):
     asked = approve(stage)
-    changed = {"image": "'sha256:other'", "profile": """json_set(profile, '$.memory_bytes', 1)"""}[column]
-    stage.sql(f"UPDATE sessions SET {column} = {changed}")
+    smaller = stage.profile.model_copy(update={"memory_bytes": 1}).model_dump_json()
+    changed = {"image": "sha256:other", "profile": smaller}[column]
+    stage.sql(f"UPDATE sessions SET {column} = :changed", changed=changed)
     denied = stage.claims().take()
     assert isinstance(denied, Denied)
     assert (denied.code, state(stage, asked)) == (DenialCode.VOIDED, ApprovalState.VOIDED)

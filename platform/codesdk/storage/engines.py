@@ -1,0 +1,101 @@
+"""How connections are made: what each kind of database needs so that the promises of the log hold on it."""
+
+from __future__ import annotations
+
+import os
+import select
+import sqlite3
+from contextlib import closing, suppress
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.pool import PoolProxiedConnection
+
+WAIT_S = 30.0
+"""Seconds that a statement waits for another transaction's lock, on either database."""
+CONNECT_S = 10
+"""Seconds for a connection to PostgreSQL."""
+STALLED_S = 60
+"""Seconds that a transaction of ours may stand still (a stopped process) before PostgreSQL ends it and frees its rows."""
+READERS = 5
+MORE_READERS = 15
+"""Connections that a process keeps for reading, and how many more it opens under load."""
+
+
+def postgresql(url: URL, *, writes: bool) -> Engine:
+    """Reads are single statements, each with a snapshot of its own; writes go in transactions of the one writer."""
+    engine = create_engine(
+        url,
+        isolation_level="READ COMMITTED" if writes else "AUTOCOMMIT",
+        pool_size=1 if writes else READERS,
+        max_overflow=MORE_READERS,
+        connect_args={
+            "connect_timeout": CONNECT_S,
+            "client_encoding": "utf8",
+            "application_name": f"codesdk {'writer' if writes else 'reader'} {os.getpid()}",
+            # A host that vanished without a word is noticed after a minute, and not after TCP's two hours.
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+        },
+    )
+    event.listen(engine, "checkout", _refuse_closed)
+    if writes:
+        event.listen(engine, "connect", _prepare_writer)
+    return engine
+
+
+def sqlite(url: URL, *, writes: bool) -> Engine:
+    """A read is one statement, so it needs no transaction around it."""
+    isolation: dict[str, Any] = {} if writes else {"isolation_level": "AUTOCOMMIT"}
+    # Connections move between threads of the pool, one user at a time; SQLite itself is built thread-safe.
+    engine = create_engine(url, connect_args={"check_same_thread": False, "timeout": WAIT_S}, **isolation)
+    _make_private(engine.url.database)
+    event.listen(engine, "connect", _set_pragmas)
+    # BEGIN IMMEDIATE takes the write lock at once: a deferred transaction that upgrades can only fail as busy.
+    if writes:
+        event.listen(engine, "begin", _begin_immediate)
+    return engine
+
+
+def _refuse_closed(connection: Any, _record: object, _proxy: PoolProxiedConnection) -> None:
+    # A server that ends a connection says so on it, and an idle one is otherwise silent: a look at the socket finds
+    # what a ping would, without the round trip. The pool then makes a new connection.
+    with suppress(Exception):
+        if not select.select([connection.fileno()], [], [], 0)[0]:
+            return
+    raise DisconnectionError("the server has closed this connection")
+
+
+def _prepare_writer(connection: Any, _record: object) -> None:
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(f"SET lock_timeout = {int(WAIT_S * 1000)}")
+        cursor.execute(f"SET idle_in_transaction_session_timeout = {STALLED_S * 1000}")
+        # An acknowledged event survives power loss, whatever this server's default is (docs/adr/0003).
+        cursor.execute(
+            "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+        )
+    connection.commit()
+
+
+def _make_private(path: str | None) -> None:
+    # SQLite would make it readable to all, and a data directory that was there before may let them in.
+    if path and not path.startswith((":", "file:")):
+        with suppress(OSError):  # SQLite says better what is wrong
+            # Only where it is new: closing a file drops this process's locks on it, which SQLite counts on.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # SQLAlchemy's begin event opens transactions, not the driver
+    with closing(connection.cursor()) as cursor:
+        cursor.execute("PRAGMA journal_mode=WAL")
+        # FULL: an acknowledged event survives power loss; with NORMAL its seq could be given again (docs/adr/0003).
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.execute(f"PRAGMA busy_timeout={int(WAIT_S * 1000)}")
+
+
+def _begin_immediate(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

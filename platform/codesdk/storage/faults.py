@@ -1,0 +1,173 @@
+"""What can be wrong with the database, told apart by its own codes, never by values or statements."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from typing import NamedTuple
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from codesdk.errors import ExitCode, Fault
+
+_KEPT = "Nothing that was acknowledged is lost."
+
+
+class StorageUnavailable(Fault):
+    """The database cannot be opened, is full, locked, damaged or gone."""
+
+    code = "STORAGE_UNAVAILABLE"
+    retryable = True
+    status = 503
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class DatabaseGone(StorageUnavailable):
+    """Nobody answers at the database's place, or the connection broke."""
+
+    code = "DATABASE_GONE"
+
+
+class DatabaseLoginRefused(StorageUnavailable):
+    """The database answers and does not let this user in, or has no database of that name."""
+
+    code = "DATABASE_LOGIN_REFUSED"
+    retryable = False
+
+
+class DatabaseCrowded(StorageUnavailable):
+    """Every connection is taken, the server's or this process's."""
+
+    code = "DATABASE_CROWDED"
+
+
+class DatabaseReadOnly(StorageUnavailable):
+    """The database takes no writes: a standby, a read-only file or a setting."""
+
+    code = "DATABASE_READ_ONLY"
+    retryable = False
+
+
+class DatabaseLocked(StorageUnavailable):
+    """Another transaction holds what this one needs, for longer than one waits."""
+
+    code = "DATABASE_LOCKED"
+
+
+class DatabaseFull(StorageUnavailable):
+    """The database's disk has no room."""
+
+    code = "DATABASE_FULL"
+
+
+class Overtaken(Fault):
+    """What a unit of work had read is no longer true at its end. The writer runs it again; callers see it rarely."""
+
+    code = "OVERTAKEN"
+    retryable = True
+    status = 503
+
+
+class _Kind(NamedTuple):
+    fault: type[StorageUnavailable]
+    advice: str
+
+
+_GONE = _Kind(DatabaseGone, "Check that it runs and that its address is right; the connection is made anew by itself.")
+_LOGIN = _Kind(DatabaseLoginRefused, "Mend user, password or database name in CODESDK_DATABASE_URL.")
+_CROWDED = _Kind(DatabaseCrowded, "Raise the server's max_connections, or run fewer processes.")
+_READ_ONLY = _Kind(DatabaseReadOnly, "Point CODESDK_DATABASE_URL at the primary, or make it writable.")
+_LOCKED = _Kind(DatabaseLocked, "Try again; see who holds it (PostgreSQL: pg_stat_activity).")
+_FULL = _Kind(DatabaseFull, "Make room on the database's disk.")
+_OTHER = _Kind(StorageUnavailable, "Check that the database runs, is reachable and has room.")
+
+_STATES = {
+    "25006": _READ_ONLY,
+    "28": _LOGIN,
+    "3D": _LOGIN,
+    "53100": _FULL,
+    "53200": _CROWDED,
+    "53300": _CROWDED,
+    "55P03": _LOCKED,
+    "40": _LOCKED,
+    "08": _GONE,
+    "57P": _GONE,
+}
+"""By the longest prefix of SQLSTATE (PostgreSQL's manual, appendix A)."""
+_WORDS = (
+    (_LOGIN, r"password authentication failed|no password supplied|role \".*\" does not exist|no pg_hba\.conf entry"),
+    (_LOGIN, r"database \".*\" does not exist|authentication failed|permission denied for database"),
+    (_CROWDED, r"too many clients|connection slots are reserved|too many connections"),
+    (
+        _GONE,
+        r"refused|No such file|could not translate|failed to resolve|starting up|shutting down|accepting connections|terminat|closed|timeout|timed out",
+    ),
+    (
+        _GONE,
+        r"connection (is )?(lost|bad)|in recovery mode|No route|unreachable|SSL SYSCALL|EOF detected|reset by peer",
+    ),
+)
+"""libpq gives no SQLSTATE for a connection that was never made; its words are all that there is."""
+_SQLITE = {
+    "SQLITE_READONLY": _READ_ONLY,
+    "SQLITE_BUSY": _LOCKED,
+    "SQLITE_LOCKED": _LOCKED,
+    "SQLITE_FULL": _FULL,
+    "SQLITE_CANTOPEN": _GONE,
+}
+_UNDONE = ("40001", "40P01")
+"""Serialization failure and deadlock: the server has undone the transaction, whatever of it had been done."""
+_MADE_FIRST = "23505"
+"""A unique constraint: in a unit that looked before, another transaction made the same in between."""
+
+
+def unavailable(error: DBAPIError | PoolTimeout) -> StorageUnavailable:
+    """Translate the driver's error. Its first line is kept: the further ones may hold values."""
+    if isinstance(error, PoolTimeout):
+        return DatabaseCrowded(
+            f"Every database connection of this process is in use. {_KEPT}", advice="Try again; fewer requests at once."
+        )
+    words = _words(error)
+    kind = _kind(error, words)
+    return kind.fault(f"The database refused: {words}. {_KEPT}", advice=kind.advice)
+
+
+def undone(error: BaseException) -> bool:
+    """Whether the server itself has taken the transaction back and asks for it again."""
+    return _state(error) in _UNDONE
+
+
+def overtaken(error: BaseException) -> bool:
+    """Whether the work may succeed when it is run again at once, because others were faster."""
+    return isinstance(error, Overtaken) or undone(error) or _state(error) == _MADE_FIRST
+
+
+def disconnected(error: BaseException) -> bool:
+    """Whether the connection broke. Before the commit was sent, nothing of the transaction can have stayed."""
+    return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+def _kind(error: DBAPIError, words: str) -> _Kind:
+    if isinstance(error.orig, sqlite3.Error):
+        name = getattr(error.orig, "sqlite_errorname", None) or ""  # SQLITE_READONLY_DBMOVED is a SQLITE_READONLY
+        return next((kind for prefix, kind in _SQLITE.items() if name.startswith(prefix)), _OTHER)
+    state = _state(error)
+    for length in (5, 3, 2):
+        if (kind := _STATES.get(state[:length])) is not None:
+            return kind
+    if state and not error.connection_invalidated:
+        return _OTHER
+    found = next((kind for kind, pattern in _WORDS if re.search(pattern, words)), None)
+    return found or (_GONE if error.connection_invalidated else _OTHER)
+
+
+def _words(error: DBAPIError) -> str:
+    # What a server says of a value stands in the lines after the first (DETAIL, LINE), and in those of bad data.
+    lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
+    return lines[0].rstrip(".:") if lines and not _state(error).startswith("22") else type(error.orig).__name__
+
+
+def _state(error: BaseException) -> str:
+    """SQLSTATE of PostgreSQL; empty for SQLite, and where there is none."""
+    return (getattr(error.orig, "sqlstate", None) or "") if isinstance(error, DBAPIError) else ""

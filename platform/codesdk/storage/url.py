@@ -1,0 +1,53 @@
+"""A database's URL: the forms that people write, made one, and shown without its password."""
+
+from __future__ import annotations
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from codesdk.errors import ExitCode, Fault
+
+_ADVICE = "Mend CODESDK_DATABASE_URL, or unset it for SQLite in the data directory."
+_DRIVERS = {
+    "sqlite": "sqlite",
+    "sqlite+pysqlite": "sqlite",
+    "postgres": "postgresql+psycopg",  # the form that hosting services hand out
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+"""What may stand before `://`, and the one driver behind each."""
+
+
+class DatabaseUrlWrong(Fault):
+    """The database's URL names none that this installation can use."""
+
+    code = "DATABASE_URL_WRONG"
+    exit_code = ExitCode.USAGE
+
+
+def parse(text: str) -> URL:
+    """Read a URL and name its driver.
+
+    Raises:
+        DatabaseUrlWrong: it cannot be read, or names another kind of database. Its text is not repeated: a password
+            may stand in it.
+    """
+    try:
+        url = make_url(text)
+        driver = _DRIVERS.get(url.drivername)
+        if driver is None:
+            raise DatabaseUrlWrong(
+                f"The database's URL begins with {url.drivername}://, which is not known here.",
+                advice=f"It must begin with sqlite:/// or postgresql://. {_ADVICE}",
+            )
+    except (ArgumentError, ValueError) as error:
+        # The parser's own words repeat the URL.
+        raise DatabaseUrlWrong("The database's URL cannot be read.", advice=_ADVICE) from error
+    return url.set(drivername=driver)
+
+
+def shown(url: URL) -> str:
+    """The URL as it may be shown: no password, no options (one of them may be a password, too)."""
+    bare = URL.create(url.get_backend_name(), url.username, None, url.host, url.port, url.database)
+    socket = url.query.get("host")
+    return f"{bare.render_as_string()} on {socket}" if isinstance(socket, str) else bare.render_as_string()
