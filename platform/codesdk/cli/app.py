@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from codesdk.cli.policy import policy_app
 from codesdk.cli.sandbox import sandbox_app
 from codesdk.cli.sandbox_kind import SandboxKind
 from codesdk.cli.schema.app import schema_app
@@ -29,6 +30,7 @@ images_app = typer.Typer(help="What sandboxes are made of: ours, and the operato
 app.add_typer(images_app, name="images")
 app.add_typer(sandbox_app, name="sandbox")
 app.add_typer(schema_app, name="schema")
+app.add_typer(policy_app, name="policy")
 
 
 def _place(text: str) -> Path:

@@ -3,5 +3,17 @@
 from codesdk.documents.amounts import SIZE, TIME
 from codesdk.documents.document import Document, Place, Unreadable, nearest, read_document
 from codesdk.documents.faults import FileInvalid
+from codesdk.documents.layout import dumped, laid_out
 
-__all__ = ["SIZE", "TIME", "Document", "FileInvalid", "Place", "Unreadable", "nearest", "read_document"]
+__all__ = [
+    "SIZE",
+    "TIME",
+    "Document",
+    "FileInvalid",
+    "Place",
+    "Unreadable",
+    "dumped",
+    "laid_out",
+    "nearest",
+    "read_document",
+]

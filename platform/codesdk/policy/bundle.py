@@ -25,12 +25,14 @@ _INDEXED_TOOLS = 4096
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a policy author should look at; the bundle works all the same."""
+    """Something that a policy author should look at."""
 
     file: str
     line: int
     column: int
     message: str
+    fatal: bool = False
+    """The bundle cannot be used; otherwise it works all the same."""
 
 
 class RuleIndex:

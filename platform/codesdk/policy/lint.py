@@ -17,7 +17,7 @@ def lint(directory: Path, known_tools: Collection[str]) -> tuple[Finding, ...]:
         bundle = load_bundle(directory, known_tools)
     except PolicyInvalid as error:
         hint = f" {error.advice()}" if error.advice() else ""
-        return (Finding(error.file, error.line, error.column, error.problem + hint),)
+        return (Finding(error.file, error.line, error.column, error.problem + hint, fatal=True),)
     found = [*bundle.findings, *_of_bundle(bundle, directory)]
     return tuple(sorted(found, key=lambda finding: (finding.file, finding.line, finding.column)))
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Boolean, Connection, Row, Update, bindparam, case, exists, null, select, true, update
+from sqlalchemy import Boolean, Connection, Float, Row, Update, bindparam, case, exists, null, select, true, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.calls import CallIdentity, CallState, IllegalTransition, ToolCall, check_transition
 from codesdk.domain.canonical import canonical_json
 from codesdk.domain.decisions import Evaluation, Obligations
 from codesdk.domain.ids import HostId, SessionId, TenantId, ToolCallId
+from codesdk.domain.subjects import Subject
 from codesdk.domain.tools import ToolResult
 from codesdk.storage.database import database_now
 from codesdk.storage.faults import Overtaken
@@ -103,6 +104,11 @@ _CANCELS = _CALLS.where(
     tool_calls.c.state == CallState.RUNNING.value,
     tool_calls.c.cancel_requested.is_(True),
 )
+_RECORDED = (
+    _CALLS.add_columns(tool_calls.c.requested_at)
+    .where(tool_calls.c.attempt == 1, tool_calls.c.requested_at > database_now() - bindparam("seconds", type_=Float))
+    .order_by(tool_calls.c.requested_at, tool_calls.c.id)
+)
 _STAMPS: dict[CallState, str] = {
     CallState.QUEUED: "queued_at",
     CallState.RUNNING: "started_at",
@@ -116,6 +122,13 @@ class Place(NamedTuple):
 
     tenant: TenantId
     session: SessionId
+
+
+def recorded(connection: Connection, seconds: float) -> Iterator[tuple[ToolCall, Subject]]:
+    """What was asked for in the last `seconds`, oldest first, and by whom; a retry is no question of its own."""
+    for row in connection.execution_options(yield_per=500).execute(_RECORDED, {"seconds": seconds}):
+        stored = _stored(row)
+        yield stored.call, stored.subject
 
 
 def session_facts(connection: Connection, session: SessionId) -> SessionFacts | None:

@@ -1,0 +1,108 @@
+"""`codesdk policy diff` and `replay`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from codesdk.cli.daemon import NotRunning
+from codesdk.cli.places import settings_of
+from codesdk.cli.policy import Format
+from codesdk.cli.policy.loading import bundle_directory, known_tools
+from codesdk.cli.policy.questions import NotACall, trial_from
+from codesdk.cli.policy.reports import Item, Kind, Report, write
+from codesdk.domain.decisions import Effect
+from codesdk.errors import ExitCode
+from codesdk.policy import load_bundle
+from codesdk.policy.comparison import Change, compare_bundles
+from codesdk.policy.trial import Trial
+from codesdk.settings import Settings
+from codesdk.storage.database import Database
+from codesdk.toolcalls import recorded
+
+SHOWN_INPUT = 160
+"""Characters of a call's input in a report."""
+
+
+def compare(
+    before: Path | None,
+    after: Path,
+    calls: Path | None,
+    data_dir: Path | None,
+    *,
+    days: float,
+    report: Format,
+    accept: bool,
+) -> int:
+    """Judge the calls under both bundles. 1 where the second allows what the first did not, unless accepted.
+
+    Raises:
+        PolicyInvalid: one of the bundles. NotACall: a line of the calls. NotRunning: there is no record.
+    """
+    tools = known_tools()
+    old = load_bundle(bundle_directory(before), list(tools))
+    new = load_bundle(bundle_directory(after), list(tools))
+    trials = read_calls(calls) if calls is not None else read_record(settings_of(data_dir), days)
+    found = compare_bundles(trials, tools, old, new)
+    matrix = {f"{one}→{other}": count for (one, other), count in sorted(found.matrix.items())}
+    moved = sum(count for (one, other), count in found.matrix.items() if one is not other)
+    summary = f"{found.total} calls, {moved} decided differently, {found.new_allows} newly allowed"
+    if matrix:
+        summary += ": " + ", ".join(f"{name} {count}" for name, count in matrix.items())
+    facts = {
+        "calls": found.total,
+        "matrix": matrix,
+        "new_allows": found.new_allows,
+        "before": old.hash,
+        "after": new.hash,
+    }
+    write(Report("diff", [_item(change, after) for change in found.changes], summary, facts), report)
+    return ExitCode.FAILED if found.new_allows and not accept else ExitCode.OK
+
+
+def read_calls(path: Path) -> Iterator[Trial]:
+    """Calls from a file, one JSON object a line.
+
+    Raises:
+        NotACall: with the number of the line.
+    """
+    try:
+        with sys.stdin.buffer if str(path) == "-" else path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield _numbered(line, number)
+    except OSError as error:
+        raise NotACall(f"The calls cannot be read: {error}.") from error
+
+
+def read_record(settings: Settings, days: float) -> Iterator[Trial]:
+    """Calls of an installation.
+
+    Raises:
+        NotRunning: there is no database. StorageUnavailable: it does not answer.
+    """
+    if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
+        advice = "Name another --data-dir, or give calls in a file with --calls."
+        raise NotRunning(f"There is no database in {settings.data_dir}.", advice=advice)
+    with closing(Database(settings.resolved_database_url())) as database:
+        yield from recorded.trials(database, days)
+
+
+def _numbered(line: bytes, number: int) -> Trial:
+    try:
+        return trial_from(line)
+    except NotACall as fault:
+        raise NotACall(f"Line {number}: {fault}") from fault
+
+
+def _item(change: Change, after: Path) -> Item:
+    shown = str(change.trial.input.get("command", change.trial.input))
+    shown = " ".join(shown.split())
+    shown = shown if len(shown) <= SHOWN_INPUT else f"{shown[: SHOWN_INPUT - 1]}…"
+    rules = ", ".join(change.after.rules) or "default"
+    kind: Kind = "error" if change.after.effect is Effect.ALLOW else "warning"
+    return Item(
+        str(after), 1, 1, f"{change.name} by {rules}: {change.after.reason}", kind, f"{change.trial.tool} {shown}"
+    )

@@ -1,0 +1,106 @@
+"""`codesdk policy decide` and `explain`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from rich.table import Table
+
+from codesdk.cli.policy.loading import Loaded, load
+from codesdk.cli.voice import Voice
+from codesdk.domain.decisions import Decision
+from codesdk.errors import ExitCode, Fault
+from codesdk.policy.trial import Trial, judge
+
+MAX_LINE = 4 * 1024 * 1024
+"""Bytes of one call; more than an MCP client can send."""
+
+
+class NotACall(Fault):
+    """The text is no call that can be asked about."""
+
+    code = "NOT_A_CALL"
+    status = 400
+    exit_code = ExitCode.USAGE
+
+
+def answer_lines(policies: Path | None) -> int:
+    """One line out for each line in, in order. A line that is no call gets an error in its place, and the end is 65."""
+    loaded = load(policies)
+    voice = Voice(as_json=True)
+    bad = False
+    for line in sys.stdin.buffer:
+        if not line.strip():
+            continue
+        try:
+            voice.give(decision_of(trial_from(line), loaded))
+        except NotACall as fault:
+            bad = True
+            voice.give({"error": {"code": fault.code, "message": str(fault)}})
+    return ExitCode.DATA if bad else ExitCode.OK
+
+
+def explain_one(call: str | None, command: str | None, policies: Path | None, *, as_json: bool) -> int:
+    """Print the verdict and every rule's part in it.
+
+    Raises:
+        NotACall: neither a call nor a command, or both.
+    """
+    if (call is None) == (command is None):
+        raise NotACall("Give either a call as JSON or --command.", advice="codesdk policy explain -c 'git status'")
+    trial = trial_from(call.encode()) if call is not None else Trial(tool="workspace.exec", input={"command": command})
+    loaded = load(policies)
+    decision = judge(trial, loaded.tools, loaded.bundle, every=True)
+    voice = Voice(as_json=as_json)
+    if as_json:
+        voice.give({**_plain(decision), "trace": [entry.model_dump(mode="json") for entry in decision.trace]})
+        return ExitCode.OK
+    voice.out.print(f"{decision.effect} by {', '.join(decision.rules) or 'default'}", soft_wrap=True, markup=False)
+    voice.out.print(decision.reason, soft_wrap=True, markup=False)
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("rule", "effect", "matches", "why"):
+        shown.add_column(column, overflow="fold")
+    for entry in decision.trace:
+        said = "error" if entry.error else ("yes" if entry.matched else "no")
+        shown.add_row(entry.rule, entry.effect, said, entry.why)
+    voice.out.print(shown)
+    return ExitCode.OK
+
+
+def decision_of(trial: Trial, loaded: Loaded) -> dict[str, Any]:
+    """The verdict as `decide` writes it."""
+    return _plain(judge(trial, loaded.tools, loaded.bundle))
+
+
+def trial_from(line: bytes) -> Trial:
+    """A call from its JSON.
+
+    Raises:
+        NotACall: says what is wrong.
+    """
+    if len(line) > MAX_LINE:
+        raise NotACall(f"The call has {len(line)} bytes; at most {MAX_LINE} are read.")
+    try:
+        return Trial.model_validate(json.loads(line))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            where = ".".join(str(step) for step in first["loc"]) or "the call"
+            raise NotACall(f"{where}: {first['msg']}.") from error
+        raise NotACall(f"This is no JSON object: {str(error) or 'it is too deep'}.") from error
+
+
+def _plain(decision: Decision) -> dict[str, Any]:
+    approval = decision.approval.model_dump(mode="json") if decision.approval else None
+    obligations = decision.obligations.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    return {
+        "effect": decision.effect.value,
+        "rules": list(decision.rules),
+        "reason": decision.reason,
+        "obligations": {**obligations, **({"approval": approval} if approval else {})},
+        "bundle": decision.bundle_hash,
+    }

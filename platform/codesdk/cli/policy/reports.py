@@ -1,0 +1,97 @@
+"""One report in the forms that people, programs and pull requests read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+from xml.etree import ElementTree as ET
+
+from rich.text import Text
+
+from codesdk.cli.policy import Format
+from codesdk.cli.voice import Voice
+
+Kind = Literal["error", "warning", "passed"]
+_STYLE = {"error": "red", "warning": "yellow", "passed": "green"}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One line of a report, about a place."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+    kind: Kind
+    name: str = ""
+    """Of a test."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one command found."""
+
+    title: str
+    items: list[Item]
+    summary: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def write(report: Report, form: Format) -> None:
+    """Print it on standard output."""
+    voice = Voice(as_json=form is Format.JSON)
+    match form:
+        case Format.JSON:
+            told = [asdict(item) for item in report.items if item.kind != "passed"]
+            voice.give({**report.facts, "summary": report.summary, "items": told})
+        case Format.JUNIT:
+            voice.out.print(Text(_junit(report)), soft_wrap=True)
+        case Format.GITHUB:
+            for item in report.items:
+                if item.kind != "passed":
+                    voice.out.print(Text(_annotation(item)), soft_wrap=True)
+            voice.out.print(Text(report.summary), soft_wrap=True)
+        case Format.TEXT:
+            for item in report.items:
+                if item.kind != "passed":
+                    voice.out.print(_line(item), soft_wrap=True)
+            voice.out.print(Text(report.summary), soft_wrap=True)
+
+
+def _line(item: Item) -> Text:
+    name = f"{item.name}: " if item.name else ""
+    return Text.assemble(
+        f"{item.file}:{item.line}:{item.column}: ", (item.kind, _STYLE[item.kind]), f": {name}{item.message}"
+    )
+
+
+def _annotation(item: Item) -> str:
+    """A workflow command of GitHub; its data escape per cent and line breaks, its properties also colon and comma."""
+
+    def escaped(text: str, *, more: str = "") -> str:
+        for character in "%\r\n" + more:
+            text = text.replace(character, f"%{ord(character):02X}")
+        return text
+
+    where = f"file={escaped(item.file, more=':,')},line={item.line},col={item.column}"
+    return f"::{item.kind} {where}::{escaped(f'{item.name}: ' if item.name else '')}{escaped(item.message)}"
+
+
+def _junit(report: Report) -> str:
+    tests = [item for item in report.items if item.name or item.kind != "passed"]
+    failures = sum(item.kind == "error" for item in tests)
+    suite = ET.Element("testsuite", name=f"policy {report.title}", tests=str(len(tests)), failures=str(failures))
+    for item in tests:
+        case = ET.SubElement(suite, "testcase", name=_printable(item.name or item.message), classname=item.file)
+        case.set("line", str(item.line))
+        if item.kind == "error":
+            ET.SubElement(case, "failure", message=_printable(item.message))
+        elif item.kind == "warning":
+            ET.SubElement(case, "system-out").text = _printable(item.message)
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True)
+
+
+def _printable(text: str) -> str:
+    """XML has no way to write control characters at all."""
+    return "".join(character if character.isprintable() or character in "\n\t" else "�" for character in text)

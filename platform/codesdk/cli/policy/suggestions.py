@@ -1,0 +1,54 @@
+"""`codesdk policy suggest`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from codesdk.cli.places import settings_of
+from codesdk.cli.policy.loading import load
+from codesdk.cli.policy.questions import NotACall, trial_from
+from codesdk.documents import dumped
+from codesdk.domain.decisions import Effect
+from codesdk.errors import ExitCode
+from codesdk.policy.suggestion import suggest_case, suggest_rule
+from codesdk.policy.trial import Trial, judge
+from codesdk.storage.database import Database
+from codesdk.toolcalls import recorded
+
+
+def print_suggestion(call: str, policies: Path | None, data_dir: Path | None) -> int:
+    """Two pieces of YAML on standard output: for a file of the bundle, and for one of its tests.
+
+    Raises:
+        NotACall: no such call, or a tool that does not exist. NoSafeRule: nothing narrow enough would allow it.
+    """
+    trial = trial_from(call.encode()) if call.lstrip().startswith("{") else _recorded(call, data_dir)
+    loaded = load(policies)
+    if trial.tool not in loaded.tools:
+        raise NotACall(f"There is no tool {trial.tool}.")
+    now = judge(trial, loaded.tools, loaded.bundle)
+    rule = suggest_rule(trial, loaded.tools[trial.tool])
+    out = [f"# Now: {now.effect} by {', '.join(now.rules) or 'default'}."]
+    if now.rules and now.effect is not Effect.ALLOW:
+        out.append("# That rule stays stricter than this one: write the exception into its `unless` instead.")
+    out += ["# For a file of the bundle, beneath `rules:`", dumped([rule]).rstrip(), ""]
+    out += [
+        "# For a file in the bundle's folder `tests`, beneath `cases:`",
+        dumped([suggest_case(trial, rule)]).rstrip(),
+    ]
+    sys.stdout.write("\n".join(out) + "\n")
+    return ExitCode.OK
+
+
+def _recorded(call: str, data_dir: Path | None) -> Trial:
+    settings = settings_of(data_dir)
+    found = None
+    if settings.database_url or (settings.data_dir / "codesdk.db").exists():
+        with closing(Database(settings.resolved_database_url())) as database:
+            found = recorded.trial(database, call)
+    if found is None:
+        message = f"There is no recorded call {call} in {settings.data_dir}."
+        raise NotACall(message, advice="Name another --data-dir, or give the call as JSON.")
+    return found

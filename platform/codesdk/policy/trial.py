@@ -1,0 +1,71 @@
+"""A call that nobody makes: what would policy say? For tests, `explain`, `decide` and comparisons of bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from codesdk.documents import nearest
+from codesdk.domain.canonical import bytes_hash
+from codesdk.domain.decisions import Decision, Effect, Frozen, PermissionMode
+from codesdk.domain.ids import PrincipalId, SessionId, TenantId
+from codesdk.domain.subjects import Subject
+from codesdk.policy.bundle import Bundle
+from codesdk.policy.decide import decide, explain
+from codesdk.policy.facts import Call, ToolFacts
+
+
+class Who(Frozen):
+    """On whose behalf."""
+
+    id: str = "prn_someone"
+    roles: tuple[str, ...] = ()
+
+
+class Where(Frozen):
+    """In which session."""
+
+    id: str = "ses_trial"
+    tenant: str = "ten_trial"
+    runtime: str = "mcp-client"
+    labels: dict[str, str] = {}
+
+
+def _named(value: Any) -> Any:
+    return {"id": value} if isinstance(value, str) else value
+
+
+class Trial(Frozen):
+    """One question. As JSON: `{"tool": "workspace.exec", "input": {"command": "git status"}}`."""
+
+    tool: str = Field(min_length=1, max_length=256)
+    input: dict[str, Any] = {}
+    principal: Annotated[Who, BeforeValidator(_named, json_schema_input_type=str | Who)] = Who()
+    mode: PermissionMode = PermissionMode.AUTO
+    session: Annotated[Where, BeforeValidator(_named, json_schema_input_type=str | Where)] = Where()
+
+    def subject(self) -> Subject:
+        """Who asks, as policy sees it."""
+        return Subject(
+            tenant_id=TenantId(self.session.tenant),
+            principal_id=PrincipalId(self.principal.id),
+            session_id=SessionId(self.session.id),
+            permission_mode=self.mode,
+            runtime=self.session.runtime,
+            roles=self.principal.roles,
+            labels=self.session.labels,
+        )
+
+
+def judge(trial: Trial, tools: Mapping[str, ToolFacts], bundle: Bundle, *, every: bool = False) -> Decision:
+    """The verdict; with `every` rule in the trace. A tool that does not exist is denied, with the nearest name."""
+    tool = tools.get(trial.tool)
+    if tool is None:
+        near = nearest(trial.tool, tools)
+        hint = f" Did you mean `{near}`?" if near else ""
+        reason = f"There is no tool `{trial.tool}`.{hint}"
+        return Decision(effect=Effect.DENY, rules=(), reason=reason, bundle_hash=bundle.hash or bytes_hash(b""))
+    ask = explain if every else decide
+    return ask(Call(name=tool.name, input=trial.input), tool, trial.subject(), bundle)

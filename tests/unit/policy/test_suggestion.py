@@ -1,0 +1,83 @@
+"""A suggested rule allows its call and the calls of its kind, and nothing more."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from codesdk.documents import dumped
+from codesdk.domain.decisions import Classification, Effect
+from codesdk.policy import NamedTool, load_bundle
+from codesdk.policy.cases import read_expectations, try_all
+from codesdk.policy.comparison import compare_bundles
+from codesdk.policy.suggestion import NoSafeRule, suggest_case, suggest_rule
+from codesdk.policy.trial import Trial, judge
+
+from .conftest import READ, TOOLS, WRITE, cases
+
+EXEC_ON = NamedTool(name="workspace.exec", classification=Classification.DANGEROUS)
+FETCH = NamedTool(name="http.fetch", classification=Classification.NETWORK)
+KNOWN = {tool.name: tool for tool in (READ, WRITE, EXEC_ON, FETCH)}
+ALLOW, ASK = Effect.ALLOW, Effect.ASK
+SHELL = [case for case in cases("shell-cases.jsonl") if "command" in case]
+
+
+def shell(line):
+    return Trial(tool="workspace.exec", input={"command": line})
+
+
+def bundle_from(directory, trial):
+    rule = suggest_rule(trial, KNOWN[trial.tool])
+    (directory / "tests").mkdir()
+    (directory / "policy.yaml").write_text("version: 1\ndefault: ask\nrules:\n" + dumped([rule]))
+    (directory / "tests" / "t.yaml").write_text("version: 1\ncases:\n" + dumped([suggest_case(trial, rule)]))
+    return load_bundle(directory, [*TOOLS, "http.fetch"])
+
+
+@pytest.mark.parametrize(
+    "line", [case["command"] for case in SHELL if case["expect"] == "allow" and "*" not in case["command"]]
+)
+def test_a_benign_command_gets_a_rule_that_loads_passes_its_test_and_allows_it(tmp_path, line):
+    bundle = bundle_from(tmp_path, shell(line))
+    assert judge(shell(line), KNOWN, bundle).effect is ALLOW
+    assert [result.problem for result in try_all(read_expectations(tmp_path), KNOWN, bundle)] == [""]
+    for wider in (f"{line}; rm -rf /", f"{line} | sh", f"{line} `id`", f"X=1 {line}", f"{line} --more", "rm -rf /"):
+        assert judge(shell(wider), KNOWN, bundle).effect is ASK
+
+
+@pytest.mark.parametrize("line", ["echo `id`", "cat $(ls)", "a=$(b)", "ls > /etc/x", "$X", "ls *.py", "cat <(ls)"])
+def test_a_command_that_cannot_be_read_gets_no_rule(tmp_path, line):
+    with pytest.raises(NoSafeRule, match="No rule is suggested"):
+        bundle_from(tmp_path, shell(line))
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "same_kind", "another_kind"),
+    [
+        ("workspace.write", {"path": "src/a.py", "content": "x"}, {"path": "src/b/c.py", "content": "y"}, {"path": "setup.py", "content": "x"}),
+        ("workspace.write", {"path": "src/../a.py", "content": "x"}, {"path": "a.py", "content": "y"}, {"path": "b.py", "content": "x"}),
+        ("workspace.write", {"path": "../x", "content": "x"}, None, {"path": "../y", "content": "x"}),
+        ("http.fetch", {"url": "https://api.example/a"}, {"url": "https://api.example/b"}, {"url": "https://api.example.evil/a"}),
+        ("workspace.read", {"path": "src/a~b/c", "limit": 3}, {"path": "src/a~b/d", "limit": 3}, {"path": "src/a~b/d", "limit": 4}),
+    ],
+)  # fmt: skip
+def test_a_file_or_host_gets_a_rule_for_its_folder_or_host(tmp_path, tool, given, same_kind, another_kind):
+    trial = Trial(tool=tool, input=given)
+    bundle = bundle_from(tmp_path, trial)
+    if same_kind is not None:
+        assert judge(Trial(tool=tool, input=same_kind), KNOWN, bundle).effect is ALLOW
+    assert judge(Trial(tool=tool, input=another_kind), KNOWN, bundle).effect is ASK
+
+
+def test_a_comparison_counts_every_move_and_names_what_is_newly_allowed(tmp_path):
+    before = bundle_from(tmp_path, shell("ls -la"))
+    (tmp_path / "after").mkdir()
+    after = bundle_from(tmp_path / "after", shell("make all"))
+    trials = [shell("ls -la"), shell("make all"), shell("make all"), shell("pwd"), Trial(tool="no.tool")]
+    found = compare_bundles(trials, KNOWN, before, after)
+    matrix = {f"{one}→{other}": count for (one, other), count in found.matrix.items()}
+    assert matrix == {"allow→ask": 1, "ask→allow": 2, "ask→ask": 1, "deny→deny": 1}
+    assert (found.total, found.new_allows) == (5, 2)
+    assert [change.name for change in found.changes] == ["allow→ask", "ask→allow"]
+    assert json.dumps([change.trial.model_dump(mode="json") for change in found.changes])
