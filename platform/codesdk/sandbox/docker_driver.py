@@ -23,6 +23,7 @@ from codesdk.sandbox.egress.service import Egress
 from codesdk.sandbox.engine import Engine
 from codesdk.sandbox.faults import (
     EngineRefused,
+    EngineRestarted,
     ImageUnusable,
     IsolationDrift,
     RuntimeMissing,
@@ -79,7 +80,7 @@ class DockerSandboxes:
         elif found["State"]["Status"] == "paused":
             self.resume(spec.owner)
         elif found["State"]["Status"] not in ("created", "running"):
-            raise SandboxGone(spec.owner, _how_it_ended(found))
+            raise self._fate(spec.owner, found)
         sandbox = self._sandbox(spec)
         stream = self._engine.attach(name)  # before the start: nothing that the runner says is lost
         try:
@@ -176,7 +177,7 @@ class DockerSandboxes:
         if found is None:
             return Gone(owner=owner, reason="there is no such container")
         if found["State"]["Status"] not in _ALIVE:
-            return Gone(owner=owner, reason=_how_it_ended(found))
+            return Gone(owner=owner, reason=self._fate(owner, found).reason)
         labels = found["Config"]["Labels"] or {}
         if labels.get(specs.LABEL_INSTANCE) != self._instance or labels.get(specs.LABEL_OWNER) != owner:
             return Gone(owner=owner, reason="the container of that name is not ours")
@@ -187,7 +188,7 @@ class DockerSandboxes:
         try:
             self._attest(sandbox, spec, name)
         except SandboxGone as gone:
-            return Gone(owner=owner, reason=gone.message)
+            return Gone(owner=owner, reason=gone.reason)
         except IsolationDrift:
             self._remove(owner)
             raise
@@ -196,14 +197,13 @@ class DockerSandboxes:
     def _sandbox(self, spec: SandboxSpec) -> RunnerSandbox:
         name = specs.name_of(spec.instance, spec.owner)
 
-        def ended() -> str | None:
+        def ended() -> str | SandboxGone | None:
             try:
                 found = self._inspect(name)
+                is_alive = found is not None and found["State"]["Status"] in _ALIVE
+                return None if is_alive else self._fate(spec.owner, found)
             except Fault as fault:
                 return fault.message
-            if found is None:
-                return "its container was removed"
-            return None if found["State"]["Status"] in _ALIVE else _how_it_ended(found)
 
         def paused() -> bool:
             found = self._inspect(name)
@@ -214,10 +214,19 @@ class DockerSandboxes:
             if found is not None and found["State"]["Status"] == "paused":
                 raise SandboxPaused(spec.owner)
             if found is None or found["State"]["Status"] != "running":
-                raise SandboxGone(spec.owner, "its container was removed" if found is None else _how_it_ended(found))
+                raise self._fate(spec.owner, found)
             return self._engine.attach(name)
 
         return RunnerSandbox(spec, connect, ended, paused=paused, egress=self._egress)
+
+    def _fate(self, owner: str, found: dict[str, Any] | None) -> SandboxGone:
+        """What became of a container that runs no more, by evidence."""
+        if found is None:
+            return SandboxGone(owner, "its container was removed")
+        how = _how_it_ended(found)
+        if found["State"].get("OOMKilled") or not self._engine.forgot(str(found["Id"])):
+            return SandboxGone(owner, how)
+        return EngineRestarted(owner, how)
 
     def _inspect(self, name: str) -> dict[str, Any] | None:
         with self._engine.doing("inspect a container"):
@@ -247,7 +256,7 @@ class DockerSandboxes:
                     # It is so already, or it ended: Docker 20.10 says 500 where a later one says 409.
                     found = self._inspect(specs.name_of(self._instance, owner))
                     if found is None or found["State"]["Status"] not in _ALIVE:
-                        raise SandboxGone(owner, "it ended" if found is None else _how_it_ended(found)) from refused
+                        raise self._fate(owner, found) from refused
                     if found["State"]["Paused"] != (ask == self._engine.api.pause):
                         raise
                 case HTTPStatus.NOT_FOUND:

@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -20,6 +21,9 @@ from codesdk.sandbox.faults import EngineRefused, EngineUnavailable, ImageMissin
 
 CALL_S = 60
 """How long the engine may take for one call; creating 50 at once on two cores stays far below."""
+_EVENTS_KEPT = 256
+"""What dockerd keeps (moby, daemon/events: eventsLimit)."""
+_SOON_S = 0.05
 _OLDEST_API = "1.41"
 """Docker 20.10. Asking for the version works with any."""
 _FRAME = struct.Struct(">BxxxL")
@@ -66,6 +70,23 @@ class Engine:
         with self.doing("attach to a sandbox"):
             response = self.api.attach_socket(container, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
             return AttachedStream(response)
+
+    def forgot(self, container: str) -> bool:
+        """Whether the engine was started after that container, which has ended.
+
+        It remembers its last 256 events and none from before its own start. Where it remembers fewer, and not that it
+        started the container, it did not. (One that lets containers live on must not remember its end either.) Where it
+        remembers as many, nothing is known: False.
+        """
+        with self.doing("tell its events"):
+            about = self.api.info()
+            now = datetime.fromisoformat(str(about["SystemTime"])).timestamp()  # its clock, which may not be ours
+            until = f"{now + _SOON_S:.9f}"  # the client's types know whole seconds only, the engine fractions too
+            events = list(self.api.events(since=0, until=until, decode=True))  # type: ignore[call-overload]
+        known = {event.get("Action") for event in events if event.get("Actor", {}).get("ID") == container}
+        if len(events) >= _EVENTS_KEPT or "start" in known:
+            return False
+        return not about.get("LiveRestoreEnabled") or "die" not in known
 
     def close(self) -> None:
         """Let go of the client's connections."""

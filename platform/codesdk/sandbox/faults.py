@@ -139,6 +139,16 @@ class SandboxGone(Fault):
             advice="Open a new session; files of the workspace are lost with the sandbox.",
             details={"owner": owner},
         )
+        self.reason = reason
+
+
+class EngineRestarted(SandboxGone):
+    """The engine was stopped or restarted, and the sandbox's processes ended with it."""
+
+    code = "ENGINE_RESTARTED"
+
+    def __init__(self, owner: str, reason: str) -> None:
+        super().__init__(owner, f"the Docker engine was restarted and ended it ({reason})")
 
 
 class SandboxPaused(Fault):

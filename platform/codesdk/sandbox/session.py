@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from queue import Empty
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from codesdk.sandbox.egress.lease import Lease
@@ -15,6 +14,7 @@ from codesdk.sandbox.egress.service import Egress
 from codesdk.sandbox.faults import (
     AlreadyAcknowledged,
     ArchiveRefused,
+    EngineUnavailable,
     RunnerRefused,
     SandboxGone,
     SandboxPaused,
@@ -39,8 +39,10 @@ from codesdk.sandbox.received import Received
 from codesdk.sandbox.runner import wire
 from codesdk.sandbox.spec import exec_limits
 from codesdk.sandbox.stills import RunnerStills
+from codesdk.sandbox.turns import Away, Turns
 from codesdk.sandbox.workspace import RunnerFiles
 
+Events = SimpleQueue[wire.Message | None]
 _STREAMS: tuple[StreamName, StreamName] = ("stdout", "stderr")
 ANSWER_S = 30.0
 """How long the runner may take for a request; a sandbox under a fork bomb took 0.7 s at most."""
@@ -58,7 +60,7 @@ class RunnerSandbox:
         self,
         spec: SandboxSpec,
         connect: Callable[[], Stream],
-        ended: Callable[[], str | None],
+        ended: Callable[[], str | SandboxGone | None],
         *,
         paused: Callable[[], bool] = lambda: False,
         idle_s: float = Link.IDLE_S,
@@ -78,7 +80,7 @@ class RunnerSandbox:
         self._link: Link | None = None
         self._boot: str | None = None
         self._closed = ""
-        self._turns: dict[Key, tuple[threading.Lock, int]] = {}
+        self._turns = Turns()
         self._attestation: Attestation | None = None
         self._files = RunnerFiles(self._ask, spec.profile)
         self._stills = RunnerStills(self._ask)
@@ -155,10 +157,15 @@ class RunnerSandbox:
         return lambda send, broken: egress.carrier(self.owner, send, broken)
 
     def _gone(self, reason: str) -> SandboxGone:
-        return SandboxGone(self.owner, self._ended() or reason)
+        ended = self._ended()
+        return ended if isinstance(ended, SandboxGone) else SandboxGone(self.owner, ended or reason)
 
     def _unless_paused(self) -> None:
-        if self._paused():
+        try:
+            is_paused = self._paused()
+        except EngineUnavailable:
+            return  # then its connections end too, which is seen there
+        if is_paused:
             raise SandboxPaused(self.owner)
 
     def _ask(
@@ -184,7 +191,7 @@ class RunnerSandbox:
 
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         """Run to the end; see the port."""
-        with self._turn((request.call, request.attempt)):
+        with self._turns.of((request.call, request.attempt)):
             if self._egress is None or not request.egress:
                 return self._exec(request, on_output)
             within = self._spec.profile.egress
@@ -193,21 +200,6 @@ class RunnerSandbox:
                 return self._exec(request, on_output)
             finally:
                 self._egress.end(lease)
-
-    @contextlib.contextmanager
-    def _turn(self, key: Key) -> Iterator[None]:
-        """One caller at a time for an exec: a second one waits, and is then answered from what the runner has stored."""
-        with self._lock:
-            lock, users = self._turns.get(key, (threading.Lock(), 0))
-            self._turns[key] = (lock, users + 1)
-        try:
-            with lock:
-                yield
-        finally:
-            with self._lock:
-                lock, users = self._turns.pop(key)
-                if users > 1:
-                    self._turns[key] = (lock, users - 1)
 
     def _order(self, request: ExecRequest, **more: Any) -> tuple[Header, bytes]:
         """What a start is asked with: its header, and what goes before the stdin in its body."""
@@ -253,23 +245,21 @@ class RunnerSandbox:
         received = Received()
         joins = 0
         deadline = time.monotonic() + request.timeout_s + self._spec.profile.grace_s + SLACK_S
+        away = Away(deadline)
         while True:
-            link = self._connected()
             try:
+                link = self._connected()
                 events = link.listen(key)
             except LinkIdle:
                 continue
+            except EngineUnavailable as fault:
+                away.wait(fault)
+                continue
+            away.over()
             try:
                 order = {**header, "from": received.next}
                 answer, _ = link.call(order, spec + request.stdin, timeout_s=ANSWER_S, check=self._unless_paused)
-                refused = self._refused(answer, request)
-                if refused is not None:
-                    return refused
-                while True:
-                    message = link.taken(events.get(timeout=max(0.0, deadline - time.monotonic())))
-                    if message.header.get("event") == "exit":
-                        return self._result(message.header, received)
-                    self._pass_on(message, received, on_output)
+                return self._refused(answer, request) or self._follow(link, events, received, on_output, deadline)
             except Empty as error:
                 self._unless_paused()
                 raise self._gone("the runner has not reported the end of an exec in time") from error
@@ -280,6 +270,15 @@ class RunnerSandbox:
                     raise self._gone("the connection was lost again and again") from None
             finally:
                 link.unlisten(key)
+
+    def _follow(
+        self, link: Link, events: Events, received: Received, on_output: OnOutput, deadline: float
+    ) -> ExecResult:
+        while True:
+            message = link.taken(events.get(timeout=max(0.0, deadline - time.monotonic())))
+            if message.header.get("event") == "exit":
+                return self._result(message.header, received)
+            self._pass_on(message, received, on_output)
 
     def _refused(self, answer: Header, request: ExecRequest) -> ExecResult | None:
         match answer.get("error"):

@@ -63,6 +63,8 @@ class SandboxRow(Frozen):
     """The worker that made it for its pool, where it comes from one."""
     tenant_id: TenantId
     seed_artifact: str | None
+    reason: str | None = None
+    """Why it is closing, where it ended by itself."""
     principal_id: str
     permission_mode: str
     runtime: str

@@ -11,6 +11,7 @@ from functools import partial
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.ids import Kind, is_id
 from codesdk.errors import Fault
+from codesdk.sandbox.faults import EngineRestarted, SandboxGone
 from codesdk.sandbox.port import Sandbox
 from codesdk.storage.database import Database
 from codesdk.toolcalls import store
@@ -116,8 +117,8 @@ class Dispatcher:
     def _run(self, claimed: Claimed) -> None:
         session = claimed.stored.subject.session_id
         result = self._execution.run(claimed, lambda: self._rooms.ready(session))
-        if result.code == "SANDBOX_GONE":
-            self._rooms.forget(session)
+        if result.code in {SandboxGone.code, EngineRestarted.code}:
+            self._rooms.lose(session)
 
     def _expire(self) -> None:
         self._pipeline.expire_overdue()

@@ -99,6 +99,14 @@ class Rooms:
         if held is not None:
             held.close()
 
+    def lose(self, session: SessionId) -> None:
+        """Drop a sandbox that was said to be gone; where it is, its row says why from now on, and it is removed."""
+        self.forget(session)
+        try:
+            self.ready(session)
+        except Fault as fault:
+            _log.warning("the sandbox of session %s: %s", session, fault)
+
     def pause(self, row: SandboxRow, idle_before: float) -> bool:
         """Freeze a sandbox that nothing was asked of since `idle_before`; the next `ready` lets it go on.
 
@@ -123,7 +131,11 @@ class Rooms:
         Raises:
             Fault: it is gone, or cannot be asked.
         """
-        processes = self.ready(row.session_id).processes.list()
+        try:
+            processes = self.ready(row.session_id).processes.list()
+        except SandboxGone:
+            self.lose(row.session_id)
+            raise
         is_at_work = any(process.result is None for process in processes)
         if is_at_work:
             self._writer.run(lambda unit: store.touch(unit.connection, row.id, self._now()))
@@ -298,7 +310,7 @@ class Rooms:
 
         def mark(unit: Unit) -> None:
             if store.move(unit.connection, row.id, (SandboxState.CLOSING,), SandboxState.GONE):
-                stopped = SandboxStopped(sandbox_id=row.id, execution_env=self._environment)
+                stopped = SandboxStopped(sandbox_id=row.id, reason=row.reason, execution_env=self._environment)
                 self._log.append(unit, self._draft(row, stopped))
 
         self._writer.run(mark)

@@ -240,6 +240,29 @@ def test_a_paused_sandbox_that_died_ends_its_session_clearly(stage, crew, rest):
     assert state(stage) == "closing"
 
 
+def test_one_that_died_while_nobody_asked_it_is_found_when_it_is_due_and_the_record_says_why(stage, crew, rest):
+    (owner,) = crew.sandboxes.living
+    crew.sandboxes.crash(owner, "the Docker engine was restarted and ended it")
+    stage.clock.advance(PROFILE.pause_after_s)
+    rest.look()
+    assert state(stage) == "closing"
+    crew.rooms.reconcile()
+    assert state(stage) == "gone"
+    assert stage.events()[-1].payload["reason"] == "the Docker engine was restarted and ended it"
+
+
+def test_after_a_call_whose_sandbox_went_away_the_sandbox_is_closed_with_its_reason(stage, crew, rest):
+    stage.pipeline.submit("workspace.exec", {"command": "x"}, stage.subject)
+    (owner,) = crew.sandboxes.living
+    crew.sandboxes.crash(owner, "its container is exited (exit code 137)")
+    crew.dispatcher._serve()
+    assert stage.types()[-1] == "tool.call.completed"
+    assert state(stage) == "closing"
+    crew.rooms.reconcile()
+    stopped = stage.events()[-1]
+    assert (stopped.type, stopped.payload["reason"]) == ("sandbox.stopped", "its container is exited (exit code 137)")
+
+
 def test_one_that_cannot_be_paused_does_not_keep_the_others_awake(stage, crew, rest):
     other = stage.open_session()
     crew.rooms.ready(other.session_id)

@@ -92,6 +92,8 @@ class SandboxStopped(Payload):
 
     sandbox_id: SandboxId
     """Which one."""
+    reason: str | None = None
+    """Why, where it ended by itself: an engine that was restarted, memory, or somebody who removed it."""
     execution_env: ToolExecutionEnv
     """Where its tools run."""
 

@@ -1,0 +1,159 @@
+"""What becomes of sandboxes when their engine is restarted: on an engine of the test's own, beside the machine's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+import uuid
+
+import pytest
+
+from codesdk.provision import daemon
+from codesdk.provision.command import root, which
+from codesdk.provision.daemon import DaemonPlaces
+from codesdk.provision.engine import Engine as FoundEngine
+from codesdk.provision.gvisor import copy_image
+from codesdk.provision.process import mark, name, pid_in
+from codesdk.sandbox.docker_driver import DockerSandboxes
+from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.faults import EngineRestarted, EngineUnavailable, SandboxGone
+from codesdk.sandbox.port import ExitKind, Gone
+from sandboxes import request, run, spec
+
+pytestmark = [
+    pytest.mark.engine,
+    # The SDK drops the socket of a connection that is refused without closing it; the collector does.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.skipif(which("dockerd") is None, reason="the engine here is not a local dockerd"),
+    pytest.mark.skipif(root() is None, reason="a second dockerd needs root"),
+    pytest.mark.skipif(daemon.systemd_runs(), reason="with systemd the engine is a unit"),
+]
+
+
+class Own:
+    """An engine that the test may stop, kill and start."""
+
+    def __init__(self, directory) -> None:
+        self.places = DaemonPlaces(
+            pid_file=directory / "dockerd.pid",
+            log=directory / "dockerd.log",
+            socket=directory / "docker.sock",
+            exec_root=directory / "exec",
+            data_root=directory / "data",
+            flags=("--bridge=none", "--iptables=false", "--ip6tables=false"),
+            launcher=("unshare", "--net"),  # a dockerd without a bridge removes the one of its neighbour
+        )
+        self.running = None
+
+    def start(self):
+        self.running = daemon.start(self.places, root())
+
+    def stop(self):
+        daemon.stop(self.running, root())
+
+    def kill(self):
+        os.kill(self.running.pid, signal.SIGKILL)
+        assert self.running.wait(20)
+
+    def clear(self):
+        for file in (self.places.pid_file, self.places.exec_root / "containerd" / "containerd.pid"):
+            pid = pid_in(file.read_text()) if file.exists() else None
+            left = mark(pid) if pid is not None and name(pid) in {"dockerd", "containerd"} else None
+            if left is not None:
+                left.terminate(20)
+        for place in (self.places.data_root, self.places.exec_root):
+            subprocess.run(["umount", "--quiet", "--recursive", str(place)], check=False, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def own(engine, sandbox_image, tmp_path_factory):
+    made = Own(tmp_path_factory.mktemp("own"))
+    try:
+        made.start()
+        copy_image(sandbox_image, engine, FoundEngine(made.places.host), lambda _: None)
+        yield made
+    finally:
+        made.clear()
+
+
+@pytest.fixture
+def sandboxes(own):
+    made = DockerSandboxes(f"test-{uuid.uuid4().hex}", Engine(own.places.host))
+    yield made
+    swept = made.sweep(())
+    left = made._engine.api.containers(all=True), made._engine.api.volumes()["Volumes"] or []
+    made.close()
+    assert left == ([], []), swept
+
+
+def begin(sandbox, *argv):
+    """An exec on a thread, begun; `.outcome` is its result or its fault."""
+    begun = threading.Event()
+
+    def work():
+        try:
+            thread.outcome = sandbox.exec(request(*argv, call="held", timeout_s=90), lambda _: begun.set())
+        except Exception as error:  # noqa: BLE001 - looked at by the test
+            thread.outcome = error
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert begun.wait(20)
+    return thread
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_a_call_under_way_ends_as_the_engines_restart_and_the_sandbox_is_gone_for_good(
+    own, sandboxes, sandbox_image, how
+):
+    asked = spec(sandboxes._instance, sandbox_image)
+    sandbox = sandboxes.open(asked)
+    held = begin(sandbox, "sh", "-c", "echo begun; sleep 80")
+    getattr(own, how)()
+    own.start()
+    held.join(60)
+    assert isinstance(held.outcome, EngineRestarted), held.outcome
+    assert held.outcome.code == "ENGINE_RESTARTED"
+    found = sandboxes.reattach(asked.owner, 2)
+    assert isinstance(found, Gone)
+    assert "engine was restarted" in found.reason
+    with pytest.raises(EngineRestarted):
+        sandbox.files.stat(".")
+    # The owner's next sandbox is another's row: what is left of this one is removed by the sweep, as ever.
+    assert sandboxes.sweep(()).containers == (asked.owner,)
+    assert run(sandboxes.open(spec(sandboxes._instance, sandbox_image)), "true").result.exit_code == 0
+
+
+def test_an_idle_sandbox_is_found_to_have_ended_with_its_engine(own, sandboxes, sandbox_image):
+    sandbox = sandboxes.open(spec(sandboxes._instance, sandbox_image))
+    own.stop()
+    own.start()
+    with pytest.raises(EngineRestarted):
+        run(sandbox, "true")
+
+
+def test_a_container_that_was_killed_or_ran_out_of_memory_is_told_apart_from_a_restart(own, sandboxes, sandbox_image):
+    killed = sandboxes.open(spec(sandboxes._instance, sandbox_image))
+    (found,) = sandboxes._engine.api.containers(filters={"label": f"codesdk.owner={killed.owner}"})
+    sandboxes._engine.api.kill(found["Id"])
+    with pytest.raises(SandboxGone) as gone:
+        run(killed, "true")
+    assert not isinstance(gone.value, EngineRestarted)
+    assert "exit code 137" in gone.value.message
+    hungry = sandboxes.open(spec(sandboxes._instance, sandbox_image, memory_bytes=64 << 20))
+    ran = run(hungry, "python3", "-c", "x = bytearray(1 << 30)")
+    assert ran.result.kind is ExitKind.OOM_KILLED
+
+
+def test_while_the_engine_is_away_nothing_is_said_to_be_gone(own, sandboxes, sandbox_image):
+    sandbox = sandboxes.open(spec(sandboxes._instance, sandbox_image))
+    own.stop()
+    try:
+        time.sleep(0.1)
+        with pytest.raises(EngineUnavailable):
+            sandbox.files.stat(".")
+    finally:
+        own.start()
