@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from codesdk.sandbox.local.cgroups import NO_GROUPS
 from codesdk.sandbox.local.confinement import Confinement, find
 from codesdk.sandbox.local.driver import LocalSandboxes
 from sandboxes import spec
@@ -32,9 +33,12 @@ def local_sandboxes(found: Confinement) -> Iterator[LocalSandboxes]:
             made.close()
 
 
-@pytest.fixture(scope="module", params=["bubblewrap", "plain"])
+@pytest.fixture(scope="module", params=["bubblewrap", "plain", "uncapped"])
 def sandboxes(request):
-    found = plain() if request.param == "plain" else request.getfixturevalue("bubblewrap_here")
+    """Uncapped: as on a machine where no cgroup may be made, without a wall."""
+    found = request.getfixturevalue("bubblewrap_here") if request.param == "bubblewrap" else plain()
+    if request.param == "uncapped":
+        found = found.model_copy(update={"groups": NO_GROUPS})
     with local_sandboxes(found) as made:
         yield made
 

@@ -72,7 +72,8 @@ Sandbox = Annotated[
     SandboxKind | None,
     typer.Option(
         "--sandbox",
-        help="Containers, or processes of this machine where no engine can run: these protect it less. "
+        help="Containers; or, where no engine can run, processes of this machine behind bubblewrap (local), which protects "
+        "it less, or without any wall (plain). "
         "[default: docker, or what CODESDK_LOCAL_SANDBOX says]",
     ),
 ]

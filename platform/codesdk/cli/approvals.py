@@ -11,6 +11,7 @@ from rich.text import Text
 
 from codesdk.approvals import Approval, ApprovalState, Verdict
 from codesdk.cli.daemon import connect
+from codesdk.cli.environment import tell
 from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
 from codesdk.cli.voice import Voice
@@ -22,7 +23,9 @@ SHOWN_INPUT = 2000
 def show(*, every: bool, data_dir: Path | None, as_json: bool) -> None:
     """List them."""
     voice = Voice(as_json=as_json)
-    with connect(settings_of(data_dir)) as daemon:
+    settings = settings_of(data_dir)
+    tell(voice, settings)
+    with connect(settings) as daemon:
         found = daemon.approvals(None if every else ApprovalState.PENDING)
     if as_json:
         voice.give({"approvals": [approval.model_dump(mode="json") for approval in found]})

@@ -31,6 +31,8 @@ class Call(Frozen):
     reason: str = ""
     requested_at: str = ""
     ended_at: str = ""
+    execution_env: str | None = None
+    """Where it ran; None where it did not."""
     run_ms: float | None = None
     """Milliseconds in the sandbox."""
     result: Any = None
@@ -116,7 +118,10 @@ _TELLS: dict[EventType, Callable[[Call, Event], dict[str, Any]]] = {
     EventType.APPROVAL_REQUESTED: lambda _call, _event: {"state": "waiting"},
     EventType.CALL_APPROVED: lambda _call, _event: {"state": "approved"},
     EventType.CALL_DENIED: _denied,
-    EventType.CALL_STARTED: lambda _call, _event: {"state": "running"},
+    EventType.CALL_STARTED: lambda _call, event: {
+        "state": "running",
+        "execution_env": event.payload.get("execution_env"),
+    },
     EventType.CALL_COMPLETED: _completed,
 }
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from codesdk.cli.sandbox_kind import SandboxKind
+from codesdk.provision import bubblewrap
 from codesdk.provision.command import Say
 from codesdk.sandbox.local.confinement import find
 from codesdk.sandbox.local.faults import LocalSandboxOff
 from codesdk.sandbox.local.notice import warning
 from codesdk.settings import Settings
+
+SETTING = {"on": SandboxKind.LOCAL, "plain": SandboxKind.PLAIN}
+"""The kind that a value of CODESDK_LOCAL_SANDBOX stands for."""
 
 
 def with_sandbox(settings: Settings, kind: SandboxKind | None, warn: Say) -> Settings:
@@ -15,14 +19,15 @@ def with_sandbox(settings: Settings, kind: SandboxKind | None, warn: Say) -> Set
 
     Raises:
         LocalSandboxOff: local ones were asked for, and the operator has ruled them out.
+        ProvisionFailed, LocalNotSeparated: they were asked for with a wall, and there can be none here.
     """
     if kind is None:
-        kind = SandboxKind.LOCAL if settings.local_sandbox == "on" else SandboxKind.DOCKER
+        kind = SETTING.get(settings.local_sandbox, SandboxKind.DOCKER)
     if kind is SandboxKind.DOCKER:
-        chosen = "" if settings.local_sandbox == "on" else settings.local_sandbox
+        chosen = "" if settings.is_local else settings.local_sandbox
         return settings.model_copy(update={"local_sandbox": chosen})
     if settings.local_sandbox == "off":
         raise LocalSandboxOff
-    for line in warning(find()):
+    for line in warning(find("") if kind is SandboxKind.PLAIN else bubblewrap.ensure(warn)):
         warn(line)
-    return settings.model_copy(update={"local_sandbox": "on"})
+    return settings.model_copy(update={"local_sandbox": next(word for word, its in SETTING.items() if its is kind)})

@@ -10,3 +10,6 @@ class SandboxKind(StrEnum):
 
     DOCKER = "docker"
     LOCAL = "local"
+    """Processes of this machine behind bubblewrap."""
+    PLAIN = "plain"
+    """Processes of this machine without any wall."""

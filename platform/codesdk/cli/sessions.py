@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from codesdk.cli.daemon import connect
+from codesdk.cli.environment import execution_env, tell
 from codesdk.cli.opening import open_with
 from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
@@ -24,11 +25,12 @@ def open_one(
     """Open one and say how to connect."""
     voice = Voice(as_json=as_json)
     settings = settings_of(data_dir)
+    tell(voice, settings)
     with connect(settings) as daemon:
         by = "codesdk sessions open"
         opened = open_with(daemon, workspace, mode=mode, opened_by=by, say=voice.say, profile=profile)
     if as_json:
-        voice.give(opened_as_json(opened))
+        voice.give(opened_as_json(opened, execution_env=execution_env(settings)))
     else:
         welcome(voice.out, opened, settings)
 
@@ -36,10 +38,13 @@ def open_one(
 def show(*, data_dir: Path | None, as_json: bool) -> None:
     """List them."""
     voice = Voice(as_json=as_json)
-    with connect(settings_of(data_dir)) as daemon:
+    settings = settings_of(data_dir)
+    tell(voice, settings)
+    with connect(settings) as daemon:
         found = daemon.sessions()
     if as_json:
-        voice.give({"sessions": [session.model_dump(mode="json") for session in found]})
+        shown = [session.model_dump(mode="json") for session in found]
+        voice.give({"sessions": shown, "execution_env": execution_env(settings)})
     elif not found:
         voice.out.print("There is no session.")
     else:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from codesdk.cli.history import Call, History
+from codesdk.sandbox.surroundings import DOCKER
 
 STATE_STYLE = {"completed": "green", "failed": "yellow", "denied": "red"}
 SHOWN_INPUT = 200
@@ -22,6 +23,9 @@ def calls_table(history: History) -> Table:
     for column in ("decision", "rule", "outcome"):
         shown.add_column(column, no_wrap=True)
     shown.add_column("ms", justify="right", no_wrap=True)
+    outside = any(call.execution_env not in (None, DOCKER) for call in history.calls)
+    if outside:
+        shown.add_column("ran in", no_wrap=True)
     for call in history.calls:
         shown.add_row(
             what(call),
@@ -29,6 +33,7 @@ def calls_table(history: History) -> Table:
             rules(call),
             Text(call.state, style=STATE_STYLE.get(call.state, "none")),
             "" if call.total_ms is None else f"{call.total_ms:.0f}",
+            *([call.execution_env or ""] if outside else []),
         )
     return shown
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from codesdk.cli.environment import execution_env
 from codesdk.cli.opening import open_with
 from codesdk.cli.places import settings_of
 from codesdk.cli.sandbox_choice import with_sandbox
@@ -40,7 +41,14 @@ def run(
             opened = open_with(stack.daemon, workspace, mode=mode, opened_by=by, say=voice.say, profile=profile)
             signals.only_noted()
             if as_json:
-                voice.give(opened_as_json(opened, url=stack.daemon.url, data_dir=str(settings.data_dir)))
+                voice.give(
+                    opened_as_json(
+                        opened,
+                        url=stack.daemon.url,
+                        data_dir=str(settings.data_dir),
+                        execution_env=execution_env(settings),
+                    )
+                )
             else:
                 welcome(voice.out, opened, settings)
                 voice.say("Ready. Approve what asks with `codesdk approvals`; Ctrl-C stops everything.")

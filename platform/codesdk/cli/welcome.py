@@ -9,6 +9,8 @@ from rich.text import Text
 
 from codesdk.cli.agents import call_limit_s, lines
 from codesdk.cli.daemon import Opened
+from codesdk.cli.environment import execution_env
+from codesdk.sandbox.surroundings import DOCKER
 from codesdk.settings import Settings
 
 LONGEST_TOOL_S = 300.0
@@ -24,6 +26,9 @@ def welcome(console: Console, opened: Opened, settings: Settings) -> None:
     """For people: nothing is wrapped, so that every line can be pasted as it stands."""
     limit_s = call_limit_s(settings.wait_s, LONGEST_TOOL_S)
     facts = {"MCP URL": opened.mcp_url, "token": opened.token, "session": opened.session.id}
+    where = execution_env(settings)
+    if where not in (None, DOCKER):
+        facts["runs in"] = f"{where} (processes of this machine, not containers)"
     console.print()
     for name, value in facts.items():
         console.print(Text.assemble((f"  {name:<9}", "dim"), (value, "bold")), soft_wrap=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from codesdk.errors import Fault
-from codesdk.provision import debian, engine_report, redis_server
+from codesdk.provision import debian, engine_report, local_report, redis_server
 from codesdk.provision.base_image import DockerCommand
 from codesdk.provision.check import Check, Status
 from codesdk.provision.command import Outcome, run, which
@@ -21,6 +21,7 @@ from codesdk.provision.endpoint import Answer
 from codesdk.provision.engine import Engine, Found, find
 from codesdk.sandbox import disk as disk_cap
 from codesdk.sandbox.images import PREFIX
+from codesdk.sandbox.local import confinement
 from codesdk.sandbox.profile import Profile
 from codesdk.settings import Settings
 from codesdk.storage.inspection import look
@@ -50,7 +51,11 @@ def _all(settings: Settings) -> Iterator[Check]:
     yield disk("disk", settings.data_dir)
     yield database(settings.resolved_database_url())
     yield redis(settings)
-    yield from engine(settings)
+    if settings.is_local:
+        yield Check("engine", Status.INFO, "not used: sandboxes are processes of this machine")
+    else:
+        yield from engine(settings)
+    yield from local_report.judge(confinement.find(), settings.local_sandbox)
     yield node()
 
 

@@ -58,9 +58,9 @@ class Settings(BaseSettings):
     """Empty: the Unix socket in the data directory."""
     docker_host: str = ""
     """Empty: DOCKER_HOST, else the engine's default socket."""
-    local_sandbox: Literal["", "on", "off"] = ""
-    """`on`: sandboxes are processes of this machine, not containers, and protect it less. Empty: containers, unless a
-    command is told otherwise. `off`: no command can be told otherwise."""
+    local_sandbox: Literal["", "on", "plain", "off"] = ""
+    """`on`: sandboxes are processes of this machine behind bubblewrap, not containers, and protect it less. `plain`: without
+    bubblewrap either. Empty: containers, unless a command is told otherwise. `off`: no command can be told otherwise."""
     host: str = "127.0.0.1"
     """Address that the API listens on; loopback unless an operator says otherwise."""
     port: int = Field(default=8765, ge=0, le=65535)
@@ -132,6 +132,11 @@ class Settings(BaseSettings):
     def tenant_policies(self) -> Path | None:
         """Where tenants' own bundles lie."""
         return Path(self.tenant_policies_dir) if self.tenant_policies_dir else None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether sandboxes are processes of this machine."""
+        return self.local_sandbox in ("on", "plain")
 
     def workspaces_dir(self) -> Path:
         """Where files of capped workspaces lie."""

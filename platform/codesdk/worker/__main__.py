@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from codesdk.errors import ExitCode, Fault
+from codesdk.provision import bubblewrap
 from codesdk.provision.daemon import DaemonPlaces
 from codesdk.provision.engine import Engine as FoundEngine
 from codesdk.provision.sandbox_image import Shelf
@@ -16,7 +17,8 @@ from codesdk.sandbox.docker_driver import DockerSandboxes
 from codesdk.sandbox.egress.attempt import OnAttempt
 from codesdk.sandbox.egress.service import Egress
 from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.local.driver import open_local
+from codesdk.sandbox.local.confinement import find as find_confinement
+from codesdk.sandbox.local.driver import LocalSandboxes, host_image, open_local
 from codesdk.sandbox.local.notice import warning
 from codesdk.sandbox.profiles import DEFAULT, load_profiles
 from codesdk.settings import Settings
@@ -38,7 +40,7 @@ def main() -> int:
 
 def _serve(settings: Settings) -> None:
     settings.prepare_data_dir()
-    if settings.local_sandbox == "on":
+    if settings.is_local:
         _serve_locally(settings)
         return
     host = engine_host(settings)
@@ -53,12 +55,17 @@ def _serve(settings: Settings) -> None:
 
 
 def _serve_locally(settings: Settings) -> None:
-    with closing(open_local(settings)) as sandboxes:
-        for line in warning(sandboxes.confinement):
-            _log.warning("%s", line)
-        # Whatever image a profile names: there is none but this machine's system.
-        images = dict.fromkeys(load_profiles(settings.profiles_dir).images(), sandboxes.image)
-        serve(settings, lambda _record: sandboxes, images)
+    found = find_confinement("") if settings.local_sandbox == "plain" else bubblewrap.ensure(_log.info)
+    for line in warning(found):
+        _log.warning("%s", line)
+    # Whatever image a profile names: there is none but this machine's system.
+    images = dict.fromkeys(load_profiles(settings.profiles_dir).images(), host_image())
+    with ExitStack() as opened:
+
+        def open_sandboxes(record: OnAttempt) -> LocalSandboxes:
+            return open_local(settings, found, egress=opened.enter_context(closing(Egress(record))))
+
+        serve(settings, open_sandboxes, images)
 
 
 def find_images(settings: Settings, engine: FoundEngine) -> dict[str, str]:

@@ -184,7 +184,11 @@ def serve(settings: Settings, open_sandboxes: Callable[[EgressRecord], Sandboxes
         worker.start()
         listener = Listener(settings.resolved_redis_url(), worker.host.id, worker.dispatcher.wake)
         opened.callback(listener.close)
-        ready = runfile.write(settings.data_dir, "worker", {"pid": os.getpid(), "host": worker.host.id})
+        ready = runfile.write(
+            settings.data_dir,
+            "worker",
+            {"pid": os.getpid(), "host": worker.host.id, "execution_env": sandboxes.surroundings.environment},
+        )
         opened.callback(lambda: ready.unlink(missing_ok=True))
         _log.info("serving host %s, generation %d", worker.host.id, worker.host.generation)
         stop.wait()

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.provision import doctor
+from codesdk.provision import doctor, local_report
 from codesdk.provision.check import Check, Status
 from codesdk.sandbox.disk import Facts
+from codesdk.sandbox.local.cgroups import Control, Groups
+from codesdk.sandbox.local.confinement import Confinement, Wall
 from codesdk.settings import Settings
 
 
@@ -61,3 +63,38 @@ def test_the_workspace_cap_in_force_is_said_and_its_absence_too():
     assert "not enforced" in missing.detail
     assert "the worker is not root" in missing.detail
     assert missing.mend
+
+
+WALLED = Confinement(wall=Wall.BUBBLEWRAP, apart=True, groups=Groups(parents=dict.fromkeys(Control, "/x")))
+OPEN = Confinement(
+    wall=Wall.NONE, apart=False, why_not="bubblewrap is not installed", groups=Groups(why_not="no right")
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "said", "statuses"),
+    [
+        (WALLED, "", [Status.INFO] * 3),
+        (WALLED, "on", [Status.OK] * 3),
+        (WALLED, "plain", [Status.WARN, Status.OK, Status.OK]),
+        (OPEN, "", [Status.INFO] * 3),
+        (OPEN, "on", [Status.FAIL, Status.WARN, Status.WARN]),
+        (OPEN, "plain", [Status.WARN] * 3),
+        (OPEN, "off", [Status.INFO]),
+    ],
+)
+def test_what_local_sandboxes_would_be_here_is_said_and_graver_where_they_are_in_use(found, said, statuses):
+    checks = local_report.judge(found, said)
+    assert [check.status for check in checks] == statuses
+    assert all(check.mend for check in checks if check.status in (Status.WARN, Status.FAIL))
+
+
+def test_the_limits_of_local_sandboxes_that_are_not_in_force_are_named():
+    limits = local_report.judge(OPEN, "on")[2]
+    assert "memory, CPU, processes, pausing" in limits.detail
+    assert "no right" in limits.detail
+
+
+def test_an_engine_is_not_looked_for_where_sandboxes_are_local(settings):
+    found = {check.name: check for check in doctor.examine(settings.model_copy(update={"local_sandbox": "plain"}))}
+    assert found["engine"].status is Status.INFO

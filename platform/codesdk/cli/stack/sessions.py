@@ -12,7 +12,7 @@ from codesdk.provision.command import Say
 from codesdk.sandbox import store
 from codesdk.sandbox.docker_driver import DockerSandboxes
 from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.local.driver import open_local
+from codesdk.sandbox.local.driver import sweep_local
 from codesdk.sandbox.port import Swept
 from codesdk.sandbox.store import SandboxState
 from codesdk.sessions import Session
@@ -42,11 +42,7 @@ def sweep_all(settings: Settings, instance: str, say: Say) -> None:
     `instance`: the id as it was at the start, which the data directory may not hold any more.
     """
     try:
-        if settings.local_sandbox == "on":
-            with closing(open_local(settings)) as local:
-                swept = local.sweep(())
-        else:
-            swept = _sweep_engine(settings, instance)
+        swept = sweep_local(settings) if settings.is_local else _sweep_engine(settings, instance)
     except Fault as fault:
         say(f"Sandboxes could not be looked for: {fault} The next `codesdk up` removes what is left.")
         return

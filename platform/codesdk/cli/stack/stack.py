@@ -99,7 +99,7 @@ class Stack:
         self.daemon = opened.enter_context(Daemon(url, self.key))
 
     def _start_machine(self, opened: ExitStack) -> None:
-        changes = {} if self.settings.local_sandbox == "on" else self._start_engine(opened)
+        changes = {} if self.settings.is_local else self._start_engine(opened)
         if self.settings.redis_url:
             check_redis(self.settings)
         else:
@@ -161,7 +161,7 @@ class Stack:
                 mend(warn)
 
     def _has_engine(self) -> bool:
-        return self.settings.local_sandbox == "on" or docker_answers(self.settings.docker_host)
+        return self.settings.is_local or docker_answers(self.settings.docker_host)
 
     def _mend_redis(self, warn: Say) -> None:
         if not self.settings.resolved_redis_url().startswith(f"unix://{self.settings.data_dir}"):

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from codesdk.sandbox.attest import capability_names
+from codesdk.sandbox.local import cgroups
+from codesdk.sandbox.local.cgroups import Control, Group
 from codesdk.sandbox.local.confinement import Confinement, Wall
 from codesdk.sandbox.local.launch import user_of
+from codesdk.sandbox.local.processes import Identity
 from codesdk.sandbox.port import Attestation, SandboxSpec
 from codesdk.sandbox.spec import CAPABILITIES, RESERVED_PIDS
 from codesdk.sandbox.surroundings import HOST
 
+PAGE = os.sysconf("SC_PAGE_SIZE")
+"""The kernel counts memory in pages."""
 NAMESPACES = ("net", "pid", "ipc", "uts", "mnt")
 _CAPABILITY_NUMBERS = {"CHOWN": 0, "KILL": 5, "SETGID": 6, "SETUID": 7}
 _BOUNDING = sum(1 << _CAPABILITY_NUMBERS[name] for name in CAPABILITIES)
@@ -27,8 +33,41 @@ def _namespace(pid: int, name: str) -> str:
     return os.readlink(f"/proc/{pid}/ns/{name}")  # noqa: PTH115 - it is no path but a name
 
 
+def caps(group: Group, process: Identity | None) -> dict[Control, int | float]:
+    """What the kernel caps of the sandbox as a whole: bytes, CPUs, processes. Nothing, if its first process is elsewhere."""
+    if process is None or not group.directories or not group.holds(process.pid):
+        return {}
+    found: dict[Control, int | float] = {}
+    for control, text in group.limits().items():
+        words = text.split()
+        if words[0] not in ("max", "-1"):
+            found[control] = int(words[0]) / cgroups.PERIOD_US if control is Control.CPU else int(words[0])
+    return found
+
+
+def uncapped(spec: SandboxSpec, found: dict[Control, int | float], wanted: Collection[Control]) -> tuple[str, ...]:
+    """Sentences, one for each cap that was asked of the kernel and is another."""
+    profile = spec.profile
+    asked = {
+        Control.MEMORY: profile.memory_bytes // PAGE * PAGE,
+        Control.CPU: int(profile.cpus * cgroups.PERIOD_US) / cgroups.PERIOD_US,
+        Control.PIDS: profile.pids,
+    }
+    return tuple(
+        f"kernel: the cap of {control.value} is {found.get(control, 'none')}, expected {value}"
+        for control, value in asked.items()
+        if control in wanted and found.get(control) != value
+    )
+
+
 def differences(
-    spec: SandboxSpec, confinement: Confinement, observed: dict[str, Any], shared: tuple[str, ...], *, filtered: bool
+    spec: SandboxSpec,
+    confinement: Confinement,
+    observed: dict[str, Any],
+    shared: tuple[str, ...],
+    *,
+    filtered: bool,
+    caps: Mapping[Control, int | float],
 ) -> tuple[str, ...]:
     """Sentences, one for each difference; empty where the sandbox is as asked."""
     status, uid = observed["status"], str(user_of(spec, confinement))
@@ -44,7 +83,8 @@ def differences(
     expect("NoNewPrivs of a tool", "1", status.get("NoNewPrivs"))
     expect("Seccomp of a tool", "2" if filtered else "0", status.get("Seccomp"))
     rlimits = observed["rlimits"]
-    expect("limit of a tool's data", str(spec.profile.memory_bytes), rlimits.get("Max data size"))
+    if Control.MEMORY not in caps:
+        expect("limit of a tool's data", str(spec.profile.memory_bytes), rlimits.get("Max data size"))
     expect("limit of a tool's core files", "0", rlimits.get("Max core file size"))
     if confinement.apart:
         expect("gids of a tool", [uid] * 4, status.get("Gid", "").split()[:4])
@@ -60,20 +100,33 @@ def differences(
     if confinement.wall is Wall.BUBBLEWRAP:
         expect("namespaces shared with this machine", (), shared)
         expect("network interfaces", ["lo"], observed["interfaces"])
-        mounts = {mount[0]: mount for mount in observed["mounts"]}
-        expect("the root's mount", "ro", mounts.get("/", ["", "?"])[1].split(",")[0])
-        expect("/usr", "ro", mounts.get("/usr", ["", "?"])[1].split(",")[0])
-        expect("a mount at the workspace", True, spec.profile.workspace in mounts)
-        for place in ("/tmp", "/run", "/dev/shm"):  # noqa: S108 - mount points inside
-            expect(f"file system at {place}", "tmpfs", mounts.get(place, ["", "", "none"])[2])
+        _expect_mounts(expect, spec, observed)
     return tuple(found)
 
 
-def attestation(spec: SandboxSpec, confinement: Confinement, observed: dict[str, Any], *, disk_cap: str) -> Attestation:
+def _expect_mounts(expect: Callable[[str, object, object], None], spec: SandboxSpec, observed: dict[str, Any]) -> None:
+    mounts = {mount[0]: mount for mount in observed["mounts"]}
+    expect("the root's mount", "ro", mounts.get("/", ["", "?"])[1].split(",")[0])
+    expect("/usr", "ro", mounts.get("/usr", ["", "?"])[1].split(",")[0])
+    expect("a mount at the workspace", True, spec.profile.workspace in mounts)
+    for place in ("/tmp", "/run", "/dev/shm"):  # noqa: S108 - mount points inside
+        expect(f"file system at {place}", "tmpfs", mounts.get(place, ["", "", "none"])[2])
+
+
+def attestation(
+    spec: SandboxSpec,
+    confinement: Confinement,
+    observed: dict[str, Any],
+    *,
+    disk_cap: str,
+    caps: Mapping[Control, int | float],
+) -> Attestation:
     """What was read back, for the record, with what is and is not enforced."""
     status = observed["status"]
     mounts = {mount[0]: mount for mount in observed["mounts"]}
-    enforced, not_enforced = sentences(spec, confinement, filtered=status.get("Seccomp") == "2", disk_cap=disk_cap)
+    enforced, not_enforced = sentences(
+        spec, confinement, filtered=status.get("Seccomp") == "2", disk_cap=disk_cap, caps=caps
+    )
     return Attestation(
         network_interfaces=tuple(observed["interfaces"]),
         tool_uid=int(status["Uid"].split()[1]),
@@ -81,8 +134,8 @@ def attestation(spec: SandboxSpec, confinement: Confinement, observed: dict[str,
         no_new_privileges=status.get("NoNewPrivs") == "1",
         seccomp=_SECCOMP.get(status.get("Seccomp", ""), "unknown"),
         read_only_root=mounts.get("/", ["", "?"])[1].split(",")[0] == "ro",
-        memory_bytes=0,
-        pids_limit=spec.profile.pids if confinement.apart else 0,
+        memory_bytes=int(caps.get(Control.MEMORY, 0)),
+        pids_limit=int(caps.get(Control.PIDS, spec.profile.pids if confinement.apart else 0)),
         runtime="bubblewrap" if confinement.wall is Wall.BUBBLEWRAP else "plain",
         image=spec.image,
         disk_cap=disk_cap,
@@ -93,7 +146,12 @@ def attestation(spec: SandboxSpec, confinement: Confinement, observed: dict[str,
 
 
 def sentences(
-    spec: SandboxSpec, confinement: Confinement, *, filtered: bool, disk_cap: str
+    spec: SandboxSpec,
+    confinement: Confinement,
+    *,
+    filtered: bool,
+    disk_cap: str,
+    caps: Mapping[Control, int | float],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What holds and what does not, for a person."""
     walled, apart, profile = confinement.wall is Wall.BUBBLEWRAP, confinement.apart, spec.profile
@@ -125,9 +183,19 @@ def sentences(
             "system calls: none is refused (unknown machine)",
         ),
         (True, "privileges: no capability, and none can be gained", ""),
-        (True, f"each process: {profile.memory_bytes} bytes of data, {profile.open_files} open files, no core", ""),
+        (True, f"each process: {profile.open_files} open files, no core", ""),
         (
-            apart,
+            Control.MEMORY in caps,
+            f"memory: at most {profile.memory_bytes} bytes, for the sandbox as a whole",
+            f"memory: each process {profile.memory_bytes} bytes of data; many together can take all that there is",
+        ),
+        (
+            Control.CPU in caps,
+            f"CPU: at most {profile.cpus:g}, for the sandbox as a whole",
+            "CPU: no cap; a sandbox can take all that there is",
+        ),
+        (
+            Control.PIDS in caps or apart,
             f"processes: at most {profile.pids}",
             "processes: counted with all others of this user, so only roughly",
         ),
@@ -136,7 +204,6 @@ def sentences(
             f"workspace: at most {profile.workspace_bytes} bytes, in memory",
             "workspace: no cap on its size",
         ),
-        (False, "", "memory and CPU of the sandbox as a whole: no cap; many processes can take all that there is"),
         (False, "", "the system: tools run this machine's programs and kernel, not an image's"),
     )
     return (

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from codesdk.sandbox.local import seccomp
@@ -15,6 +16,8 @@ from codesdk.sandbox.spec import CAPABILITIES
 
 INFO, SECCOMP = "@info", "@seccomp"
 """Stand for descriptors, which only the process that starts bwrap knows."""
+CGROUP = "/sys/fs/cgroup"
+"""Where a sandbox sees its own cgroup, as containers do."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -52,6 +55,8 @@ class Wall:
     shm_bytes: int = 16 * 1024 * 1024
     workspace_bytes: int = 0
     """Caps the workspace by keeping it in memory; 0 for the directory `source`."""
+    cgroup: Mapping[str, str] = field(default_factory=dict)
+    """Name beneath `CGROUP` -> directory of this machine: what the kernel says of the sandbox's own caps, to be read."""
 
 
 def command(wall: Wall, argv: list[str], *, info: bool = True) -> list[str]:
@@ -69,6 +74,7 @@ def command(wall: Wall, argv: list[str], *, info: bool = True) -> list[str]:
         *_tmpfs("/run", 1024 * 1024, "0755"),
         *_python(),
         *_workspace(wall),
+        *_cgroup(wall),
         *("--remount-ro", "/", "--chdir", "/"),
         *(("--info-fd", INFO) if info else ()),
         *(("--seccomp", SECCOMP) if seccomp.supported() else ()),
@@ -118,6 +124,15 @@ def _workspace(wall: Wall) -> list[str]:
     if wall.workspace_bytes:
         return _tmpfs(wall.workspace, wall.workspace_bytes, "0755")
     return ["--bind", str(wall.source), wall.workspace]
+
+
+def _cgroup(wall: Wall) -> list[str]:
+    if not wall.cgroup:
+        return []
+    above = [part for place in ("/sys", "/sys/fs") for part in _directory(place)]
+    shown = ("--ro-bind", wall.cgroup[""], CGROUP) if "" in wall.cgroup else tuple(_directory(CGROUP))
+    each = [part for name, path in wall.cgroup.items() if name for part in ("--ro-bind", path, f"{CGROUP}/{name}")]
+    return [*above, *shown, *each]
 
 
 def python_homes() -> list[str]:

@@ -10,7 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from codesdk.domain.decisions import Frozen
-from codesdk.sandbox.local import bwrap, seccomp
+from codesdk.sandbox.local import bwrap, cgroups, seccomp
+from codesdk.sandbox.local.cgroups import NO_GROUPS, Groups
 
 TRY_S = 15.0
 
@@ -34,6 +35,8 @@ class Confinement(Frozen):
     """Path of bwrap, where the wall is made of it."""
     why_not: str = ""
     """Why there is no wall."""
+    groups: Groups = NO_GROUPS
+    """What can cap a sandbox as a whole."""
 
     @property
     def network(self) -> bool:
@@ -49,11 +52,12 @@ def find(program: str | None = None) -> Confinement:
         why = (
             "bubblewrap is not installed (`apt-get install bubblewrap`)" if program is None else "it was not to be used"
         )
-        return Confinement(wall=Wall.NONE, apart=apart, why_not=why)
+        return Confinement(wall=Wall.NONE, apart=apart, why_not=why, groups=cgroups.find())
     refused = _try(found, apart=apart)
     if refused is None:
-        return Confinement(wall=Wall.BUBBLEWRAP, apart=apart, program=found)
-    return Confinement(wall=Wall.NONE, apart=apart, why_not=f"bubblewrap does not work here: {refused}")
+        return Confinement(wall=Wall.BUBBLEWRAP, apart=apart, program=found, groups=cgroups.find())
+    why = f"bubblewrap does not work here: {refused}"
+    return Confinement(wall=Wall.NONE, apart=apart, why_not=why, groups=cgroups.find())
 
 
 def _try(program: str, *, apart: bool) -> str | None:

@@ -6,6 +6,7 @@ because the directory is made first and removed last.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -22,7 +23,15 @@ from codesdk.sandbox.faults import IsolationDrift, SandboxGone
 from codesdk.sandbox.link import LinkLost
 from codesdk.sandbox.local import attest, confinement, launch, processes, seccomp
 from codesdk.sandbox.local.confinement import Confinement, Wall
-from codesdk.sandbox.local.faults import ImageNotHere, LocalRefused, LocalSandboxOff, LocalStartFailed, RemovalFailed
+from codesdk.sandbox.local.faults import (
+    ImageNotHere,
+    LocalNotSeparated,
+    LocalRefused,
+    LocalSandboxOff,
+    LocalStartFailed,
+    NotFrozen,
+    RemovalFailed,
+)
 from codesdk.sandbox.local.files import Alias, LocalSandbox
 from codesdk.sandbox.local.places import Place, Places
 from codesdk.sandbox.local.transport import PorterStream
@@ -90,6 +99,7 @@ class LocalSandboxes:
         if place.record() is not None and specs.same_sandbox(spec, place.spec()):
             if (reason := self._ended(place)) is not None:
                 raise SandboxGone(spec.owner, reason)
+            self.resume(spec.owner)
         else:
             # Nothing, or what an interrupted open left before anything ran, or something made for another spec.
             self._remove(spec.owner)
@@ -135,11 +145,15 @@ class LocalSandboxes:
 
     def _attest(self, sandbox: LocalSandbox, spec: SandboxSpec, place: Place) -> None:
         observed = sandbox.observe()
-        inner = _members(place).inner
+        members = _members(place)
         try:
-            shared = attest.shared_namespaces(inner.pid) if inner else attest.NAMESPACES
-            wrong = attest.differences(spec, self.confinement, observed, shared, filtered=seccomp.supported())
-            found = attest.attestation(spec, self.confinement, observed, disk_cap=self._disk_cap(spec))
+            shared = attest.shared_namespaces(members.inner.pid) if members.inner else attest.NAMESPACES
+            caps = attest.caps(place.group(), members.inner or members.runner)
+            wrong = (
+                *attest.differences(spec, self.confinement, observed, shared, filtered=seccomp.supported(), caps=caps),
+                *attest.uncapped(spec, caps, set(place.group().directories)),
+            )
+            found = attest.attestation(spec, self.confinement, observed, disk_cap=self._disk_cap(spec), caps=caps)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, OSError) as error:
             wrong = (f"what was read back cannot be understood: {error!r}",)
         if wrong:
@@ -157,6 +171,7 @@ class LocalSandboxes:
             return Gone(owner=owner, reason="there is no such sandbox on this machine")
         if (reason := self._ended(place)) is not None:
             return Gone(owner=owner, reason=reason)
+        self.resume(owner)
         spec = specs.from_label(place.spec(), generation)
         if spec.instance != self._instance:
             return Gone(owner=owner, reason="the sandbox of that name is not ours")
@@ -177,6 +192,7 @@ class LocalSandboxes:
             alias,
             lambda: PorterStream(place.directory, place.said),
             lambda: self._ended(place),
+            paused=place.group().is_frozen,
             beside=lambda: launch.counted_beside(self.confinement),
             egress=self._egress,
         )
@@ -193,16 +209,21 @@ class LocalSandboxes:
     # -- pausing ------------------------------------------------------------------------------------------------------
 
     def pause(self, owner: str) -> None:
-        """Nothing: without a freezer a paused process could not be told from one that a tool stopped; see the port."""
-        self._must_live(owner)
+        """Freeze its cgroup; nothing where it has none: a stopped process could not be told from one that a tool stopped."""
+        self._freeze(owner, frozen=True)
 
     def resume(self, owner: str) -> None:
-        """Nothing; see the port."""
-        self._must_live(owner)
+        """Let its cgroup go on; see the port."""
+        self._freeze(owner, frozen=False)
 
-    def _must_live(self, owner: str) -> None:
-        if (reason := self._ended(self._places.of(owner))) is not None:
+    def _freeze(self, owner: str, *, frozen: bool) -> None:
+        place = self._places.of(owner)
+        if (reason := self._ended(place)) is not None:
             raise SandboxGone(owner, reason)
+        try:
+            place.group().freeze(frozen=frozen)
+        except OSError as error:
+            raise NotFrozen(owner, str(error)) from error
 
     # -- removing -----------------------------------------------------------------------------------------------------
 
@@ -211,7 +232,17 @@ class LocalSandboxes:
         self._residents.destroy(owner)
 
     def _remove(self, owner: str) -> None:
-        self._kill(self._places.of(owner))
+        place = self._places.of(owner)
+        group = place.group()
+        with contextlib.suppress(OSError):
+            group.freeze(frozen=False)  # what is frozen does not die
+        self._kill(place)
+        try:
+            if not group.end(END_S):
+                raise RemovalFailed(owner, "its processes do not end")
+            group.remove(END_S)
+        except OSError as error:
+            raise RemovalFailed(owner, f"its cgroup: {error}") from error
         self._places.remove(owner)
 
     def _kill(self, place: Place) -> None:
@@ -225,11 +256,11 @@ class LocalSandboxes:
             processes.kill(member)
         if not all(processes.wait_gone(member, END_S) for member in members.known):
             raise RemovalFailed(place.owner, "its processes do not end")
-        if self.confinement.wall is Wall.NONE or members.inner is None:
+        if not place.group().directories and (self.confinement.wall is Wall.NONE or members.inner is None):
             self._kill_strays(place)
 
     def _kill_strays(self, place: Place) -> None:
-        """Without a PID namespace, what has run from its tree is found by its user, or else by its environment."""
+        """With neither PID namespace nor cgroup, what has run from its tree is found by its user, or its environment."""
         if place.record() is None:
             return  # nothing was started
         if self.confinement.apart:
@@ -257,15 +288,26 @@ class LocalSandboxes:
         self._residents.close()
 
 
-def open_local(settings: Settings) -> LocalSandboxes:
+def open_local(settings: Settings, found: Confinement | None = None, *, egress: Egress | None = None) -> LocalSandboxes:
     """The installation's local sandboxes, where the operator has turned them on.
 
     Raises:
         LocalSandboxOff: they are not.
+        LocalNotSeparated: bubblewrap does not work here, and the operator has not said to do without it.
     """
-    if settings.local_sandbox != "on":
+    if not settings.is_local:
         raise LocalSandboxOff
-    return LocalSandboxes(settings.instance_id(), settings.data_dir / "local")
+    found = found or confinement.find("" if settings.local_sandbox == "plain" else None)
+    if settings.local_sandbox == "on" and found.wall is Wall.NONE:
+        raise LocalNotSeparated(found.why_not)
+    return LocalSandboxes(settings.instance_id(), settings.data_dir / "local", found, egress=egress)
+
+
+def sweep_local(settings: Settings) -> Swept:
+    """Remove every local sandbox of the installation, also where no new one could be made any more."""
+    found = confinement.find("" if settings.local_sandbox == "plain" else None)
+    with contextlib.closing(LocalSandboxes(settings.instance_id(), settings.data_dir / "local", found)) as made:
+        return made.sweep(())
 
 
 def host_image() -> str:

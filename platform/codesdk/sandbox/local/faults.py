@@ -5,6 +5,11 @@ from __future__ import annotations
 from codesdk.errors import ExitCode, Fault
 from codesdk.sandbox.faults import ImageMissing
 
+PLAINLY = (
+    "Run it as root, or allow unprivileged user namespaces (kernel.unprivileged_userns_clone, AppArmor). To do without any "
+    "wall, which protects this machine from nothing, say `--sandbox plain` (CODESDK_LOCAL_SANDBOX=plain)."
+)
+
 
 class LocalSandboxOff(Fault):
     """Somebody asked for the local driver, and the settings do not allow it."""
@@ -19,6 +24,17 @@ class LocalSandboxOff(Fault):
             advice="Use a Docker engine, or set CODESDK_LOCAL_SANDBOX=on (or `--sandbox local`) once you have read "
             "docs/how-to/run-without-docker.md.",
         )
+
+
+class LocalNotSeparated(Fault):
+    """Nothing separates local sandboxes from this machine here, and nobody has said that this shall be so."""
+
+    code = "LOCAL_NOT_SEPARATED"
+    status = 503
+    exit_code = ExitCode.UNAVAILABLE
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"Local sandboxes cannot be separated from this machine: {why}.", advice=PLAINLY)
 
 
 class LocalStartFailed(Fault):
@@ -52,6 +68,20 @@ class ImageNotHere(ImageMissing):
             f"The image {image} is not this machine's own system, which is all that a local sandbox has.",
             advice="Open a new session, or run the worker on a Docker engine.",
             details={"image": image},
+        )
+
+
+class NotFrozen(Fault):
+    """The kernel did not stop the processes of a sandbox, or did not let them go on."""
+
+    code = "LOCAL_NOT_FROZEN"
+    retryable = True
+    status = 500
+    exit_code = ExitCode.UNAVAILABLE
+
+    def __init__(self, owner: str, what: str) -> None:
+        super().__init__(
+            f"The local sandbox {owner} could not be paused or resumed: {what}.", advice="It is tried again."
         )
 
 

@@ -111,11 +111,12 @@ class LocalSandbox(RunnerSandbox):
         connect: Callable[[], Stream],
         ended: Callable[[], str | None],
         *,
+        paused: Callable[[], bool] = lambda: False,
         beside: Callable[[], int] = lambda: 0,
         egress: Egress | None = None,
     ) -> None:
         """Beside: processes that the kernel counts with the tools' and that are not theirs."""
-        super().__init__(spec, connect, ended, egress=egress)
+        super().__init__(spec, connect, ended, paused=paused, egress=egress)
         self._alias = alias
         self._beside = beside
         self._aliased = AliasedFiles(super().files, alias)

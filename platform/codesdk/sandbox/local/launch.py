@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from codesdk.sandbox import bundle, disk
 from codesdk.sandbox import spec as specs
 from codesdk.sandbox.local import bwrap, seccomp
+from codesdk.sandbox.local.cgroups import Control, Group
 from codesdk.sandbox.local.confinement import Confinement, Wall
 from codesdk.sandbox.local.faults import LocalRefused
 from codesdk.sandbox.local.places import Place
@@ -41,8 +43,9 @@ def settings(spec: SandboxSpec, confinement: Confinement, place: Place) -> dict[
     found = specs.runner_settings(spec)
     uid = user_of(spec, confinement)
     limits = dict(specs.rlimits(spec))
-    # For each process: nothing here can limit a sandbox's memory as a whole.
-    limits["data"] = spec.profile.memory_bytes
+    if Control.MEMORY not in place.group().directories:
+        # For each process, where nothing can limit the sandbox's memory as a whole.
+        limits["data"] = spec.profile.memory_bytes
     limits["nproc"] += counted_beside(confinement)
     temporary = "/tmp" if walled else str(place.workspace.parent / "tmp")  # noqa: S108 - the sandbox's own
     environment = {
@@ -61,12 +64,13 @@ def settings(spec: SandboxSpec, confinement: Confinement, place: Place) -> dict[
         "limits": limits,
         "env": environment,
         "bystander": BYSTANDER_UID,
-        "cgroup": "",  # what the kernel counts there is this machine's, not the sandbox's
+        "cgroup": cgroup_view(confinement, place),
     }
 
 
 def prepare(spec: SandboxSpec, confinement: Confinement, place: Place) -> dict[str, Any]:
     """Lay out what the sandbox needs in its place; returns what the porter is told."""
+    group = _group(spec, confinement, place)
     argv = bundle.command(settings(spec, confinement, place), runner_python(confinement))
     if confinement.wall is Wall.BUBBLEWRAP:
         argv = bwrap.command(_wall(spec, confinement, place), argv)
@@ -78,9 +82,31 @@ def prepare(spec: SandboxSpec, confinement: Confinement, place: Place) -> dict[s
     return {
         "argv": argv,
         "walled": confinement.wall is Wall.BUBBLEWRAP,
+        "cgroups": group.doors,
         "seccomp": seccomp.supported(),
         "env": {"PATH": bwrap.SYSTEM_PATH, "LANG": "C.UTF-8", MARK: place.owner},
     }
+
+
+def _group(spec: SandboxSpec, confinement: Confinement, place: Place) -> Group:
+    name = specs.name_of(spec.instance, spec.owner)
+    group = confinement.groups.of(name)
+    # Written down before it is made: a later worker finds it, in whatever cgroup it runs itself.
+    place.write("cgroups.json", json.dumps({control: str(path) for control, path in group.directories.items()}))
+    confinement.groups.make(name, spec.profile)
+    view = place.directory / "cgroup"
+    for part, path in group.views.items():
+        if part:
+            view.mkdir(mode=0o700, exist_ok=True)
+        (view / part if part else view).symlink_to(path)
+    return group
+
+
+def cgroup_view(confinement: Confinement, place: Place) -> str:
+    """Where the runner reads what the kernel counts of its sandbox; empty where that would be this machine's."""
+    if not place.group().directories:
+        return ""
+    return bwrap.CGROUP if confinement.wall is Wall.BUBBLEWRAP else str(place.directory / "cgroup")
 
 
 def runner_python(confinement: Confinement) -> str:
@@ -123,6 +149,7 @@ def _wall(spec: SandboxSpec, confinement: Confinement, place: Place) -> bwrap.Wa
         tmp_bytes=spec.profile.tmp_bytes,
         shm_bytes=spec.profile.shm_bytes,
         workspace_bytes=spec.profile.workspace_bytes if is_in_memory(spec.profile) else 0,
+        cgroup=place.group().views,
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from codesdk.sandbox.local.cgroups import Control
 from codesdk.sandbox.local.confinement import Confinement, Wall
+
+WHOLE = {"the memory": Control.MEMORY, "the CPU time": Control.CPU, "the processes": Control.PIDS}
 
 
 def warning(confinement: Confinement) -> tuple[str, ...]:
@@ -16,5 +19,8 @@ def warning(confinement: Confinement) -> tuple[str, ...]:
     if not confinement.apart:
         what = "of its own sandbox" if confinement.wall is Wall.BUBBLEWRAP else "and read the operator's key"
         lines.append(f"Tools run as YOUR user: a hostile one can take over the runner {what}.")
-    lines.append("Nothing limits a sandbox's memory, CPU or disk as a whole. Do not run what you do not trust.")
+    missing = [name for name, control in WHOLE.items() if control not in confinement.groups.parents]
+    if missing:
+        lines.append(f"Nothing limits {' or '.join(missing)} of a sandbox as a whole: {confinement.groups.why_not}.")
+    lines.append("Nothing limits the disk that a large workspace takes. Do not run what you do not trust.")
     return tuple(lines)

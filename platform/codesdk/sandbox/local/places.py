@@ -12,6 +12,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from codesdk.sandbox.local.cgroups import Control, Group
 from codesdk.sandbox.local.faults import RemovalFailed
 
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
@@ -49,6 +50,11 @@ class Place:
         """What the porter wrote of its processes; None where none was started."""
         text = self._text("porter.json")
         return json.loads(text) if text else None
+
+    def group(self) -> Group:
+        """Its cgroups, as they were written down before they were made; empty where it has none."""
+        text = self._text("cgroups.json")
+        return Group({Control(name): Path(path) for name, path in (json.loads(text) if text else {}).items()})
 
     def write(self, name: str, text: str) -> None:
         """A file of it, whole or not at all."""

@@ -151,6 +151,14 @@ class Porter:
         os.close(rules_write)
         names = {"@info": str(info_theirs), "@seccomp": str(rules)}
         walled, filtered = self._told["walled"], self._told["seccomp"]
+
+        def begin() -> None:
+            for door in self._told["cgroups"]:
+                with open(door, "w", encoding="ascii") as file:  # noqa: PTH123 - the porter stays small
+                    file.write(str(os.getpid()))
+            if not walled:
+                _tighten(filtered=filtered)
+
         runner = subprocess.Popen(
             [names.get(part, part) for part in self._told["argv"]],
             stdin=subprocess.PIPE,
@@ -161,7 +169,7 @@ class Porter:
             umask=0o022,
             start_new_session=True,
             pass_fds=[info_theirs, rules] if walled else [],
-            preexec_fn=None if walled else lambda: _tighten(filtered=filtered),  # noqa: PLW1509 - no threads here
+            preexec_fn=begin,  # noqa: PLW1509 - no threads here
         )
         os.close(info_theirs)
         os.close(rules)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from codesdk.sandbox.faults import IsolationDrift, SandboxGone
-from codesdk.sandbox.local import attest, processes
+from codesdk.sandbox.local import attest, cgroups, processes
 from codesdk.sandbox.local.driver import LocalSandboxes, _members
 from codesdk.sandbox.local.faults import LocalRefused, LocalSandboxOff
 from codesdk.sandbox.port import FileWrite, Gone
@@ -89,12 +89,14 @@ def test_nothing_outlives_destroy(sandboxes, make_spec, escape):
     thread.start()
     wait_for(lambda: living(sandboxes, marker), "the tool to run")
     members = _members(sandboxes._places.of(made.owner))
+    group = sandboxes._places.of(made.owner).group()
     sandboxes.destroy(made.owner)
     thread.join(DEADLINE_S)
     assert ends
     assert living(sandboxes, marker) == []
     assert not any(processes.is_alive(member) for member in members.known)
     assert sandboxes._places.owners() == []
+    assert not any(path.exists() for path in group.directories.values())
 
 
 def test_a_sweep_removes_what_a_dead_worker_left_and_its_processes(sandboxes, make_spec):
@@ -156,8 +158,26 @@ def test_profiles_that_only_a_container_can_keep_are_refused(sandboxes, make_spe
 def test_every_weakness_is_in_the_attestation(opened, sandboxes):
     stated = opened.attestation
     assert stated.environment == sandboxes.surroundings.environment == "codesdk_host"
-    assert any("memory and CPU" in sentence for sentence in stated.not_enforced)
+    whole = sandboxes.confinement.groups.whole
+    for word in ("memory: ", "CPU: "):
+        assert any(sentence.startswith(word) for sentence in stated.enforced) == whole
+        assert any(sentence.startswith(word) for sentence in stated.not_enforced) != whole
+    assert (stated.memory_bytes > 0) == whole
     assert any("NOT isolated" in sentence for sentence in stated.not_enforced) == sandboxes.confinement.network
+
+
+def test_a_cap_that_is_not_as_asked_refuses_the_sandbox(sandboxes, make_spec, monkeypatch):
+    if not sandboxes.confinement.groups.whole:
+        pytest.skip("exempt where no cgroup may be made: nothing is asked of one")
+    settings = cgroups._settings
+
+    def looser(control, profile, *, unified):
+        return settings(control, profile.model_copy(update={"pids": profile.pids + 1}), unified=unified)
+
+    monkeypatch.setattr(cgroups, "_settings", looser)
+    with pytest.raises(IsolationDrift, match="cap of pids is 257, expected 256"):
+        sandboxes.open(make_spec())
+    assert sandboxes._places.owners() == []
 
 
 def test_files_reach_the_workspace_by_both_of_its_names(opened, sandboxes):

@@ -1,0 +1,296 @@
+"""Cgroups of our own for local sandboxes: caps on a sandbox as a whole, where this process may make them.
+
+Found by trying, in both of the kernel's layouts: one hierarchy for all controllers (v2), or one for each (v1). A sandbox's
+cgroup holds its runner and all that comes of it, whatever leaves the process tree; only the porter stays outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from codesdk.domain.decisions import Frozen
+from codesdk.sandbox.profile import Profile
+
+TRY_S = 10.0
+PERIOD_US = 100_000
+"""Over which CPU time is counted: the kernel's own default."""
+ROUND_S = 0.02
+SELF = Path("/proc/self")
+ENTER = 'for file; do echo $$ > "$file" || exit 1; done'
+"""A shell line that moves itself into the cgroups whose `cgroup.procs` it is given."""
+
+
+class Control(StrEnum):
+    """What a cgroup can do for a sandbox."""
+
+    MEMORY = "memory"
+    CPU = "cpu"
+    PIDS = "pids"
+    FREEZER = "freezer"
+
+
+class Mount(NamedTuple):
+    """One hierarchy of the kernel's, and where this process is in it."""
+
+    controllers: tuple[str, ...]
+    """Empty for the one of v2."""
+    root: Path
+    own: Path
+
+
+class Groups(Frozen):
+    """Where cgroups can be made; nothing where they cannot."""
+
+    parents: dict[Control, str] = {}
+    """The directory for each controller; with v2 the same for all."""
+    unified: bool = False
+    why_not: str = ""
+    """Why some or all are missing."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether memory, CPU and processes of a sandbox can all be capped."""
+        return {Control.MEMORY, Control.CPU, Control.PIDS} <= set(self.parents)
+
+    def of(self, name: str) -> Group:
+        """The cgroup of that name, made or not."""
+        return Group({control: Path(parent, name) for control, parent in self.parents.items()})
+
+    def make(self, name: str, profile: Profile) -> Group:
+        """Make it, with the profile's caps in force; one that an interrupted start left is taken over.
+
+        Raises:
+            OSError: the kernel did not let it.
+        """
+        group = self.of(name)
+        for control, directory in group.directories.items():
+            if self.unified:
+                _delegate(directory.parent)
+            directory.mkdir(exist_ok=True)
+            for file, value in _settings(control, profile, unified=self.unified):
+                if (directory / file).exists():
+                    (directory / file).write_text(value)
+        return group
+
+
+class Group:
+    """The cgroups of one sandbox."""
+
+    def __init__(self, directories: dict[Control, Path]) -> None:
+        self.directories = directories
+
+    @property
+    def doors(self) -> list[str]:
+        """The files that a process writes its number to, to be in it with all that it starts."""
+        return [str(place / "cgroup.procs") for place in dict.fromkeys(self.directories.values())]
+
+    @property
+    def views(self) -> dict[str, str]:
+        """Name -> directory, as they lie beneath one place in a container; the name is empty where there is but one."""
+        if len(set(self.directories.values())) == 1:
+            return {"": str(next(iter(self.directories.values())))}
+        return {control.value: str(path) for control, path in self.directories.items()}
+
+    def holds(self, pid: int) -> bool:
+        """Whether that process is in all of them."""
+        return all(str(pid) in (place / "cgroup.procs").read_text().split() for place in self.directories.values())
+
+    def limits(self) -> dict[Control, str]:
+        """What the kernel says that is in force: bytes of memory, processes, `quota period` of CPU."""
+        files = {
+            Control.MEMORY: ("memory.max", "memory.limit_in_bytes"),
+            Control.PIDS: ("pids.max",),
+            Control.CPU: ("cpu.max", "cpu.cfs_quota_us"),
+        }
+        found = {}
+        for control, place in self.directories.items():
+            for name in files.get(control, ()):
+                if (place / name).exists():
+                    found[control] = (place / name).read_text().strip()
+        return found
+
+    def freeze(self, *, frozen: bool) -> None:
+        """Stop all of it, or let it go on; nothing where there is no freezer.
+
+        Raises:
+            OSError: the kernel did not let it, or not in time.
+        """
+        place = self.directories.get(Control.FREEZER)
+        if place is None or not place.is_dir():
+            return
+        unified = (place / "cgroup.freeze").exists()
+        word = ("1" if frozen else "0") if unified else ("FROZEN" if frozen else "THAWED")
+        (place / ("cgroup.freeze" if unified else "freezer.state")).write_text(word)
+        deadline = time.monotonic() + TRY_S
+        while self.is_frozen() != frozen:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the kernel did not freeze its processes in time")
+            time.sleep(ROUND_S)
+
+    def is_frozen(self) -> bool:
+        """Whether all of it stands still."""
+        place = self.directories.get(Control.FREEZER)
+        if place is None:
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            if (place / "cgroup.freeze").exists():
+                return "frozen 1" in (place / "cgroup.events").read_text().splitlines()
+            return (place / "freezer.state").read_text().strip() == "FROZEN"
+        return False
+
+    def end(self, timeout_s: float) -> bool:
+        """Kill everything in it, whatever it does; False when some of it still lives."""
+        deadline = time.monotonic() + timeout_s
+        while pids := set(self._pids()):
+            # Stopped first: what forks while it is killed would get away for another round, for ever.
+            with contextlib.suppress(OSError):
+                self.freeze(frozen=True)
+            for pid in pids | set(self._pids()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.freeze(frozen=False)
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(ROUND_S)
+        return True
+
+    def remove(self, timeout_s: float) -> None:
+        """Remove it; its processes must have ended.
+
+        Raises:
+            OSError: something is still in it.
+        """
+        deadline = time.monotonic() + timeout_s
+        for place in dict.fromkeys(self.directories.values()):
+            while place.is_dir():
+                try:
+                    place.rmdir()
+                except OSError:
+                    # A process that was just reaped leaves its cgroup a moment later.
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(ROUND_S)
+
+    def _pids(self) -> Iterator[int]:
+        for place in dict.fromkeys(self.directories.values()):
+            with contextlib.suppress(FileNotFoundError):
+                yield from map(int, (place / "cgroup.procs").read_text().split())
+
+
+NO_GROUPS = Groups(why_not="none was looked for")
+
+
+def find(mounts: Iterable[Mount] | None = None) -> Groups:
+    """The best that this process may make here. Mounts: for tests."""
+    try:
+        places = list(_mounts() if mounts is None else mounts)
+    except OSError as error:
+        return Groups(why_not=f"the kernel shows no cgroups: {error}")
+    separate = [mount for mount in places if mount.controllers]
+    unified = [mount for mount in places if not mount.controllers]
+    found = _find_unified(unified[0]) if unified and not separate else Groups()
+    if found.parents:
+        return found
+    parents: dict[Control, str] = {}
+    refused: list[str] = []
+    for control in Control:
+        for mount in (mount for mount in separate if control.value in mount.controllers):
+            why = _try(Groups(parents={control: str(mount.own)}))
+            if why is None:
+                parents[control] = str(mount.own)
+            else:
+                refused.append(why)
+    if not parents:
+        return Groups(why_not=(refused or [found.why_not or "this kernel has none mounted"])[0])
+    missing = [control.value for control in Control if control not in parents]
+    return Groups(parents=parents, why_not=f"no controller for {', '.join(missing)}" if missing else "")
+
+
+def _find_unified(mount: Mount) -> Groups:
+    """The nearest place above our own that may be divided: one that holds processes itself may not, but the root."""
+    why = ""
+    for place in (mount.own, *mount.own.parents):
+        if not place.is_relative_to(mount.root):
+            break
+        found = Groups(parents=dict.fromkeys(Control, str(place)), unified=True)
+        refused = _try(found)
+        if refused is None:
+            return found
+        why = why or refused
+    return Groups(unified=True, why_not=why)
+
+
+def _try(groups: Groups) -> str | None:
+    """Make one with limits and run a process in it; why that does not work, or None."""
+    name = f"codesdk-try-{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        group = groups.make(name, Profile())
+        if not all(Path(door).exists() for door in group.doors):
+            return f"{group.doors[0]} is not there: this is no place of cgroups"
+        done = subprocess.run(
+            ["/bin/sh", "-c", ENTER, "sh", *group.doors],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TRY_S, check=False,
+        )  # fmt: skip
+        missing = {Control.MEMORY, Control.CPU, Control.PIDS} & set(groups.parents) - set(group.limits())
+        if done.returncode:
+            return done.stderr.strip() or f"a process cannot enter it: exit code {done.returncode}"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    else:
+        return f"it has no file for the limit of {', '.join(sorted(missing))}" if missing else None
+    finally:
+        with contextlib.suppress(OSError):  # it was never made
+            groups.of(name).remove(TRY_S)
+
+
+def _delegate(place: Path) -> None:
+    """Let children of this cgroup have the controllers."""
+    wanted = {control.value for control in Control} - {Control.FREEZER.value}  # every cgroup of v2 can be frozen
+    file = place / "cgroup.subtree_control"
+    if wanted - set(file.read_text().split()):
+        file.write_text(" ".join(f"+{name}" for name in sorted(wanted)))
+
+
+def _settings(control: Control, profile: Profile, *, unified: bool) -> tuple[tuple[str, str], ...]:
+    memory, both = profile.memory_bytes, profile.memory_bytes + profile.swap_bytes
+    quota = int(profile.cpus * PERIOD_US)
+    match control, unified:
+        case Control.MEMORY, True:
+            return (("memory.max", str(memory)), ("memory.swap.max", str(profile.swap_bytes)))
+        case Control.MEMORY, False:
+            return (("memory.limit_in_bytes", str(memory)), ("memory.memsw.limit_in_bytes", str(both)))
+        case Control.CPU, True:
+            return (("cpu.max", f"{quota} {PERIOD_US}"),)
+        case Control.CPU, False:
+            return (("cpu.cfs_period_us", str(PERIOD_US)), ("cpu.cfs_quota_us", str(quota)))
+        case Control.PIDS, _:
+            return (("pids.max", str(profile.pids)),)
+    return ()
+
+
+def _mounts() -> Iterator[Mount]:
+    """The hierarchies that are mounted here, from proc_pid_mountinfo(5) and cgroups(7)."""
+    own: dict[frozenset[str], str] = {}
+    for line in (SELF / "cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        own[frozenset(controllers.split(",")) - {""}] = path
+    for line in (SELF / "mountinfo").read_text().splitlines():
+        fields = line.split()
+        kind, options = fields[fields.index("-") + 1], set(fields[-1].split(","))
+        if kind not in ("cgroup", "cgroup2"):
+            continue
+        root, where = Path(fields[3]), Path(fields[4])
+        names = next((item for item in own if item and item <= options), frozenset())
+        if bool(names) != (kind == "cgroup"):
+            continue  # a hierarchy that this process is not in
+        ours = Path(own.get(names, "/"))
+        yield Mount(tuple(sorted(names)), where, where / (ours.relative_to(root) if ours.is_relative_to(root) else "."))
