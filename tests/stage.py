@@ -15,6 +15,7 @@ from codesdk.artifacts import Artifacts
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.events import Event
 from codesdk.domain.ids import CountingIds, ToolCallId
+from codesdk.domain.invariants import check
 from codesdk.domain.quotas import Resource
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.hints import LocalHints
@@ -74,6 +75,8 @@ class Stage:
         """`url`: of a migrated database without rows."""
         self.root = root
         self.url = url
+        self.tampered = False
+        """A test changed rows behind the product's back: its logs need not be lawful."""
         self.clock = ManualClock()
         self.ids = CountingIds()
         self.database = Database(url)
@@ -223,8 +226,20 @@ def staged(root: Path, url: str, policy: str = POLICY) -> Iterator[Stage]:
     stage = Stage(root, url, policy)
     try:
         yield stage
+        if not stage.tampered:
+            with stage.database.read() as connection:
+                sessions = connection.execute(text("select id from sessions")).scalars().all()
+            assert [found for session in sessions if (found := check(read_whole(stage.log, session)))] == []
     finally:
         stage.close()
+
+
+def read_whole(log: Log, session: Any) -> list[Event]:
+    """Every event of a session."""
+    events: list[Event] = []
+    while page := log.read(session, events[-1].seq if events else 0):
+        events += page
+    return events
 
 
 def wait_for(fact: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:

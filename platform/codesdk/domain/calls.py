@@ -13,11 +13,13 @@ from codesdk.errors import InternalFault
 
 
 class CallState(StrEnum):
-    """Where an attempt stands. `feeding_tool_result` is the runtime adapter's part and is not stored for MCP calls."""
+    """Where an attempt stands."""
 
     WAITING = "waiting_for_tool_decision"
     QUEUED = "queued"
     RUNNING = "running_tool"
+    FEEDING = "feeding_tool_result"
+    """The end is decided and on its way to the runtime. A call over MCP skips it: its client takes the answer itself."""
     COMPLETED = "completed"
     DENIED = "denied"
 
@@ -28,9 +30,10 @@ class CallState(StrEnum):
 
 
 TRANSITIONS: dict[CallState, frozenset[CallState]] = {
-    CallState.WAITING: frozenset({CallState.QUEUED, CallState.DENIED}),
-    CallState.QUEUED: frozenset({CallState.RUNNING, CallState.DENIED}),
-    CallState.RUNNING: frozenset({CallState.COMPLETED}),
+    CallState.WAITING: frozenset({CallState.QUEUED, CallState.FEEDING, CallState.DENIED}),
+    CallState.QUEUED: frozenset({CallState.RUNNING, CallState.FEEDING, CallState.DENIED}),
+    CallState.RUNNING: frozenset({CallState.FEEDING, CallState.COMPLETED}),
+    CallState.FEEDING: frozenset({CallState.COMPLETED, CallState.DENIED}),
     CallState.COMPLETED: frozenset(),
     CallState.DENIED: frozenset(),
 }
@@ -50,6 +53,26 @@ def check_transition(before: CallState, after: CallState) -> None:
     """
     if after not in TRANSITIONS[before]:
         raise IllegalTransition(f"A tool call cannot go from {before} to {after}.")
+
+
+class Attempt(Frozen):
+    """One attempt's way through the states. It remembers what `feeding_tool_result` alone does not: whether the tool ran."""
+
+    state: CallState = CallState.WAITING
+    ran: bool = False
+
+    def to(self, after: CallState) -> Attempt:
+        """The attempt one lawful step later.
+
+        Raises:
+            IllegalTransition: names both states; a result that is fed ends as completed, a denial as denied.
+        """
+        check_transition(self.state, after)
+        if self.state is CallState.FEEDING and self.ran is not (after is CallState.COMPLETED):
+            raise IllegalTransition(
+                f"A tool call that {'ran' if self.ran else 'did not run'} cannot go from {self.state} to {after}."
+            )
+        return Attempt(state=after, ran=self.ran or after is CallState.RUNNING)
 
 
 class DenialCode(StrEnum):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import rfc8785
@@ -19,6 +20,8 @@ class NotCanonical(Fault):
     exit_code = ExitCode.DATA
 
 
+MAX_INTEGER = 2**53 - 1
+"""Past this, readers that keep numbers as doubles would see another one (RFC 8785, appendix D): send it as text."""
 MAX_DEPTH = 128
 """Levels of lists and objects in one value; our schema validator gives up at 255, Python soon after."""
 
@@ -33,11 +36,16 @@ def canonical_json(value: Any) -> bytes:
     try:
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeError) as error:
-        raise NotCanonical(f"This value has no canonical JSON form: {error}.") from error
+        why = next(_wrong(value, ""), str(error))
+        raise NotCanonical(f"This value has no canonical JSON form: {why}.") from error
 
 
 def content_hash(value: Any) -> str:
-    """`sha256:<hex>` of the canonical JSON of `value`."""
+    """`sha256:<hex>` of the canonical JSON of `value`. Bytes count by their `ArtifactRef`, never by a path.
+
+    Raises:
+        NotCanonical: as `canonical_json`.
+    """
     return bytes_hash(canonical_json(value))
 
 
@@ -59,3 +67,42 @@ def _inside(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list | tuple) else ()
+
+
+def _wrong(value: Any, place: str) -> Iterator[str]:
+    """What is wrong, and where (a JSON Pointer); only looked for once something is."""
+    at = repr(place) if place else "it"
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not (isinstance(key, str) and _is_text(key)):
+                yield f"{at} has a key that is no text: {key!r}"
+            yield from _wrong(inner, f"{place}/{key}")
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            yield from _wrong(inner, f"{place}/{index}")
+    elif (why := _wrong_scalar(value)) is not None:
+        yield f"{at} {why}"
+
+
+def _wrong_scalar(value: Any) -> str | None:
+    match value:
+        case int() if abs(value) > MAX_INTEGER:
+            return "is an integer past 2**53 - 1; send it as text"
+        case float() if not math.isfinite(value):
+            return f"is {value}, which JSON cannot say"
+        case str() if not _is_text(value):
+            return "has half of a character (a lone surrogate)"
+        case bytes():
+            return "is bytes; keep them as an artifact and refer to it"
+        case int() | float() | str() | None:
+            return None
+        case _:
+            return f"is a {type(value).__name__}, which JSON does not have"
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

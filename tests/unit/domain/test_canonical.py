@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.domain.canonical import NotCanonical, bytes_hash, canonical_json, content_hash
+from codesdk.domain.references import ArtifactRef
 
 DEEP: list[Any] = []
 for _ in range(100_000):
@@ -23,6 +25,66 @@ json_values = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
     max_leaves=20,
 )
+
+
+# RFC 8785, appendix B: the bits of a double, and the only way to write it.
+DOUBLES = {
+    0x0000000000000000: "0",
+    0x8000000000000000: "0",
+    0x0000000000000001: "5e-324",
+    0x8000000000000001: "-5e-324",
+    0x7FEFFFFFFFFFFFFF: "1.7976931348623157e+308",
+    0xFFEFFFFFFFFFFFFF: "-1.7976931348623157e+308",
+    0x4340000000000000: "9007199254740992",
+    0xC340000000000000: "-9007199254740992",
+    0x4430000000000000: "295147905179352830000",
+    0x44B52D02C7E14AF5: "9.999999999999997e+22",
+    0x44B52D02C7E14AF6: "1e+23",
+    0x44B52D02C7E14AF7: "1.0000000000000001e+23",
+    0x444B1AE4D6E2EF4E: "999999999999999700000",
+    0x444B1AE4D6E2EF4F: "999999999999999900000",
+    0x444B1AE4D6E2EF50: "1e+21",
+    0x3EB0C6F7A0B5ED8C: "9.999999999999997e-7",
+    0x3EB0C6F7A0B5ED8D: "0.000001",
+    0x41B3DE4355555553: "333333333.3333332",
+    0x41B3DE4355555554: "333333333.33333325",
+    0x41B3DE4355555555: "333333333.3333333",
+    0x41B3DE4355555556: "333333333.3333334",
+    0x41B3DE4355555557: "333333333.33333343",
+    0xBECBF647612F3696: "-0.0000033333333333333333",
+    0x43143FF3C1CB0959: "1424953923781206.2",
+}
+NO_NUMBERS = (0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000, 0xFFF0000000000000)
+# RFC 8785, sections 3.2.2 to 3.2.4: one document, and its bytes.
+SAMPLE = r"""{
+  "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
+  "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
+  "literals": [null, true, false]
+}"""
+SAMPLE_BYTES = bytes.fromhex(
+    "7b226c69746572616c73223a5b6e756c6c2c747275652c66616c73655d2c226e756d62657273223a5b3333333333333333332e333333"
+    "333333332c31652b33302c342e352c302e3030322c31652d32375d2c22737472696e67223a22e282ac245c75303030665c6e4127425c"
+    "225c5c5c5c5c222f227d"
+)
+
+
+def double(bits: int) -> float:
+    return struct.unpack(">d", bits.to_bytes(8, "big"))[0]
+
+
+@pytest.mark.parametrize(("bits", "text"), DOUBLES.items(), ids=[f"{bits:016x}" for bits in DOUBLES])
+def test_every_number_of_appendix_b_has_its_one_form(bits, text):
+    assert canonical_json(double(bits)) == text.encode()
+
+
+@pytest.mark.parametrize("bits", NO_NUMBERS, ids=lambda bits: f"{bits:016x}")
+def test_what_appendix_b_calls_an_error_is_refused(bits):
+    with pytest.raises(NotCanonical, match="which JSON cannot say"):
+        canonical_json(double(bits))
+
+
+def test_the_sample_of_the_rfc_has_its_bytes():
+    assert canonical_json(json.loads(SAMPLE)) == SAMPLE_BYTES
 
 
 @pytest.mark.parametrize(
@@ -76,6 +138,29 @@ def test_what_json_cannot_say_is_refused(value):
         canonical_json(value)
 
 
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ({"a": [0, {"b": math.nan}]}, "'/a/1/b' is nan, which JSON cannot say"),
+        ({"a": 2**53}, "'/a' is an integer past 2\\*\\*53 - 1; send it as text"),
+        ({"a": -(2**53)}, "'/a' is an integer past"),
+        (["x", "\ud800"], "'/1' has half of a character"),
+        ({"a": {"\udfff": 1}}, "'/a' has a key that is no text"),
+        ({"a": {1: 1}}, "'/a' has a key that is no text: 1"),
+        ({"body": b"x"}, "'/body' is bytes; keep them as an artifact and refer to it"),
+        ({1}, "it is a set"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_fault_says_what_and_where(value, why):
+    with pytest.raises(NotCanonical, match=why):
+        canonical_json(value)
+
+
+def test_the_largest_integers_that_the_rfc_allows_are_kept():
+    assert canonical_json([2**53 - 1, -(2**53) + 1]) == b"[9007199254740991,-9007199254740991]"
+
+
 @given(json_values)
 def test_it_says_the_same_as_json_and_is_stable(value):
     text = canonical_json(value)
@@ -95,4 +180,11 @@ def test_the_hash_is_sha256_of_the_bytes():
         content_hash({})
         == bytes_hash(b"{}")
         == "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    )
+
+
+def test_a_reference_to_bytes_has_one_hash_wherever_they_lie():
+    reference = ArtifactRef(artifact_id="art_1", content_hash=bytes_hash(b"x"), size=1)
+    assert content_hash({"file": reference.model_dump(exclude_none=True)}) == content_hash(
+        {"file": {"size": 1, "content_hash": bytes_hash(b"x"), "artifact_id": "art_1"}}
     )

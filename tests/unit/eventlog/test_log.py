@@ -17,7 +17,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 def draft(session, **payload):
     return Draft(
-        type=EventType.OUTPUT_DELTA, trace=Trace(session_id=session), runtime=RuntimeInfo(name="t"), payload=payload
+        type=EventType.USAGE_REPORTED, trace=Trace(session_id=session), runtime=RuntimeInfo(name="t"), payload=payload
     )
 
 

@@ -38,7 +38,7 @@ def append(stage, count=1, subject=None):
             trace = Trace(session_id=session)
             stage.log.append(
                 unit,
-                Draft(type=EventType.OUTPUT_DELTA, trace=trace, runtime=RuntimeInfo(name="t"), payload={"n": number}),
+                Draft(type=EventType.USAGE_REPORTED, trace=trace, runtime=RuntimeInfo(name="t"), payload={"n": number}),
             )
 
     stage.writer.run(work)

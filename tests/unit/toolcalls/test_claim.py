@@ -149,6 +149,7 @@ def test_an_approval_does_not_hold_for_another_sandbox(stage, column):
 
 def test_an_approval_does_not_hold_for_another_input(stage):
     asked = approve(stage)
+    stage.tampered = True
     stage.sql("UPDATE tool_calls SET input_hash = :hash", hash="sha256:" + "9" * 64)
     assert isinstance(stage.claims().take(), Denied)
     assert state(stage, asked) is ApprovalState.VOIDED
