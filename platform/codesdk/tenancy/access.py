@@ -25,6 +25,9 @@ class Action(StrEnum):
     CALLS_CANCEL = "calls.cancel"
     APPROVALS_READ = "approvals.read"
     APPROVALS_DECIDE = "approvals.decide"
+    POLICY_READ = "policy.read"
+    POLICY_DECIDE = "policy.decide"
+    POLICY_EXPLAIN = "policy.explain"
     ARTIFACTS_WRITE = "artifacts.write"
     ARTIFACTS_READ = "artifacts.read"
     TENANTS_READ = "tenants.read"
@@ -54,6 +57,7 @@ _ALL = frozenset(Role)
 _RUNS = frozenset({Role.DEVELOPER, Role.OPERATOR})
 _WATCHES = frozenset({Role.DEVELOPER, Role.OPERATOR, Role.APPROVER, Role.AUDITOR})
 _DECIDES = frozenset({Role.APPROVER, Role.OPERATOR})
+_AUTHORS = frozenset({Role.POLICY_AUTHOR, Role.OPERATOR, Role.AUDITOR})
 _OPERATES = frozenset({Role.OPERATOR})
 _OVERSEES = frozenset({Role.OPERATOR, Role.AUDITOR})
 
@@ -68,6 +72,9 @@ GRANTS: dict[Action, Grant] = {
     Action.CALLS_CANCEL: Grant(_RUNS),
     Action.APPROVALS_READ: Grant(_WATCHES),
     Action.APPROVALS_DECIDE: Grant(_DECIDES),
+    Action.POLICY_READ: Grant(_AUTHORS),  # the rules themselves say what to try; whoever runs agents asks case by case
+    Action.POLICY_DECIDE: Grant(_AUTHORS | _RUNS),
+    Action.POLICY_EXPLAIN: Grant(_AUTHORS),
     Action.ARTIFACTS_WRITE: Grant(_RUNS),
     Action.ARTIFACTS_READ: Grant(_WATCHES),
     Action.TENANTS_READ: Grant(_ALL, across=True),  # its own tenant's name and state are no secret to anybody in it

@@ -39,6 +39,9 @@ calls.read         ODAU
 calls.cancel       OD
 approvals.read     ODAU
 approvals.decide   OA
+policy.read        OPU
+policy.decide      ODPU
+policy.explain     OPU
 artifacts.write    OD
 artifacts.read     ODAU
 tenants.read       ODPAU  everywhere

@@ -1,6 +1,6 @@
 """The API's routes, a module for each resource."""
 
-from codesdk.api.routes import approvals, artifacts, calls, catalog, events, principals, sessions, tenants
+from codesdk.api.routes import approvals, artifacts, calls, catalog, events, policy, principals, sessions, tenants
 
 ROUTERS = (
     catalog.router,
@@ -9,6 +9,7 @@ ROUTERS = (
     calls.router,
     approvals.router,
     artifacts.router,
+    policy.router,
     tenants.router,
     principals.router,
 )
