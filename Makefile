@@ -41,7 +41,7 @@ lock: ## write requirements.lock anew from pyproject.toml (the newest versions t
 	python3 -m venv .cache/lock
 	.cache/lock/bin/pip install --quiet $(LOCK_TOOL)
 	.cache/lock/bin/uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 \
-		--extra embedded --group dev --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
+		--extra embedded --extra s3 --group dev --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
 		--output-file requirements.lock
 
 clean: ## remove .venv and caches; images, engines and data directories stay

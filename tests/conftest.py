@@ -106,6 +106,19 @@ def _postgres(machine: Machine) -> postgres.PostgresServer:
     return server
 
 
+def _s3_server(machine: Machine) -> Any:
+    import s3_server  # noqa: PLC0415 - boto3 is slow to import, and few runs need it
+
+    for left in Path(tempfile.gettempdir()).glob("codesdk-tests-s3-*"):
+        if left.owner() == getpass.getuser() and not s3_server.in_use(left):
+            shutil.rmtree(left, ignore_errors=True)
+    directory = s3_server.make_directory()
+    machine.at_end(lambda: shutil.rmtree(directory, ignore_errors=True))
+    server = s3_server.ensure(directory)
+    machine.at_end(server.stop)
+    return server
+
+
 def _bubblewrap(machine: Machine) -> Confinement:
     return bubblewrap.ensure(machine.say)
 
@@ -121,6 +134,7 @@ PROVIDERS: dict[str, tuple[Provider, tuple[str, ...]]] = {
     "gvisor_engine": (_gvisor_engine, ("engine", "sandbox_image")),
     "redis_url": (_redis_url, ()),
     "postgres_server": (_postgres, ()),
+    "s3_server": (_s3_server, ()),
     "bubblewrap_here": (_bubblewrap, ()),
     "npm": (_npm, ()),
 }
@@ -249,6 +263,12 @@ def postgres_server(request: pytest.FixtureRequest) -> postgres.PostgresServer:
 def bubblewrap_here(request: pytest.FixtureRequest) -> Confinement:
     """What local sandboxes are confined with."""
     return _thing(request, "bubblewrap_here")
+
+
+@pytest.fixture(scope="session")
+def s3_server(request: pytest.FixtureRequest) -> Any:
+    """A running S3-compatible server; see tests/s3_server.py."""
+    return _thing(request, "s3_server")
 
 
 @pytest.fixture(scope="session")

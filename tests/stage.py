@@ -12,11 +12,15 @@ from sqlalchemy import text
 
 from codesdk.approvals import Approval, Desk
 from codesdk.artifacts import Artifacts
+from codesdk.artifacts.blobs import Blobs
+from codesdk.artifacts.desk import HOLD_S
+from codesdk.artifacts.directory import DirectoryBlobs
+from codesdk.artifacts.spool import Incoming
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.events import Event
 from codesdk.domain.ids import CountingIds, ToolCallId
 from codesdk.domain.invariants import check
-from codesdk.domain.quotas import Resource
+from codesdk.domain.quotas import Quotas, Resource
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.hints import LocalHints
 from codesdk.eventlog.log import Log
@@ -29,7 +33,7 @@ from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.profiles import Profiles
 from codesdk.sessions import NewSession, Sessions
 from codesdk.storage.database import Database, database_now
-from codesdk.storage.writer import Writer
+from codesdk.storage.writer import Unit, Writer
 from codesdk.tenancy.administration import Administration
 from codesdk.tenancy.directory import Directory
 from codesdk.tenancy.principal import Principal, Reach, Role
@@ -83,9 +87,11 @@ class Stage:
         self.writer = Writer(self.database, root / "write.lock" if self.database.is_sqlite else None)
         self.hints = LocalHints()
         self.log = Log(self.database, self.clock, self.hints)
-        self.artifacts = Artifacts(root / "artifacts", self.database, self.clock, self.ids)
+        self.blobs = DirectoryBlobs(root / "artifacts")
+        self.incoming = Incoming(root / "artifacts" / "incoming", 1024**3)
         self.desk = Desk(self.database, self.ids)
         self.quotas = TenantQuotas(LIMITS)
+        self.artifacts = self.artifacts_with(self.quotas)
         self.directory = Directory(self.database, self.clock, self.ids, quotas=self.quotas, writer=self.writer)
         self.administration = Administration(
             database=self.database,
@@ -117,6 +123,19 @@ class Stage:
         self.pipeline = self.pipeline_with(self.bundle)
         self.session, self.token = self.sessions.open(self.principal, NewSession())
         self.subject = self.subject_of(self.token)
+
+    def artifacts_with(self, quotas: Quotas[Unit], blobs: Blobs | None = None, hold_s: float = HOLD_S) -> Artifacts:
+        """Artifacts under other quotas, or over another store."""
+        return Artifacts(
+            blobs=blobs or self.blobs,
+            incoming=self.incoming,
+            database=self.database,
+            writer=self.writer,
+            clock=self.clock,
+            ids=self.ids,
+            quotas=quotas,
+            hold_s=hold_s,
+        )
 
     def close(self) -> None:
         """End threads and connections."""

@@ -20,11 +20,9 @@ from codesdk.tenancy.access import Action, Allowed, Forbidden, Refused, may_ever
 from codesdk.tenancy.principal import Principal, Unauthenticated
 
 MAX_JSON_BODY = 1024 * 1024
-"""Bytes of a request body, where a route does not say otherwise."""
-
-
-BODY_LIMITS = {"/v1/artifacts": 64 * 1024 * 1024}
-"""The routes that say otherwise; each body is held in memory."""
+"""Bytes of a request body, where a route does not take it piece by piece."""
+STREAMED = frozenset({"/v1/artifacts"})
+"""The routes that take their bodies piece by piece, and count them on their own."""
 
 
 class Door(Enum):
@@ -53,7 +51,10 @@ RULES: dict[tuple[str, str], Action | Door] = {
     ("POST", "/v1/policy/decide"): Action.POLICY_DECIDE,
     ("POST", "/v1/policy/explain"): Action.POLICY_EXPLAIN,
     ("POST", "/v1/artifacts"): Action.ARTIFACTS_WRITE,
+    ("GET", "/v1/artifacts"): Action.ARTIFACTS_READ,
     ("GET", "/v1/artifacts/{artifact_id}"): Action.ARTIFACTS_READ,
+    ("HEAD", "/v1/artifacts/{artifact_id}"): Action.ARTIFACTS_READ,
+    ("DELETE", "/v1/artifacts/{artifact_id}"): Action.ARTIFACTS_DELETE,
     ("GET", "/v1/tenants"): Action.TENANTS_READ,
     ("POST", "/v1/tenants"): Action.TENANTS_MANAGE,
     ("GET", "/v1/tenants/{tenant_id}"): Action.TENANTS_READ,
@@ -93,13 +94,13 @@ class GuardedRoute(APIRoute):
         if len(rules) != 1 or (rule := rules.pop()) is None:
             raise RouteWithoutRule(f"{methods} {self.path} has no rule of its own in api.access.RULES.")
 
-        limit = BODY_LIMITS.get(self.path, MAX_JSON_BODY)
+        streams = self.path in STREAMED
 
         async def guarded(request: Request) -> Response:
             if isinstance(rule, Action):
                 request.state.principal = await _admit(request, rule)
             try:
-                return await handle(_limited(request, limit))
+                return await handle(request if streams else _limited(request, MAX_JSON_BODY))
             except (Fault, HTTPException, RequestValidationError):
                 raise
             except Exception as error:  # noqa: BLE001 (the seam: it is logged, and its words stay here)

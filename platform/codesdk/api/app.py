@@ -16,6 +16,7 @@ from codesdk.api.origins import HostGate, SideDoor, host_names, host_patterns, o
 from codesdk.api.problems import install
 from codesdk.api.routes import ROUTERS
 from codesdk.api.stream import Readers
+from codesdk.artifacts import Collector
 from codesdk.bootstrap import Services
 from codesdk.errors import Fault
 from codesdk.mcphost import McpHost
@@ -24,6 +25,8 @@ from codesdk.toolcalls.pipeline import Pipeline
 
 SWEEP_S = 1.0
 """Seconds between looks for approvals that nobody gave in time: how late a waiting agent may hear of it."""
+COLLECT_S = 3600.0
+"""Seconds between collections of bytes that nothing names; what they find was left for a day already."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,12 +52,16 @@ def create_app(services: Services, settings: Settings, *, more_hosts: Collection
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with mcp.run():
-            sweep = asyncio.create_task(_sweep(services.pipeline))
+            beside = [
+                asyncio.create_task(_sweep(services.pipeline)),
+                asyncio.create_task(_collect(services.collector)),
+            ]
             try:
                 yield
             finally:
-                sweep.cancel()
-                await asyncio.wait([sweep])
+                for task in beside:
+                    task.cancel()
+                await asyncio.wait(beside)
 
     def stop() -> None:
         mcp.stop()
@@ -87,3 +94,12 @@ async def _sweep(pipeline: Pipeline) -> None:
             await to_thread.run_sync(pipeline.expire_overdue)
         except Fault as fault:
             _log.warning("overdue approvals could not be looked for: %s", fault)
+
+
+async def _collect(collector: Collector) -> None:
+    while True:
+        await asyncio.sleep(COLLECT_S)
+        try:
+            await to_thread.run_sync(collector.collect)
+        except Fault as fault:
+            _log.warning("artifacts could not be collected: %s", fault)

@@ -1,7 +1,10 @@
-"""What can be wrong with an artifact; its record is in `domain.records`."""
+"""What can be wrong with an artifact, and what is kept of one; what others see of it is in `domain.records`."""
 
 from __future__ import annotations
 
+from pydantic import Field
+
+from codesdk.domain.records import Artifact
 from codesdk.errors import ExitCode, Fault
 
 
@@ -10,6 +13,7 @@ class ArtifactUnknown(Fault):
 
     code = "ARTIFACT_UNKNOWN"
     status = 404
+    exit_code = ExitCode.FAILED
 
 
 class ArtifactDamaged(Fault):
@@ -17,12 +21,44 @@ class ArtifactDamaged(Fault):
 
     code = "ARTIFACT_DAMAGED"
     status = 500
+    exit_code = ExitCode.FAILED
+
+
+class ArtifactTooLarge(Fault):
+    """More bytes than one artifact may have."""
+
+    code = "ARTIFACT_TOO_LARGE"
+    status = 413
+    exit_code = ExitCode.USAGE
+
+
+class ArtifactInUse(Fault):
+    """Something that still runs needs it."""
+
+    code = "ARTIFACT_IN_USE"
+    status = 409
+    exit_code = ExitCode.FAILED
+
+
+class ArtifactCollected(Fault):
+    """Its bytes were held for too long without a record, and were collected."""
+
+    code = "ARTIFACT_COLLECTED"
+    retryable = True
+    status = 503
 
 
 class ArtifactsUnavailable(Fault):
-    """The artifacts directory is full or cannot be written."""
+    """The place where bytes are kept is full, cannot be written or does not answer."""
 
     code = "ARTIFACTS_UNAVAILABLE"
     retryable = True
     status = 503
     exit_code = ExitCode.UNAVAILABLE
+
+
+class StoredArtifact(Artifact):
+    """An artifact whose bytes are kept. They are found by `blob_key`, never by a name from outside."""
+
+    blob_key: str = Field(exclude=True, repr=False)
+    """Known inside only."""

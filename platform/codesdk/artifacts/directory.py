@@ -1,111 +1,99 @@
-"""Artifacts in a local directory: one file per content hash, shared by every record that names it."""
+"""Blobs in a local directory: one file a key, in 256 folders."""
 
 from __future__ import annotations
 
 import os
-import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
-from codesdk.artifacts import store
-from codesdk.artifacts.artifact import ArtifactDamaged, ArtifactsUnavailable, ArtifactUnknown
-from codesdk.domain.canonical import bytes_hash
-from codesdk.domain.clock import Clock
-from codesdk.domain.ids import ArtifactId, Ids, Kind, SessionId, TenantId
-from codesdk.domain.records import Artifact
-from codesdk.storage.database import Database
-from codesdk.storage.writer import Unit
+from codesdk.artifacts.artifact import ArtifactsUnavailable
+from codesdk.artifacts.blobs import BlobMissing, Found
+from codesdk.artifacts.spool import Spool, unwritable
+
+PIECE = 256 * 1024
+"""Bytes of one read."""
 
 
-class Artifacts:
-    """Bytes first, then the record in the caller's unit: a record never names bytes that are not durable."""
+class DirectoryBlobs:
+    """Blobs under `root`. Spools must be on its file system: they become the blob by a rename."""
 
-    def __init__(self, root: Path, database: Database, clock: Clock, ids: Ids) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root
-        self._database = database
-        self._clock = clock
-        self._ids = ids
 
-    def keep(
-        self, content: bytes, tenant: TenantId, session: SessionId | None, *, content_type: str, name: str
-    ) -> Artifact:
-        """Make `content` durable and describe it; `record` it in the unit that refers to it.
-
-        Raises:
-            ArtifactsUnavailable: the directory is full or cannot be written.
-        """
-        content_hash = bytes_hash(content)
+    def put(self, key: str, spool: Spool) -> None:
+        """Make the spool's bytes durable under `key`, whole or not at all; again is no error."""
+        path = self._path(key)
         try:
-            self._write(content_hash, content)
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            spool.file.flush()
+            os.fsync(spool.file.fileno())
+            spool.path.rename(path)
+            # A name is only durable once its directory is, and a new directory once its parent is.
+            for directory in (path.parent, self._root):
+                _sync(directory)
         except OSError as error:
-            advice = "Make room, or mend the directory's owner and mode."
-            raise ArtifactsUnavailable(
-                f"Artifacts cannot be written to {self._root}: {error}.", advice=advice
-            ) from error
-        return Artifact(
-            id=ArtifactId(self._ids.new(Kind.ARTIFACT)),
-            tenant_id=tenant,
-            session_id=session,
-            content_hash=content_hash,
-            size=len(content),
-            content_type=content_type,
-            name=name,
-        )
+            raise unwritable(self._root, error) from error
 
-    def record(self, unit: Unit, artifact: Artifact) -> None:
-        """Add the record with the unit's commit."""
-        store.insert(unit.connection, artifact, self._clock.now().timestamp())
-
-    def find(self, tenant: TenantId, artifact: str) -> Artifact:
-        """The record.
-
-        Raises:
-            ArtifactUnknown: not there, or another tenant's.
-        """
-        with self._database.read() as connection:
-            found = store.find(connection, tenant, artifact)
-        if found is None:
-            raise ArtifactUnknown(f"There is no artifact {artifact}.")
-        return found
-
-    def read(self, artifact: Artifact) -> bytes:
-        """The bytes, checked against the hash.
-
-        Raises:
-            ArtifactDamaged: they are gone or changed.
-        """
+    def read(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """The bytes from `start` on, in pieces."""
         try:
-            content = self._path(artifact.content_hash).read_bytes()
+            with self._path(key).open("rb") as file:
+                file.seek(start)
+                left = length
+                while left is None or left > 0:
+                    piece = file.read(PIECE if left is None else min(PIECE, left))
+                    if not piece:
+                        break
+                    left = None if left is None else left - len(piece)
+                    yield piece
+        except FileNotFoundError as error:
+            raise BlobMissing(f"There is no {self._path(key)}.") from error
+        except OSError as error:
+            raise _unreadable(self._root, error) from error
+        if left:
+            raise BlobMissing(f"{self._path(key)} is {left} bytes too short.")
+
+    def size(self, key: str) -> int | None:
+        """Bytes under the key; None where there are none."""
+        try:
+            return self._path(key).stat().st_size
         except FileNotFoundError:
-            content = None
-        if content is None or bytes_hash(content) != artifact.content_hash:
-            raise ArtifactDamaged(
-                f"The stored bytes of artifact {artifact.id} are gone or damaged.",
-                advice="Restore the artifacts directory from a backup of the same time as the database.",
-            )
-        return content
+            return None
+        except OSError as error:
+            raise _unreadable(self._root, error) from error
 
-    def _path(self, content_hash: str) -> Path:
-        digest = content_hash.removeprefix("sha256:")
-        return self._root / digest[:2] / digest
-
-    def _write(self, content_hash: str, content: bytes) -> None:
-        path = self._path(content_hash)
-        if path.exists():
-            return
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
+    def delete(self, key: str) -> None:
+        """Remove them; of a key that has none is no error."""
         try:
-            with fresh.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.rename(path)
-        except OSError:
-            fresh.unlink(missing_ok=True)
-            raise
-        # A name is only durable once its directory is, and a new directory once its parent is.
-        for directory in (path.parent, self._root):
-            _sync(directory)
+            self._path(key).unlink(missing_ok=True)
+        except OSError as error:
+            raise unwritable(self._root, error) from error
+
+    def keys(self) -> Iterator[Found]:
+        """Everything that is there."""
+        for path in self._root.glob("[0-9a-f][0-9a-f]/*"):
+            try:
+                found = path.stat()
+            except FileNotFoundError:
+                continue
+            yield Found(path.name, found.st_size, found.st_mtime)
+
+    def sweep(self, older_than_s: float) -> int:  # noqa: ARG002
+        """Nothing: what never ended is a spool, and those are swept where they lie."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _path(self, key: str) -> Path:
+        return self._root / key[:2] / key
+
+
+def _unreadable(place: Path, error: OSError) -> ArtifactsUnavailable:
+    return ArtifactsUnavailable(
+        f"Artifacts cannot be read from {place}: {error}.",
+        advice="Mend the disk, or the directory's owner and mode.",
+    )
 
 
 def _sync(directory: Path) -> None:

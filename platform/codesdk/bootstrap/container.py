@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 from codesdk.approvals import Desk
-from codesdk.artifacts import Artifacts
+from codesdk.artifacts import Artifacts, Collector
+from codesdk.bootstrap.record import lock_path, quotas_of
+from codesdk.bootstrap.shelf import Shelf
 from codesdk.domain.clock import Clock, SystemClock
 from codesdk.domain.ids import Ids, RandomIds
-from codesdk.domain.quotas import Resource
 from codesdk.eventlog.hints import Hints, RedisHints
 from codesdk.eventlog.log import Log
 from codesdk.eventlog.tail import Tail
@@ -44,6 +44,7 @@ class Services:
     log: Log
     tail: Tail
     artifacts: Artifacts
+    collector: Collector
     directory: Directory
     quotas: TenantQuotas
     administration: Administration
@@ -96,17 +97,19 @@ def open_services(
         opened.callback(hints.close)
         wakeups = wakeups or RqWakeups(settings.resolved_redis_url(), ids)
         opened.callback(wakeups.close)
-        writer = Writer(database, _lock_path(settings, database))
+        writer = Writer(database, lock_path(settings, database))
         opened.callback(writer.close)
         log = Log(database, clock, hints)
         tail = Tail(log, hints, clock, settings.poll_s)
         opened.callback(tail.close)
-        artifacts = Artifacts(settings.data_dir / "artifacts", database, clock, ids)
-        quotas = TenantQuotas({resource: getattr(settings, f"quota_{resource.value}") for resource in Resource})
+        quotas = quotas_of(settings)
         directory = Directory(database, clock, ids, quotas=quotas, writer=writer)
         administration = Administration(
             database=database, writer=writer, directory=directory, quotas=quotas, clock=clock, ids=ids
         )
+        shelf = Shelf(settings, database=database, writer=writer, clock=clock, ids=ids, quotas=quotas)
+        opened.callback(shelf.close)
+        artifacts = shelf.artifacts
         desk = Desk(database, ids)
         pipeline = Pipeline(
             registry=registry,
@@ -142,6 +145,7 @@ def open_services(
             log=log,
             tail=tail,
             artifacts=artifacts,
+            collector=shelf.collector,
             directory=directory,
             quotas=quotas,
             administration=administration,
@@ -156,7 +160,3 @@ def open_services(
             profiles=profiles,
             _opened=opened.pop_all(),
         )
-
-
-def _lock_path(settings: Settings, database: Database) -> Path | None:
-    return settings.data_dir / "write.lock" if database.is_sqlite else None

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from codesdk.cli.artifacts import artifacts_app
+from codesdk.cli.options import DataDir, Json, place
 from codesdk.cli.policy import policy_app
 from codesdk.cli.sandbox import sandbox_app
 from codesdk.cli.sandbox_kind import SandboxKind
@@ -31,30 +33,14 @@ app.add_typer(images_app, name="images")
 app.add_typer(sandbox_app, name="sandbox")
 app.add_typer(schema_app, name="schema")
 app.add_typer(policy_app, name="policy")
+app.add_typer(artifacts_app, name="artifacts")
 
 
-def _place(text: str) -> Path:
-    if not text:  # the current directory otherwise, which nobody means by `--data-dir "$UNSET"`
-        raise typer.BadParameter("It is empty; give a path, or leave the option out.")
-    return Path(text)
-
-
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        parser=_place,
-        metavar="PATH",
-        help="Where database, keys and logs are [default: the user's state directory].",
-        envvar="CODESDK_DATA_DIR",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 Policies = Annotated[
     Path | None,
     typer.Option(
         "--policies",
-        parser=_place,
+        parser=place,
         metavar="PATH",
         help="Directory of the policy bundle.",
         envvar="CODESDK_POLICIES_DIR",
@@ -87,7 +73,7 @@ Workspace = Annotated[
     Path | None,
     typer.Option(
         "--workspace",
-        parser=_place,
+        parser=place,
         metavar="PATH",
         help="Directory whose files the sandbox starts with (a copy; .gitignore holds).",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import httpx2
@@ -20,6 +21,8 @@ from codesdk.settings import Settings, runfile
 TIMEOUT = httpx2.Timeout(30.0, connect=5.0)
 STREAM_TIMEOUT = httpx2.Timeout(30.0, connect=5.0, read=60.0)
 """Seconds; a stream sends a comment every 15, so silence of 60 is a dead connection."""
+UPLOAD_TIMEOUT = httpx2.Timeout(30.0, connect=5.0, read=600.0)
+"""Seconds; the answer comes when the bytes are durable, which a store far away takes its time for."""
 PAGE = 500
 RECONNECT_S = 1.0
 
@@ -76,10 +79,39 @@ class Daemon:
 
     def upload(self, content: bytes, name: str, content_type: str = "application/gzip") -> Artifact:
         """Keep bytes as an artifact."""
+        return self.send(iter((content,)), name, content_type)
+
+    def send(self, pieces: Iterator[bytes], name: str, content_type: str, session: str | None = None) -> Artifact:
+        """Keep bytes that come in pieces as an artifact."""
+        params = {"name": name, **({"session_id": session} if session else {})}
+        headers = {"Content-Type": content_type}
         sent = self._send(
-            "POST", "/v1/artifacts", content=content, params={"name": name}, headers={"Content-Type": content_type}
+            "POST", "/v1/artifacts", content=pieces, params=params, headers=headers, timeout=UPLOAD_TIMEOUT
         )
         return Artifact.model_validate(sent)
+
+    def artifacts(self, session: str | None = None) -> Iterator[Artifact]:
+        """Newest first, all of them."""
+        params: dict[str, Any] = {"limit": PAGE, **({"session_id": session} if session else {})}
+        while page := self._send("GET", "/v1/artifacts", params=params)["artifacts"]:
+            yield from (Artifact.model_validate(item) for item in page)
+            params["after"] = page[-1]["id"]
+
+    @contextmanager
+    def download(self, artifact: str) -> Iterator[tuple[str, Iterator[bytes]]]:
+        """Its hash, and its bytes as they come; the caller checks them."""
+        try:
+            with self._http.stream("GET", f"/v1/artifacts/{artifact}") as response:
+                if response.is_error:
+                    response.read()
+                    raise fault_of(response)
+                yield response.headers["etag"].strip('"'), response.iter_raw()
+        except httpx2.TransportError as error:
+            raise _away(self.url) from error
+
+    def delete_artifact(self, artifact: str) -> Artifact:
+        """Remove its record."""
+        return Artifact.model_validate(self._send("DELETE", f"/v1/artifacts/{artifact}"))
 
     def approvals(self, state: ApprovalState | None = None, session: str | None = None) -> list[Approval]:
         """Newest first."""

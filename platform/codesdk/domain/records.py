@@ -96,3 +96,5 @@ class Artifact(Frozen):
     content_type: str
     name: str
     """For people."""
+    created_at: float = 0.0
+    """Seconds since the epoch."""

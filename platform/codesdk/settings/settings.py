@@ -70,6 +70,16 @@ class Settings(BaseSettings):
     registry_dir: Path = Field(default_factory=lambda: _shipped("tool-registry"))
     images_dir: Path = Field(default_factory=lambda: _shipped("sandbox-images"))
     profiles_dir: Path = Field(default_factory=lambda: _shipped("sandbox-images") / "profiles")
+    artifacts_url: str = ""
+    """`s3://bucket/prefix`; empty: `artifacts` in the data directory."""
+    s3_endpoint: str = ""
+    """Of an S3-compatible server; empty: Amazon's."""
+    s3_region: str = ""
+    s3_access_key: str = ""
+    """Empty: environment, profile or instance role, as the AWS tools look for them."""
+    s3_secret_key: str = Field(default="", repr=False)
+    artifact_max_bytes: int = Field(default=5 * 1024**3, gt=0)
+    """Bytes of one artifact."""
     images_file: str = ""
     """The operator's list of further images; empty: `images.yaml` in the data directory, where there is one."""
     worker_threads: int = Field(default=16, ge=1, le=256)
@@ -137,6 +147,10 @@ class Settings(BaseSettings):
     def is_local(self) -> bool:
         """Whether sandboxes are processes of this machine."""
         return self.local_sandbox in ("on", "plain")
+
+    def artifacts_dir(self) -> Path:
+        """Where artifacts are kept, or at least received."""
+        return self.data_dir / "artifacts"
 
     def workspaces_dir(self) -> Path:
         """Where files of capped workspaces lie."""

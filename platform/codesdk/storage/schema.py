@@ -10,6 +10,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -198,6 +199,19 @@ approvals = Table(
     Index("ix_approvals_state", "tenant_id", "state", "created_at"),
 )
 
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("key", String(80), primary_key=True),  # in the blob store; never given twice
+    Column("content_hash", String(71), nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("digests", LargeBinary),  # SHA-256 of each chunk; none for what an older version kept
+    Column("state", String(16), nullable=False),  # see artifacts.store.BlobState
+    Column("held_until", Float, nullable=False),  # not collected before, on the database's clock
+    Index("ix_blobs_hash", "content_hash"),
+    Index("ix_blobs_held", "held_until"),
+)
+
 artifacts = Table(
     "artifacts",
     metadata,
@@ -209,5 +223,8 @@ artifacts = Table(
     Column("content_type", String(120), nullable=False),
     Column("name", String(255), nullable=False),
     Column("created_at", Float, nullable=False),
+    Column("blob_key", String(80), ForeignKey("blobs.key"), nullable=False),
     Index("ix_artifacts_tenant", "tenant_id", "created_at"),
+    Index("ix_artifacts_session", "session_id"),
+    Index("ix_artifacts_blob", "blob_key"),
 )

@@ -30,6 +30,7 @@ class Action(StrEnum):
     POLICY_EXPLAIN = "policy.explain"
     ARTIFACTS_WRITE = "artifacts.write"
     ARTIFACTS_READ = "artifacts.read"
+    ARTIFACTS_DELETE = "artifacts.delete"
     TENANTS_READ = "tenants.read"
     TENANTS_MANAGE = "tenants.manage"
     PRINCIPALS_READ = "principals.read"
@@ -77,6 +78,7 @@ GRANTS: dict[Action, Grant] = {
     Action.POLICY_EXPLAIN: Grant(_AUTHORS),
     Action.ARTIFACTS_WRITE: Grant(_RUNS),
     Action.ARTIFACTS_READ: Grant(_WATCHES),
+    Action.ARTIFACTS_DELETE: Grant(_OPERATES),  # the log refers to them: a part of the record
     Action.TENANTS_READ: Grant(_ALL, across=True),  # its own tenant's name and state are no secret to anybody in it
     Action.TENANTS_MANAGE: Grant(_OPERATES, reach=Reach.INSTANCE, across=True),
     Action.PRINCIPALS_READ: Grant(_OVERSEES, across=True),

@@ -7,8 +7,9 @@ import logging
 import threading
 from collections.abc import Callable
 
-from codesdk.artifacts import Artifact, Artifacts, ArtifactsUnavailable
+from codesdk.artifacts import Artifacts, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
 from codesdk.domain.clock import Clock
+from codesdk.domain.quotas import QuotaExceeded
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.log import Draft, Log
@@ -120,15 +121,30 @@ class Execution:
         return result
 
     def _finish(self, claimed: Claimed, result: ToolResult, output: Output, duration_ms: float) -> None:
-        stored = claimed.stored
-        artifacts = self._keep_output(stored, output, result)
-        result_ref = None
-        if not is_small(result):
-            result_ref = self._keep(stored, result.model_dump_json().encode(), "result.json", "application/json")
-            artifacts = (*artifacts, result_ref)
-        result = result.model_copy(update={"artifacts": tuple(artifact.id for artifact in artifacts)})
         last_output = output.rest()
+        try:
+            artifacts = self._keep_output(claimed.stored, output, result)
+            result_ref = None
+            if not is_small(result):
+                content = result.model_dump_json().encode()
+                result_ref = self._keep(claimed.stored, content, "result.json", "application/json")
+                artifacts = (*artifacts, result_ref)
+            kept = result.model_copy(update={"artifacts": tuple(artifact.id for artifact in artifacts)})
+            self._end(claimed, kept, last_output, duration_ms, artifacts=artifacts, result_ref=result_ref)
+        except (QuotaExceeded, ArtifactTooLarge) as refused:
+            # The call ran, so it must end; what there is no room for is left out, and said.
+            self._end(claimed, _without_artifacts(result, refused), last_output, duration_ms)
 
+    def _end(
+        self,
+        claimed: Claimed,
+        result: ToolResult,
+        last_output: tuple[Draft, ...],
+        duration_ms: float,
+        *,
+        artifacts: tuple[StoredArtifact, ...] = (),
+        result_ref: StoredArtifact | None = None,
+    ) -> None:
         def end(unit: Unit) -> None:
             for artifact in artifacts:
                 self._artifacts.record(unit, artifact)
@@ -144,7 +160,7 @@ class Execution:
 
         self._writer.run(end)
 
-    def _keep_output(self, stored: StoredCall, output: Output, result: ToolResult) -> tuple[Artifact, ...]:
+    def _keep_output(self, stored: StoredCall, output: Output, result: ToolResult) -> tuple[StoredArtifact, ...]:
         cut = {"stdout": result.stdout, "stderr": result.stderr}
         return tuple(
             self._keep(stored, output.whole(stream, count.bytes), f"{stream}.bin", "application/octet-stream")
@@ -152,7 +168,7 @@ class Execution:
             if count is not None and count.bytes > count.shown
         )
 
-    def _keep(self, stored: StoredCall, content: bytes, name: str, content_type: str) -> Artifact:
+    def _keep(self, stored: StoredCall, content: bytes, name: str, content_type: str) -> StoredArtifact:
         subject = stored.subject
         return self._artifacts.keep(
             content,
@@ -170,6 +186,16 @@ def gap_mark(offset: int, dropped: int, total: int) -> bytes:
     """
     words = f"{dropped} of {total} bytes were dropped here, from byte {offset} to byte {offset + dropped}"
     return f"\n[codesdk: {words}; the profile's keep_output_bytes keeps no more]\n".encode()
+
+
+def _without_artifacts(result: ToolResult, refused: Fault) -> ToolResult:
+    """The result where its artifacts could not be kept: what an event can hold, and that the rest is lost."""
+    note = f"[… what did not fit here was not kept: {refused} …]"
+    if is_small(result):
+        return result.model_copy(update={"text": f"{result.text}\n{note}"})
+    begin = result.text[: history.PREVIEW_BYTES // 8]  # characters, of which JSON makes at most six bytes each
+    cut = {"text": f"{begin}\n{note}", "structured": None, "is_error": True, "code": refused.code}
+    return result.model_copy(update=cut)
 
 
 class Output:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Literal
 
 from codesdk.approvals import Approval, ApprovalState, Desk, Verdict
-from codesdk.artifacts import Artifact, Artifacts
+from codesdk.artifacts import Artifacts, StoredArtifact
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
 from codesdk.domain.canonical import canonical_json, content_hash
 from codesdk.domain.decisions import ApprovalSpec, Decision, Effect, Evaluation, Speaker
@@ -126,7 +126,7 @@ class Pipeline:
         subject: Subject,
         *,
         decision: Decision,
-        input_ref: Artifact | None,
+        input_ref: StoredArtifact | None,
     ) -> Outcome:
         if decision.effect is Effect.ASK and (waiting := self._joined(unit, call, subject)) is not None:
             return waiting
@@ -259,7 +259,7 @@ class Pipeline:
             asked = self._desk.asked(stored.identity.tool_call_id, stored.identity.attempt)
         return _waiting(asked, stored.identity) if asked else Queued(identity=stored.identity)
 
-    def _keep_large(self, call: ToolCall, subject: Subject, content: bytes) -> Artifact | None:
+    def _keep_large(self, call: ToolCall, subject: Subject, content: bytes) -> StoredArtifact | None:
         if len(content) <= SMALL_INPUT:
             return None
         return self._artifacts.keep(

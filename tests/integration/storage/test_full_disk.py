@@ -8,9 +8,8 @@ import pytest
 from sqlalchemy import text
 
 from codesdk.artifacts import ArtifactsUnavailable
-from codesdk.artifacts.directory import Artifacts
-from codesdk.domain.clock import ManualClock
-from codesdk.domain.ids import CountingIds, TenantId
+from codesdk.artifacts.directory import DirectoryBlobs
+from codesdk.artifacts.spool import Incoming
 from codesdk.storage.database import Database, StorageUnavailable
 from codesdk.storage.writer import Writer
 
@@ -52,9 +51,13 @@ def test_a_full_disk_refuses_and_everything_acknowledged_is_there(small_disk):
 
 
 def test_an_artifact_that_does_not_fit_leaves_nothing(small_disk):
-    database = Database(f"sqlite:///{small_disk / 'a.db'}")
-    artifacts = Artifacts(small_disk / "artifacts", database, ManualClock(), CountingIds())
+    incoming = Incoming(small_disk / "artifacts" / "incoming", 10_000_000)
+
+    def put():
+        with incoming.spool() as spool:
+            spool.write(b"x" * 2_000_000)
+            DirectoryBlobs(small_disk / "artifacts").put("00", spool)
+
     with pytest.raises(ArtifactsUnavailable):
-        artifacts.keep(b"x" * 2_000_000, TenantId("ten"), None, content_type="a/b", name="n")
+        put()
     assert [path for path in (small_disk / "artifacts").rglob("*") if path.is_file()] == []
-    database.close()

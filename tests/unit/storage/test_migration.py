@@ -161,4 +161,30 @@ def test_an_older_version_lets_nobody_in_whom_this_one_keeps_out(database):
         command.downgrade(config, "0004")
     with database.read() as connection:
         assert connection.execute(text("SELECT id FROM api_keys WHERE revoked_at IS NULL")).all() == [("key",)]
+
+
+def test_artifacts_of_before_the_blobs_keep_their_files_and_share_them(database):
+    upgrade(database, "0005")
+    digest = "0a" * 32
+    with database.writer.begin() as connection:
+        connection.execute(text("INSERT INTO tenants (id, name, created_at) VALUES ('ten', 'x', 0)"))
+        for name in ("art_1", "art_2"):
+            connection.execute(
+                text(
+                    "INSERT INTO artifacts (id, tenant_id, content_hash, size, content_type, name, created_at)"
+                    f" VALUES ('{name}', 'ten', 'sha256:{digest}', 7, 'a/b', 'n', 0)"
+                )
+            )
+    upgrade(database)
+    with database.read() as connection:
+        (blob,) = connection.execute(text("SELECT * FROM blobs"))
+        keys = connection.execute(text("SELECT blob_key FROM artifacts")).scalars().all()
+    assert (blob.key, blob.size, blob.digests, blob.state) == (digest, 7, None, "stored")
+    assert keys == [digest] * 2
+    with database.writer.begin() as connection:
+        config = Config()
+        config.set_main_option("script_location", str(SCRIPTS))
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0005")
+    with database.read() as connection:
         assert connection.execute(text("SELECT count(*) FROM artifacts")).scalar() == 2

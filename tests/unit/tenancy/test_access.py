@@ -44,6 +44,7 @@ policy.decide      ODPU
 policy.explain     OPU
 artifacts.write    OD
 artifacts.read     ODAU
+artifacts.delete   O
 tenants.read       ODPAU  everywhere
 tenants.manage     O      everywhere instance
 principals.read    OU     everywhere

@@ -502,7 +502,10 @@ class Life(RuleBasedStateMachine):
         def work(unit):
             self.stage.quotas.reserve(unit, tenant, Resource.ARTIFACT_BYTES, size)
             unit.connection.execute(
-                text("INSERT INTO artifacts VALUES(:name, :tenant, NULL, 'sha256:0', :size, 'a/b', 'n', 0)"),
+                text("INSERT INTO blobs VALUES('00', 'sha256:0', 0, NULL, 'stored', 0) ON CONFLICT DO NOTHING")
+            )
+            unit.connection.execute(
+                text("INSERT INTO artifacts VALUES(:name, :tenant, NULL, 'sha256:0', :size, 'a/b', 'n', 0, '00')"),
                 {"name": name, "tenant": tenant, "size": size},
             )
             if fails:

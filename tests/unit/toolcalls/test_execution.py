@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from codesdk.artifacts import ArtifactsUnavailable
 from codesdk.domain.calls import IllegalTransition
+from codesdk.domain.quotas import QuotaExceeded, Unmetered
 from codesdk.errors import Fault
 from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount, ProcessLimits
 from codesdk.sandbox.profile import Profile
@@ -436,3 +437,26 @@ def test_a_worker_that_lost_the_call_adds_nothing_to_its_log(stage):
         stage.execution().run(claimed, lambda: room)
     assert stage.events() == before
     assert room.acknowledged == []
+
+
+class Full(Unmetered):
+    """Has no room for artifacts."""
+
+    def reserve(self, unit, tenant, resource, amount=1):  # noqa: ARG002
+        raise QuotaExceeded(resource, used=1, limit=1, asked=amount, advice="Delete some.")
+
+
+@pytest.mark.parametrize("lines", [10, 40_000])
+def test_a_call_whose_output_no_quota_has_room_for_ends_and_says_what_is_lost(stage, lines):
+    stage.artifacts = stage.artifacts_with(Full())
+    claimed, room, _ = run(stage, said(b"line\n" * lines))
+    assert room.acknowledged == [claimed.stored.identity.tool_call_id]
+    outcome = stage.find(claimed.stored.identity.tool_call_id)
+    assert isinstance(outcome, Finished)
+    assert outcome.result.artifacts == ()
+    if lines == 10:
+        assert not outcome.result.is_error, "nothing had to be kept"
+    else:
+        assert "not kept" in outcome.result.text
+        assert outcome.result.code == "QUOTA_EXCEEDED"
+    assert stage.artifacts.listing(stage.principal.tenant_id) == []

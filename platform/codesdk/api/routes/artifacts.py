@@ -1,21 +1,37 @@
-"""Artifacts over HTTP: raw bytes in, the same bytes out."""
+"""Artifacts over HTTP: raw bytes in, the same bytes out; neither ever whole in memory."""
 
 from __future__ import annotations
 
 from typing import Annotated
 from urllib.parse import quote
 
+import anyio
 from anyio import Semaphore, to_thread
 from fastapi import Query, Request, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from codesdk.api.access import Caller, Wired, guarded_router
+from codesdk.api.download import Download
+from codesdk.api.ranges import Part, Unsatisfiable, wanted
 from codesdk.artifacts import Artifact
+from codesdk.artifacts.digests import CHUNK
+from codesdk.artifacts.spool import Spool
+from codesdk.domain.decisions import Frozen
 
 _TYPE = 120
 """Characters of a content type that are kept."""
-_uploads = Semaphore(4)  # at most this many uploads in memory at once; the others wait with their bytes in the network
+SILENCE_S = 60.0
+"""Seconds that a sender may say nothing: one that hangs must not keep its place for ever."""
+_uploads = Semaphore(16)  # at most this many at once; the others wait with their bytes in the network
 
 router = guarded_router()
+
+
+class ArtifactList(Frozen):
+    """Artifacts, newest first; ask again with the last id as `after`."""
+
+    artifacts: list[Artifact]
 
 
 @router.post("/v1/artifacts", status_code=201)
@@ -32,23 +48,93 @@ async def put_artifact(
         session = (await to_thread.run_sync(services.sessions.find, caller.tenant_id, session_id)).id
     kind = request.headers.get("content-type", "application/octet-stream")[:_TYPE]
     async with _uploads:
-        content = await request.body()
-        artifact = await to_thread.run_sync(
-            lambda: services.artifacts.keep(content, caller.tenant_id, session, content_type=kind, name=name)
-        )
+        with services.artifacts.spool() as spool:
+            await _receive(request, spool)
+            artifact = await to_thread.run_sync(
+                lambda: services.artifacts.keep_spool(spool, caller.tenant_id, session, content_type=kind, name=name)
+            )
     await to_thread.run_sync(services.writer.run, lambda unit: services.artifacts.record(unit, artifact))
     return artifact
 
 
+@router.get("/v1/artifacts")
+def list_artifacts(
+    caller: Caller,
+    services: Wired,
+    session_id: Annotated[str | None, Query(max_length=40)] = None,
+    after: Annotated[str | None, Query(max_length=40)] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> ArtifactList:
+    """The tenant's artifacts, newest first."""
+    return ArtifactList(artifacts=services.artifacts.listing(caller.tenant_id, session_id, after, limit))
+
+
+@router.head("/v1/artifacts/{artifact_id}", response_class=Response)
+def describe_artifact(request: Request, artifact_id: str, caller: Caller, services: Wired) -> Response:
+    """What reading it would answer, without the bytes."""
+    return read_artifact(request, artifact_id, caller, services)
+
+
 @router.get("/v1/artifacts/{artifact_id}", response_class=Response)
-def read_artifact(artifact_id: str, caller: Caller, services: Wired) -> Response:
-    """The bytes, checked against their hash."""
+def read_artifact(request: Request, artifact_id: str, caller: Caller, services: Wired) -> Response:
+    """The bytes, each verified before it is sent; a part of them where `Range` asks for one."""
     artifact = services.artifacts.find(caller.tenant_id, artifact_id)
+    etag = f'"{artifact.content_hash}"'
     headers = {
         # What tools and agents wrote must not run in a browser in this service's name.
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(artifact.name, safe='')}",
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "sandbox; default-src 'none'",
-        "ETag": f'"{artifact.content_hash}"',
+        "ETag": etag,
+        "Accept-Ranges": "bytes",
+        "Cache-Control": "private, no-cache",
     }
-    return Response(services.artifacts.read(artifact), headers=headers, media_type=artifact.content_type)
+    if _matches(request.headers.get("if-none-match"), etag):
+        return Response(status_code=304, headers=headers)
+    headers["Content-Type"] = artifact.content_type
+    asked = request.headers.get("range") if request.headers.get("if-range", etag) == etag else None
+    part = wanted(asked, artifact.size)
+    if isinstance(part, Unsatisfiable):
+        raise HTTPException(416, "The range has no byte of it", headers={"Content-Range": f"bytes */{artifact.size}"})
+    status, whole = 200, Part(0, artifact.size)
+    if part is not None:
+        status, headers["Content-Range"] = 206, f"bytes {part.start}-{part.start + part.length - 1}/{artifact.size}"
+    chosen = part or whole
+    if request.method == "HEAD":
+        return Response(status_code=status, headers={**headers, "Content-Length": str(chosen.length)})
+    pieces = services.artifacts.stream(artifact, chosen.start, chosen.length)
+    # The first piece is asked for while a status can still say that there is none.
+    return Download(next(pieces, b""), pieces, status, {**headers, "Content-Length": str(chosen.length)})
+
+
+@router.delete("/v1/artifacts/{artifact_id}")
+def delete_artifact(artifact_id: str, caller: Caller, services: Wired) -> Artifact:
+    """Remove it. Events that name it keep their reference, which then leads nowhere."""
+    return services.artifacts.delete(caller.tenant_id, artifact_id)
+
+
+async def _receive(request: Request, spool: Spool) -> None:
+    gathered = bytearray()
+    body = request.stream()
+    try:
+        while True:
+            with anyio.fail_after(SILENCE_S):
+                piece = await anext(body, None)
+            if piece is not None:
+                gathered += piece
+            if gathered and (piece is None or len(gathered) >= CHUNK):
+                # A thread for each MiB, not for each of the network's pieces.
+                await to_thread.run_sync(spool.write, bytes(gathered))
+                gathered.clear()
+            if piece is None:
+                return
+    except TimeoutError as error:
+        raise HTTPException(408, f"Nothing came for {SILENCE_S:.0f} seconds") from error
+    except ClientDisconnect as error:
+        raise HTTPException(400, "The body ended too early") from error
+
+
+def _matches(given: str | None, etag: str) -> bool:
+    if given is None:
+        return False
+    return given.strip() == "*" or etag in [one.strip().removeprefix("W/") for one in given.split(",")]

@@ -1,0 +1,54 @@
+"""Blobs in memory: the fake of the port, for tests and embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from codesdk.artifacts.blobs import BlobMissing, Found
+from codesdk.artifacts.spool import Spool
+from codesdk.domain.clock import Clock
+
+
+class MemoryBlobs:
+    """Blobs for as long as the process lives."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.content: dict[str, tuple[bytes, float]] = {}
+        """What is kept, by key, with the time of its change; tests damage it here."""
+
+    def put(self, key: str, spool: Spool) -> None:
+        """Keep the spool's bytes."""
+        spool.file.seek(0)
+        self.content[key] = (spool.file.read(), self._clock.now().timestamp())
+
+    def read(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """The bytes from `start` on, in one piece."""
+        if key not in self.content:
+            raise BlobMissing(f"There is no {key}.")
+        whole = self.content[key][0]
+        piece = whole[start:] if length is None else whole[start : start + length]
+        if length is not None and len(piece) < length:
+            raise BlobMissing(f"{key} is {length - len(piece)} bytes too short.")
+        if piece:
+            yield piece
+
+    def size(self, key: str) -> int | None:
+        """Bytes under the key; None where there are none."""
+        return len(self.content[key][0]) if key in self.content else None
+
+    def delete(self, key: str) -> None:
+        """Forget them."""
+        self.content.pop(key, None)
+
+    def keys(self) -> Iterator[Found]:
+        """Everything that is there."""
+        for key, (content, changed_at) in list(self.content.items()):
+            yield Found(key, len(content), changed_at)
+
+    def sweep(self, older_than_s: float) -> int:  # noqa: ARG002
+        """Nothing is half here."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing is held open."""

@@ -1,0 +1,226 @@
+"""Blobs in an S3-compatible store: one object a key, in a bucket that is there already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from codesdk.artifacts.artifact import ArtifactsUnavailable
+from codesdk.artifacts.blobs import BlobMissing, Found
+from codesdk.artifacts.spool import Spool
+from codesdk.domain.clock import Clock
+from codesdk.errors import ExitCode, Fault
+
+PIECE = 256 * 1024
+"""Bytes of one read."""
+PART = 16 * 1024 * 1024
+"""Bytes of one part of an upload, and the size from which uploads have parts; 10,000 parts are the protocol's limit."""
+CONNECT_S, READ_S = 5.0, 30.0
+ATTEMPTS = 4
+"""Of one request, by the library; then it is unavailable."""
+_GONE = frozenset({"404", "NoSuchKey", "NotFound"})
+_REFUSED = frozenset({"403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "401"})
+
+
+class ArtifactsUrlWrong(Fault):
+    """The setting names no place for artifacts, or what it needs is not installed."""
+
+    code = "ARTIFACTS_URL_WRONG"
+    exit_code = ExitCode.USAGE
+
+
+@dataclass(frozen=True)
+class S3Place:
+    """Where the objects are, and with what rights."""
+
+    bucket: str
+    prefix: str
+    """Before every key; empty, or with a slash at its end. It must belong to one database alone."""
+    endpoint: str = ""
+    """Empty: Amazon's own, by region."""
+    region: str = ""
+    access_key: str = ""
+    """Empty: what the library finds (environment, profile, instance role)."""
+    secret_key: str = field(default="", repr=False)
+
+
+def place_of(url: str, *, endpoint: str, region: str, access_key: str, secret_key: str) -> S3Place:
+    """The place that `s3://bucket/prefix` names.
+
+    Raises:
+        ArtifactsUrlWrong: it names none.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "s3" or not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ArtifactsUrlWrong(
+            "CODESDK_ARTIFACTS_URL is not of the form s3://bucket/prefix.",
+            advice="Mend it, or unset it for the data directory. Keys have settings of their own.",
+        )
+    prefix = parts.path.strip("/")
+    return S3Place(parts.netloc, f"{prefix}/" if prefix else "", endpoint, region, access_key, secret_key)
+
+
+class S3Blobs:
+    """Blobs as objects `<prefix><first two digits>/<key>`. Safe to use from several threads."""
+
+    def __init__(self, place: S3Place, clock: Clock, *, connect_s: float = CONNECT_S, read_s: float = READ_S) -> None:
+        """Nothing is connected yet.
+
+        Raises:
+            ArtifactsUrlWrong: the library is not installed, or takes what it was given for no endpoint.
+        """
+        try:
+            # It takes a third of a second to load, and most installations have no use for it.
+            import boto3  # noqa: PLC0415
+            from boto3.s3.transfer import TransferConfig  # noqa: PLC0415
+            from botocore.config import Config  # noqa: PLC0415
+        except ImportError as error:
+            raise ArtifactsUrlWrong(
+                "Artifacts in S3 need boto3, which is not installed.", advice="Install `codesdk[s3]`."
+            ) from error
+        self._place = place
+        self._clock = clock
+        config = Config(
+            connect_timeout=connect_s,
+            read_timeout=read_s,
+            retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+            max_pool_connections=32,
+            # The server checks each body against the hash that is signed; that is part of the protocol's signature, so
+            # every server knows it, while the newer checksum headers are refused by some.
+            s3={"payload_signing_enabled": True, "addressing_style": "path" if place.endpoint else "auto"},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+        try:
+            self._client: Any = boto3.client(
+                "s3",
+                endpoint_url=place.endpoint or None,
+                region_name=place.region or "us-east-1",
+                aws_access_key_id=place.access_key or None,
+                aws_secret_access_key=place.secret_key or None,
+                config=config,
+            )
+        except ValueError as error:
+            raise ArtifactsUrlWrong(f"CODESDK_S3_ENDPOINT is wrong: {error}.", advice="Give http(s)://host.") from error
+        self._parts = TransferConfig(multipart_threshold=PART, multipart_chunksize=PART, max_concurrency=2)
+
+    def put(self, key: str, spool: Spool) -> None:
+        """Make the spool's bytes durable under `key`, whole or not at all; again is no error."""
+        with self._translated(key):
+            spool.file.flush()
+            self._client.upload_file(str(spool.path), self._place.bucket, self._name(key), Config=self._parts)
+
+    def read(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """The bytes from `start` on, in pieces; where the connection breaks it goes on from there."""
+        left = length if length is not None else self._present(key) - start
+        while left > 0:
+            got = 0
+            try:
+                with self._translated(key):
+                    for piece in self._body(key, start, left):
+                        got += len(piece)
+                        yield piece
+            except ArtifactsUnavailable:
+                if not got:  # the library has tried several times
+                    raise
+            if not got:
+                raise BlobMissing(f"The object {self._name(key)} is {left} bytes too short.")
+            start, left = start + got, left - got
+
+    def size(self, key: str) -> int | None:
+        """Bytes under the key; None where there are none."""
+        try:
+            with self._translated(key):
+                head = self._client.head_object(Bucket=self._place.bucket, Key=self._name(key))
+        except BlobMissing:
+            return None
+        return int(head["ContentLength"])
+
+    def delete(self, key: str) -> None:
+        """Remove them; of a key that has none is no error."""
+        with self._translated(key):
+            self._client.delete_object(Bucket=self._place.bucket, Key=self._name(key))
+
+    def keys(self) -> Iterator[Found]:
+        """Everything that is there."""
+        with self._translated(""):
+            pages = self._client.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._place.bucket, Prefix=self._place.prefix):
+                for one in page.get("Contents", ()):
+                    name = str(one["Key"]).removeprefix(self._place.prefix)
+                    folder, _, key = name.partition("/")
+                    if key[:2] == folder and "/" not in key:  # else it is none of ours
+                        yield Found(key, int(one["Size"]), one["LastModified"].timestamp())
+
+    def sweep(self, older_than_s: float) -> int:
+        """Abort uploads that never ended."""
+        before = self._clock.now().timestamp() - older_than_s
+        aborted = 0
+        with self._translated(""):
+            pages = self._client.get_paginator("list_multipart_uploads")
+            for page in pages.paginate(Bucket=self._place.bucket, Prefix=self._place.prefix):
+                for one in page.get("Uploads", ()):
+                    if one["Initiated"].timestamp() >= before:
+                        continue
+                    upload = {"Bucket": self._place.bucket, "Key": one["Key"], "UploadId": one["UploadId"]}
+                    self._client.abort_multipart_upload(**upload)
+                    aborted += 1
+        return aborted
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _name(self, key: str) -> str:
+        return f"{self._place.prefix}{key[:2]}/{key}"
+
+    def _present(self, key: str) -> int:
+        size = self.size(key)
+        if size is None:
+            raise BlobMissing(f"There is no object {self._name(key)}.")
+        return size
+
+    def _body(self, key: str, start: int, length: int) -> Iterator[bytes]:
+        wanted = f"bytes={start}-{start + length - 1}"
+        answer = self._client.get_object(Bucket=self._place.bucket, Key=self._name(key), Range=wanted)
+        body = answer["Body"]
+        try:
+            yield from body.iter_chunks(PIECE)
+        finally:
+            body.close()
+
+    @contextmanager
+    def _translated(self, key: str) -> Iterator[None]:
+        from boto3.exceptions import Boto3Error  # noqa: PLC0415
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
+        try:
+            yield
+        except ClientError as error:
+            raise self._fault(key, error) from error
+        except (BotoCoreError, Boto3Error, HTTPError, OSError) as error:
+            if isinstance(error.__context__, ClientError):  # the transfer manager wraps what the server said
+                raise self._fault(key, error.__context__) from error
+            raise self._unavailable(str(error)) from error
+
+    def _fault(self, key: str, error: Any) -> Fault:
+        said = error.response.get("Error", {})
+        code = str(said.get("Code", ""))
+        if code in _GONE:
+            return BlobMissing(f"There is no object {self._name(key)}.")
+        if code in {"InvalidRange", "416"}:
+            return BlobMissing(f"The object {self._name(key)} is too short.")
+        message = f"{said.get('Message') or 'no message'} ({code})"
+        if code == "NoSuchBucket":
+            return self._unavailable(message, advice=f"Make the bucket {self._place.bucket}, or mend the setting.")
+        if code in _REFUSED:
+            return self._unavailable(message, advice="Check the access key and what it may do in the bucket.")
+        return self._unavailable(message)
+
+    def _unavailable(self, why: str, advice: str = "Try again when the store answers; nothing was recorded.") -> Fault:
+        where = self._place.endpoint or "S3"
+        return ArtifactsUnavailable(f"The artifact store at {where} failed: {why}.", advice=advice)

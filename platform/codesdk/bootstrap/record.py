@@ -1,0 +1,84 @@
+"""The record alone, without policy, queue or engine: what keeping house needs, beside running processes or without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from codesdk.artifacts import Artifacts, Collector
+from codesdk.artifacts.blobs import Blobs
+from codesdk.bootstrap.shelf import Shelf
+from codesdk.domain.clock import Clock, SystemClock
+from codesdk.domain.ids import Ids, RandomIds
+from codesdk.domain.quotas import Resource
+from codesdk.errors import ExitCode, Fault
+from codesdk.settings import Settings
+from codesdk.storage.database import Database
+from codesdk.storage.migration import upgrade
+from codesdk.storage.writer import Writer
+from codesdk.tenancy.quotas import TenantQuotas
+
+
+class NoRecord(Fault):
+    """There is no database where one was named."""
+
+    code = "NO_RECORD"
+    exit_code = ExitCode.UNAVAILABLE
+
+
+@dataclass(frozen=True)
+class Record:
+    """Rows and bytes of one installation."""
+
+    settings: Settings
+    clock: Clock
+    ids: Ids
+    database: Database
+    writer: Writer
+    blobs: Blobs
+    artifacts: Artifacts
+    collector: Collector
+
+
+@contextmanager
+def open_record(settings: Settings) -> Iterator[Record]:
+    """Open what is there, in this version's schema; closed at the end of the block.
+
+    Raises:
+        NoRecord: there is no database.
+        StorageUnavailable, SchemaUnknown: it does not answer, or is a newer version's.
+    """
+    if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
+        raise NoRecord(f"There is no database in {settings.data_dir}.", advice="Name another --data-dir.")
+    clock = SystemClock()
+    ids = RandomIds(clock)
+    with ExitStack() as opened:
+        database = Database(settings.resolved_database_url())
+        opened.callback(database.close)
+        upgrade(database)
+        writer = Writer(database, lock_path(settings, database))
+        opened.callback(writer.close)
+        shelf = Shelf(settings, database=database, writer=writer, clock=clock, ids=ids, quotas=quotas_of(settings))
+        opened.callback(shelf.close)
+        yield Record(
+            settings=settings,
+            clock=clock,
+            ids=ids,
+            database=database,
+            writer=writer,
+            blobs=shelf.blobs,
+            artifacts=shelf.artifacts,
+            collector=shelf.collector,
+        )
+
+
+def lock_path(settings: Settings, database: Database) -> Path | None:
+    """The file that SQLite's writers of all processes lock in turn; a server needs none."""
+    return settings.data_dir / "write.lock" if database.is_sqlite else None
+
+
+def quotas_of(settings: Settings) -> TenantQuotas:
+    """The quotas, with the installation's defaults."""
+    return TenantQuotas({resource: getattr(settings, f"quota_{resource.value}") for resource in Resource})

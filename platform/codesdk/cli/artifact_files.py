@@ -1,0 +1,152 @@
+"""Artifacts of the running daemon as files here, and collecting what nothing names."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+from rich.table import Table
+from rich.text import Text
+
+from codesdk.artifacts import Artifact, ArtifactDamaged
+from codesdk.bootstrap.record import open_record
+from codesdk.cli.daemon import connect
+from codesdk.cli.places import settings_of
+from codesdk.cli.plain import plain
+from codesdk.cli.voice import Voice
+from codesdk.errors import ExitCode, Fault
+
+PIECE = 1024 * 1024
+
+
+class FileRefused(Fault):
+    """A file cannot be read or written."""
+
+    code = "FILE_REFUSED"
+    status = 400
+    exit_code = ExitCode.CANNOT_WRITE
+
+
+def show(session: str | None, *, data_dir: Path | None, as_json: bool) -> None:
+    """List them."""
+    voice = Voice(as_json=as_json)
+    with connect(settings_of(data_dir)) as daemon:
+        found = list(daemon.artifacts(session))
+    if as_json:
+        voice.give({"artifacts": [artifact.model_dump(mode="json") for artifact in found]})
+    elif not found:
+        voice.out.print("There is no artifact.")
+    else:
+        voice.out.print(table(found))
+
+
+def get(artifact: str, output: Path | None, *, data_dir: Path | None, as_json: bool) -> None:
+    """Write its bytes to `output`, whole or not at all; or to stdout, where a failure comes after what was written.
+
+    Raises:
+        ArtifactDamaged: what came is not what was kept.
+    """
+    voice = Voice(as_json=as_json)
+    with connect(settings_of(data_dir)) as daemon, daemon.download(artifact) as (content_hash, pieces):
+        checked = _checked(artifact, content_hash, pieces)
+        if output is None:
+            for piece in checked:
+                sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+            return
+        _write(output, checked)
+    if as_json:
+        voice.give({"artifact_id": artifact, "content_hash": content_hash, "path": str(output)})
+    else:
+        voice.out.print(f"Wrote {output} ({content_hash}).", soft_wrap=True)
+
+
+def put(
+    file: Path, *, name: str | None, content_type: str, session: str | None, data_dir: Path | None, as_json: bool
+) -> None:
+    """Send a file, piece by piece.
+
+    Raises:
+        FileRefused: it cannot be read.
+    """
+    voice = Voice(as_json=as_json)
+    with connect(settings_of(data_dir)) as daemon:
+        try:
+            with file.open("rb") as content:
+                made = daemon.send(_pieces(content), name or file.name, content_type, session)
+        except OSError as error:
+            raise FileRefused(f"{file} cannot be read: {(error.strerror or str(error)).lower()}.") from error
+    if as_json:
+        voice.give(made.model_dump(mode="json"))
+    else:
+        voice.out.print(f"{made.id}: {made.size} bytes, {made.content_hash}", soft_wrap=True)
+
+
+def delete(artifact: str, *, data_dir: Path | None, as_json: bool) -> None:
+    """Remove one."""
+    voice = Voice(as_json=as_json)
+    with connect(settings_of(data_dir)) as daemon:
+        gone = daemon.delete_artifact(artifact)
+    if as_json:
+        voice.give(gone.model_dump(mode="json"))
+    else:
+        voice.out.print(f"Deleted {gone.id}; its bytes go with a collection that finds nothing else that names them.")
+
+
+def collect(*, strays: bool, data_dir: Path | None, as_json: bool) -> None:
+    """Collect, on the database itself."""
+    voice = Voice(as_json=as_json)
+    with open_record(settings_of(data_dir)) as record:
+        done = record.collector.collect(strays=strays)
+    if as_json:
+        voice.give(done.model_dump())
+    else:
+        voice.out.print(f"Removed {done.blobs} unnamed, {done.unfinished} unfinished, {done.strays} stray.")
+
+
+def table(found: list[Artifact]) -> Table:
+    """One row an artifact."""
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("artifact", "bytes", "made (UTC)", "type", "name"):
+        shown.add_column(
+            column, no_wrap=column != "name", overflow="fold", justify="right" if column == "bytes" else "left"
+        )
+    for artifact in found:
+        made = datetime.fromtimestamp(artifact.created_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        shown.add_row(
+            artifact.id, str(artifact.size), made, Text(plain(artifact.content_type)), Text(plain(artifact.name))
+        )
+    return shown
+
+
+def _checked(artifact: str, content_hash: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+        yield piece
+    if f"sha256:{digest.hexdigest()}" != content_hash:
+        raise ArtifactDamaged(f"What came of artifact {artifact} is not what was kept.", advice="Ask again.")
+
+
+def _write(output: Path, pieces: Iterable[bytes]) -> None:
+    fresh = output.with_name(f".{output.name}-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        with fresh.open("xb") as file:
+            for piece in pieces:
+                file.write(piece)
+        fresh.rename(output)
+    except OSError as error:
+        raise FileRefused(f"{output} cannot be written: {(error.strerror or str(error)).lower()}.") from error
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    while piece := file.read(PIECE):
+        yield piece

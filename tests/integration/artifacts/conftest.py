@@ -1,0 +1,13 @@
+"""Races are run on both kinds of database: what orders them is the database's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from databases import BOTH
+
+
+@pytest.fixture(params=BOTH)
+def database_kind(request: pytest.FixtureRequest) -> str:
+    """SQLite, then PostgreSQL."""
+    return request.param
