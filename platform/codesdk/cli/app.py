@@ -265,6 +265,19 @@ def list_images(*, data_dir: DataDir = None, json: Json = False) -> None:
     show(data_dir=data_dir, as_json=json)
 
 
+@images_app.command("prune")
+def prune_images(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove them; without it they are only listed.")] = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Remove older builds of our images that no container, session or newer image uses. Never anybody else's."""
+    from codesdk.cli.images import prune
+
+    prune(yes=yes, data_dir=data_dir, as_json=json)
+
+
 @images_app.command("check")
 def check_image(
     image: Annotated[str, typer.Argument(help="A name, tag, id or digest.")],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from codesdk.errors import Fault
 from codesdk.provision import engine as docker_engine
 from codesdk.provision.sandbox_image import ImageUnknown, Shelf
 from codesdk.sandbox.profiles import DEFAULT, load_profiles
+from codesdk.sandbox.store import images_wanted
 from codesdk.settings import Settings
+from codesdk.storage.database import Database
 
 
 def build(names: list[str], *, data_dir: Path | None, as_json: bool) -> None:
@@ -75,6 +77,39 @@ def check(image: str, *, data_dir: Path | None, as_json: bool) -> None:
     voice.out.print(f"{image} can be a sandbox: Python {version}, id {found.id}", soft_wrap=True)
     if not listed:
         voice.out.print(f"A profile may name it once images.yaml lists it:  my-image: {found.id}", soft_wrap=True)
+
+
+def prune(*, yes: bool, data_dir: Path | None, as_json: bool) -> None:
+    """Show the older builds that nothing uses; with `yes` remove them."""
+    voice = Voice(as_json=as_json)
+    settings = settings_of(data_dir)
+    with _shelf(settings, voice) as shelf:
+        found = shelf.old_builds(_wanted(settings))
+        rows = [{**build.model_dump(), "removed": False, "problem": ""} for build in found]
+        for row, build in zip(rows, found, strict=True) if yes else ():
+            row["problem"] = shelf.remove(build)
+            row["removed"] = not row["problem"]
+    if as_json:
+        voice.give({"builds": rows})
+        return
+    for row in rows:
+        state = f"not removed: {row['problem']}" if row["problem"] else "removed" if row["removed"] else "can go"
+        megabytes = row["size_bytes"] / 1e6
+        voice.out.print(
+            f"{row['name']}  {row['id'][7:19]}  {megabytes:.0f} MB with what it shares  {state}", soft_wrap=True
+        )
+    if not rows:
+        voice.out.print("Nothing to remove: every build of ours is current, in use, or below one that is.")
+    elif not yes:
+        voice.out.print("Nothing was removed. `codesdk images prune --yes` removes these.")
+
+
+def _wanted(settings: Settings) -> set[str]:
+    """What this installation's workers offer and its sessions run in."""
+    if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
+        return set()
+    with closing(Database(settings.resolved_database_url())) as database, database.read() as connection:
+        return images_wanted(connection)
 
 
 def table(rows: list[dict[str, Any]]) -> Table:

@@ -20,6 +20,7 @@ from codesdk.provision.daemon import DaemonPlaces
 from codesdk.provision.endpoint import Answer
 from codesdk.provision.engine import Engine, Found, find
 from codesdk.sandbox import disk as disk_cap
+from codesdk.sandbox.egress import secret_files
 from codesdk.sandbox.images import PREFIX
 from codesdk.sandbox.local import confinement
 from codesdk.sandbox.profile import Profile
@@ -55,6 +56,7 @@ def _all(settings: Settings) -> Iterator[Check]:
         yield Check("engine", Status.INFO, "not used: sandboxes are processes of this machine")
     else:
         yield from engine(settings)
+    yield secrets(settings.resolved_secrets_dir())
     yield from local_report.judge(confinement.find(), settings.local_sandbox)
     yield node()
 
@@ -205,6 +207,28 @@ def sandbox_image(docker: DockerCommand) -> Check:
         return Check("sandbox image", Status.OK, image[:19])
     mend = "`codesdk images build` builds it, and `codesdk up` does too (2 minutes)"
     return Check("sandbox image", Status.WARN, "not built yet", mend)
+
+
+def secrets(directory: Path) -> Check:
+    """The operator's secrets for the egress proxy: their names and modes, never a value."""
+    name = "egress secrets"
+    if not directory.is_dir():
+        return Check(name, Status.INFO, f"none ({directory} is not there)")
+    try:
+        about, found = directory.stat(), list(secret_files.listing(directory))
+    except OSError as error:
+        return Check(
+            name, Status.FAIL, f"{directory} cannot be looked into: {error.strerror}", "Mend its owner and mode"
+        )
+    bad = [why for _, _, why in found if why]
+    if about.st_mode & 0o022:
+        bad.insert(0, f"{directory} may be written by others than its owner.")
+    if bad:
+        return Check(
+            name, Status.FAIL, f"{len(bad)} refused: {' '.join(bad[:5])}", "chmod 700 folders, chmod 600 files"
+        )
+    tenants = {tenant for tenant, _, _ in found}
+    return Check(name, Status.OK, f"{len(found)} of {len(tenants)} tenants in {directory}")
 
 
 def node() -> Check:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from codesdk.sandbox.faults import ImageMissing, ImageRefused
 from codesdk.sandbox.image_allowlist import read_allowlist
 from codesdk.sandbox.image_checks import refusals
 from codesdk.sandbox.image_probe import Python, find_python
+from codesdk.sandbox.image_pruning import OldBuild, old_builds, remove_build
 from codesdk.sandbox.images import Package, describe, ensure_image, image_names, locate_image, packages_of
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.spec import LABEL_INSTANCE, LABEL_OWNER, name_of
@@ -176,6 +177,17 @@ class Shelf:
             if key not in self._pythons:
                 self._pythons[key] = find_python(client, key, self._holder())
             return Checked(id=key, python=self._pythons[key])
+
+    def old_builds(self, wanted: Collection[str] = ()) -> tuple[OldBuild, ...]:
+        """Builds of ours that nothing uses. Wanted: ids of images that are in use without a container."""
+        current = {found for name in self.built if (found := self.locate(name)) is not None}
+        with closing(EngineClient(self._host)) as client:
+            return old_builds(client, {*current, *wanted, *self.allowed.values()})
+
+    def remove(self, build: OldBuild) -> str:
+        """Remove one; empty when it is gone, else why it is not."""
+        with closing(EngineClient(self._host)) as client:
+            return remove_build(client, build)
 
     def packages(self, image: str) -> tuple[Package, ...]:
         """What was recorded when the image was built."""

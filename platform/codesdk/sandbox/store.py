@@ -184,6 +184,13 @@ def living(connection: Connection, host: HostId) -> list[SandboxId]:
     return [SandboxId(id_) for id_ in connection.execute(query).scalars()]
 
 
+def images_wanted(connection: Connection) -> set[str]:
+    """Ids of the images that hosts offer, and of those that living sandboxes run in."""
+    living = select(sandboxes.c.image).where(sandboxes.c.state != SandboxState.GONE.value)
+    offered = (json.loads(text) for text in connection.execute(select(hosts.c.images)).scalars())
+    return {*connection.execute(living).scalars(), *(image for images in offered for image in images.values())}
+
+
 def pool(connection: Connection, host: HostId) -> list[PoolRow]:
     """The host's rows without a session that are not gone."""
     query = select(sandboxes).where(

@@ -80,6 +80,8 @@ class Settings(BaseSettings):
     s3_secret_key: str = Field(default="", repr=False)
     artifact_max_bytes: int = Field(default=5 * 1024**3, gt=0)
     """Bytes of one artifact."""
+    secrets_dir: str = ""
+    """Secrets that the egress proxy adds, a folder for each tenant; empty: `secrets` in the data directory."""
     images_file: str = ""
     """The operator's list of further images; empty: `images.yaml` in the data directory, where there is one."""
     worker_threads: int = Field(default=16, ge=1, le=256)
@@ -155,6 +157,10 @@ class Settings(BaseSettings):
     def workspaces_dir(self) -> Path:
         """Where files of capped workspaces lie."""
         return self.data_dir / "workspaces"
+
+    def resolved_secrets_dir(self) -> Path:
+        """The directory in force, made or not."""
+        return Path(self.secrets_dir) if self.secrets_dir else self.data_dir / "secrets"
 
     def resolved_images_file(self) -> Path:
         """The list in force."""

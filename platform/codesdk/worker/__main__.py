@@ -14,7 +14,7 @@ from codesdk.provision.daemon import DaemonPlaces
 from codesdk.provision.engine import Engine as FoundEngine
 from codesdk.provision.sandbox_image import Shelf
 from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.egress.attempt import OnAttempt
+from codesdk.sandbox.egress.secret_files import SecretFiles
 from codesdk.sandbox.egress.service import Egress
 from codesdk.sandbox.engine import Engine
 from codesdk.sandbox.local.confinement import find as find_confinement
@@ -22,6 +22,7 @@ from codesdk.sandbox.local.driver import LocalSandboxes, host_image, open_local
 from codesdk.sandbox.local.notice import warning
 from codesdk.sandbox.profiles import DEFAULT, load_profiles
 from codesdk.settings import Settings
+from codesdk.worker.egress_record import EgressRecord
 from codesdk.worker.process import serve
 
 _log = logging.getLogger("codesdk.worker")
@@ -47,8 +48,8 @@ def _serve(settings: Settings) -> None:
     images = find_images(settings, FoundEngine(host))
     with closing(Engine(host)) as engine, ExitStack() as opened:
 
-        def open_sandboxes(record: OnAttempt) -> DockerSandboxes:
-            egress = opened.enter_context(closing(Egress(record)))
+        def open_sandboxes(record: EgressRecord) -> DockerSandboxes:
+            egress = opened.enter_context(closing(make_egress(settings, record)))
             return DockerSandboxes(settings.instance_id(), engine, workspaces=settings.workspaces_dir(), egress=egress)
 
         serve(settings, open_sandboxes, images)
@@ -62,10 +63,15 @@ def _serve_locally(settings: Settings) -> None:
     images = dict.fromkeys(load_profiles(settings.profiles_dir).images(), host_image())
     with ExitStack() as opened:
 
-        def open_sandboxes(record: OnAttempt) -> LocalSandboxes:
-            return open_local(settings, found, egress=opened.enter_context(closing(Egress(record))))
+        def open_sandboxes(record: EgressRecord) -> LocalSandboxes:
+            return open_local(settings, found, egress=opened.enter_context(closing(make_egress(settings, record))))
 
         serve(settings, open_sandboxes, images)
+
+
+def make_egress(settings: Settings, record: EgressRecord) -> Egress:
+    """The proxy of this worker, with the operator's secrets."""
+    return Egress(record, secrets=SecretFiles(settings.resolved_secrets_dir(), record.tenant_of))
 
 
 def find_images(settings: Settings, engine: FoundEngine) -> dict[str, str]:

@@ -12,6 +12,7 @@ from codesdk.sandbox import store
 from codesdk.sandbox.egress.attempt import Attempt
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
+from codesdk.tenancy.store import tenant
 from codesdk.toolcalls import history
 
 
@@ -22,6 +23,13 @@ class EgressRecord:
         self._database = database
         self._writer = writer
         self._log = log
+
+    def tenant_of(self, owner: str) -> str | None:
+        """The name of the tenant that a sandbox works for; None where it has no session."""
+        with self._database.read() as connection:
+            row = store.find(connection, owner)
+            found = tenant(connection, row.tenant_id) if row is not None else None
+        return found.name if found is not None else None
 
     def __call__(self, attempt: Attempt) -> None:
         """Store it.

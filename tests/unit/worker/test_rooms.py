@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from codesdk.sandbox import store
 from codesdk.sandbox.faults import ArchiveRefused, EngineUnavailable
 from codesdk.sessions import NewSession
 from codesdk.worker.rooms import REMOVALS, RETRY_S, SandboxEnded
@@ -254,3 +255,12 @@ def test_a_pass_does_not_wait_for_a_sandbox_that_a_call_is_opening(stage, crew):
         assert not ready.done()
         go_on.set()
         assert ready.result(10).owner == owner(stage)
+
+
+def test_the_images_of_hosts_and_living_sandboxes_are_wanted_and_those_of_ended_ones_are_not(stage):
+    stage.sql("UPDATE sandboxes SET image = 'sha256:living'")
+    with stage.database.read() as connection:
+        assert store.images_wanted(connection) == {"sha256:living", "sha256:" + "0" * 64}
+    stage.sql("UPDATE sandboxes SET state = 'gone'")
+    with stage.database.read() as connection:
+        assert store.images_wanted(connection) == {"sha256:" + "0" * 64}

@@ -315,4 +315,12 @@ def _not_allowed(visit: Visit, protocol: Protocol) -> str:
     asked = f"{protocol}://{visit.host}:{visit.port}"
     allowed = [rule.name for rule in visit.lease.rules.rules]
     shown = ", ".join(allowed[:10]) + (", …" if len(allowed) > 10 else "")  # noqa: PLR2004 - what fits a line
-    return f"{asked} is not allowed here; allowed: {shown or 'nothing'}"
+    return f"{asked} is not allowed here; allowed: {shown or 'nothing'}{_hint(visit, protocol)}"
+
+
+def _hint(visit: Visit, protocol: Protocol) -> str:
+    """A tool that asks for TLS of its own where a secret is to be added: nothing can be added to that."""
+    if protocol is not Protocol.TLS:
+        return ""
+    found = visit.lease.find(visit.host, HTTP_PORT, Protocol.HTTP)
+    return f". A secret is added to http://{visit.host}/, which goes out over TLS" if found and found.inject else ""

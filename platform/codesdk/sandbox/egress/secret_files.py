@@ -1,0 +1,101 @@
+"""Secrets of tenants as files of an operator's directory, `<directory>/<tenant>/<name>`: read when the proxy needs one.
+
+The form is that in which container engines and orchestrators mount secrets: a file for each, symlinks within allowed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from codesdk.errors import ExitCode, Fault
+
+MAX_BYTES = 8 * 1024
+"""A header's value; servers take no longer ones."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+
+
+class SecretUnusable(Fault):
+    """A secret's file is not as it must be. Its content is in no message."""
+
+    code = "SECRET_UNUSABLE"
+    status = 500
+    exit_code = ExitCode.DATA
+
+
+class SecretFiles:
+    """A `SecretResolver`. Nothing is kept: a file that changes counts from the next connection on."""
+
+    def __init__(self, directory: Path, tenant_of: Callable[[str], str | None]) -> None:
+        """`tenant_of`: the name of the tenant that a sandbox works for."""
+        self._directory = directory
+        self._tenant_of = tenant_of
+
+    def __call__(self, owner: str, name: str) -> str | None:
+        """The secret of the sandbox's tenant; None where it has none of that name.
+
+        Raises:
+            SecretUnusable: others may read its file, it leads out of the directory, is no text or too large.
+        """
+        tenant = self._tenant_of(owner)
+        if tenant is None or not _is_name(tenant) or not _is_name(name):
+            return None
+        return read_secret(self._directory, tenant, name)
+
+
+def read_secret(directory: Path, tenant: str, name: str) -> str | None:
+    """One secret, without the line end that editors add; None where there is no such file.
+
+    Raises:
+        SecretUnusable: see `SecretFiles`.
+    """
+    named = directory / tenant / name
+    try:
+        place = named.resolve(strict=True)
+        if not place.is_relative_to((directory / tenant).resolve(strict=True)):
+            raise SecretUnusable(f"{named} leads out of its tenant's folder.", advice="Put the file itself there.")
+        descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except (OSError, RuntimeError) as error:
+        raise SecretUnusable(f"{named} cannot be read: {type(error).__name__}.") from error
+    with os.fdopen(descriptor, "rb") as file:
+        about = os.fstat(file.fileno())
+        if why := wrong(about):
+            raise SecretUnusable(f"{named} {why}.", advice=f"chmod 600 {place}, owned by the worker's user or root.")
+        content = file.read(MAX_BYTES + 1)
+    try:
+        if len(content) > MAX_BYTES:
+            raise SecretUnusable(f"{named} has more than {MAX_BYTES} bytes.")
+        return content.decode("ascii").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        # Without its cause: that holds the bytes.
+        raise SecretUnusable(f"{named} is not ASCII text.") from None
+
+
+def wrong(about: os.stat_result) -> str:
+    """What is wrong with a secret's file; empty where nothing is."""
+    if not stat.S_ISREG(about.st_mode):
+        return "is no regular file"
+    if about.st_mode & 0o077:
+        return f"may be read by others than its owner (mode {stat.S_IMODE(about.st_mode):04o})"
+    return "" if about.st_uid in (0, os.geteuid()) else "belongs to another user"
+
+
+def listing(directory: Path) -> Iterator[tuple[str, str, str]]:
+    """Tenant, name and what is wrong with it, of each secret that is there; no content."""
+    for tenant in sorted(path for path in directory.iterdir() if path.is_dir() and _is_name(path.name)):
+        for path in sorted(path for path in tenant.iterdir() if _is_name(path.name) and not path.is_dir()):
+            try:
+                found = read_secret(directory, tenant.name, path.name)
+            except SecretUnusable as fault:
+                yield tenant.name, path.name, fault.message
+            else:
+                yield tenant.name, path.name, "" if found else f"{path} is empty."
+
+
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
