@@ -9,7 +9,7 @@ Five things are timed in turn, a few of each per round, so that whatever the mac
 - docker_run: a container of the same image for one `true`, removed again (docker SDK `containers.run(remove=True)`);
 - host_spawn: `true` as a child of this process.
 
-Then sandboxes themselves: see `lifecycle.py`.
+Then decisions (`policy.py`) and sandboxes themselves (`lifecycle.py`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 import lifecycle
+import policy
 from codesdk.cli.demo.agent import DETAILS, connected
 from codesdk.cli.history import fold
 from codesdk.cli.places import settings_of
@@ -218,6 +219,7 @@ def show(console: Console, report: dict[str, Any]) -> None:
     for title, values, unit in (
         ("ratios (p50)", report["ratios"], ""),
         ("a governed call's time", report["stages_ms"], " ms"),
+        ("decisions (µs p50)", {name.replace("_", " "): report[name] for name in policy.PLAIN}, ""),
         ("sandboxes", {name.replace("_", " "): report[name] for name in lifecycle.PLAIN}, ""),
     ):
         rows = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=False)
@@ -245,8 +247,10 @@ def run(rounds: int, console: Console) -> dict[str, Any]:
         events = list(stack.daemon.events(session.session.id))
         fold(events)  # a measured run whose record has a gap would be worth nothing
         summary = samples.summary()
+        say("decisions, beside Cedar")
+        decisions = policy.measure()
         held = lifecycle.measure(stack.settings.docker_host, peers.image, say)
-        summary = {**summary, **held}
+        summary = {**summary, **decisions, **held}
         return {
             **summary,
             "ratios": ratios(summary),

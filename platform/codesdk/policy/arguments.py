@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from functools import lru_cache
 from typing import Any
@@ -15,7 +15,7 @@ from codesdk.policy.language import ArgumentTest
 
 WORKSPACE = "/workspace"
 """Where a sandbox has the workspace; an absolute path beneath it is as good as a relative one."""
-_MISSING = object()
+MISSING = object()
 
 Test = Callable[[Any], bool]
 
@@ -32,14 +32,14 @@ def compile_arguments(tests: Mapping[str, ArgumentTest]) -> Callable[[Mapping[st
 
     The function raises Unevaluable where a value has the wrong type for its test.
     """
-    compiled = [(pointer, _steps(pointer), test.exists, _test(test)) for pointer, test in tests.items()]
+    compiled = [(pointer, steps(pointer), test.exists, _test(test)) for pointer, test in tests.items()]
 
     def check(arguments: Mapping[str, Any]) -> str:
         for pointer, steps, exists, holds in compiled:
-            value = _find(arguments, steps)
-            if exists is not None and exists is (value is _MISSING):
+            value = find(arguments, steps)
+            if exists is not None and exists is (value is MISSING):
                 return f"`{pointer}` is {'missing' if exists else 'there'}"
-            if value is _MISSING:
+            if value is MISSING:
                 if exists is False:
                     continue
                 return f"`{pointer}` is missing"
@@ -53,18 +53,20 @@ def compile_arguments(tests: Mapping[str, ArgumentTest]) -> Callable[[Mapping[st
     return check
 
 
-def _steps(pointer: str) -> tuple[str, ...]:
+def steps(pointer: str) -> tuple[str, ...]:
+    """The keys and numbers of a JSON pointer."""
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
 
 
-def _find(value: Any, steps: Sequence[str]) -> Any:
-    for step in steps:
+def find(value: Any, path: Sequence[str]) -> Any:
+    """The value at these steps, or `MISSING`."""
+    for step in path:
         if isinstance(value, Mapping) and step in value:
             value = value[step]
         elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
             value = value[int(step)]
         else:
-            return _MISSING
+            return MISSING
     return value
 
 
@@ -123,6 +125,25 @@ def _inside(path: str) -> str | None:
     if whole == WORKSPACE:
         return "."
     return whole.removeprefix(WORKSPACE + "/") if whole.startswith(WORKSPACE + "/") else None
+
+
+def folder_of(root: str) -> str | None:
+    """A `beneath` as the index knows it; None where nothing can be beneath it."""
+    return _inside(root)
+
+
+def ancestors(value: Any) -> Iterator[str]:
+    """The path itself and every folder above it, `.` last; nothing for a path outside of the workspace.
+
+    Raises:
+        Unevaluable: the value is no path.
+    """
+    path = _inside(_text(value))
+    while path is not None and path != ".":
+        yield path
+        path = posixpath.dirname(path) or "."
+    if path is not None:
+        yield path
 
 
 def _beneath(path: str | None, roots: Sequence[str | None]) -> bool:

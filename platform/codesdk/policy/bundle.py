@@ -13,14 +13,13 @@ from codesdk.domain.canonical import NotCanonical, bytes_hash, content_hash
 from codesdk.domain.decisions import Classification, Effect
 from codesdk.policy.examples import failed_example
 from codesdk.policy.faults import PolicyInvalid
+from codesdk.policy.index import RuleIndex
 from codesdk.policy.language import BundleFile, Rule
 from codesdk.policy.obligations import plain
 from codesdk.policy.rules import CompiledRule, compile_rule
 
 MAX_FILES = 200
 MAX_RULES = 10_000
-_INDEXED_TOOLS = 4096
-"""Tools whose fitting rules are remembered; a bundle meets as many as the registry has."""
 
 
 @dataclass(frozen=True)
@@ -33,49 +32,6 @@ class Finding:
     message: str
     fatal: bool = False
     """The bundle cannot be used; otherwise it works all the same."""
-
-
-class RuleIndex:
-    """The rules that fit one tool, and among them those that a command word can reach. Filled as tools are met."""
-
-    def __init__(self, rules: tuple[CompiledRule, ...]) -> None:
-        self._rules = rules
-        self._by_tool: dict[tuple[str, Classification], ToolRules] = {}
-
-    def rules_for(self, name: str, classification: Classification) -> ToolRules:
-        """What can match a call of that tool."""
-        key = (name, classification)
-        found = self._by_tool.get(key)
-        if found is None:
-            fitting = [rule for rule in self._rules if not rule.matcher.fits_tool(name, classification)]
-            found = ToolRules(tuple(fitting))
-            if len(self._by_tool) < _INDEXED_TOOLS:
-                self._by_tool[key] = found
-        return found
-
-
-class ToolRules:
-    """One tool's rules, those with command patterns filed under the words that can make them fit."""
-
-    def __init__(self, rules: tuple[CompiledRule, ...]) -> None:
-        self.all = rules
-        self.always = tuple(rule for rule in rules if rule.matcher.words is None or not rule.matcher.patterns)
-        self._by_word: dict[str, list[CompiledRule]] = {}
-        for rule in rules:
-            if rule.matcher.patterns and rule.matcher.words is not None:
-                for word in rule.matcher.words:
-                    self._by_word.setdefault(word, []).append(rule)
-        self.has_commands = any(rule.matcher.patterns for rule in rules)
-
-    def reached(self, words: Collection[str]) -> Iterator[CompiledRule]:
-        """Rules that one of these command words may make fit, each once."""
-        yield from self.always
-        seen: set[str] = set()
-        for word in words:
-            for rule in self._by_word.get(word, ()):
-                if rule.id not in seen:
-                    seen.add(rule.id)
-                    yield rule
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from codesdk.domain.decisions import (
     tightest,
 )
 from codesdk.domain.subjects import Subject
-from codesdk.policy.bundle import Bundle, ToolRules
+from codesdk.policy.bundle import Bundle
 from codesdk.policy.facts import CallFacts, ToolFacts
 from codesdk.policy.rules import CompiledRule, Match, Question, Verdict
 from codesdk.policy.shell.commands import ShellViews
@@ -122,7 +122,7 @@ def _decide(call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle, 
     question = Question(call, tool, subject)
     rules = bundle.index.rules_for(tool.name, tool.classification)
     found = _Found()
-    for rule in bundle.rules if every else _reached(question, rules):
+    for rule in bundle.rules if every else rules.reached(question):
         why = rule.matcher.fits_tool(tool.name, tool.classification) if every else ""
         match = Match(Verdict.NO, why) if why else rule.match(question)
         found.add(rule, match)
@@ -134,14 +134,6 @@ def _decide(call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle, 
     if bundle.closed and not found.allows and all(rule.layer for rule in found.asks):
         found.asks = []  # nobody above the tenant lets this through, so there is nothing that a person may be asked
     return _verdict(question, bundle, found, shell)
-
-
-def _reached(question: Question, rules: ToolRules) -> Iterable[CompiledRule]:
-    shell = question.shell if rules.has_commands else None
-    if shell is None:
-        return rules.always
-    words = {command.name for command in shell.seen} | {command.words[0].text for command in shell.seen}
-    return rules.reached(words)
 
 
 def _verdict(question: Question, bundle: Bundle, found: _Found, shell: ShellViews | None) -> Decision:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from enum import Enum
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import Classification, Effect
 from codesdk.domain.subjects import Subject
-from codesdk.policy.arguments import compile_arguments, globs
+from codesdk.policy.arguments import compile_arguments, folder_of, globs
 from codesdk.policy.conditions import Condition
 from codesdk.policy.facts import CallFacts, ToolFacts
 from codesdk.policy.faults import Unevaluable
@@ -75,6 +75,7 @@ class CompiledMatcher:
     """A `Matcher`, split into what depends on tool and subject and what depends on the input."""
 
     def __init__(self, matcher: Matcher) -> None:
+        self._written = matcher
         self._tool = globs(matcher.tool) if matcher.tool else None
         self._server = globs(matcher.server) if matcher.server else None
         self._classification = frozenset(matcher.classification) if matcher.classification else None
@@ -107,6 +108,27 @@ class CompiledMatcher:
             if not test(subject):
                 return why
         return ""
+
+    def keys(self) -> Iterator[list[tuple[Any, ...]]]:
+        """For the index: by each dimension, the keys of which a call must have one for this to match."""
+        if self.words is not None and self.patterns and self._arguments is None and self._condition is None:
+            yield [("word", word) for word in self.words]
+        for kind, names in (
+            ("role", self._written.roles),
+            ("principal", _exact(self._written.principal)),
+            ("tenant", _exact(self._written.tenant)),
+        ):
+            if names:
+                yield [(kind, name) for name in names]
+        # Arguments are tried in their order, so only the first is sure to be asked before another one can err.
+        for pointer, test in list((self._written.args or {}).items())[:1]:
+            told = test.model_fields_set
+            if told == {"beneath"} and test.beneath:
+                folders = [folder_of(root) for root in test.beneath]
+                if None not in folders:
+                    yield [("folder", pointer, folder) for folder in folders]
+            elif told in ({"eq"}, {"in_"}) and (values := [test.eq] if "eq" in told else list(test.in_ or ())):
+                yield [("value", pointer, isinstance(value, bool), value) for value in values]
 
     @property
     def depends_on_input(self) -> bool:
@@ -269,6 +291,11 @@ def _subject_tests(matcher: Matcher) -> list[tuple[str, Callable[[Subject], bool
             )
         )
     return tests
+
+
+def _exact(names: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The names, where none of them is a pattern."""
+    return () if any(mark in name for name in names or () for mark in "*?[") else names or ()
 
 
 def _patterns(command: CommandMatcher) -> tuple[Pattern, ...]:
