@@ -14,6 +14,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
+from codesdk.sandbox.reading import Inbox, Reading
 from codesdk.sandbox.runner import wire
 
 Header = dict[str, Any]
@@ -77,10 +78,13 @@ class Refused(Exception):
 
 
 class Link:
-    """An accepted connection, with a thread that reads it."""
+    """An accepted connection. Who waits for an answer reads it; with egress a thread of its own does."""
 
     IDLE_S = 5.0
     """After this without requests or listeners it is closed: an idle sandbox holds no connection."""
+
+    LOOK_AFTER_S = 0.05
+    """A connection that has rested for so long is looked at before it is used: it may have ended, and nobody read that."""
 
     EGRESS_YIELDS_S = 0.05
     """How long egress at most lets requests go first: a long upload must not stop it, nor it a cancel."""
@@ -103,14 +107,20 @@ class Link:
         self._send_lock = threading.Lock()
         self._calm = threading.Condition(self._lock)
         self._sending = 0
-        self._answers: dict[int, SimpleQueue[wire.Message | None]] = {}
-        self._listeners: dict[Key, SimpleQueue[wire.Message | None]] = {}
+        self._answers: dict[int, Inbox] = {}
+        self._listeners: dict[Key, Inbox] = {}
+        self._told: dict[int, Header] = {}
+        self._reading = Reading(self._read)
+        self._over = threading.Event()
         self._used = time.monotonic()
         self.lost = False
         self.reason = ""
         backlog = self._greet(generation, timeout_s)
         self._carrier = carry(self._send_egress, self._end) if carry is not None else None
-        self._thread = threading.Thread(target=self._read, args=(backlog,), name="sandbox-link", daemon=True)
+        for item in backlog:
+            self._deliver(item)
+        watch = self._read_on if self._carrier is not None else self._rest
+        self._thread = threading.Thread(target=watch, name="sandbox-link", daemon=True)
         self._thread.start()
 
     def _greet(self, generation: int, timeout_s: float) -> list[wire.Item]:
@@ -138,33 +148,35 @@ class Link:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _read(self, backlog: list[wire.Item]) -> None:
-        reason = "the connection to the runner ended"
+    def _read(self, timeout_s: float) -> None:
         try:
-            for item in backlog:
+            data = self._stream.receive(timeout_s)
+            if data == b"":
+                self._end(self._stream.said() or "the connection to the runner ended")
+            for item in self._decoder.feed(data or b""):
                 self._deliver(item)
-            while not self.lost:
-                data = self._stream.receive(1.0)
-                if data is None:
-                    if self._rest():
-                        reason = "idle"
-                        break
-                    continue
-                if not data:
-                    reason = self._stream.said() or reason
-                    break
-                for item in self._decoder.feed(data):
-                    self._deliver(item)
         except (OSError, wire.Malformed, KeyError, TypeError, ValueError) as error:
-            reason = f"the runner's answer made no sense or the connection broke: {error!r}"
-        self._end(reason)
+            self._end(f"the runner's answer made no sense or the connection broke: {error!r}")
 
-    def _rest(self) -> bool:
+    def _read_on(self) -> None:
+        """The thread of a connection with egress, whose frames come at any time."""
+        with self._reading.held():
+            while not self._is_idle():
+                self._read(1.0)
+        self._end("idle")
+
+    def _rest(self) -> None:
+        """The thread of any other."""
+        while not self._is_idle():
+            self._over.wait(self._idle_s / 2)
+        self._end("idle")
+
+    def _is_idle(self) -> bool:
         """Mark it as lost when nothing has used it for a while."""
         with self._lock:
             busy = self._answers or self._listeners
             if not busy and time.monotonic() - self._used > self._idle_s:
-                self.lost, self.reason = True, "idle"
+                self.lost, self.reason = True, self.reason or "idle"
             return self.lost
 
     def _deliver(self, item: wire.Item) -> None:
@@ -176,6 +188,7 @@ class Link:
             return
         if "re" in header:
             target = self._answers.get(int(header["re"]))
+            self._told.pop(int(header["re"]), None)
         else:
             target = self._listeners.get((str(header["call"]), int(header["attempt"])))
         if target is not None:
@@ -195,6 +208,7 @@ class Link:
             self.reason = self.reason or reason
             queues = [*self._answers.values(), *self._listeners.values()]
             self._calm.notify_all()
+        self._over.set()
         self._stream.close()
         for queue in queues:
             queue.put(None)
@@ -219,7 +233,8 @@ class Link:
             LinkIdle: not sent. LinkLost: sent, perhaps; the answer did not come.
         """
         number = next(self._numbers)
-        answer: SimpleQueue[wire.Message | None] = SimpleQueue()
+        answer: Inbox = SimpleQueue()
+        self._look()
         with self._lock:
             if self.lost:
                 raise LinkIdle(self.reason)
@@ -236,17 +251,38 @@ class Link:
             with self._lock:
                 del self._answers[number]
                 self._used = time.monotonic()
-        message = self.taken(message)
         return message.header, message.body
 
-    def _await(
-        self, answer: SimpleQueue[wire.Message | None], timeout_s: float, check: Callable[[], object]
-    ) -> wire.Message | None:
+    def _look(self) -> None:
+        if time.monotonic() - self._used > self.LOOK_AFTER_S:
+            self._reading.look()
+
+    def tell(self, header: Header) -> None:
+        """Ask and do not wait: what was not answered when the connection ends is `untold`.
+
+        Raises:
+            LinkIdle: not sent. LinkLost: sent, perhaps.
+        """
+        number = next(self._numbers)
+        self._look()
+        with self._lock:
+            if self.lost:
+                raise LinkIdle(self.reason)
+            self._told[number] = header
+            self._used = time.monotonic()
+        self._send(number, header, b"")
+
+    def untold(self) -> list[Header]:
+        """What was told and never answered."""
+        with self._lock:
+            return list(self._told.values())
+
+    def _await(self, answer: Inbox, timeout_s: float, check: Callable[[], object]) -> wire.Message:
         deadline = time.monotonic() + timeout_s
         while True:
             left = deadline - time.monotonic()
             try:
-                return answer.get(timeout=max(0.0, min(left, self.PATIENCE_S)))
+                return self.next(answer, max(0.0, min(left, self.PATIENCE_S)))
             except Empty:
                 if left <= self.PATIENCE_S:
                     raise
@@ -287,22 +323,24 @@ class Link:
             self._end(f"sending failed: {error}")
             raise LinkLost(self.reason) from error
 
-    def listen(self, key: Key) -> SimpleQueue[wire.Message | None]:
-        """Events of one exec from now on; None when the connection is lost."""
-        queue: SimpleQueue[wire.Message | None] = SimpleQueue()
+    def listen(self, key: Key) -> Inbox:
+        """Events of one exec from now on, to be had by `next`."""
+        inbox: Inbox = SimpleQueue()
+        self._look()
         with self._lock:
             if self.lost:
                 raise LinkIdle(self.reason)
-            self._listeners[key] = queue
-        return queue
+            self._listeners[key] = inbox
+        return inbox
 
-    def taken(self, message: wire.Message | None) -> wire.Message:
-        """A message that came out of a queue; None stands for the end of the connection.
+    def next(self, inbox: Inbox, timeout_s: float) -> wire.Message:
+        """The inbox's next message.
 
         Raises:
-            LinkLost: the connection ended.
+            Empty: none in time. LinkLost: the connection ended.
         """
-        if message is None:
+        message = self._reading.wait(inbox, timeout_s)
+        if not isinstance(message, wire.Message):
             raise LinkLost(self.reason)
         return message
 

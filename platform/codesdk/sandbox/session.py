@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any
 
 from codesdk.sandbox.egress.lease import Lease
@@ -35,6 +35,7 @@ from codesdk.sandbox.port import (
     Stream as StreamName,
 )
 from codesdk.sandbox.processes import RunnerProcesses, encode
+from codesdk.sandbox.reading import Inbox
 from codesdk.sandbox.received import Received
 from codesdk.sandbox.runner import wire
 from codesdk.sandbox.spec import exec_limits
@@ -42,7 +43,6 @@ from codesdk.sandbox.stills import RunnerStills
 from codesdk.sandbox.turns import Away, Turns
 from codesdk.sandbox.workspace import RunnerFiles
 
-Events = SimpleQueue[wire.Message | None]
 _STREAMS: tuple[StreamName, StreamName] = ("stdout", "stderr")
 ANSWER_S = 30.0
 """How long the runner may take for a request; a sandbox under a fork bomb took 0.7 s at most."""
@@ -130,7 +130,10 @@ class RunnerSandbox:
                 raise SandboxGone(self.owner, self._closed)
             if self._link is None or self._link.lost:
                 try:
-                    self._link = self._greet(self._connect())
+                    link = self._greet(self._connect())
+                    for header in self._link.untold() if self._link is not None else ():
+                        link.tell(header)
+                    self._link = link
                 except (LinkLost, OSError) as error:
                     self._unless_paused()
                     raise self._gone(str(error)) from error
@@ -272,10 +275,10 @@ class RunnerSandbox:
                 link.unlisten(key)
 
     def _follow(
-        self, link: Link, events: Events, received: Received, on_output: OnOutput, deadline: float
+        self, link: Link, events: Inbox, received: Received, on_output: OnOutput, deadline: float
     ) -> ExecResult:
         while True:
-            message = link.taken(events.get(timeout=max(0.0, deadline - time.monotonic())))
+            message = link.next(events, max(0.0, deadline - time.monotonic()))
             if message.header.get("event") == "exit":
                 return self._result(message.header, received)
             self._pass_on(message, received, on_output)
@@ -314,9 +317,13 @@ class RunnerSandbox:
         return bool(answer.get("ended"))
 
     def acknowledge(self, call: str, attempt: int) -> None:
-        """The result is committed."""
+        """The result is committed. Not waited for: a lost one is said again over the next connection."""
         self._end_lease((call, attempt))
-        self._ask({"op": "ack", "call": call, "attempt": attempt}, repeat=True)
+        header = {"op": "ack", "call": call, "attempt": attempt}
+        try:
+            self._connected().tell(header)
+        except LinkLost:
+            self._ask(header, repeat=True)
 
     def snapshot(self) -> Iterator[bytes]:
         """The workspace as a tar; see the port."""
@@ -354,7 +361,8 @@ class RunnerSandbox:
             answer, _ = link.call(header, spec, timeout_s=ANSWER_S)
             if "error" in answer:
                 raise RunnerRefused(f"The runner refused to be probed: {answer}")
-            while (message := events.get(timeout=ANSWER_S)) is not None:
+            while True:
+                message = link.next(events, ANSWER_S)
                 if message.header.get("event") == "exit":
                     why = str(message.header.get("result"))
                     break

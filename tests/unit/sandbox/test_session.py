@@ -6,10 +6,12 @@ import contextlib
 import json
 import socket
 import threading
+import time
 
 import pytest
 
 from codesdk.sandbox.faults import RunnerRefused, SandboxGone, StaleGeneration
+from codesdk.sandbox.link import Link
 from codesdk.sandbox.port import ExecRequest, SandboxSpec
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.runner import wire
@@ -99,9 +101,10 @@ class Liar:
 def lying():
     made = []
 
-    def make(answer, **more):
+    def make(answer, *, idle_s=Link.IDLE_S, **more):
         liar = Liar(answer, **more)
-        sandbox = RunnerSandbox(SPEC, liar.connect, lambda: None)
+        sandbox = RunnerSandbox(SPEC, liar.connect, lambda: None, idle_s=idle_s)
+        sandbox._liar = liar
         made.append((liar, sandbox))
         return sandbox
 
@@ -195,19 +198,57 @@ def test_a_newer_worker_is_told_apart_from_a_dead_sandbox(lying):
 
 
 def test_a_runner_that_was_started_again_is_another_sandbox(lying):
-    sandbox = lying(lambda item: [(item.number, {"re": item.number, "forgotten": True}, b"")])
-    sandbox.acknowledge("c", 1)
+    sandbox = lying(lambda item: [(item.number, {"re": item.number, "info": {}}, b"")])
+    sandbox.cancel("c", 1)
     sandbox._boot = "another"
     sandbox._link.close()
     with pytest.raises(SandboxGone, match="started again"):
-        sandbox.acknowledge("c", 1)
+        sandbox.cancel("c", 1)
 
 
 def test_a_connection_that_broke_before_sending_is_made_again(lying):
-    sandbox = lying(lambda item: [(item.number, {"re": item.number, "forgotten": True}, b"")])
-    sandbox.acknowledge("c", 1)
+    sandbox = lying(lambda item: [(item.number, {"re": item.number, "ended": True}, b"")])
+    assert sandbox.cancel("c", 1)
     sandbox._link.close()
+    assert sandbox.cancel("c", 1)
+
+
+def test_a_connection_that_ended_while_it_rested_is_made_again(lying, monkeypatch):
+    monkeypatch.setattr(Link, "LOOK_AFTER_S", 0.0)
+    sandbox = lying(lambda item: [(item.number, {"re": item.number, "ended": True}, b"")])
+    assert sandbox.cancel("c", 1)
+    liar_s_end = sandbox._liar.sockets[1]
+    liar_s_end.shutdown(socket.SHUT_RDWR)
+    assert sandbox.cancel("c", 1)
+    assert sandbox._liar.greeted == 2
+
+
+def test_an_acknowledgement_is_not_waited_for_and_said_again_when_its_connection_is_lost(lying):
+    heard = []
+
+    def answer(item):
+        heard.append(item.header["op"])
+        if item.header["op"] == "ack" and heard.count("ack") == 1:
+            return []  # its answer never comes
+        return [(item.number, {"re": item.number, "ended": True}, b"")]
+
+    sandbox = lying(answer)
     sandbox.acknowledge("c", 1)
+    assert sandbox.cancel("c", 1)
+    sandbox._link.close()
+    assert sandbox.cancel("c", 1)
+    assert heard == ["ack", "cancel", "ack", "cancel"]
+    assert sandbox._link.untold() == []
+
+
+def test_an_idle_connection_is_let_go_although_an_acknowledgement_was_not_answered(lying):
+    sandbox = lying(lambda item: [(item.number, {"re": item.number}, b"")] * (item.header["op"] != "ack"), idle_s=0.05)
+    sandbox.acknowledge("c", 1)
+    until = time.monotonic() + 20
+    while not sandbox._link.lost:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert [header["op"] for header in sandbox._link.untold()] == ["ack"]
 
 
 def test_the_specification_of_an_exec_goes_before_its_stdin(lying):

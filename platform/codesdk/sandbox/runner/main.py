@@ -38,7 +38,8 @@ _HIGH_WATER = 256 * 1024
 _EGRESS_BLOCK = 32 * 1024
 """Bytes of egress in one message: the share of the connection that it gets beside each exec's output."""
 _HOLD_S = 0.003
-"""How long the answer to a start waits for output or the end, to travel with it: each write wakes four threads outside."""
+"""How long the answer to a start waits for output or the end, and that to an acknowledgement for anything, to travel
+with it: each write wakes four threads outside."""
 
 
 class Runner:
@@ -193,10 +194,9 @@ class Runner:
             self._write_out(frame)
 
     def _reply_softly(self, number: int, header: Header, body: bytes) -> None:
-        is_quiet = not self._outgoing
+        hold = self._hold if self._outgoing else time.monotonic() + _HOLD_S
         self._reply(number, header, body)
-        if is_quiet:
-            self._hold = time.monotonic() + _HOLD_S
+        self._hold = hold  # an earlier one's, so that nothing is held for longer
 
     def _later(self, number: int) -> Callable[[Header, bytes], None]:
         """A reply for when it is ready; dropped when another connection has taken over meanwhile."""

@@ -165,7 +165,7 @@ class Orders:
         found.signal(number, lambda sent: answer({"sent": sent}, b""))
 
     def _acknowledge(self, message: Message) -> None:
-        self._reply(message.number, {"forgotten": self._execs.acknowledge(_key(message.header))}, b"")
+        self._softly(message.number, {"forgotten": self._execs.acknowledge(_key(message.header))}, b"")
 
     def _list(self, message: Message) -> None:
         self._reply(message.number, {}, codec.dump(self._execs.states()))
