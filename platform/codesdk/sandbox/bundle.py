@@ -40,6 +40,7 @@ MODULES = (
     "running",
     "shelf",
     "shepherd",
+    "spawning",
     "spool",
     "stdio",
     "stills",

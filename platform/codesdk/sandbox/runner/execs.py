@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from codesdk.sandbox.runner import probe
@@ -43,6 +44,9 @@ class Execs:
         self._running: dict[Key, Exec] = {}
         self._done: dict[Key, None] = {}
         self._free: list[Seat] = []
+        self._opening = -1
+        self._is_tidy = True
+        """No process of an ended exec can be left: none has lost its shepherd."""
         self._used = time.monotonic()
 
     def get(self, key: Key) -> Exec | None:
@@ -68,12 +72,26 @@ class Execs:
             other.overlap()
             found.overlap()
         try:
-            found.run(seat)
+            found.run(seat, self._window(request))
         except OSError:
             freed(seat)
             raise
         self._known[key] = self._running[key] = found
         return found
+
+    def _window(self, request: dict[str, Any]) -> list[int]:
+        """Sets `alone` where no tool process lives, and keeps others waiting until that one has been started.
+
+        A shepherd that starts a tool alone has the tool's real uid meanwhile (see `spawning`), and holds one end of a
+        pipe until it is root again. Every later one gets the other end, and begins when it is at its end.
+        """
+        if not self._running and self._is_tidy:
+            if self._opening >= 0:
+                os.close(self._opening)
+            self._opening, theirs = os.pipe()
+            request["alone"] = True
+            return [theirs]
+        return [os.dup(self._opening)] if self._opening >= 0 else []
 
     def _take_seat(self) -> Seat:
         self._used = time.monotonic()
@@ -84,7 +102,8 @@ class Execs:
             seat.dismiss()  # the kernel killed it for memory while it waited
         return Seat(self._nursery)
 
-    def _ended(self, key: Key) -> None:
+    def _ended(self, key: Key, is_lost: bool) -> None:
+        self._is_tidy = self._is_tidy and not is_lost
         self._running.pop(key, None)
         self._used = time.monotonic()
 

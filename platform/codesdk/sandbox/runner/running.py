@@ -64,7 +64,7 @@ class Exec:
         loop: Loop,
         kill: SignalTree,
         spool: Spool,
-        on_end: Callable[[Key], None],
+        on_end: Callable[[Key, bool], None],
         on_free: Callable[[Seat], None],
         oom: probe.OomKills,
         uid: int,
@@ -98,21 +98,26 @@ class Exec:
         self._oom_before = oom.count()
         self.deadline: float | None = self._started + float(request["timeout_s"])
 
-    def run(self, seat: Seat) -> None:
-        """Hand the request to the shepherd and watch.
+    def run(self, seat: Seat, window: list[int]) -> None:
+        """Hand the request to the shepherd and watch. Window: descriptors for it, which are closed here.
 
         Raises:
             OSError: no descriptors to be had; nothing was started.
         """
-        theirs = self._open()
+        try:
+            theirs = self._open()
+        except OSError:
+            for fd in window:
+                os.close(fd)
+            raise
         self._seat = seat
         seat.control.setblocking(True)
         try:
-            send_request(seat.control, self._request, theirs)
+            send_request(seat.control, self._request, theirs, window)
         except OSError:
             pass  # the shepherd died; its socket is at its end, which is handled where that is read
         finally:
-            for fd in theirs:
+            for fd in theirs + window:
                 os.close(fd)
         seat.control.setblocking(False)
         self._loop.watch(seat.control.fileno(), select.POLLIN, self._on_control)
@@ -238,7 +243,7 @@ class Exec:
         for answer in self.waiting:
             answer(True)
         self.waiting.clear()
-        self._on_end(self.key)
+        self._on_end(self.key, self._is_lost)
         if not self._killing:
             self._leave()
 

@@ -3,14 +3,13 @@
 The nursery is forked from the runner when that is about to be used, and let go when it is idle: then it holds no output,
 so a fork costs the same always, and an idle sandbox is one process of ours. It forks shepherds on request. A shepherd is the subreaper of one exec at a time: whatever the tree does (double fork,
 setsid), its processes stay beneath it, and when it has no child left, the tree has ended and the shepherd is free for
-the next. Shepherds are root's: tools cannot signal them, but for the fraction of a millisecond in which one starts a
-tool and has the tool's uid for it.
+the next. Shepherds are root's, so tools cannot signal them; the tool's real uid is had by one at most, and only in a
+moment in which no tool lives.
 """
 
 from __future__ import annotations
 
 import _socket
-import errno
 import gc
 import os
 import resource
@@ -18,6 +17,7 @@ import struct
 
 from codesdk.sandbox.runner import codec, kernel, strays
 from codesdk.sandbox.runner.beneath import Refused, Root, relative
+from codesdk.sandbox.runner.spawning import Program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _WAIT_ALL = 0x40000000  # __WALL: also children whose exit signal is not SIGCHLD
 _LENGTH = struct.Struct(">I")
 _FD = struct.Struct("i")
 _STDERR = 2
-_SPACE = _socket.CMSG_SPACE(4 * _FD.size)
+_SPACE = _socket.CMSG_SPACE(4 * _FD.size)  # stdio, and an end of a pipe (see `Execs`)
 _OOM_SCORE = 500
 """Tools are killed for memory before the runner. A tool can lower its own again: this helps the honest case only."""
 NOBODY = -1
@@ -54,10 +54,10 @@ class Config:
         return self.uid != os.getuid()
 
 
-def send_request(control: _socket.socket, request: dict[str, Any], stdio: list[int]) -> None:
-    """Tell a shepherd what to start, and on which descriptors."""
-    text = codec.dump(request)
-    sent = control.sendmsg([_LENGTH.pack(len(text)) + text], _rights(stdio))
+def send_request(control: _socket.socket, request: dict[str, Any], stdio: list[int], other: list[int]) -> None:
+    """Tell a shepherd what to start, and on which descriptors. Other: an end of a pipe, see `Execs`."""
+    text = codec.dump({**request, "stdio": len(stdio)})
+    sent = control.sendmsg([_LENGTH.pack(len(text)) + text], _rights(stdio + other))
     if sent < _LENGTH.size + len(text):
         control.sendall((_LENGTH.pack(len(text)) + text)[sent:])
 
@@ -166,7 +166,7 @@ class Shepherd:
         self._config = config
         self._runner = runner
         self._root: Root | None = None
-        # In the moment in which it has the tool's uid a tool may signal it: what can be blocked is.
+        # Where there is only one uid, tools can signal it: what can be blocked is.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._is_reaper = kernel.become_subreaper()
@@ -191,9 +191,13 @@ class Shepherd:
             received = self._receive()
             if received is None:
                 return
-            request, stdio = received
+            request, fds = received
+            stdio, other = fds[: request["stdio"]], fds[request["stdio"] :]
+            if not request.get("alone"):
+                for fd in other:
+                    os.read(fd, 1)  # at its end when the shepherd that has the other end is root again
             leader, failed = self._start(request, stdio)
-            for fd in stdio:
+            for fd in fds:
                 os.close(fd)
             if failed:
                 self._say(leader=127 << 8, failed=failed, empty=True, cpu_s=0.0, max_rss_kb=0)
@@ -217,6 +221,8 @@ class Shepherd:
     def _start(self, request: dict[str, Any], stdio: list[int]) -> tuple[int, str]:
         """Start the leader with the tool's rights; its pid, or why that failed."""
         uid = self._config.uid
+        # With the tool's real uid we could be killed by any tool: only where none lives. See `Execs`.
+        is_open = bool(request.get("alone")) and self._is_reaper and not request.get("probe")
         what = ""
         doing = "keep the exec's limits"
         try:
@@ -228,14 +234,14 @@ class Shepherd:
                     self._starts += 1
                     os.setgroups([strays.mark(self._starts)])
                 # Root stays the saved uid, for the way back. A spawned program has none: execve overwrites it.
-                kernel.set_thread_uids(uid, uid, 0)
+                kernel.set_thread_uids(uid if is_open else 0, uid, 0)
             doing, what = "enter the working directory", " " + str(request["cwd"])
             self._enter(request["cwd"])
             doing, what = "run", " " + str(request["argv"][0])
             if request.get("probe"):
                 return self._probe(stdio), ""
-            actions = _terminal(request["tty"]) if "tty" in request else _descriptors(stdio)
-            return self._spawn(request["argv"], request["env"], actions), ""
+            program = Program(request["argv"], request["env"], stdio, request.get("tty"))
+            return program.spawn() if is_open or not self._is_apart else program.fork(uid), ""
         except OSError as error:
             return 0, f"cannot {doing}{what}: {error.strerror}"[:4096]
         except (Refused, LookupError, TypeError, ValueError) as error:
@@ -257,27 +263,6 @@ class Shepherd:
             os.fchdir(fd)
         finally:
             os.close(fd)
-
-    def _spawn(self, argv: list[str], environment: dict[str, str], actions: list[Any]) -> int:
-        """By the C library's spawn, which copies no memory: a fork of this process costs a millisecond more."""
-        denied: OSError | None = None
-        for path in _candidates(argv[0], environment):
-            try:
-                return os.posix_spawn(
-                    path,
-                    argv,
-                    environment,
-                    file_actions=actions,
-                    setsid=True,
-                    setsigmask=(),
-                    setsigdef=(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT),
-                )
-            except (FileNotFoundError, NotADirectoryError):
-                if "/" in argv[0]:
-                    raise
-            except PermissionError as error:
-                denied = error  # another directory may hold one that may be executed
-        raise denied or FileNotFoundError(errno.ENOENT, "no such program on PATH")
 
     def _probe(self, stdio: list[int]) -> int:
         pid = os.fork()
@@ -315,24 +300,6 @@ class Shepherd:
         if not self._is_reaper:
             strays.end(strays.mark(self._starts))
         self._say(empty=True, cpu_s=cpu, max_rss_kb=peak, **said)
-
-
-def _descriptors(stdio: list[int]) -> list[Any]:
-    return [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(stdio)]
-
-
-def _terminal(path: str) -> list[Any]:
-    """Opened by the new process, which leads a session by then: so it becomes its controlling terminal."""
-    opened = (os.POSIX_SPAWN_OPEN, 0, path, os.O_RDWR, 0)
-    return [opened, (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
-
-
-def _candidates(name: str, environment: dict[str, str]) -> list[str]:
-    """Where the program may be; a spawn that fails costs more than a look."""
-    if "/" in name:
-        return [name]
-    paths = [(place or ".") + "/" + name for place in environment.get("PATH", os.defpath).split(":")]
-    return [path for path in paths if os.access(path, os.F_OK)]
 
 
 def _limit(limits: dict[str, int]) -> None:
