@@ -22,7 +22,7 @@ from codesdk.sandbox.profiles import DEFAULT, Profiles, load_profiles
 from codesdk.sessions import Sessions
 from codesdk.settings import Settings
 from codesdk.storage.database import Database
-from codesdk.storage.migration import upgrade
+from codesdk.storage.migration import check, upgrade
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.administration import Administration
 from codesdk.tenancy.directory import Directory
@@ -79,6 +79,7 @@ def open_services(
     Raises:
         PolicyInvalid, ManifestInvalid, ProfileInvalid: with file, line and column.
         DataDirUnusable, StorageUnavailable: with what to do.
+        SchemaBehind: migrations are not this process's to run, and some are missing.
     """
     registry = Registry.load(settings.registry_dir)
     profiles = Profiles({DEFAULT: profile}) if profile is not None else load_profiles(settings.profiles_dir)
@@ -92,7 +93,7 @@ def open_services(
         bundles.watch()
         database = Database(settings.resolved_database_url())
         opened.callback(database.close)
-        upgrade(database)
+        (upgrade if settings.auto_migrate else check)(database)
         hints = hints or RedisHints(settings.resolved_redis_url())
         opened.callback(hints.close)
         wakeups = wakeups or RqWakeups(settings.resolved_redis_url(), ids)

@@ -133,6 +133,14 @@ def demo(
 
 
 @app.command()
+def migrate(*, data_dir: DataDir = None, json: Json = False) -> None:
+    """Bring the database to this version's schema, and end. `up` does it by itself."""
+    from codesdk.cli.migrate import run
+
+    run(data_dir=data_dir, as_json=json)
+
+
+@app.command()
 def doctor(*, data_dir: DataDir = None, json: Json = False) -> int:
     """Look at everything that a run needs, and say how to mend it. Changes nothing."""
     from codesdk.cli.doctor import run

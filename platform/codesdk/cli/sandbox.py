@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,3 +29,20 @@ def selfcheck(
     from codesdk.cli.selfcheck import run
 
     return run(runtime=runtime, only=only, as_json=json)
+
+
+@sandbox_app.command("clear")
+def clear(
+    *,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="PATH", help="Whose sandboxes.", envvar="CODESDK_DATA_DIR")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> None:
+    """Remove every sandbox of this installation from the engine, before the installation goes for good.
+
+    Only while no worker serves it. Sessions that are still open lose their workspace.
+    """
+    from codesdk.cli.clear import run
+
+    run(data_dir=data_dir, as_json=json)

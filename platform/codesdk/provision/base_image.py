@@ -9,15 +9,18 @@ import json
 import shlex
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+from codesdk.errors import Fault
 from codesdk.provision import apt_sources, debian
 from codesdk.provision.command import Outcome, ProvisionFailed, Root, Say, root, run, state_dir, which
 from codesdk.provision.engine import Engine, docker_command
+from codesdk.sandbox.engine import Engine as EngineClient
+from codesdk.sandbox.images import describe
 
 PUBLIC = "python:3.12-slim-bookworm"
-PULL_S = 240.0
-"""Seconds for a pull of about 50 MB. Without a registry the engine itself gives up after 15 s."""
 MADE_HERE = "codesdk-base"
 LABEL = "codesdk.base"
 INCLUDE = ("ca-certificates", "python3")
@@ -50,14 +53,18 @@ def content_label(codename: str) -> str:
 
 
 class DockerCommand:
-    """The docker client, bound to one engine."""
+    """One engine: looked at through its API, so that no docker command is needed where nothing is made (a container)."""
 
     def __init__(self, engine: Engine) -> None:
-        self._base = [docker_command(), "--host", engine.host]
+        self._host = engine.host
 
     def argv(self, *words: str) -> list[str]:
-        """A whole command line."""
-        return [*self._base, *words]
+        """A whole command line.
+
+        Raises:
+            EngineMissing: there is no docker command here.
+        """
+        return [docker_command(), "--host", self._host, *words]
 
     def __call__(self, *words: str, deadline_s: float = 30.0) -> Outcome:
         """Run and capture."""
@@ -65,17 +72,33 @@ class DockerCommand:
 
     def has(self, reference: str) -> bool:
         """Whether the image is on the engine."""
-        return self("image", "inspect", "--format", "{{.Id}}", reference).ok
+        return self._describe(reference) is not None
 
     def label_of(self, reference: str, label: str) -> str | None:
         """The label's value on the image; None where there is no such image or label."""
-        found = self("image", "inspect", "--format", f'{{{{index .Config.Labels "{label}"}}}}', reference)
-        return found.stdout.strip() or None if found.ok else None
+        found = self._describe(reference)
+        labels = (found["Config"].get("Labels") or {}) if found else {}
+        return labels.get(label) or None
 
     def tagged(self, repository: str) -> str | None:
         """The id of the newest image that has any tag of this repository."""
-        found = self("image", "ls", "--quiet", "--no-trunc", repository).stdout.split()
-        return found[0] if found else None
+        with closing(EngineClient(self._host)) as client, client.doing("list images"):
+            found = client.api.images(name=repository)
+        return str(found[0]["Id"]) if found else None
+
+    def pull(self, reference: str) -> None:
+        """Fetch it from its registry.
+
+        Raises:
+            ImageMissing: the registry does not have it. EngineRefused: none answers.
+        """
+        name, _, tag = reference.rpartition(":")
+        with closing(EngineClient(self._host)) as client, client.doing("pull an image", image=reference):
+            client.api.pull(name, tag=tag)
+
+    def _describe(self, reference: str) -> dict[str, Any] | None:
+        with closing(EngineClient(self._host)) as client:
+            return describe(client, reference)
 
 
 def ensure(engine: Engine, say: Say) -> str:
@@ -111,10 +134,12 @@ def find_made(docker: DockerCommand) -> str | None:
 
 def _pull(docker: DockerCommand, say: Say) -> bool:
     say(f"Pulling {PUBLIC} (once)")
-    pulled = docker("pull", "--quiet", PUBLIC, deadline_s=PULL_S)
-    if not pulled.ok:
-        say(f"No image registry serves it here: {pulled.last_words()}")
-    return pulled.ok
+    try:
+        docker.pull(PUBLIC)
+    except Fault as fault:
+        say(f"No image registry serves it here: {fault.message}")
+        return False
+    return docker.has(PUBLIC)
 
 
 def make(docker: DockerCommand, say: Say) -> str:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from codesdk.errors import Fault
 from codesdk.provision import debian, engine_report, local_report, redis_server
 from codesdk.provision.base_image import DockerCommand
 from codesdk.provision.check import Check, Status
-from codesdk.provision.command import Outcome, run, which
+from codesdk.provision.command import run, which
 from codesdk.provision.daemon import DaemonPlaces
 from codesdk.provision.endpoint import Answer
 from codesdk.provision.engine import Engine, Found, find
 from codesdk.sandbox import disk as disk_cap
 from codesdk.sandbox.egress import secret_files
+from codesdk.sandbox.engine import Engine as EngineClient
 from codesdk.sandbox.images import PREFIX
 from codesdk.sandbox.local import confinement
 from codesdk.sandbox.profile import Profile
@@ -153,16 +153,20 @@ def engine(settings: Settings) -> Iterator[Check]:
         else Check("engine", Status.FAIL, detail, "Upgrade to Docker 20.10 or newer")
     )
     if which("docker") is None:
-        yield Check("docker command", Status.FAIL, "not on PATH", "apt-get install docker-cli (or docker.io)")
+        yield Check("docker command", Status.INFO, "not on PATH; only making a base image needs it (docker-cli)")
+    try:
+        with closing(EngineClient(host)) as client, client.doing("say what it is"):
+            info, runs_us = client.api.info(), client.runs_us()
+        image = DockerCommand(Engine(host)).tagged(f"{PREFIX}{Profile().image}")
+    except Fault as fault:
+        yield Check("engine", Status.FAIL, fault.message, fault.advice())
         return
-    docker = DockerCommand(Engine(host))
-    info = _info(docker("info", "--format", "{{json .}}"))
     yield from engine_report.judge(info)
     root_dir = Path(str(info.get("DockerRootDir", "")))
     if host.startswith("unix://") and root_dir.is_dir():
         yield disk("engine disk", root_dir)
-    yield workspace_cap(disk_cap.find_facts(host, info))
-    yield sandbox_image(docker)
+    yield workspace_cap(disk_cap.find_facts(host, info, runs_us=runs_us))
+    yield sandbox_image(image)
 
 
 def _no_engine(found: Found) -> Check:
@@ -174,14 +178,6 @@ def _no_engine(found: Found) -> Check:
         return Check("engine", Status.WARN, tried, "`codesdk demo` and `codesdk up` install and start one")
     mend = "Start it (systemctl start docker), install Docker, or set CODESDK_DOCKER_HOST"
     return Check("engine", Status.FAIL, tried, mend)
-
-
-def _info(said: Outcome) -> dict[str, Any]:
-    try:
-        body: Any = json.loads(said.stdout)
-    except ValueError:
-        return {}
-    return body if isinstance(body, dict) else {}
 
 
 def workspace_cap(facts: disk_cap.Facts) -> Check:
@@ -200,9 +196,8 @@ def workspace_cap(facts: disk_cap.Facts) -> Check:
     )
 
 
-def sandbox_image(docker: DockerCommand) -> Check:
-    """Whether a sandbox image is on the engine."""
-    image = docker.tagged(f"{PREFIX}{Profile().image}")
+def sandbox_image(image: str | None) -> Check:
+    """Whether a sandbox image is on the engine: its id."""
     if image is not None:
         return Check("sandbox image", Status.OK, image[:19])
     mend = "`codesdk images build` builds it, and `codesdk up` does too (2 minutes)"

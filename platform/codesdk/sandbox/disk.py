@@ -68,22 +68,34 @@ def volume_options(spec: SandboxSpec, cap: Cap, device: str = "") -> dict[str, s
             return {"type": "ext4", "device": device, "o": "nosuid,nodev,noatime"}
 
 
-def find_facts(endpoint: str, info: dict[str, Any]) -> Facts:
-    """Look at this machine, and at what the engine says of its own (`/info`)."""
+def find_facts(endpoint: str, info: dict[str, Any], *, runs_us: bool = False) -> Facts:
+    """Look at this machine, and at what the engine says of its own (`/info`).
+
+    `runs_us`: this process is in a container of that engine, which then shares its kernel and its devices.
+    """
     root = Path(str(info.get("DockerRootDir") or "/nonexistent"))
     here = "unix://" in endpoint or endpoint.startswith("http+docker")
+    is_ours = here and info.get("Name") == socket.gethostname() and root.is_dir()
     missing = [
         reason
         for reason, met in (
-            ("the worker is not root", os.geteuid() == 0),
-            ("the engine is not on this machine", here and info.get("Name") == socket.gethostname() and root.is_dir()),
+            ("the engine is not on this machine", is_ours or runs_us),
             ("the engine is rootless", "name=rootless" not in (info.get("SecurityOptions") or ())),
-            (f"there is no {LOOP_CONTROL}", os.access(LOOP_CONTROL, os.R_OK | os.W_OK)),
+            (f"{LOOP_CONTROL} cannot be opened by this user", _opens(LOOP_CONTROL)),
             (f"{MKFS} is not installed (e2fsprogs)", mkfs() is not None),
         )
         if not met
     ]
     return Facts(loop_missing=tuple(missing), project_quota=_has_project_quota(root))
+
+
+def _opens(device: Path) -> bool:
+    """Whether it can be used: in a container the file may be there, and its use be forbidden all the same."""
+    try:
+        os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def mkfs() -> str | None:

@@ -136,7 +136,8 @@ class DockerSandboxes:
                 self._facts = Facts()
             else:
                 with self._engine.doing("say what it is"):
-                    self._facts = disk.find_facts(self._engine.endpoint, self._engine.api.info())
+                    info, runs_us = self._engine.api.info(), self._engine.runs_us()
+                self._facts = disk.find_facts(self._engine.endpoint, info, runs_us=runs_us)
         return self._facts
 
     def _check_runtime(self, runtime: str) -> None:

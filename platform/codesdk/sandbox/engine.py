@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import select
 import socket
 import struct
@@ -10,11 +11,12 @@ import threading
 from collections.abc import Iterator
 from datetime import datetime
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import docker
 import requests
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.utils import kwargs_from_env
 
 from codesdk.sandbox.faults import EngineRefused, EngineUnavailable, ImageMissing
@@ -26,6 +28,9 @@ _EVENTS_KEPT = 256
 _SOON_S = 0.05
 _OLDEST_API = "1.41"
 """Docker 20.10. Asking for the version works with any."""
+_MOUNTS = Path("/proc/self/mountinfo")
+_OWN_CONTAINER = re.compile(r"/containers/([0-9a-f]{64})/hostname /etc/hostname ")
+"""The engine mounts a file of its own at that place of every container."""
 _FRAME = struct.Struct(">BxxxL")
 _STDOUT = 1
 _STDERR_KEPT = 4096
@@ -64,6 +69,18 @@ class Engine:
             raise EngineRefused(what, str(error.explanation or error)) from error
         except (requests.RequestException, DockerException, OSError) as error:
             raise EngineUnavailable(self.endpoint, _reason(error)) from error
+
+    def runs_us(self) -> bool:
+        """Whether this process is in one of the engine's containers."""
+        known = _OWN_CONTAINER.search(_MOUNTS.read_text(encoding="utf-8", errors="replace"))
+        if known is None:
+            return False
+        with self.doing("inspect our own container"):
+            try:
+                self.api.inspect_container(known[1])
+            except NotFound:
+                return False
+        return True
 
     def attach(self, container: str) -> AttachedStream:
         """The container's stdin, stdout and stderr."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import struct
 import subprocess
 import threading
 import time
@@ -18,7 +19,10 @@ from codesdk.errors import ExitCode, Fault
 from codesdk.sandbox.disk import LOOP_CONTROL, mkfs
 
 # linux/loop.h
-_SET_FD, _CLR_FD, _GET_FREE = 0x4C00, 0x4C01, 0x4C82
+_SET_FD, _CLR_FD, _GET_STATUS, _GET_FREE = 0x4C00, 0x4C01, 0x4C05, 0x4C82
+_STATUS_BYTES = 232
+_BACKING = struct.Struct("=QQ")
+"""Head of `struct loop_info64`: device and inode of the file behind."""
 _SUFFIX = ".ext4"
 _MAKE_S = 30.0
 _FREED_S = 5.0
@@ -171,7 +175,24 @@ def _detach(device: str, path: Path) -> None:
 
 
 def _devices(path: Path) -> list[str]:
-    return [device for device, file in _attached().items() if file == str(path)]
+    return [device for device, file in _attached().items() if file == str(path) or _is_same(device, file, path)]
+
+
+def _is_same(device: str, file: str, path: Path) -> bool:
+    """Whether a device holds the file of that path, which the kernel calls by another one.
+
+    The mount through which a worker in a container opened it ends with the container; the kernel's path then begins
+    below that mount. The last part names one sandbox of one installation, and the file itself decides.
+    """
+    if Path(file).name != path.name:
+        return False
+    try:
+        known = path.stat()
+        with open(device, "rb", buffering=0) as opened:  # noqa: PTH123 (one call less to fail between)
+            status = fcntl.ioctl(opened, _GET_STATUS, bytes(_STATUS_BYTES))
+    except OSError:
+        return False  # freed while we look, or the file is gone
+    return _BACKING.unpack_from(status) == (known.st_dev, known.st_ino)
 
 
 def _attached() -> dict[str, str]:

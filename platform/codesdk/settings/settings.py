@@ -10,13 +10,21 @@ from typing import Annotated, Any, Literal
 
 import platformdirs
 from pydantic import Field, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SecretsSettingsSource,
+    SettingsConfigDict,
+)
 
 from codesdk.errors import ExitCode, Fault
 
 MAX_WARM = 64
 """Started sandboxes that wait, of all profiles together: each holds 7 MB and a container's worth of processes."""
 _PACKAGE = Path(__file__).resolve().parent.parent
+SECRETS_DIR = "CODESDK_SECRETS_DIR"
+"""Names a directory of files `codesdk_<setting>`: for values that must not stand in a process's environment."""
 
 
 class DataDirUnusable(Fault):
@@ -54,7 +62,10 @@ class Settings(BaseSettings):
     """Database, artifacts, sockets, keys of an embedded installation."""
     database_url: str = Field(default="", repr=False)
     """`postgresql://user:password@host/database`, or `sqlite:///path`; empty: SQLite in the data directory."""
-    redis_url: str = ""
+    auto_migrate: bool = True
+    """Whether a process that starts brings the database to this version's schema. Off where `codesdk migrate` does it,
+    under a database role that may; the others then refuse to start on another schema."""
+    redis_url: str = Field(default="", repr=False)
     """Empty: the Unix socket in the data directory."""
     docker_host: str = ""
     """Empty: DOCKER_HOST, else the engine's default socket."""
@@ -132,6 +143,20 @@ class Settings(BaseSettings):
     def pool_sizes(self, default: str) -> dict[str, int]:
         """Profile -> started sandboxes that wait; `default`: the default profile's name. `warm_pools` may name it too."""
         return {default: self.warm_pool, **self.warm_pools}
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (the signature is pydantic's)
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What was passed, then the environment, then files of secrets where a directory of them is named."""
+        secrets_dir = os.environ.get(SECRETS_DIR)
+        files = (SecretsSettingsSource(settings_cls, secrets_dir=secrets_dir),) if secrets_dir else ()
+        return (init_settings, env_settings, *files)
 
     def resolved_database_url(self) -> str:
         """The URL in force."""

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
@@ -24,6 +26,15 @@ class SchemaUnknown(Fault):
 
     code = "SCHEMA_UNKNOWN"
     exit_code = ExitCode.DATA
+
+
+class SchemaBehind(Fault):
+    """The database lacks migrations, and this process does not run them."""
+
+    code = "SCHEMA_BEHIND"
+    retryable = True
+    status = 503
+    exit_code = ExitCode.UNAVAILABLE
 
 
 def upgrade(database: Database, revision: str = "head") -> None:
@@ -48,3 +59,38 @@ def upgrade(database: Database, revision: str = "head") -> None:
             f"The database is not of this version: {error}.",
             advice="Run the CodeSDK that last used it or a newer one, or give another --data-dir.",
         ) from error
+
+
+def check(database: Database) -> None:
+    """See that the database has exactly this version's schema; changes nothing.
+
+    Raises:
+        StorageUnavailable: the database does not answer or refuses.
+        SchemaBehind: migrations are missing. SchemaUnknown: as `upgrade` says.
+    """
+    scripts = ScriptDirectory(str(SCRIPTS))
+    found = revision_of(database)
+    if found == scripts.get_current_head():
+        return
+    if found is None or found in {script.revision for script in scripts.walk_revisions()}:
+        raise SchemaBehind(
+            f"The database is at revision {found or 'none'}; this version needs {scripts.get_current_head()}.",
+            advice="Run `codesdk migrate`, with CODESDK_DATABASE_URL of a role that may change the schema.",
+        )
+    raise SchemaUnknown(
+        f"The database is at revision {found}, which this version does not know.",
+        advice="Run the CodeSDK that last used it or a newer one.",
+    )
+
+
+def revision_of(database: Database) -> str | None:
+    """The newest migration that the database has; None where it has none.
+
+    Raises:
+        StorageUnavailable: the database does not answer or refuses.
+    """
+    with database.read() as connection:
+        try:
+            return MigrationContext.configure(connection).get_current_revision()
+        except DBAPIError as error:
+            raise unavailable(error) from error

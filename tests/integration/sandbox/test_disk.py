@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -173,3 +175,33 @@ def test_a_paused_sandbox_keeps_its_files_and_its_device(open_on_disk, loops):
     loops.resume(made.owner)
     loops.resume(made.owner)
     assert run(made, "cat", "file").stdout == b"kept\n"
+
+
+def test_a_worker_whose_mounts_were_made_anew_finds_its_devices_again(loops, tmp_path):
+    """In a container: the kernel's path of a file begins at the mount that it was opened through, which is gone then."""
+    kept, seen = tmp_path / "kept", tmp_path / "seen"
+    kept.mkdir()
+    seen.mkdir()
+    name = f"codesdk-test-{uuid.uuid4().hex}"
+    with mounted(kept, seen):
+        device = LoopDisks(seen).make(name, size=8 * MIB, inodes=1024, uid=os.getuid())
+    try:
+        with mounted(kept, seen):
+            assert not Path("/sys/block", Path(device).name, "loop/backing_file").read_text().startswith(str(seen))
+            again = LoopDisks(seen)
+            assert again.device(name) == device
+            again.release(name)
+            assert again.device(name) is None
+    finally:
+        LoopDisks(kept).release(name)
+    assert list(kept.iterdir()) == []
+
+
+@contextmanager
+def mounted(source, target):
+    """As a container's volume: gone with the container, whoever still holds a file of it."""
+    subprocess.run(["mount", "--bind", source, target], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", target], check=True)

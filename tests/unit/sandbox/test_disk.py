@@ -53,3 +53,10 @@ def test_a_tmpfs_caps_bytes_and_inodes_and_is_the_tools_own():
 )
 def test_an_engine_elsewhere_or_without_rights_gets_no_loop_devices(endpoint, info, reason):
     assert reason in find_facts(endpoint, info).loop_missing
+
+
+def test_an_engine_that_runs_this_process_in_a_container_shares_its_devices():
+    elsewhere = "the engine is not on this machine"
+    info = {"Name": "the-host", "DockerRootDir": "/nowhere-in-the-container"}
+    assert elsewhere in find_facts("unix:///s", info).loop_missing
+    assert elsewhere not in find_facts("unix:///s", info, runs_us=True).loop_missing

@@ -10,7 +10,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
 from codesdk.storage.database import Database
-from codesdk.storage.migration import SCRIPTS, SchemaUnknown, upgrade
+from codesdk.storage.migration import SCRIPTS, SchemaBehind, SchemaUnknown, check, upgrade
 from codesdk.storage.schema import metadata
 
 
@@ -188,3 +188,22 @@ def test_artifacts_of_before_the_blobs_keep_their_files_and_share_them(database)
         command.downgrade(config, "0005")
     with database.read() as connection:
         assert connection.execute(text("SELECT count(*) FROM artifacts")).scalar() == 2
+
+
+def test_a_process_that_must_not_migrate_sees_what_is_missing_and_changes_nothing(database):
+    with pytest.raises(SchemaBehind, match="revision none"):
+        check(database)
+    assert tables(database) == set()
+    upgrade(database, "0001")
+    with pytest.raises(SchemaBehind, match="revision 0001"):
+        check(database)
+    upgrade(database)
+    check(database)
+
+
+def test_a_newer_schema_is_not_taken_for_one_that_lacks_something(database):
+    upgrade(database)
+    with database.writer.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = 'future'"))
+    with pytest.raises(SchemaUnknown):
+        check(database)

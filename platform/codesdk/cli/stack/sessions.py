@@ -42,7 +42,7 @@ def sweep_all(settings: Settings, instance: str, say: Say) -> None:
     `instance`: the id as it was at the start, which the data directory may not hold any more.
     """
     try:
-        swept = sweep_local(settings) if settings.is_local else _sweep_engine(settings, instance)
+        swept = sweep_local(settings) if settings.is_local else sweep_engine(settings, instance)
     except Fault as fault:
         say(f"Sandboxes could not be looked for: {fault} The next `codesdk up` removes what is left.")
         return
@@ -50,8 +50,13 @@ def sweep_all(settings: Settings, instance: str, say: Say) -> None:
         say(f"Removed sandboxes that the worker had left: {len(swept.containers)}")
 
 
-def _sweep_engine(settings: Settings, instance: str) -> Swept:
-    with closing(Engine(settings.docker_host)) as engine:
+def sweep_engine(settings: Settings, instance: str) -> Swept:
+    """Remove every container, volume and disk of that installation from the engine.
+
+    Raises:
+        Fault: the engine does not answer, or keeps one.
+    """
+    with closing(Engine(settings.docker_host or None)) as engine:
         return DockerSandboxes(instance, engine, workspaces=settings.workspaces_dir()).sweep(())
 
 
