@@ -221,5 +221,5 @@ class Artifacts:
         self._forget(unit, artifact)
 
     def _forget(self, unit: Unit, artifact: StoredArtifact) -> None:
-        if store.remove(unit.connection, artifact.id):
+        if store.remove(unit.connection, artifact, self._hold_s):
             self._quotas.release(unit, artifact.tenant_id, Resource.ARTIFACT_BYTES, artifact.size)

@@ -85,9 +85,13 @@ def seeds_open_session(connection: Connection, artifact: str) -> bool:
     )
 
 
-def remove(connection: Connection, artifact: str) -> bool:
-    """Remove the record; its bytes are then a matter of collection."""
-    return connection.execute(delete(artifacts).where(artifacts.c.id == artifact)).rowcount == 1
+def remove(connection: Connection, artifact: StoredArtifact, hold_s: float) -> bool:
+    """Remove the record; its bytes are a matter of collection, `hold_s` seconds later: some may be reading them."""
+    if connection.execute(delete(artifacts).where(artifacts.c.id == artifact.id)).rowcount != 1:
+        return False
+    held = update(blobs).where(blobs.c.key == artifact.blob_key).values(held_until=database_now() + hold_s)
+    connection.execute(held)
+    return True
 
 
 # -- blobs -------------------------------------------------------------------------------------------------------------

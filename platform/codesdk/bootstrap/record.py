@@ -37,6 +37,7 @@ class Record:
     ids: Ids
     database: Database
     writer: Writer
+    quotas: TenantQuotas
     blobs: Blobs
     artifacts: Artifacts
     collector: Collector
@@ -60,7 +61,8 @@ def open_record(settings: Settings) -> Iterator[Record]:
         upgrade(database)
         writer = Writer(database, lock_path(settings, database))
         opened.callback(writer.close)
-        shelf = Shelf(settings, database=database, writer=writer, clock=clock, ids=ids, quotas=quotas_of(settings))
+        quotas = quotas_of(settings)
+        shelf = Shelf(settings, database=database, writer=writer, clock=clock, ids=ids, quotas=quotas)
         opened.callback(shelf.close)
         yield Record(
             settings=settings,
@@ -68,6 +70,7 @@ def open_record(settings: Settings) -> Iterator[Record]:
             ids=ids,
             database=database,
             writer=writer,
+            quotas=quotas,
             blobs=shelf.blobs,
             artifacts=shelf.artifacts,
             collector=shelf.collector,

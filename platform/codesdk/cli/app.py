@@ -149,6 +149,34 @@ def doctor(*, data_dir: DataDir = None, json: Json = False) -> int:
 
 
 @app.command()
+def backup(
+    target: Annotated[Path, typer.Argument(metavar="DEST", parser=place, help="A new directory.")],
+    *,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> int:
+    """Copy database, artifacts and keys, consistently, also while everything runs."""
+    from codesdk.cli.backups import make
+
+    return make(target, data_dir=data_dir, as_json=json)
+
+
+@app.command()
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="SRC", parser=place, help="What `codesdk backup` made.")],
+    *,
+    data_dir: Annotated[
+        Path, typer.Option("--data-dir", parser=place, metavar="PATH", help="A new or empty directory.")
+    ],
+    json: Json = False,
+) -> None:
+    """Make a backup into an installation of its own: another instance, with no open session."""
+    from codesdk.cli.backups import put_back
+
+    put_back(source, data_dir=data_dir, as_json=json)
+
+
+@app.command()
 def mcp(
     *,
     url: Annotated[str | None, typer.Option("--url", help="MCP URL of a session.", envvar="CODESDK_URL")] = None,

@@ -1,0 +1,1 @@
+"""What outlives an installation: backups and restored copies, exported logs, and what is kept for how long."""

@@ -1,0 +1,138 @@
+"""Copies an embedded installation while it runs.
+
+The order makes it consistent: the database is copied as of one moment, then the bytes that the *copy* names. They were
+durable before their records were, and stay for a day after the last record of them is removed.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+
+from codesdk.archive import manifest, store
+from codesdk.archive.manifest import Entry, Manifest
+from codesdk.artifacts.blobs import BlobMissing, Blobs
+from codesdk.artifacts.directory import DirectoryBlobs
+from codesdk.artifacts.spool import Incoming
+from codesdk.artifacts.store import Blob
+from codesdk.bootstrap.record import Record
+from codesdk.domain.clock import to_wire
+from codesdk.errors import ExitCode, Fault
+from codesdk.storage.copy import copy_database
+from codesdk.storage.database import Database
+
+DATABASE = "codesdk.db"
+KEPT_FILES = ("operator.key", "images.yaml")
+"""Of the data directory, beside database and artifacts. Logs, sockets and locks are of the moment; the instance's id is
+the original's alone."""
+
+
+class BackupRefused(Fault):
+    """It cannot be made there, or not by this command."""
+
+    code = "BACKUP_REFUSED"
+    status = 400
+    exit_code = ExitCode.CANNOT_WRITE
+
+
+def back_up(record: Record, target: Path) -> Manifest:
+    """Make a backup in the new directory `target`; until it is whole, it has another name.
+
+    Raises:
+        BackupRefused: something is there, it cannot be written, or the database is a server's.
+        CopyFailed, ArtifactsUnavailable: what could not be copied; nothing of the backup stays.
+    """
+    if not record.database.is_sqlite:
+        raise BackupRefused(
+            "The database is PostgreSQL, which has tools of its own.",
+            advice="Run pg_dump first and copy the artifacts after it, as the operator's guide shows.",
+        )
+    if target.exists():
+        raise BackupRefused(f"{target} exists already.", advice="Name a new directory; a backup never replaces one.")
+    fresh = target.with_name(f".{target.name}.partial-{secrets.token_hex(4)}")
+    try:
+        fresh.mkdir(mode=0o700, parents=True)
+        made = _fill(record, fresh)
+        _sync_tree(fresh)
+        fresh.rename(target)
+        _sync(target.parent)
+    except OSError as error:
+        raise BackupRefused(f"{target} cannot be written: {error}.", advice="Make room, or name another.") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return made
+
+
+def _fill(record: Record, root: Path) -> Manifest:
+    copy_database(record.database, root / DATABASE)
+    (root / DATABASE).chmod(0o600)
+    files, damaged = _copy_blobs(record.blobs, _named(root / DATABASE), root)
+    files.append(manifest.entry(root, root / DATABASE))
+    for name in KEPT_FILES:
+        if (record.settings.data_dir / name).is_file():
+            shutil.copyfile(record.settings.data_dir / name, root / name)
+            (root / name).chmod(0o600)
+            files.append(manifest.entry(root, root / name))
+    made = Manifest(
+        version=version("codesdk"),
+        instance=record.settings.instance_id(),
+        created_at=to_wire(record.clock.now()),
+        files=tuple(sorted(files, key=lambda one: one.path)),
+        damaged=tuple(damaged),
+    )
+    manifest.write(root, made)
+    return made
+
+
+def _named(copy: Path) -> list[Blob]:
+    database = Database(f"sqlite:///{copy}")
+    try:
+        with database.read() as connection:
+            return store.named_blobs(connection)
+    finally:
+        database.close()
+        for suffix in ("-wal", "-shm"):
+            copy.with_name(copy.name + suffix).unlink(missing_ok=True)
+
+
+def _copy_blobs(source: Blobs, wanted: list[Blob], root: Path) -> tuple[list[Entry], list[str]]:
+    incoming, target = (
+        Incoming(root / "incoming", max((one.size for one in wanted), default=0)),
+        DirectoryBlobs(root / "artifacts"),
+    )
+    files, damaged = [], []
+    for blob in wanted:
+        with incoming.spool() as spool:
+            try:
+                for piece in source.read(blob.key, 0, blob.size):
+                    spool.write(piece)
+            except BlobMissing:
+                damaged.append(blob.content_hash)
+                continue
+            if spool.content_hash != blob.content_hash:
+                damaged.append(blob.content_hash)
+                continue
+            target.put(blob.key, spool)
+        digest = blob.content_hash.removeprefix("sha256:")
+        files.append(Entry(path=f"artifacts/{blob.key[:2]}/{blob.key}", sha256=digest, size=blob.size))
+    if (root / "incoming").exists():
+        (root / "incoming").rmdir()
+    return files, damaged
+
+
+def _sync_tree(root: Path) -> None:
+    for folder, _, names in os.walk(root):
+        for name in names:
+            _sync(Path(folder, name))
+        _sync(Path(folder))
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

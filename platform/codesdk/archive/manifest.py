@@ -1,0 +1,103 @@
+"""What a backup says of itself: written last, so that a directory without it is no backup."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from codesdk.domain.decisions import Frozen
+from codesdk.errors import ExitCode, Fault
+
+NAME = "manifest.json"
+FORMAT = 1
+PIECE = 1024 * 1024
+
+
+class BackupInvalid(Fault):
+    """It is no backup, not a whole one, or a newer version's."""
+
+    code = "BACKUP_INVALID"
+    exit_code = ExitCode.DATA
+
+
+class Entry(Frozen):
+    """One file of a backup."""
+
+    path: str
+    """Below the backup, with slashes."""
+    sha256: str
+    size: int
+
+
+class Manifest(Frozen):
+    """A backup."""
+
+    format: int = Field(default=FORMAT, ge=1)
+    version: str
+    """Of the CodeSDK that made it."""
+    instance: str
+    """The installation that it is of."""
+    created_at: str
+    """RFC 3339."""
+    files: tuple[Entry, ...]
+    damaged: tuple[str, ...] = ()
+    """Hashes of artifacts whose bytes were damaged or gone already when the backup was made."""
+
+
+def entry(root: Path, path: Path) -> Entry:
+    """The entry of a file, read whole, in pieces."""
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while piece := file.read(PIECE):
+            digest.update(piece)
+            size += len(piece)
+    return Entry(path=path.relative_to(root).as_posix(), sha256=digest.hexdigest(), size=size)
+
+
+def write(root: Path, manifest: Manifest) -> None:
+    """Write it, durably, after everything that it names."""
+    with (root / NAME).open("x") as file:
+        file.write(manifest.model_dump_json(indent=1))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read(root: Path) -> Manifest:
+    """The manifest of the backup in that directory.
+
+    Raises:
+        BackupInvalid: there is none that this version can read.
+    """
+    try:
+        found = Manifest.model_validate_json((root / NAME).read_bytes())
+    except OSError as error:
+        raise BackupInvalid(f"{root} is no backup: it has no readable {NAME}.", advice="Name another.") from error
+    except ValidationError as error:
+        raise BackupInvalid(f"{root / NAME} is not of this version.", advice="Use the CodeSDK that made it.") from error
+    if found.format != FORMAT:
+        raise BackupInvalid(
+            f"{root} is a backup of format {found.format}; this version reads {FORMAT}.", advice="Use a newer CodeSDK."
+        )
+    return found
+
+
+def verify(root: Path, files: Iterable[Entry]) -> None:
+    """See that every file is there and is what it was.
+
+    Raises:
+        BackupInvalid: names the first that is not, or that lies elsewhere.
+    """
+    for wanted in files:
+        path = root / wanted.path
+        if not path.resolve().is_relative_to(root.resolve()):
+            raise BackupInvalid(f"The backup names {wanted.path}, which is outside of it.", advice="Trust it no more.")
+        try:
+            found = entry(root, path)
+        except OSError as error:
+            raise BackupInvalid(f"{path} cannot be read: {error.strerror or error}.", advice="Use another.") from error
+        if found != wanted:
+            raise BackupInvalid(f"{path} is not what was backed up.", advice="Use another backup.")

@@ -1,0 +1,164 @@
+"""Makes a backup into an installation of its own.
+
+The original may still run, so the copy must not act for it: another instance id (its sweeps see none of the original's
+containers), another epoch in every log (a reader's cursor of the original gets one `resync`), no sandbox, no open session.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from functools import partial
+from pathlib import Path
+
+from codesdk.archive import manifest, store
+from codesdk.archive.backup import DATABASE, KEPT_FILES
+from codesdk.archive.manifest import BackupInvalid, Manifest
+from codesdk.bootstrap.record import Record, open_record
+from codesdk.domain.calls import CallState
+from codesdk.domain.decisions import Frozen
+from codesdk.domain.execution import SandboxSummary
+from codesdk.domain.tools import ToolResult
+from codesdk.errors import ExitCode, Fault
+from codesdk.eventlog.hints import LocalHints
+from codesdk.eventlog.log import Log
+from codesdk.jobs import LocalWakeups
+from codesdk.sandbox.profiles import Profiles
+from codesdk.sessions import Sessions
+from codesdk.settings import Settings, runfile
+from codesdk.storage.writer import Unit
+from codesdk.tenancy.directory import Directory
+from codesdk.toolcalls import store as call_store
+from codesdk.toolcalls.ending import complete
+from codesdk.toolcalls.stored import Claimed, StoredCall
+
+REASON = "restored from a backup"
+LOST = (
+    "This call was running when the backup was made that this record was restored from, and how it ended is not in it. "
+    "It was not run again."
+)
+
+
+class RestoreRefused(Fault):
+    """The backup cannot become an installation there."""
+
+    code = "RESTORE_REFUSED"
+    status = 400
+    exit_code = ExitCode.CANNOT_WRITE
+
+
+class Restored(Frozen):
+    """What a restored copy is."""
+
+    data_dir: str
+    instance: str
+    """Its own."""
+    backup_of: str
+    """The original's."""
+    files: int
+    lost_calls: int
+    """Calls that ran when the backup was made; they have ended as lost."""
+    closed_sessions: int
+    damaged: tuple[str, ...] = ()
+    """Hashes of artifacts that were damaged before the backup."""
+
+
+def restore(source: Path, settings: Settings) -> Restored:
+    """Verify the backup whole, then make it the installation of `settings`, in an empty or new data directory.
+
+    Raises:
+        BackupInvalid: it is not whole; nothing was made.
+        RestoreRefused: the directory has something in it, is in use, or cannot be written.
+    """
+    target = settings.data_dir
+    if settings.database_url or settings.artifacts_url:
+        raise RestoreRefused(
+            "A backup is restored into a data directory, and the settings name a database or store elsewhere.",
+            advice="Unset CODESDK_DATABASE_URL and CODESDK_ARTIFACTS_URL.",
+        )
+    if runfile.read(target, "api") is not None:
+        raise RestoreRefused(f"CodeSDK runs on {target}.", advice="Name a new --data-dir.")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise RestoreRefused(f"{target} is not empty.", advice="Name a new --data-dir; a restore never replaces one.")
+    made = manifest.read(source)
+    if DATABASE not in {one.path for one in made.files}:
+        raise BackupInvalid(f"The backup in {source} has no database.", advice="Use another backup.")
+    manifest.verify(source, made.files)
+    fresh = target.with_name(f".{target.name}.partial-{secrets.token_hex(4)}")
+    try:
+        restored = _make(source, made, settings.model_copy(update={"data_dir": fresh}))
+        fresh.rename(target)
+    except OSError as error:
+        raise RestoreRefused(f"{target} cannot be written: {error}.", advice="Make room, or name another.") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return restored.model_copy(update={"data_dir": str(target)})
+
+
+def _make(source: Path, made: Manifest, settings: Settings) -> Restored:
+    for one in made.files:
+        if one.path != DATABASE and one.path not in KEPT_FILES and not one.path.startswith("artifacts/"):
+            raise BackupInvalid(f"The backup names {one.path}, which belongs in none.", advice="Trust it no more.")
+        place = settings.data_dir / one.path
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        shutil.copyfile(source / one.path, place)
+        place.chmod(0o600)
+    with open_record(settings) as record:
+        lost, closed = _part_from_original(record)
+    return Restored(
+        data_dir=str(settings.data_dir),
+        instance=settings.instance_id(),
+        backup_of=made.instance,
+        files=len(made.files),
+        lost_calls=lost,
+        closed_sessions=closed,
+        damaged=made.damaged,
+    )
+
+
+def _part_from_original(record: Record) -> tuple[int, int]:
+    log = Log(record.database, record.clock, LocalHints())
+    record.writer.run(lambda unit: store.renew_epochs(unit.connection, record.ids))
+    with record.database.read() as connection:
+        running = call_store.in_state(connection, CallState.RUNNING)
+    for stored in running:
+        record.writer.run(partial(_end_lost, log=log, stored=stored))
+    sessions = _sessions(record, log)
+    opened = sessions.open_of_all()
+    for session in opened:
+        sessions.retire(session.tenant_id, session.id, REASON, lambda _: True)
+    record.writer.run(lambda unit: store.forget_sandboxes(unit.connection, REASON))
+    return len(running), len(opened)
+
+
+def _end_lost(unit: Unit, log: Log, stored: StoredCall) -> None:
+    identity = stored.identity
+    started = store.start_of(unit.connection, stored.subject.session_id, identity.tool_call_id)
+    # No worker of the original can be this copy's, whatever its number was.
+    call_store.adopt(unit.connection, stored.host_id, 0)
+    claimed = Claimed(
+        stored=stored,
+        generation=0,
+        timeout_s=0.0,
+        sandbox=SandboxSummary.model_validate(started.get("sandbox", {})),
+        environment=started.get("execution_env", "codesdk_docker"),
+    )
+    result = ToolResult(text=LOST, is_error=True, code="WORKER_LOST")
+    complete(unit, log, claimed, result, result_ref=None, last_output=(), duration_ms=0.0)
+
+
+def _sessions(record: Record, log: Log) -> Sessions:
+    directory = Directory(record.database, record.clock, record.ids, quotas=record.quotas, writer=record.writer)
+    return Sessions(
+        database=record.database,
+        writer=record.writer,
+        log=log,
+        artifacts=record.artifacts,
+        directory=directory,
+        wakeups=LocalWakeups(),
+        clock=record.clock,
+        ids=record.ids,
+        profiles=Profiles({}),
+        quotas=record.quotas,
+        token_ttl_s=1.0,
+    )
