@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from codesdk.approvals import Desk
 from codesdk.artifacts import Artifacts, Collector
-from codesdk.bootstrap.record import lock_path, quotas_of
+from codesdk.bootstrap.administration import wire_tenancy
+from codesdk.bootstrap.record import lock_path
 from codesdk.bootstrap.shelf import Shelf
 from codesdk.domain.clock import Clock, SystemClock
 from codesdk.domain.ids import Ids, RandomIds
@@ -103,12 +104,8 @@ def open_services(
         log = Log(database, clock, hints)
         tail = Tail(log, hints, clock, settings.poll_s)
         opened.callback(tail.close)
-        quotas = quotas_of(settings)
-        directory = Directory(database, clock, ids, quotas=quotas, writer=writer)
-        administration = Administration(
-            database=database, writer=writer, directory=directory, quotas=quotas, clock=clock, ids=ids
-        )
-        shelf = Shelf(settings, database=database, writer=writer, clock=clock, ids=ids, quotas=quotas)
+        tenancy = wire_tenancy(settings, database, writer, clock, ids)
+        shelf = Shelf(settings, database=database, writer=writer, clock=clock, ids=ids, quotas=tenancy.quotas)
         opened.callback(shelf.close)
         artifacts = shelf.artifacts
         desk = Desk(database, ids)
@@ -121,15 +118,15 @@ def open_services(
             writer=writer,
             wakeups=wakeups,
             ids=ids,
-            quotas=quotas,
+            quotas=tenancy.quotas,
         )
         sessions = Sessions(
             database=database,
             writer=writer,
             log=log,
             artifacts=artifacts,
-            directory=directory,
-            quotas=quotas,
+            directory=tenancy.directory,
+            quotas=tenancy.quotas,
             wakeups=wakeups,
             clock=clock,
             ids=ids,
@@ -147,9 +144,9 @@ def open_services(
             tail=tail,
             artifacts=artifacts,
             collector=shelf.collector,
-            directory=directory,
-            quotas=quotas,
-            administration=administration,
+            directory=tenancy.directory,
+            quotas=tenancy.quotas,
+            administration=tenancy.administration,
             wakeups=wakeups,
             desk=desk,
             registry=registry,

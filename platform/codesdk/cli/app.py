@@ -14,6 +14,7 @@ from codesdk.cli.policy import policy_app
 from codesdk.cli.sandbox import sandbox_app
 from codesdk.cli.sandbox_kind import SandboxKind
 from codesdk.cli.schema.app import schema_app
+from codesdk.cli.tenancy import keys_app, tenants_app
 from codesdk.domain.decisions import PermissionMode
 
 app = typer.Typer(
@@ -34,6 +35,8 @@ app.add_typer(sandbox_app, name="sandbox")
 app.add_typer(schema_app, name="schema")
 app.add_typer(policy_app, name="policy")
 app.add_typer(artifacts_app, name="artifacts")
+app.add_typer(keys_app, name="keys")
+app.add_typer(tenants_app, name="tenants")
 
 
 Policies = Annotated[
@@ -86,6 +89,24 @@ def version(*, json: Json = False) -> None:
     from codesdk.cli.answers import show_version
 
     show_version(as_json=json)
+
+
+@app.command("init")
+def init_(
+    *,
+    rotate: Annotated[
+        bool, typer.Option("--rotate", help="Where there is an operator: make another key, and revoke the old.")
+    ] = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Make the data directory, its tenant and the operator's key, which is printed this once.
+
+    `codesdk up` does not need it: it makes a key of its own for the commands on its machine.
+    """
+    from codesdk.cli.init import run
+
+    run(rotate=rotate, data_dir=data_dir, as_json=json)
 
 
 @app.command()

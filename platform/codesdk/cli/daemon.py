@@ -62,20 +62,20 @@ class Daemon:
 
     def open_session(self, wish: NewSession) -> Opened:
         """A new session."""
-        return Opened.model_validate(self._send("POST", "/v1/sessions", json=wish.model_dump(mode="json")))
+        return Opened.model_validate(self.request("POST", "/v1/sessions", json=wish.model_dump(mode="json")))
 
     def session(self, session: str) -> Session:
         """One session."""
-        return Session.model_validate(self._send("GET", f"/v1/sessions/{session}"))
+        return Session.model_validate(self.request("GET", f"/v1/sessions/{session}"))
 
     def sessions(self, limit: int = 100) -> list[Session]:
         """Newest first."""
-        found = self._send("GET", "/v1/sessions", params={"limit": limit})["sessions"]
+        found = self.request("GET", "/v1/sessions", params={"limit": limit})["sessions"]
         return [Session.model_validate(item) for item in found]
 
     def close_session(self, session: str) -> Session:
         """End it."""
-        return Session.model_validate(self._send("DELETE", f"/v1/sessions/{session}"))
+        return Session.model_validate(self.request("DELETE", f"/v1/sessions/{session}"))
 
     def upload(self, content: bytes, name: str, content_type: str = "application/gzip") -> Artifact:
         """Keep bytes as an artifact."""
@@ -85,7 +85,7 @@ class Daemon:
         """Keep bytes that come in pieces as an artifact."""
         params = {"name": name, **({"session_id": session} if session else {})}
         headers = {"Content-Type": content_type}
-        sent = self._send(
+        sent = self.request(
             "POST", "/v1/artifacts", content=pieces, params=params, headers=headers, timeout=UPLOAD_TIMEOUT
         )
         return Artifact.model_validate(sent)
@@ -93,7 +93,7 @@ class Daemon:
     def artifacts(self, session: str | None = None) -> Iterator[Artifact]:
         """Newest first, all of them."""
         params: dict[str, Any] = {"limit": PAGE, **({"session_id": session} if session else {})}
-        while page := self._send("GET", "/v1/artifacts", params=params)["artifacts"]:
+        while page := self.request("GET", "/v1/artifacts", params=params)["artifacts"]:
             yield from (Artifact.model_validate(item) for item in page)
             params["after"] = page[-1]["id"]
 
@@ -111,29 +111,29 @@ class Daemon:
 
     def delete_artifact(self, artifact: str) -> Artifact:
         """Remove its record."""
-        return Artifact.model_validate(self._send("DELETE", f"/v1/artifacts/{artifact}"))
+        return Artifact.model_validate(self.request("DELETE", f"/v1/artifacts/{artifact}"))
 
     def approvals(self, state: ApprovalState | None = None, session: str | None = None) -> list[Approval]:
         """Newest first."""
         asked = {"state": state.value if state else None, "session_id": session}
         params = {name: value for name, value in asked.items() if value}
-        found = self._send("GET", "/v1/approvals", params=params)["approvals"]
+        found = self.request("GET", "/v1/approvals", params=params)["approvals"]
         return [Approval.model_validate(item) for item in found]
 
     def approval(self, approval: str) -> Approval:
         """One approval."""
-        return Approval.model_validate(self._send("GET", f"/v1/approvals/{approval}"))
+        return Approval.model_validate(self.request("GET", f"/v1/approvals/{approval}"))
 
     def vote(self, shown: Approval, verdict: Verdict, comment: str | None = None) -> Approval:
         """Answer exactly what was shown."""
         body = {"verdict": verdict.value, "digest": shown.digest, "comment": comment}
-        return Approval.model_validate(self._send("POST", f"/v1/approvals/{shown.id}/decision", json=body))
+        return Approval.model_validate(self.request("POST", f"/v1/approvals/{shown.id}/decision", json=body))
 
     def events(self, session: str, after: int = 0) -> Iterator[Event]:
         """The log after `after`, to its present end."""
         while True:
             params: dict[str, Any] = {"limit": PAGE, "after": str(after)}
-            page = self._send("GET", f"/v1/sessions/{session}/events", params=params)["events"]
+            page = self.request("GET", f"/v1/sessions/{session}/events", params=params)["events"]
             for item in page:
                 event = Event.model_validate(item)
                 after = event.seq
@@ -170,7 +170,12 @@ class Daemon:
         except httpx2.TransportError:
             return  # the stream broke; the caller's loop asks for the rest
 
-    def _send(self, method: str, path: str, **request: Any) -> Any:
+    def request(self, method: str, path: str, **request: Any) -> Any:
+        """One request; what the JSON of the answer says.
+
+        Raises:
+            NotRunning: nothing answers. Fault: what the problem in the answer says.
+        """
         try:
             response = self._http.request(method, path, **request)
         except httpx2.TransportError as error:

@@ -99,6 +99,30 @@ def test_one_tenants_waiting_call_is_not_joined_by_another(stage):
     ] * 3
 
 
+@pytest.mark.parametrize(
+    "whose", ["another tenant's", "another session's of the tenant", "its own id under another tenant"]
+)
+def test_a_call_is_found_and_cancelled_by_its_own_session_only(stage, whose):
+    stranger, _ = stage.enroll("other", "eve")
+    theirs = stage.open_session(stranger)
+    waiting = stage.pipeline.submit("workspace.write", {"path": "a", "content": "b"}, stage.subject)
+    running = stage.pipeline.submit("workspace.exec", {"command": "x"}, stage.subject)
+    assert isinstance(stage.claims().take(), Claimed)
+    at = {
+        "another tenant's": theirs,
+        "another session's of the tenant": stage.open_session(),
+        "its own id under another tenant": stage.subject.model_copy(update={"tenant_id": theirs.tenant_id}),
+    }[whose]
+    before = stage.events()
+    for call in (waiting.identity.tool_call_id, running.identity.tool_call_id):
+        assert stage.find(call, at) is None
+        assert stage.cancel(call, "mine now", at) is False
+        assert stage.find(call, stage.subject) is not None
+    assert stage.events() == before
+    assert stage.sql("SELECT count(*) FROM tool_calls WHERE cancel_requested") == [(0,)]
+    assert len(stage.pending()) == 1
+
+
 def test_words_of_a_person_cannot_forge_events(stage):
     waiting = stage.pipeline.submit("workspace.write", {"path": "a", "content": "b"}, stage.subject)
     asked = stage.desk.find(stage.principal.tenant_id, waiting.approval_id)

@@ -29,8 +29,8 @@ class NoOperatorKey(Fault):
 
 def ensure_operator(services: Services, say: Say) -> str:
     """The operator's API key; a new one where there is none, or where it belongs to another database."""
-    path = services.settings.data_dir / KEY_FILE
-    key = path.read_text().strip() if path.exists() else ""
+    data_dir = services.settings.data_dir
+    key = held_key(data_dir)
     if key:
         try:
             services.directory.principal(key)
@@ -41,8 +41,8 @@ def ensure_operator(services: Services, say: Say) -> str:
         _, key = services.writer.run(
             lambda unit: services.directory.enroll(unit, DEFAULT_TENANT, LOCAL, everything, reach=Reach.INSTANCE)
         )
-        _keep(path, key)
-        say(f"Made an operator's key for commands on this machine: {path}, readable by this user only")
+        hold_key(data_dir, key)
+        say(f"Made an operator's key for commands on this machine: {data_dir / KEY_FILE}, readable by this user only")
     return key
 
 
@@ -61,10 +61,17 @@ def operator_key(data_dir: Path) -> str:
         ) from error
 
 
-def _keep(path: Path, key: str) -> None:
-    fresh = path.with_name(f".{KEY_FILE}-{os.getpid()}")
+def held_key(data_dir: Path) -> str:
+    """The key in the file; empty where there is none."""
+    path = data_dir / KEY_FILE
+    return path.read_text().strip() if path.exists() else ""
+
+
+def hold_key(data_dir: Path, key: str) -> None:
+    """Keep the key in the file, for this user only."""
+    fresh = data_dir / f".{KEY_FILE}-{os.getpid()}"
     fresh.unlink(missing_ok=True)
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(key + "\n")
-    fresh.rename(path)
+    fresh.rename(data_dir / KEY_FILE)

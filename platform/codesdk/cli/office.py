@@ -1,0 +1,229 @@
+"""Administration from the command line: over HTTP where a daemon runs, else on the data directory itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from codesdk.bootstrap.administration import open_tenancy
+from codesdk.cli.daemon import Daemon, NotRunning, connect
+from codesdk.domain.ids import PrincipalId, TenantId
+from codesdk.domain.quotas import Resource
+from codesdk.settings import Settings, runfile
+from codesdk.tenancy.administration import Administration
+from codesdk.tenancy.keys import ApiKey, NewKey
+from codesdk.tenancy.principal import Principal, PrincipalKind, PrincipalRecord, Reach, Role
+from codesdk.tenancy.quotas import Quota
+from codesdk.tenancy.tenant import Tenant, TenantUnknown
+
+HOLDER = Principal(
+    id=PrincipalId("data-directory"),
+    tenant_id=TenantId(""),
+    name="data-directory",
+    roles=tuple(Role),
+    reach=Reach.INSTANCE,
+)
+"""Whoever can write the data directory can do all of this anyway; its name is what the log says of who did it."""
+
+
+class Office(Protocol):
+    """What the commands need. Both implementations pass tests/integration/api/test_office.py."""
+
+    def tenants(self) -> list[Tenant]:
+        """All of them."""
+        ...
+
+    def create_tenant(self, name: str) -> Tenant:
+        """A new one."""
+        ...
+
+    def suspend(self, tenant: TenantId) -> Tenant:
+        """Stop its keys and tokens."""
+        ...
+
+    def resume(self, tenant: TenantId) -> Tenant:
+        """Undo that."""
+        ...
+
+    def quotas(self, tenant: TenantId) -> list[Quota]:
+        """Its limits, and what is used."""
+        ...
+
+    def set_limits(self, tenant: TenantId, changes: Mapping[Resource, int | None]) -> list[Quota]:
+        """Limits of its own."""
+        ...
+
+    def principals(self, tenant: TenantId) -> list[PrincipalRecord]:
+        """Its people and programs."""
+        ...
+
+    def create_principal(
+        self, tenant: TenantId, name: str, roles: tuple[Role, ...], kind: PrincipalKind
+    ) -> PrincipalRecord:
+        """A new one."""
+        ...
+
+    def keys(self, tenant: TenantId) -> list[ApiKey]:
+        """Its keys."""
+        ...
+
+    def create_key(self, principal: PrincipalId, name: str, ttl_s: float | None) -> NewKey:
+        """A new one."""
+        ...
+
+    def revoke_key(self, key: str) -> ApiKey:
+        """End it."""
+        ...
+
+
+class DirectOffice:
+    """On the data directory."""
+
+    def __init__(self, administration: Administration) -> None:
+        self._office = administration
+
+    def tenants(self) -> list[Tenant]:
+        """All of them."""
+        return self._office.tenants(HOLDER)
+
+    def create_tenant(self, name: str) -> Tenant:
+        """A new one."""
+        return self._office.create_tenant(HOLDER, name)
+
+    def suspend(self, tenant: TenantId) -> Tenant:
+        """Stop its keys and tokens."""
+        return self._office.suspend(HOLDER, tenant)
+
+    def resume(self, tenant: TenantId) -> Tenant:
+        """Undo that."""
+        return self._office.resume(HOLDER, tenant)
+
+    def quotas(self, tenant: TenantId) -> list[Quota]:
+        """Its limits, and what is used."""
+        return self._office.quotas(HOLDER, tenant)
+
+    def set_limits(self, tenant: TenantId, changes: Mapping[Resource, int | None]) -> list[Quota]:
+        """Limits of its own."""
+        return self._office.set_limits(HOLDER, tenant, changes)
+
+    def principals(self, tenant: TenantId) -> list[PrincipalRecord]:
+        """Its people and programs."""
+        return self._office.principals(HOLDER, tenant)
+
+    def create_principal(
+        self, tenant: TenantId, name: str, roles: tuple[Role, ...], kind: PrincipalKind
+    ) -> PrincipalRecord:
+        """A new one."""
+        return self._office.create_principal(HOLDER, tenant, name, roles, kind=kind)
+
+    def keys(self, tenant: TenantId) -> list[ApiKey]:
+        """Its keys."""
+        return self._office.keys(HOLDER, tenant)
+
+    def create_key(self, principal: PrincipalId, name: str, ttl_s: float | None) -> NewKey:
+        """A new one."""
+        return self._office.create_key(HOLDER, principal, name, ttl_s)
+
+    def revoke_key(self, key: str) -> ApiKey:
+        """End it."""
+        return self._office.revoke_key(HOLDER, key)
+
+
+class RemoteOffice:
+    """Over HTTP, with the daemon's key."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    def tenants(self) -> list[Tenant]:
+        """All that the key may see."""
+        found = self._daemon.request("GET", "/v1/tenants")["tenants"]
+        return [Tenant.model_validate(each) for each in found]
+
+    def create_tenant(self, name: str) -> Tenant:
+        """A new one."""
+        return Tenant.model_validate(self._daemon.request("POST", "/v1/tenants", json={"name": name}))
+
+    def suspend(self, tenant: TenantId) -> Tenant:
+        """Stop its keys and tokens."""
+        return Tenant.model_validate(self._daemon.request("POST", f"/v1/tenants/{tenant}/suspend"))
+
+    def resume(self, tenant: TenantId) -> Tenant:
+        """Undo that."""
+        return Tenant.model_validate(self._daemon.request("POST", f"/v1/tenants/{tenant}/resume"))
+
+    def quotas(self, tenant: TenantId) -> list[Quota]:
+        """Its limits, and what is used."""
+        return _quotas(self._daemon.request("GET", "/v1/quotas", params={"tenant_id": tenant}))
+
+    def set_limits(self, tenant: TenantId, changes: Mapping[Resource, int | None]) -> list[Quota]:
+        """Limits of its own."""
+        limits = {resource.value: amount for resource, amount in changes.items()}
+        return _quotas(
+            self._daemon.request("PATCH", "/v1/quotas", params={"tenant_id": tenant}, json={"limits": limits})
+        )
+
+    def principals(self, tenant: TenantId) -> list[PrincipalRecord]:
+        """Its people and programs."""
+        found = self._daemon.request("GET", "/v1/principals", params={"tenant_id": tenant})["principals"]
+        return [PrincipalRecord.model_validate(each) for each in found]
+
+    def create_principal(
+        self, tenant: TenantId, name: str, roles: tuple[Role, ...], kind: PrincipalKind
+    ) -> PrincipalRecord:
+        """A new one."""
+        wish = {"name": name, "roles": [role.value for role in roles], "kind": kind.value}
+        made = self._daemon.request("POST", "/v1/principals", params={"tenant_id": tenant}, json=wish)
+        return PrincipalRecord.model_validate(made)
+
+    def keys(self, tenant: TenantId) -> list[ApiKey]:
+        """Its keys."""
+        found = self._daemon.request("GET", "/v1/keys", params={"tenant_id": tenant})["keys"]
+        return [ApiKey.model_validate(each) for each in found]
+
+    def create_key(self, principal: PrincipalId, name: str, ttl_s: float | None) -> NewKey:
+        """A new one."""
+        wish = {"principal_id": principal, "name": name, "ttl_s": ttl_s}
+        return NewKey.model_validate(self._daemon.request("POST", "/v1/keys", json=wish))
+
+    def revoke_key(self, key: str) -> ApiKey:
+        """End it."""
+        return ApiKey.model_validate(self._daemon.request("DELETE", f"/v1/keys/{key}"))
+
+
+@contextmanager
+def open_office(settings: Settings) -> Iterator[Office]:
+    """The daemon's, where one runs on this data directory; else the directory's own.
+
+    Raises:
+        NotRunning: there is neither a daemon nor a database.
+        NoOperatorKey: a daemon runs, and its key cannot be read.
+    """
+    if runfile.read(settings.data_dir, "api") is not None:
+        with connect(settings) as daemon:
+            yield RemoteOffice(daemon)
+        return
+    if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
+        raise NotRunning(
+            f"There is no installation in {settings.data_dir}.",
+            advice="Make one with `codesdk init` or `codesdk up`, or name another --data-dir.",
+        )
+    with open_tenancy(settings) as (tenancy, _):
+        yield DirectOffice(tenancy.administration)
+
+
+def tenant_of(office: Office, wanted: str) -> Tenant:
+    """The tenant of that name or id.
+
+    Raises:
+        TenantUnknown: none.
+    """
+    found = next((each for each in office.tenants() if wanted in (each.id, each.name)), None)
+    if found is None:
+        raise TenantUnknown(f"There is no tenant {wanted}.", advice="`codesdk tenants list` shows them.")
+    return found
+
+
+def _quotas(answer: Any) -> list[Quota]:
+    return [Quota.model_validate(each) for each in answer["quotas"]]

@@ -1,0 +1,127 @@
+"""The commands of tenancy: options and help."""
+# ruff: noqa: PLC0415 - see cli.app
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from codesdk.cli.options import DataDir, Json
+from codesdk.tenancy.principal import Role
+
+keys_app = typer.Typer(
+    help="API keys: of the running daemon, or of the data directory where none runs.", no_args_is_help=True
+)
+tenants_app = typer.Typer(help="Tenants: of the running daemon, or of the data directory.", no_args_is_help=True)
+
+OfTenant = Annotated[str, typer.Option("--tenant", help="Name or id of the tenant.")]
+
+
+@keys_app.command("create")
+def create_key(
+    principal: Annotated[str, typer.Argument(help="Name or id; made where roles are given and there is none.")],
+    *,
+    role: Annotated[list[Role] | None, typer.Option("--role", help="Of a new principal; may be repeated.")] = None,
+    program: Annotated[bool, typer.Option("--program", help="A new principal is a program, not a person.")] = False,
+    name: Annotated[
+        str | None, typer.Option("--name", help="What the key is for [default: the principal's name].")
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", help="How long it lives: 12h, 90d [default: for ever].")
+    ] = None,
+    tenant: OfTenant = "default",
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Make a key and print it, this once."""
+    from codesdk.cli import keys
+
+    keys.create(
+        principal,
+        tenant=tenant,
+        name=name,
+        roles=tuple(role or ()),
+        program=program,
+        expires=expires,
+        data_dir=data_dir,
+        as_json=json,
+    )
+
+
+@keys_app.command("list")
+def list_keys(*, tenant: OfTenant = "default", data_dir: DataDir = None, json: Json = False) -> None:
+    """A tenant's keys: how each begins, whose it is, when it was last used."""
+    from codesdk.cli import keys
+
+    keys.show(tenant=tenant, data_dir=data_dir, as_json=json)
+
+
+@keys_app.command("revoke")
+def revoke_key(
+    key: Annotated[str, typer.Argument(help="Its id (key_…), not the key.")],
+    *,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """End a key, at once."""
+    from codesdk.cli import keys
+
+    keys.revoke(key, data_dir=data_dir, as_json=json)
+
+
+@tenants_app.command("create")
+def create_tenant(name: str, *, data_dir: DataDir = None, json: Json = False) -> None:
+    """Make a tenant."""
+    from codesdk.cli import tenants
+
+    tenants.create(name, data_dir=data_dir, as_json=json)
+
+
+@tenants_app.command("list")
+def list_tenants(*, data_dir: DataDir = None, json: Json = False) -> None:
+    """All of them, oldest first."""
+    from codesdk.cli import tenants
+
+    tenants.show_all(data_dir=data_dir, as_json=json)
+
+
+@tenants_app.command("show")
+def show_tenant(tenant: str, *, data_dir: DataDir = None, json: Json = False) -> None:
+    """One, with its principals and what it uses."""
+    from codesdk.cli import tenants
+
+    tenants.show(tenant, data_dir=data_dir, as_json=json)
+
+
+@tenants_app.command("suspend")
+def suspend_tenant(tenant: str, *, data_dir: DataDir = None, json: Json = False) -> None:
+    """Its keys and tokens open nothing from now on, and none of its calls starts. What runs ends by itself."""
+    from codesdk.cli import tenants
+
+    tenants.suspend(tenant, data_dir=data_dir, as_json=json)
+
+
+@tenants_app.command("resume")
+def resume_tenant(tenant: str, *, data_dir: DataDir = None, json: Json = False) -> None:
+    """Undo a suspension."""
+    from codesdk.cli import tenants
+
+    tenants.resume(tenant, data_dir=data_dir, as_json=json)
+
+
+@tenants_app.command("quota")
+def tenant_quota(
+    tenant: str,
+    limits: Annotated[
+        list[str] | None,
+        typer.Argument(help="RESOURCE=AMOUNT: sessions=10, artifact_bytes=5GiB, sessions=none, =default."),
+    ] = None,
+    *,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """What a tenant may have and has; with limits, sets them first."""
+    from codesdk.cli import tenants
+
+    tenants.quota(tenant, limits or [], data_dir=data_dir, as_json=json)

@@ -1,0 +1,81 @@
+"""The first operator of an installation: made once by whoever holds the data directory, its key shown once."""
+
+from __future__ import annotations
+
+from codesdk.domain.clock import Clock
+from codesdk.domain.ids import Ids, Kind, PrincipalId, TenantId
+from codesdk.errors import ExitCode, Fault
+from codesdk.storage.writer import Unit
+from codesdk.tenancy import store
+from codesdk.tenancy.directory import Directory
+from codesdk.tenancy.keys import NewKey
+from codesdk.tenancy.principal import Principal, PrincipalRecord, PrincipalTaken, Reach, Role
+from codesdk.tenancy.quotas import TenantQuotas
+from codesdk.tenancy.tenant import DEFAULT_TENANT
+
+OPERATOR = "operator"
+"""The principal's name."""
+
+
+class AlreadyFounded(Fault):
+    """The installation has its operator."""
+
+    code = "ALREADY_INITIALISED"
+    status = 409
+    exit_code = ExitCode.FAILED
+
+
+class Founding:
+    """Makes the default tenant and its operator."""
+
+    def __init__(self, directory: Directory, quotas: TenantQuotas, clock: Clock, ids: Ids) -> None:
+        self._directory = directory
+        self._quotas = quotas
+        self._clock = clock
+        self._ids = ids
+
+    def found(self, unit: Unit, *, rotate: bool = False) -> NewKey:
+        """The operator's first key; with `rotate` a new one, and all its others are revoked.
+
+        Raises:
+            AlreadyFounded: there is an operator, and `rotate` was not asked for; nothing is changed.
+            PrincipalTaken: the tenant has somebody else of that name.
+        """
+        tenant = self._tenant(unit)
+        self._quotas.hold(unit, tenant)  # of two that found at once, the second finds what the first has made
+        operator = store.principal_named(unit.connection, tenant, OPERATOR)
+        if operator is None:
+            return self._directory.mint_key(unit, tenant, self._enroll(unit, tenant), OPERATOR)
+        _check(operator)
+        if not rotate:
+            raise AlreadyFounded(
+                "This installation has an operator, and its key cannot be shown again.",
+                advice="Use that key. If it is lost, `codesdk init --rotate` makes another and revokes the old.",
+            )
+        now = self._clock.now().timestamp()
+        for key in store.keys_of(unit.connection, tenant):
+            if key.principal_id == operator.id:
+                store.revoke_key(unit.connection, key.id, now)
+        return self._directory.mint_key(unit, tenant, operator.id, OPERATOR)
+
+    def _tenant(self, unit: Unit) -> TenantId:
+        found = store.tenant_named(unit.connection, DEFAULT_TENANT)
+        if found is not None:
+            return found
+        made = TenantId(self._ids.new(Kind.TENANT))
+        store.insert_tenant(unit.connection, made, DEFAULT_TENANT, self._clock.now().timestamp())
+        return made
+
+    def _enroll(self, unit: Unit, tenant: TenantId) -> PrincipalId:
+        id_ = PrincipalId(self._ids.new(Kind.PRINCIPAL))
+        made = Principal(id=id_, tenant_id=tenant, name=OPERATOR, roles=(Role.OPERATOR,), reach=Reach.INSTANCE)
+        store.insert_principal(unit.connection, made, self._clock.now().timestamp())
+        return made.id
+
+
+def _check(found: PrincipalRecord) -> None:
+    if found.reach is not Reach.INSTANCE or Role.OPERATOR not in found.roles:
+        raise PrincipalTaken(
+            f"The tenant {DEFAULT_TENANT} has a principal {OPERATOR} who is not the installation's operator.",
+            advice=f"Disable it first (POST /v1/principals/{found.id}/disable).",
+        )

@@ -1,0 +1,128 @@
+"""Administration from the command line: the same on the data directory and over HTTP, and what it does to a live API."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from codesdk.cli.daemon import Daemon
+from codesdk.cli.ending import ended
+from codesdk.cli.office import DirectOffice, RemoteOffice, tenant_of
+from codesdk.cli.stack.operator import hold_key
+from codesdk.domain.quotas import Resource
+from codesdk.errors import Fault
+from codesdk.tenancy.principal import PrincipalKind, Reach, Role
+from codesdk.tenancy.tenant import TenantUnknown
+
+
+@pytest.fixture(scope="module")
+def chief(standing):
+    services = standing.services
+    _, key = services.writer.run(
+        lambda unit: services.directory.enroll(unit, "hq", "chief", tuple(Role), reach=Reach.INSTANCE)
+    )
+    return key
+
+
+@pytest.fixture(params=["directory", "http"])
+def office(standing, chief, request):
+    if request.param == "directory":
+        yield DirectOffice(standing.services.administration)
+    else:
+        with Daemon(standing.url, chief) as daemon:
+            yield RemoteOffice(daemon)
+
+
+@pytest.fixture
+def tenant(office, request):
+    return office.create_tenant(request.node.name.replace("[", " ").replace("]", ""))
+
+
+def code_of(work):
+    with pytest.raises(Fault) as refused:
+        work()
+    return refused.value.code
+
+
+def test_a_tenant_is_found_by_name_and_by_id_and_made_once(office, tenant):
+    assert tenant_of(office, tenant.name) == tenant_of(office, tenant.id) == tenant
+    assert code_of(lambda: office.create_tenant(tenant.name)) == "TENANT_TAKEN"
+    with pytest.raises(TenantUnknown):
+        tenant_of(office, "none")
+
+
+def test_a_suspended_tenants_keys_stop_at_the_next_request_and_come_back(standing, office, tenant):
+    holder = office.create_principal(tenant.id, "ann", (Role.AUDITOR,), PrincipalKind.PERSON)
+    key = office.create_key(holder.id, "k", None)
+    with standing.http(key.secret) as client:
+        assert client.get("/v1/sessions").status_code == 200
+        assert office.suspend(tenant.id).suspended_at is not None
+        assert client.get("/v1/sessions").status_code == 401
+        assert office.resume(tenant.id).suspended_at is None
+        assert client.get("/v1/sessions").status_code == 200
+        assert office.revoke_key(key.key.id).revoked_at is not None
+        assert client.get("/v1/sessions").status_code == 401
+    assert code_of(lambda: office.revoke_key("key_none")) == "KEY_UNKNOWN"
+
+
+def test_principals_and_keys_are_listed_without_their_secrets(office, tenant):
+    holder = office.create_principal(tenant.id, "ci", (Role.DEVELOPER, Role.APPROVER), PrincipalKind.PROGRAM)
+    key = office.create_key(holder.id, "nightly", 3600.0)
+    assert office.principals(tenant.id) == [holder]
+    (listed,) = office.keys(tenant.id)
+    assert listed == key.key
+    assert listed.expires_at - listed.created_at == pytest.approx(3600, abs=60)
+    assert key.secret not in listed.model_dump_json()
+    taken = lambda: office.create_principal(tenant.id, "ci", (Role.AUDITOR,), PrincipalKind.PERSON)  # noqa: E731
+    assert code_of(taken) == "PRINCIPAL_TAKEN"
+
+
+def test_limits_are_set_for_one_tenant_and_taken_back(office, tenant):
+    office.set_limits(tenant.id, {Resource.SESSIONS: 2, Resource.ARTIFACT_BYTES: 0})
+    own = {quota.resource: quota.limit for quota in office.quotas(tenant.id) if quota.own}
+    assert own == {Resource.SESSIONS: 2, Resource.ARTIFACT_BYTES: 0}
+    after = office.set_limits(tenant.id, {Resource.SESSIONS: None})
+    assert [quota.resource for quota in after if quota.own] == [Resource.ARTIFACT_BYTES]
+    assert office.quotas(tenant_of(office, "hq").id) != after
+
+
+def test_commands_speak_to_the_daemon_where_one_runs(standing, chief, capsys):
+    place = str(standing.settings.data_dir)
+    hold_key(standing.settings.data_dir, chief)
+
+    def answer(*words):
+        assert ended([*words, "--data-dir", place, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    tenant = answer("tenants", "create", "by command")
+    key = answer("keys", "create", "ann", "--role", "developer", "--tenant", "by command")["secret"]
+    with standing.http(key) as client:
+        assert client.get("/v1/quotas").json()["tenant_id"] == tenant["id"]
+    answer("tenants", "quota", "by command", "sessions=1")
+    with standing.http(key) as client:
+        assert client.post("/v1/sessions", json={}).status_code == 201
+        refused = client.post("/v1/sessions", json={})
+    assert (refused.status_code, refused.json()["code"]) == (409, "QUOTA_EXCEEDED")
+    assert refused.json()["details"] == {"resource": "sessions", "used": 1, "limit": 1, "asked": 1}
+    hold_key(standing.settings.data_dir, "csdk_key_none")
+    assert ended(["tenants", "list", "--data-dir", place]) == 77
+
+
+def test_a_full_queue_is_429_over_http_and_a_tool_error_over_mcp(standing, helpers):
+    session, token = standing.open_session(tenant="full")
+    services = standing.services
+    services.writer.run(lambda unit: services.quotas.set_limits(unit, session.tenant_id, {Resource.QUEUED_CALLS: 1}))
+    subject = services.directory.subject(token)
+    services.pipeline.submit("workspace_exec", {"command": "one"}, subject)
+
+    async def call():
+        async with standing.client(token, "auto") as client:
+            return await client.call_tool("workspace_exec", {"command": "two"})
+
+    result = helpers.within(call())
+    assert result.is_error
+    details = result.meta["codesdk/call"]
+    assert (details["code"], details["retryable"], details["status"]) == ("QUOTA_EXCEEDED", True, "refused")
+    assert details["details"]["used"] == 1
+    assert "may succeed later" in result.content[0].text
