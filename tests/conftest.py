@@ -23,7 +23,7 @@ from codesdk.provision import engine as docker_engine
 from codesdk.sandbox.local.confinement import Confinement
 from codesdk.storage.database import Database
 from codesdk.storage.migration import upgrade
-from databases import POSTGRES_DIRECTORY, Databases, PostgresDatabases, SqliteDatabases
+from databases import POSTGRES_DIRECTORY, Databases, MemoryDatabases, PostgresDatabases, SqliteDatabases
 from stage import Stage, staged
 
 REDIS_DIRECTORY = "codesdk-tests-"
@@ -301,6 +301,8 @@ def databases(
     made: Databases
     if database_kind == "sqlite":
         made = SqliteDatabases(tmp_path, sqlite_template)
+    elif database_kind == "memory":
+        made = MemoryDatabases()
     else:
         made = PostgresDatabases(request.getfixturevalue("postgres_server"))
     yield made

@@ -17,6 +17,8 @@ from codesdk.storage.migration import upgrade
 
 BOTH = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.postgres)]
 """For a fixture `database_kind`: a test that has a database runs on each of these."""
+EVERY = [*BOTH, pytest.param("memory")]
+"""Likewise, and in memory."""
 ONLY_SQLITE = pytest.mark.parametrize("database_kind", ["sqlite"])
 ONLY_POSTGRESQL = pytest.mark.parametrize("database_kind", [BOTH[1]])
 """Above a test whose fact is of one kind alone."""
@@ -45,6 +47,29 @@ class SqliteDatabases:
 
     def close(self) -> None:
         """The files go with the directory."""
+
+
+class MemoryDatabases:
+    """SQLite in this process's memory."""
+
+    def __init__(self) -> None:
+        self._kept: list[Database] = []
+
+    def empty(self) -> str:
+        """The URL of a database without tables."""
+        self._kept.append(Database.in_memory())
+        return self._kept[-1].url.render_as_string()
+
+    def migrated(self) -> str:
+        """The URL of an empty database of this version."""
+        url = self.empty()
+        upgrade(self._kept[-1])
+        return url
+
+    def close(self) -> None:
+        """Let them go."""
+        for database in self._kept:
+            database.close()
 
 
 class PostgresDatabases:
@@ -83,7 +108,7 @@ class PostgresDatabases:
         return self._server.url_of(name)
 
 
-Databases = SqliteDatabases | PostgresDatabases
+Databases = SqliteDatabases | PostgresDatabases | MemoryDatabases
 
 
 @contextmanager

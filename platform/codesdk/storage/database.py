@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Self
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -12,7 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from codesdk.storage import engines
 from codesdk.storage.clock import database_now
 from codesdk.storage.faults import StorageUnavailable, unavailable
-from codesdk.storage.url import DatabaseUrlWrong, parse, shown
+from codesdk.storage.url import DatabaseUrlWrong, lives_in_memory, parse, shown
 
 __all__ = ["Database", "DatabaseUrlWrong", "StorageUnavailable", "database_now", "unavailable"]
 
@@ -21,7 +22,7 @@ class Database:
     """Two engines on one URL. Reads are short and see committed rows only."""
 
     def __init__(self, url: str) -> None:
-        """Nothing is connected yet.
+        """Nothing is connected yet, except to a database in memory (`sqlite:///:memory:`), which would else be gone.
 
         Raises:
             DatabaseUrlWrong: the URL cannot be read, or names a database of another kind.
@@ -33,6 +34,15 @@ class Database:
         make = engines.sqlite if self.is_sqlite else engines.postgresql
         self.reader: Engine = make(self.url, writes=False)
         self.writer: Engine = make(self.url, writes=True)
+        self._kept = self.reader.connect() if lives_in_memory(self.url) else None
+
+    @classmethod
+    def in_memory(cls) -> Self:
+        """A database of this process that ends with `close`: for tests, and for embedding without a record.
+
+        The same statements, locks and writer as a file's; nothing is durable, and no other process can see it.
+        """
+        return cls("sqlite:///:memory:")
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -48,6 +58,8 @@ class Database:
             raise unavailable(error) from error
 
     def close(self) -> None:
-        """Close every pooled connection."""
+        """Close every connection."""
+        if self._kept is not None:
+            self._kept.close()
         self.reader.dispose()
         self.writer.dispose()

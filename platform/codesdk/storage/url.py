@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -16,6 +18,10 @@ _DRIVERS = {
     "postgresql+psycopg": "postgresql+psycopg",
 }
 """What may stand before `://`, and the one driver behind each."""
+
+MEMORY = "memdb"
+"""SQLite's file system in memory (since 3.36)."""
+_NUMBERS = itertools.count()
 
 
 class DatabaseUrlWrong(Fault):
@@ -43,11 +49,26 @@ def parse(text: str) -> URL:
     except (ArgumentError, ValueError) as error:
         # The parser's own words repeat the URL.
         raise DatabaseUrlWrong("The database's URL cannot be read.", advice=_ADVICE) from error
-    return url.set(drivername=driver)
+    url = url.set(drivername=driver)
+    return _in_memory() if driver == "sqlite" and url.database in (None, "", ":memory:") else url
+
+
+def lives_in_memory(url: URL) -> bool:
+    """Whether the database is gone with its last connection."""
+    return url.query.get("vfs") == MEMORY
+
+
+def _in_memory() -> URL:
+    # A plain `:memory:` is each connection's own, and one with a shared cache lets readers fail instead of wait. SQLite's
+    # memdb is one database for every connection of the process that says its name, with the locks of a file.
+    name = f"file:/codesdk-{next(_NUMBERS)}"
+    return URL.create("sqlite", database=name, query={"vfs": MEMORY, "uri": "true"})
 
 
 def shown(url: URL) -> str:
     """The URL as it may be shown: no password, no options (one of them may be a password, too)."""
+    if lives_in_memory(url):
+        return "sqlite in memory"
     bare = URL.create(url.get_backend_name(), url.username, None, url.host, url.port, url.database)
     socket = url.query.get("host")
     return f"{bare.render_as_string()} on {socket}" if isinstance(socket, str) else bare.render_as_string()

@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
 import pytest
+from sqlalchemy import text
 
 from codesdk.storage.database import Database, DatabaseUrlWrong
 from codesdk.storage.migration import upgrade
+from codesdk.storage.writer import Writer
+from stage import DEADLINE_S
 
 
 @pytest.mark.parametrize("url", ["nonsense", "mongo://x/y", "postgresql+nodriver://x/y"])
@@ -21,3 +28,51 @@ def test_a_new_database_is_private_wherever_it_lies(tmp_path):
     database.close()
     assert modes["codesdk.db"] == 0
     assert set(modes.values()) == {0}
+
+
+def test_a_database_in_memory_is_one_for_every_thread_and_gone_at_the_end():
+    database = Database.in_memory()
+    upgrade(database)
+    with database.writer.begin() as connection:
+        connection.execute(text("INSERT INTO tenants (id, name, created_at) VALUES('ten', 'x', 0)"))
+
+    def count(_):
+        with database.read() as connection:
+            return connection.execute(text("SELECT count(*) FROM tenants")).scalar()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(count, range(8))) == [1] * 8
+    url = database.url.render_as_string()
+    database.close()
+    with closing(Database(url)) as again, again.read() as connection:
+        assert connection.execute(text("SELECT count(*) FROM sqlite_master")).scalar() == 0
+
+
+def test_two_databases_in_memory_are_two():
+    with closing(Database("sqlite:///:memory:")) as one, closing(Database("sqlite://")) as other:
+        with one.writer.begin() as connection:
+            connection.execute(text("CREATE TABLE t(a)"))
+        with other.read() as connection:
+            assert connection.execute(text("SELECT count(*) FROM sqlite_master")).scalar() == 0
+
+
+def test_a_reader_in_memory_sees_nothing_that_is_not_committed():
+    with closing(Database.in_memory()) as database, closing(Writer(database)) as writer:
+        writer.run(lambda unit: unit.connection.execute(text("CREATE TABLE t(a)")))
+        inside, leave = threading.Event(), threading.Event()
+
+        def breaks(unit):
+            unit.connection.execute(text("INSERT INTO t VALUES(1)"))
+            inside.set()
+            leave.wait(0.2)
+            raise ValueError("mine")
+
+        def count():
+            inside.wait(DEADLINE_S)
+            with database.read() as connection:
+                return connection.execute(text("SELECT count(*) FROM t")).scalar()
+
+        with ThreadPoolExecutor(2) as threads:
+            writing, looking = threads.submit(writer.run, breaks), threads.submit(count)
+            assert looking.result(DEADLINE_S) == 0
+            assert isinstance(writing.exception(DEADLINE_S), ValueError)
