@@ -9,7 +9,7 @@ Five things are timed in turn, a few of each per round, so that whatever the mac
 - docker_run: a container of the same image for one `true`, removed again (docker SDK `containers.run(remove=True)`);
 - host_spawn: `true` as a child of this process.
 
-Then decisions (`policy.py`) and sandboxes themselves (`lifecycle.py`).
+Then decisions (`policy.py`), sandboxes themselves (`lifecycle.py`) and the event log (`log.py`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 import lifecycle
+import log as event_log
 import policy
 from codesdk.cli.demo.agent import DETAILS, connected
 from codesdk.cli.history import fold
@@ -220,6 +221,7 @@ def show(console: Console, report: dict[str, Any]) -> None:
         ("ratios (p50)", report["ratios"], ""),
         ("a governed call's time", report["stages_ms"], " ms"),
         ("decisions (µs p50)", {name.replace("_", " "): report[name] for name in policy.PLAIN}, ""),
+        ("the event log", {name.replace("_", " "): report[name] for name in event_log.PLAIN}, ""),
         ("sandboxes", {name.replace("_", " "): report[name] for name in lifecycle.PLAIN}, ""),
     ):
         rows = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=False)
@@ -251,9 +253,11 @@ def run(rounds: int, console: Console) -> dict[str, Any]:
         decisions = policy.measure()
         held = lifecycle.measure(stack.settings.docker_host, peers.image, say)
         summary = {**summary, **decisions, **held}
+        logged = event_log.measure(say)
         return {
             **summary,
-            "ratios": ratios(summary),
+            **{name: value for name, value in logged.items() if " / " not in name},
+            "ratios": {**ratios(summary), **{name: value for name, value in logged.items() if " / " in name}},
             "stages_ms": stages(samples.calls, events),
             "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
             "peer": "docker SDK over the engine's API; no docker client program is started",

@@ -18,7 +18,7 @@ from codesdk.artifacts.directory import DirectoryBlobs
 from codesdk.artifacts.spool import Incoming
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.events import Event
-from codesdk.domain.ids import CountingIds, ToolCallId
+from codesdk.domain.ids import CountingIds, SessionId, ToolCallId
 from codesdk.domain.invariants import check
 from codesdk.domain.quotas import Quotas, Resource
 from codesdk.domain.subjects import Subject
@@ -223,6 +223,18 @@ class Stage:
     def pending(self) -> list[Approval]:
         """Approvals that wait."""
         return [a for a in self.desk.listing(self.principal.tenant_id, None, None) if a.state == "pending"]
+
+    @contextmanager
+    def unreadable(self, session: SessionId, seq: int) -> Iterator[None]:
+        """A stored event that no version could read, for as long as the block."""
+        where = {"session": session, "seq": seq}
+        ((body,),) = self.sql("SELECT body FROM events WHERE session_id = :session AND seq = :seq", **where)
+        put = "UPDATE events SET body = :body WHERE session_id = :session AND seq = :seq"
+        self.sql(put, body="{}", **where)
+        try:
+            yield
+        finally:
+            self.sql(put, body=body, **where)
 
     @property
     def now(self) -> str:

@@ -137,7 +137,20 @@ async def _admit(request: Request, action: Action) -> Principal:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         raise Unauthenticated("This needs an API key.", advice="Send `Authorization: Bearer <API key>`.")
-    principal = await to_thread.run_sync(wired(request).directory.principal, key.strip())
+    return await to_thread.run_sync(_let_in, wired(request), key.strip(), action)
+
+
+def readmission(request: Request, action: Action) -> Callable[[], Principal]:
+    """Asks again, with the request's own key, whether the caller may still do this: for answers that take long.
+
+    What it returns raises Unauthenticated and Forbidden as at the beginning.
+    """
+    key = request.headers.get("authorization", "").partition(" ")[2].strip()
+    return lambda: _let_in(wired(request), key, action)
+
+
+def _let_in(services: Services, key: str, action: Action) -> Principal:
+    principal = services.directory.principal(key)
     # Before anything is looked for: the answer says nothing about what is there. What it is done to is judged with it.
     match may_ever(principal, action):
         case Refused(reason=reason):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +21,9 @@ from codesdk.domain.ids import SessionId
 from codesdk.errors import Fault
 from codesdk.eventlog.log import PAGE, Log
 from codesdk.eventlog.tail import Tail
+from codesdk.sessions import SessionUnknown
+from codesdk.tenancy.access import Forbidden
+from codesdk.tenancy.principal import Unauthenticated
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +31,8 @@ INBOX = 2000
 """Events kept for a reader that is behind; past that it is sent away, and comes back with its last id."""
 HEARTBEAT_S = 15.0
 """Seconds of silence before a comment: proxies and clients end connections that are silent for about a minute."""
+RECHECK_S = 15.0
+"""Seconds after which it is asked again whether the reader may still read: a revoked key, a suspended tenant."""
 SEND_S = 30.0
 """Seconds that one write may take; a reader that takes nothing for so long is gone."""
 
@@ -41,11 +47,17 @@ class Inbox:
         self._wake = asyncio.Event()
         self.overflowed = False
         self.closed = False
+        self.fault: Fault | None = None
 
     def put(self, events: list[Event]) -> None:
         """From any thread: hand over events, or give the reader up where it is too far behind."""
         with suppress(RuntimeError):  # the loop has closed, and its readers with it
             self._loop.call_soon_threadsafe(self._put, events)
+
+    def fail(self, fault: Fault) -> None:
+        """From any thread: nothing more comes, for this reason."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._fail, fault)
 
     def close(self) -> None:
         """On the event loop: let the reader go."""
@@ -63,6 +75,10 @@ class Inbox:
         taken = list(self._events)
         self._events.clear()
         return taken
+
+    def _fail(self, fault: Fault) -> None:
+        self.fault = fault
+        self._wake.set()
 
     def _put(self, events: list[Event]) -> None:
         if self.overflowed or len(self._events) + len(events) > self._limit:
@@ -105,9 +121,13 @@ class EventStream(Response):
         session: SessionId,
         begin: Start,
         head: int,
+        recheck: Callable[[], object] = lambda: None,
         inbox_limit: int = INBOX,
     ) -> None:
-        """`begin`: where the reader starts; `head`: the log's newest `seq`, told with a `resync`."""
+        """`begin`: where the reader starts; `head`: the log's newest `seq`, told with a `resync`.
+
+        `recheck` raises where the reader may read no more; it runs on a thread, every `RECHECK_S` seconds.
+        """
         self.status_code = 200
         self.background = None
         self.init_headers({"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"})
@@ -117,6 +137,7 @@ class EventStream(Response):
         self._session = session
         self._begin = begin
         self._head = head
+        self._recheck = recheck
         self._inbox_limit = inbox_limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -143,15 +164,22 @@ class EventStream(Response):
         subscription = None
         try:
             after = await self._catch_up(inbox, pen, after)
-            subscription = self._tail.subscribe(self._session, after, inbox.put)
-            while not (inbox.closed or inbox.overflowed):
-                events = await inbox.take(HEARTBEAT_S)
+            subscription = self._tail.subscribe(self._session, after, inbox.put, inbox.fail)
+            due = anyio.current_time() + RECHECK_S
+            while not (inbox.closed or inbox.overflowed or inbox.fault):
+                events = await inbox.take(min(HEARTBEAT_S, max(0.0, due - anyio.current_time())))
+                if anyio.current_time() >= due:
+                    await to_thread.run_sync(self._recheck)
+                    due = anyio.current_time() + RECHECK_S
                 await pen.write("".join(_frame(event, epoch) for event in events) or ": \n\n")
                 after = events[-1].seq if events else after
             if inbox.overflowed:
                 waited = f"more than {self._inbox_limit} events waited for this reader"
-                about = {"reason": f"{waited}; come back with your last id"}
-                await pen.write(_control("evicted", about, encode(epoch, after)))
+                await pen.write(_evicted(f"{waited}; come back with your last id", encode(epoch, after)))
+            elif inbox.fault is not None:
+                await pen.write(_evicted(inbox.fault.message, encode(epoch, after)))
+        except (Unauthenticated, Forbidden, SessionUnknown) as fault:
+            await pen.write(_evicted(f"you may not read this any more: {fault.message}", encode(epoch, after)))
         except Fault as fault:
             # The stream has begun, so no status can say it: the reader comes back and then gets a problem.
             _log.warning("the stream of %s ends early: %s", self._session, fault)
@@ -198,6 +226,10 @@ async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
 def _frame(event: Event, epoch: str) -> str:
     # JSON has no raw line breaks, so one `data:` line holds it.
     return f"id: {encode(epoch, event.seq)}\ndata: {event.model_dump_json(exclude_none=True)}\n\n"
+
+
+def _evicted(reason: str, cursor: str) -> str:
+    return _control("evicted", {"reason": reason}, cursor)
 
 
 def _control(kind: str, about: dict[str, Any], cursor: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from codesdk.domain.clock import Clock, to_wire
@@ -18,6 +19,8 @@ from codesdk.storage.writer import Unit
 
 PAGE = 500
 """Most events that one read returns."""
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 class Draft(Frozen):
@@ -43,13 +46,8 @@ class Log:
         Events of one unit keep their order. The log's readers are told after the commit.
         """
         session = draft.trace.session_id
-        row = {
-            "session_id": session,
-            "time": to_wire(self._clock.now()),
-            "type": draft.type.value,
-            "body": _body(draft),
-        }
-        rows = unit.batch(f"session:{session}", lambda connection, rows: store.insert(connection, session, rows))
+        row = store.Fresh(to_wire(self._clock.now()), draft.type.value, _body(draft))
+        rows = unit.batch(store.insert, session)
         if not rows:
             unit.after_commit(lambda: self._hints.publish(session))
         rows.append(row)
@@ -81,16 +79,25 @@ class Log:
 
 
 def _body(draft: Draft) -> str:
-    envelope = {
-        "schema_version": SCHEMA_VERSION,
-        "trace": draft.trace.model_dump(exclude_none=True),
-        "runtime": draft.runtime.model_dump(exclude_none=True),
-        "payload": draft.payload,
-    }
     # What JSON cannot say must fail here, in the caller's unit: the insert is a last step, its failure is everybody's.
-    text = json.dumps(envelope, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    runtime = draft.runtime
+    plain = runtime.raw is None and runtime.raw_ref is None
+    said = _runtime_text(runtime) if plain else _text(runtime)
+    text = (
+        f'{{"schema_version":{SCHEMA_VERSION},"trace":{_trace_text(draft.trace)},"runtime":{said},'
+        f'"payload":{_ENCODER.encode(draft.payload)}}}'
+    )
     text.encode()
     return text
+
+
+def _text(part: Frozen) -> str:
+    return _ENCODER.encode(part.model_dump(exclude_none=True))
+
+
+# The events of a call have one trace and one runtime: each is written out once.
+_trace_text = lru_cache(1024)(_text)
+_runtime_text = lru_cache(64)(_text)
 
 
 def _event(row: store.Row) -> Event:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Connection, String, bindparam, select, update
-from sqlalchemy import insert as insert_into
+from sqlalchemy import Connection, String, bindparam, select
 
 from codesdk.domain.ids import SessionId
 from codesdk.errors import InternalFault
@@ -22,15 +21,27 @@ class Row(NamedTuple):
     body: str
 
 
-# Statements are built once: building one costs several times what SQLite needs to run it.
+class Fresh(NamedTuple):
+    """An event that has no number yet."""
+
+    time: str
+    type: str
+    body: str
+
+
+# Statements are built once: building one costs several times what the database needs to run it. Those that every append
+# runs are text for the driver, since even a built one costs SQLAlchemy more than SQLite.
 _SESSION = bindparam("session", type_=String)
-_ADVANCE = (
-    update(sessions)
-    .where(sessions.c.id == _SESSION)
-    .values(last_seq=sessions.c.last_seq + bindparam("count"))
-    .returning(sessions.c.last_seq)
-)
-_INSERT = insert_into(events)
+_ADVANCE = {
+    "sqlite": "UPDATE sessions SET last_seq = last_seq + ? WHERE id = ? RETURNING last_seq",
+    "postgresql": "UPDATE sessions SET last_seq = last_seq + %s WHERE id = %s RETURNING last_seq",
+}
+_INSERT = {
+    "sqlite": "INSERT INTO events (session_id, seq, time, type, body) VALUES (?, ?, ?, ?, ?)",
+    # One statement with five arrays: a statement for each row would cost the server more than the row.
+    "postgresql": "INSERT INTO events (session_id, seq, time, type, body)"
+    " SELECT * FROM unnest(%s::text[], %s::bigint[], %s::text[], %s::text[], %s::text[])",
+}
 _AFTER = (
     select(events.c.seq, events.c.time, events.c.type, events.c.body)
     .where(events.c.session_id == _SESSION, events.c.seq > bindparam("after"))
@@ -40,17 +51,25 @@ _AFTER = (
 _HEAD = select(sessions.c.last_seq).where(sessions.c.id == _SESSION)
 
 
-def insert(connection: Connection, session: SessionId, rows: list[dict[str, Any]]) -> None:
-    """Give the events the session's next numbers, in order, and store them.
+def insert(connection: Connection, gathered: dict[str, list[Fresh]]) -> None:
+    """Give the events of each session its next numbers, in order, and store them all.
+
+    Sessions come in the order of their ids, which is the order in which every process takes their locks.
 
     Raises:
         InternalFault: there is no such session.
     """
-    last = connection.execute(_ADVANCE, {"session": session, "count": len(rows)}).scalar()
-    if last is None:
-        raise InternalFault(f"An event names session {session}, which does not exist.")
-    first = last - len(rows) + 1
-    connection.execute(_INSERT, [{"seq": first + place, **row} for place, row in enumerate(rows)])
+    kind = connection.dialect.name
+    rows: list[tuple[str, int, str, str, str]] = []
+    for session, fresh in gathered.items():
+        last = connection.exec_driver_sql(_ADVANCE[kind], (len(fresh), session)).scalar()
+        if last is None:
+            raise InternalFault(f"An event names session {session}, which does not exist.")
+        rows += [(session, seq, *event) for seq, event in enumerate(fresh, last - len(fresh) + 1)]
+    if kind == "sqlite":
+        connection.exec_driver_sql(_INSERT[kind], rows)
+    else:
+        connection.exec_driver_sql(_INSERT[kind], tuple(list(column) for column in zip(*rows, strict=True)))
 
 
 def after(connection: Connection, session: SessionId, seq: int, limit: int) -> list[Row]:

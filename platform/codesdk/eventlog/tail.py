@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 from codesdk.domain.clock import Clock
 from codesdk.domain.events import Event
@@ -13,19 +14,23 @@ from codesdk.errors import Fault
 from codesdk.eventlog.hints import Hints
 from codesdk.eventlog.log import PAGE, Log
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 OnEvents = Callable[[list[Event]], None]
 """Takes the next events of a session, in order, each once. Must return soon: it runs on the tail's thread."""
+OnFault = Callable[[Fault], None]
+"""Hears why nothing more comes: the next event cannot be read, now or later. Returns soon, too."""
 
 
 class Subscription:
     """One reader's place in one session."""
 
-    def __init__(self, session: SessionId, after: int, on_events: OnEvents) -> None:
+    def __init__(self, session: SessionId, after: int, on_events: OnEvents, on_fault: OnFault | None) -> None:
         self.session = session
         self.after = after
         self.on_events = on_events
+        self.on_fault = on_fault
 
 
 class Tail:
@@ -44,9 +49,11 @@ class Tail:
         self._hints = hints
         self._thread: threading.Thread | None = None
 
-    def subscribe(self, session: SessionId, after: int, on_events: OnEvents) -> Subscription:
+    def subscribe(
+        self, session: SessionId, after: int, on_events: OnEvents, on_fault: OnFault | None = None
+    ) -> Subscription:
         """Deliver everything after `after`, starting with what is there already."""
-        subscription = Subscription(session, after, on_events)
+        subscription = Subscription(session, after, on_events, on_fault)
         with self._guard:
             self._subscriptions.setdefault(session, []).append(subscription)
             self._hinted.add(session)
@@ -92,20 +99,20 @@ class Tail:
             with self._guard:
                 due, self._hinted = set(self._hinted), set()
                 followed = set(self._subscriptions)
-            try:
-                if (
-                    self._clock.monotonic() >= next_poll
-                ):  # however busy the hints are: a lost one must not wait for luck
-                    next_poll = self._clock.monotonic() + self._poll_s
-                    due.update(self._grown(followed))
-                for session in due:
-                    self._deliver(session)
-            except Fault as fault:
-                # The database is away; the next poll looks at everything again, so nothing is skipped.
-                _log.warning("following the log is interrupted: %s", fault)
+            # However busy the hints are: a lost one must not wait for luck.
+            if self._clock.monotonic() >= next_poll:
+                next_poll = self._clock.monotonic() + self._poll_s
+                due.update(self._grown(followed))
+            for session in due:
+                self._deliver(session)
 
     def _grown(self, sessions: set[SessionId]) -> list[SessionId]:
-        heads = self._log.heads(sorted(sessions)) if sessions else {}
+        try:
+            heads = self._log.heads(sorted(sessions)) if sessions else {}
+        except Fault as fault:
+            # The database is away; the next poll looks at everything again, so nothing is skipped.
+            _log.warning("following the log is interrupted: %s", fault)
+            return []
         with self._guard:
             places = {session: list(self._subscriptions.get(session, [])) for session in heads}
         return [session for session, head in heads.items() if any(s.after < head for s in places[session])]
@@ -114,17 +121,33 @@ class Tail:
         with self._guard:
             subscriptions = list(self._subscriptions.get(session, []))
         for subscription in subscriptions:
-            self._catch_up(subscription)
+            try:
+                self._catch_up(subscription)
+            except Fault as fault:
+                # One session's trouble holds up no other's readers. What can be tried again is: by the next poll.
+                _log.warning("following session %s is interrupted: %s", session, fault)
+                if not fault.retryable:
+                    self._give_up(subscription, fault)
+
+    def _give_up(self, subscription: Subscription, fault: Fault) -> None:
+        self.unsubscribe(subscription)
+        if subscription.on_fault is not None:
+            self._tell(subscription, subscription.on_fault, fault)
 
     def _catch_up(self, subscription: Subscription) -> None:
         while events := self._log.read(subscription.session, subscription.after):
             subscription.after = events[-1].seq
-            try:
-                subscription.on_events(events)
-            except Exception:  # noqa: BLE001 (a reader is any callable)
-                # One that fails (its event loop is closed, say) must not end the delivery to all others.
-                _log.warning("a reader of session %s failed: it gets nothing more", subscription.session, exc_info=True)
-                self.unsubscribe(subscription)
+            if not self._tell(subscription, subscription.on_events, events):
                 return
             if len(events) < PAGE:
                 break
+
+    def _tell(self, subscription: Subscription, listener: Callable[[T], None], what: T) -> bool:
+        try:
+            listener(what)
+        except Exception:  # noqa: BLE001 (a reader is any callable)
+            # One that fails (its event loop is closed, say) must not end the delivery to all others.
+            _log.warning("a reader of session %s failed: it gets nothing more", subscription.session, exc_info=True)
+            self.unsubscribe(subscription)
+            return False
+        return True

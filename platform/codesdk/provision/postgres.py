@@ -76,7 +76,7 @@ class PostgresServer:
         share.release(self._end)
         if self.process.alive:  # another process uses it
             return False
-        shutil.rmtree(self.directory)
+        shutil.rmtree(self.directory, ignore_errors=True)  # another run may have begun to
         return True
 
     def restart(self, *, crash: bool = False) -> None:
@@ -105,7 +105,8 @@ def ensure(directory: Path, say: Say, *, durable: bool = False) -> PostgresServe
     programs(say)
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     shares = Shares(directory, "server")
-    share = shares.join()
+    with shares.alone():  # another run may be looking for what killed ones left
+        share = shares.join()
     password = secrets.token_urlsafe(16)
     try:
         _init(directory, password)
@@ -121,6 +122,8 @@ def ensure(directory: Path, say: Say, *, durable: bool = False) -> PostgresServe
 
 def remove_unused(directory: Path) -> bool:
     """Stop what a killed run left in a directory, and remove that; False where it is in use."""
+    if not (directory / "server.users").exists():  # not a cluster's, or not yet
+        return False
     shares = Shares(directory, "server")
     with shares.alone():
         if not shares.unused():
@@ -128,7 +131,7 @@ def remove_unused(directory: Path) -> bool:
         left = shares.read()
         if isinstance(left, ProcessMark):
             _stop(left)
-        shutil.rmtree(directory)
+        shutil.rmtree(directory, ignore_errors=True)
     return True
 
 

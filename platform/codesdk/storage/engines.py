@@ -50,7 +50,9 @@ def sqlite(url: URL, *, writes: bool) -> Engine:
     """A read is one statement, so it needs no transaction around it."""
     isolation: dict[str, Any] = {} if writes else {"isolation_level": "AUTOCOMMIT"}
     # Connections move between threads of the pool, one user at a time; SQLite itself is built thread-safe.
-    engine = create_engine(url, connect_args={"check_same_thread": False, "timeout": WAIT_S}, **isolation)
+    engine = create_engine(
+        url, connect_args={"check_same_thread": False, "timeout": WAIT_S}, pool_reset_on_return=None, **isolation
+    )
     _make_private(engine.url.database)
     event.listen(engine, "connect", _set_pragmas)
     # BEGIN IMMEDIATE takes the write lock at once: a deferred transaction that upgrades can only fail as busy.

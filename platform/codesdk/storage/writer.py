@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, NestedTransaction
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -52,22 +52,35 @@ class WriterClosed(Fault):
     status = 503
 
 
+Flush = Callable[[Connection, dict[str, list[Any]]], object]
+"""Stores what the units of a group have gathered, by key and in the order of keys."""
+
+
 class Unit:
     """What a closure may use: the transaction's connection, late steps, and effects after the commit."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, connection: Connection, *, guarded: bool = False) -> None:
+        """`guarded`: in a savepoint of its own, made with its first statement: many units only gather."""
+        self._connection = connection
+        self._guarded = guarded
+        self.savepoint: NestedTransaction | None = None
         self.last_steps: list[tuple[str, Callable[[Connection], object]]] = []
         self.effects: list[Callable[[], None]] = []
-        self._batches: dict[str, list[Any]] = {}
+        self.batches: dict[tuple[Flush, str], list[Any]] = {}
 
-    def batch(self, key: str, flush: Callable[[Connection, list[Any]], object]) -> list[Any]:
-        """The unit's list for `key`; `flush` gets all of it in one last step. Empty: nothing was put there yet."""
-        items = self._batches.get(key)
-        if items is None:
-            items = self._batches[key] = []
-            self.last(key, lambda connection: flush(connection, items))
-        return items
+    @property
+    def connection(self) -> Connection:
+        """The transaction's connection."""
+        if self._guarded and self.savepoint is None:
+            self.savepoint = self._connection.begin_nested()
+        return self._connection
+
+    def batch(self, flush: Flush, key: str) -> list[Any]:
+        """The unit's list for `key`. Empty: nothing was put there yet.
+
+        One call of `flush` gets the lists of all units of the group, after their statements and before other last steps.
+        """
+        return self.batches.setdefault((flush, key), [])
 
     def last(self, key: str, step: Callable[[Connection], object]) -> None:
         """Run `step` at the end of the transaction, in the order of `key` over all units of the group."""
@@ -85,7 +98,11 @@ class _Job(Generic[T]):
 
 
 class Writer:
-    """Runs units of work on one thread. Safe to call from any thread but its own."""
+    """Runs units of work, one group at a time. Safe to call from any thread, but not from within a unit.
+
+    A caller that finds nobody at work commits at once, on its own thread: waking another would cost a quiet process as
+    much as the commit. What comes meanwhile waits for the writer's thread, which takes it as one group.
+    """
 
     def __init__(self, database: Database, lock_path: Path | None = None) -> None:
         """`lock_path`: a file that SQLite's writers of all processes lock in turn; fair where SQLite's own is not."""
@@ -93,10 +110,12 @@ class Writer:
         self._lock_path = lock_path
         self._lock: IO[str] | None = None
         """Open from the first commit on: another file at its path is another data directory."""
-        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job[Any]] = queue.SimpleQueue()
+        self._work = threading.Lock()  # whoever commits holds it
+        self._wake = threading.Event()
         self._effects: queue.SimpleQueue[list[Callable[[], None]] | None] = queue.SimpleQueue()
         self._closed = False
-        self._door = threading.Lock()  # nothing is handed in behind the closing sentinel, where nobody would take it
+        self._door = threading.Lock()  # nothing is handed in after the closing, where nobody would take it
         self._threads = [
             threading.Thread(target=self._write, name="codesdk-writer", daemon=True),
             threading.Thread(target=self._announce, name="codesdk-after-commit", daemon=True),
@@ -116,6 +135,14 @@ class Writer:
             if self._closed:
                 raise WriterClosed("The writer is closed.", advice="Try again when the service is back.")
             self._jobs.put(job)
+        # A signal's exception comes out in the main thread alone, and must not end the units of others.
+        if threading.current_thread() is not threading.main_thread() and self._work.acquire(blocking=False):
+            try:
+                self._commit_group()
+            finally:
+                self._work.release()
+        if not job.done.done() or not self._jobs.empty():
+            self._wake.set()
         return job.done.result()
 
     def close(self) -> None:
@@ -124,29 +151,33 @@ class Writer:
             if self._closed:
                 return
             self._closed = True
-            self._jobs.put(None)
+        self._wake.set()
         self._threads[0].join()
-        self._effects.put(None)
+        with self._work:
+            self._effects.put(None)
         self._threads[1].join()
         if self._lock is not None:
             self._lock.close()
 
     def _write(self) -> None:
-        while (first := self._jobs.get()) is not None:
-            jobs = [first]
-            stopping = False
-            while len(jobs) < GROUP:
-                try:
-                    following = self._jobs.get_nowait()
-                except queue.Empty:
-                    break
-                if following is None:
-                    stopping = True
-                    break
-                jobs.append(following)
+        while not (self._closed and self._jobs.empty()):
+            self._wake.wait()
+            self._wake.clear()
+            with self._work:
+                while self._commit_group():
+                    pass
+
+    def _commit_group(self) -> bool:
+        """Commit what waits, up to `GROUP` units. False: nothing did."""
+        jobs: list[_Job[Any]] = []
+        while len(jobs) < GROUP:
+            try:
+                jobs.append(self._jobs.get_nowait())
+            except queue.Empty:
+                break
+        if jobs:
             self._commit(jobs)
-            if stopping:
-                return
+        return bool(jobs)
 
     def _commit(self, jobs: list[_Job[Any]]) -> None:
         try:
@@ -247,10 +278,21 @@ def _run(jobs: list[_Job[Any]], connection: Connection) -> _Group:
             group.failed.append((job, undone.reason))
         else:
             group.done.append((job, value, unit))
-    steps = [step for _, _, unit in group.done for step in unit.last_steps]
+    units = [unit for _, _, unit in group.done]
+    for flush, lists in _gathered(units).items():
+        flush(connection, lists)
+    steps = [step for unit in units for step in unit.last_steps]
     for _, step in sorted(steps, key=lambda keyed: keyed[0]):
         step(connection)
     return group
+
+
+def _gathered(units: list[Unit]) -> dict[Flush, dict[str, list[Any]]]:
+    merged: dict[Flush, dict[str, list[Any]]] = {}
+    for unit in units:
+        for (flush, key), items in unit.batches.items():
+            merged.setdefault(flush, {}).setdefault(key, []).extend(items)
+    return {flush: dict(sorted(lists.items())) for flush, lists in merged.items()}
 
 
 def _alone(work: Callable[[Unit], T], connection: Connection) -> tuple[Unit, T]:
@@ -266,15 +308,17 @@ def _in_savepoint(work: Callable[[Unit], T], connection: Connection) -> tuple[Un
         Exception: it failed, and took the whole transaction with it.
     """
     for tries_left in reversed(range(TRIES)):
-        savepoint = connection.begin_nested()
+        unit = Unit(connection, guarded=True)
         try:
-            done = _alone(work, connection)
-            savepoint.commit()
+            value = work(unit)
+            if unit.savepoint is not None:
+                unit.savepoint.commit()
         except Exception as error:
             if undone(error) or disconnected(error):  # what is gone is the transaction, not only this unit
                 raise
             try:
-                savepoint.rollback()
+                if unit.savepoint is not None:
+                    unit.savepoint.rollback()
             except DBAPIError:
                 # SQLite undoes the whole transaction when the disk is full or fails. What came before in the group is
                 # lost and what came after would commit on its own: the group must fail as one.
@@ -282,5 +326,5 @@ def _in_savepoint(work: Callable[[Unit], T], connection: Connection) -> tuple[Un
             if tries_left and overtaken(error):
                 continue
             raise _Undone(unavailable(error) if isinstance(error, DBAPIError) else error) from error
-        return done
+        return unit, value
     raise InternalFault("A unit neither ended nor failed.")

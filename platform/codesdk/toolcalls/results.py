@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from codesdk.domain.events import Event, EventType
 from codesdk.domain.subjects import Subject
+from codesdk.errors import Fault
 from codesdk.eventlog.log import Log
 from codesdk.eventlog.tail import Tail
 from codesdk.toolcalls.pipeline import Pipeline
@@ -14,7 +17,18 @@ from codesdk.toolcalls.stored import Denied, Finished, Outcome
 
 _ENDS = (EventType.CALL_COMPLETED, EventType.CALL_DENIED)
 
+AGAIN_S = 0.25
+"""Seconds between two looks at a call's row, where the log cannot tell of its end."""
+_log = logging.getLogger(__name__)
+
 OnEvent = Callable[[Event], Awaitable[None]]
+
+
+class _Arrival(NamedTuple):
+    events: list[Event]
+    ended: bool
+    end: Outcome | None
+    """The end itself, where it could be read at once."""
 
 
 class Results:
@@ -40,29 +54,55 @@ class Results:
             return outcome
         call = outcome.identity.tool_call_id
         loop = asyncio.get_running_loop()
-        arrived: asyncio.Queue[tuple[list[Event], Outcome | None]] = asyncio.Queue()
+        arrived: asyncio.Queue[_Arrival] = asyncio.Queue()
 
         def pass_on(events: list[Event]) -> None:
             ours = [event for event in events if event.payload.get("tool_call_id") == call]
             if ours:
-                # The end is read here, on the tail's thread: one hop between threads less for every call.
-                end = self._now(outcome, subject) if any(event.type in _ENDS for event in ours) else None
-                loop.call_soon_threadsafe(arrived.put_nowait, (ours, end))
+                ended = any(event.type in _ENDS for event in ours)
+                loop.call_soon_threadsafe(
+                    arrived.put_nowait, _Arrival(ours, ended, self._soon(outcome, subject, ended))
+                )
 
-        subscription = self._tail.subscribe(subject.session_id, place, pass_on)
+        def interrupted(_fault: Fault) -> None:
+            # The log cannot be followed to the end; the call's own row still tells how it ended.
+            loop.call_soon_threadsafe(arrived.put_nowait, _Arrival([], ended=True, end=None))
+
+        subscription = self._tail.subscribe(subject.session_id, place, pass_on, interrupted)
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
-                    events, end = await arrived.get()
+                    events, ended, end = await arrived.get()
                     if on_event is not None:
                         for event in events:
                             await on_event(event)
-                    if end is not None:
-                        return end
+                    if ended:
+                        return end or await self._until_read(outcome, subject)
         except TimeoutError:
             return await asyncio.to_thread(self._now, outcome, subject)
         finally:
             self._tail.unsubscribe(subscription)
+
+    def _soon(self, outcome: Outcome, subject: Subject, ended: bool) -> Outcome | None:
+        """The end, read on the tail's thread: one hop between threads less for every call. None: read it yourself."""
+        try:
+            return self._now(outcome, subject) if ended else None
+        except Fault as fault:  # the database went away just now: what fails here would end the tail's delivery
+            _log.info("the end of a call is read again: %s", fault)
+            return None
+
+    async def _until_read(self, outcome: Outcome, subject: Subject) -> Outcome:
+        while True:
+            try:
+                found = await asyncio.to_thread(self._now, outcome, subject)
+            except Fault as fault:
+                if not fault.retryable:
+                    raise
+                _log.info("the end of a call is read again: %s", fault)
+            else:
+                if isinstance(found, Denied | Finished):
+                    return found
+            await asyncio.sleep(AGAIN_S)
 
     def _now(self, outcome: Outcome, subject: Subject) -> Outcome:
         call = outcome.identity.tool_call_id

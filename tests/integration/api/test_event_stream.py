@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from contextlib import contextmanager
 
 import pytest
+from sqlalchemy import text
 
 from codesdk.api import stream as streams
 from codesdk.api.cursor import Start
@@ -222,6 +224,47 @@ def test_a_reader_that_goes_leaves_nothing_behind(stack, helpers, watch):
         reader.take(1)
         helpers.eventually(lambda: stack.services.tail._subscriptions)
     helpers.eventually(lambda: stack.services.tail._subscriptions == {})
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["UPDATE api_keys SET revoked_at = 1", "UPDATE tenants SET suspended_at = 1", "UPDATE principals SET roles = '[]'"],
+    ids=["revoked key", "suspended tenant", "lost role"],
+)
+def test_a_reader_that_may_read_no_more_is_sent_away_within_a_bounded_time(stack, watch, monkeypatch, end):
+    monkeypatch.setattr(streams, "RECHECK_S", 0.3)
+    session, _ = stack.open_session()
+    with watch(session) as reader:
+        reader.take(1)
+        stack.services.writer.run(lambda unit: unit.connection.execute(text(end)))
+        began = time.monotonic()
+        *_, last = reader.rest()
+        assert time.monotonic() - began < 10
+    assert last["event"] == "evicted"
+    assert "may not read this any more" in last["data"]["reason"]
+
+
+def test_a_busy_stream_is_rechecked_too(stack, watch, monkeypatch):
+    monkeypatch.setattr(streams, "RECHECK_S", 0.3)
+    session, token = stack.open_session()
+    subject = stack.services.directory.subject(token)
+    stop = threading.Event()
+
+    def shout():
+        while not stop.wait(0.02):
+            stack.services.pipeline.submit("workspace_read", {"path": "a"}, subject)
+
+    shouting = threading.Thread(target=shout)
+    with watch(session) as reader:
+        shouting.start()
+        try:
+            reader.take(10)
+            stack.services.writer.run(lambda unit: unit.connection.execute(text("UPDATE api_keys SET revoked_at = 1")))
+            *_, last = reader.rest()
+        finally:
+            stop.set()
+            shouting.join(10)
+    assert last["event"] == "evicted"
 
 
 def test_stopping_the_process_ends_the_streams_soon(stack, watch):

@@ -211,3 +211,18 @@ def test_a_stale_cursor_beyond_the_head_gets_only_what_comes_after(stage, follow
     append(stage, 3)
     wait_for(lambda: reader.seqs, "the later events")
     assert reader.seqs == [3, 4]
+
+
+def test_an_event_that_cannot_be_read_is_told_to_its_reader_and_holds_up_no_other(stage, follow):
+    other = stage.open_session()
+    append(stage, 3)
+    tail, broken, whole, faults = follow(poll_s=0.02), Reader(), Reader(), []
+    with stage.unreadable(stage.session.id, 3):
+        tail.subscribe(stage.session.id, 2, broken, faults.append)
+        tail.subscribe(other.session_id, 0, whole)
+        append(stage, 2, subject=other)
+        wait_for(lambda: whole.seqs == [1, 2, 3], "the other session's events")
+        wait_for(lambda: faults, "the reason")
+    assert not faults[0].retryable
+    assert (broken.seqs, len(faults)) == ([], 1)
+    assert stage.session.id not in tail._subscriptions

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import ExitStack
 
 import pytest
 
 from codesdk.approvals import Verdict
 from codesdk.domain.clock import SystemClock
 from codesdk.eventlog.tail import Tail
+from codesdk.storage.faults import DatabaseGone
 from codesdk.toolcalls.results import Results
 from codesdk.toolcalls.stored import Denied, Finished, Queued, Waiting
 from stage import Room, said
@@ -116,3 +119,30 @@ def test_events_of_another_call_are_not_handed_over(stage, results):
     assert isinstance(outcome, Finished)
     assert seen.count("tool.call.requested") == 1
     assert "tool.call.denied" not in seen
+
+
+def test_a_database_that_fails_just_as_the_call_ends_costs_a_moment_and_not_the_whole_wait(stage, results, monkeypatch):
+    # The reader was dropped then, and the caller waited out its limit (the record of issue 4's known weak points).
+    find, failures = stage.pipeline.find, [DatabaseGone("away"), DatabaseGone("away")]
+
+    def flaky(*place):
+        if failures:
+            raise failures.pop()
+        return find(*place)
+
+    monkeypatch.setattr(stage.pipeline, "find", flaky)
+    began = time.monotonic()
+    outcome, _ = wait(stage, results, EXEC, lambda _: serve(stage), 60.0)
+    assert isinstance(outcome, Finished)
+    assert time.monotonic() - began < 30
+
+
+def test_an_event_that_cannot_be_read_does_not_hide_the_end_of_a_call(stage, results):
+    with ExitStack() as broken:
+
+        def meanwhile(_):
+            broken.enter_context(stage.unreadable(stage.session.id, 2))
+            serve(stage)
+
+        outcome, _ = wait(stage, results, EXEC, meanwhile, 60.0)
+        assert isinstance(outcome, Finished)

@@ -7,12 +7,13 @@ from typing import Annotated, cast
 from fastapi import Query, Request, Response
 from starlette.responses import JSONResponse
 
-from codesdk.api.access import Caller, Wired, guarded_router
+from codesdk.api.access import Caller, Wired, guarded_router, readmission
 from codesdk.api.cursor import encode, start
 from codesdk.api.stream import EventStream, Readers
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.events import Event
 from codesdk.eventlog.log import PAGE
+from codesdk.tenancy.access import Action
 
 router = guarded_router()
 
@@ -47,6 +48,7 @@ def read_events(
     session = services.sessions.find(caller.tenant_id, session_id).id
     epoch, head = services.log.place(session)
     if "text/event-stream" in request.headers.get("accept", ""):
+        readmitted = readmission(request, Action.EVENTS_READ)
         return EventStream(
             log=services.log,
             tail=services.tail,
@@ -54,6 +56,7 @@ def read_events(
             session=session,
             begin=start(request.headers.get("last-event-id", after), epoch, head),
             head=head,
+            recheck=lambda: services.sessions.find(readmitted().tenant_id, session),
         )
     begin = start(after, epoch, head)
     events = services.log.read(session, begin.after, limit)
