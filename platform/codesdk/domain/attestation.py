@@ -13,6 +13,8 @@ class Attestation(Frozen):
     """Names; a container of ours has `lo` alone."""
     tool_uid: int
     """User and group that tools run as."""
+    uid_map: str = ""
+    """How user ids inside map to the machine's: `inside outside count` for each range; empty where it was not asked."""
     capabilities: tuple[str, ...]
     """Those of the container's first process."""
     no_new_privileges: bool

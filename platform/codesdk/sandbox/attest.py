@@ -13,6 +13,8 @@ _CAPABILITY_NUMBERS = {"CHOWN": 0, "KILL": 5, "SETGID": 6, "SETUID": 7}
 _BOUNDING = sum(1 << _CAPABILITY_NUMBERS[name] for name in CAPABILITIES)
 _SECCOMP = {"0": "none", "1": "strict", "2": "filter"}
 _UNLIMITED = {None, "max"}
+PERIOD_US = 100_000
+"""Over which an engine counts CPU time that it was asked for in billionths of a CPU."""
 
 
 def differences(spec: SandboxSpec, inspected: dict[str, Any], observed: dict[str, Any]) -> tuple[str, ...]:
@@ -26,6 +28,7 @@ def attestation(inspected: dict[str, Any], observed: dict[str, Any]) -> Attestat
     return Attestation(
         network_interfaces=tuple(observed["interfaces"]),
         tool_uid=int(status["Uid"].split()[1]),
+        uid_map=id_map(observed["uid_map"]),
         capabilities=capability_names(int(status["CapEff"], 16)),
         no_new_privileges=status.get("NoNewPrivs") == "1",
         seccomp=_SECCOMP.get(status.get("Seccomp", ""), "unknown"),
@@ -41,6 +44,17 @@ def attestation(inspected: dict[str, Any], observed: dict[str, Any]) -> Attestat
 def disk_cap(inspected: dict[str, Any]) -> disk.Cap:
     """What caps its workspace, by the label that the driver gave it."""
     return disk.Cap((inspected["Config"].get("Labels") or {}).get(disk.LABEL, disk.Cap.NONE.value))
+
+
+def id_map(text: str) -> str:
+    """A map of ids as the kernel shows it, on one line."""
+    return ", ".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
+
+
+def is_mapped(id_: int, text: str) -> bool:
+    """Whether that id inside is one outside, and not the kernel's stand-in for those that are none."""
+    ranges = ([int(word) for word in line.split()] for line in text.splitlines() if line.strip())
+    return any(inside <= id_ < inside + count for inside, _, count in ranges)
 
 
 def capability_names(mask: int) -> tuple[str, ...]:
@@ -68,6 +82,7 @@ def _engine(spec: SandboxSpec, inspected: dict[str, Any]) -> list[str]:
         "PidMode": ("", host["PidMode"]),
         "IpcMode": ("private", host["IpcMode"]),
         "UTSMode": ("", host["UTSMode"]),
+        "UsernsMode": ("", host.get("UsernsMode", "")),
         "Binds": ([], host["Binds"] or []),
         "Devices": ([], host["Devices"] or []),
         "DeviceRequests": ([], host.get("DeviceRequests") or []),
@@ -102,6 +117,9 @@ def _kernel(spec: SandboxSpec, observed: dict[str, Any]) -> list[str]:
     expect("uids of a tool", [uid] * 4, status.get("Uid", "").split()[:4])
     expect("gids of a tool", [uid] * 4, status.get("Gid", "").split()[:4])
     expect("groups of a tool", "", status.get("Groups", "").replace(uid, "").strip())
+    # An engine may map ids to others of the machine; a tool uid that is mapped to none would be the uid of all such.
+    for word in ("uid_map", "gid_map"):
+        expect(f"the tool in the {word}", True, is_mapped(spec.tool_uid, observed[word]))
     is_linux = runtimes.of(spec.profile.runtime).is_linux
     for word in ("CapInh", "CapPrm", "CapEff", *(("CapAmb",) if is_linux else ())):
         expect(f"{word} of a tool", 0, int(status.get(word, "1"), 16))
@@ -146,3 +164,7 @@ def _limits(spec: SandboxSpec, limits: dict[str, Any], expect: Any) -> None:
             # The kernel rounds memory down to whole pages.
             page = 4096 if word == "memory_bytes" else 1
             expect(f"cgroup limit of {word}", asked // page * page, "max" if seen in _UNLIMITED else int(seen))
+    if limits.get("cpu") is not None:  # v2: quota and period; v1: the quota, over the period that engines set
+        quota, _, period = limits["cpu"].partition(" ")
+        seen_cpus = quota if quota in ("max", "-1") else int(quota) / int(period or PERIOD_US)
+        expect("cgroup limit of cpus", int(spec.profile.cpus * PERIOD_US) / PERIOD_US, seen_cpus)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from codesdk.domain.decisions import PermissionMode
+from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.ids import PrincipalId
 from codesdk.domain.payloads import SandboxEgress
 from codesdk.domain.subjects import Subject
@@ -19,7 +20,9 @@ from codesdk.toolcalls import history
 class EgressRecord:
     """The recorder that the egress proxy calls; what it raises keeps the attempt from passing."""
 
-    def __init__(self, database: Database, writer: Writer, log: Log) -> None:
+    def __init__(self, database: Database, writer: Writer, log: Log, environment: ToolExecutionEnv) -> None:
+        """Environment: where the worker's sandboxes run."""
+        self._environment = environment
         self._database = database
         self._writer = writer
         self._log = log
@@ -50,7 +53,8 @@ class EgressRecord:
             runtime=row.runtime,
         )
         known = attempt.model_dump(mode="json", exclude={"owner", "call"}, exclude_defaults=True)
-        payload = SandboxEgress.model_validate({"sandbox_id": attempt.owner, "tool_call_id": attempt.call, **known})
+        where = {"sandbox_id": attempt.owner, "tool_call_id": attempt.call, "execution_env": self._environment}
+        payload = SandboxEgress.model_validate({**where, **known})
         draft = history.draft(subject, payload)
 
         def store_it(unit: Unit) -> None:

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from types import FrameType
 
 from codesdk.bootstrap import Services, open_services
+from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.sandbox.port import Sandboxes
 from codesdk.sandbox.profiles import DEFAULT
 from codesdk.settings import Settings, runfile
@@ -177,7 +178,8 @@ def serve(settings: Settings, open_sandboxes: Callable[[EgressRecord], Sandboxes
     with ExitStack() as opened:
         services = open_services(settings)
         opened.callback(services.close)
-        sandboxes = open_sandboxes(EgressRecord(services.database, services.writer, services.log))
+        environment = ToolExecutionEnv.CODESDK_HOST if settings.is_local else ToolExecutionEnv.CODESDK_DOCKER
+        sandboxes = open_sandboxes(EgressRecord(services.database, services.writer, services.log, environment))
         opened.callback(sandboxes.close)
         worker = Worker(services, sandboxes, images)
         opened.callback(worker.stop)

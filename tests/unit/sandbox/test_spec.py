@@ -67,7 +67,7 @@ GOOD_HOST = {
     "Runtime": "runc", "NetworkMode": "none", "Privileged": False, "ReadonlyRootfs": True,
     "CapAdd": ["CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN"], "CapDrop": ["ALL"],
     "SecurityOpt": ["no-new-privileges", seccomp.option()], "Memory": 536870912, "MemorySwap": 536870912, "NanoCpus": 10**9,
-    "PidsLimit": 256, "PidMode": "", "IpcMode": "private", "UTSMode": "", "Binds": None, "Devices": [], "Init": True,
+    "PidsLimit": 256, "PidMode": "", "IpcMode": "private", "UTSMode": "", "UsernsMode": "", "Binds": None, "Devices": [], "Init": True,
     "LogConfig": {"Type": "none"}, "Tmpfs": {"/tmp": "", "/run": ""},
 }  # fmt: skip
 GOOD = {
@@ -90,6 +90,7 @@ SEEN = {
         ["/proc/sys", "ro,relatime", "proc"],
     ],
     "interfaces": ["lo"],
+    "uid_map": "0 0 4294967295\n", "gid_map": "0 0 4294967295\n",
     "limits": {"memory_bytes": "536870912", "pids": "256", "cpu": "100000"},
     "attempts": {"become_root": "EPERM", "write_root": "EROFS"},
 }  # fmt: skip
@@ -109,6 +110,7 @@ DRIFTS = {
     "bind": ("HostConfig", "Binds", ["/:/host"]),
     "device": ("HostConfig", "Devices", [{"PathOnHost": "/dev/sda"}]),
     "pid namespace": ("HostConfig", "PidMode", "host"),
+    "user namespace": ("HostConfig", "UsernsMode", "host"),
     "memory": ("HostConfig", "Memory", 0),
     "runtime": ("HostConfig", "Runtime", "other"),
     "entrypoint": ("Config", "Entrypoint", ["/bin/sh"]),
@@ -133,6 +135,8 @@ SIGHTS = {
     "no seccomp": ("status", "Seccomp", "0"),
     "memory": ("limits", "memory_bytes", "9223372036854771712"),
     "no limit": ("limits", "pids", "max"),
+    "CPU": ("limits", "cpu", "200000"),
+    "no limit of CPU": ("limits", "cpu", "max 100000"),
     "allowed": ("attempts", "become_root", "ALLOWED"),
 }
 
@@ -176,3 +180,27 @@ def test_the_content_hash_changes_with_content_name_mode_and_base(tmp_path):
     (tmp_path / "more").write_text("")
     hashes.add(content_hash(tmp_path, "base"))
     assert len(hashes) == 4
+
+
+@pytest.mark.parametrize(
+    ("shown", "mapped"),
+    [
+        ("0 0 4294967295\n", True),
+        ("         0     100000     250000\n", True),
+        ("0 1000 1\n1 100000 65536\n", False),
+        ("0 1000 1\n200001 100000 1\n", True),
+        ("200002 0 10\n", False),
+        ("", False),
+    ],
+)
+def test_a_tool_uid_that_the_user_namespace_maps_to_none_refuses_the_sandbox(shown, mapped):
+    found = attest.differences(SPEC, GOOD, {**SEEN, "uid_map": shown})
+    assert (found == ()) == mapped
+    if not mapped:
+        assert "uid_map" in found[0]
+
+
+def test_the_map_of_user_ids_is_stated():
+    assert attest.attestation(GOOD, {**SEEN, "uid_map": "  0 1000 1\n 1 100000 65536\n"}).uid_map == (
+        "0 1000 1, 1 100000 65536"
+    )

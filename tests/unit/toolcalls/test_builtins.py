@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.ids import ToolCallId
 from codesdk.registry import Registry
+from codesdk.sandbox.egress.rules import NOTHING, EgressRules
 from codesdk.sandbox.port import ExecResult, ExitKind
 from codesdk.sandbox.profile import Profile
 from codesdk.toolcalls.builtins import Bench, files, run_tool
@@ -178,6 +180,15 @@ def test_a_search_gives_path_line_and_text():
     result = use("workspace.search", {"pattern": "x"}, rg(match(), {"type": "summary", "data": {}}))
     assert result.text == "a.py:3:x = 1"
     assert result.structured == {"matches": [{"path": "a.py", "line": 3, "text": "x = 1"}], "truncated": False}
+
+
+def test_a_search_reaches_no_host_whatever_its_profile_allows_and_a_command_does():
+    room = rg(match())
+    hosts = EgressRules.model_validate({"rules": [{"host": "a.example"}]})
+    work = replace(bench(room), profile=Profile(egress=hosts))
+    for name, asks in (("workspace.search", {"pattern": "x"}), ("workspace.exec", {"command": "x"})):
+        run_tool(REGISTRY.resolve(name), asks, work)
+    assert [asked.egress for asked in room.requests] == [NOTHING, hosts]
 
 
 def test_a_search_without_a_match_is_no_error():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 import shutil
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 from codesdk.cli.demo.project import DemoProject
 from codesdk.domain.decisions import Frozen
 from codesdk.sandbox.local.bwrap import SYSTEM_PATH
+from codesdk.sandbox.local.launch import is_open
 from codesdk.sandbox.surroundings import DOCKER
 
 TESTS = "PYTHONDONTWRITEBYTECODE=1 python3 -m pytest -q -p no:cacheprovider"
@@ -23,6 +26,7 @@ tells: without a network the kernel has no route and refuses at once."""
 NO_ROUTE = "Network is unreachable"
 VISIBLE_S = 300.0
 SEARCH, NETWORK = "Search the source", "Try to reach the network"
+FAILING, PASSING = "Run it: it fails", "Run the project's own tests"
 
 
 class Step(Frozen):
@@ -51,6 +55,10 @@ def left_out(facts: dict[str, Any]) -> dict[str, str]:
     missing = {}
     if list(facts.get("network_interfaces", [])) != ["lo"]:
         missing[NETWORK] = "nothing keeps tools from this machine's network"
+        python = Path(sys.executable).resolve()
+        if facts.get("tool_uid") != os.getuid() and not is_open(python):
+            # Without a wall tools see this machine as their user does, whose Python may have no pytest.
+            missing[FAILING] = missing[PASSING] = f"{python}, which has pytest, is closed to the tools' user"
     if shutil.which("rg", path=SYSTEM_PATH) is None:
         missing[SEARCH] = "this machine has no ripgrep (`apt-get install ripgrep`)"
     return missing
@@ -88,7 +96,7 @@ def steps(project: DemoProject, source: str) -> tuple[Step, ...]:
             end="completed",
         ),
         Step(
-            title="Run it: it fails",
+            title=FAILING,
             tool="workspace.exec",
             input={"command": tests},
             effect="allow",
@@ -104,7 +112,7 @@ def steps(project: DemoProject, source: str) -> tuple[Step, ...]:
             end="completed",
         ),
         Step(
-            title="Run the project's own tests",
+            title=PASSING,
             tool="workspace.exec",
             input={"command": TESTS, "timeout_s": VISIBLE_S},
             effect="allow",

@@ -53,6 +53,8 @@ class SandboxEgress(Payload):
     """Which one."""
     tool_call_id: ToolCallId
     """Whose command it was."""
+    execution_env: ToolExecutionEnv | None = None
+    """Where the command ran; missing in older logs."""
     attempt: int
     """Of the call."""
     number: int

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from codesdk.sandbox.attest import capability_names
+from codesdk.sandbox.attest import capability_names, id_map, is_mapped
 from codesdk.sandbox.local import cgroups
 from codesdk.sandbox.local.cgroups import Control, Group
 from codesdk.sandbox.local.confinement import Confinement, Wall
@@ -78,6 +78,7 @@ def differences(
             found.append(f"kernel: {word} is {seen!r}, expected {asked!r}")
 
     expect("uids of a tool", [uid] * 4, status.get("Uid", "").split()[:4])
+    expect("the tool in the uid_map", True, is_mapped(user_of(spec, confinement), observed["uid_map"]))
     for word in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
         expect(f"{word} of a tool", 0, int(status.get(word, "1"), 16))
     expect("NoNewPrivs of a tool", "1", status.get("NoNewPrivs"))
@@ -130,6 +131,7 @@ def attestation(
     return Attestation(
         network_interfaces=tuple(observed["interfaces"]),
         tool_uid=int(status["Uid"].split()[1]),
+        uid_map=id_map(observed["uid_map"]),
         capabilities=capability_names(int(status["CapEff"], 16)),
         no_new_privileges=status.get("NoNewPrivs") == "1",
         seccomp=_SECCOMP.get(status.get("Seccomp", ""), "unknown"),

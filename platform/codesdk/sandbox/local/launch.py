@@ -119,7 +119,7 @@ def runner_python(confinement: Confinement) -> str:
     if confinement.wall is Wall.BUBBLEWRAP or not confinement.apart:
         return ours
     for candidate in (ours, *SYSTEM_PYTHONS):
-        if Path(candidate).exists() and _is_open(Path(candidate).resolve()):
+        if Path(candidate).exists() and is_open(Path(candidate).resolve()):
             return candidate
     raise LocalRefused(
         f"Tools run as another user, to whom {ours} is closed, and there is no other Python.",
@@ -127,7 +127,8 @@ def runner_python(confinement: Confinement) -> str:
     )
 
 
-def _is_open(path: Path) -> bool:
+def is_open(path: Path) -> bool:
+    """Whether every user may run this program."""
     return all(place.stat().st_mode & 0o001 for place in (path, *path.parents))
 
 

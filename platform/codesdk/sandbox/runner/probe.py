@@ -94,6 +94,8 @@ def observe(runner: int) -> dict[str, Any]:
         "status": status,
         "mounts": mounts,
         "interfaces": [name for _, name in _socket.if_nameindex()],
+        "uid_map": _text("/proc/self/uid_map") or "",
+        "gid_map": _text("/proc/self/gid_map") or "",
         "limits": limits(),
         "rlimits": rlimits(),
         "attempts": {

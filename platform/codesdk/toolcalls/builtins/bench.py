@@ -46,7 +46,8 @@ class Bench:
             argv=argv,
             timeout_s=min(more.pop("timeout_s", None) or self.timeout_s, self.timeout_s),
             keep_bytes=self.profile.keep_output_bytes,
-            egress=self.profile.egress,  # nothing, unless the session's profile names hosts
+            # Nothing, unless the session's profile names hosts; a tool that needs none says so.
+            egress=more.pop("egress", self.profile.egress),
             limits=self.limits,
             **more,
         )

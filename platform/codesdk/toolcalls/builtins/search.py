@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from codesdk.domain.tools import ToolResult
+from codesdk.sandbox.egress.rules import NOTHING
 from codesdk.sandbox.port import Chunk, ExitKind, FileKind, FileRefused
 from codesdk.toolcalls.builtins.bench import Bench, refused
 
@@ -37,7 +38,7 @@ def search(given: dict[str, Any], bench: Bench) -> ToolResult:
     def collect(chunk: Chunk) -> None:
         pieces[chunk.stream].append(chunk.data)
 
-    result = bench.run(tuple(argv), collect)
+    result = bench.run(tuple(argv), collect, egress=NOTHING)
     if result.kind is ExitKind.SPAWN_FAILED:
         return ToolResult(
             text="This sandbox image has no ripgrep. Use an image with `rg`, or search with a command.",

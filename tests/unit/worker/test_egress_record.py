@@ -1,0 +1,41 @@
+"""An attempt to leave a sandbox is in its session's log, with where it ran; a secret's tenant is the session's."""
+
+from __future__ import annotations
+
+import pytest
+
+from codesdk.domain.execution import ToolExecutionEnv
+from codesdk.errors import InternalFault
+from codesdk.sandbox.egress.attempt import Attempt, Phase
+from codesdk.worker.egress_record import EgressRecord
+
+
+def record(stage, environment=ToolExecutionEnv.CODESDK_HOST) -> EgressRecord:
+    return EgressRecord(stage.database, stage.writer, stage.log, environment)
+
+
+def owner(stage) -> str:
+    return stage.sql("SELECT id FROM sandboxes")[0][0]
+
+
+def attempt(owner: str) -> Attempt:
+    return Attempt(owner=owner, call="call_1", attempt=1, number=1, phase=Phase.OPENED, host="a.example", port=443)
+
+
+@pytest.mark.parametrize("environment", [ToolExecutionEnv.CODESDK_HOST, ToolExecutionEnv.CODESDK_DOCKER])
+def test_an_attempt_is_in_the_log_and_says_where_it_was_made(stage, environment):
+    record(stage, environment)(attempt(owner(stage)))
+    said = stage.events()[-1]
+    assert said.type == "sandbox.egress"
+    assert (said.payload["host"], said.payload["phase"]) == ("a.example", "opened")
+    assert said.payload["execution_env"] == environment.value
+
+
+def test_an_attempt_of_a_sandbox_that_no_session_owns_is_a_defect_and_so_does_not_pass(stage):
+    with pytest.raises(InternalFault, match="sbx_unknown"):
+        record(stage)(attempt("sbx_unknown"))
+
+
+def test_the_tenant_of_a_sandbox_is_its_sessions_and_of_an_unknown_one_there_is_none(stage):
+    assert record(stage).tenant_of(owner(stage)) == "default"
+    assert record(stage).tenant_of("sbx_unknown") is None
