@@ -32,7 +32,8 @@ class Attestation(Frozen):
     image: str
     """Id of the image, `sha256:…`."""
     disk_cap: str = "none"
-    """What caps the workspace's bytes and inodes: `loop`, `tmpfs`, or `none` where nothing does."""
+    """What caps the workspace's bytes and inodes: `loop`, `tmpfs`, `counted` (the runner counts, with an overshoot), or
+    `none` where nothing does."""
     environment: str = ToolExecutionEnv.CODESDK_DOCKER.value
     """Where tools run, as `execution_env`."""
     enforced: tuple[str, ...] = ()

@@ -191,8 +191,9 @@ def workspace_cap(facts: disk_cap.Facts) -> Check:
     return Check(
         name,
         Status.WARN,
-        f"not enforced for the default profile ({'; '.join(facts.loop_missing)}); {small}{quota}",
-        "A sandbox can fill the engine's disk: mend what is missing, or let the profile's workspace_bytes fit in memory",
+        f"counted by the runner for the default profile ({'; '.join(facts.loop_missing)}); {small}{quota}",
+        "What passes the cap is ended a moment after it did: for a hard cap mend what is missing, or let the profile's "
+        "workspace_bytes fit in memory",
     )
 
 

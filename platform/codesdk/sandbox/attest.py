@@ -92,7 +92,10 @@ def _engine(spec: SandboxSpec, inspected: dict[str, Any]) -> list[str]:
         "LogConfig": ("none", host["LogConfig"]["Type"]),
         "Tmpfs": (sorted(TMPFS), sorted(host["Tmpfs"] or {})),
         "User": ("0:0", config["User"]),
-        "Entrypoint": (command(runner_settings(spec)), config["Entrypoint"]),
+        "Entrypoint": (
+            command(runner_settings(spec, counted=disk_cap(inspected) is disk.Cap.COUNTED)),
+            config["Entrypoint"],
+        ),
         "Cmd": ([], config["Cmd"] or []),
         "Healthcheck": (["NONE"], (config.get("Healthcheck") or {}).get("Test")),
         "StdinOnce": (False, config["StdinOnce"]),
@@ -145,7 +148,7 @@ def _kernel(spec: SandboxSpec, observed: dict[str, Any]) -> list[str]:
 def _disk(spec: SandboxSpec, inspected: dict[str, Any], observed: dict[str, Any]) -> list[str]:
     """Whether the workspace is the capped file system that was asked for. gVisor shows its own at that place."""
     cap = disk_cap(inspected)
-    if cap is disk.Cap.NONE or spec.profile.runtime != "runc":
+    if cap in {disk.Cap.NONE, disk.Cap.COUNTED} or spec.profile.runtime != "runc":
         return []
     found = [mount for mount in observed["mounts"] if mount[0] == spec.profile.workspace]
     _, options, kind = found[-1] if found else ("", "", "none")

@@ -45,6 +45,7 @@ MODULES = (
     "stdio",
     "stills",
     "strays",
+    "tally",
     "tree",
     "upload",
     "watches",

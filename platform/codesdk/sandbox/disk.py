@@ -29,6 +29,8 @@ class Cap(StrEnum):
     """A volume in memory, for small workspaces: it counts towards the sandbox's memory."""
     LOOP = "loop"
     """A file of its own with an ext4 in it, mounted through a loop device: a hard cap, on disk."""
+    COUNTED = "counted"
+    """The runner counts what is there and ends what passes the cap: with an overshoot, see `runner.tally`."""
     NONE = "none"
     """Nothing: the workspace is a directory of the engine and can fill its disk. Said plainly, never pretended."""
 
@@ -48,7 +50,7 @@ def choose(profile: Profile, facts: Facts) -> Cap:
         return Cap.NONE
     if profile.workspace_bytes <= profile.memory_bytes // 2:
         return Cap.TMPFS
-    return Cap.NONE if facts.loop_missing else Cap.LOOP
+    return Cap.COUNTED if facts.loop_missing else Cap.LOOP
 
 
 def volume_options(spec: SandboxSpec, cap: Cap, device: str = "") -> dict[str, str]:
@@ -59,7 +61,7 @@ def volume_options(spec: SandboxSpec, cap: Cap, device: str = "") -> dict[str, s
     """
     profile, uid = spec.profile, spec.tool_uid
     match cap:
-        case Cap.NONE:
+        case Cap.NONE | Cap.COUNTED:
             return {}
         case Cap.TMPFS:
             size = f"size={profile.workspace_bytes},nr_inodes={profile.workspace_inodes}"

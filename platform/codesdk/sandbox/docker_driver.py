@@ -122,7 +122,9 @@ class DockerSandboxes:
                 self._engine.api.remove_volume(name, force=True)
                 self._engine.api.create_volume(name, driver="local", driver_opts=options, labels=labels)
         with self._engine.doing("create a container", image=spec.image):
-            self._engine.client.containers.create(**{**specs.container(spec), "labels": labels})
+            self._engine.client.containers.create(
+                **{**specs.container(spec, counted=cap is Cap.COUNTED), "labels": labels}
+            )
 
     def _loop_device(self, spec: SandboxSpec, name: str) -> str:
         assert self._disks is not None  # noqa: S101 - `choose` says loop only where there is a place

@@ -64,6 +64,8 @@ class ExitKind(StrEnum):
     TIMED_OUT = "timed_out"
     CANCELLED = "cancelled"
     OOM_KILLED = "oom_killed"
+    DISK_FULL = "disk_full"
+    """The workspace passed its cap, where counting holds it: the tree was killed. Elsewhere a write fails instead."""
     SPAWN_FAILED = "spawn_failed"
 
 

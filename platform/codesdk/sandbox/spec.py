@@ -91,8 +91,11 @@ def spool_bytes(spec: SandboxSpec) -> int:
     return min(4 * spec.profile.keep_output_bytes, spec.profile.memory_bytes // 4)
 
 
-def runner_settings(spec: SandboxSpec) -> dict[str, object]:
-    """What the runner is started with. Readable by tools (/proc/PID/cmdline): no secret may be in it."""
+def runner_settings(spec: SandboxSpec, *, counted: bool = False) -> dict[str, object]:
+    """What the runner is started with. Readable by tools (/proc/PID/cmdline): no secret may be in it.
+
+    Counted: nothing else holds the workspace's cap.
+    """
     settings: dict[str, object] = {
         "uid": spec.tool_uid,
         "gid": spec.tool_uid,
@@ -108,6 +111,8 @@ def runner_settings(spec: SandboxSpec) -> dict[str, object]:
         settings["inotify"] = False
     if spec.profile.workspace_mode is not WorkspaceMode.RW:
         settings["workspace_mode"] = spec.profile.workspace_mode.value
+    if counted:
+        settings["workspace_cap"] = {"bytes": spec.profile.workspace_bytes, "inodes": spec.profile.workspace_inodes}
     if spec.profile.egress:
         settings["egress"] = EGRESS_PORT  # which hosts is the worker's business: the runner only carries bytes
     return settings
@@ -118,8 +123,8 @@ def security_options(profile: Profile) -> list[str]:
     return ["no-new-privileges", *([seccomp.option()] if profile.seccomp is Seccomp.CODESDK else [])]
 
 
-def container(spec: SandboxSpec) -> dict[str, Any]:
-    """Keyword arguments of `containers.create`."""
+def container(spec: SandboxSpec, *, counted: bool = False) -> dict[str, Any]:
+    """Keyword arguments of `containers.create`; `counted` as in `runner_settings`."""
     profile = spec.profile
     name = name_of(spec.instance, spec.owner)
     return {
@@ -127,7 +132,7 @@ def container(spec: SandboxSpec) -> dict[str, Any]:
         "image": spec.image,
         "runtime": profile.runtime,
         # Ours, whatever the image says. An image's HEALTHCHECK ran as root every second; its ENTRYPOINT is anyone's.
-        "entrypoint": bundle.command(runner_settings(spec)),
+        "entrypoint": bundle.command(runner_settings(spec, counted=counted)),
         "command": [],
         "user": "0:0",
         "working_dir": "/",

@@ -60,7 +60,7 @@ def test_the_workspace_cap_in_force_is_said_and_its_absence_too():
     assert "project quotas" in works.detail
     missing = doctor.workspace_cap(Facts(loop_missing=("the worker is not root",)))
     assert missing.status is Status.WARN
-    assert "not enforced" in missing.detail
+    assert "counted by the runner" in missing.detail
     assert "the worker is not root" in missing.detail
     assert missing.mend
 

@@ -19,7 +19,8 @@ SPEC = SandboxSpec(owner="sbx_1", instance="ins", profile=Profile(), image="sha2
         (256 * MIB, 512 * MIB, LOOPS, Cap.TMPFS),
         (256 * MIB, 512 * MIB, NO_LOOPS, Cap.TMPFS),
         (257 * MIB, 512 * MIB, LOOPS, Cap.LOOP),
-        (257 * MIB, 512 * MIB, NO_LOOPS, Cap.NONE),
+        (257 * MIB, 512 * MIB, NO_LOOPS, Cap.COUNTED),
+        (0, 512 * MIB, NO_LOOPS, Cap.NONE),
     ],
 )
 def test_what_caps_a_workspace(size, memory, facts, cap):
@@ -34,7 +35,7 @@ def test_a_capped_workspace_has_neither_setuid_nor_devices():
     for cap in (Cap.TMPFS, Cap.LOOP):
         assert {"nosuid", "nodev"} <= set(volume_options(SPEC, cap, "/dev/loop7")["o"].split(","))
     assert volume_options(SPEC, Cap.LOOP, "/dev/loop7")["device"] == "/dev/loop7"
-    assert volume_options(SPEC, Cap.NONE) == {}
+    assert volume_options(SPEC, Cap.NONE) == volume_options(SPEC, Cap.COUNTED) == {}
 
 
 def test_a_tmpfs_caps_bytes_and_inodes_and_is_the_tools_own():

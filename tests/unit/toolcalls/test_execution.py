@@ -135,6 +135,7 @@ def test_a_failing_command_is_a_result_with_its_exit_code(stage):
         (ExitKind.TIMED_OUT, "TIMED_OUT", "timed out"),
         (ExitKind.CANCELLED, "CANCELLED", "cancelled"),
         (ExitKind.OOM_KILLED, "OOM_KILLED", "out of memory"),
+        (ExitKind.DISK_FULL, "DISK_FULL", "workspace is full"),
         (ExitKind.SIGNALED, "SIGNALED", "signal 11"),
         (ExitKind.SPAWN_FAILED, "SPAWN_FAILED", "could not start"),
     ],

@@ -57,6 +57,10 @@ class Execs:
         """It ran, ended, and its result was committed."""
         return key in self._done
 
+    def running(self) -> list[Key]:
+        """Those that have not ended."""
+        return list(self._running)
+
     def full(self) -> bool:
         """No more execs can run now."""
         return len(self._running) >= MAX_RUNNING

@@ -74,6 +74,13 @@ class Runner:
             str(settings.get("workspace_mode", "rw")),
         )
         self._watches: Watches | None = None
+        self._parts: list[Any] = [self._execs, self._orders, self._stills]
+        if "workspace_cap" in settings:
+            from codesdk.sandbox.runner.tally import Tally  # noqa: PLC0415 - only where nothing else holds the cap
+
+            tally = Tally(settings["workspace_cap"], self._execs, self._shelf.workspace, self._shelf.long)
+            self._shelf.check = tally.check
+            self._parts.append(tally)
         self._handlers: dict[str, Callable[[wire.Message], None]] = {
             **self._orders.handlers, **self._stills.handlers, "ping": self._ping, "egress": self._egress,
             **dict.fromkeys(("watch.open", "watch.read", "watch.close"), self._watch),
@@ -107,7 +114,7 @@ class Runner:
         self._loop.watch(self._in, select.POLLIN, self._on_input)
         self._execs.prepare()
         while True:
-            parts = (self._execs, self._orders, self._stills, *((self._watches,) if self._watches else ()))
+            parts = self._parts
             self._loop.once(_earliest(self._hold, *(part.next_deadline() for part in parts)))
             for part in parts:
                 part.tick()
@@ -315,6 +322,7 @@ class Runner:
 
             told = bool(self._settings.get("inotify", True))
             self._watches = Watches(self._loop, self._shelf.workspace, self._shelf.long, self._later, told)
+            self._parts.append(self._watches)
         self._watches.handlers[str(message.header["op"])](message)
 
     def _ping(self, message: wire.Message) -> None:

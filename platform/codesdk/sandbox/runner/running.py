@@ -199,9 +199,12 @@ class Exec:
 
         self._kill(self._seat.pid, number, sent)
 
-    def end(self, why: str) -> None:
-        """Begin to end the tree: TERM, then after the grace KILL."""
-        if self._phase == "run":
+    def end(self, why: str, at_once: bool = False) -> None:
+        """Begin to end the tree: TERM, then after the grace KILL. At once: without TERM and grace."""
+        if self._phase == "run" and at_once:
+            self._ending = why
+            self._enter("kill", _KILL_AGAIN_S, _KILL)
+        elif self._phase == "run":
             self._ending = why
             self._enter("term", float(self._request["grace_s"]), _TERM)
 

@@ -32,6 +32,8 @@ class Shelf:
         self._uid = int(settings["uid"])
         self._mode = str(settings.get("workspace_mode", "rw"))
         self._take_tool_ids = take_tool_ids
+        self.check: Callable[[str], None] = lambda _: None
+        """Asked before each operation, by name; what it refuses is not done."""
         self._root: Root | None = None
         self._short = Hand("files", loop, self._begin)
         self._long: Hand | None = None
@@ -71,6 +73,7 @@ class Shelf:
         """Whatever goes wrong is an answer, and the thread lives on."""
         try:
             self.workspace().mend()
+            self.check(str(message.header["op"]))
             return operation(message.header, message.body)
         except Refused as refused:
             path = getattr(refused, "path", message.header.get("path", ""))

@@ -35,7 +35,7 @@ MAX_WAIT_S = 20.0
 KEEP_S = 600.0
 """A watch that nobody has read for so long ends."""
 LOOK_S = 1.0
-"""Pause between two looks; longer where looking takes long, so that it is a tenth of the time at most."""
+"""Pause between two looks; longer where looking takes long, so that it is a fifth of the time at most."""
 
 
 class _Watch:
@@ -216,7 +216,7 @@ class Watches:
         elif watch.eye.fd >= 0:
             self._loop.watch(watch.eye.fd, select.POLLIN, lambda *_: self._look(watch))
         else:
-            watch.look_at = time.monotonic() + max(LOOK_S, 10 * took_s)
+            watch.look_at = time.monotonic() + max(LOOK_S, 4 * took_s)
 
     def _look(self, watch: _Watch) -> None:
         eye = watch.eye

@@ -78,13 +78,20 @@ def _ending(result: ExecResult, bench: Bench) -> str:
             return f"[ended by signal {result.signal}]"
         case ExitKind.TIMED_OUT:
             return f"[timed out after {result.duration_s:.1f} s; the whole process tree was ended]"
-        case ExitKind.OOM_KILLED:
-            limit = bench.profile.memory_bytes // (1024 * 1024)
-            return f"[killed: out of memory, the sandbox's limit is {limit} MiB]"
+        case ExitKind.OOM_KILLED | ExitKind.DISK_FULL:
+            return _beyond(result.kind, bench)
         case ExitKind.CANCELLED:
             return "[cancelled; the whole process tree was ended]"
         case ExitKind.SPAWN_FAILED:
             return f"[could not start: {result.error}]"
+
+
+def _beyond(kind: ExitKind, bench: Bench) -> str:
+    mib = 1024 * 1024
+    if kind is ExitKind.OOM_KILLED:
+        return f"[killed: out of memory, the sandbox's limit is {bench.profile.memory_bytes // mib} MiB]"
+    size, files = bench.profile.workspace_bytes // mib, bench.profile.workspace_inodes
+    return f"[killed: the workspace is full, it may hold {size} MiB and {files} files; delete some to go on]"
 
 
 def _count(count: OutputCount, excerpt: Excerpt) -> Truncation:
