@@ -88,13 +88,13 @@ WRAPPERS: dict[str, Wrapper] = {
     "nohup": _w(),
     "setsid": _w(bare="-c -f -w --ctty --fork --wait"),
     "stdbuf": _w("-i -o -e --input --output --error"),
-    "time": _w("-f --format -o --output", "-p -v -a -q"),
+    "time": _w("-f --format -o --output", "-p -v -a -q", assignments=True),
     "command": _w(bare="-p", queries="-v -V"),
     "builtin": _w(),
     "exec": _w("-a", "-c -l"),
-    "coproc": _w(),
+    "coproc": _w(assignments=True),
     # Reserved words come out as command words where tree-sitter does not know the construct around them (`coproc`).
-    "then": _w(), "do": _w(), "else": _w(), "elif": _w(), "if": _w(), "while": _w(), "until": _w(), "{": _w(), "!": _w(),
+    **dict.fromkeys(("then", "do", "else", "elif", "if", "while", "until", "{", "!"), _w(assignments=True)),
     "noglob": _w(),
     "nocorrect": _w(),
     "xargs": _w(

@@ -1,0 +1,153 @@
+"""Shell lines by the thousand, and what a real shell runs of each: every program on its PATH is a stub that says so."""
+
+from __future__ import annotations
+
+import json
+import random
+
+PROGRAMS = ("alpha", "beta", "gamma", "rm", "git", "delta-2")
+WRAPPERS = (
+    "env", "env A=1", "env -u HOME", "nice", "nice -n 5", "timeout 5", "timeout -k 1 5", "nohup", "command", "exec",
+    "builtin eval", "eval", "time", "!", "xargs -n1", "stdbuf -o0", "setsid", "env -i PATH=$PATH", "xargs",
+)  # fmt: skip
+"""What runs the words after it; each is really there in the sandbox."""
+ARGUMENTS = (
+    "x", "-f", "--force", "'a b'", '"a b"', "a\\ b", "$'a\\tb'", '"$HOME"', "$X", "${X:-y}", "*.none", "~", "--", "1",
+    "{a,b}", "$((1+1))", "'$(alpha)'", '"`beta`"', "#no", "a#b", "'rm'", "rm",
+)  # fmt: skip
+
+
+def line(rng: random.Random, depth: int = 3) -> str:
+    """One shell line; deep ones nest every construct that runs commands."""
+    return _list(rng, depth)
+
+
+def _list(rng: random.Random, depth: int) -> str:
+    count = rng.choice((1, 1, 1, 2, 2, 3))
+    parts = [_pipeline(rng, depth) for _ in range(count)]
+    return "".join(
+        part + (rng.choice((" ; ", " && ", " || ", "\n", ";", "&&", " & ", " |\n", "\\\n;")) if at < count - 1 else "")
+        for at, part in enumerate(parts)
+    )
+
+
+def _pipeline(rng: random.Random, depth: int) -> str:
+    return rng.choice((" | ", "|", " |& ")).join(_command(rng, depth) for _ in range(rng.choice((1, 1, 1, 2))))
+
+
+def _command(rng: random.Random, depth: int) -> str:
+    if depth <= 0 or rng.random() < 0.45:
+        return _simple(rng, depth)
+    inner = lambda: _list(rng, depth - 1)  # noqa: E731
+    return rng.choice(_COMPOUND)(rng, inner)
+
+
+_COMPOUND = (
+    lambda _r, inner: f"( {inner()} )",
+    lambda _r, inner: f"{{ {inner()} ; }}",
+    lambda _r, inner: f"if {inner()}\nthen {inner()}\nelse {inner()}\nfi",
+    lambda _r, inner: f"for v in a b; do {inner()}\ndone",
+    lambda _r, inner: f"while {inner()}\ndo {inner()}\nbreak; done",
+    lambda _r, inner: f"until {inner()}\ndo break; done",
+    lambda _r, inner: f"case x in y) {inner()}\n;; *) {inner()}\n;; esac",
+    lambda _r, inner: f"f() {{ {inner()}\n}}\nf",
+    lambda _r, inner: f"function g {{ {inner()}\n}}; g x",
+    lambda _r, inner: f"V=$({inner()}) alpha",
+    lambda _r, inner: f"V=`{_tickless(inner())}`",
+    lambda _r, inner: f'beta "$({inner()})" x',
+    lambda _r, inner: f"beta <({inner()})",
+    lambda _r, inner: f"alpha > >({inner()})",
+    lambda _r, inner: f"[[ -n $({inner()}) ]]",
+    lambda _r, inner: f"(( $({inner()}\n) + 1 ))",
+    lambda _r, inner: f"echo ${{Y:-$({inner()})}}",
+    lambda _r, inner: f"echo ${{a[$({inner()})0]}}",
+    lambda _r, inner: f"bash -c {_quoted(inner())}",
+    lambda _r, inner: f"sh -c {_quoted(inner())}",
+    lambda _r, inner: f"bash -lc {_quoted(inner())} x",
+    lambda _r, inner: f"eval {_quoted(inner())}",
+    lambda _r, inner: f"bash <<'EOF'\n{inner()}\nEOF\n",
+    lambda _r, inner: f"alpha <<EOF\n$({inner()})\nEOF\n",
+    lambda _r, inner: f"bash <<< {_quoted(inner())}",
+    lambda _r, inner: f"echo {_quoted(inner())} | sh",
+    lambda _r, inner: f"trap {_quoted(inner())} EXIT",
+    lambda _r, inner: f"printf '%s\\n' x | while read v; do {inner()}\ndone",
+    lambda _r, inner: f"find . -maxdepth 0 -exec sh -c {_quoted(inner())} \\;",
+    lambda _r, inner: f"coproc {{ {inner()}\n}}; wait",
+    lambda _r, inner: f"time {{ {inner()}\n}}",
+    lambda _r, inner: f"! {{ {inner()}\n}}",
+    lambda _r, inner: f"source <({inner()})",
+)
+
+
+def _simple(rng: random.Random, depth: int) -> str:
+    words = [_program(rng)]
+    for _ in range(rng.choice((0, 0, 1, 1, 2))):
+        words.insert(0, rng.choice(WRAPPERS))
+    words += [
+        rng.choice(ARGUMENTS) if depth <= 0 or rng.random() < 0.9 else f"$({_list(rng, depth - 1)})"
+        for _ in range(rng.choice((0, 1, 1, 2)))
+    ]
+    if rng.random() < 0.1:
+        words.insert(0, rng.choice(("A=1", "A='x y' B=2", "X=", "A=$X")))
+    if rng.random() < 0.12:
+        words.append(rng.choice(("> out", "2>&1", "< /dev/null", ">> out 2>/dev/null", "&> out", "<<< x", "2>&1 >out")))
+    return " ".join(words)
+
+
+def _program(rng: random.Random) -> str:
+    name = "alpha" if rng.random() < 0.4 else rng.choice(PROGRAMS)
+    how = rng.random()
+    if how < 0.7:
+        return name
+    quoted = (
+        f"'{name}'", f'"{name}"', f"\\{name}", f"{name[:1]}''{name[1:]}", f'{name[:1]}"{name[1:]}"', f"/stubs/{name}",
+        f"$'{name}'", f"{name[:1]}\\{name[1:]}", f"./{name}", f"{name[:-1]}[{name[-1:]}]", f"$(echo {name})",
+        f"{{{name},x}}", f"${{Z:-{name}}}",
+    )  # fmt: skip
+    return rng.choice(quoted)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _tickless(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("`", "\\`")
+
+
+HARNESS = r"""
+import json, os, shutil, subprocess, sys, time
+REAL = {name: shutil.which(name) for name in ("env", "nice", "timeout", "nohup", "xargs", "stdbuf", "setsid", "bash", "sh", "find")}
+def stage(root):
+    # A place for each line: what it leaves running in the background writes into no other line's log.
+    os.makedirs(f"{root}/stubs")
+    os.makedirs(f"{root}/work")
+    # One write for each run: appends of programs that run at once must not mix.
+    stub = "#!/bin/dash\ns=${0##*/}; for a in \"$@\"; do s=$s\001$a; done; printf '%s\\002' \"$s\" >> ROOT/log\n"
+    for name in PROGRAMS:
+        for place in ("stubs", "work"):
+            with open(f"{root}/{place}/{name}", "w") as file:
+                file.write(stub.replace("ROOT", root))
+            os.chmod(f"{root}/{place}/{name}", 0o755)
+    for name, real in REAL.items():
+        os.symlink(real, f"{root}/stubs/{name}")
+    open(f"{root}/log", "w").close()
+lines = json.load(sys.stdin)
+for number, line in enumerate(lines):
+    root = f"/tmp/line{number}"
+    stage(root)
+    try:
+        subprocess.run(["bash", "--noprofile", "--norc", "-c", line.replace("/stubs/", f"{root}/stubs/")], cwd=f"{root}/work",
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=3,
+            start_new_session=True, env={"PATH": f"{root}/stubs", "HOME": f"{root}/work", "LC_ALL": "C"})
+    except subprocess.TimeoutExpired:
+        pass
+time.sleep(1)
+answers = []
+for number, _ in enumerate(lines):
+    runs = open(f"/tmp/line{number}/log", "rb").read().decode("utf-8", "replace").split("\x02")[:-1]
+    answers.append([run.split("\x01") for run in runs])
+    shutil.rmtree(f"/tmp/line{number}")
+json.dump(answers, sys.stdout)
+""".replace("PROGRAMS", json.dumps(PROGRAMS))
+"""Runs in the sandbox: lines as JSON on stdin, on stdout for each the argument lists that stubs were run with."""
