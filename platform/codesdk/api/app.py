@@ -16,7 +16,7 @@ from codesdk.api.origins import HostGate, SideDoor, host_names, host_patterns, o
 from codesdk.api.problems import install
 from codesdk.api.routes import ROUTERS
 from codesdk.api.stream import Readers
-from codesdk.artifacts import Collector
+from codesdk.archive.retention import DAY_S, Retention
 from codesdk.bootstrap import Services
 from codesdk.errors import Fault
 from codesdk.mcphost import McpHost
@@ -25,8 +25,8 @@ from codesdk.toolcalls.pipeline import Pipeline
 
 SWEEP_S = 1.0
 """Seconds between looks for approvals that nobody gave in time: how late a waiting agent may hear of it."""
-COLLECT_S = 3600.0
-"""Seconds between collections of bytes that nothing names; what they find was left for a day already."""
+HOUSE_S = 3600.0
+"""Seconds between removals of old sessions, and of bytes that nothing names."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def create_app(services: Services, settings: Settings, *, more_hosts: Collection
         async with mcp.run():
             beside = [
                 asyncio.create_task(_sweep(services.pipeline)),
-                asyncio.create_task(_collect(services.collector)),
+                asyncio.create_task(_keep_house(services, settings)),
             ]
             try:
                 yield
@@ -96,10 +96,20 @@ async def _sweep(pipeline: Pipeline) -> None:
             _log.warning("overdue approvals could not be looked for: %s", fault)
 
 
-async def _collect(collector: Collector) -> None:
+async def _keep_house(services: Services, settings: Settings) -> None:
+    retention = Retention(
+        database=services.database, writer=services.writer, artifacts=services.artifacts, clock=services.clock
+    )
+
+    def work() -> None:
+        if settings.retention_days:
+            reason = f"closed for more than {settings.retention_days:g} days"
+            retention.prune(settings.retention_days * DAY_S, reason=reason)
+        services.collector.collect()
+
     while True:
-        await asyncio.sleep(COLLECT_S)
+        await asyncio.sleep(HOUSE_S)
         try:
-            await to_thread.run_sync(collector.collect)
+            await to_thread.run_sync(work)
         except Fault as fault:
-            _log.warning("artifacts could not be collected: %s", fault)
+            _log.warning("sessions and artifacts that are not needed could not be removed: %s", fault)

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, delete, exists, select, update
+from sqlalchemy import insert as insert_into
 
+from codesdk.archive.lines import SessionLine
 from codesdk.artifacts.store import Blob
-from codesdk.domain.ids import Ids, Kind, SessionId, ToolCallId
+from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, SessionId, TenantId, ToolCallId
 from codesdk.sandbox.store import SandboxState
-from codesdk.storage.schema import artifacts, blobs, events, sandboxes, sessions
+from codesdk.storage.schema import (
+    approvals,
+    artifacts,
+    blobs,
+    events,
+    hosts,
+    removed_sessions,
+    sandboxes,
+    session_tokens,
+    sessions,
+    tenants,
+    tool_calls,
+)
+
+
+class Owner(NamedTuple):
+    """Whose an imported session is here."""
+
+    tenant: TenantId
+    principal: PrincipalId
+    host: HostId
+
+
+# -- backups -----------------------------------------------------------------------------------------------------------
 
 
 def named_blobs(connection: Connection) -> list[Blob]:
@@ -44,3 +69,103 @@ def start_of(connection: Connection, session: SessionId, call: ToolCallId) -> di
         if payload.get("tool_call_id") == call:
             return payload
     return {}
+
+
+# -- exports and imports -----------------------------------------------------------------------------------------------
+
+
+def all_sessions(connection: Connection) -> list[SessionId]:
+    """Every session, oldest first."""
+    query = select(sessions.c.id).order_by(sessions.c.created_at, sessions.c.id)
+    return [SessionId(id_) for id_ in connection.execute(query).scalars()]
+
+
+def session_line(connection: Connection, session: str) -> SessionLine | None:
+    """What an export says of a session; None where there is none."""
+    query = select(sessions, tenants.c.name.label("tenant")).join(tenants).where(sessions.c.id == session)
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    said = {name: value for name, value in row._asdict().items() if name in SessionLine.model_fields}
+    return SessionLine.model_validate({**said, "profile": json.loads(row.profile), "labels": json.loads(row.labels)})
+
+
+def host_named(connection: Connection, name: str, fresh: HostId, now: float) -> HostId:
+    """The host of that name; made under the id `fresh` where there is none, without any image, so nothing runs there."""
+    found = connection.execute(select(hosts.c.id).where(hosts.c.name == name)).scalar()
+    if found is not None:
+        return HostId(found)
+    row = {"id": fresh, "name": name, "generation": 1, "heartbeat": 0, "images": "{}", "registered_at": now}
+    connection.execute(insert_into(hosts), row)
+    return fresh
+
+
+def has_session(connection: Connection, session: str) -> bool:
+    """Whether there is a session of that id, of whatever tenant."""
+    return bool(connection.execute(select(exists().where(sessions.c.id == session))).scalar())
+
+
+def has_artifact(connection: Connection, artifact: str) -> bool:
+    """Whether there is an artifact of that id, of whatever tenant."""
+    return bool(connection.execute(select(exists().where(artifacts.c.id == artifact))).scalar())
+
+
+def insert_session(connection: Connection, head: SessionLine, owner: Owner, *, epoch: str, now: float) -> None:
+    """Add it, closed. It is removed no more, where it had been."""
+    connection.execute(delete(removed_sessions).where(removed_sessions.c.id == head.id))
+    row = head.model_dump(include={"id", "runtime", "permission_mode", "image", "created_at"})
+    row |= {
+        "tenant_id": owner.tenant,
+        "principal_id": owner.principal,
+        "host_id": owner.host,
+        "state": "closed",
+        "profile": json.dumps(head.profile),
+        "labels": json.dumps(head.labels),
+        "log_epoch": epoch,
+        "closed_at": head.closed_at if head.closed_at is not None else now,
+    }
+    connection.execute(insert_into(sessions), row)
+
+
+def insert_events(connection: Connection, rows: list[dict[str, object]]) -> None:
+    """Add events with the numbers that they have."""
+    connection.execute(insert_into(events), rows)
+
+
+def set_last_seq(connection: Connection, session: SessionId, last: int) -> None:
+    """Say how many events an imported session has."""
+    connection.execute(update(sessions).where(sessions.c.id == session).values(last_seq=last))
+
+
+# -- retention ---------------------------------------------------------------------------------------------------------
+
+
+def due(connection: Connection, closed_before: float, limit: int, after: str = "") -> list[SessionId]:
+    """Closed sessions whose sandbox is gone, and none of whose artifacts an open session starts from."""
+    alive = exists().where(sandboxes.c.session_id == sessions.c.id, sandboxes.c.state != SandboxState.GONE.value)
+    other = sessions.alias()
+    seeds = exists().where(
+        artifacts.c.session_id == sessions.c.id, other.c.seed_artifact == artifacts.c.id, other.c.state == "open"
+    )
+    query = select(sessions.c.id).where(
+        sessions.c.state == "closed", sessions.c.closed_at < closed_before, sessions.c.id > after, ~alive, ~seeds
+    )
+    return [SessionId(id_) for id_ in connection.execute(query.order_by(sessions.c.id).limit(limit)).scalars()]
+
+
+def still_due(connection: Connection, session: SessionId, closed_before: float) -> bool:
+    """Whether it is still there to be removed; takes the row's lock."""
+    query = select(sessions.c.closed_at).where(sessions.c.id == session, sessions.c.state == "closed")
+    closed_at = connection.execute(query.with_for_update()).scalar()
+    return closed_at is not None and closed_at < closed_before
+
+
+def remove_session(connection: Connection, session: SessionId, now: float, reason: str) -> int:
+    """Remove all of it but its artifacts, and note that it was; returns how many events it had."""
+    row = connection.execute(select(sessions).where(sessions.c.id == session)).one()
+    note = {"id": row.id, "tenant_id": row.tenant_id, "last_seq": row.last_seq, "closed_at": row.closed_at}
+    connection.execute(insert_into(removed_sessions), {**note, "removed_at": now, "reason": reason})
+    for table in (approvals, tool_calls, session_tokens, sandboxes, events):
+        connection.execute(delete(table).where(table.c.session_id == session))
+    connection.execute(delete(sessions).where(sessions.c.id == session))
+    return int(row.last_seq)

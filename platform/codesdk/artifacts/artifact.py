@@ -62,3 +62,7 @@ class StoredArtifact(Artifact):
 
     blob_key: str = Field(exclude=True, repr=False)
     """Known inside only."""
+
+    def seen(self) -> Artifact:
+        """What others see of it."""
+        return Artifact.model_validate(self.model_dump())

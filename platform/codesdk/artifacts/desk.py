@@ -150,6 +150,11 @@ class Artifacts:
         self._writer.run(lambda unit: self._delete(unit, found))
         return found
 
+    def of_session(self, session: SessionId) -> list[StoredArtifact]:
+        """Every record of a session, oldest first, whoever reads it."""
+        with self._database.read() as connection:
+            return store.of_session(connection, session)
+
     def delete_of_session(self, unit: Unit, session: SessionId) -> int:
         """Remove every record of a session, whoever reads it; returns how many."""
         found = store.of_session(unit.connection, session)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from codesdk.cli.artifacts import artifacts_app
+from codesdk.cli.log_commands import events_app
 from codesdk.cli.options import DataDir, Json, place
 from codesdk.cli.policy import policy_app
 from codesdk.cli.sandbox import sandbox_app
@@ -37,6 +38,7 @@ app.add_typer(policy_app, name="policy")
 app.add_typer(artifacts_app, name="artifacts")
 app.add_typer(keys_app, name="keys")
 app.add_typer(tenants_app, name="tenants")
+app.add_typer(events_app, name="events")
 
 
 Policies = Annotated[
@@ -275,20 +277,6 @@ def close_session(session: str, *, data_dir: DataDir = None, json: Json = False)
     from codesdk.cli.sessions import close_one
 
     close_one(session, data_dir=data_dir, as_json=json)
-
-
-@app.command("events")
-def show_events(
-    session: str,
-    *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
-    data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
-    """Print a session's events, from the running daemon."""
-    from codesdk.cli.events import show
-
-    show(session, follow=follow, data_dir=data_dir, as_json=json)
 
 
 @app.command("replay")

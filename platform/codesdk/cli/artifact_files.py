@@ -111,17 +111,15 @@ def collect(*, strays: bool, data_dir: Path | None, as_json: bool) -> None:
 
 
 def table(found: list[Artifact]) -> Table:
-    """One row an artifact."""
+    """One row an artifact; an id is never cut, as it is what the other commands want."""
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("artifact", "bytes", "made (UTC)", "type", "name"):
-        shown.add_column(
-            column, no_wrap=column != "name", overflow="fold", justify="right" if column == "bytes" else "left"
-        )
+    shown.add_column("artifact", no_wrap=True, min_width=30)
+    shown.add_column("bytes", justify="right", no_wrap=True)
+    shown.add_column("made (UTC)", no_wrap=True, min_width=19)
+    shown.add_column("name", overflow="fold")
     for artifact in found:
         made = datetime.fromtimestamp(artifact.created_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        shown.add_row(
-            artifact.id, str(artifact.size), made, Text(plain(artifact.content_type)), Text(plain(artifact.name))
-        )
+        shown.add_row(artifact.id, str(artifact.size), made, Text(plain(artifact.name)))
     return shown
 
 

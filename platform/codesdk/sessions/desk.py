@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from codesdk.approvals import store as approval_store
 from codesdk.artifacts import Artifacts
 from codesdk.domain.calls import CallState, DenialCode
-from codesdk.domain.clock import Clock
+from codesdk.domain.clock import Clock, to_wire
 from codesdk.domain.events import CONTRACT_VERSION
 from codesdk.domain.ids import Ids, Kind, SandboxId, SessionId, TenantId
 from codesdk.domain.payloads import SandboxSessionClosed, SessionCreated
@@ -21,7 +22,7 @@ from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.profiles import Profiles
 from codesdk.sandbox.store import SandboxState
 from codesdk.sessions import store
-from codesdk.sessions.session import NewSession, NoHost, SessionUnknown
+from codesdk.sessions.session import NewSession, NoHost, SessionRemoved, SessionUnknown
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.tenancy.directory import Directory
@@ -79,10 +80,18 @@ class Sessions:
         """The session.
 
         Raises:
-            SessionUnknown: not there, or another tenant's.
+            SessionUnknown: not there, or another tenant's. SessionRemoved: not there any more.
         """
         with self._database.read() as connection:
             found = store.find(connection, tenant, session)
+            removed = store.removed_at(connection, tenant, session) if found is None else None
+        if removed is not None:
+            when = to_wire(datetime.fromtimestamp(removed, UTC))
+            raise SessionRemoved(
+                f"Session {session} and its log were removed at {when}, as retention has it.",
+                advice="Import an export of it, if there is one.",
+                details={"removed_at": when},
+            )
         if found is None:
             raise SessionUnknown(f"There is no session {session}.")
         return found

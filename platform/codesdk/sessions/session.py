@@ -28,6 +28,14 @@ class SessionUnknown(Fault):
     exit_code = ExitCode.FAILED
 
 
+class SessionRemoved(Fault):
+    """The session was closed long ago, and its record was removed as the operator's retention has it."""
+
+    code = "SESSION_REMOVED"
+    status = 410
+    exit_code = ExitCode.FAILED
+
+
 Label = Annotated[str, Field(max_length=200)]
 """A label's name or value; the bound also refuses what is no Unicode text, which no database takes."""
 

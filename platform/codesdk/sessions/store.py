@@ -11,7 +11,7 @@ from sqlalchemy import insert as insert_into
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.ids import HostId, PrincipalId, SessionId, TenantId
 from codesdk.domain.records import Session
-from codesdk.storage.schema import hosts, sessions
+from codesdk.storage.schema import hosts, removed_sessions, sessions
 
 
 def hosts_with(connection: Connection, image: str) -> list[tuple[HostId, str]]:
@@ -39,6 +39,14 @@ def find(connection: Connection, tenant: str, session: str) -> Session | None:
     query = select(sessions).where(sessions.c.id == session, sessions.c.tenant_id == tenant)
     row = connection.execute(query).one_or_none()
     return _session(row) if row else None
+
+
+def removed_at(connection: Connection, tenant: str, session: str) -> float | None:
+    """When retention removed that session of the tenant; None where it did not."""
+    query = select(removed_sessions.c.removed_at).where(
+        removed_sessions.c.id == session, removed_sessions.c.tenant_id == tenant
+    )
+    return connection.execute(query).scalar()
 
 
 def listing(connection: Connection, tenant: str, limit: int) -> list[Session]:

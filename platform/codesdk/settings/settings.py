@@ -91,6 +91,8 @@ class Settings(BaseSettings):
     s3_secret_key: str = Field(default="", repr=False)
     artifact_max_bytes: int = Field(default=5 * 1024**3, gt=0)
     """Bytes of one artifact."""
+    retention_days: float = Field(default=0.0, ge=0)
+    """Days after which a closed session is removed, with its log and artifacts; 0: never."""
     secrets_dir: str = ""
     """Secrets that the egress proxy adds, a folder for each tenant; empty: `secrets` in the data directory."""
     images_file: str = ""

@@ -102,6 +102,17 @@ sessions = Table(
     Index("ix_sessions_tenant_state", "tenant_id", "state"),
 )
 
+removed_sessions = Table(  # what retention took, so that whoever asks is told so
+    "removed_sessions",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), nullable=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("closed_at", Float, nullable=False),
+    Column("removed_at", Float, nullable=False),
+    Column("reason", Text, nullable=False),
+)
+
 session_tokens = Table(
     "session_tokens",
     metadata,

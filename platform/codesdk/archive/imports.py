@@ -1,0 +1,241 @@
+"""Takes an exported log into this installation: whole sessions, each in one transaction, or none of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+from codesdk.archive import lines, store
+from codesdk.archive.lines import ArtifactLine, EndLine, EventLine, ExportInvalid, ExportLine, Line, SessionLine
+from codesdk.artifacts import StoredArtifact
+from codesdk.bootstrap.record import Record
+from codesdk.domain.decisions import Frozen
+from codesdk.domain.ids import HostId, Kind, PrincipalId, SessionId, TenantId
+from codesdk.domain.upcasting import read_event
+from codesdk.errors import ExitCode, Fault
+from codesdk.eventlog.log import PAGE
+from codesdk.storage.writer import Unit
+from codesdk.tenancy import store as tenancy_store
+from codesdk.tenancy.principal import Principal, PrincipalKind
+
+NAME = "import"
+"""Of the principal and of the host that imported sessions have here. Neither can do anything."""
+PIECE = 1024 * 1024
+ANOTHER = "Use another copy of the export."
+
+
+class SessionExists(Fault):
+    """A session of that id is here already."""
+
+    code = "SESSION_EXISTS"
+    status = 409
+    exit_code = ExitCode.FAILED
+
+
+class ArtifactExists(Fault):
+    """An artifact of that id is here already."""
+
+    code = "ARTIFACT_EXISTS"
+    status = 409
+    exit_code = ExitCode.FAILED
+
+
+class LogGap(Fault):
+    """The events of a session are not numbered from 1 without a gap."""
+
+    code = "LOG_GAP"
+    exit_code = ExitCode.DATA
+
+
+class TenantNotMapped(Fault):
+    """The export is of a tenant that is not one here, and none was named instead."""
+
+    code = "TENANT_NOT_MAPPED"
+    exit_code = ExitCode.USAGE
+
+
+class BytesMissing(Fault):
+    """The directory of artifacts has not the bytes that the export names."""
+
+    code = "ARTIFACT_BYTES_MISSING"
+    exit_code = ExitCode.DATA
+
+
+class Imported(Frozen):
+    """What came in."""
+
+    sessions: int = 0
+    events: int = 0
+    artifacts: int = 0
+
+
+def take_in(record: Record, path: Path, tenant: str | None, artifacts: Path | None) -> Imported:
+    """Import a file. Sessions keep their ids and their events' numbers, and are closed here.
+
+    The file is read twice: checked whole first, so that nothing of a wrong one comes in; then session by session, each in
+    one transaction, which holds up other writers for as long as it takes.
+
+    `tenant`: name of the tenant that gets all of them; None: the one of the same id. `artifacts`: the directory of their
+    bytes; None: what events refer to leads nowhere here.
+
+    Raises:
+        ExportInvalid, LogGap, SchemaTooNew, EventUnreadable: the file is wrong. BytesMissing: the directory is.
+        TenantNotMapped: say whose it shall be. SessionExists, ArtifactExists: it is here already; sessions that stand
+        before it in the file are in. QuotaExceeded: the tenant has no room for the bytes.
+    """
+    owners = Owners(record, tenant)
+    kept: dict[SessionId, list[StoredArtifact]] = {}
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for head, contents in _sessions(file):
+            owners.tenant_of(head)
+            for line in contents:
+                if isinstance(line, ArtifactLine) and artifacts is not None:
+                    made = _keep(record, line, owners.tenant_of(head), head.id, artifacts)
+                    kept.setdefault(head.id, []).append(made)
+    done = Imported()
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for head, contents in _sessions(file):
+            events = (line for line in contents if isinstance(line, EventLine))
+            done = _insert(record, head, events, kept=kept.get(head.id, []), owner=owners.owner_of(head), done=done)
+    return done
+
+
+class Owners:
+    """Whose imported sessions are here."""
+
+    def __init__(self, record: Record, tenant: str | None) -> None:
+        """`tenant`: a name; None: each session's own, by its id."""
+        self._record = record
+        self._named = tenant
+
+    def tenant_of(self, head: SessionLine) -> TenantId:
+        """The tenant that gets the session.
+
+        Raises:
+            TenantNotMapped: there is none such here.
+        """
+        with self._record.database.read() as connection:
+            if self._named is not None:
+                found = tenancy_store.tenant_named(connection, self._named)
+            else:
+                same = tenancy_store.tenant(connection, head.tenant_id)
+                found = same.id if same else None
+        if found is None:
+            asked = f"named {self._named!r}" if self._named is not None else f"{head.tenant_id} ({head.tenant!r})"
+            raise TenantNotMapped(
+                f"There is no tenant {asked} here, for session {head.id}.",
+                advice="Name the one that shall have it with --tenant; nothing is guessed from names.",
+            )
+        return found
+
+    def owner_of(self, head: SessionLine) -> store.Owner:
+        """Tenant, principal and host of an imported session; the latter two are made once, and can do nothing."""
+        tenant = self.tenant_of(head)
+        ids, now = self._record.ids, self._record.clock.now().timestamp()
+
+        def enter(unit: Unit) -> store.Owner:
+            known = tenancy_store.principal_named(unit.connection, tenant, NAME)
+            principal = known.id if known else PrincipalId(ids.new(Kind.PRINCIPAL))
+            if known is None:
+                made = Principal(id=principal, tenant_id=tenant, name=NAME, roles=(), kind=PrincipalKind.PROGRAM)
+                tenancy_store.insert_principal(unit.connection, made, now)
+            host = store.host_named(unit.connection, NAME, HostId(ids.new(Kind.HOST)), now)
+            return store.Owner(tenant, principal, host)
+
+        return self._record.writer.run(enter)
+
+
+def _sessions(file: IO[str]) -> Iterator[tuple[SessionLine, Iterator[EventLine | ArtifactLine]]]:
+    """Each session with its contents, which must be taken before the next."""
+    source = lines.read(file)
+    _, first = next(source, (0, None))
+    if not isinstance(first, ExportLine) or first.format != lines.FORMAT:
+        raise ExportInvalid("The file is no export of a format that this version reads.", advice="Use a newer CodeSDK.")
+    for number, head in source:
+        if not isinstance(head, SessionLine):
+            raise ExportInvalid(f"Line {number} stands outside of a session.", advice=ANOTHER)
+        yield head, _contents(head, source)
+
+
+def _contents(head: SessionLine, source: Iterator[tuple[int, Line]]) -> Iterator[EventLine | ArtifactLine]:
+    events, artifacts = 0, []
+    for number, line in source:
+        match line:
+            case EventLine():
+                events += 1
+                _check(head, number, line, events)
+                yield line
+            case ArtifactLine():
+                artifacts.append(line.artifact.id)
+                if line.artifact.session_id != head.id:
+                    raise ExportInvalid(f"Line {number} is of another session.", advice=ANOTHER)
+                yield line
+            case EndLine(session_id=head.id) if (line.events, line.artifacts) == (events, tuple(artifacts)):
+                return
+            case _:
+                raise ExportInvalid(f"Line {number} ends session {head.id} otherwise than it was.", advice=ANOTHER)
+    raise ExportInvalid(f"The file ends within session {head.id}.", advice=ANOTHER)
+
+
+def _check(head: SessionLine, number: int, line: EventLine, expected: int) -> None:
+    event = read_event(line.event)
+    if event.seq != expected:
+        raise LogGap(
+            f"Line {number}: event {expected} of session {head.id} should stand here, and {event.seq} does.",
+            advice=ANOTHER,
+        )
+    if event.trace.session_id != head.id:
+        raise ExportInvalid(f"Line {number} is of another session.", advice=ANOTHER)
+
+
+def _keep(record: Record, line: ArtifactLine, tenant: TenantId, session: SessionId, artifacts: Path) -> StoredArtifact:
+    source, said = artifacts / line.file_name, line.artifact
+    with record.artifacts.spool() as spool:
+        try:
+            with source.open("rb") as file:
+                while piece := file.read(PIECE):
+                    spool.write(piece)
+        except OSError as error:
+            raise BytesMissing(f"The bytes of artifact {said.id} are not in {artifacts}.", advice=ANOTHER) from error
+        if spool.content_hash != said.content_hash:
+            raise BytesMissing(f"{source} has not the bytes of artifact {said.id}.", advice=ANOTHER)
+        kept = record.artifacts.keep_spool(spool, tenant, session, content_type=said.content_type, name=said.name)
+    return kept.model_copy(update={"id": said.id, "created_at": said.created_at})
+
+
+def _insert(
+    record: Record,
+    head: SessionLine,
+    events: Iterator[EventLine],
+    *,
+    kept: list[StoredArtifact],
+    owner: store.Owner,
+    done: Imported,
+) -> Imported:
+    def work(unit: Unit) -> int:
+        if store.has_session(unit.connection, head.id):
+            raise SessionExists(f"Session {head.id} is here already.", advice="An import never changes a log.")
+        now = record.clock.now().timestamp()
+        store.insert_session(unit.connection, head, owner, epoch=record.ids.new(Kind.REQUEST), now=now)
+        count = 0
+        while page := [_row(head, line) for line in islice(events, PAGE)]:
+            store.insert_events(unit.connection, page)
+            count += len(page)
+        store.set_last_seq(unit.connection, head.id, count)
+        for artifact in kept:
+            if store.has_artifact(unit.connection, artifact.id):
+                raise ArtifactExists(f"Artifact {artifact.id} is here already.", advice="Leave the directory out.")
+            record.artifacts.record(unit, artifact)
+        return count
+
+    count = record.writer.run(work)
+    return Imported(sessions=done.sessions + 1, events=done.events + count, artifacts=done.artifacts + len(kept))
+
+
+def _row(head: SessionLine, line: EventLine) -> dict[str, object]:
+    stored = dict(line.event)
+    place = {"session_id": head.id, **{name: stored.pop(name) for name in ("seq", "time", "type")}}
+    return {**place, "body": json.dumps(stored, ensure_ascii=False, separators=(",", ":"))}

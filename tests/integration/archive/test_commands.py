@@ -1,0 +1,51 @@
+"""The commands of the archive, as a person runs them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from codesdk.archive.imports import SessionExists
+from codesdk.cli.app import app
+from codesdk.cli.log_files import NothingNamed
+
+
+@pytest.fixture
+def run():
+    def run(*words):
+        done = CliRunner().invoke(app, list(words), catch_exceptions=False, standalone_mode=False)
+        return done.stdout
+
+    return run
+
+
+def test_a_log_goes_out_to_a_backup_and_back_in(stage, run, tmp_path):
+    session, here = stage.session.id, ("--data-dir", str(stage.root))
+    lines = run("events", "export", session, *here).splitlines()
+    assert [json.loads(line)["kind"] for line in lines] == ["export", "session", "event", "end"]
+    said = json.loads(run("backup", str(tmp_path / "backup"), *here, "--json"))
+    assert (said["damaged"], said["instance"]) == ([], (stage.root / "instance").read_text())
+    there = ("--data-dir", str(tmp_path / "there"))
+    assert json.loads(run("restore", str(tmp_path / "backup"), *there, "--json"))["closed_sessions"] == 1
+    out = str(tmp_path / "out.jsonl")
+    assert json.loads(run("events", "export", "--all", "-o", out, *there, "--json"))["sessions"] == 1
+    with pytest.raises(SessionExists):
+        run("events", "import", out, *there)
+    assert json.loads(run("events", "prune", "--older-than", "0", "--dry-run", *there, "--json"))["sessions"] == [
+        session
+    ]
+    assert json.loads(run("events", "prune", "--older-than", "0", *there, "--json"))["sessions"] == [session]
+    assert json.loads(run("events", "import", out, *there, "--json"))["events"] == 2
+    assert json.loads(run("artifacts", "gc", "--strays", *there, "--json")) == {
+        "blobs": 0,
+        "strays": 0,
+        "unfinished": 0,
+    }
+
+
+@pytest.mark.parametrize("words", [(), ("ses_x", "--all")])
+def test_an_export_names_one_session_or_all_of_them(stage, run, words):
+    with pytest.raises(NothingNamed):
+        run("events", "export", *words, "--data-dir", str(stage.root))
