@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
@@ -9,8 +10,9 @@ import pytest
 from sqlalchemy import text
 
 from codesdk.errors import Fault
+from codesdk.storage import engines
 from codesdk.storage.database import Database, StorageUnavailable
-from codesdk.storage.faults import DatabaseReadOnly
+from codesdk.storage.faults import DatabaseLocked, DatabaseReadOnly
 from codesdk.storage.writer import GROUP, Unit, Writer, WriterClosed
 from databases import ONLY_SQLITE
 from stage import DEADLINE_S
@@ -348,3 +350,23 @@ def test_a_data_directory_that_was_removed_takes_no_commit_even_when_it_is_made_
     with pytest.raises(StorageUnavailable):
         writer.run(lambda _unit: None)
     writer.close()
+
+
+@ONLY_SQLITE
+def test_a_database_that_another_program_holds_for_too_long_says_so_and_is_used_when_it_is_free(
+    database, writer, monkeypatch
+):
+    monkeypatch.setattr(engines, "WAIT_S", 0.05)
+    impatient = Database(database.url.render_as_string())
+    second = Writer(impatient)
+    holder = sqlite3.connect(database.url.database, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(DatabaseLocked) as locked:
+        second.run(insert(1))
+    assert locked.value.retryable
+    holder.execute("ROLLBACK")
+    holder.close()
+    second.run(insert(2))
+    assert rows(database) == [2]
+    second.close()
+    impatient.close()

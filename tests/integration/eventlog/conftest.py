@@ -1,0 +1,13 @@
+"""The log under real processes, on both kinds of database."""
+
+from __future__ import annotations
+
+import pytest
+
+from databases import BOTH
+
+
+@pytest.fixture(params=BOTH)
+def database_kind(request: pytest.FixtureRequest) -> str:
+    """SQLite, then PostgreSQL."""
+    return request.param
