@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
@@ -31,12 +31,9 @@ HOUSE_S = 3600.0
 _log = logging.getLogger(__name__)
 
 
-def create_app(services: Services, settings: Settings, *, more_hosts: Collection[str] = ()) -> FastAPI:
-    """The application over `services`, which the caller closes after it.
-
-    `more_hosts`: names besides loopback and `settings.host` that the service goes by.
-    """
-    names = host_names(settings.host, more_hosts)
+def create_app(services: Services, settings: Settings) -> FastAPI:
+    """The application over `services`, which the caller closes after it."""
+    names = host_names(settings.host, settings.names())
     mcp = McpHost(
         pipeline=services.pipeline,
         results=services.results,

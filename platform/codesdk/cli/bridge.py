@@ -50,7 +50,7 @@ def _serve_own(signals: Signals, workspace: Path | None, mode: PermissionMode, d
     with connect(settings_of(data_dir)) as daemon:
         opened = open_with(daemon, workspace, mode=mode, opened_by="codesdk mcp", say=voice.say)
         try:
-            _serve(opened.mcp_url, opened.token)
+            _serve(f"{daemon.url}/mcp", opened.token)  # not by its public name: the daemon is on this machine
         finally:
             signals.only_noted()
             daemon.close_session(opened.session.id)

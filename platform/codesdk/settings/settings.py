@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import Field, field_validator, model_validator
@@ -53,6 +55,13 @@ def _shipped(name: str) -> Path:
     return checkout if checkout.is_dir() else _PACKAGE / "_data" / name
 
 
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]", re.ASCII)
+
+
+def _listed(given: str) -> list[str]:
+    return [name.strip().lower() for name in given.split(",") if name.strip()]
+
+
 class Settings(BaseSettings):
     """Everything that the processes of one installation share."""
 
@@ -75,6 +84,11 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     """Address that the API listens on; loopback unless an operator says otherwise."""
     port: int = Field(default=8765, ge=0, le=65535)
+    public_url: str = ""
+    """Where clients reach the API from outside, through a proxy: `https://codesdk.example.com`. In links and MCP URLs;
+    its name is one that the API goes by. Empty: the address that a caller used."""
+    allowed_hosts: str = ""
+    """More names that the API goes by (`Host` and `Origin`), with commas between; loopback and `host` always are."""
     policies_dir: Path = Field(default_factory=lambda: _shipped("policies") / "default")
     tenant_policies_dir: str = ""
     """Has a directory with a bundle for each tenant that adds rules of its own, named by the tenant's id; empty: none."""
@@ -124,6 +138,25 @@ class Settings(BaseSettings):
     quota_sandbox_millicpus: int = Field(default=1_024_000, ge=0)
     """Likewise, thousandths of a CPU."""
 
+    @field_validator("public_url")
+    @classmethod
+    def _check_public_url(cls, given: str) -> str:
+        if not given:
+            return given
+        parts = urlsplit(given)
+        _ = parts.port  # raises where it is none
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in given:
+            raise ValueError("it is no address like https://codesdk.example.com, without a query or a password")
+        return given.rstrip("/")
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _check_allowed_hosts(cls, given: str) -> str:
+        for name in _listed(given):
+            if _HOST.fullmatch(name) is None:
+                raise ValueError(f"{name!r} is no name of a host (without scheme and port; no wildcards)")
+        return given
+
     @field_validator("warm_pools", mode="before")
     @classmethod
     def _read_sizes(cls, given: Any) -> Any:
@@ -159,6 +192,12 @@ class Settings(BaseSettings):
         secrets_dir = os.environ.get(SECRETS_DIR)
         files = (SecretsSettingsSource(settings_cls, secrets_dir=secrets_dir),) if secrets_dir else ()
         return (init_settings, env_settings, *files)
+
+    def names(self) -> tuple[str, ...]:
+        """The names besides loopback and `host` that the API goes by, as a `Host` header has them."""
+        public = urlsplit(self.public_url).hostname
+        own = () if public is None else (f"[{public}]" if ":" in public else public,)
+        return tuple(dict.fromkeys((*own, *_listed(self.allowed_hosts))))
 
     def resolved_database_url(self) -> str:
         """The URL in force."""

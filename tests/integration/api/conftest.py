@@ -205,12 +205,12 @@ def wait_s() -> float:
 
 
 @contextmanager
-def running(root: Path, wait_s: float) -> Iterator[Stack]:
+def running(root: Path, wait_s: float, **more: Any) -> Iterator[Stack]:
     """A stack in that directory."""
     policies = root / "policies"
     policies.mkdir()
     (policies / "policy.yaml").write_text(POLICY)
-    settings = Settings(data_dir=root / "data", policies_dir=policies, wait_s=wait_s, poll_s=0.2)
+    settings = Settings(data_dir=root / "data", policies_dir=policies, wait_s=wait_s, poll_s=0.2, **more)
     services = open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
     with services.database.writer.begin() as connection:
         row = {"id": HOST, "name": "host", "generation": 1, "heartbeat": 1, "registered_at": 1.0}
@@ -259,5 +259,6 @@ def helpers():
     class Helpers:
         eventually = staticmethod(eventually)
         within = staticmethod(within)
+        running = staticmethod(running)
 
     return Helpers

@@ -117,3 +117,31 @@ def test_what_nobody_said_is_nothing(tmp_path, content):
     (tmp_path / "run" / "api.json").write_text(content)
     assert runfile.read(tmp_path, "api") is None
     assert runfile.read(tmp_path, "worker") is None
+
+
+def test_the_api_goes_by_its_public_name_and_those_that_are_added(monkeypatch):
+    monkeypatch.setenv("CODESDK_PUBLIC_URL", "https://CodeSDK.example.com:8443/sandbox/")
+    monkeypatch.setenv("CODESDK_ALLOWED_HOSTS", "api, Build.example.com,codesdk.example.com,[::2]")
+    settings = Settings()
+    assert settings.public_url == "https://CodeSDK.example.com:8443/sandbox"
+    assert settings.names() == ("codesdk.example.com", "api", "build.example.com", "[::2]")
+
+
+def test_without_them_it_goes_by_no_other_name():
+    assert Settings().names() == ()
+    assert Settings(public_url="http://[2001:db8::1]/").names() == ("[2001:db8::1]",)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["codesdk.example.com", "ftp://x", "https://", "https://u:p@x", "https://x?y=1", "https://x#y", "https://x:99999/"],
+)
+def test_what_is_no_public_address_is_refused(url):
+    with pytest.raises(ValidationError):
+        Settings(public_url=url)
+
+
+@pytest.mark.parametrize("names", ["*", "*.example.com", "https://x", "x:80", "a b", "x/y", "-x", "x\ny"])
+def test_what_is_no_name_is_refused(names):
+    with pytest.raises(ValidationError):
+        Settings(allowed_hosts=names)

@@ -32,8 +32,9 @@ class SessionList(Frozen):
 def open_session(request: Request, wish: NewSession, caller: Caller, services: Wired) -> Opened:
     """Open a session; its sandbox starts in the background."""
     session, token = services.sessions.open(caller, wish)
-    # The name that the caller reached us by is the one that will work for its agent too.
-    return Opened(session=session, token=token, mcp_url=f"{request.base_url}mcp")
+    # Where nothing else is said, the name that the caller reached us by is the one that will work for its agent too.
+    base = services.settings.public_url or str(request.base_url).rstrip("/")
+    return Opened(session=session, token=token, mcp_url=f"{base}/mcp")
 
 
 @router.get("/v1/sessions")

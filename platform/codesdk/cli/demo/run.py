@@ -116,7 +116,7 @@ async def _drive(
     chosen: tuple[Step, ...],
     missing: dict[str, str],
 ) -> None:
-    async with connected(opened.mcp_url, opened.token) as client:
+    async with connected(f"{stack.daemon.url}/mcp", opened.token) as client:
         agent = Agent(client, stack.daemon, witness, stack.fallen)
         account.title("An agent works")
         account.line(f"It sees {', '.join(await agent.tools())}")
