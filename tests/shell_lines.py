@@ -121,7 +121,7 @@ REAL = {name: shutil.which(name) for name in ("env", "nice", "timeout", "nohup",
 def stage(root):
     # A place for each line: what it leaves running in the background writes into no other line's log.
     os.makedirs(f"{root}/stubs")
-    os.makedirs(f"{root}/work")
+    os.makedirs(f"{root}/place")
     # One write for each run: appends of programs that run at once must not mix.
     stub = "#!/bin/dash\ns=${0##*/}; for a in \"$@\"; do s=$s\001$a; done; printf '%s\\002' \"$s\" >> ROOT/log\n"
     for name in PROGRAMS:
@@ -137,9 +137,9 @@ for number, line in enumerate(lines):
     root = f"/tmp/line{number}"
     stage(root)
     try:
-        subprocess.run(["bash", "--noprofile", "--norc", "-c", line.replace("/stubs/", f"{root}/stubs/")], cwd=f"{root}/work",
+        subprocess.run(["bash", "--noprofile", "--norc", "-c", line.replace("/stubs/", f"{root}/stubs/")], cwd=f"{root}/place",
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=3,
-            start_new_session=True, env={"PATH": f"{root}/stubs", "HOME": f"{root}/work", "LC_ALL": "C"})
+            start_new_session=True, env={"PATH": f"{root}/stubs", "HOME": f"{root}/place", "LC_ALL": "C"})
     except subprocess.TimeoutExpired:
         pass
 time.sleep(1)
