@@ -9,7 +9,8 @@ Five things are timed in turn, a few of each per round, so that whatever the mac
 - docker_run: a container of the same image for one `true`, removed again (docker SDK `containers.run(remove=True)`);
 - host_spawn: `true` as a child of this process.
 
-Then decisions (`policy.py`), sandboxes themselves (`lifecycle.py`) and the event log (`log.py`).
+Then decisions (`policy.py`), sandboxes themselves (`lifecycle.py`), gVisor beside runc (`beside_gvisor.py`) and the event
+log (`log.py`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ import docker
 from rich.console import Console
 from rich.table import Table
 
+import beside_gvisor
 import lifecycle
 import log as event_log
 import policy
@@ -55,6 +57,7 @@ from codesdk.sessions import NewSession
 from codesdk.settings import Settings
 
 PER_ROUND = {"governed_call": 5, "runner_exec": 5, "docker_exec": 3, "docker_run": 1, "host_spawn": 5}
+BESIDE = tuple(f"{runtime}_{what}" for what in beside_gvisor.MEASURED for runtime in beside_gvisor.RUNTIMES)
 ROUNDS = 30
 WARM_UP_ROUNDS = 2
 AIM = 0.25
@@ -205,6 +208,13 @@ def ratios(summary: dict[str, dict[str, float]]) -> dict[str, float]:
         "governed_call / runner_exec": round(governed / summary["runner_exec_ms"]["p50"], 2),
         "runner_exec / docker_exec": round(summary["runner_exec_ms"]["p50"] / summary["docker_exec_ms"]["p50"], 3),
         "runner_exec / host_spawn": round(summary["runner_exec_ms"]["p50"] / summary["host_spawn_ms"]["p50"], 2),
+        **{
+            f"runsc / runc, {what.replace('_', ' ')}": round(
+                summary[f"runsc_{what}_ms"]["p50"] / summary[f"runc_{what}_ms"]["p50"], 2
+            )
+            for what in beside_gvisor.MEASURED
+            if f"runsc_{what}_ms" in summary
+        },
     }
 
 
@@ -213,10 +223,14 @@ def show(console: Console, report: dict[str, Any]) -> None:
     table.add_column("")
     for column in ("p50", "p95", "n"):
         table.add_column(column, justify="right")
-    for name in (*PER_ROUND, "warm_first_result"):
-        row = report[f"{name}_ms"]
+    for name in (*PER_ROUND, "warm_first_result", *BESIDE):
+        row = report.get(f"{name}_ms")
+        if row is None:
+            continue  # said below
         table.add_row(name.replace("_", " "), f"{row['p50']:.2f}", f"{row['p95']:.2f}", str(row["n"]))
     console.print(table)
+    if "gvisor_absent" in report:
+        console.print(f"gVisor was not measured: {report['gvisor_absent']}", markup=False)
     for title, values, unit in (
         ("ratios (p50)", report["ratios"], ""),
         ("a governed call's time", report["stages_ms"], " ms"),
@@ -252,7 +266,8 @@ def run(rounds: int, console: Console) -> dict[str, Any]:
         say("decisions, beside Cedar")
         decisions = policy.measure()
         held = lifecycle.measure(stack.settings.docker_host, peers.image, say)
-        summary = {**summary, **decisions, **held}
+        beside = beside_gvisor.measure(stack.settings.docker_host, peers.image, say)
+        summary = {**summary, **decisions, **held, **beside}
         logged = event_log.measure(say)
         return {
             **summary,
