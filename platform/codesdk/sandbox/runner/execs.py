@@ -46,7 +46,7 @@ class Execs:
         self._free: list[Seat] = []
         self._opening = -1
         self._is_tidy = True
-        """No process of an ended exec can be left: none has lost its shepherd."""
+        """No process of an ended exec can be left: none has lost its shepherd, none had strays that outlived a hunt."""
         self._used = time.monotonic()
 
     def get(self, key: Key) -> Exec | None:
@@ -106,8 +106,8 @@ class Execs:
             seat.dismiss()  # the kernel killed it for memory while it waited
         return Seat(self._nursery)
 
-    def _ended(self, key: Key, is_lost: bool) -> None:
-        self._is_tidy = self._is_tidy and not is_lost
+    def _ended(self, key: Key, may_live_on: bool) -> None:
+        self._is_tidy = self._is_tidy and not may_live_on
         self._running.pop(key, None)
         self._used = time.monotonic()
 

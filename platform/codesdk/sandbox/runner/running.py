@@ -92,6 +92,7 @@ class Exec:
         self._failed = ""
         self._usage: dict[str, Any] | None = None
         self._is_lost = False
+        self._has_left = False
         self._lines = b""
         self._started = time.monotonic()
         self._oom = oom
@@ -162,6 +163,7 @@ class Exec:
                 self._enter("kill", _KILL_AGAIN_S, _KILL)
         if "empty" in words:
             self._usage = words
+            self._has_left = "left" in words
             self.stdio.drain()
             self._enter("drain", _DRAIN_S, None)
 
@@ -246,7 +248,7 @@ class Exec:
         for answer in self.waiting:
             answer(True)
         self.waiting.clear()
-        self._on_end(self.key, self._is_lost)
+        self._on_end(self.key, self._is_lost or self._has_left)
         if not self._killing:
             self._leave()
 

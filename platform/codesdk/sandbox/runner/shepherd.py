@@ -222,7 +222,7 @@ class Shepherd:
         """Start the leader with the tool's rights; its pid, or why that failed."""
         uid = self._config.uid
         # With the tool's real uid we could be killed by any tool: only where none lives. See `Execs`.
-        is_open = bool(request.get("alone")) and self._is_reaper and not request.get("probe")
+        is_open = bool(request.get("alone")) and not request.get("probe")
         what = ""
         doing = "keep the exec's limits"
         try:
@@ -297,8 +297,8 @@ class Shepherd:
             peak = max(peak, usage.ru_maxrss)
             if pid == leader:
                 said, options = {"leader": status}, _WAIT_ALL | os.WNOHANG
-        if not self._is_reaper:
-            strays.end(strays.mark(self._starts))
+        if not self._is_reaper and not strays.end(strays.mark(self._starts)):
+            said["left"] = True
         self._say(empty=True, cpu_s=cpu, max_rss_kb=peak, **said)
 
 

@@ -1,7 +1,7 @@
 """Starting a program as the tool, from a process of root's: by the C library's spawn, or by a fork.
 
 Spawn copies no memory, but who calls it must have the tool's real uid meanwhile, and could be killed by a tool in that
-moment. A fork costs a third of a millisecond more, and its child alone takes the tool's uid.
+moment. A fork costs a millisecond more, and its child alone takes the tool's uid.
 """
 
 from __future__ import annotations
