@@ -12,6 +12,7 @@ from codesdk.domain.decisions import Frozen
 from codesdk.domain.events import SCHEMA_VERSION, Event, EventType, RuntimeInfo, Trace
 from codesdk.domain.ids import SessionId
 from codesdk.domain.upcasting import read_event
+from codesdk.errors import ExitCode, Fault
 from codesdk.eventlog import store
 from codesdk.eventlog.hints import Hints
 from codesdk.storage.database import Database
@@ -20,7 +21,19 @@ from codesdk.storage.writer import Unit
 PAGE = 500
 """Most events that one read returns."""
 
+EVENT_BYTES = 256 * 1024
+"""Most bytes of one stored event: a page of 500 stays below what a process can hold. What may be larger (an input, a
+result, an output, a runtime's raw frame) is kept as an artifact by whoever makes the event, before its unit: bytes
+first, then the row that names them."""
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+class EventTooLarge(Fault):
+    """An event is larger than the log takes; nothing of its unit is stored."""
+
+    code = "EVENT_TOO_LARGE"
+    status = 413
+    exit_code = ExitCode.DATA
 
 
 class Draft(Frozen):
@@ -44,6 +57,10 @@ class Log:
         """Store the event with the unit's commit; only then can anybody see it.
 
         Events of one unit keep their order. The log's readers are told after the commit.
+
+        Raises:
+            EventTooLarge: it holds more than `EVENT_BYTES`.
+            ValueError, TypeError: JSON cannot say what it holds.
         """
         session = draft.trace.session_id
         row = store.Fresh(to_wire(self._clock.now()), draft.type.value, _body(draft))
@@ -87,7 +104,12 @@ def _body(draft: Draft) -> str:
         f'{{"schema_version":{SCHEMA_VERSION},"trace":{_trace_text(draft.trace)},"runtime":{said},'
         f'"payload":{_ENCODER.encode(draft.payload)}}}'
     )
-    text.encode()
+    size = len(text.encode())
+    if size > EVENT_BYTES:
+        raise EventTooLarge(
+            f"An event of type {draft.type.value} has {size} bytes; the log takes {EVENT_BYTES}.",
+            advice="Keep what is large as an artifact, and let the event refer to it.",
+        )
     return text
 
 

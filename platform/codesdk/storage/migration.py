@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from alembic import command
@@ -9,15 +11,16 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from codesdk.errors import ExitCode, Fault
+from codesdk.errors import ExitCode, Fault, InternalFault
 from codesdk.storage.database import Database
 from codesdk.storage.faults import unavailable
 
 _ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(4907341250)")
 """Processes that start together take turns; the number is arbitrary, and ours. SQLite's BEGIN IMMEDIATE does the same."""
+_BROKEN = text("PRAGMA foreign_key_check")
 SCRIPTS = Path(__file__).parent / "migrations"
 
 
@@ -44,14 +47,32 @@ def upgrade(database: Database, revision: str = "head") -> None:
         StorageUnavailable: the database does not answer or refuses.
         SchemaUnknown: a newer version has migrated it, or it is not ours.
     """
+    with _migrating(database) as config:
+        command.upgrade(config, revision)
+
+
+def downgrade(database: Database, revision: str) -> None:
+    """Take back every migration after that one ("base": all of them), with what only they could hold.
+
+    Raises:
+        StorageUnavailable, SchemaUnknown: as `upgrade` says; nothing was changed.
+    """
+    with _migrating(database) as config:
+        command.downgrade(config, revision)
+
+
+@contextmanager
+def _migrating(database: Database) -> Iterator[Config]:
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS))
     try:
-        with database.writer.begin() as connection:
+        with database.writer.connect() as connection, _unbound(connection, database), connection.begin():
             if not database.is_sqlite:
                 connection.execute(_ONE_AT_A_TIME)
-            config = Config()
-            config.set_main_option("script_location", str(SCRIPTS))
             config.attributes["connection"] = connection
-            command.upgrade(config, revision)
+            yield config
+            if database.is_sqlite and (broken := connection.execute(_BROKEN).all()):
+                raise InternalFault(f"A migration would leave rows without what they name: {broken[:3]}.")
     except DBAPIError as error:
         raise unavailable(error) from error
     except CommandError as error:
@@ -59,6 +80,23 @@ def upgrade(database: Database, revision: str = "head") -> None:
             f"The database is not of this version: {error}.",
             advice="Run the CodeSDK that last used it or a newer one, or give another --data-dir.",
         ) from error
+
+
+@contextmanager
+def _unbound(connection: Connection, database: Database) -> Iterator[None]:
+    """Foreign keys let go on SQLite, which alters a table by making it anew: the rows that name it would forbid that.
+
+    They are checked before the commit instead. PostgreSQL alters in place.
+    """
+    driver = connection.connection.driver_connection
+    if not database.is_sqlite or driver is None:
+        yield
+        return
+    driver.execute("PRAGMA foreign_keys=OFF")  # says nothing inside a transaction
+    try:
+        yield
+    finally:
+        driver.execute("PRAGMA foreign_keys=ON")
 
 
 def check(database: Database) -> None:

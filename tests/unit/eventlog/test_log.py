@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from codesdk.domain.events import EventType, RuntimeInfo, Trace
 from codesdk.domain.ids import SessionId
 from codesdk.errors import InternalFault
-from codesdk.eventlog.log import PAGE, Draft
+from codesdk.eventlog.log import EVENT_BYTES, PAGE, Draft, EventTooLarge
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -92,6 +92,13 @@ def test_what_json_cannot_say_fails_in_its_unit_and_disturbs_no_other(stage, val
     with pytest.raises((ValueError, TypeError)):
         stage.writer.run(lambda unit: stage.log.append(unit, draft(stage.session.id, n=value)))
     assert len(stage.events()) == 1
+
+
+def test_an_event_that_is_too_large_is_refused_in_its_unit_and_the_next_is_taken(stage):
+    with pytest.raises(EventTooLarge, match=str(EVENT_BYTES)):
+        append(stage, stage.session.id, "é" * (EVENT_BYTES // 2))
+    append(stage, stage.session.id, "x" * (EVENT_BYTES - 1000))
+    assert [event.seq for event in stage.events()] == [1, 2]
 
 
 def test_a_reader_gets_pages_in_order(stage):
