@@ -19,6 +19,8 @@ class DirectoryBlobs:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._durable: set[Path] = set()
+        """Folders whose own names this process has made sure of; whoever made one may have died before that."""
 
     def put(self, key: str, spool: Spool) -> None:
         """Make the spool's bytes durable under `key`, whole or not at all; again is no error."""
@@ -29,8 +31,10 @@ class DirectoryBlobs:
             os.fsync(spool.file.fileno())
             spool.path.rename(path)
             # A name is only durable once its directory is, and a new directory once its parent is.
-            for directory in (path.parent, self._root):
-                _sync(directory)
+            _sync(path.parent)
+            if path.parent not in self._durable:
+                _sync(self._root)
+                self._durable.add(path.parent)
         except OSError as error:
             raise unwritable(self._root, error) from error
 
