@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from codesdk.cli.artifacts import artifacts_app
-from codesdk.cli.log_commands import events_app
+from codesdk.cli.log_commands import events_app, transcript
 from codesdk.cli.options import DataDir, Json, place
 from codesdk.cli.policy import policy_app
 from codesdk.cli.sandbox import sandbox_app
@@ -34,11 +34,11 @@ images_app = typer.Typer(help="What sandboxes are made of: ours, and the operato
 app.add_typer(images_app, name="images")
 app.add_typer(sandbox_app, name="sandbox")
 app.add_typer(schema_app, name="schema")
+app.add_typer(events_app, name="events")
 app.add_typer(policy_app, name="policy")
 app.add_typer(artifacts_app, name="artifacts")
 app.add_typer(keys_app, name="keys")
 app.add_typer(tenants_app, name="tenants")
-app.add_typer(events_app, name="events")
 
 
 Policies = Annotated[
@@ -279,12 +279,7 @@ def close_session(session: str, *, data_dir: DataDir = None, json: Json = False)
     close_one(session, data_dir=data_dir, as_json=json)
 
 
-@app.command("replay")
-def replay_events(session: str, *, data_dir: DataDir = None, json: Json = False) -> None:
-    """Fold a session's log, straight from the database, into its calls and how each ended."""
-    from codesdk.cli.events import replay
-
-    replay(session, data_dir=data_dir, as_json=json)
+app.command("transcript")(transcript)
 
 
 @images_app.command("build")

@@ -1,4 +1,4 @@
-"""`codesdk events`: a session's log, printed, followed, or folded."""
+"""`codesdk events show`: a session's log, printed or followed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from pathlib import Path
 from rich.text import Text
 
 from codesdk.cli.daemon import connect
-from codesdk.cli.history import fold
 from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
-from codesdk.cli.record import read_record
 from codesdk.cli.stack.signals import Signals
-from codesdk.cli.tables import calls_table
 from codesdk.cli.voice import Voice
 from codesdk.domain.events import Event
 
@@ -35,17 +32,6 @@ def show(session: str, *, follow: bool, data_dir: Path | None, as_json: bool) ->
                     voice.give(event.model_dump(mode="json", exclude_none=True))
                 else:
                     voice.out.print(line(event), soft_wrap=True)
-
-
-def replay(session: str, *, data_dir: Path | None, as_json: bool) -> None:
-    """Fold the log as the database holds it; no daemon is needed."""
-    voice = Voice(as_json=as_json)
-    history = fold(read_record(settings_of(data_dir), session))
-    if as_json:
-        voice.give(history.model_dump(mode="json"))
-    else:
-        voice.out.print(calls_table(history))
-        voice.out.print(f"{history.last_seq} events, numbered 1 to {history.last_seq} without a gap.", style="dim")
 
 
 def line(event: Event) -> Text:

@@ -1,4 +1,4 @@
-"""`codesdk events …`: options and help."""
+"""`codesdk events …` and `codesdk transcript`: options and help."""
 # ruff: noqa: PLC0415 - `codesdk version` must not wait for everything that an import needs
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
+from codesdk.cli.forms import Form
 from codesdk.cli.options import DataDir, Json, place
 
 SHOW = "show"
@@ -24,7 +25,9 @@ class ShownByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-events_app = typer.Typer(cls=ShownByDefault, help="Sessions' logs: looked at, moved, removed.", no_args_is_help=True)
+events_app = typer.Typer(
+    cls=ShownByDefault, help="Sessions' logs: looked at, replayed, moved, removed.", no_args_is_help=True
+)
 Artifacts = Annotated[
     Path | None,
     typer.Option("--with-artifacts", parser=place, metavar="DIR", help="Directory of the artifacts' bytes."),
@@ -92,3 +95,29 @@ def prune_events(
     from codesdk.cli.log_files import prune
 
     prune(older_than, dry=dry_run, data_dir=data_dir, as_json=json)
+
+
+@events_app.command("replay")
+def replay_events(session: str, *, data_dir: DataDir = None, json: Json = False) -> int:
+    """Fold a log, straight from the database, and compare it with what is stored of its calls; exit 1 where they differ.
+
+    Also names the first event that breaks an invariant of logs. No daemon is needed; beside a running one, replay a
+    session while none of its calls runs.
+    """
+    from codesdk.cli.replay import replay
+
+    return replay(session, data_dir=data_dir, as_json=json)
+
+
+def transcript(
+    session: str,
+    *,
+    form: Annotated[Form, typer.Option("--format", help="For reading.")] = Form.MARKDOWN,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of stdout.")] = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """A session as a conversation, straight from the database: who said what, which tools ran, what they answered."""
+    from codesdk.cli.transcripts import give
+
+    give(session, form=form, output=output, data_dir=data_dir, as_json=json)

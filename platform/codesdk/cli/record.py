@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import closing
+from typing import NamedTuple
 
 from codesdk.cli.daemon import NotRunning
+from codesdk.domain.calls import CallState
 from codesdk.domain.clock import SystemClock
 from codesdk.domain.events import Event
 from codesdk.domain.ids import SessionId
@@ -13,25 +15,41 @@ from codesdk.eventlog.log import PAGE, Log
 from codesdk.sessions import SessionUnknown
 from codesdk.settings import Settings
 from codesdk.storage.database import Database
+from codesdk.toolcalls import store as call_store
+from codesdk.toolcalls.stored import StoredCall
 
 
-def read_record(settings: Settings, session: str) -> list[Event]:
-    """All events, oldest first.
+class Record(NamedTuple):
+    """A session's log, and what the rows beside it say."""
+
+    events: list[Event]
+    head: int
+    """The number of the newest event, as the session's row has it."""
+    calls: list[StoredCall]
+
+
+def read_record(settings: Settings, session: str) -> Record:
+    """All events, oldest first, and the rows of the calls.
 
     Raises:
         SessionUnknown: the database has no such session, or no event of it.
         StorageUnavailable: the database does not answer.
+        SchemaTooNew, EventUnreadable: an event cannot be read by this version.
     """
     place = settings.data_dir / "codesdk.db"
     if not settings.database_url and not place.exists():
         raise NotRunning(f"There is no database in {settings.data_dir}.", advice="Name another --data-dir.")
+    of = SessionId(session)
     with closing(Database(settings.resolved_database_url())) as database:
         log = Log(database, SystemClock(), LocalHints())
+        with database.read() as connection:
+            calls = [call for state in CallState for call in call_store.in_state(connection, state, session=of)]
         events: list[Event] = []
-        while page := log.read(SessionId(session), events[-1].seq if events else 0):
+        while page := log.read(of, events[-1].seq if events else 0):
             events += page
             if len(page) < PAGE:
                 break
+        head = log.head(of)
     if not events:
         raise SessionUnknown(f"The database holds no session {session}.", advice="See `codesdk sessions list`.")
-    return events
+    return Record(events, head, calls)

@@ -167,8 +167,9 @@ def test_a_person_approves_on_the_command_line_while_the_call_waits(start_up, co
     assert answered.code == 0
     assert "chmod 700 ." in answered.out
     assert not result.is_error, text_of(result)
-    replayed = json.loads(codesdk("replay", opened["session_id"], "--json").out)
-    assert [voice["source"] for voice in replayed["calls"][0]["voices"]] == ["codesdk", "user"]
+    replayed = json.loads(codesdk("events", "replay", opened["session_id"], "--json").out)
+    assert (replayed["violation"], replayed["differences"]) == (None, [])
+    assert [voice["source"] for voice in replayed["history"]["calls"][0]["voices"]] == ["codesdk", "user"]
 
 
 def test_a_vote_on_an_approval_that_is_not_there_is_told_in_one_line(start_up, codesdk):

@@ -112,7 +112,7 @@ def test_a_command_for_a_daemon_that_does_not_run_says_how_to_start_it(capsys, t
 
 
 def test_a_replay_without_a_database_makes_none(capsys, tmp_path):
-    assert ending.ended(["replay", "ses_1", "--data-dir", str(tmp_path)]) == 69
+    assert ending.ended(["events", "replay", "ses_1", "--data-dir", str(tmp_path)]) == 69
     one_line(capsys)
     assert list(tmp_path.iterdir()) == []
 

@@ -12,6 +12,7 @@ from codesdk.cli.demo.faults import DemoFailed
 from codesdk.cli.history import History, fold
 from codesdk.cli.places import environment_of
 from codesdk.cli.record import read_record
+from codesdk.cli.replay import Replayed
 from codesdk.domain.events import Event
 from codesdk.settings import Settings
 
@@ -26,7 +27,7 @@ class Proof:
         self._session = session
         self._streamed = streamed
         self._paged = list(daemon.events(session))
-        self.stored = read_record(settings, session)
+        self.stored = read_record(settings, session).events
 
     def check_numbers(self) -> int:
         """How many events the database holds, numbered 1 to that.
@@ -58,13 +59,13 @@ class Proof:
         Raises:
             DemoFailed: it is another one, or the process failed.
         """
-        replayed = History.model_validate(json.loads(self._replay()))
+        replayed = Replayed.model_validate(json.loads(self._replay())).history
         if replayed != fold(self._streamed):
             raise DemoFailed("The replayed history is not the one that the stream told.")
         return replayed
 
     def _replay(self) -> str:
-        argv = [sys.executable, "-m", "codesdk.cli", "replay", self._session, "--json"]
+        argv = [sys.executable, "-m", "codesdk.cli", "events", "replay", self._session, "--json"]
         env = {**os.environ, **environment_of(self._settings)}
         try:
             done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=REPLAY_S, check=False)

@@ -1,0 +1,139 @@
+"""From a log to its transcript, by the plan's rules: from what adds something, never from what repeats it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from codesdk.domain.content import ToolResultBlock, ToolUseBlock, TranscriptMessage, TranscriptRole
+from codesdk.domain.decisions import Frozen
+from codesdk.domain.events import Event, EventUnreadable
+from codesdk.domain.ids import TaskId
+from codesdk.domain.invariants import Ledger
+from codesdk.domain.payloads import (
+    CallCompleted,
+    CallDenied,
+    CallRequested,
+    ModelOutputCompleted,
+    TaskStarted,
+    UsageReported,
+    read_payload,
+)
+from codesdk.domain.records import Task, ToolCallRecord
+from codesdk.transcript.calls import Calls
+from codesdk.transcript.tasks import Tasks
+from codesdk.transcript.usage import Meter, Usage
+
+
+class Entry(Frozen):
+    """One message, and where the log says it."""
+
+    seq: int
+    """Of the event that said it last."""
+    time: str
+    task_id: TaskId | None = None
+    message: TranscriptMessage
+
+
+class Transcript(Frozen):
+    """A session as a conversation. The same events always give the same transcript."""
+
+    session_id: str
+    runtime: str
+    entries: tuple[Entry, ...] = ()
+    calls: tuple[ToolCallRecord, ...] = ()
+    """Every attempt, in the order of the requests."""
+    tasks: tuple[Task, ...] = ()
+    usage: Usage = Usage()
+    last_seq: int = 0
+
+    @property
+    def messages(self) -> tuple[TranscriptMessage, ...]:
+        """The messages alone: what context is compiled from."""
+        return tuple(entry.message for entry in self.entries)
+
+
+def fold(events: Iterable[Event]) -> Transcript:
+    """The transcript of a log from its beginning; it may still grow.
+
+    Raises:
+        EventUnreadable: the log is empty, breaks an invariant, or has a payload that its type does not carry.
+    """
+    folding = _Folding()
+    for event in events:
+        folding.add(event)
+    return folding.done()
+
+
+class _Folding:
+    def __init__(self) -> None:
+        self._ledger = Ledger()
+        self._entries: dict[tuple[str, ...], Entry] = {}  # by what a later event may say again
+        self._calls = Calls()
+        self._tasks = Tasks()
+        self._meter = Meter()
+        self._first: Event | None = None
+        self._last_seq = 0
+
+    def add(self, event: Event) -> None:
+        violation = self._ledger.add(event)
+        if violation is not None:
+            raise EventUnreadable(violation.message, advice="`codesdk events replay` says what else is wrong.")
+        self._first = self._first or event
+        self._last_seq = event.seq
+        payload = read_payload(event)
+        if payload is None:
+            return
+        self._calls.add(event, payload)
+        self._tasks.add(event, payload)
+        match payload:
+            case TaskStarted():
+                for number, message in enumerate(payload.messages):
+                    self._say(event, message, "task", str(event.seq), str(number))
+            case ModelOutputCompleted() if payload.content:
+                message = TranscriptMessage(role=TranscriptRole.ASSISTANT, content=payload.content)
+                self._say(event, message, "output", event.trace.task_id or "", payload.message_id or str(event.seq))
+            case CallRequested():
+                self._ask(event, payload)
+            case CallCompleted() | CallDenied():
+                message = TranscriptMessage(role=TranscriptRole.TOOL, content=(_result(payload),))
+                self._say(event, message, "result", payload.tool_call_id)
+            case UsageReported():
+                self._meter.add(event.trace.task_id or "", event.seq, payload)
+            case _:
+                pass
+
+    def _ask(self, event: Event, payload: CallRequested) -> None:
+        ref = payload.input_ref
+        given = payload.input if ref is None else ref.model_dump(mode="json", exclude_none=True)
+        block = ToolUseBlock(tool_call_id=payload.tool_call_id, name=payload.name, input=given)
+        message = TranscriptMessage(role=TranscriptRole.ASSISTANT, content=(block,))
+        self._say(event, message, "use", payload.tool_call_id)
+
+    def _say(self, event: Event, message: TranscriptMessage, *key: str) -> None:
+        # What is said again (another attempt of a call, a message that the runtime sends twice) keeps its first place.
+        self._entries[key] = Entry(seq=event.seq, time=event.time, task_id=event.trace.task_id, message=message)
+
+    def done(self) -> Transcript:
+        if self._first is None:
+            raise EventUnreadable("The log is empty.", advice="A session's log has at least session.created.")
+        return Transcript(
+            session_id=self._first.trace.session_id,
+            runtime=self._first.runtime.name,
+            entries=tuple(self._entries.values()),
+            calls=self._calls.records(),
+            tasks=self._tasks.records(),
+            usage=self._meter.total(),
+            last_seq=self._last_seq,
+        )
+
+
+def _result(payload: CallCompleted | CallDenied) -> ToolResultBlock:
+    if isinstance(payload, CallDenied):
+        return ToolResultBlock(tool_call_id=payload.tool_call_id, result=payload.reason, is_error=True)
+    result = payload.result_preview
+    if payload.result_ref is not None:
+        result = {
+            "artifact_ref": payload.result_ref.model_dump(mode="json", exclude_none=True),
+            "preview": payload.result_preview,
+        }
+    return ToolResultBlock(tool_call_id=payload.tool_call_id, result=result, is_error=payload.is_error or None)

@@ -1,0 +1,67 @@
+"""What a session used, without counting anything twice (research: runtimes repeat a report for each part of an answer)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from codesdk.domain.decisions import Frozen
+from codesdk.domain.payloads import CostSource, UsageReported, UsageScope
+
+COUNTED = (
+    "input_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "cost_usd",
+    "duration_ms",
+)
+
+
+class Usage(Frozen):
+    """Sums. What no report told is missing, not zero."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cost_usd: float | None = None
+    duration_ms: float | None = None
+    """Milliseconds of the model's work."""
+    cost_is_estimated: bool = False
+    """Some of `cost_usd` is not the provider's word."""
+
+
+class Meter:
+    """Takes reports in the order of the log."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, dict[str, UsageReported]] = {}
+        self._tasks: dict[str, UsageReported] = {}
+
+    def add(self, task: str, seq: int, report: UsageReported) -> None:
+        """The last report of a message counts, and the last of a task in place of its messages'."""
+        messages = self._messages.setdefault(task, {})
+        if report.scope is UsageScope.TASK:
+            self._tasks[task] = report
+        else:
+            messages[report.message_id or f"event {seq}"] = report
+
+    def total(self) -> Usage:
+        """The sum over all tasks."""
+        counted: list[UsageReported] = []
+        sums: dict[str, float | None] = dict.fromkeys(COUNTED)
+        for task, messages in self._messages.items():
+            whole = self._tasks.get(task)
+            for name in COUNTED:
+                told = [whole] if whole is not None and getattr(whole, name) is not None else list(messages.values())
+                sums[name] = _sum([sums[name], *(getattr(report, name) for report in told)])
+            counted += [whole] if whole is not None and whole.cost_usd is not None else messages.values()
+        estimated = any(r.cost_usd is not None and r.cost_source is not CostSource.REPORTED for r in counted)
+        return Usage.model_validate({**sums, "cost_is_estimated": estimated})
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
