@@ -11,7 +11,7 @@ from codesdk.domain.clock import Clock, SystemClock
 from codesdk.domain.ids import Ids, RandomIds
 from codesdk.settings import Settings
 from codesdk.storage.database import Database
-from codesdk.storage.migration import upgrade
+from codesdk.storage.migration import bring_up
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.administration import Administration
 from codesdk.tenancy.directory import Directory
@@ -51,7 +51,7 @@ def open_tenancy(settings: Settings) -> Iterator[tuple[Tenancy, Writer]]:
     clock = SystemClock()
     database = Database(settings.resolved_database_url())
     try:
-        upgrade(database)
+        bring_up(database, migrate=settings.auto_migrate)
         writer = Writer(database, lock_path(settings, database))
         try:
             yield wire_tenancy(settings, database, writer, clock, RandomIds(clock)), writer

@@ -23,7 +23,7 @@ from codesdk.sandbox.profiles import DEFAULT, Profiles, load_profiles
 from codesdk.sessions import Sessions
 from codesdk.settings import Settings
 from codesdk.storage.database import Database
-from codesdk.storage.migration import check, upgrade
+from codesdk.storage.migration import bring_up
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.administration import Administration
 from codesdk.tenancy.directory import Directory
@@ -94,7 +94,7 @@ def open_services(
         bundles.watch()
         database = Database(settings.resolved_database_url())
         opened.callback(database.close)
-        (upgrade if settings.auto_migrate else check)(database)
+        bring_up(database, migrate=settings.auto_migrate)
         hints = hints or RedisHints(settings.resolved_redis_url())
         opened.callback(hints.close)
         wakeups = wakeups or RqWakeups(settings.resolved_redis_url(), ids)

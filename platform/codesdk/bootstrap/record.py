@@ -16,7 +16,7 @@ from codesdk.domain.quotas import Resource
 from codesdk.errors import ExitCode, Fault
 from codesdk.settings import Settings
 from codesdk.storage.database import Database
-from codesdk.storage.migration import upgrade
+from codesdk.storage.migration import bring_up
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.quotas import TenantQuotas
 
@@ -58,7 +58,7 @@ def open_record(settings: Settings) -> Iterator[Record]:
     with ExitStack() as opened:
         database = Database(settings.resolved_database_url())
         opened.callback(database.close)
-        upgrade(database)
+        bring_up(database, migrate=settings.auto_migrate)
         writer = Writer(database, lock_path(settings, database))
         opened.callback(writer.close)
         quotas = quotas_of(settings)

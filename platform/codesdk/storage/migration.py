@@ -99,6 +99,15 @@ def _unbound(connection: Connection, database: Database) -> Iterator[None]:
         driver.execute("PRAGMA foreign_keys=ON")
 
 
+def bring_up(database: Database, *, migrate: bool) -> None:
+    """Make sure that the schema is this version's: by migrating where that is ours to do, else by looking.
+
+    Raises:
+        SchemaBehind, SchemaUnknown: it is another one, and not ours to change.
+    """
+    (upgrade if migrate else check)(database)
+
+
 def check(database: Database) -> None:
     """See that the database has exactly this version's schema; changes nothing.
 
