@@ -107,11 +107,12 @@ class ActiveBundles:
         if isinstance(layer, PolicyInvalid):
             return unreadable_bundle(f"This tenant's policy cannot be read, so nothing is allowed: {layer}")
         day = self._clock.now().date()
-        own = layer.bundle.hash if layer else ""
-        key = (self.shared.bundle.hash, own, day.isoformat())
+        # Each is read once: another may be in force a moment later, and must not be kept under this one's hash.
+        shared, own = self.shared.bundle, layer.bundle if layer else None
+        key = (shared.hash, own.hash if own else "", day.isoformat())
         made = self._made.get(key)
         if made is None:
-            whole = layered(self.shared.bundle, layer.bundle) if layer else self.shared.bundle
+            whole = layered(shared, own) if own else shared
             made = whole.on(day)
             if len(self._made) >= 2 * len(self.tenants) + 8:  # yesterday's, and those of bundles that were replaced
                 self._made.clear()
@@ -121,7 +122,7 @@ class ActiveBundles:
     def problems(self) -> dict[str, PolicyInvalid]:
         """What is wrong with files that are therefore not in force: `shared` or the tenant's id, and why."""
         found = {"shared": self.shared.problem} if self.shared.problem else {}
-        for name, layer in self.tenants.items():
+        for name, layer in list(self.tenants.items()):  # the watch adds and removes
             problem = layer if isinstance(layer, PolicyInvalid) else layer.problem
             if problem is not None:
                 found[name] = problem

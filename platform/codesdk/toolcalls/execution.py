@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 DELTA_S = 0.1
 """Seconds of output gathered into one event: fast enough to watch, few enough commits."""
 DELTA_BYTES = 16 * 1024
+DELTA_CHARACTERS = 32 * 1024
+"""Most characters of one event. JSON makes up to six bytes of each (of a NUL, say), and the log takes 256 KiB."""
 RETRY_S = 1.0
 """Seconds between tries to record an end that the database or the disk refused."""
 
@@ -225,7 +227,8 @@ class Output:
             self._pending.append((chunk.stream, chunk.offset, ""))
         self._ends[chunk.stream] = chunk.offset + len(chunk.data)
         self._whole[chunk.stream].append(chunk.data)
-        self._gather(chunk.stream, chunk.offset, chunk.data)
+        for start in range(0, len(chunk.data), DELTA_BYTES):
+            self._gather(chunk.stream, chunk.offset + start, chunk.data[start : start + DELTA_BYTES])
         self._pending_bytes += len(chunk.data)
         if self._pending_bytes < DELTA_BYTES and self._clock.monotonic() - self._since < DELTA_S:
             return
@@ -259,8 +262,8 @@ class Output:
         text = decoder.decode(data, final)
         if not text:
             return
-        if self._pending and self._pending[-1][0] == stream:
-            _, first, before = self._pending[-1]
+        last, first, before = self._pending[-1] if self._pending else ("", 0, "")
+        if last == stream and len(before) + len(text) <= DELTA_CHARACTERS:
             self._pending[-1] = (stream, first, before + text)
         else:
             self._pending.append((stream, offset, text))

@@ -8,6 +8,7 @@ from codesdk.artifacts import ArtifactsUnavailable
 from codesdk.domain.calls import IllegalTransition
 from codesdk.domain.quotas import QuotaExceeded, Unmetered
 from codesdk.errors import Fault
+from codesdk.eventlog.log import EVENT_BYTES
 from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount, ProcessLimits
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import StorageUnavailable
@@ -351,6 +352,39 @@ def test_output_survives_a_database_that_is_away_for_a_moment(stage):
     _, _, result = run(stage, play)
     assert not result.is_error
     assert "".join(delta["delta"] for delta in deltas(stage)) == "first second"
+
+
+@pytest.mark.parametrize("byte", [b"\0", b"\xff", b'"', b"a"])
+def test_a_full_chunk_of_any_byte_fits_the_log_and_the_call_ends(stage, byte):
+    # JSON makes six bytes of a NUL: one event of a chunk as runners send it would be larger than the log takes.
+    chunk = byte * (60 * 1024)
+    _, room, result = run(stage, said(chunk, chunk))
+    assert not result.is_error
+    assert stage.types()[-1] == "tool.call.completed"
+    assert "".join(delta["delta"] for delta in deltas(stage)) == (2 * chunk).decode(errors="replace")
+    assert len(room.acknowledged) == 1
+
+
+def test_output_that_gathers_while_the_database_is_away_is_recorded_in_events_that_the_log_takes(stage):
+    text = b"x" * (EVENT_BYTES // 2)
+
+    def play(_request, on_output):
+        write, stage.writer.run = stage.writer.run, away
+        for number in range(4):
+            on_output(Chunk(stream="stdout", offset=number * len(text), data=text))
+        stage.writer.run = write
+        return ExecResult(kind=ExitKind.EXITED, exit_code=0, stdout=OutputCount(bytes=4 * len(text)))
+
+    def away(_work):
+        raise StorageUnavailable("The database refused: disk I/O error.")
+
+    _, _, result = run(stage, play)
+    assert not result.is_error
+    place = 0
+    for delta in deltas(stage):
+        assert delta["offset"] == place
+        place += len(delta["delta"])
+    assert place == 4 * len(text)
 
 
 @pytest.mark.parametrize("away", ["writer", "artifacts"])
