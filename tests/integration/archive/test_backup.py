@@ -16,6 +16,7 @@ from codesdk.archive.backup import BackupRefused, back_up
 from codesdk.archive.manifest import BackupInvalid
 from codesdk.archive.restore import RestoreRefused, restore
 from codesdk.artifacts import ArtifactDamaged
+from codesdk.artifacts.desk import HOLD_S
 from codesdk.bootstrap.record import open_record
 from codesdk.domain.calls import CallState
 from codesdk.domain.clock import SystemClock
@@ -70,8 +71,9 @@ def everything(record, session):
 
 def test_a_backup_under_load_is_consistent_and_has_the_bytes_of_every_record(stage, backed, tmp_path):
     line = [sys.executable, str(CHURNER), str(stage.root), stage.url, stage.principal.tenant_id]
-    load = [[*line, role, str(seed)] for seed, role in enumerate(("writer", "writer", "collector"))]
-    load.append([sys.executable, str(APPENDER), str(stage.root), stage.session.id, "a"])
+    load = [[*line, role, str(seed), str(HOLD_S)] for seed, role in enumerate(("writer", "writer", "collector"))]
+    lock = str(stage.root / "write.lock")
+    load.append([sys.executable, str(APPENDER), stage.url, lock, stage.session.id, "a"])
     processes = [subprocess.Popen(each, stdout=subprocess.DEVNULL) for each in load]
     tenant, session = stage.principal.tenant_id, stage.session.id
     stage.tampered = True  # the appender's events mean nothing

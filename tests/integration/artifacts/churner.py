@@ -1,4 +1,4 @@
-"""Puts, records, deletes and collects artifacts for ever: `churner.py DIR URL TENANT ROLE SEED`. Says each record it has."""
+"""Puts, records, deletes and collects artifacts for ever: `churner.py DIR URL TENANT ROLE SEED [HOLD_S]`. Says each record it has."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from codesdk.tenancy.quotas import TenantQuotas
 
 CONTENTS = [bytes([65 + n]) * (2000 * (n + 1)) for n in range(4)]
 """Few, so that the same bytes are put, dropped and collected again and again."""
-HOLD_S = 0.0
-"""No grace at all: what is not recorded yet may be collected at once, so every race can be lost."""
 
 
-def main(directory: Path, url: str, tenant: TenantId, role: str, seed: int) -> None:
+def main(directory: Path, url: str, tenant: TenantId, role: str, seed: int, hold_s: float = 0.0) -> None:
+    """`hold_s` 0 is no grace at all: what is not recorded yet may be collected at once, so every race can be lost."""
     chance = random.Random(seed)
     clock = SystemClock()
     database = Database(url)
@@ -35,7 +34,7 @@ def main(directory: Path, url: str, tenant: TenantId, role: str, seed: int) -> N
         clock=clock,
         ids=RandomIds(clock),
         quotas=TenantQuotas({}),
-        hold_s=HOLD_S,
+        hold_s=hold_s,
     )
     collector = Collector(blobs=blobs, incoming=incoming, database=database, writer=writer, clock=clock)
     mine = []
@@ -62,4 +61,6 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], TenantId(sys.argv[3]), sys.argv[4], int(sys.argv[5]))
+    main(
+        Path(sys.argv[1]), sys.argv[2], TenantId(sys.argv[3]), sys.argv[4], int(sys.argv[5]), *map(float, sys.argv[6:])
+    )
