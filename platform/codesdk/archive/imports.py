@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -97,8 +98,8 @@ def take_in(record: Record, path: Path, tenant: str | None, artifacts: Path | No
                     kept.setdefault(head.id, []).append(made)
     done = Imported()
     with path.open(encoding="utf-8", newline="\n") as file:
-        for head, contents in _sessions(file):
-            events = (line for line in contents if isinstance(line, EventLine))
+        for head, _ in _sessions(file):
+            events = partial(_events_at, file, file.tell(), head)
             done = _insert(record, head, events, kept=kept.get(head.id, []), owner=owners.owner_of(head), done=done)
     return done
 
@@ -180,6 +181,12 @@ def _contents(head: SessionLine, source: Iterator[tuple[int, Line]]) -> Iterator
     raise ExportInvalid(f"The file ends within session {head.id}.", advice=ANOTHER)
 
 
+def _events_at(file: IO[str], place: int, head: SessionLine) -> Iterator[EventLine]:
+    """The session's events, read from there on: anew for each try of the unit that stores them."""
+    file.seek(place)
+    return (line for line in _contents(head, lines.read(file)) if isinstance(line, EventLine))
+
+
 def _check(head: SessionLine, number: int, line: EventLine, expected: int) -> None:
     event = read_event(line.event)
     if event.seq != expected:
@@ -209,7 +216,7 @@ def _keep(record: Record, line: ArtifactLine, tenant: TenantId, session: Session
 def _insert(
     record: Record,
     head: SessionLine,
-    events: Iterator[EventLine],
+    events: Callable[[], Iterator[EventLine]],
     *,
     kept: list[StoredArtifact],
     owner: store.Owner,
@@ -220,8 +227,8 @@ def _insert(
             raise SessionExists(f"Session {head.id} is here already.", advice="An import never changes a log.")
         now = record.clock.now().timestamp()
         store.insert_session(unit.connection, head, owner, epoch=record.ids.new(Kind.REQUEST), now=now)
-        count = 0
-        while page := [_row(head, line) for line in islice(events, PAGE)]:
+        count, left = 0, events()
+        while page := [_row(head, line) for line in islice(left, PAGE)]:
             store.insert_events(unit.connection, page)
             count += len(page)
         store.set_last_seq(unit.connection, head.id, count)

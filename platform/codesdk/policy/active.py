@@ -112,7 +112,7 @@ class ActiveBundles:
         key = (shared.hash, own.hash if own else "", day.isoformat())
         made = self._made.get(key)
         if made is None:
-            whole = layered(shared, own) if own else shared
+            whole = layered(shared.on(day), own) if own else shared
             made = whole.on(day)
             if len(self._made) >= 2 * len(self.tenants) + 8:  # yesterday's, and those of bundles that were replaced
                 self._made.clear()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import text
 
-from codesdk.archive import imports
+from codesdk.archive import imports, store
 from codesdk.archive.export import export
 from codesdk.archive.imports import (
     ArtifactExists,
@@ -32,6 +32,7 @@ from codesdk.sessions import NewSession, SessionUnknown
 from codesdk.sessions.session import SessionRemoved
 from codesdk.settings import Settings
 from codesdk.storage.database import Database
+from codesdk.storage.faults import Overtaken
 from codesdk.storage.migration import upgrade
 from databases import BOTH
 from stage import Room, said
@@ -251,6 +252,24 @@ def test_a_long_log_comes_whole_in_pages(source, elsewhere, tmp_path, monkeypatc
     file, _ = exported(source, tmp_path)
     with elsewhere() as record:
         take_in(record, file, "there", None)
+        assert log_of(record).read(source.session.id) == source.events()
+
+
+def test_a_session_whose_unit_is_run_again_still_comes_whole(source, elsewhere, tmp_path, monkeypatch):
+    real, tries = store.set_last_seq, []
+
+    def overtaken_once(*given):
+        real(*given)
+        tries.append(given)
+        if len(tries) == 1:
+            raise Overtaken("Another process was faster.")
+
+    monkeypatch.setattr(store, "set_last_seq", overtaken_once)
+    source.open_session()  # a second one in the file, after the one whose lines are read twice
+    file, directory = exported(source, tmp_path)
+    with elsewhere() as record:
+        done = take_in(record, file, "there", directory)
+        assert len(tries) == done.sessions + 1 == 3
         assert log_of(record).read(source.session.id) == source.events()
 
 

@@ -113,6 +113,17 @@ def test_a_rule_expires_without_a_reload(tmp_path):
     assert effect(active) is ASK
 
 
+def test_a_tenants_rules_let_nothing_through_once_every_shared_rule_has_expired(tmp_path):
+    write(
+        tmp_path / "shared", None, text="version: 1\ndefault: ask\nrules: [{id: a, effect: ask, expires: 2026-03-01}]\n"
+    )
+    write(tmp_path / "tenants" / "ten_1", ALLOW)
+    clock = ManualClock(datetime(2026, 3, 1, 23, 59, tzinfo=UTC))
+    active = ActiveBundles(tmp_path / "shared", TOOLS, clock, tenants=tmp_path / "tenants")
+    clock.advance(timedelta(minutes=2).total_seconds())
+    assert (effect(active, "ten_1"), effect(active, "ten_2")) == (DENY, DENY)
+
+
 def test_watching_takes_a_change_up_by_itself(active, tmp_path):
     active.watch()
     try:
