@@ -19,9 +19,10 @@ CONTENTS = [bytes([65 + n]) * (2000 * (n + 1)) for n in range(4)]
 """Few, so that the same bytes are put, dropped and collected again and again."""
 
 
-def main(directory: Path, url: str, tenant: TenantId, role: str, seed: int, hold_s: float = 0.0) -> None:
-    """`hold_s` 0 is no grace at all: what is not recorded yet may be collected at once, so every race can be lost."""
-    chance = random.Random(seed)
+def main(directory: Path, url: str, tenant: TenantId, role: str, *more: str) -> None:
+    chance = random.Random(more[0])
+    # Without a grace, what is not recorded yet may be collected at once, so every race can be lost.
+    hold_s = float(more[1]) if more[1:] else 0.0
     clock = SystemClock()
     database = Database(url)
     writer = Writer(database, directory / "write.lock" if database.is_sqlite else None)
@@ -61,6 +62,4 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    main(
-        Path(sys.argv[1]), sys.argv[2], TenantId(sys.argv[3]), sys.argv[4], int(sys.argv[5]), *map(float, sys.argv[6:])
-    )
+    main(Path(sys.argv[1]), sys.argv[2], TenantId(sys.argv[3]), *sys.argv[4:])
