@@ -52,7 +52,8 @@ def open_record(settings: Settings) -> Iterator[Record]:
         StorageUnavailable, SchemaUnknown: it does not answer, or is a newer version's.
     """
     if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
-        raise NoRecord(f"There is no database in {settings.data_dir}.", advice="Name another --data-dir.")
+        advice = "Name another --data-dir, or make one with `codesdk init`."
+        raise NoRecord(f"There is no database in {settings.data_dir}.", advice=advice)
     clock = SystemClock()
     ids = RandomIds(clock)
     with ExitStack() as opened:

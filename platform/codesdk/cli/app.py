@@ -65,7 +65,7 @@ Sandbox = Annotated[
         "--sandbox",
         help="Containers; or, where no engine can run, processes of this machine behind bubblewrap (local), which protects "
         "it less, or without any wall (plain). "
-        "[default: docker, or what CODESDK_LOCAL_SANDBOX says]",
+        "(default: docker, or what CODESDK_LOCAL_SANDBOX says)",
     ),
 ]
 ProfileName = Annotated[
@@ -285,7 +285,7 @@ app.command("transcript")(transcript)
 @images_app.command("build")
 def build_images(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Folders of sandbox-images [default: the default profile's]")
+        list[str] | None, typer.Argument(help="Folders of sandbox-images (default: the default profile's)")
     ] = None,
     *,
     data_dir: DataDir = None,

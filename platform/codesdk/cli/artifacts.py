@@ -34,7 +34,7 @@ def get_artifact(
     artifact: Id,
     *,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", parser=place, metavar="PATH", help="File [default: stdout].")
+        Path | None, typer.Option("--output", "-o", parser=place, metavar="PATH", help="File (default: stdout).")
     ] = None,
     data_dir: DataDir = None,
     json: Json = False,
@@ -49,7 +49,7 @@ def get_artifact(
 def put_artifact(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What to keep.")],
     *,
-    name: Annotated[str | None, typer.Option("--name", help="[default: the file's]")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Default: the file's.")] = None,
     content_type: Annotated[
         str, typer.Option("--content-type", help="Told to whoever takes it out.")
     ] = "application/octet-stream",

@@ -54,7 +54,7 @@ def export_events(
     *,
     every: Annotated[bool, typer.Option("--all", help="Every session, of every tenant.")] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", parser=place, metavar="PATH", help="File [default: stdout].")
+        Path | None, typer.Option("--output", "-o", parser=place, metavar="PATH", help="File (default: stdout).")
     ] = None,
     with_artifacts: Artifacts = None,
     data_dir: DataDir = None,
@@ -71,7 +71,7 @@ def import_events(
     file: Annotated[Path, typer.Argument(metavar="FILE", parser=place, help="What `codesdk events export` wrote.")],
     *,
     tenant: Annotated[
-        str | None, typer.Option("--tenant", help="Name of the tenant that gets it [default: the one of the same id].")
+        str | None, typer.Option("--tenant", help="Name of the tenant that gets it (default: the one of the same id).")
     ] = None,
     with_artifacts: Artifacts = None,
     data_dir: DataDir = None,

@@ -25,7 +25,7 @@ DataDir = Annotated[
         "--data-dir",
         parser=place,
         metavar="PATH",
-        help="Where database, keys and logs are [default: the user's state directory].",
+        help="Where database, keys and logs are. Unset, the user's state directory.",
         envvar="CODESDK_DATA_DIR",
     ),
 ]

@@ -25,10 +25,10 @@ def create_key(
     role: Annotated[list[Role] | None, typer.Option("--role", help="Of a new principal; may be repeated.")] = None,
     program: Annotated[bool, typer.Option("--program", help="A new principal is a program, not a person.")] = False,
     name: Annotated[
-        str | None, typer.Option("--name", help="What the key is for [default: the principal's name].")
+        str | None, typer.Option("--name", help="What the key is for (default: the principal's name).")
     ] = None,
     expires: Annotated[
-        str | None, typer.Option("--expires", help="How long it lives: 12h, 90d [default: for ever].")
+        str | None, typer.Option("--expires", help="How long it lives: 12h, 90d (default: for ever).")
     ] = None,
     tenant: OfTenant = "default",
     data_dir: DataDir = None,

@@ -229,7 +229,7 @@ class Administration:
         Raises:
             Forbidden, KeyUnknown: nothing was changed.
         """
-        unknown = KeyUnknown(f"There is no key {key}.")
+        unknown = KeyUnknown(f"There is no key {key}.", advice="`codesdk keys list` shows their ids.")
         with self._database.read() as connection:
             found = store.key(connection, key)
             holder = store.principal(connection, found.principal_id) if found else None

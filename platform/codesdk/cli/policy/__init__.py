@@ -25,7 +25,7 @@ Policies = Annotated[
     Path | None,
     typer.Option("--policies", metavar="DIR", help="The policy bundle.", envvar="CODESDK_POLICIES_DIR"),
 ]
-Bundle = Annotated[Path | None, typer.Argument(metavar="[DIR]", help="The bundle [default: the one in force].")]
+Bundle = Annotated[Path | None, typer.Argument(metavar="[DIR]", help="The bundle (default: the one in force).")]
 Report = Annotated[Format, typer.Option("--format", help="text, json, junit, or github (annotations).")]
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", metavar="PATH", help="Whose calls.", envvar="CODESDK_DATA_DIR")
