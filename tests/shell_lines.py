@@ -125,7 +125,7 @@ def stage(root):
     # One write for each run: appends of programs that run at once must not mix.
     stub = "#!/bin/dash\ns=${0##*/}; for a in \"$@\"; do s=$s\001$a; done; printf '%s\\002' \"$s\" >> ROOT/log\n"
     for name in PROGRAMS:
-        for place in ("stubs", "work"):
+        for place in ("stubs", "place"):
             with open(f"{root}/{place}/{name}", "w") as file:
                 file.write(stub.replace("ROOT", root))
             os.chmod(f"{root}/{place}/{name}", 0o755)

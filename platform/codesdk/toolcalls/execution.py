@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 
 from codesdk.artifacts import Artifacts, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
+from codesdk.domain.calls import IllegalTransition
 from codesdk.domain.clock import Clock
 from codesdk.domain.quotas import QuotaExceeded
 from codesdk.domain.tools import ToolResult
@@ -67,7 +68,17 @@ class Execution:
             text = "CodeSDK failed while running this call; whether it took effect is unknown. Its log says more."
             result = ToolResult(text=text, is_error=True, code=InternalFault.code)
         took_ms = (self._clock.monotonic() - began) * 1000
-        self.until_recorded(claimed, lambda: self._finish(claimed, result, output, took_ms))
+        try:
+            self.until_recorded(claimed, lambda: self._finish(claimed, result, output, took_ms))
+        except (StorageUnavailable, ArtifactsUnavailable, IllegalTransition):  # abandoned, or a newer worker has it
+            raise
+        except Exception as defect:  # noqa: BLE001 (see below; a defect is logged and said)
+            # Whatever stands against this end must not keep the call running, and its workspace, for ever.
+            _log.exception("the end of call %s could not be recorded whole", claimed.stored.identity.tool_call_id)
+            refused = defect if isinstance(defect, Fault) else InternalFault("CodeSDK failed while recording it.")
+            lost = _without_artifacts(result, refused)
+            self.until_recorded(claimed, lambda: self._end(claimed, lost, (), took_ms))
+            result = lost
         if sandbox is not None:
             self._acknowledge(claimed, sandbox)
         return result
