@@ -93,7 +93,8 @@ def verify(root: Path, files: Iterable[Entry]) -> None:
     """
     for wanted in files:
         path = root / wanted.path
-        if not path.resolve().is_relative_to(root.resolve()):
+        # By its words too: a way out and back in again would lead out of where it is restored to.
+        if ".." in path.parts or not path.resolve().is_relative_to(root.resolve()):
             raise BackupInvalid(f"The backup names {wanted.path}, which is outside of it.", advice="Trust it no more.")
         try:
             found = entry(root, path)

@@ -9,6 +9,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.scalarstring import SingleQuotedScalarString
 
 from codesdk.documents.document import Place, Unreadable, parse_document
 
@@ -46,8 +47,10 @@ def dumped(data: Any) -> str:
 def _flowing(data: Any) -> Any:
     if isinstance(data, CommentedMap | CommentedSeq):  # was written by somebody: how it stands is theirs
         return data
+    if isinstance(data, str) and data.startswith("?"):  # plain, the writer's own reader takes it for a key's mark
+        return SingleQuotedScalarString(data)
     if isinstance(data, dict):
-        return {key: _flowing(value) for key, value in data.items()}
+        return {_flowing(key): _flowing(value) for key, value in data.items()}
     if isinstance(data, list):
         items = CommentedSeq(_flowing(item) for item in data)
         if not any(isinstance(item, dict | list) for item in data):

@@ -25,7 +25,7 @@ from codesdk.errors import ExitCode, Fault
 MAX_WARM = 64
 """Started sandboxes that wait, of all profiles together: each holds 7 MB and a container's worth of processes."""
 _PACKAGE = Path(__file__).resolve().parent.parent
-SECRETS_DIR = "CODESDK_SECRETS_DIR"
+CREDENTIALS_DIR = "CODESDK_CREDENTIALS_DIR"
 """Names a directory of files `codesdk_<setting>`: for values that must not stand in a process's environment."""
 
 
@@ -189,8 +189,8 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """What was passed, then the environment, then files of secrets where a directory of them is named."""
-        secrets_dir = os.environ.get(SECRETS_DIR)
-        files = (SecretsSettingsSource(settings_cls, secrets_dir=secrets_dir),) if secrets_dir else ()
+        credentials = os.environ.get(CREDENTIALS_DIR)
+        files = (SecretsSettingsSource(settings_cls, secrets_dir=credentials),) if credentials else ()
         return (init_settings, env_settings, *files)
 
     def names(self) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ def test_a_pool_size_that_makes_no_sense_or_is_too_much_is_refused(given):
 def test_files_of_secrets_set_what_they_name_and_the_environment_wins(monkeypatch, tmp_path):
     (tmp_path / "codesdk_database_url").write_text("postgresql+psycopg://app:word@db/codesdk\n")
     (tmp_path / "codesdk_redis_url").write_text("redis://of-the-file")
-    monkeypatch.setenv("CODESDK_SECRETS_DIR", str(tmp_path))
+    monkeypatch.setenv("CODESDK_CREDENTIALS_DIR", str(tmp_path))
     monkeypatch.setenv("CODESDK_REDIS_URL", "redis://of-the-environment")
     settings = Settings()
     assert settings.database_url == "postgresql+psycopg://app:word@db/codesdk"

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from codesdk.artifacts import ArtifactsUnavailable
 from codesdk.domain.calls import IllegalTransition
+from codesdk.domain.events import EventType
 from codesdk.domain.quotas import QuotaExceeded, Unmetered
-from codesdk.errors import Fault
+from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.log import EVENT_BYTES
 from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount, ProcessLimits
 from codesdk.sandbox.profile import Profile
@@ -495,3 +496,16 @@ def test_a_call_whose_output_no_quota_has_room_for_ends_and_says_what_is_lost(st
         assert "not kept" in outcome.result.text
         assert outcome.result.code == "QUOTA_EXCEEDED"
     assert stage.artifacts.listing(stage.principal.tenant_id) == []
+
+
+def test_an_end_that_cannot_be_recorded_whole_is_recorded_without_its_artifacts(stage, monkeypatch):
+    def keep(*_args, **_more):
+        raise InternalFault("nothing is kept")
+
+    monkeypatch.setattr(stage.artifacts, "keep", keep)
+    claimed, _, result = run(stage, said(b"y\n" * 30_000))
+    assert (result.is_error, result.code) == (True, InternalFault.code)
+    assert "nothing is kept" in result.text
+    ended = stage.events()[-1]
+    assert (ended.type, ended.payload["code"]) == (EventType.CALL_COMPLETED, InternalFault.code)
+    assert ended.payload["tool_call_id"] == claimed.stored.identity.tool_call_id
