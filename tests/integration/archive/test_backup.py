@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 import subprocess
@@ -159,7 +160,9 @@ def test_a_backup_never_replaces_anything_and_one_that_fails_leaves_nothing(stag
     assert [path.name for path in place.parent.iterdir()] == ["backup"]
 
 
-@pytest.mark.parametrize("damage", ["database", "artifact", "missing", "manifest", "newer", "outside"])
+@pytest.mark.parametrize(
+    "damage", ["database", "artifact", "missing", "manifest", "newer", "outside", "there and back"]
+)
 def test_a_backup_that_is_not_whole_restores_nothing(stage, backed, tmp_path, damage):
     keep(stage, b"content")
     place = backed()
@@ -180,6 +183,11 @@ def test_a_backup_that_is_not_whole_restores_nothing(stage, backed, tmp_path, da
             (place / "manifest.json").write_text(json.dumps({**said, "format": 2}))
         case "outside":
             said["files"][0]["path"] = "../../etc/passwd"
+            (place / "manifest.json").write_text(json.dumps(said))
+        case "there and back":
+            (place / "artifacts" / "x").write_bytes(b"")
+            path = f"artifacts/../../{place.name}/artifacts/x"
+            said["files"].append({"path": path, "size": 0, "sha256": hashlib.sha256(b"").hexdigest()})
             (place / "manifest.json").write_text(json.dumps(said))
     with pytest.raises(BackupInvalid):
         restore(place, copy_at(tmp_path / "copy"))
