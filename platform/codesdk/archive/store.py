@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, exists, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, select, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.archive.lines import SessionLine
@@ -142,22 +142,26 @@ def set_last_seq(connection: Connection, session: SessionId, last: int) -> None:
 
 def due(connection: Connection, closed_before: float, limit: int, after: str = "") -> list[SessionId]:
     """Closed sessions whose sandbox is gone, and none of whose artifacts an open session starts from."""
+    query = select(sessions.c.id).where(_over(closed_before), sessions.c.id > after)
+    return [SessionId(id_) for id_ in connection.execute(query.order_by(sessions.c.id).limit(limit)).scalars()]
+
+
+def still_due(connection: Connection, session: SessionId, closed_before: float) -> bool:
+    """Whether it is still there, and still to be removed; takes the row's lock in a statement of its own."""
+    locked = select(sessions.c.id).where(sessions.c.id == session).with_for_update()
+    if connection.execute(locked).scalar() is None:
+        return False
+    query = select(sessions.c.id).where(sessions.c.id == session, _over(closed_before))
+    return connection.execute(query).scalar() is not None
+
+
+def _over(closed_before: float) -> ColumnElement[bool]:
     alive = exists().where(sandboxes.c.session_id == sessions.c.id, sandboxes.c.state != SandboxState.GONE.value)
     other = sessions.alias()
     seeds = exists().where(
         artifacts.c.session_id == sessions.c.id, other.c.seed_artifact == artifacts.c.id, other.c.state == "open"
     )
-    query = select(sessions.c.id).where(
-        sessions.c.state == "closed", sessions.c.closed_at < closed_before, sessions.c.id > after, ~alive, ~seeds
-    )
-    return [SessionId(id_) for id_ in connection.execute(query.order_by(sessions.c.id).limit(limit)).scalars()]
-
-
-def still_due(connection: Connection, session: SessionId, closed_before: float) -> bool:
-    """Whether it is still there to be removed; takes the row's lock."""
-    query = select(sessions.c.closed_at).where(sessions.c.id == session, sessions.c.state == "closed")
-    closed_at = connection.execute(query.with_for_update()).scalar()
-    return closed_at is not None and closed_at < closed_before
+    return and_(sessions.c.state == "closed", sessions.c.closed_at < closed_before, ~alive, ~seeds)
 
 
 def remove_session(connection: Connection, session: SessionId, now: float, reason: str) -> int:

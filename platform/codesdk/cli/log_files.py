@@ -13,6 +13,7 @@ from codesdk.archive.retention import DAY_S, Retention
 from codesdk.bootstrap.record import open_record
 from codesdk.cli.artifact_files import FileRefused
 from codesdk.cli.places import settings_of
+from codesdk.cli.schema.files import private
 from codesdk.cli.voice import Voice
 from codesdk.errors import ExitCode, Fault
 
@@ -49,7 +50,8 @@ def export_to(
             return
         fresh = output.with_name(f".{output.name}-{os.getpid()}-{secrets.token_hex(4)}")
         try:
-            with fresh.open("x", encoding="utf-8", newline="\n") as file:
+            # An export holds every input and output in plain.
+            with open(fresh, "x", encoding="utf-8", newline="\n", opener=private) as file:
                 done = export(record, file, session, artifacts)
             fresh.rename(output)
         except OSError as error:

@@ -21,7 +21,7 @@ def give(session: str, *, form: Form, output: Path | None, data_dir: Path | None
         return
     text = html.render(told) if form is Form.HTML else markdown.render(told)
     if output is not None:
-        write(output, text)
+        write(output, text, secret=True)
     else:
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from rich.text import Text
@@ -18,15 +19,21 @@ class CannotWrite(Fault):
     exit_code = ExitCode.CANNOT_WRITE
 
 
-def write(path: Path, text: str) -> None:
-    """Write it, and say where.
+def private(path: str, flags: int) -> int:
+    """An opener of files that hold what agents did: for their owner's eyes."""
+    return os.open(path, flags, 0o600)
+
+
+def write(path: Path, text: str, *, secret: bool = False) -> None:
+    """Write it, and say where; `secret` for the owner alone, where the file is new.
 
     Raises:
         CannotWrite: the place does not let itself be written to.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        with open(path, "w", encoding="utf-8", opener=private if secret else None) as file:
+            file.write(text)
     except OSError as error:
         raise CannotWrite(f"{path} cannot be written: {error.strerror}.", advice="Name another place.") from error
     Voice().out.print(Text(str(path)), soft_wrap=True)
