@@ -61,6 +61,15 @@ class DatabaseFull(StorageUnavailable):
     code = "DATABASE_FULL"
 
 
+class ValueRefused(StorageUnavailable):
+    """A value that the database cannot hold: text with a NUL, or longer than its place. The caller's, not the database's."""
+
+    code = "VALUE_REFUSED"
+    retryable = False
+    status = 422
+    exit_code = ExitCode.USAGE
+
+
 class Overtaken(Fault):
     """What a unit of work had read is no longer true at its end. The writer runs it again; callers see it rarely."""
 
@@ -80,9 +89,11 @@ _CROWDED = _Kind(DatabaseCrowded, "Raise the server's max_connections, or run fe
 _READ_ONLY = _Kind(DatabaseReadOnly, "Point CODESDK_DATABASE_URL at the primary, or make it writable.")
 _LOCKED = _Kind(DatabaseLocked, "Try again; see who holds it (PostgreSQL: pg_stat_activity).")
 _FULL = _Kind(DatabaseFull, "Make room on the database's disk.")
+_VALUE = _Kind(ValueRefused, "Send text without NUL characters, and shorter.")
 _OTHER = _Kind(StorageUnavailable, "Check that the database runs, is reachable and has room.")
 
 _STATES = {
+    "22": _VALUE,
     "25006": _READ_ONLY,
     "28": _LOGIN,
     "3D": _LOGIN,
@@ -96,6 +107,7 @@ _STATES = {
 }
 """By the longest prefix of SQLSTATE (PostgreSQL's manual, appendix A)."""
 _WORDS = (
+    (_VALUE, r"cannot contain NUL"),
     (_LOGIN, r"password authentication failed|no password supplied|role \".*\" does not exist|no pg_hba\.conf entry"),
     (_LOGIN, r"database \".*\" does not exist|authentication failed|permission denied for database"),
     (_CROWDED, r"too many clients|connection slots are reserved|too many connections"),

@@ -4,10 +4,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+import psycopg
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from codesdk.storage.database import Database, DatabaseUrlWrong
+from codesdk.storage.faults import unavailable
 from codesdk.storage.migration import upgrade
 from codesdk.storage.writer import Writer
 from stage import DEADLINE_S
@@ -76,3 +79,16 @@ def test_a_reader_in_memory_sees_nothing_that_is_not_committed():
             writing, looking = threads.submit(writer.run, breaks), threads.submit(count)
             assert looking.result(DEADLINE_S) == 0
             assert isinstance(writing.exception(DEADLINE_S), ValueError)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        psycopg.errors.StringDataRightTruncation("value too long for type character varying(40)"),
+        psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes"),
+    ],
+)
+def test_a_value_that_the_database_cannot_hold_is_the_callers_fault(refused):
+    fault = unavailable(DBAPIError("SELECT secret", {"secret": "x"}, refused))
+    assert (fault.code, fault.status, fault.retryable) == ("VALUE_REFUSED", 422, False)
+    assert "secret" not in str(fault)
