@@ -32,7 +32,7 @@ def compile_arguments(tests: Mapping[str, ArgumentTest]) -> Callable[[Mapping[st
 
     The function raises Unevaluable where a value has the wrong type for its test.
     """
-    compiled = [(pointer, steps(pointer), test.exists, _test(test)) for pointer, test in tests.items()]
+    compiled = [(pointer, steps(pointer), test.exists, compile_test(test)) for pointer, test in tests.items()]
 
     def check(arguments: Mapping[str, Any]) -> str:
         for pointer, steps, exists, holds in compiled:
@@ -70,7 +70,8 @@ def find(value: Any, path: Sequence[str]) -> Any:
     return value
 
 
-def _test(test: ArgumentTest) -> Test:
+def compile_test(test: ArgumentTest) -> Test:
+    """Whether all that a test says holds of a value that is there. It raises Unevaluable where the type is wrong."""
     tests: list[Test] = []
     if "eq" in test.model_fields_set:
         tests.append(lambda value: _same(value, test.eq))

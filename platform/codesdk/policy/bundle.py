@@ -10,7 +10,8 @@ from pathlib import Path
 
 from codesdk.documents import Document, Place, Unreadable, nearest, read_document
 from codesdk.domain.canonical import NotCanonical, bytes_hash, content_hash
-from codesdk.domain.decisions import Classification, Effect
+from codesdk.domain.decisions import Effect
+from codesdk.policy.arguments import globs
 from codesdk.policy.examples import failed_example
 from codesdk.policy.faults import PolicyInvalid
 from codesdk.policy.index import RuleIndex
@@ -178,9 +179,10 @@ def _compiled(file: _File, number: int, rule: Rule, place: Place) -> CompiledRul
 
 def _unknown_tools(file: _File, number: int, rule: Rule, known_tools: Collection[str]) -> Iterator[Finding]:
     for tool in rule.tool or ():
-        if tool in known_tools or (re.search(r"[*?\[]", tool) and _reaches(rule, known_tools)):
+        if tool in known_tools or (re.search(r"[*?\[]", tool) and any(globs((tool,))(name) for name in known_tools)):
             continue
-        near = nearest(tool, known_tools)
+        servers = {name.partition(".")[0] + ".*" for name in known_tools}
+        near = nearest(tool, servers if tool.endswith(".*") else known_tools)
         place = file.document.place(("rules", number, "tool"))
         hint = f" Did you mean `{near}`?" if near else ""
         yield Finding(
@@ -189,8 +191,11 @@ def _unknown_tools(file: _File, number: int, rule: Rule, known_tools: Collection
             place.column,
             f"The rule `{rule.id}` names `{tool}`, which is no tool here.{hint}",
         )
-
-
-def _reaches(rule: Rule, known_tools: Collection[str]) -> bool:
-    matcher = compile_rule(rule, "", 0).matcher
-    return any(matcher.fits_tool(tool, one) == "" for tool in known_tools for one in Classification)
+    known_servers = {name.partition(".")[0] for name in known_tools}
+    for server in rule.server or ():
+        if not any(globs((server,))(name) for name in known_servers):
+            near = nearest(server, known_servers)
+            place = file.document.place(("rules", number, "server"))
+            hint = f" Did you mean `{near}`?" if near else ""
+            said = f"The rule `{rule.id}` names the server `{server}`, which no tool here comes from.{hint}"
+            yield Finding(str(file.path), place.line, place.column, said)

@@ -34,6 +34,12 @@ def check_condition(text: str) -> str:
     return text
 
 
+def constant(text: str) -> bool | None:
+    """What a condition gives whatever the call is; None where that depends on the call."""
+    value = _compiled(text).eval(data={})
+    return value.value() is True if value.type() == cel.Type.BOOL else None
+
+
 class Condition:
     """One compiled expression."""
 

@@ -2,32 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import date
 from pathlib import Path
 
 from codesdk.domain.decisions import Effect
 from codesdk.policy.bundle import Bundle, Finding, load_bundle
+from codesdk.policy.containment import contains, told_values
+from codesdk.policy.contradictions import contradictions
 from codesdk.policy.faults import PolicyInvalid
+from codesdk.policy.language import Matcher, Rule
 from codesdk.policy.rules import CompiledRule
+from codesdk.policy.shapes import ToolShape
+
+_SAID = frozenset(Matcher.model_fields) | {"id", "effect", "reason", "owner", "examples", "expires", "unless"}
+"""Fields of a rule that say when it matches, or nothing to the run; what else is written, a laxer rule adds."""
 
 
-def lint(directory: Path, known_tools: Collection[str]) -> tuple[Finding, ...]:
-    """All findings, by place; a bundle that cannot be loaded gives the one that stops it."""
+def lint(
+    directory: Path,
+    known_tools: Collection[str],
+    *,
+    shapes: Mapping[str, ToolShape] | None = None,
+    day: date | None = None,
+) -> tuple[Finding, ...]:
+    """All findings, by place; a bundle that cannot be loaded gives the one that stops it.
+
+    Args:
+        directory: one bundle.
+        known_tools: dotted names from the registry.
+        shapes: what is known of these tools; without it their classifications and arguments are not compared.
+        day: today, for rules that have expired.
+    """
     try:
         bundle = load_bundle(directory, known_tools)
     except PolicyInvalid as error:
         hint = f" {error.advice()}" if error.advice() else ""
         return (Finding(error.file, error.line, error.column, error.problem + hint, fatal=True),)
-    found = [*bundle.findings, *_of_bundle(bundle, directory)]
+    found = [*bundle.findings, *_of_bundle(bundle, directory, shapes or {}, day)]
     return tuple(sorted(found, key=lambda finding: (finding.file, finding.line, finding.column)))
 
 
-def _of_bundle(bundle: Bundle, directory: Path) -> Iterator[Finding]:
+def _of_bundle(bundle: Bundle, directory: Path, shapes: Mapping[str, ToolShape], day: date | None) -> Iterator[Finding]:
     if not bundle.rules:
         yield Finding(str(directory), 1, 1, "The bundle has no rules, so every call is denied.")
-    certain_denies = [rule for rule in bundle.rules if rule.effect is Effect.DENY and not _conditional(rule)]
+    live = [rule for rule in bundle.rules if day is None or not rule.expired(day)]
+    others = _Shadows(live, shapes)
     for rule in bundle.rules:
-        for message in (*_of_rule(rule), *_shadowed(rule, certain_denies)):
+        impossible = list(contradictions(rule, shapes, day))
+        shadow = others.of(rule) if not impossible else None
+        shadowed = [f"never decides: `{shadow.id}` {_verb(shadow)} all that it matches."] if shadow else []
+        for message in (*_of_rule(rule), *impossible, *shadowed):
             yield Finding(str(directory / rule.file), rule.line, 1, f"The rule `{rule.id}` {message}")
 
 
@@ -38,23 +64,97 @@ def _of_rule(rule: CompiledRule) -> Iterator[str]:
         yield "allows every tool; name tools or a classification."
 
 
-def _shadowed(rule: CompiledRule, denies: list[CompiledRule]) -> Iterator[str]:
-    """A deny without conditions on the same tools makes a laxer rule useless."""
-    for deny in denies:
-        same = deny.rule.tool is None or (rule.rule.tool is not None and set(rule.rule.tool) <= set(deny.rule.tool))
-        classes = deny.rule.classification
-        same_class = classes is None or (
-            rule.rule.classification is not None and set(rule.rule.classification) <= set(classes)
-        )
-        if rule.effect is not Effect.DENY and same and same_class:
-            yield f"never decides: `{deny.id}` denies all that it matches."
-
-
-def _conditional(rule: CompiledRule) -> bool:
-    written = rule.rule
-    subject = written.principal or written.roles or written.labels or written.mode or written.runtime
-    return bool(subject or rule.matcher.depends_on_input or written.unless)
-
-
 def _restricted(rule: CompiledRule) -> bool:
-    return bool((rule.rule.tool and "*" not in rule.rule.tool) or rule.rule.classification or rule.rule.args)
+    return bool(
+        (rule.rule.tool and "*" not in rule.rule.tool) or rule.rule.server or rule.rule.classification or rule.rule.args
+    )
+
+
+def _verb(rule: CompiledRule) -> str:
+    return {Effect.ALLOW: "allows", Effect.ASK: "asks about", Effect.DENY: "denies"}[rule.effect]
+
+
+class _Shadows:
+    """Finds, for a rule, another that decides all that it matches at least as strictly.
+
+    Rules are filed under the keys of one thing that they name, so that few are compared: a bundle may have 10,000.
+    """
+
+    def __init__(self, rules: list[CompiledRule], shapes: Mapping[str, ToolShape]) -> None:
+        self._shapes = shapes
+        self._order = {rule.id: number for number, rule in enumerate(rules)}
+        self._filed: dict[tuple[str, str], list[CompiledRule]] = {}
+        self._free: list[CompiledRule] = []
+        named = [(rule, list(_dimensions(rule.rule))) for rule in rules]
+        crowd = Counter(key for _, dimensions in named for keys in dimensions for key in keys)
+        for rule, dimensions in named:
+            if not dimensions:
+                self._free.append(rule)
+                continue
+            for key in min(dimensions, key=lambda keys: max(crowd[key] for key in keys)):
+                self._filed.setdefault(key, []).append(rule)
+
+    def of(self, rule: CompiledRule) -> CompiledRule | None:
+        """The first such rule. Of two that say the same, the first shadows the second."""
+        if rule.id not in self._order:
+            return None
+        for other in self._candidates(rule):
+            if other.id == rule.id or other.effect.strictness < rule.effect.strictness:
+                continue
+            if self._contains(other, rule) and _adds_nothing(rule.rule, other.rule):
+                same = other.effect is rule.effect and self._contains(rule, other)
+                if not same or self._order[other.id] < self._order[rule.id]:
+                    return other
+        return None
+
+    def _candidates(self, rule: CompiledRule) -> Iterable[CompiledRule]:
+        yield from self._free
+        for keys in _dimensions(rule.rule):
+            for key in keys[:1]:  # what contains the rule has all of its keys, so one is enough to find it by
+                yield from self._filed.get(key, ())
+
+    def _contains(self, wide: CompiledRule, narrow: CompiledRule) -> bool:
+        one, other = self._by_tools(wide.rule, narrow.rule)
+        if one.expires is not None and (other.expires is None or other.expires > one.expires):
+            return False
+        if not contains(one, other):
+            return False
+        return one.unless is None or (other.unless is not None and contains(other.unless, one.unless))
+
+    def _by_tools(self, wide: Rule, narrow: Rule) -> tuple[Rule, Rule]:
+        """Both without their classifications, where the tools that the narrow one names all have one of the wide one's."""
+        if wide.classification is None or narrow.tool is None:
+            return wide, narrow
+        named = [self._shapes.get(name) for name in narrow.tool]
+        if all(shape is not None and shape.classification in wide.classification for shape in named):
+            return wide.model_copy(update={"classification": None}), narrow
+        return wide, narrow
+
+
+def _dimensions(rule: Rule) -> Iterator[list[tuple[str, str]]]:
+    """What a rule names exactly, by kind."""
+    for kind, names in (("tool", rule.tool), ("principal", rule.principal), ("tenant", rule.tenant)):
+        if names and not any(mark in name for name in names for mark in "*?["):
+            yield [(kind, name) for name in names]
+    if rule.roles:
+        yield [("role", role) for role in rule.roles]
+    for pointer, test in (rule.args or {}).items():
+        values = told_values(test)
+        if values:
+            yield [(f"value {pointer}", repr(value)) for value in values]
+    words = [pattern[0] for pattern in rule.command.any_of] if rule.command else []
+    if words and all(isinstance(word, str | list) for word in words):
+        yield [("word", word) for token in words for word in ([token] if isinstance(token, str) else token)]  # type: ignore[misc]
+
+
+def _adds_nothing(rule: Rule, stricter: Rule) -> bool:
+    """Whether a call that both match is decided, and runs, as if there were only the stricter one."""
+    if stricter.effect is Effect.DENY:
+        return True
+    told = rule.model_fields_set - _SAID
+    if stricter.auto_ok and rule.effect is Effect.ASK and not rule.auto_ok:
+        return False
+    return all(
+        getattr(rule, name) == getattr(stricter, name) or getattr(rule, name) == Rule.model_fields[name].default
+        for name in told - {"auto_ok"}
+    )

@@ -34,6 +34,7 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
         ("version: 1\nrules: &x []\n", (2, 8), "Anchors", None),
         ("version: 1\nrules: *x\n", (2, 8), "Anchors", None),
         (BOMB, (1, 4), "Anchors", None),
+        ("version: 1\nrules: &r [*r]\n", (2, 8), "Anchors", None),
         ("version: 1\nrules: !!python/object:os.system []\n", (2, 8), "Tags", None),
         ("version: 1\n<<: {}\n", (2, 1), "Merge keys", None),
         ("version: 1\n---\nversion: 1\n", (2, 1), "several documents", None),

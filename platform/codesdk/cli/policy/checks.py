@@ -7,6 +7,7 @@ from pathlib import Path
 from codesdk.cli.policy import Format
 from codesdk.cli.policy.loading import bundle_directory, known_tools, load
 from codesdk.cli.policy.reports import Item, Kind, Report, write
+from codesdk.domain.clock import SystemClock
 from codesdk.errors import ExitCode
 from codesdk.policy import Bundle, lint
 from codesdk.policy.cases import Result, coverage, read_expectations, try_all
@@ -16,7 +17,8 @@ from codesdk.policy.mutants import Mutant, try_mutants
 def run_lint(directory: Path | None, form: Format, *, strict: bool) -> int:
     """Report every finding. 65 where the bundle cannot be used."""
     place = bundle_directory(directory)
-    findings = lint(place, list(known_tools()))
+    tools = known_tools()
+    findings = lint(place, list(tools), shapes=tools, day=SystemClock().now().date())
     items = [Item(f.file, f.line, f.column, f.message, "error" if f.fatal else "warning") for f in findings]
     fatal = any(finding.fatal for finding in findings)
     summary = f"{place}: {len(findings)} finding{'s' * (len(findings) != 1)}" if findings else f"{place}: nothing found"
