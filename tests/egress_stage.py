@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from codesdk.sandbox.egress.addresses import public_or
+from codesdk.domain.addresses import public_or
 from codesdk.sandbox.egress.attempt import Attempt, Phase, Reason
 from codesdk.sandbox.egress.rules import EgressRule, EgressRules
 from codesdk.sandbox.egress.service import Egress

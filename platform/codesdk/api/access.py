@@ -18,6 +18,7 @@ from codesdk.bootstrap import Services
 from codesdk.errors import Fault, InternalFault
 from codesdk.tenancy.access import Action, Allowed, Forbidden, Refused, may_ever
 from codesdk.tenancy.principal import Principal, Unauthenticated
+from codesdk.webhooks import TICKET_PREFIX, Ticket
 
 MAX_JSON_BODY = 1024 * 1024
 """Bytes of a request body, where a route does not take it piece by piece."""
@@ -30,6 +31,7 @@ class Door(Enum):
 
     OPEN = "anybody"
     SESSION_TOKEN = "a session's token, checked by the MCP host"  # noqa: S105 (no secret)
+    TICKET = "the ticket in its path, checked by the page"
 
 
 RULES: dict[tuple[str, str], Action | Door] = {
@@ -73,6 +75,10 @@ RULES: dict[tuple[str, str], Action | Door] = {
 """What each route does; who may do it stands in `tenancy.access.GRANTS`."""
 
 
+BY_TICKET = frozenset({("POST", "/v1/approvals/{approval_id}/decision")})
+"""The routes that a ticket opens as well as a key: it acts for its principal, whose role is asked for all the same."""
+
+
 class RouteWithoutRule(InternalFault):
     """A route is not in the table; the application is not built."""
 
@@ -95,10 +101,11 @@ class GuardedRoute(APIRoute):
             raise RouteWithoutRule(f"{methods} {self.path} has no rule of its own in api.access.RULES.")
 
         streams = self.path in STREAMED
+        takes_tickets = any((method, self.path) in BY_TICKET for method in methods)
 
         async def guarded(request: Request) -> Response:
             if isinstance(rule, Action):
-                request.state.principal = await _admit(request, rule)
+                request.state.ticket, request.state.principal = await _admit(request, rule, takes_tickets=takes_tickets)
             try:
                 return await handle(request if streams else _limited(request, MAX_JSON_BODY))
             except (Fault, HTTPException, RequestValidationError):
@@ -133,11 +140,13 @@ def _limited(request: Request, limit: int) -> Request:
     return Request(request.scope, receive)
 
 
-async def _admit(request: Request, action: Action) -> Principal:
+async def _admit(request: Request, action: Action, *, takes_tickets: bool) -> tuple[Ticket | None, Principal]:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         raise Unauthenticated("This needs an API key.", advice="Send `Authorization: Bearer <API key>`.")
-    return await to_thread.run_sync(_let_in, wired(request), key.strip(), action)
+    if takes_tickets and key.strip().startswith(TICKET_PREFIX):
+        return await to_thread.run_sync(let_in_by_ticket, wired(request), key.strip(), action)
+    return None, await to_thread.run_sync(_let_in, wired(request), key.strip(), action)
 
 
 def readmission(request: Request, action: Action) -> Callable[[], Principal]:
@@ -149,8 +158,22 @@ def readmission(request: Request, action: Action) -> Callable[[], Principal]:
     return lambda: _let_in(wired(request), key, action)
 
 
+def let_in_by_ticket(services: Services, token: str, action: Action) -> tuple[Ticket, Principal]:
+    """The ticket, and the principal that it acts for.
+
+    Raises:
+        TicketInvalid: it is none.
+        Unauthenticated, Forbidden: its principal may not do that, or nothing any more.
+    """
+    ticket = services.tickets.read(token)
+    return ticket, _permitted(services.directory.acting(ticket.principal_id), action)
+
+
 def _let_in(services: Services, key: str, action: Action) -> Principal:
-    principal = services.directory.principal(key)
+    return _permitted(services.directory.principal(key), action)
+
+
+def _permitted(principal: Principal, action: Action) -> Principal:
     # Before anything is looked for: the answer says nothing about what is there. What it is done to is judged with it.
     match may_ever(principal, action):
         case Refused(reason=reason):
@@ -172,7 +195,13 @@ async def _caller(request: Request) -> Principal:
     return cast("Principal", request.state.principal)
 
 
+async def _ticket(request: Request) -> Ticket | None:
+    return cast("Ticket | None", request.state.ticket)
+
+
 Wired = Annotated[Services, Depends(_services)]
 """Parameter of an endpoint: the services."""
 Caller = Annotated[Principal, Depends(_caller)]
 """Parameter of an endpoint: who was let in."""
+Shown = Annotated[Ticket | None, Depends(_ticket)]
+"""Parameter of an endpoint: the ticket that the caller came with, where it was one."""

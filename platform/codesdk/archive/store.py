@@ -13,6 +13,7 @@ from codesdk.artifacts.store import Blob
 from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, SessionId, TenantId, ToolCallId
 from codesdk.sandbox.store import SandboxState
 from codesdk.storage.schema import (
+    approval_tickets,
     approvals,
     artifacts,
     blobs,
@@ -169,7 +170,7 @@ def remove_session(connection: Connection, session: SessionId, now: float, reaso
     row = connection.execute(select(sessions).where(sessions.c.id == session)).one()
     note = {"id": row.id, "tenant_id": row.tenant_id, "last_seq": row.last_seq, "closed_at": row.closed_at}
     connection.execute(insert_into(removed_sessions), {**note, "removed_at": now, "reason": reason})
-    for table in (approvals, tool_calls, session_tokens, sandboxes, events):
+    for table in (approval_tickets, approvals, tool_calls, session_tokens, sandboxes, events):
         connection.execute(delete(table).where(table.c.session_id == session))
     connection.execute(delete(sessions).where(sessions.c.id == session))
     return int(row.last_seq)

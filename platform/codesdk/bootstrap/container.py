@@ -30,6 +30,7 @@ from codesdk.tenancy.directory import Directory
 from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import Results
+from codesdk.webhooks import Seal, Tickets
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Services:
     administration: Administration
     wakeups: Wakeups
     desk: Desk
+    tickets: Tickets
     registry: Registry
     bundles: ActiveBundles
     pipeline: Pipeline
@@ -109,6 +111,7 @@ def open_services(
         opened.callback(shelf.close)
         artifacts = shelf.artifacts
         desk = Desk(database, ids)
+        tickets = Tickets(database, ids, Seal(settings.resolved_sealing_key))
         pipeline = Pipeline(
             registry=registry,
             bundles=bundles,
@@ -149,6 +152,7 @@ def open_services(
             administration=tenancy.administration,
             wakeups=wakeups,
             desk=desk,
+            tickets=tickets,
             registry=registry,
             bundles=bundles,
             pipeline=pipeline,

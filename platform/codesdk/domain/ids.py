@@ -19,6 +19,7 @@ ApprovalId = NewType("ApprovalId", str)
 ArtifactId = NewType("ArtifactId", str)
 HostId = NewType("HostId", str)
 SandboxId = NewType("SandboxId", str)
+TicketId = NewType("TicketId", str)
 
 # Crockford's base 32: no I, L, O, U, so an id read aloud or retyped stays the same id.
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -39,6 +40,7 @@ class Kind(StrEnum):
     HOST = "hst"
     SANDBOX = "sbx"
     REQUEST = "req"
+    TICKET = "tkt"
 
 
 class Ids(Protocol):

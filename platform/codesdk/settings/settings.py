@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -24,6 +25,8 @@ from codesdk.errors import ExitCode, Fault
 
 MAX_WARM = 64
 """Started sandboxes that wait, of all profiles together: each holds 7 MB and a container's worth of processes."""
+SHORTEST_KEY = 32
+"""Characters of a sealing key; as base64 that is 192 bits."""
 _PACKAGE = Path(__file__).resolve().parent.parent
 CREDENTIALS_DIR = "CODESDK_CREDENTIALS_DIR"
 """Names a directory of files `codesdk_<setting>`: for values that must not stand in a process's environment."""
@@ -107,6 +110,9 @@ class Settings(BaseSettings):
     """Bytes of one artifact."""
     retention_days: float = Field(default=0.0, ge=0)
     """Days after which a closed session is removed, with its log and artifacts; 0: never."""
+    sealing_key: str = Field(default="", repr=False)
+    """Seals secrets in the database and signs links: 32 random bytes or more, as text. Empty: the file `sealing.key` in
+    the data directory, made at the first need. Processes of one installation need the same."""
     secrets_dir: str = ""
     """Secrets that the egress proxy adds, a folder for each tenant; empty: `secrets` in the data directory."""
     images_file: str = ""
@@ -148,6 +154,13 @@ class Settings(BaseSettings):
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in given:
             raise ValueError("it is no address like https://codesdk.example.com, without a query or a password")
         return given.rstrip("/")
+
+    @field_validator("sealing_key")
+    @classmethod
+    def _check_sealing_key(cls, given: str) -> str:
+        if given and len(given) < SHORTEST_KEY:
+            raise ValueError(f"it has fewer than {SHORTEST_KEY} characters; `openssl rand -base64 32` makes a good one")
+        return given
 
     @field_validator("allowed_hosts")
     @classmethod
@@ -251,12 +264,21 @@ class Settings(BaseSettings):
 
     def instance_id(self) -> str:
         """This installation's id: labels every container and volume that it may remove. Made once, then kept."""
-        path = self.data_dir / "instance"
+        return self._kept("instance", lambda: "ins" + secrets.token_hex(8))
+
+    def resolved_sealing_key(self) -> bytes:
+        """The key in force."""
+        return (self.sealing_key or self._kept("sealing.key", lambda: secrets.token_urlsafe(32))).encode()
+
+    def _kept(self, name: str, make: Callable[[], str]) -> str:
+        """The content of a private file of the data directory, made once."""
+        path = self.data_dir / name
         if not path.exists():
-            fresh = path.with_name(f".instance-{os.getpid()}-{secrets.token_hex(4)}")
-            fresh.write_text("ins" + secrets.token_hex(8))
+            fresh = path.with_name(f".{name}-{os.getpid()}-{secrets.token_hex(4)}")
+            fresh.touch(mode=0o600)
+            fresh.write_text(make())
             try:
-                os.link(fresh, path)  # whoever links first wins; both processes then read the same id
+                os.link(fresh, path)  # whoever links first wins; both processes then read the same
             except FileExistsError:
                 pass
             finally:

@@ -210,6 +210,21 @@ approvals = Table(
     Index("ix_approvals_state", "tenant_id", "state", "created_at"),
 )
 
+approval_tickets = Table(  # each answers one approval once, as its principal
+    "approval_tickets",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), nullable=False),
+    Column("session_id", _ID, ForeignKey("sessions.id"), nullable=False),
+    Column("approval_id", _ID, ForeignKey("approvals.id"), nullable=False),
+    Column("principal_id", _ID, ForeignKey("principals.id"), nullable=False),
+    Column("digest", String(71), nullable=False),
+    Column("expires_at", Float, nullable=False),
+    Column("used_at", Float),
+    Index("ix_approval_tickets_session", "session_id"),
+    Index("ix_approval_tickets_approval", "approval_id"),
+)
+
 blobs = Table(
     "blobs",
     metadata,

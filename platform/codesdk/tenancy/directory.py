@@ -55,6 +55,18 @@ class Directory:
         self._note_use(principal, last_used_at)
         return principal
 
+    def acting(self, principal: PrincipalId) -> Principal:
+        """A principal that something else than a key speaks for: a ticket that was given for it.
+
+        Raises:
+            Unauthenticated: it is disabled, or its tenant suspended.
+        """
+        with self._database.read() as connection:
+            found = store.acting(connection, principal)
+        if found is None:
+            raise Unauthenticated("Whoever this was given for may not do anything any more.")
+        return found
+
     def subject(self, token: str) -> Subject:
         """The session that the token opens.
 

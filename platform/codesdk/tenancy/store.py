@@ -60,6 +60,13 @@ def principal_of_key(connection: Connection, key_hash: str) -> tuple[Principal, 
     return (_principal(row), row.last_used_at) if row else None
 
 
+def acting(connection: Connection, principal: PrincipalId) -> Principal | None:
+    """The principal, unless it or its tenant is barred."""
+    query = select(principals).join(tenants, tenants.c.id == principals.c.tenant_id)
+    row = connection.execute(query.where(principals.c.id == principal, _GOOD_PRINCIPAL)).one_or_none()
+    return _principal(row) if row else None
+
+
 def still(connection: Connection, principal: Principal) -> bool:
     """Whether a principal that was let in would be let in now, with the same key."""
     sought = {"principal": principal.id}
@@ -228,7 +235,7 @@ def _principal(row: Row[Any]) -> Principal:
         roles=_roles(row),
         kind=PrincipalKind(row.kind),
         reach=Reach(row.reach),
-        key_id=KeyId(row.key_id),
+        key_id=KeyId(row.key_id) if "key_id" in row._fields else None,
     )
 
 

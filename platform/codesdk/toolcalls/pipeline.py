@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -84,16 +85,29 @@ class Pipeline:
         )
 
     def vote(
-        self, tenant: TenantId, approval: str, verdict: Verdict, *, digest: str, by: PrincipalId, comment: str | None
+        self,
+        tenant: TenantId,
+        approval: str,
+        verdict: Verdict,
+        *,
+        digest: str,
+        by: PrincipalId,
+        comment: str | None,
+        before: Callable[[Unit], None] = lambda _: None,
     ) -> Approval:
         """A person's answer. An approved call is queued, a rejected one denied, in the same transaction.
+
+        `before`: its first step (a ticket is used up); what it raises comes out, and a refused vote undoes it.
 
         Raises:
             ApprovalUnknown, ApprovalConflict: nothing was changed.
         """
-        return self._writer.run(
-            lambda unit: self._vote(unit, tenant, approval, verdict, digest=digest, by=by, comment=comment)
-        )
+
+        def work(unit: Unit) -> Approval:
+            before(unit)
+            return self._vote(unit, tenant, approval, verdict, digest=digest, by=by, comment=comment)
+
+        return self._writer.run(work)
 
     def cancel(self, tenant: TenantId, session: SessionId, call: ToolCallId, reason: str) -> bool:
         """End a call that waits, queues or runs. False: it had ended, or that session of the tenant has no such call.

@@ -159,7 +159,7 @@ def test_a_private_address_that_a_rule_lists_is_still_refused(stage, web):
 
 
 def test_the_policy_of_a_worker_refuses_loopback(web):
-    from codesdk.sandbox.egress.dial import not_this_machine  # noqa: PLC0415 - what production uses, beside what tests use
+    from codesdk.domain.resolution import not_this_machine  # noqa: PLC0415 - what production uses, beside what tests use
 
     with staged(policy=not_this_machine) as stage:
         stage.grant(plain(web))

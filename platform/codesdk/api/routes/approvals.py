@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Query
 from pydantic import Field
 
-from codesdk.api.access import Caller, Wired, guarded_router
+from codesdk.api.access import Caller, Shown, Wired, guarded_router
 from codesdk.approvals import Approval, ApprovalState, Verdict
+from codesdk.bootstrap import Services
 from codesdk.domain.decisions import Frozen
+from codesdk.storage.writer import Unit
+from codesdk.webhooks import Ticket
 
 router = guarded_router()
 
@@ -48,8 +52,24 @@ def read_approval(approval_id: str, caller: Caller, services: Wired) -> Approval
 
 
 @router.post("/v1/approvals/{approval_id}/decision")
-def decide_approval(approval_id: str, vote: Vote, caller: Caller, services: Wired) -> Approval:
-    """Approve or reject. The first vote stands; the same vote again is no error, any other is a conflict."""
+def decide_approval(approval_id: str, vote: Vote, caller: Caller, ticket: Shown, services: Wired) -> Approval:
+    """Approve or reject. The first vote stands; the same vote again is no error, any other is a conflict.
+
+    A ticket of a delivery does in place of a key: it votes once, as the principal that it was given for.
+    """
     return services.pipeline.vote(
-        caller.tenant_id, approval_id, vote.verdict, digest=vote.digest, by=caller.id, comment=vote.comment
+        caller.tenant_id,
+        approval_id,
+        vote.verdict,
+        digest=vote.digest,
+        by=caller.id,
+        comment=vote.comment,
+        before=using(services, ticket, approval=approval_id, digest=vote.digest),
     )
+
+
+def using(services: Services, ticket: Ticket | None, *, approval: str, digest: str) -> Callable[[Unit], None]:
+    """The vote's first step, where it comes with a ticket."""
+    if ticket is None:
+        return lambda _: None
+    return lambda unit: services.tickets.use(unit, ticket, approval=approval, digest=digest)

@@ -3,51 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
-import ipaddress
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from codesdk.domain.addresses import AddressPolicy
 from codesdk.domain.hosts import Address, address_of
-from codesdk.sandbox.egress.addresses import AddressPolicy, public_only
+from codesdk.domain.resolution import Resolve
 from codesdk.sandbox.egress.attempt import Reason
 from codesdk.sandbox.egress.refusal import Refusal
-
-Resolve = Callable[[str], Sequence[Address]]
-"""Addresses of a canonical name; OSError where it has none. Called on a thread."""
 
 MAX_TRIED = 4
 """Addresses of one name that are tried, in the resolver's order."""
 READ_LIMIT = 64 * 1024
 """Bytes read from the upstream before they are passed on; asyncio holds up to twice as many."""
-
-
-def system_resolve(name: str) -> list[Address]:
-    """What this machine's resolver says, without its search domains."""
-    # The final dot: `api.example` must not become `api.example.corp.internal`.
-    found = socket.getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(ipaddress.ip_address(item[4][0]) for item in found))
-
-
-def not_this_machine(address: Address) -> str | None:
-    """The policy of every worker: public, and no address of the worker's own machine, whose services trust it."""
-    return public_only(address) or ("an address of this machine" if is_own(address) else None)
-
-
-def is_own(address: Address) -> bool:
-    """Whether it belongs to an interface here: only such an address can be bound to."""
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004 - IP versions
-    try:
-        with contextlib.closing(socket.socket(family, socket.SOCK_DGRAM)) as probe:
-            probe.bind((str(address), 0))
-    except OSError as error:
-        # Any other error says nothing, and then it is refused.
-        return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-    return True
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from codesdk.sandbox.egress.addresses import AddressPolicy
+from codesdk.domain.addresses import AddressPolicy
+from codesdk.domain.resolution import Resolve, not_this_machine, system_resolve
 from codesdk.sandbox.egress.attempt import Attempt, OnAttempt, Phase, Reason
 from codesdk.sandbox.egress.carrier import Carrier
 from codesdk.sandbox.egress.conduit import Conduit
-from codesdk.sandbox.egress.dial import Dialer, Resolve, not_this_machine, system_resolve
+from codesdk.sandbox.egress.dial import Dialer
 from codesdk.sandbox.egress.lease import Key, Lease
 from codesdk.sandbox.egress.proxy import FIRST_S, Proxy
 from codesdk.sandbox.egress.rules import EgressRules

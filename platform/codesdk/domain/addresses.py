@@ -1,4 +1,4 @@
-"""Which addresses the proxy never connects to, whatever a rule or a DNS answer says. Pure.
+"""Which addresses the egress proxy and the webhook sender never connect to, whatever a rule or a DNS answer says. Pure.
 
 IPv4 is refused by the IANA special-purpose registry (RFC 6890 and updates). IPv6 is allowed by its one global block and
 refused from there: what is assigned later is refused until somebody looks at it.

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.sandbox.egress.addresses import public_only, public_or
-from codesdk.sandbox.egress.dial import is_own, not_this_machine
+from codesdk.domain.addresses import public_only, public_or
+from codesdk.domain.resolution import is_own, not_this_machine
 
 
 @pytest.mark.parametrize(

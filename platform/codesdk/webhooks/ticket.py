@@ -1,0 +1,56 @@
+"""A ticket: what its token stands for, and why one does not open anything."""
+
+from __future__ import annotations
+
+from codesdk.domain.decisions import Frozen
+from codesdk.domain.ids import ApprovalId, PrincipalId, SessionId, TenantId, TicketId
+from codesdk.errors import ExitCode, Fault
+
+
+class Ticket(Frozen):
+    """What a token stands for."""
+
+    id: TicketId
+    tenant_id: TenantId
+    session_id: SessionId
+    approval_id: ApprovalId
+    principal_id: PrincipalId
+    """As whom it answers: the approver of record."""
+    digest: str
+    """Of exactly what would run."""
+    expires_at: float
+    """Seconds since the epoch, on the database's clock."""
+    used_at: float | None = None
+    expired: bool = False
+    """As of the reading, on the database's clock."""
+
+
+class TicketInvalid(Fault):
+    """No ticket of this installation: badly formed, wrongly signed, or its approval was removed."""
+
+    code = "TICKET_INVALID"
+    status = 401
+    exit_code = ExitCode.NO_PERMISSION
+
+
+class TicketExpired(Fault):
+    """Its approval's time is over."""
+
+    code = "TICKET_EXPIRED"
+    status = 403
+    exit_code = ExitCode.NO_PERMISSION
+
+
+class TicketUsed(Fault):
+    """It has answered; a ticket answers once."""
+
+    code = "TICKET_USED"
+    status = 409
+
+
+class TicketElsewhere(Fault):
+    """It is for another approval, or for other content than the vote names."""
+
+    code = "TICKET_ELSEWHERE"
+    status = 403
+    exit_code = ExitCode.NO_PERMISSION
