@@ -502,6 +502,18 @@ def test_what_is_moved_is_there_and_no_longer_here(sandbox):
     assert sandbox.files.read("moved/b/c/file").data == b"2"
 
 
+def test_what_is_moved_takes_the_place_of_its_own_kind_alone(sandbox):
+    for path in ("place/full/file", "place/other/file", "place/file"):
+        sandbox.files.write((FileWrite(path=path, content=b"1"),))
+    sandbox.files.make_directory("place/empty")
+    assert _refused(sandbox.files.move("place/empty", "place/full")) is FileError.CONFLICT
+    assert _refused(sandbox.files.move("place/other", "place/full", replace=True)) is FileError.IS_A_DIRECTORY
+    assert _refused(sandbox.files.move("place/other", "place/file", replace=True)) is FileError.NOT_A_DIRECTORY
+    assert _refused(sandbox.files.move("place/file", "place/full", replace=True)) is FileError.IS_A_DIRECTORY
+    assert sandbox.files.move("place/full", "place/empty", replace=True).path == "place/empty"
+    assert sandbox.files.read("place/empty/file").data == b"1"
+
+
 def test_a_directory_that_is_not_empty_is_deleted_only_when_that_is_asked_for(sandbox):
     sandbox.files.write((FileWrite(path="gone/a/b/file", content=b"1"), FileWrite(path="gone/file", content=b"2")))
     assert _refused(sandbox.files.delete("gone")) is FileError.IS_A_DIRECTORY

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from codesdk.registry.faults import InvalidInput, InvalidOutput, ManifestInvalid, UnknownTool
-from codesdk.registry.manifest import Argument, Builtin, Manifest, Template, manifest_schema
+from codesdk.registry.manifest import Argument, Builtin, Example, Manifest, Template, manifest_schema
 from codesdk.registry.registry import Registry
 from codesdk.registry.tool import Tool, make_tool
 
 __all__ = [
     "Argument",
     "Builtin",
+    "Example",
     "InvalidInput",
     "InvalidOutput",
     "Manifest",

@@ -54,8 +54,13 @@ class Example(Frozen):
     """A call that must pass the tool's own schemas; run in tests."""
 
     description: str = ""
+    files: dict[str, str] = {}
+    """What the workspace holds before it: path and text."""
     input: dict[str, Any]
     output: dict[str, Any] | None = None
+    """The structured output, key by key."""
+    varies: tuple[str, ...] = ()
+    """Keys of the output whose value differs from run to run: times, durations."""
 
 
 class Manifest(Frozen):

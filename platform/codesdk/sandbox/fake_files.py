@@ -211,6 +211,7 @@ class FakeFiles:
         clean = self._find(path)
         if (wanted in self._files or wanted in self._directories) and not replace:
             raise Refused("CONFLICT", "there is something of the new name already")
+        self._make_way(clean, wanted)
         self._add_directories(wanted.rpartition("/")[0])
         for name in [name for name in self._files if _within(name, clean)]:
             self._files[wanted + name[len(clean) :]] = self._files.pop(name)
@@ -219,6 +220,16 @@ class FakeFiles:
             self._directories.add(wanted + name[len(clean) :])
         self._watches.tell(ChangeKind.MOVED, wanted, clean)
         return self._info(wanted)
+
+    def _make_way(self, clean: str, wanted: str) -> None:
+        """As rename(2): a file takes a file's place, a directory that of an empty one."""
+        if wanted in self._files and clean in self._directories:
+            raise Refused("NOT_A_DIRECTORY", "a part of the path is no directory")
+        if wanted in self._directories:
+            if clean in self._files:
+                raise Refused("IS_A_DIRECTORY", "it is a directory")
+            if any(name != wanted and _within(name, wanted) for name in (*self._files, *self._directories)):
+                raise Refused("IS_A_DIRECTORY", "it is a directory that is not empty")
 
     def delete(self, path: str, *, recursive: bool = False) -> int | FileRefused:
         """Delete, with all beneath it."""

@@ -349,12 +349,13 @@ def test_the_tool_list_has_wire_names_schemas_hints_and_hashes(stack, helpers, m
 
     listed = helpers.within(go())
     tools = {tool.name: tool for tool in listed.tools}
-    # patch.apply is left out: this policy allows it for no input.
+    # patch.apply, move and delete are left out: this policy allows them for no input.
     assert sorted(tools) == [
         "workspace_exec",
         "workspace_list",
         "workspace_read",
         "workspace_search",
+        "workspace_stat",
         "workspace_write",
     ]
     read, execute = tools["workspace_read"], tools["workspace_exec"]

@@ -11,8 +11,8 @@ from codesdk.domain.decisions import Classification, PermissionMode
 from codesdk.domain.subjects import Subject
 from codesdk.policy import Call, NamedTool, decide, load_bundle
 
-TOOLS = ("patch.apply", "workspace.exec", "workspace.list", "workspace.read", "workspace.search", "workspace.write")
 REPOSITORY = Path(__file__).parents[3]
+TOOLS = tuple(sorted(path.stem for path in (REPOSITORY / "tool-registry").glob("*.yaml")))
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "policy"
 READ = NamedTool(name="workspace.read", classification=Classification.READ_ONLY)
 WRITE = NamedTool(name="workspace.write", classification=Classification.WRITE)

@@ -49,7 +49,9 @@ def test_the_shipped_tools_load_and_only_exec_is_disabled(shipped):
     assert [tool.name for tool in shipped.tools() if not tool.enabled] == ["workspace.exec"]
     assert {tool.name for tool in shipped.tools() if tool.serial} == {
         "patch.apply",
+        "workspace.delete",
         "workspace.exec",
+        "workspace.move",
         "workspace.write",
     }
     assert all(tool.examples and tool.output_schema for tool in shipped.tools())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
+from codesdk.sandbox.runner import kernel
 from codesdk.sandbox.runner.beneath import Refused, Root, relative
 from codesdk.sandbox.runner.files import describe
 
@@ -48,14 +50,29 @@ def move(root: Root, source: str, target: str, replace: bool) -> Info:
         os.stat(name, dir_fd=from_directory, follow_symlinks=False)
         to_directory, new_name = root.open_parent(wanted, create=True)
         try:
-            if not replace and _exists(new_name, to_directory):
-                raise Refused("CONFLICT", "there is something of the new name already")
-            os.rename(name, new_name, src_dir_fd=from_directory, dst_dir_fd=to_directory)
+            if replace:
+                os.rename(name, new_name, src_dir_fd=from_directory, dst_dir_fd=to_directory)
+            else:
+                _rename_new(from_directory, name, to_directory, new_name)
             return describe(wanted, os.stat(new_name, dir_fd=to_directory, follow_symlinks=False))
         finally:
             os.close(to_directory)
     finally:
         os.close(from_directory)
+
+
+def _rename_new(source: int, name: str, target: int, new_name: str) -> None:
+    try:
+        kernel.rename_new(source, name, target, new_name)
+    except FileExistsError:
+        raise Refused("CONFLICT", "there is something of the new name already") from None
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EINVAL):
+            raise
+        # Two steps, where the file system cannot do it in one; a directory into itself fails again, in the second.
+        if _exists(new_name, target):
+            raise Refused("CONFLICT", "there is something of the new name already") from None
+        os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=target)
 
 
 def _exists(name: str, directory: int) -> bool:

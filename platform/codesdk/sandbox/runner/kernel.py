@@ -26,8 +26,8 @@ _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 36, 38
 _CAPABILITY_VERSION_3 = 0x20080522
 
 _NUMBERS: dict[str, dict[str, int]] = {
-    "x86_64": {"setgroups": 116, "setresuid": 117, "setresgid": 119, "capset": 126, "openat2": 437},
-    "aarch64": {"setgroups": 159, "setresuid": 147, "setresgid": 149, "capset": 91, "openat2": 437},
+    "x86_64": {"setgroups": 116, "setresuid": 117, "setresgid": 119, "capset": 126, "renameat2": 316, "openat2": 437},
+    "aarch64": {"setgroups": 159, "setresuid": 147, "setresgid": 149, "capset": 91, "renameat2": 276, "openat2": 437},
 }
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -152,3 +152,14 @@ def openat2(directory: int, path: str, flags: int, mode: int, resolve: int) -> i
     how = ctypes.create_string_buffer(struct.pack("=QQQ", flags | os.O_CLOEXEC, mode, resolve), 24)
     encoded = ctypes.c_char_p(os.fsencode(path))
     return _call("openat2", ctypes.c_long(directory), encoded, how, ctypes.c_size_t(24))
+
+
+def rename_new(source: int, name: str, target: int, new_name: str) -> None:
+    """Rename in one step where nothing has the new name.
+
+    Raises:
+        OSError: EEXIST where something has it; ENOSYS or EINVAL where kernel or file system do not know how.
+    """
+    only_new = 1  # RENAME_NOREPLACE
+    before, after = ctypes.c_char_p(os.fsencode(name)), ctypes.c_char_p(os.fsencode(new_name))
+    _call("renameat2", ctypes.c_long(source), before, ctypes.c_long(target), after, ctypes.c_uint(only_new))

@@ -8,6 +8,7 @@ from codesdk.domain.tools import ToolResult
 from codesdk.registry import Template, Tool
 from codesdk.toolcalls.builtins.bench import Bench, Builtin
 from codesdk.toolcalls.builtins.command import execute, run_command
+from codesdk.toolcalls.builtins.entries import delete, move, stat
 from codesdk.toolcalls.builtins.files import list_directory, read, write
 from codesdk.toolcalls.builtins.patch import apply
 from codesdk.toolcalls.builtins.search import search
@@ -17,6 +18,9 @@ BUILTINS: dict[str, Builtin] = {
     "workspace.write": write,
     "workspace.list": list_directory,
     "workspace.search": search,
+    "workspace.stat": stat,
+    "workspace.move": move,
+    "workspace.delete": delete,
     "workspace.exec": execute,
     "patch.apply": apply,
 }
