@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codesdk.toolcalls.builtins.diff import PatchRejected, apply_hunks, lines_of, parse
+from codesdk.toolcalls.builtins.diff import FilePatch, parse
+from codesdk.toolcalls.builtins.hunks import PatchRejected, lines_of
+from codesdk.toolcalls.builtins.hunks import apply_hunks as apply_to
+from codesdk.toolcalls.builtins.names import unquoted
+
+
+def apply_hunks(patch: FilePatch, text: str) -> str:
+    return apply_to(patch.hunks, text, patch.path, deletes=patch.change == "deleted")
+
 
 # Characters that `splitlines` takes for line ends and diff does not, among ordinary ones.
 line = st.text(st.sampled_from("ab -+@\\\t\r\x0b\x0c\x1c\x85\u2028é"), max_size=5)
@@ -73,6 +81,40 @@ def test_gits_headers_and_a_mails_signature_are_read_over():
     assert apply_hunks(one(diff), "a\n") == "b\n"
 
 
+def test_what_git_says_of_empty_files_modes_and_renames_is_not_lost():
+    diff = (
+        "diff --git a/empty b/empty\nnew file mode 100755\nindex 0000000..e69de29\n"
+        "diff --git a/gone b/gone\ndeleted file mode 100644\nindex e69de29..0000000\n"
+        "diff --git a/run me b/run me\nold mode 100644\nnew mode 100755\n"
+        'diff --git "a/f\\303\\251" "b/f\\303\\251"\nnew file mode 100644\n'
+        "diff --git a/x b/y\nsimilarity index 100%\nrename from x\nrename to y\n"
+        "diff --git a/m b/m\nindex 1..2 100644\n--- a/m\n+++ b/m\n@@ -1 +1 @@\n-a\n+b\n"
+    )
+    found = [(patch.path, patch.change, patch.source, patch.mode, len(patch.hunks)) for patch in parse(diff)]
+    assert found == [
+        ("empty", "added", None, 0o755, 0),
+        ("gone", "deleted", None, None, 0),
+        ("run me", "modified", None, 0o755, 0),
+        ("fé", "added", None, 0o644, 0),
+        ("y", "renamed", "x", None, 0),
+        ("m", "modified", None, None, 1),
+    ]
+
+
+@pytest.mark.parametrize("first", ["y", "x"])
+def test_a_file_is_named_once_also_as_the_source_of_a_rename(first):
+    rename = "diff --git a/x b/y\nsimilarity index 100%\nrename from x\nrename to y\n"
+    with pytest.raises(PatchRejected, match="twice"):
+        parse(f"--- a/{first}\n+++ b/{first}\n@@ -1 +1 @@\n-a\n+b\n{rename}")
+
+
+@given(st.text(min_size=1, max_size=20).filter(lambda name: "\0" not in name and name.isprintable()))
+def test_a_name_is_the_same_in_quotes(name):
+    octal = "".join(f"\\{byte:03o}" for byte in name.encode())
+    assert unquoted(f'"{octal}"') == name
+    assert unquoted(name) == name or name.startswith('"')
+
+
 def test_an_empty_context_line_without_its_space_counts():
     assert apply_hunks(one("--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n a\n\n-b\n+c\n"), "a\n\nb\n") == "a\n\nc\n"
 
@@ -88,6 +130,20 @@ def test_an_empty_context_line_without_its_space_counts():
         ("--- /dev/null\n+++ /dev/null\n@@ -1 +1 @@\n-a\n+b\n", "both sides"),
         ("rename from a\nrename to b\n", "renames"),
         ("GIT binary patch\n", "binary"),
+        ("diff --git a/x b/x\nindex 1..2 100644\nBinary files a/x and b/x differ\n", "binary"),
+        ("diff --git a/x b/x\nindex 1..2 100644\nGIT binary patch\nliteral 3\n", "binary"),
+        ("diff --git a/x b/y\nsimilarity index 90%\ncopy from x\ncopy to y\n", "copies"),
+        ("diff --git a/x b/x\nnew file mode 120000\n--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+/etc\n", "symbolic links"),
+        ("diff --git a/x b/x\nold mode 100644\nnew mode 104755\n", "mode 104755"),
+        ("diff --git a/x b/y\nrename from x\n", "without `rename to`"),
+        ("diff --git a/x b/y\nrename from x\nrename to y\n--- a/q\n+++ b/y\n@@ -1 +1 @@\n-a\n+b\n", "not those of"),
+        ("diff --git a/x b/x\nindex 1..2 100644\n", "has no hunk"),
+        ("diff --git a/x b/y\nnew file mode 100644\n", "two names differ"),
+        ("diff --git a/x b/y\nrename from x\nrename to y\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n", "not those of"),
+        ("diff --git a/x b/y\nrename from x\nrename to y\n--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+b\n", "not those of"),
+        ('--- "a/\\q"\n+++ "b/\\q"\n@@ -1 +1 @@\n-a\n+b\n', "no quoted name"),
+        ('--- "a/\\777"\n+++ "b/\\777"\n@@ -1 +1 @@\n-a\n+b\n', "no quoted name"),
+        ('--- "a/\\377"\n+++ "b/\\377"\n@@ -1 +1 @@\n-a\n+b\n', "not UTF-8"),
         ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n", "twice"),
         # Models miscount: what the header does not count must not be left out in silence.
         ("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n+c\n", "goes on"),
@@ -142,6 +198,13 @@ fuzz = st.lists(
             "+++ ",
             "@@",
             "\\",
+            "diff --git a/f b/f\n",
+            "diff --git a/f b/g\n",
+            "new file mode 100644\n",
+            "deleted file mode 100644\n",
+            "rename from f\n",
+            "rename to g\n",
+            '--- "a/\\',
         ]
     )
     | st.text(max_size=8),

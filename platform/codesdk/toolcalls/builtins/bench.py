@@ -73,4 +73,5 @@ Builtin = Callable[[dict[str, Any], Bench], ToolResult]
 
 def refused(refusal: FileRefused) -> ToolResult:
     """A file operation's "no" as a tool error that says what to do."""
-    return ToolResult(text=refusal.message, is_error=True, code=refusal.error.value)
+    named = refusal.message if refusal.path in refusal.message else f"{refusal.path}: {refusal.message}"
+    return ToolResult(text=named, is_error=True, code=refusal.error.value)

@@ -1,113 +1,161 @@
-"""Unified diffs as pure code: parse, then apply with exact context at the stated line or at the one place it fits."""
+"""Unified diffs as pure code: text into what it does to each file. `hunks` applies that."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Literal
 
 from codesdk.domain.decisions import Frozen
+from codesdk.toolcalls.builtins.hunks import Hunk, PatchRejected, lines_of
+from codesdk.toolcalls.builtins.names import unquoted
+
+__all__ = ["FilePatch", "PatchRejected", "lines_of", "parse"]
 
 _NUMBER = "([0-9]{1,9})"
 _HEADER = re.compile(rf"@@ -{_NUMBER}(?:,{_NUMBER})? \+{_NUMBER}(?:,{_NUMBER})? @@")
 _NO_NEWLINE = "\\"
-
-
-MAX_COMPARISONS = 10_000_000
-"""Lines compared to find a hunk that is not at its stated line: under a second. A hostile diff can ask for 10**12."""
-
-
-class PatchRejected(Exception):
-    """The diff is malformed or does not fit; the message names file, hunk and what was expected."""
-
-
-class Hunk(Frozen):
-    """One place. Lines keep their marker and their line end."""
-
-    start: int
-    """First line of the old text, 1-based; 0 for a new file."""
-    old: tuple[str, ...]
-    new: tuple[str, ...]
+_GIT = "diff --git "
+_EXTENDED = re.compile(
+    r"(old mode|new mode|new file mode|deleted file mode|rename from|rename to|copy from|copy to|similarity index"
+    r"|dissimilarity index|index) (.+)"
+)
+_BINARY = ("GIT binary patch", "Binary files ")
+_MODES = {"100644": 0o644, "100755": 0o755}
 
 
 class FilePatch(Frozen):
     """All that a diff does to one file."""
 
     path: str
-    change: Literal["added", "modified", "deleted"]
-    hunks: tuple[Hunk, ...]
-
-
-def lines_of(text: str) -> list[str]:
-    """The lines as diff, git and editors count them: only a newline ends one, where `splitlines` knows ten more ends."""
-    return [line for line in re.split(r"(?<=\n)", text) if line]
+    """After the patch."""
+    change: Literal["added", "modified", "deleted", "renamed"]
+    source: str | None = None
+    """Of a renamed file: the path before."""
+    mode: int | None = None
+    """Permission bits that the diff gives; None where it says nothing of them."""
+    hunks: tuple[Hunk, ...] = ()
 
 
 def parse(diff: str) -> list[FilePatch]:
-    """The files of a unified diff, in its order.
+    """The files of a unified diff, in its order; what `git diff` writes about new, empty, renamed files and modes too.
 
     Raises:
-        PatchRejected: no file in it, a malformed hunk, the same file twice, a rename.
+        PatchRejected: no file in it, a malformed hunk, the same file twice, a copy, a symbolic link, binary content.
     """
-    lines = lines_of(diff)
-    patches: list[FilePatch] = []
-    at = 0
-    while at < len(lines):
-        if lines[at].startswith(("rename from", "copy from", "GIT binary patch")):
-            raise PatchRejected(f"Line {at + 1}: renames, copies and binary patches are not supported.")
-        if lines[at].startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
-            patch, at = _file(lines, at)
-            patches.append(patch)
-        else:
-            at += 1
+    patches = list(_files(lines_of(diff)))
     if not patches:
         raise PatchRejected("This is no unified diff: it has no `--- a/file` and `+++ b/file` lines.")
-    paths = [patch.path for patch in patches]
+    paths = [path for patch in patches for path in (patch.path, patch.source) if path is not None]
     if len(set(paths)) != len(paths):
         raise PatchRejected("The diff names the same file twice; join its hunks.")
     return patches
 
 
-def apply_hunks(patch: FilePatch, text: str) -> str:
-    """The text after the patch.
+def _files(lines: list[str]) -> Iterator[FilePatch]:
+    at = 0
+    while at < len(lines):
+        if lines[at].startswith(_GIT):
+            patch, at = _git_file(lines, at)
+            yield patch
+        elif _has_names(lines, at):
+            patch, at = _file(lines, at)
+            yield patch
+        elif lines[at].startswith(("rename from ", "copy from ", *_BINARY)):
+            raise PatchRejected(f"Line {at + 1}: renames need their `diff --git` line; binary files and copies no way.")
+        else:
+            at += 1
 
-    Raises:
-        PatchRejected: a hunk does not fit, or fits in several places away from its stated line.
-    """
-    lines = lines_of(text)
-    done: list[str] = []
-    position = 0
-    for number, hunk in enumerate(patch.hunks, start=1):
-        place = _place(lines, hunk, position, f"{patch.path}, hunk {number}")
-        done += lines[position:place]
-        done += hunk.new
-        position = place + len(hunk.old)
-    if patch.change == "deleted" and (position < len(lines) or "".join(done)):
-        raise PatchRejected(f"{patch.path}: the diff deletes the file but does not cover all of it.")
-    return "".join(done + lines[position:])
+
+def _has_names(lines: list[str], at: int) -> bool:
+    return at + 1 < len(lines) and lines[at].startswith("--- ") and lines[at + 1].startswith("+++ ")
+
+
+def _git_file(lines: list[str], at: int) -> tuple[FilePatch, int]:
+    first = at
+    said: dict[str, str] = {}
+    at += 1
+    while at < len(lines) and (header := _EXTENDED.fullmatch(lines[at].rstrip("\r\n"))):
+        said[header[1]] = header[2]
+        at += 1
+    if "copy from" in said:
+        raise PatchRejected(f"Line {first + 1}: copies are not supported; give the new file as an added one.")
+    if at < len(lines) and lines[at].startswith(_BINARY):
+        raise PatchRejected(f"Line {at + 1}: binary files are not supported.")
+    mode = _mode(said, first + 1)
+    if "rename from" in said:
+        return _renamed(lines, at, said, mode)
+    if _has_names(lines, at):
+        patch, at = _file(lines, at)
+        return patch.model_copy(update={"mode": mode}), at
+    path = _git_path(lines[first], first + 1)
+    if "new file mode" in said:
+        return FilePatch(path=path, change="added", mode=mode), at
+    if "deleted file mode" in said:
+        return FilePatch(path=path, change="deleted"), at
+    if mode is not None:
+        return FilePatch(path=path, change="modified", mode=mode), at
+    raise PatchRejected(f"Line {at + 1}: {path} has no hunk (`@@ -1,3 +1,4 @@`).")
+
+
+def _mode(said: dict[str, str], line: int) -> int | None:
+    given = said.get("new file mode") or said.get("new mode")
+    if given is None:
+        return None
+    if given not in _MODES:
+        raise PatchRejected(f"Line {line}: mode {given} is no file's; symbolic links and submodules are not supported.")
+    return _MODES[given]
+
+
+def _renamed(lines: list[str], at: int, said: dict[str, str], mode: int | None) -> tuple[FilePatch, int]:
+    if "rename to" not in said:
+        raise PatchRejected(f"Line {at + 1}: `rename from` without `rename to`.")
+    source, path = unquoted(said["rename from"]), unquoted(said["rename to"])
+    hunks: tuple[Hunk, ...] = ()
+    if _has_names(lines, at):
+        names = _name(lines[at], "a/"), _name(lines[at + 1], "b/")
+        if names != (source, path):
+            raise PatchRejected(f"Line {at + 1}: the names are not those of `rename from` and `rename to`.")
+        hunks, at = _hunks(lines, at + 2, path)
+    return FilePatch(path=path, change="renamed", source=source, mode=mode, hunks=hunks), at
+
+
+def _git_path(line: str, number: int) -> str:
+    """The one path of `diff --git a/x b/x`, where nothing else in the diff names it."""
+    rest = line.removeprefix(_GIT).rstrip("\r\n")
+    half = len(rest) // 2
+    old, new = unquoted(rest[:half]), unquoted(rest[half + 1 :])
+    if rest[half : half + 1] != " " or old.removeprefix("a/") != new.removeprefix("b/"):
+        raise PatchRejected(f"Line {number}: the two names differ, and no `rename from` says why.")
+    return new.removeprefix("b/")
 
 
 def _file(lines: list[str], at: int) -> tuple[FilePatch, int]:
     old, new = _name(lines[at], "a/"), _name(lines[at + 1], "b/")
-    at += 2
+    hunks, end = _hunks(lines, at + 2, new or old or "")
+    if old is None and new is None:
+        raise PatchRejected(f"Line {at + 2}: both sides are /dev/null.")
+    if old is None:
+        return FilePatch(path=new or "", change="added", hunks=hunks), end
+    if new is None:
+        return FilePatch(path=old, change="deleted", hunks=hunks), end
+    if old != new:
+        raise PatchRejected(f"{old} and {new} differ: renames need `rename from` and `rename to`, as git writes them.")
+    return FilePatch(path=new, change="modified", hunks=hunks), end
+
+
+def _hunks(lines: list[str], at: int, path: str) -> tuple[tuple[Hunk, ...], int]:
     hunks: list[Hunk] = []
     while at < len(lines) and (header := _HEADER.match(lines[at])):
         hunk, at = _hunk(lines, at, header)
         hunks.append(hunk)
     if not hunks:
-        raise PatchRejected(f"Line {at + 1}: {new or old} has no hunk (`@@ -1,3 +1,4 @@`).")
-    if old is None and new is None:
-        raise PatchRejected(f"Line {at}: both sides are /dev/null.")
-    if old is None:
-        return FilePatch(path=new or "", change="added", hunks=tuple(hunks)), at
-    if new is None:
-        return FilePatch(path=old, change="deleted", hunks=tuple(hunks)), at
-    if old != new:
-        raise PatchRejected(f"{old} and {new} differ: renames are not supported.")
-    return FilePatch(path=new, change="modified", hunks=tuple(hunks)), at
+        raise PatchRejected(f"Line {at + 1}: {path} has no hunk (`@@ -1,3 +1,4 @@`).")
+    return tuple(hunks), at
 
 
 def _name(line: str, prefix: str) -> str | None:
-    name = line[4:].rstrip("\r\n").split("\t")[0].strip()
+    name = unquoted(line[4:].rstrip("\r\n").split("\t")[0].strip())
     return None if name == "/dev/null" else name.removeprefix(prefix)
 
 
@@ -156,41 +204,3 @@ def _strip_newline(mark: str, old: list[str], new: list[str]) -> None:
         old[-1] = old[-1].removesuffix("\n")
     if mark in " +" and new:
         new[-1] = new[-1].removesuffix("\n")
-
-
-def _place(lines: list[str], hunk: Hunk, earliest: int, where: str) -> int:
-    if not hunk.old:
-        # Pure insertion: the header's line is the one after which it goes.
-        place = hunk.start
-        if not earliest <= place <= len(lines):
-            raise PatchRejected(f"{where}: line {hunk.start} is outside the file ({len(lines)} lines).")
-        return place
-    stated = hunk.start - 1
-    if stated >= earliest and _fits(lines, hunk, stated):
-        return stated
-    possible = [at for at in range(earliest, len(lines) - len(hunk.old) + 1) if lines[at] == hunk.old[0]]
-    if len(possible) * len(hunk.old) > MAX_COMPARISONS:
-        raise PatchRejected(f"{where}: it is not at line {hunk.start}, and its context is too common to look for.")
-    places = [at for at in possible if _fits(lines, hunk, at)]
-    if len(places) == 1:
-        return places[0]
-    if places:
-        raise PatchRejected(
-            f"{where}: its context fits at lines {[p + 1 for p in places[:5]]}; add context or mend the line."
-        )
-    raise PatchRejected(f"{where}: {_difference(lines, hunk, max(stated, 0))}.")
-
-
-def _difference(lines: list[str], hunk: Hunk, at: int) -> str:
-    """The first line that is not as the hunk says, where the hunk says that it is."""
-    for number, wanted in enumerate(hunk.old, start=at):
-        found = lines[number] if number < len(lines) else ""
-        if found != wanted:
-            same = found.rstrip() == wanted.rstrip()  # only the ends differ: CRLF, blanks, no newline at the file's end
-            want, have = (wanted, found) if same else (wanted.rstrip(), found.rstrip())
-            return f"expected {want!r} at line {number + 1}, found {repr(have) if found else '(end of file)'}"
-    return f"its context is above line {at + 1}, where an earlier hunk ends"
-
-
-def _fits(lines: list[str], hunk: Hunk, at: int) -> bool:
-    return tuple(lines[at : at + len(hunk.old)]) == hunk.old

@@ -9,7 +9,7 @@ from codesdk.domain.canonical import bytes_hash
 from codesdk.domain.tools import ToolResult
 from codesdk.sandbox.port import FileRefused, FileWrite
 from codesdk.toolcalls.builtins.bench import Bench, refused
-from codesdk.toolcalls.builtins.diff import lines_of
+from codesdk.toolcalls.builtins.hunks import lines_of
 
 SHOWN_CHARACTERS = 256 * 1024
 """Characters that one read returns: a file that is one line of megabytes must not fill the model's context."""

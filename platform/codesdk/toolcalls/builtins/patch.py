@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from codesdk.domain.canonical import bytes_hash
 from codesdk.domain.tools import ToolResult
-from codesdk.sandbox.port import FileError, FileRefused, FileWrite
+from codesdk.sandbox.port import FileKind, FileRefused, FileWrite
 from codesdk.toolcalls.builtins.bench import Bench, refused
-from codesdk.toolcalls.builtins.diff import FilePatch, PatchRejected, apply_hunks, parse
+from codesdk.toolcalls.builtins.diff import FilePatch, parse
+from codesdk.toolcalls.builtins.hunks import PatchRejected, apply_hunks
 
 ABSENT = "absent"
 
@@ -17,32 +19,64 @@ def apply(given: dict[str, Any], bench: Bench) -> ToolResult:
     """Check every hunk of every file, then write all files in one batch that only lands on what was read."""
     try:
         patches = parse(given["patch"])
-        writes = [_write(patch, bench) for patch in patches]
+        writes = [write for patch in patches for write in _writes(patch, bench)]
     except PatchRejected as rejected:
         return ToolResult(text=f"Nothing was changed. {rejected}", is_error=True, code="PATCH_REJECTED")
     done = bench.write(tuple(writes))
     if isinstance(done, FileRefused):
-        if done.error is FileError.CONFLICT:
-            text = f"Nothing was changed. {done.path} changed while the patch was checked; read it again."
-            return ToolResult(text=text, is_error=True, code=done.error.value)
-        return refused(done)
-    files = [{"path": patch.path, "change": patch.change, "hunks": len(patch.hunks)} for patch in patches]
-    summary = "\n".join(f"{file['change']} {file['path']} ({file['hunks']} hunks)" for file in files)
-    return ToolResult(text=summary, structured={"files": files})
+        no = refused(done)
+        return no.model_copy(update={"text": f"Nothing was changed. {no.text}."})
+    return ToolResult(
+        text="\n".join(_summary(patch) for patch in patches), structured={"files": [_entry(patch) for patch in patches]}
+    )
 
 
-def _write(patch: FilePatch, bench: Bench) -> FileWrite:
+def _entry(patch: FilePatch) -> dict[str, Any]:
+    source = {"source": patch.source} if patch.source is not None else {}
+    return {"path": patch.path, "change": patch.change, "hunks": len(patch.hunks), **source}
+
+
+def _summary(patch: FilePatch) -> str:
+    source = f" from {patch.source}" if patch.source is not None else ""
+    return f"{patch.change} {patch.path}{source} ({len(patch.hunks)} hunks)"
+
+
+def _writes(patch: FilePatch, bench: Bench) -> Iterator[FileWrite]:
+    """What a file's patch writes and deletes; each only on what was read."""
     if patch.change == "added":
-        return FileWrite(path=patch.path, content=apply_hunks(patch, "").encode(), if_sha256=ABSENT)
-    current = bench.sandbox.files.read(patch.path, length=bench.profile.max_read_bytes)
+        content = apply_hunks(patch.hunks, "", patch.path).encode()
+        yield FileWrite(path=patch.path, content=content, if_sha256=ABSENT, mode=patch.mode)
+        return
+    source = patch.source or patch.path
+    current, text = _text(source, bench)
+    changed = apply_hunks(patch.hunks, text, source, deletes=patch.change == "deleted").encode()
+    match patch.change:
+        case "deleted":
+            yield FileWrite(path=source, content=None, if_sha256=bytes_hash(current))
+        case "renamed":
+            mode = patch.mode if patch.mode is not None else _mode(source, bench)
+            yield FileWrite(path=patch.path, content=changed, if_sha256=ABSENT, mode=mode)
+            yield FileWrite(path=source, content=None, if_sha256=bytes_hash(current))
+        case _:
+            yield FileWrite(path=source, content=changed, if_sha256=bytes_hash(current), mode=patch.mode)
+
+
+def _mode(path: str, bench: Bench) -> int:
+    found = bench.sandbox.files.stat(path)
+    if isinstance(found, FileRefused):
+        raise PatchRejected(f"{path}: {found.message}")
+    if found.kind is not FileKind.FILE:
+        raise PatchRejected(f"{path} is no regular file; rename it with workspace.move.")
+    return found.mode
+
+
+def _text(path: str, bench: Bench) -> tuple[bytes, str]:
+    current = bench.sandbox.files.read(path, length=bench.profile.max_read_bytes)
     if isinstance(current, FileRefused):
-        raise PatchRejected(f"{patch.path}: {current.message}")
-    try:
-        text = current.data.decode()
-    except UnicodeDecodeError as error:
-        raise PatchRejected(f"{patch.path} is not UTF-8 text.") from error
+        raise PatchRejected(f"{path}: {current.message}")
     if len(current.data) != current.size:
-        raise PatchRejected(f"{patch.path} is too large to patch ({current.size} bytes).")
-    changed = apply_hunks(patch, text)
-    content = None if patch.change == "deleted" else changed.encode()
-    return FileWrite(path=patch.path, content=content, if_sha256=bytes_hash(current.data))
+        raise PatchRejected(f"{path} is too large to patch ({current.size} bytes).")
+    try:
+        return current.data, current.data.decode()
+    except UnicodeDecodeError as error:
+        raise PatchRejected(f"{path} is not UTF-8 text.") from error

@@ -1,0 +1,117 @@
+"""patch.apply on a real sandbox, with diffs that git and diff wrote, and with hostile ones."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from codesdk.registry import Registry
+from codesdk.sandbox.port import FileWrite
+from sandboxes import run
+from stage import REPOSITORY
+from tool_bench import bench, empty, tree, use
+
+pytestmark = pytest.mark.engine
+TOOL = Registry.load(REPOSITORY / "tool-registry").resolve("patch.apply")
+BEFORE = {
+    "a.txt": b"1\n2\n3\n4\n5\n6\n7\n8\n",
+    "crlf.txt": b"one\r\ntwo\r\n",
+    "bare.txt": b"no end",
+    "gone.txt": b"x\n",
+    "empty": b"",
+    "sub/old name.txt": b"keep\nchange\nkeep\n",
+    "run.sh": b"true\n",
+}
+AFTER = {
+    "a.txt": b"1\n2\nthree\n4\n5\n6\n7\n8\n9\n",
+    "crlf.txt": b"one\r\nTWO\r\n",
+    "bare.txt": b"an end\n",
+    "sub/new name.txt": b"keep\nchanged\nkeep\n",
+    "run.sh": b"true\n",
+    "caf\u00e9.txt": b"new\n",
+    "made": b"",
+}
+
+
+@pytest.fixture
+def place(sandbox):
+    empty(sandbox)
+    sandbox.files.write(tuple(FileWrite(path=path, content=content) for path, content in BEFORE.items()))
+    return sandbox
+
+
+def apply(sandbox, patch):
+    return use(TOOL, {"patch": patch}, bench(sandbox))
+
+
+def contents(sandbox):
+    return {path: sandbox.files.read(path).data for path, kind in tree(sandbox).items() if kind == "file"}
+
+
+def write(folder, files):
+    for path, content in files.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(content)
+
+
+def test_what_git_diff_writes_gives_the_same_files_and_modes(place, tmp_path):
+    def git(*words):
+        return subprocess.run(
+            ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "core.autocrlf=false", *words],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+        ).stdout
+
+    git("init", "--quiet")
+    write(tmp_path, BEFORE)
+    git("add", "-A")
+    git("commit", "--quiet", "-m", "before")
+    for path in set(BEFORE) - set(AFTER):
+        (tmp_path / path).unlink()
+    write(tmp_path, AFTER)
+    (tmp_path / "run.sh").chmod(0o755)
+    git("add", "-A")
+    patch = git("diff", "--cached", "-M30%").decode()
+    assert all(
+        word in patch for word in ("rename from", "new mode 100755", "deleted file mode", '"b/caf', "\\ No newline")
+    )
+    result = apply(place, patch)
+    assert not result.is_error, result
+    assert contents(place) == AFTER
+    assert place.files.stat("run.sh").mode == 0o755
+
+
+def test_a_hunk_that_moved_lands_where_its_context_is(place):
+    patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n 5\n-6\n+six\n 7\n"
+    assert not apply(place, patch).is_error
+    assert contents(place)["a.txt"] == b"1\n2\n3\n4\n5\nsix\n7\n8\n"
+
+
+@pytest.mark.parametrize(
+    ("patch", "code", "words"),
+    [
+        ("--- a/crlf.txt\n+++ b/crlf.txt\n@@ -1 +1 @@\n-one\n+1\n", "PATCH_REJECTED", r"found 'one\r\n'"),
+        ("--- a/bare.txt\n+++ b/bare.txt\n@@ -1 +1 @@\n-no end\n+end\n", "PATCH_REJECTED", "found 'no end'"),
+        ("--- a/none\n+++ b/none\n@@ -1 +1 @@\n-a\n+b\n", "PATCH_REJECTED", "none: there is no such file"),
+        ("--- /dev/null\n+++ b/gone.txt\n@@ -0,0 +1 @@\n+b\n", "CONFLICT", "gone.txt"),
+        ("--- /dev/null\n+++ b/../out\n@@ -0,0 +1 @@\n+b\n", "OUTSIDE_WORKSPACE", "leaves the workspace"),
+        ("--- /dev/null\n+++ /etc/out\n@@ -0,0 +1 @@\n+b\n", "OUTSIDE_WORKSPACE", "absolute"),
+        ("--- /dev/null\n+++ b/etc/out\n@@ -0,0 +1 @@\n+b\n", "OUTSIDE_WORKSPACE", "workspace"),
+        ("--- a/etc/passwd\n+++ b/etc/passwd\n@@ -1 +1 @@\n-a\n+b\n", "PATCH_REJECTED", "leaves the workspace"),
+        ("--- a/near\n+++ b/near\n@@ -1 +1 @@\n-x\n+y\n", "NOT_A_FILE", "symbolic link"),
+        ("--- a/near\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", "NOT_A_FILE", "symbolic link"),
+        ("diff --git a/near b/y\nrename from near\nrename to y\n", "PATCH_REJECTED", "workspace.move"),
+        ("diff --git a/gone.txt b/run.sh\nrename from gone.txt\nrename to run.sh\n", "CONFLICT", "exists already"),
+        ("diff --git a/gone.txt b/etc/x\nrename from gone.txt\nrename to etc/x\n", "OUTSIDE_WORKSPACE", "workspace"),
+    ],
+)
+def test_what_cannot_be_applied_changes_nothing_and_says_why(place, patch, code, words):
+    run(place, "sh", "-c", "ln -s /etc etc && ln -s gone.txt near")
+    before = contents(place)
+    # A good file in front: it must not be changed either.
+    result = apply(place, "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-1\n+one\n" + patch)
+    assert (result.is_error, result.code) == (True, code), result
+    assert words in result.text
+    assert contents(place) == before
