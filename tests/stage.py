@@ -225,12 +225,12 @@ class Stage:
         return [a for a in self.desk.listing(self.principal.tenant_id, None, None) if a.state == "pending"]
 
     @contextmanager
-    def unreadable(self, session: SessionId, seq: int) -> Iterator[None]:
+    def unreadable(self, session: SessionId, seq: int, instead: str = "{}") -> Iterator[None]:
         """A stored event that no version could read, for as long as the block."""
         where = {"session": session, "seq": seq}
         ((body,),) = self.sql("SELECT body FROM events WHERE session_id = :session AND seq = :seq", **where)
         put = "UPDATE events SET body = :body WHERE session_id = :session AND seq = :seq"
-        self.sql(put, body="{}", **where)
+        self.sql(put, body=instead, **where)
         try:
             yield
         finally:

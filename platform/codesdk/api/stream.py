@@ -164,7 +164,8 @@ class EventStream(Response):
         subscription = None
         try:
             after = await self._catch_up(inbox, pen, after)
-            subscription = self._tail.subscribe(self._session, after, inbox.put, inbox.fail)
+            if inbox.fault is None:
+                subscription = self._tail.subscribe(self._session, after, inbox.put, inbox.fail)
             due = anyio.current_time() + RECHECK_S
             while not (inbox.closed or inbox.overflowed or inbox.fault):
                 events = await inbox.take(min(HEARTBEAT_S, max(0.0, due - anyio.current_time())))
@@ -177,7 +178,7 @@ class EventStream(Response):
                 waited = f"more than {self._inbox_limit} events waited for this reader"
                 await pen.write(_evicted(f"{waited}; come back with your last id", encode(epoch, after)))
             elif inbox.fault is not None:
-                await pen.write(_evicted(inbox.fault.message, encode(epoch, after)))
+                await pen.write(_evicted(inbox.fault.message, encode(epoch, after), inbox.fault.code))
         except (Unauthenticated, Forbidden, SessionUnknown) as fault:
             await pen.write(_evicted(f"you may not read this any more: {fault.message}", encode(epoch, after)))
         except Fault as fault:
@@ -190,10 +191,13 @@ class EventStream(Response):
 
     async def _catch_up(self, inbox: Inbox, pen: _Pen, after: int) -> int:
         while not inbox.closed:
-            events = await to_thread.run_sync(self._log.read, self._session, after)
+            events, fault = await to_thread.run_sync(self._log.page, self._session, after)
             if events:
                 after = events[-1].seq
                 await pen.write("".join(_frame(event, self._begin.epoch) for event in events))
+            if fault is not None:
+                inbox.fault = fault
+                break
             if len(events) < PAGE:
                 break
         return after
@@ -228,8 +232,8 @@ def _frame(event: Event, epoch: str) -> str:
     return f"id: {encode(epoch, event.seq)}\ndata: {event.model_dump_json(exclude_none=True)}\n\n"
 
 
-def _evicted(reason: str, cursor: str) -> str:
-    return _control("evicted", {"reason": reason}, cursor)
+def _evicted(reason: str, cursor: str, code: str | None = None) -> str:
+    return _control("evicted", {"reason": reason} | ({"code": code} if code else {}), cursor)
 
 
 def _control(kind: str, about: dict[str, Any], cursor: str) -> str:

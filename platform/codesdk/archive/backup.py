@@ -6,13 +6,13 @@ durable before their records were, and stay for a day after the last record of t
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from importlib.metadata import version
 from pathlib import Path
 
 from codesdk.archive import manifest, store
+from codesdk.archive.durable import put_in_place
 from codesdk.archive.manifest import Entry, Manifest
 from codesdk.artifacts.blobs import BlobMissing, Blobs
 from codesdk.artifacts.directory import DirectoryBlobs
@@ -56,9 +56,7 @@ def back_up(record: Record, target: Path) -> Manifest:
     try:
         fresh.mkdir(mode=0o700, parents=True)
         made = _fill(record, fresh)
-        _sync_tree(fresh)
-        fresh.rename(target)
-        _sync(target.parent)
+        put_in_place(fresh, target)
     except OSError as error:
         raise BackupRefused(f"{target} cannot be written: {error}.", advice="Make room, or name another.") from error
     finally:
@@ -121,18 +119,3 @@ def _copy_blobs(source: Blobs, wanted: list[Blob], root: Path) -> tuple[list[Ent
     if (root / "incoming").exists():
         (root / "incoming").rmdir()
     return files, damaged
-
-
-def _sync_tree(root: Path) -> None:
-    for folder, _, names in os.walk(root):
-        for name in names:
-            _sync(Path(folder, name))
-        _sync(Path(folder))
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +15,7 @@ from codesdk.domain.decisions import Frozen
 from codesdk.domain.events import SCHEMA_VERSION
 from codesdk.domain.ids import SessionId
 from codesdk.eventlog import store as log_store
-from codesdk.eventlog.log import PAGE
+from codesdk.eventlog.log import PAGE, whole
 from codesdk.sessions import SessionUnknown
 
 
@@ -35,10 +34,12 @@ def export(record: Record, file: IO[str], session: str | None, artifacts: Path |
 
     Raises:
         SessionUnknown: there is none of that id.
-        ArtifactDamaged: bytes that were asked for are; what was written has no end line, so no import takes it.
+        EventUnreadable, ArtifactDamaged: a row, or bytes that were asked for are; what was written has no end line, so no import takes it.
     """
     with record.database.read() as connection:
         wanted = [SessionId(session)] if session is not None else store.all_sessions(connection)
+        if session is not None and not store.has_session(connection, session):
+            raise SessionUnknown(f"The database holds no session {session}.", advice="See `codesdk sessions list`.")
     if artifacts is not None:
         artifacts.mkdir(parents=True, exist_ok=True, mode=0o700)
     lines.write(file, ExportLine(schema_version=SCHEMA_VERSION, version=version("codesdk")))
@@ -52,7 +53,7 @@ def _session(record: Record, file: IO[str], session: SessionId, artifacts: Path 
     with record.database.read() as connection:
         head = store.session_line(connection, session)
     if head is None:
-        raise SessionUnknown(f"The database holds no session {session}.", advice="See `codesdk sessions list`.")
+        raise SessionUnknown(f"Session {session} was removed meanwhile.", advice="Export again.")
     lines.write(file, head)
     events = _events(record, file, session)
     # After the events: whatever they name was on record before them.
@@ -72,8 +73,7 @@ def _events(record: Record, file: IO[str], session: SessionId) -> int:
         with record.database.read() as connection:
             page = log_store.after(connection, session, after, PAGE)
         for row in page:
-            body = json.loads(row.body)
-            lines.write(file, EventLine(event={"seq": row.seq, "time": row.time, "type": row.type, **body}))
+            lines.write(file, EventLine(event=whole(row)))
             after = row.seq
         if len(page) < PAGE:
             return after

@@ -14,6 +14,7 @@ from codesdk.archive.lines import ArtifactLine, EndLine, EventLine, ExportInvali
 from codesdk.artifacts import StoredArtifact
 from codesdk.bootstrap.record import Record
 from codesdk.domain.decisions import Frozen
+from codesdk.domain.events import EventUnreadable
 from codesdk.domain.ids import HostId, Kind, PrincipalId, SessionId, TenantId
 from codesdk.domain.upcasting import read_event
 from codesdk.errors import ExitCode, Fault
@@ -83,7 +84,7 @@ def take_in(record: Record, path: Path, tenant: str | None, artifacts: Path | No
     bytes; None: what events refer to leads nowhere here.
 
     Raises:
-        ExportInvalid, LogGap, SchemaTooNew, EventUnreadable: the file is wrong. BytesMissing: the directory is.
+        ExportInvalid, LogGap, SchemaTooNew: the file is wrong. BytesMissing: the directory is.
         TenantNotMapped: say whose it shall be. SessionExists, ArtifactExists: it is here already; sessions that stand
         before it in the file are in. QuotaExceeded: the tenant has no room for the bytes.
     """
@@ -188,7 +189,10 @@ def _events_at(file: IO[str], place: int, head: SessionLine) -> Iterator[EventLi
 
 
 def _check(head: SessionLine, number: int, line: EventLine, expected: int) -> None:
-    event = read_event(line.event)
+    try:
+        event = read_event(line.event)
+    except EventUnreadable as error:
+        raise ExportInvalid(f"Line {number}: {error.message}", advice=ANOTHER) from error
     if event.seq != expected:
         raise LogGap(
             f"Line {number}: event {expected} of session {head.id} should stand here, and {event.seq} does.",

@@ -8,7 +8,7 @@ from typing import IO, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import Frozen, PermissionMode
 from codesdk.domain.ids import ArtifactId, SessionId, TenantId
 from codesdk.domain.records import Artifact
 from codesdk.errors import ExitCode, Fault
@@ -16,6 +16,9 @@ from codesdk.errors import ExitCode, Fault
 FORMAT = 1
 MAX_LINE = 16 * 1024 * 1024
 """Characters of one line: an event holds at most a few times what a call's largest event does."""
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class ExportInvalid(Fault):
@@ -45,7 +48,7 @@ class SessionLine(Frozen):
     tenant: str
     """The tenant's name."""
     runtime: str
-    permission_mode: str
+    permission_mode: PermissionMode
     profile: dict[str, Any]
     image: str
     labels: dict[str, str]
@@ -93,7 +96,7 @@ _KINDS: dict[str, TypeAdapter[Any]] = {
 
 def write(file: IO[str], line: Line) -> None:
     """The next line."""
-    file.write(json.dumps(line.model_dump(mode="json"), ensure_ascii=False, separators=(",", ":")) + "\n")
+    file.write(_ENCODER.encode(line.model_dump(mode="json")) + "\n")
 
 
 def read(file: IO[str]) -> Iterator[tuple[int, Line]]:
@@ -117,8 +120,28 @@ def _line(number: int, text: str) -> Line:
         raise ExportInvalid(f"Line {number} is cut off.", advice=advice)
     try:
         said = json.loads(text)
-        adapter = _KINDS[said["kind"]]
-        line: Line = adapter.validate_python(said)
-    except (ValueError, TypeError, KeyError, RecursionError, ValidationError) as error:
+        # Python's reader takes more than JSON has, and no database would: NaN, 1e999, half of a surrogate pair.
+        _ENCODER.encode(said).encode()
+    except (ValueError, RecursionError) as error:
+        raise ExportInvalid(f"Line {number} is no JSON: {_why(error)}.", advice=advice) from error
+    try:
+        line: Line = _KINDS[said["kind"]].validate_python(said)
+    except (TypeError, KeyError) as error:
         raise ExportInvalid(f"Line {number} is no line of an export.", advice=advice) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(step) for step in first["loc"])
+        raise ExportInvalid(f"Line {number} is wrong: {place}: {first['msg']}.", advice=advice) from error
     return line
+
+
+def _why(error: Exception) -> str:
+    match error:
+        case UnicodeEncodeError():
+            return "it has half of a character (a lone surrogate)"
+        case json.JSONDecodeError():
+            return error.msg
+        case RecursionError():
+            return "it is nested too deeply"
+        case _:
+            return "it has a number that JSON has not"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from codesdk.archive import manifest, store
 from codesdk.archive.backup import DATABASE, KEPT_FILES
+from codesdk.archive.durable import put_in_place
 from codesdk.archive.manifest import BackupInvalid, Manifest
 from codesdk.bootstrap.record import Record, open_record
 from codesdk.domain.calls import CallState
@@ -87,7 +88,7 @@ def restore(source: Path, settings: Settings) -> Restored:
     fresh = target.with_name(f".{target.name}.partial-{secrets.token_hex(4)}")
     try:
         restored = _make(source, made, settings.model_copy(update={"data_dir": fresh}))
-        fresh.rename(target)
+        put_in_place(fresh, target)
     except OSError as error:
         raise RestoreRefused(f"{target} cannot be written: {error}.", advice="Make room, or name another.") from error
     finally:

@@ -45,7 +45,7 @@ class Retention:
         after = ""
         while batch := self._due(before, after):
             for session in batch:
-                removed = Pruned(sessions=(session,)) if dry else self._remove(session, before, reason)
+                removed = self._measure(session) if dry else self._remove(session, before, reason)
                 done = Pruned(
                     sessions=done.sessions + removed.sessions,
                     events=done.events + removed.events,
@@ -57,6 +57,11 @@ class Retention:
     def _due(self, before: float, after: str) -> list[SessionId]:
         with self._database.read() as connection:
             return store.due(connection, before, BATCH, after)
+
+    def _measure(self, session: SessionId) -> Pruned:
+        with self._database.read() as connection:
+            events, artifacts = store.sizes(connection, session)
+        return Pruned(sessions=(session,), events=events, artifacts=artifacts)
 
     def _remove(self, session: SessionId, before: float, reason: str) -> Pruned:
         def work(unit: Unit) -> Pruned:

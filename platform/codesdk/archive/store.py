@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.archive.lines import SessionLine
@@ -114,7 +114,7 @@ def has_artifact(connection: Connection, artifact: str) -> bool:
 def insert_session(connection: Connection, head: SessionLine, owner: Owner, *, epoch: str, now: float) -> None:
     """Add it, closed. It is removed no more, where it had been."""
     connection.execute(delete(removed_sessions).where(removed_sessions.c.id == head.id))
-    row = head.model_dump(include={"id", "runtime", "permission_mode", "image", "created_at"})
+    row = head.model_dump(mode="json", include={"id", "runtime", "permission_mode", "image", "created_at"})
     row |= {
         "tenant_id": owner.tenant,
         "principal_id": owner.principal,
@@ -124,6 +124,7 @@ def insert_session(connection: Connection, head: SessionLine, owner: Owner, *, e
         "labels": json.dumps(head.labels),
         "log_epoch": epoch,
         "closed_at": head.closed_at if head.closed_at is not None else now,
+        "imported_at": now,
     }
     connection.execute(insert_into(sessions), row)
 
@@ -163,6 +164,13 @@ def _over(closed_before: float) -> ColumnElement[bool]:
         artifacts.c.session_id == sessions.c.id, other.c.seed_artifact == artifacts.c.id, other.c.state == "open"
     )
     return and_(sessions.c.state == "closed", sessions.c.closed_at < closed_before, ~alive, ~seeds)
+
+
+def sizes(connection: Connection, session: SessionId) -> tuple[int, int]:
+    """How many events and artifacts a session has."""
+    owned = select(func.count()).where(artifacts.c.session_id == session).scalar_subquery()
+    row = connection.execute(select(sessions.c.last_seq, owned).where(sessions.c.id == session)).one_or_none()
+    return (row[0], row[1]) if row else (0, 0)
 
 
 def remove_session(connection: Connection, session: SessionId, now: float, reason: str) -> int:

@@ -133,12 +133,13 @@ class Daemon:
         """The log after `after`, to its present end."""
         while True:
             params: dict[str, Any] = {"limit": PAGE, "after": str(after)}
-            page = self.request("GET", f"/v1/sessions/{session}/events", params=params)["events"]
-            for item in page:
+            page = self.request("GET", f"/v1/sessions/{session}/events", params=params)
+            for item in page["events"]:
                 event = Event.model_validate(item)
                 after = event.seq
                 yield event
-            if len(page) < PAGE:
+            # A page may be short: the next one then says why.
+            if after >= page["head"]:
                 return
 
     def follow(self, session: str, after: int = 0, ended: Callable[[], bool] = lambda: False) -> Iterator[Event]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from codesdk.archive.export import Exported, export
 from codesdk.archive.imports import take_in
-from codesdk.archive.retention import DAY_S, Retention
+from codesdk.archive.retention import DAY_S, Pruned, Retention
 from codesdk.bootstrap.record import open_record
 from codesdk.cli.artifact_files import FileRefused
 from codesdk.cli.places import settings_of
@@ -92,10 +92,14 @@ def prune(days: float, *, dry: bool, data_dir: Path | None, as_json: bool) -> No
     if as_json:
         voice.give(done.model_dump() | {"dry_run": dry})
     elif dry:
-        voice.out.print(f"{len(done.sessions)} sessions would be removed.")
+        voice.out.print(f"{_told(done)} would be removed.")
     else:
-        said = f"{len(done.sessions)} sessions, {done.events} events, {done.artifacts} artifacts"
+        said = _told(done)
         voice.out.print(f"Removed {said}; the artifacts' bytes go in a day.")
+
+
+def _told(done: Pruned) -> str:
+    return f"{len(done.sessions)} sessions, {done.events} events, {done.artifacts} artifacts"
 
 
 def _say_exported(voice: Voice, done: Exported, output: Path) -> None:

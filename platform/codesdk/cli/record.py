@@ -13,6 +13,7 @@ from codesdk.domain.ids import SessionId
 from codesdk.eventlog.hints import LocalHints
 from codesdk.eventlog.log import PAGE, Log
 from codesdk.sessions import SessionUnknown
+from codesdk.sessions import store as session_store
 from codesdk.settings import Settings
 from codesdk.storage.database import Database
 from codesdk.toolcalls import store as call_store
@@ -26,6 +27,8 @@ class Record(NamedTuple):
     head: int
     """The number of the newest event, as the session's row has it."""
     calls: list[StoredCall]
+    imported: bool
+    """Whether the log came from an export, and so without the rows that stood beside it."""
 
 
 def read_record(settings: Settings, session: str) -> Record:
@@ -43,6 +46,7 @@ def read_record(settings: Settings, session: str) -> Record:
     with closing(Database(settings.resolved_database_url())) as database:
         log = Log(database, SystemClock(), LocalHints())
         with database.read() as connection:
+            imported = session_store.imported_at(connection, of) is not None
             calls = [call for state in CallState for call in call_store.in_state(connection, state, session=of)]
         events: list[Event] = []
         while page := log.read(of, events[-1].seq if events else 0):
@@ -52,4 +56,4 @@ def read_record(settings: Settings, session: str) -> Record:
         head = log.head(of)
     if not events:
         raise SessionUnknown(f"The database holds no session {session}.", advice="See `codesdk sessions list`.")
-    return Record(events, head, calls)
+    return Record(events, head, calls, imported)

@@ -31,6 +31,8 @@ class Replayed(Frozen):
     """The first event that breaks an invariant."""
     differences: tuple[str, ...] = ()
     """Between the log and the rows; not looked for where the log itself is broken."""
+    imported: bool = False
+    """The log came from an export: there are no rows of calls to compare it with."""
 
 
 def replay(session: str, *, data_dir: Path | None, as_json: bool) -> int:
@@ -51,14 +53,17 @@ def compare(record: Record) -> Replayed:
         history = History(last_seq=record.head)
         with contextlib.suppress(ValueError, KeyError):  # what can be told of a broken log
             history = fold(record.events)
-        return Replayed(history=history, violation=violation.message)
+        return Replayed(history=history, violation=violation.message, imported=record.imported)
     told = fold_transcript(record.events).calls
-    return Replayed(history=fold(record.events), differences=tuple(_differences(record, told)))
+    differences = tuple(_differences(record, told))
+    return Replayed(history=fold(record.events), differences=differences, imported=record.imported)
 
 
 def _differences(record: Record, told: Iterable[ToolCallRecord]) -> Iterator[str]:
     if record.head != len(record.events):
         yield f"the session counts {record.head} events, the log has {len(record.events)}"
+    if record.imported:
+        return
     last = {call.tool_call_id: call for call in told}  # a row holds the newest attempt
     stored = {row.identity.tool_call_id: row for row in record.calls}
     for call_id in {**last, **stored}:
@@ -100,5 +105,7 @@ def _show(voice: Voice, replayed: Replayed) -> None:
     voice.out.print(f"{last} events, numbered 1 to {last} without a gap; every invariant holds.", style="dim")
     for difference in replayed.differences:
         voice.out.print(Text(plain(difference), style="red"), soft_wrap=True)
-    if not replayed.differences:
+    if replayed.imported:
+        voice.out.print("The session was imported: its log is all that there is of its calls here.", style="dim")
+    elif not replayed.differences:
         voice.out.print("What is stored of the calls says the same.", style="dim")

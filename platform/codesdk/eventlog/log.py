@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from codesdk.domain.clock import Clock, to_wire
 from codesdk.domain.decisions import Frozen
-from codesdk.domain.events import SCHEMA_VERSION, Event, EventType, RuntimeInfo, Trace
+from codesdk.domain.events import SCHEMA_VERSION, Event, EventType, EventUnreadable, RuntimeInfo, Trace
 from codesdk.domain.ids import SessionId
 from codesdk.domain.upcasting import read_event
 from codesdk.errors import ExitCode, Fault
@@ -45,6 +45,14 @@ class Draft(Frozen):
     payload: dict[str, Any]
 
 
+class Page(NamedTuple):
+    """A piece of a log, as far as this version can read it."""
+
+    events: list[Event]
+    fault: Fault | None = None
+    """Why the event after the last of these cannot be read; None where all could."""
+
+
 class Log:
     """The log of every session in one database."""
 
@@ -75,9 +83,22 @@ class Log:
         Raises:
             SchemaTooNew, EventUnreadable: one of them cannot be read by this version.
         """
+        events, fault = self.page(session, after, limit)
+        if fault is not None:
+            raise fault
+        return events
+
+    def page(self, session: SessionId, after: int = 0, limit: int = PAGE) -> Page:
+        """The same, up to an event that cannot be read: those before it are nobody's loss."""
         with self.database.read() as connection:
             rows = store.after(connection, session, after, min(limit, PAGE))
-        return [_event(row) for row in rows]
+        events: list[Event] = []
+        for row in rows:
+            try:
+                events.append(_event(row))
+            except Fault as fault:
+                return Page(events, fault)
+        return Page(events)
 
     def head(self, session: SessionId) -> int:
         """The newest `seq`, 0 for an empty or unknown session."""
@@ -123,4 +144,16 @@ _runtime_text = lru_cache(64)(_text)
 
 
 def _event(row: store.Row) -> Event:
-    return read_event({"seq": row.seq, "time": row.time, "type": row.type, **json.loads(row.body)})
+    return read_event(whole(row))
+
+
+def whole(row: store.Row) -> dict[str, Any]:
+    """A stored event as one object, of whatever schema version it is.
+
+    Raises:
+        EventUnreadable: what is stored is no JSON object.
+    """
+    try:
+        return {"seq": row.seq, "time": row.time, "type": row.type, **json.loads(row.body)}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise EventUnreadable(f"Event {row.seq} cannot be read: its row holds no JSON object.") from error

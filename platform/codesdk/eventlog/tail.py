@@ -10,7 +10,7 @@ from typing import TypeVar
 from codesdk.domain.clock import Clock
 from codesdk.domain.events import Event
 from codesdk.domain.ids import SessionId
-from codesdk.errors import Fault
+from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.hints import Hints
 from codesdk.eventlog.log import PAGE, Log
 
@@ -128,6 +128,9 @@ class Tail:
                 _log.warning("following session %s is interrupted: %s", session, fault)
                 if not fault.retryable:
                     self._give_up(subscription, fault)
+            except Exception:  # noqa: BLE001 (a defect must not end the thread that all other readers live on)
+                _log.exception("following session %s failed", session)
+                self._give_up(subscription, InternalFault(f"Session {session} cannot be followed, by a defect."))
 
     def _give_up(self, subscription: Subscription, fault: Fault) -> None:
         self.unsubscribe(subscription)
@@ -135,12 +138,16 @@ class Tail:
             self._tell(subscription, subscription.on_fault, fault)
 
     def _catch_up(self, subscription: Subscription) -> None:
-        while events := self._log.read(subscription.session, subscription.after):
-            subscription.after = events[-1].seq
-            if not self._tell(subscription, subscription.on_events, events):
-                return
-            if len(events) < PAGE:
-                break
+        more = True
+        while more:
+            events, fault = self._log.page(subscription.session, subscription.after)
+            if events:
+                subscription.after = events[-1].seq
+                if not self._tell(subscription, subscription.on_events, events):
+                    return
+            if fault is not None:
+                raise fault
+            more = len(events) == PAGE
 
     def _tell(self, subscription: Subscription, listener: Callable[[T], None], what: T) -> bool:
         try:

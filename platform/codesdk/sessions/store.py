@@ -41,6 +41,11 @@ def find(connection: Connection, tenant: str, session: str) -> Session | None:
     return _session(row) if row else None
 
 
+def imported_at(connection: Connection, session: str) -> float | None:
+    """When that session, of whatever tenant, came in from an export; None where it was opened here."""
+    return connection.execute(select(sessions.c.imported_at).where(sessions.c.id == session)).scalar()
+
+
 def removed_at(connection: Connection, tenant: str, session: str) -> float | None:
     """When retention removed that session of the tenant; None where it did not."""
     query = select(removed_sessions.c.removed_at).where(

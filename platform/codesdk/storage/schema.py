@@ -98,6 +98,7 @@ sessions = Table(
     Column("log_epoch", String(32), nullable=False),  # a restored log gets another; cursors carry it
     Column("created_at", Float, nullable=False),
     Column("closed_at", Float),
+    Column("imported_at", Float),  # its log came from an export: no rows of calls stand beside it
     Index("ix_sessions_tenant", "tenant_id", "created_at"),
     Index("ix_sessions_tenant_state", "tenant_id", "state"),
 )

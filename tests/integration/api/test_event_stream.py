@@ -244,6 +244,29 @@ def test_a_reader_that_may_read_no_more_is_sent_away_within_a_bounded_time(stack
     assert "may not read this any more" in last["data"]["reason"]
 
 
+@pytest.mark.parametrize("instead", ['{"cut', '{"schema_version": 99}'])
+def test_a_reader_gets_all_before_an_event_that_cannot_be_read_then_the_reason_and_then_a_problem(
+    stack, watch, instead
+):
+    session, token = stack.open_session()
+    call(stack, token)
+    tamper = text("UPDATE events SET body = :body WHERE session_id = :id AND seq = 4")
+    stack.services.writer.run(lambda unit: unit.connection.execute(tamper, {"body": instead, "id": session.id}))
+    with watch(session) as reader:
+        *before, last = reader.rest()
+    assert seqs(before) == [1, 2, 3]
+    assert (last["event"], last["id"]) == ("evicted", before[-1]["id"])
+    path = f"/v1/sessions/{session.id}/events"
+    with stack.http(stack.key()) as client:
+        page = client.get(path).json()
+        assert [event["seq"] for event in page["events"]] == [1, 2, 3]
+        for headers in ({}, {"Accept": "text/event-stream"}):
+            problem = client.get(path, params={"after": page["next"]}, headers=headers)
+            assert (problem.status_code, problem.json()["code"]) == (500, last["data"]["code"])
+        after = client.get(path, params={"after": "4"}).json()
+    assert after["events"][0]["seq"] == 5, "whoever knows better may go on after it"
+
+
 def test_a_busy_stream_is_rechecked_too(stack, watch, monkeypatch):
     monkeypatch.setattr(streams, "RECHECK_S", 0.3)
     session, token = stack.open_session()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -193,6 +194,32 @@ def test_a_backup_that_is_not_whole_restores_nothing(stage, backed, tmp_path, da
         restore(place, copy_at(tmp_path / "copy"))
     assert not (tmp_path / "copy").exists()
     assert not list(tmp_path.glob(".copy*"))
+
+
+@pytest.mark.parametrize("what", ["backup", "copy"])
+def test_all_of_it_is_on_the_disk_before_its_name_is(stage, backed, tmp_path, monkeypatch, what):
+    keep(stage, b"content")
+    place = backed() if what == "copy" else None
+    synced, renamed = [], []
+    sync, rename = os.fsync, Path.rename
+
+    def syncs(handle):
+        sync(handle)
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink())
+
+    def renames(path, target):
+        if ".partial-" in path.name:
+            inside = {path, *path.rglob("*")}
+            renamed.append((inside - set(synced), target.parent))
+            synced.clear()
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", syncs)
+    monkeypatch.setattr(Path, "rename", renames)
+    restore(place, copy_at(tmp_path / "copy")) if place else backed()
+    ((unsynced, parent),) = renamed
+    assert unsynced == set()
+    assert parent in synced
 
 
 def test_a_directory_that_is_used_is_not_restored_into(stage, settings, backed, tmp_path):

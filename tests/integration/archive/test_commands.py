@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from codesdk.archive.imports import SessionExists
 from codesdk.cli.app import app
+from codesdk.cli.ending import ended
 from codesdk.cli.log_files import NothingNamed
 
 
@@ -49,3 +50,9 @@ def test_a_log_goes_out_to_a_backup_and_back_in(stage, run, tmp_path):
 def test_an_export_names_one_session_or_all_of_them(stage, run, words):
     with pytest.raises(NothingNamed):
         run("events", "export", *words, "--data-dir", str(stage.root))
+
+
+def test_an_export_of_a_session_that_is_none_writes_nothing(stage, capsys):
+    assert ended(["events", "export", "ses_nope", "--data-dir", str(stage.root)]) != 0
+    said = capsys.readouterr()
+    assert (said.out, "no session ses_nope" in said.err) == ("", True)

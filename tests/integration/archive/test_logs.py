@@ -23,12 +23,15 @@ from codesdk.archive.retention import DAY_S, Pruned, Retention
 from codesdk.artifacts import ArtifactUnknown
 from codesdk.bootstrap.record import open_record
 from codesdk.domain.clock import SystemClock
+from codesdk.domain.decisions import PermissionMode
+from codesdk.domain.events import EventUnreadable
 from codesdk.domain.invariants import check
 from codesdk.domain.quotas import QuotaExceeded, Resource
 from codesdk.domain.upcasting import SchemaTooNew
 from codesdk.eventlog.hints import LocalHints
 from codesdk.eventlog.log import Log
 from codesdk.sessions import NewSession, SessionUnknown
+from codesdk.sessions import store as session_store
 from codesdk.sessions.session import SessionRemoved
 from codesdk.settings import Settings
 from codesdk.storage.database import Database
@@ -195,6 +198,13 @@ DAMAGE = {
         ExportInvalid,
     ),
     "a newer event": (lambda lines: changed(lines, 3, schema_version=99), SchemaTooNew),
+    "half a character": (lambda lines: changed(lines, 3, payload={"text": "\ud800"}), ExportInvalid),
+    "no number": (lambda lines: changed(lines, 3, payload={"n": float("nan")}), ExportInvalid),
+    "no event": (lambda lines: changed(lines, 3, type="tool.banana"), ExportInvalid),
+    "a mode that is none": (
+        lambda lines: [lines[0], {**lines[1], "permission_mode": "banana"}, *lines[2:]],
+        ExportInvalid,
+    ),
     "an unknown line": (lambda lines: [*lines, {"kind": "more"}], ExportInvalid),
     "no object": (lambda lines: [*lines, 7], ExportInvalid),
 }
@@ -210,6 +220,42 @@ def test_nothing_of_a_wrong_file_comes_in(source, elsewhere, tmp_path, damage):
         with pytest.raises(fault):
             take_in(record, file, "there", None)
         assert log_of(record).heads([source.session.id]) == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ('{"kind": "event", "event": {"n": NaN}}', "a number that JSON has not"),
+        ('{"kind": "event", "event": {"n": 1e999}}', "a number that JSON has not"),
+        ('{"kind": "event", "event": {"\\ud800": 1}}', "half of a character"),
+        ('{"kind": "event", "event": ' + "[" * 100_000, "nested too deeply"),
+        ('{"kind": "session"}', "session.id|id: Field required"),
+        ('{"kind": "event"', "Expecting"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named_with_the_reason(source, elsewhere, tmp_path, said, why):
+    file, _ = exported(source, tmp_path)
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines[:2], said, *lines[2:]]) + "\n")
+    with elsewhere() as record, pytest.raises(ExportInvalid, match=rf"Line 3 .*({why})"):
+        take_in(record, file, "there", None)
+
+
+def test_every_mode_of_a_session_comes_through(source, elsewhere, tmp_path):
+    source.sql("UPDATE sessions SET permission_mode = 'yolo'")
+    file, _ = exported(source, tmp_path)
+    with elsewhere() as record:
+        take_in(record, file, "there", None)
+        with record.database.read() as connection:
+            assert session_store.find(connection, "ten_there", source.session.id).permission_mode is PermissionMode.YOLO
+            assert session_store.imported_at(connection, source.session.id) > 0
+    with source.database.read() as connection:
+        assert session_store.imported_at(connection, source.session.id) is None
+
+
+def test_a_row_that_is_no_event_ends_an_export_with_its_name(source, tmp_path):
+    with source.unreadable(source.session.id, 2, "{cut"), pytest.raises(EventUnreadable, match="Event 2"):
+        exported(source, tmp_path)
 
 
 @pytest.mark.parametrize("cut", [1, 30, 500])
@@ -293,9 +339,9 @@ def test_an_old_session_is_removed_whole_and_whoever_asks_is_told(source, retent
     events, artifacts = len(source.events()), len(source.artifacts.of_session(session))
     source.clock.advance(3 * DAY_S)
     assert retention.prune(3.5 * DAY_S, reason="test") == Pruned()
-    assert retention.prune(2 * DAY_S, reason="test", dry=True).sessions == (session,)
+    would_be = retention.prune(2 * DAY_S, reason="test", dry=True)
     removed = retention.prune(2 * DAY_S, reason="test")
-    assert removed == Pruned(sessions=(session,), events=events, artifacts=artifacts)
+    assert removed == would_be == Pruned(sessions=(session,), events=events, artifacts=artifacts)
     assert source.log.read(session) == []
     assert source.artifacts.of_session(session) == []
     assert source.sql("SELECT artifact_bytes FROM tenants")[0].artifact_bytes == 0

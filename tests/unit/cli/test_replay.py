@@ -68,6 +68,19 @@ def test_a_row_that_says_something_else_is_named(worked, statement, said_):
     assert any(said_ in difference for difference in compared(worked).differences)
 
 
+def test_an_imported_log_has_no_rows_to_be_compared_with(worked, tmp_path, monkeypatch, capsys):
+    file, session = tmp_path / "out.jsonl", worked.subject.session_id
+    there = tmp_path / "there"
+    monkeypatch.delenv("CODESDK_DATABASE_URL", raising=False)
+    assert run(worked, monkeypatch, "events", "export", session, "--output", str(file)) == 0
+    monkeypatch.delenv("CODESDK_DATABASE_URL")
+    assert ended(["init", "--data-dir", str(there)]) == 0
+    assert ended(["events", "import", str(file), "--tenant", "default", "--data-dir", str(there)]) == 0
+    capsys.readouterr()
+    assert ended(["events", "replay", session, "--data-dir", str(there)]) == 0
+    assert "was imported" in capsys.readouterr().out
+
+
 def test_an_event_that_is_gone_is_named(worked):
     worked.tampered = True
     worked.sql("DELETE FROM events WHERE seq = 4")

@@ -213,16 +213,45 @@ def test_a_stale_cursor_beyond_the_head_gets_only_what_comes_after(stage, follow
     assert reader.seqs == [3, 4]
 
 
-def test_an_event_that_cannot_be_read_is_told_to_its_reader_and_holds_up_no_other(stage, follow):
+@pytest.mark.parametrize(
+    ("instead", "code"),
+    [
+        ("{}", "EVENT_UNREADABLE"),
+        ('{"schema_ver', "EVENT_UNREADABLE"),
+        ("7", "EVENT_UNREADABLE"),
+        ("[" * 100_000, "EVENT_UNREADABLE"),
+        ('{"schema_version": 99}', "EVENT_SCHEMA_TOO_NEW"),
+    ],
+)
+def test_an_event_that_cannot_be_read_is_told_to_its_reader_and_holds_up_no_other(stage, follow, instead, code):
     other = stage.open_session()
     append(stage, 3)
     tail, broken, whole, faults = follow(poll_s=0.02), Reader(), Reader(), []
-    with stage.unreadable(stage.session.id, 3):
-        tail.subscribe(stage.session.id, 2, broken, faults.append)
+    with stage.unreadable(stage.session.id, 3, instead):
+        tail.subscribe(stage.session.id, 0, broken, faults.append)
         tail.subscribe(other.session_id, 0, whole)
         append(stage, 2, subject=other)
         wait_for(lambda: whole.seqs == [1, 2, 3], "the other session's events")
         wait_for(lambda: faults, "the reason")
-    assert not faults[0].retryable
-    assert (broken.seqs, len(faults)) == ([], 1)
+    assert (faults[0].code, faults[0].retryable, len(faults)) == (code, False, 1)
+    assert broken.seqs == [1, 2], "what stands before it is nobody's loss"
     assert stage.session.id not in tail._subscriptions
+
+
+def test_a_defect_in_one_sessions_delivery_ends_its_readers_alone(stage, follow, monkeypatch):
+    other = stage.open_session()
+    real = stage.log.page
+
+    def breaks(session, after=0):
+        if session == stage.session.id:
+            raise KeyError("a defect")
+        return real(session, after)
+
+    monkeypatch.setattr(stage.log, "page", breaks)
+    tail, broken, whole, faults = follow(poll_s=0.02), Reader(), Reader(), []
+    tail.subscribe(stage.session.id, 0, broken, faults.append)
+    tail.subscribe(other.session_id, 0, whole)
+    append(stage, 2, subject=other)
+    wait_for(lambda: whole.seqs == [1, 2, 3], "the other session's events")
+    wait_for(lambda: faults, "the reason")
+    assert ([fault.code for fault in faults], broken.seqs) == (["INTERNAL"], [])

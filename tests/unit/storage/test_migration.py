@@ -231,3 +231,23 @@ def test_every_migration_goes_down_and_up_with_a_row_in_every_table(database):
         assert count(database, "tenants") == (1 if down != "base" else 0)
         downgrade(database, down)
     assert tables(database) == set()
+
+
+def test_a_session_that_was_imported_before_is_known_as_one(database):
+    upgrade(database, "0007")
+    with database.writer.begin() as connection:
+        for statement in (
+            "INSERT INTO hosts VALUES('hst', 'import', 1, 0, '{}', 0), ('own', 'local', 1, 0, '{\"a\":\"b\"}', 0)",
+            "INSERT INTO tenants (id, name, created_at) VALUES('ten', 'x', 0)",
+            """INSERT INTO principals (id, tenant_id, name, roles, created_at)
+            VALUES('prn', 'ten', 'import', '[]', 0), ('dev', 'ten', 'dev', '["developer"]', 0)""",
+            """INSERT INTO sessions (id, tenant_id, principal_id, host_id, state, runtime, permission_mode, profile, image,
+            labels, log_epoch, created_at, closed_at) VALUES
+            ('came', 'ten', 'prn', 'hst', 'closed', 'x', 'auto', '{}', 'i', '{}', 'e', 7, 9),
+            ('made', 'ten', 'dev', 'own', 'closed', 'x', 'auto', '{}', 'i', '{}', 'e', 7, 9)""",
+        ):
+            connection.execute(text(statement))
+    upgrade(database)
+    with database.read() as connection:
+        rows = connection.execute(text("SELECT id, imported_at FROM sessions ORDER BY id")).all()
+    assert [tuple(row) for row in rows] == [("came", 9), ("made", None)]

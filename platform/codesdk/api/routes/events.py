@@ -12,7 +12,7 @@ from codesdk.api.cursor import encode, start
 from codesdk.api.stream import EventStream, Readers
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.events import Event
-from codesdk.eventlog.log import PAGE
+from codesdk.eventlog.log import PAGE, Page
 from codesdk.tenancy.access import Action
 
 router = guarded_router()
@@ -49,17 +49,20 @@ def read_events(
     epoch, head = services.log.place(session)
     if "text/event-stream" in request.headers.get("accept", ""):
         readmitted = readmission(request, Action.EVENTS_READ)
+        begin = start(request.headers.get("last-event-id", after), epoch, head)
+        # A reader that was sent away for an event that cannot be read gets the reason as a status when it comes back.
+        _first(services.log.page(session, begin.after, 1))
         return EventStream(
             log=services.log,
             tail=services.tail,
             readers=cast("Readers", request.app.state.readers),
             session=session,
-            begin=start(request.headers.get("last-event-id", after), epoch, head),
+            begin=begin,
             head=head,
             recheck=lambda: services.sessions.find(readmitted().tenant_id, session),
         )
     begin = start(after, epoch, head)
-    events = services.log.read(session, begin.after, limit)
+    events = _first(services.log.page(session, begin.after, limit))
     page = EventPage(
         events=events,
         next=encode(epoch, events[-1].seq if events else begin.after),
@@ -67,3 +70,10 @@ def read_events(
         resync=begin.resync,
     )
     return JSONResponse(page.model_dump(mode="json", exclude_none=True))
+
+
+def _first(page: Page) -> list[Event]:
+    """Those that can be read; what stands in the way of the next is the answer only where there is no other."""
+    if page.fault is not None and not page.events:
+        raise page.fault
+    return page.events
