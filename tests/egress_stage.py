@@ -23,7 +23,9 @@ from codesdk.domain.addresses import public_or
 from codesdk.sandbox.egress.attempt import Attempt, Phase, Reason
 from codesdk.sandbox.egress.rules import EgressRule, EgressRules
 from codesdk.sandbox.egress.service import Egress
+from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.runner import channel as channels
+from sandboxes import Ran, run
 
 DEADLINE_S = 10.0
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
@@ -34,6 +36,21 @@ OWNER, KEY = "sbx_1", ("call_1", 1)
 
 def rules(*found: EgressRule | dict[str, Any], **limits: Any) -> EgressRules:
     return EgressRules(rules=tuple(EgressRule.model_validate(item) for item in found), **limits)
+
+
+FETCH = """
+import os, sys, urllib.request
+try:
+    print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())
+except OSError as error:
+    print(type(error).__name__, error)
+    raise SystemExit(1)
+"""
+
+
+def fetch(sandbox: Sandbox, url: str, **more: Any) -> Ran:
+    """Have a program in a sandbox ask for this URL, as its environment says."""
+    return run(sandbox, "python3", "-c", FETCH, url, **more)
 
 
 class Connection:

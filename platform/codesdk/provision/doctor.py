@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+from codesdk.domain.ids import Kind, is_id
 from codesdk.errors import Fault
 from codesdk.provision import debian, engine_report, local_report, redis_server
 from codesdk.provision.base_image import DockerCommand
@@ -224,6 +225,9 @@ def secrets(directory: Path) -> Check:
             name, Status.FAIL, f"{len(bad)} refused: {' '.join(bad[:5])}", "chmod 700 folders, chmod 600 files"
         )
     tenants = {tenant for tenant, _, _ in found}
+    if strangers := sorted(tenant for tenant in tenants if not is_id(tenant, Kind.TENANT)):
+        mend = "Secrets go by the tenant's id: `codesdk tenants list` shows it; mv the folder to it"
+        return Check(name, Status.WARN, f"no tenant's id, so never read: {', '.join(strangers[:5])}", mend)
     return Check(name, Status.OK, f"{len(found)} of {len(tenants)} tenants in {directory}")
 
 

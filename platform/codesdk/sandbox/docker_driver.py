@@ -6,7 +6,6 @@ of the same owner or removed by a sweep.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Collection
 from http import HTTPStatus
@@ -39,7 +38,6 @@ from codesdk.sandbox.residents import Residents
 from codesdk.sandbox.session import RunnerSandbox
 from codesdk.sandbox.surroundings import Surroundings
 
-_log = logging.getLogger(__name__)
 _ALIVE = ("running", "paused")
 _REMOVAL_S = 30.0
 """How long the engine may take to finish a removal that somebody began."""
@@ -311,10 +309,8 @@ class DockerSandboxes:
         gone_containers = {_owner(item) for item in containers} - kept
         gone_volumes = {_owner(item) for item in volumes} - kept
         gone_volumes |= {name.removeprefix(prefix) for name in files if name.startswith(prefix)} - kept
-        for owner in sorted(gone_containers | gone_volumes):
-            _log.info("sandbox %s has no living owner: removed", owner)
-            self._residents.evict(owner, "its owner is gone")
-        return Swept(containers=tuple(sorted(gone_containers)), volumes=tuple(sorted(gone_volumes)))
+        gone = self._residents.sweep(gone_containers | gone_volumes)
+        return Swept(containers=tuple(sorted(gone_containers & gone)), volumes=tuple(sorted(gone_volumes & gone)))
 
     def close(self) -> None:
         """Let go of the engine; sandboxes live on."""

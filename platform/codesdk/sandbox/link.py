@@ -89,6 +89,9 @@ class Link:
     EGRESS_YIELDS_S = 0.05
     """How long egress at most lets requests go first: a long upload must not stop it, nor it a cancel."""
 
+    MAX_TOLD = 1024
+    """Of what was told and not answered, the latest are kept: an honest runner answers in order, and soon."""
+
     def __init__(
         self,
         stream: Stream,
@@ -268,6 +271,9 @@ class Link:
         with self._lock:
             if self.lost:
                 raise LinkIdle(self.reason)
+            # A runner that answers none of them: what was told first is given up, an exec that it keeps for longer.
+            while len(self._told) >= self.MAX_TOLD:
+                del self._told[next(iter(self._told))]
             self._told[number] = header
             self._used = time.monotonic()
         self._send(number, header, b"")

@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
 from codesdk.sandbox.faults import RunnerRefused
 from codesdk.sandbox.port import ExecResult
+
+
+@contextlib.contextmanager
+def understood(what: str) -> Iterator[None]:
+    """For what is read from a runner's words: in a tenant's image they are hostile input, and may be anything.
+
+    Raises:
+        RunnerRefused: they make no sense.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise RunnerRefused(f"The runner's {what} makes no sense: {error!r}"[:_MESSAGE]) from error
+
+
+_MESSAGE = 2000
 
 
 class Received:
@@ -13,21 +33,31 @@ class Received:
     gap is taken, the one that the end accounts for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keep: int) -> None:
+        """Keep: bytes of each stream that may come at most."""
         self.next = [0, 0]
+        self._left = [keep, keep]
         self._gaps: list[tuple[int, int] | None] = [None, None]
 
-    def take(self, stream: int, offset: int, size: int) -> None:
-        """A chunk has come.
+    def take(self, header: dict[str, Any], size: int) -> tuple[int, int]:
+        """A chunk has come: its stream and offset.
 
         Raises:
-            RunnerRefused: it does not follow what came before.
+            RunnerRefused: it does not follow what came before, or there is more than was asked to be kept.
         """
+        with understood("output"):
+            stream, offset = int(header["stream"]), int(header["offset"])
+            if stream not in (0, 1):
+                raise LookupError(f"there is no stream {stream}")
+        self._left[stream] -= size
+        if self._left[stream] < 0:
+            raise RunnerRefused("The runner sent more output than it was asked to keep")
         if offset != self.next[stream]:
             if offset < self.next[stream] or self._gaps[stream] is not None:
                 raise RunnerRefused(f"The runner sent output at offset {offset} where {self.next[stream]} was expected")
             self._gaps[stream] = (self.next[stream], offset - self.next[stream])
         self.next[stream] = offset + size
+        return stream, offset
 
     def check(self, result: ExecResult) -> None:
         """Compare with what the runner says in the end.

@@ -9,12 +9,14 @@ from typing import Generic, TypeVar
 
 from codesdk.errors import Fault
 from codesdk.sandbox.faults import SandboxGone, StaleGeneration
-from codesdk.sandbox.port import SandboxSpec
+from codesdk.sandbox.port import Gone, SandboxSpec
 from codesdk.sandbox.session import RunnerSandbox
 
 _log = logging.getLogger(__name__)
 
 SandboxT = TypeVar("SandboxT", bound=RunnerSandbox)
+REMEMBERED = 10_000
+"""Destroyed owners that are kept in mind: rows keep a later open from asking, this one that asked just before."""
 
 
 class Residents(Generic[SandboxT]):
@@ -25,7 +27,7 @@ class Residents(Generic[SandboxT]):
         self._remove = remove
         self._turn = threading.Condition()
         self._opening: set[str] = set()
-        self._doomed: set[str] = set()
+        self._doomed: dict[str, None] = {}
         self._live: dict[str, SandboxT] = {}
 
     def open(self, spec: SandboxSpec, make: Callable[[SandboxSpec], SandboxT]) -> SandboxT:
@@ -42,8 +44,10 @@ class Residents(Generic[SandboxT]):
             self._end_turn(spec.owner)
             raise  # a newer worker's: not ours to remove
         except BaseException:
-            self._remove_what_failed(spec.owner)
-            self._end_turn(spec.owner)
+            try:
+                self._remove_what_failed(spec.owner)
+            finally:
+                self._end_turn(spec.owner)  # else the next open would wait for this one for ever
             raise
         if self._end_turn(spec.owner, sandbox):
             sandbox.end("it was destroyed")
@@ -51,18 +55,26 @@ class Residents(Generic[SandboxT]):
             raise SandboxGone(spec.owner, "it was destroyed while it was opened")
         return sandbox
 
-    def keep(self, sandbox: SandboxT) -> SandboxT:
-        """Remember it as the open one of its owner; an older one is let go."""
+    def keep(self, sandbox: SandboxT) -> SandboxT | Gone:
+        """Remember it as the open one of its owner; an older one is let go. Gone: it was destroyed meanwhile."""
         with self._turn:
+            is_doomed = sandbox.owner in self._doomed
             older = self._live.get(sandbox.owner)
-            self._live[sandbox.owner] = sandbox
+            if not is_doomed:
+                self._live[sandbox.owner] = sandbox
+        if is_doomed:
+            sandbox.end("it was destroyed")
+            return Gone(owner=sandbox.owner, reason="it was destroyed")
         _let_go(older, sandbox)
         return sandbox
 
     def destroy(self, owner: str) -> None:
         """Remove it for good: an open under way sees this before and after its start, so the removal wins."""
         with self._turn:
-            self._doomed.add(owner)
+            self._doomed[owner] = None
+            settled = [each for each in self._doomed if each not in self._opening]
+            for each in settled[: max(0, len(self._doomed) - REMEMBERED)]:
+                del self._doomed[each]
         self.evict(owner, "it was destroyed")
 
     def evict(self, owner: str, reason: str) -> None:
@@ -72,6 +84,20 @@ class Residents(Generic[SandboxT]):
         if live is not None:
             live.end(reason)
         self._remove(owner)
+
+    def sweep(self, owners: Collection[str]) -> set[str]:
+        """Remove what there is of each of these, whatever becomes of the others; those that are gone."""
+        gone = set()
+        for owner in sorted(owners):
+            try:
+                self.evict(owner, "its owner is gone")
+            except Fault as fault:
+                # One that cannot be removed now must not keep all that come after it: the next sweep tries again.
+                _log.warning("sandbox %s has no living owner and could not be removed yet: %s", owner, fault)
+            else:
+                _log.info("sandbox %s has no living owner: removed", owner)
+                gone.add(owner)
+        return gone
 
     def kept(self, alive: Collection[str] | Callable[[], Collection[str]]) -> set[str]:
         """The owners that a sweep must leave alone. To be asked after it was seen what there is."""

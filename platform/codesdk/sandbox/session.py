@@ -36,7 +36,7 @@ from codesdk.sandbox.port import (
 )
 from codesdk.sandbox.processes import RunnerProcesses, encode
 from codesdk.sandbox.reading import Inbox
-from codesdk.sandbox.received import Received
+from codesdk.sandbox.received import Received, understood
 from codesdk.sandbox.runner import wire
 from codesdk.sandbox.spec import exec_limits
 from codesdk.sandbox.stills import RunnerStills
@@ -51,6 +51,8 @@ SLACK_S = 30.0
 HELLO_S = 15.0
 MAX_JOINS = 20
 """How often one exec is joined again after a lost connection."""
+PROBE_BYTES = 1 << 20
+"""Most that a probe may say: a twentieth of it is usual."""
 
 
 class RunnerSandbox:
@@ -78,6 +80,7 @@ class RunnerSandbox:
         self._egress = egress if spec.profile.egress else None
         self._lock = threading.Lock()
         self._link: Link | None = None
+        self._greeting: Stream | None = None
         self._boot: str | None = None
         self._closed = ""
         self._turns = Turns()
@@ -86,6 +89,7 @@ class RunnerSandbox:
         self._stills = RunnerStills(self._ask)
         self._processes = RunnerProcesses(self._ask, self._order_background, self._refused)
         self._leases: dict[Key, Lease] = {}
+        self._leases_lock = threading.Lock()
 
     @property
     def owner(self) -> str:
@@ -140,11 +144,17 @@ class RunnerSandbox:
             return self._link
 
     def _greet(self, stream: Stream) -> Link:
+        self._greeting = stream
         try:
+            if self._closed:  # `end` has not seen this stream
+                stream.close()
+                raise SandboxGone(self.owner, self._closed)
             link = Link(stream, self._spec.generation, timeout_s=HELLO_S, idle_s=self._idle_s, carry=self._carry())
+            header, _ = link.call({"op": "ping"}, timeout_s=HELLO_S)
         except Refused as refused:
             raise StaleGeneration(self.owner, self._spec.generation, refused.newest) from refused
-        header, _ = link.call({"op": "ping"}, timeout_s=HELLO_S)
+        finally:
+            self._greeting = None
         boot = str(header.get("boot"))
         if self._boot not in (None, boot):
             # A runner that was started again has forgotten what it ran: nothing may be repeated on it.
@@ -186,9 +196,13 @@ class RunnerSandbox:
                     continue
                 raise self._gone(f"{error}; whether the request was carried out is unknown") from error
             if answer.get("error") == "STALE_GENERATION":
-                raise StaleGeneration(self.owner, self._spec.generation, int(answer.get("generation", 0)))
+                raise self._stale(answer)
             return answer, data
         raise self._gone("the connection closed again and again")
+
+    def _stale(self, answer: Header) -> StaleGeneration:
+        newest = answer.get("generation")
+        return StaleGeneration(self.owner, self._spec.generation, newest if isinstance(newest, int) else 0)
 
     # -- execs ----------------------------------------------------------------------------------------------------------
 
@@ -230,13 +244,15 @@ class RunnerSandbox:
         key = (request.call, request.attempt)
         if self._egress is not None and request.egress:
             lease = self._egress.grant(self.owner, key, self._spec.profile.egress, request.egress)
-            with self._lock:
-                self._leases[key] = lease
+            with self._leases_lock:
+                older, self._leases[key] = self._leases.get(key), lease
+            if older is not None:  # a start that is repeated, and runs nothing twice
+                self._egress.end(older)
         return self._order(request, background=True)
 
     def _end_lease(self, *keys: Key) -> None:
         """What runs in the background may use egress until it is stopped or forgotten."""
-        with self._lock:
+        with self._leases_lock:
             ended = [self._leases.pop(key) for key in keys or tuple(self._leases) if key in self._leases]
         if self._egress is not None:
             for lease in ended:
@@ -245,7 +261,7 @@ class RunnerSandbox:
     def _exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         key = (request.call, request.attempt)
         header, spec = self._order(request)
-        received = Received()
+        received = Received(self._spec.profile.keep_output_bytes)
         joins = 0
         deadline = time.monotonic() + request.timeout_s + self._spec.profile.grace_s + SLACK_S
         away = Away(deadline)
@@ -288,25 +304,23 @@ class RunnerSandbox:
             case None:
                 return None
             case "STALE_GENERATION":
-                raise StaleGeneration(self.owner, self._spec.generation, int(answer.get("generation", 0)))
+                raise self._stale(answer)
             case "ALREADY_ACKNOWLEDGED":
                 raise AlreadyAcknowledged(request.call, request.attempt)
+            case "NO_SPACE":
+                return ExecResult(kind=ExitKind.DISK_FULL, error=str(answer.get("message")))
             case "BUSY" | "TOO_LARGE":
                 return ExecResult(kind=ExitKind.SPAWN_FAILED, error=str(answer.get("message")))
             case _:
                 raise RunnerRefused(f"The runner refused an exec: {answer}")
 
     def _pass_on(self, message: wire.Message, received: Received, on_output: OnOutput) -> None:
-        index = int(message.header["stream"])
-        offset = int(message.header["offset"])
-        received.take(index, offset, len(message.body))
+        index, offset = received.take(message.header, len(message.body))
         on_output(Chunk(stream=_STREAMS[index], offset=offset, data=message.body))
 
     def _result(self, header: Header, received: Received) -> ExecResult:
-        try:
+        with understood("report of an end"):
             result = ExecResult.model_validate(header.get("result"))
-        except ValueError as error:
-            raise RunnerRefused(f"The runner reported an end that makes no sense: {error}") from error
         received.check(result)
         return result
 
@@ -342,34 +356,38 @@ class RunnerSandbox:
         answer, _ = self._ask({"op": "import"}, archive, timeout_s=10 * ANSWER_S)
         if "refused" in answer:
             raise ArchiveRefused(f"{answer.get('message')}")
-        if "files" not in answer:
-            raise RunnerRefused(f"The runner did not unpack the archive: {answer}")
-        return int(answer["files"])
+        with understood("answer about an archive"):
+            return int(answer["files"])
 
     def observe(self) -> dict[str, Any]:
-        """What a process with the tool's rights sees; for the attestation."""
+        """What a process with the tool's rights sees; for the attestation.
+
+        Raises:
+            SandboxGone: it did not say so whole and in time. RunnerRefused: it made no sense.
+        """
         key = ("probe", time.monotonic_ns())
         link = self._connected()
         events = link.listen(key)
         spec = json.dumps({"argv": ["probe"], "cwd": ".", "env": {}, "probe": True}).encode()
         header = {
-            "op": "start", "call": key[0], "attempt": key[1], "generation": self._spec.generation,
-            "spec_bytes": len(spec), "timeout_s": ANSWER_S, "grace_s": 0.0, "keep_bytes": 1 << 20,
+            "op": "start", "probe": True, "call": key[0], "attempt": key[1], "generation": self._spec.generation,
+            "spec_bytes": len(spec), "timeout_s": ANSWER_S, "grace_s": 0.0, "keep_bytes": PROBE_BYTES,
         }  # fmt: skip
-        text, why = bytearray(), ""
+        text, why, received = bytearray(), "", Received(PROBE_BYTES)
+        deadline = time.monotonic() + 2 * ANSWER_S
         try:
             answer, _ = link.call(header, spec, timeout_s=ANSWER_S)
             if "error" in answer:
                 raise RunnerRefused(f"The runner refused to be probed: {answer}")
             while True:
-                message = link.next(events, ANSWER_S)
+                message = link.next(events, max(0.0, min(ANSWER_S, deadline - time.monotonic())))
                 if message.header.get("event") == "exit":
                     why = str(message.header.get("result"))
                     break
-                if int(message.header["stream"]) == 0:
+                if received.take(message.header, len(message.body))[0] == 0:
                     text += message.body
             found = json.loads(text)
-        except (LinkLost, Empty, ValueError) as error:
+        except (LinkLost, Empty, ValueError, RecursionError) as error:
             raise self._gone(f"its probe failed: {error!r} {text[:200]!r} {why}") from error
         finally:
             link.unlisten(key)
@@ -384,9 +402,14 @@ class RunnerSandbox:
 
     def end(self, reason: str) -> None:
         """Refuse everything from now on; whoever waits is told that the sandbox is gone."""
-        with self._lock:
-            self._closed = self._closed or reason
-            link = self._link
+        # Not under the lock: whoever connects holds it, for as long as a runner may take to greet, and a removal must
+        # not wait for that. Its stream is closed under it instead, or it sees `_closed` before it greets.
+        self._closed = self._closed or reason
+        for held in (self._greeting, self._link):
+            if held is not None:
+                held.close()
         self._end_lease()
+        with self._lock:
+            link = self._link
         if link is not None:
             link.close()

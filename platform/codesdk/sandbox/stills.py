@@ -53,7 +53,7 @@ class RunnerStills:
     def _open(self, header: dict[str, Any]) -> str:
         answer, _ = self._ask(header, timeout_s=LONG_S)
         _check(answer)
-        return str(answer["id"])
+        return str(answer.get("id"))
 
 
 def cut(whole: bytes) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from codesdk.sandbox.faults import RunnerRefused
 from codesdk.sandbox.port import (
@@ -25,6 +25,7 @@ from codesdk.sandbox.port import (
     Watch,
 )
 from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.received import understood
 from codesdk.sandbox.runner import wire
 
 _INFOS = TypeAdapter(tuple[FileInfo, ...])
@@ -65,7 +66,8 @@ class RunnerFiles:
             return refused
         content = _part(answer, "content")
         content.pop("version", None)
-        return FileContent(data=data, **content)
+        with understood("file"):
+            return FileContent(data=data, **content)
 
     def write(self, writes: tuple[FileWrite, ...]) -> tuple[FileInfo, ...] | FileRefused:
         """A batch of files; see the port."""
@@ -88,32 +90,35 @@ class RunnerFiles:
         ]
         spec = json.dumps(items).encode()
         answer, data = self._ask({"op": "write", "spec_bytes": len(spec)}, spec + b"".join(contents))
-        return _refused(answer) or _INFOS.validate_json(data)
+        with understood("answer about a batch"):
+            return _refused(answer) or _INFOS.validate_json(data)
 
     def list(self, path: str, *, depth: int = 1, limit: int = 1000) -> Listing | FileRefused:
         """Entries of a directory; see the port."""
         answer, data = self._ask({"op": "list", "path": path, "depth": depth, "limit": limit}, repeat=True)
-        return _refused(answer) or Listing(entries=_INFOS.validate_json(data), truncated=bool(answer["truncated"]))
+        with understood("listing"):
+            return _refused(answer) or Listing(entries=_INFOS.validate_json(data), truncated=bool(answer["truncated"]))
 
     def stat(self, path: str) -> FileInfo | FileRefused:
         """One entry; see the port."""
         answer, _ = self._ask({"op": "stat", "path": path}, repeat=True)
-        return _refused(answer) or FileInfo.model_validate(_part(answer, "info"))
+        return _refused(answer) or _info(answer)
 
     def make_directory(self, path: str) -> FileInfo | FileRefused:
         """A directory; see the port."""
         answer, _ = self._ask({"op": "mkdir", "path": path}, repeat=True)
-        return _refused(answer) or FileInfo.model_validate(_part(answer, "info"))
+        return _refused(answer) or _info(answer)
 
     def move(self, path: str, target: str, *, replace: bool = False) -> FileInfo | FileRefused:
         """Rename within the workspace; see the port."""
         answer, _ = self._ask({"op": "move", "path": path, "target": target, "replace": replace})
-        return _refused(answer) or FileInfo.model_validate(_part(answer, "info"))
+        return _refused(answer) or _info(answer)
 
     def delete(self, path: str, *, recursive: bool = False) -> int | FileRefused:
         """Delete an entry; see the port."""
         answer, _ = self._ask({"op": "delete", "path": path, "recursive": recursive}, timeout_s=LONG_S)
-        return _refused(answer) or int(answer["deleted"])
+        with understood("answer about a deletion"):
+            return _refused(answer) or int(answer["deleted"])
 
     def upload(
         self, path: str, pieces: Iterable[bytes], *, if_sha256: str | None = None, mode: int | None = None
@@ -123,7 +128,7 @@ class RunnerFiles:
         refused = _refused(answer)
         if refused is not None:
             return refused
-        identity, size, digest = str(answer["id"]), 0, hashlib.sha256()
+        identity, size, digest = str(answer.get("id")), 0, hashlib.sha256()
         try:
             for whole in pieces:
                 for start in range(0, len(whole), PIECE):
@@ -138,7 +143,7 @@ class RunnerFiles:
                     size += len(piece)
             header = {"op": "upload.commit", "id": identity, "path": path, "sha256": f"sha256:{digest.hexdigest()}"}
             answer, _ = self._ask(header, timeout_s=LONG_S)
-            return _refused(answer) or FileInfo.model_validate(_part(answer, "info"))
+            return _refused(answer) or _info(answer)
         finally:
             self._ask({"op": "upload.abort", "id": identity}, repeat=True)
 
@@ -167,10 +172,8 @@ class RunnerFiles:
         refused = _refused(answer)
         if refused is not None:
             return refused
-        try:
+        with understood("watch"):
             return Watch.model_validate({name: answer.get(name) for name in Watch.model_fields})
-        except ValidationError as error:
-            raise RunnerRefused(f"The runner's watch makes no sense: {error}") from error
 
     def changes(self, watch: str, after: int = 0, *, limit: int = 1000, wait_s: float = 0.0) -> Changes | FileRefused:
         """What has changed; see the port."""
@@ -186,11 +189,9 @@ class RunnerFiles:
         refused = _refused(answer)
         if refused is not None:
             return refused
-        try:
+        with understood("list of changes"):
             told = [Change(kind=kind, path=path, source=source or None) for kind, path, source in json.loads(data)]
             return Changes(changes=tuple(told), next=answer.get("next"), over=answer.get("over"))
-        except (TypeError, ValueError) as error:
-            raise RunnerRefused(f"The runner tells of changes that make no sense: {error}") from error
 
     def unwatch(self, watch: str) -> bool:
         """End a watch; see the port."""
@@ -203,11 +204,9 @@ class RunnerFiles:
         refused = _refused(answer)
         if refused is not None:
             return refused
-        try:
+        with understood("manifest"):
             rows = json.loads(data)
             entries = [ManifestEntry.model_validate(dict(zip(_ROW, row, strict=True))) for row in rows]
-        except (TypeError, ValueError) as error:
-            raise RunnerRefused(f"The runner's manifest makes no sense: {error}") from error
         return Manifest(entries=tuple(sorted(entries, key=lambda entry: entry.path)))
 
 
@@ -216,7 +215,13 @@ def _refused(answer: dict[str, Any]) -> FileRefused | None:
         raise RunnerRefused(f"The runner refused a file operation: {answer}")
     if "refused" not in answer:
         return None
-    return FileRefused(error=FileError(answer["refused"]), path=str(answer["path"]), message=str(answer["message"]))
+    with understood("refusal"):
+        return FileRefused(error=FileError(answer["refused"]), path=str(answer["path"]), message=str(answer["message"]))
+
+
+def _info(answer: dict[str, Any]) -> FileInfo:
+    with understood("answer about a file"):
+        return FileInfo.model_validate(answer["info"])
 
 
 def _part(answer: dict[str, Any], name: str) -> dict[str, Any]:

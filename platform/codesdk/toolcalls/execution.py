@@ -6,6 +6,8 @@ import codecs
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
+from typing import TypeGuard, TypeVar
 
 from codesdk.artifacts import Artifacts, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
 from codesdk.domain.calls import IllegalTransition
@@ -18,6 +20,7 @@ from codesdk.registry import Registry
 from codesdk.sandbox.port import Chunk, Sandbox, Stream
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import StorageUnavailable
+from codesdk.storage.faults import ValueRefused
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, store
 from codesdk.toolcalls.builtins import Bench, process_limits, run_tool
@@ -25,6 +28,7 @@ from codesdk.toolcalls.ending import complete, is_small
 from codesdk.toolcalls.stored import Claimed, StoredCall
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 DELTA_S = 0.1
 """Seconds of output gathered into one event: fast enough to watch, few enough commits."""
@@ -33,6 +37,8 @@ DELTA_CHARACTERS = 32 * 1024
 """Most characters of one event. JSON makes up to six bytes of each (of a NUL, say), and the log takes 256 KiB."""
 RETRY_S = 1.0
 """Seconds between tries to record an end that the database or the disk refused."""
+MENDED_S = 600.0
+"""How long a fault that does not pass by itself (a wrong login, a read-only database) is given to be mended."""
 
 
 class Execution:
@@ -55,31 +61,26 @@ class Execution:
         """
         began = self._clock.monotonic()
         output = Output(claimed, self._log, self._writer, self._clock)
-        sandbox: Sandbox | None = None
-        try:
-            sandbox = open_sandbox()
-            result = self._work(claimed, sandbox, output)
-        except Fault as fault:
-            if self._abandoned.is_set():
-                raise
-            result = ToolResult(text=f"The sandbox failed: {fault}", is_error=True, code=fault.code)
-        except Exception:  # noqa: BLE001 (a claim that never ends would hold its workspace until the worker restarts)
-            _log.exception("a defect while running call %s", claimed.stored.identity.tool_call_id)
-            text = "CodeSDK failed while running this call; whether it took effect is unknown. Its log says more."
-            result = ToolResult(text=text, is_error=True, code=InternalFault.code)
+        opened: list[Sandbox] = []
+
+        def work() -> ToolResult:
+            opened.append(open_sandbox())
+            return self._work(claimed, opened[0], output)
+
+        ran = _tried(claimed, "run", work)
+        if isinstance(ran, Fault) and self._abandoned.is_set():
+            raise ran
+        result = _failed(ran) if isinstance(ran, Fault) else ran
         took_ms = (self._clock.monotonic() - began) * 1000
-        try:
-            self.until_recorded(claimed, lambda: self._finish(claimed, result, output, took_ms))
-        except (StorageUnavailable, ArtifactsUnavailable, IllegalTransition):  # abandoned, or a newer worker has it
-            raise
-        except Exception as defect:  # noqa: BLE001 (see below; a defect is logged and said)
+        end = partial(self._finish, claimed, result, output, took_ms)
+        refused = _tried(claimed, "record", partial(self.until_recorded, claimed, end))
+        if isinstance(refused, (IllegalTransition, ArtifactsUnavailable)) or _is_away(refused):
+            raise refused  # this worker let go of it, or a newer one has it
+        if refused is not None:
             # Whatever stands against this end must not keep the call running, and its workspace, for ever.
-            _log.exception("the end of call %s could not be recorded whole", claimed.stored.identity.tool_call_id)
-            refused = defect if isinstance(defect, Fault) else InternalFault("CodeSDK failed while recording it.")
-            lost = _without_artifacts(result, refused)
-            self.until_recorded(claimed, lambda: self._end(claimed, lost, (), took_ms))
-            result = lost
-        if sandbox is not None:
+            result = _without_artifacts(result, refused)
+            self.until_recorded(claimed, partial(self._end, claimed, result, (), took_ms))
+        for sandbox in opened:
             self._acknowledge(claimed, sandbox)
         return result
 
@@ -90,17 +91,22 @@ class Execution:
         long as this worker lives.
 
         Raises:
-            Fault: what `end` last raised, after `abandon`; or at once, where trying again would not help.
+            Fault: what `end` last raised: after `abandon`; at once for a value that no try makes another; after
+                `MENDED_S` where somebody must mend the database first, and did not. The runner keeps the output, so
+                the next worker records it.
         """
-        waits = False
+        began: float | None = None
         while True:
             try:
                 end()
+            except ValueRefused:
+                raise
             except (StorageUnavailable, ArtifactsUnavailable) as fault:
-                if not waits:
+                if began is None:
+                    began = self._clock.monotonic()
                     _log.warning("the end of call %s waits: %s", claimed.stored.identity.tool_call_id, fault)
-                waits = True
-                if self._abandoned.wait(RETRY_S):
+                is_hopeless = not fault.retryable and self._clock.monotonic() - began >= MENDED_S
+                if self._abandoned.wait(RETRY_S) or is_hopeless:
                     raise
             else:
                 return
@@ -199,6 +205,29 @@ def gap_mark(offset: int, dropped: int, total: int) -> bytes:
     """
     words = f"{dropped} of {total} bytes were dropped here, from byte {offset} to byte {offset + dropped}"
     return f"\n[codesdk: {words}; the profile's keep_output_bytes keeps no more]\n".encode()
+
+
+def _tried(claimed: Claimed, what: str, work: Callable[[], T]) -> T | Fault:
+    """What the work returns, or the fault that it ended with; a defect is logged, and is an `InternalFault` here.
+
+    A claim that never ends would hold its workspace until the worker restarts: so nothing passes.
+    """
+    try:
+        return work()
+    except Fault as fault:
+        return fault
+    except Exception:  # noqa: BLE001 (see above)
+        _log.exception("a defect: call %s did not %s", claimed.stored.identity.tool_call_id, what)
+        return InternalFault(f"CodeSDK failed to {what} this call; whether it took effect is unknown.")
+
+
+def _failed(fault: Fault) -> ToolResult:
+    text = f"{fault} Its log says more." if isinstance(fault, InternalFault) else f"The sandbox failed: {fault}"
+    return ToolResult(text=text, is_error=True, code=fault.code)
+
+
+def _is_away(fault: Fault | None) -> TypeGuard[StorageUnavailable]:
+    return isinstance(fault, StorageUnavailable) and not isinstance(fault, ValueRefused)
 
 
 def _without_artifacts(result: ToolResult, refused: Fault) -> ToolResult:

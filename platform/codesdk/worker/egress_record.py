@@ -13,7 +13,6 @@ from codesdk.sandbox import store
 from codesdk.sandbox.egress.attempt import Attempt
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
-from codesdk.tenancy.store import tenant
 from codesdk.toolcalls import history
 
 
@@ -28,11 +27,10 @@ class EgressRecord:
         self._log = log
 
     def tenant_of(self, owner: str) -> str | None:
-        """The name of the tenant that a sandbox works for; None where it has no session."""
+        """The id of the tenant that a sandbox works for; None where it has no session."""
         with self._database.read() as connection:
             row = store.find(connection, owner)
-            found = tenant(connection, row.tenant_id) if row is not None else None
-        return found.name if found is not None else None
+        return row.tenant_id if row is not None else None
 
     def __call__(self, attempt: Attempt) -> None:
         """Store it.

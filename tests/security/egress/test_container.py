@@ -14,76 +14,11 @@ from codesdk.sandbox.docker_driver import DockerSandboxes
 from codesdk.sandbox.egress.attempt import Phase, Reason
 from codesdk.sandbox.engine import Engine
 from codesdk.sandbox.port import ExitKind, FileWrite
-from egress_stage import Attempts, HttpServer, Server, rules
+from egress_stage import FETCH, Attempts, Server, fetch, rules
 from sandboxes import python, request, run, spec
 
 pytestmark = pytest.mark.engine
 _log = logging.getLogger(__name__)
-
-FETCH = """
-import os, sys, urllib.request
-try:
-    print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())
-except OSError as error:
-    print(type(error).__name__, error)
-    raise SystemExit(1)
-"""
-
-
-@pytest.fixture(scope="module")
-def site():
-    server = HttpServer(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="module")
-def allowed(site):
-    return rules({"host": "*.web.test", "protocol": "http", "ports": [site.port]})
-
-
-@pytest.fixture(scope="module")
-def sandbox(world, sandbox_image, allowed):
-    made = world[0].open(spec(world[0]._instance, sandbox_image, egress=allowed))
-    yield made
-    world[0].destroy(made.owner)
-
-
-@pytest.fixture
-def attempts(world):
-    world[1].clear()
-    return world[1]
-
-
-def fetch(sandbox, url, **more):
-    return run(sandbox, "python3", "-c", FETCH, url, **more)
-
-
-def test_an_exec_with_egress_reaches_what_it_may(sandbox, site, allowed, attempts):
-    ran = fetch(sandbox, f"http://a.web.test:{site.port}/x", egress=allowed)
-    assert ran.stdout == b"hello\n", ran
-    assert [item.phase for item in attempts.all] == [Phase.OPENED, Phase.CLOSED]
-    assert (attempts.all[1].owner, attempts.all[1].call) == (sandbox.owner, ran.call)
-
-
-def test_an_exec_with_egress_reaches_nothing_else(sandbox, site, allowed, attempts):
-    ran = fetch(sandbox, f"http://evil.test:{site.port}/", egress=allowed)
-    assert ran.result.exit_code == 1
-    assert b"403" in ran.stdout
-    assert attempts.all[-1].reason is Reason.NOT_ALLOWED
-
-
-def test_an_exec_without_egress_has_no_way_out(sandbox, site, attempts):
-    before = site.accepted
-    ran = python(sandbox, "import os; print([name for name in os.environ if 'proxy' in name.lower()])")
-    assert ran.stdout == b"[]\n"
-    assert fetch(sandbox, f"http://a.web.test:{site.port}/").result.exit_code == 1
-    ran = fetch(sandbox, f"http://a.web.test:{site.port}/", env={"http_proxy": "http://127.0.0.1:3128"})
-    assert ran.result.exit_code == 1
-    assert b"403" in ran.stdout
-    attempts.until(lambda: attempts.all)
-    assert attempts.all[0].reason is Reason.NOT_THE_EXEC
-    assert site.accepted == before
 
 
 def test_the_network_of_the_sandbox_is_still_only_loopback(sandbox):

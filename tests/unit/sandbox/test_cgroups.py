@@ -118,3 +118,21 @@ def test_what_lies_in_one_place_is_shown_as_one_and_what_lies_apart_by_its_contr
     assert one.doors == ["/x/cgroup.procs"]
     apart = Groups(parents={Control.MEMORY: "/m", Control.PIDS: "/p"}).of("name")
     assert apart.views == {"memory": "/m/name", "pids": "/p/name"}
+
+
+class Stuck(Group):
+    """Processes that another PID namespace holds: the kernel shows each as 0, and nothing here ends them."""
+
+    def freeze(self, *, frozen: bool) -> None:
+        if not frozen:
+            raise OSError("the freezer does not answer")
+
+
+def test_what_cannot_be_thawed_or_reached_is_said_after_the_deadline_and_nobody_else_is_killed(tmp_path):
+    (tmp_path / "cgroup.procs").write_text("0\n")  # to kill(2), 0 is this test's own process group
+    assert Stuck({Control.PIDS: tmp_path}).end(0.1) is False
+
+
+def test_what_has_ended_meanwhile_needs_no_end(tmp_path):
+    (tmp_path / "cgroup.procs").write_text("")
+    assert Stuck({Control.PIDS: tmp_path}).end(0.1) is True

@@ -10,9 +10,10 @@ import time
 
 import pytest
 
+from codesdk.sandbox.egress.rules import EgressRule, EgressRules
 from codesdk.sandbox.faults import RunnerRefused, SandboxGone, StaleGeneration
 from codesdk.sandbox.link import Link
-from codesdk.sandbox.port import ExecRequest, SandboxSpec
+from codesdk.sandbox.port import ExecRequest, FileWrite, SandboxSpec
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.runner import wire
 from codesdk.sandbox.session import RunnerSandbox
@@ -262,3 +263,134 @@ def test_the_specification_of_an_exec_goes_before_its_stdin(lying):
     sandbox = lying(answer)
     sandbox.exec(ExecRequest(call="c", argv=("cat",), stdin=b"in", timeout_s=1), lambda _: None)
     assert seen == [(["cat"], b"in")]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {}, {"stream": 0}, {"offset": 0}, {"stream": 2, "offset": 0}, {"stream": -1, "offset": 0},
+        {"stream": "stdout", "offset": 0}, {"stream": None, "offset": 0}, {"stream": 0, "offset": []},
+    ],
+)  # fmt: skip
+def test_output_whose_place_makes_no_sense_is_refused(lying, words):
+    sandbox = lying(lambda item: start(item, ({"event": "output", **words}, b"x")))
+    with pytest.raises(RunnerRefused):
+        _exec(sandbox)
+
+
+def test_more_output_than_was_asked_to_be_kept_is_refused(lying):
+    piece = bytes(1 << 20)
+    events = [
+        ({"event": "output", "stream": 0, "offset": number * len(piece)}, piece)
+        for number in range(SPEC.profile.keep_output_bytes // len(piece) + 2)
+    ]
+    came = []
+    with pytest.raises(RunnerRefused, match="more output"):
+        lying(lambda item: start(item, *events)).exec(
+            ExecRequest(call="c", argv=("true",), timeout_s=20), lambda chunk: came.append(len(chunk.data))
+        )
+    assert sum(came) <= SPEC.profile.keep_output_bytes
+
+
+@pytest.mark.parametrize("body", [b"[" * 60_000, b"[1, 2]", b"\xff", b""])
+def test_a_probe_that_makes_no_sense_is_a_sandbox_that_is_gone(lying, body):
+    events = [({"event": "output", "stream": 0, "offset": 0}, body)] * bool(body)
+    with pytest.raises(SandboxGone):
+        lying(lambda item: start(item, *events, ({"event": "exit", "result": ENDED}, b""))).observe()
+
+
+def test_a_probe_that_never_stops_talking_is_not_listened_to_for_ever(lying):
+    events = [({"event": "output", "stream": 0, "offset": at << 16}, bytes(1 << 16)) for at in range(32)]
+    with pytest.raises(RunnerRefused, match="more output"):
+        lying(lambda item: start(item, *events)).observe()
+
+
+ANSWERS = [{}, {"refused": "NO_SUCH_WORD", "path": "x", "message": ""}, {"refused": "NOT_FOUND"}, {"info": {"path": 1}}]
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("body", [b"", b"nonsense", b'{"a": 1}', b"[[1, 2]]", b"[" * 60_000])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda files: files.stat("x"), lambda files: files.list("."), lambda files: files.manifest(),
+        lambda files: files.write((FileWrite(path="x", content=b""),)), lambda files: files.delete("x"),
+        lambda files: files.watch(), lambda files: files.changes("w"), lambda files: files.read("x"),
+        lambda files: files.make_directory("x"), lambda files: files.move("x", "y"),
+    ],
+)  # fmt: skip
+def test_whatever_is_answered_about_files_is_a_value_or_refused_and_never_a_defect(lying, ask, answer, body):
+    sandbox = lying(lambda item: [(item.number, {"re": item.number, **answer}, body)])
+    with contextlib.suppress(RunnerRefused, SandboxGone):
+        assert ask(sandbox.files) is not None
+
+
+def test_a_removal_does_not_wait_for_a_runner_that_never_greets(lying):
+    begun = threading.Event()
+    liar = Liar(lambda _: [])
+
+    def connect():
+        ours, theirs = socket.socketpair()
+        liar.sockets += [ours, theirs]
+        begun.set()
+        return SocketStream(ours)
+
+    sandbox = RunnerSandbox(SPEC, connect, lambda: None)
+    said = []
+
+    def ask():
+        with pytest.raises(SandboxGone) as gone:
+            sandbox.files.stat("x")
+        said.append(gone.value)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    assert begun.wait(10)
+    began = time.monotonic()
+    sandbox.end("it was destroyed")
+    asking.join(10)
+    assert said
+    assert time.monotonic() - began < 5  # a greeting may take fifteen
+    with pytest.raises(SandboxGone, match="destroyed"):
+        sandbox.files.stat("x")
+    liar.close()
+
+
+def test_acknowledgements_that_nobody_answers_are_not_kept_without_end(lying, monkeypatch):
+    monkeypatch.setattr(Link, "MAX_TOLD", 3)
+    sandbox = lying(lambda _: [])
+    for number in range(10):
+        sandbox.acknowledge("c", number)
+    assert [header["attempt"] for header in sandbox._link.untold()] == [7, 8, 9]
+
+
+class Leases:
+    """The egress service's part that counts here: what was granted and is not ended."""
+
+    def __init__(self):
+        self.open = []
+
+    def grant(self, *_):
+        self.open.append(object())
+        return self.open[-1]
+
+    def end(self, lease):
+        self.open.remove(lease)
+
+    def carrier(self, *_):
+        return self
+
+    def lost(self):
+        pass
+
+
+def test_a_background_start_that_is_repeated_leaves_one_lease(lying):
+    listed = json.dumps([{"call": "c", "attempt": 1, "argv": ["x"], "background": True, "result": None}]).encode()
+    sandbox = lying(lambda item: [(item.number, {"re": item.number}, listed)])
+    sandbox._egress = leases = Leases()
+    rules = EgressRules(rules=(EgressRule(host="a.example"),))
+    for _ in range(2):
+        sandbox.processes.start(ExecRequest(call="c", argv=("x",), timeout_s=1, egress=rules))
+    assert len(leases.open) == 1
+    sandbox.acknowledge("c", 1)
+    assert leases.open == []

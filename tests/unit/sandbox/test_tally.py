@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from codesdk.sandbox.runner import tally
+from codesdk.sandbox.runner.beneath import Root
 
 
 @pytest.fixture
@@ -75,3 +76,38 @@ def test_a_sparse_file_counts_what_it_takes_and_not_what_it_says(place):
     with Path(path / "sparse").open("wb") as file:
         file.truncate(1 << 40)
     assert tally.count(fd)[0] < 1 << 20
+
+
+class Still:
+    """No exec runs, and what is to be counted is counted at once."""
+
+    def running(self):
+        return []
+
+    def submit(self, work):
+        work()()
+
+
+def test_where_thousands_of_overshoots_would_add_up_no_command_begins_until_files_are_deleted(tmp_path, monkeypatch):
+    monkeypatch.setattr(tally, "MAX_OVER", (1 << 20, 100))
+    root, still = Root(str(tmp_path)), Still()
+    found = tally.Tally({"bytes": 1 << 20, "inodes": 1000}, still, lambda: root, lambda: still)
+
+    def hindrance() -> str:
+        said = found.hindrance()
+        found.tick()
+        return said
+
+    found.tick()
+    (tmp_path / "one").write_bytes(bytes(3 << 19))
+    found._wanted = True
+    found.tick()
+    assert hindrance() == ""  # a little over it: a command may run, and delete
+    (tmp_path / "two").write_bytes(bytes(2 << 20))
+    found._wanted = True
+    found.tick()
+    assert "delete files" in hindrance()
+    (tmp_path / "two").unlink()
+    hindrance()
+    assert hindrance() == ""
+    os.close(root.fd)

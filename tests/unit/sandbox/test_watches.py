@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -306,3 +307,32 @@ def test_a_watch_that_nobody_reads_ends_and_its_descriptor_with_it(stage, monkey
     stage.watches.tick()
     assert stage.watches._known == {}
     wait_for(lambda: not Path(f"/proc/self/fd/{fd}").exists(), "the descriptor is closed")
+
+
+def test_a_tree_of_many_files_that_is_moved_in_is_told_in_part_and_marked(root, here, tmp_path, monkeypatch):
+    monkeypatch.setattr(eyes, "MAX_FOUND", 10)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    for number in range(50):
+        (outside / str(number)).write_text("")
+    with contextlib.closing(eyes.Told(root, ".")) as eye:
+        outside.rename(here / "inside")
+        found = told(eye)
+    assert len(found) == 11
+    assert found[-1] == ("overflow", ".", "")
+
+
+def test_a_directory_of_more_directories_than_may_be_watched_is_a_limit_before_all_were_listed(root, here, monkeypatch):
+    for number in range(20):
+        (here / str(number)).mkdir()
+    monkeypatch.setattr(eyes, "MAX_DIRECTORIES", 10)
+    with pytest.raises(OSError, match="too many directories"):
+        eyes.Told(root, ".")
+
+
+def test_one_directory_of_more_entries_than_can_be_looked_at_is_the_end(root, here, monkeypatch):
+    for number in range(20):
+        (here / str(number)).write_text("")
+    monkeypatch.setattr(eyes, "MAX_LOOKED_AT", 10)
+    with pytest.raises(eyes.Ended):
+        eyes.Seen(root, ".")

@@ -13,6 +13,7 @@ from codesdk.eventlog.log import EVENT_BYTES
 from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount, ProcessLimits
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import StorageUnavailable
+from codesdk.storage.faults import DatabaseLoginRefused, ValueRefused
 from codesdk.toolcalls import execution
 from codesdk.toolcalls.execution import DELTA_BYTES, DELTA_S
 from codesdk.toolcalls.stored import Finished
@@ -509,3 +510,54 @@ def test_an_end_that_cannot_be_recorded_whole_is_recorded_without_its_artifacts(
     ended = stage.events()[-1]
     assert (ended.type, ended.payload["code"]) == (EventType.CALL_COMPLETED, InternalFault.code)
     assert ended.payload["tool_call_id"] == claimed.stored.identity.tool_call_id
+
+
+def refusing(stage, monkeypatch, fault, times):
+    """The writer refuses so many units of work."""
+    real, tries = stage.writer.run, []
+
+    def run_unit(work):
+        tries.append(1)
+        if len(tries) <= times:
+            raise fault
+        return real(work)
+
+    monkeypatch.setattr(stage.writer, "run", run_unit)
+    return tries
+
+
+def test_an_end_that_no_login_records_is_given_time_to_be_mended_and_then_left_to_the_next_worker(stage, monkeypatch):
+    monkeypatch.setattr(execution, "RETRY_S", 0.0)
+    claimed, room = claim(stage), Room(said(b""))
+    tries = refusing(stage, monkeypatch, DatabaseLoginRefused("wrong password"), times=1_000_000)
+    waited = []
+
+    def wait(timeout_s):
+        waited.append(timeout_s)
+        stage.clock.advance(execution.MENDED_S / 10)
+        return False
+
+    runs = stage.execution()
+    monkeypatch.setattr(runs._abandoned, "wait", wait)
+    with pytest.raises(DatabaseLoginRefused):
+        runs.run(claimed, lambda: room)
+    assert 10 <= len(tries) <= 12
+    assert room.acknowledged == [], "its output is still the runner's to give"
+
+
+def test_an_end_that_a_mended_login_records_is_recorded(stage, monkeypatch):
+    monkeypatch.setattr(execution, "RETRY_S", 0.0)
+    claimed, room = claim(stage), Room(said(b""))
+    refusing(stage, monkeypatch, DatabaseLoginRefused("wrong password"), times=3)
+    assert not stage.execution().run(claimed, lambda: room).is_error
+    assert stage.types()[-1] == "tool.call.completed"
+
+
+def test_a_value_that_the_database_refuses_is_not_tried_again_and_the_call_ends_without_it(stage, monkeypatch):
+    claimed, room = claim(stage), Room(said(b""))
+    tries = refusing(stage, monkeypatch, ValueRefused("a NUL"), times=1)
+    result = stage.execution().run(claimed, lambda: room)
+    assert len(tries) == 2
+    assert "a NUL" in result.text
+    assert stage.types()[-1] == "tool.call.completed"
+    assert room.acknowledged == [claimed.stored.identity.tool_call_id]

@@ -37,5 +37,5 @@ def test_an_attempt_of_a_sandbox_that_no_session_owns_is_a_defect_and_so_does_no
 
 
 def test_the_tenant_of_a_sandbox_is_its_sessions_and_of_an_unknown_one_there_is_none(stage):
-    assert record(stage).tenant_of(owner(stage)) == "default"
+    assert record(stage).tenant_of(owner(stage)) == stage.principal.tenant_id
     assert record(stage).tenant_of("sbx_unknown") is None

@@ -1,4 +1,4 @@
-"""Secrets of tenants as files of an operator's directory, `<directory>/<tenant>/<name>`: read when the proxy needs one.
+"""Secrets of tenants as files of an operator's directory, `<directory>/<tenant's id>/<name>`: read when the proxy needs one.
 
 The form is that in which container engines and orchestrators mount secrets: a file for each, symlinks within allowed.
 """
@@ -30,7 +30,7 @@ class SecretFiles:
     """A `SecretResolver`. Nothing is kept: a file that changes counts from the next connection on."""
 
     def __init__(self, directory: Path, tenant_of: Callable[[str], str | None]) -> None:
-        """`tenant_of`: the name of the tenant that a sandbox works for."""
+        """`tenant_of`: the id of the tenant that a sandbox works for."""
         self._directory = directory
         self._tenant_of = tenant_of
 

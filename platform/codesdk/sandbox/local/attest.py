@@ -7,12 +7,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from codesdk.sandbox.attest import capability_names, id_map, is_mapped
+from codesdk.sandbox.disk import Cap
 from codesdk.sandbox.local import cgroups
 from codesdk.sandbox.local.cgroups import Control, Group
 from codesdk.sandbox.local.confinement import Confinement, Wall
 from codesdk.sandbox.local.launch import user_of
 from codesdk.sandbox.local.processes import Identity
 from codesdk.sandbox.port import Attestation, SandboxSpec
+from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.spec import CAPABILITIES, RESERVED_PIDS
 from codesdk.sandbox.surroundings import HOST
 
@@ -119,7 +121,7 @@ def attestation(
     confinement: Confinement,
     observed: dict[str, Any],
     *,
-    disk_cap: str,
+    disk_cap: Cap,
     caps: Mapping[Control, int | float],
 ) -> Attestation:
     """What was read back, for the record, with what is and is not enforced."""
@@ -140,7 +142,7 @@ def attestation(
         pids_limit=int(caps.get(Control.PIDS, spec.profile.pids if confinement.apart else 0)),
         runtime="bubblewrap" if confinement.wall is Wall.BUBBLEWRAP else "plain",
         image=spec.image,
-        disk_cap=disk_cap,
+        disk_cap=disk_cap.value,
         environment=HOST,
         enforced=enforced,
         not_enforced=not_enforced,
@@ -152,7 +154,7 @@ def sentences(
     confinement: Confinement,
     *,
     filtered: bool,
-    disk_cap: str,
+    disk_cap: Cap,
     caps: Mapping[Control, int | float],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What holds and what does not, for a person."""
@@ -201,14 +203,15 @@ def sentences(
             f"processes: at most {profile.pids}",
             "processes: counted with all others of this user, so only roughly",
         ),
-        (
-            disk_cap != "none",
-            f"workspace: at most {profile.workspace_bytes} bytes, in memory",
-            "workspace: no cap on its size",
-        ),
+        (disk_cap is not Cap.NONE, _held(profile, disk_cap), "workspace: no cap on its size"),
         (False, "", "the system: tools run this machine's programs and kernel, not an image's"),
     )
     return (
         tuple(yes for holds, yes, _ in facts if holds),
         tuple(no for holds, _, no in facts if not holds),
     )
+
+
+def _held(profile: Profile, cap: Cap) -> str:
+    how = "in memory" if cap is Cap.TMPFS else "counted: what passes it is ended, and may be a little over it by then"
+    return f"workspace: at most {profile.workspace_bytes} bytes, {how}"

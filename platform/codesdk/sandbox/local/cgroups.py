@@ -24,6 +24,8 @@ TRY_S = 10.0
 PERIOD_US = 100_000
 """Over which CPU time is counted: the kernel's own default."""
 ROUND_S = 0.02
+OUTSIDE = 0
+"""How the kernel names a process that another PID namespace holds and ours does not see; to kill, 0 is our own group."""
 SELF = Path("/proc/self")
 ENTER = 'for file; do echo $$ > "$file" || exit 1; done'
 """A shell line that moves itself into the cgroups whose `cgroup.procs` it is given."""
@@ -148,16 +150,18 @@ class Group:
         return False
 
     def end(self, timeout_s: float) -> bool:
-        """Kill everything in it, whatever it does; False when some of it still lives."""
+        """Kill everything in it, whatever it does; False when some of it still lives, or cannot be reached."""
         deadline = time.monotonic() + timeout_s
         while pids := set(self._pids()):
             # Stopped first: what forks while it is killed would get away for another round, for ever.
             with contextlib.suppress(OSError):
                 self.freeze(frozen=True)
-            for pid in pids | set(self._pids()):
+            for pid in (pids | set(self._pids())) - {OUTSIDE}:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self.freeze(frozen=False)
+            # What does not thaw does not die either: the next round tries again, and the deadline says so.
+            with contextlib.suppress(OSError):
+                self.freeze(frozen=False)
             if time.monotonic() > deadline:
                 return False
             time.sleep(ROUND_S)

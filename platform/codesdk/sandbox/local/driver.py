@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 import platform
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from codesdk.sandbox import disk
 from codesdk.sandbox import spec as specs
 from codesdk.sandbox.egress.service import Egress
 from codesdk.sandbox.faults import IsolationDrift, SandboxGone
@@ -40,8 +40,6 @@ from codesdk.sandbox.profile import Profile, WorkspaceMode
 from codesdk.sandbox.residents import Residents
 from codesdk.sandbox.surroundings import HOST, Surroundings
 from codesdk.settings import Settings
-
-_log = logging.getLogger(__name__)
 
 START_S = 60.0
 """How long the porter may take: two starts of Python and one of bubblewrap, a fifth of a second on an idle machine."""
@@ -161,8 +159,8 @@ class LocalSandboxes:
             raise IsolationDrift(wrong)
         sandbox.attested(found)
 
-    def _disk_cap(self, spec: SandboxSpec) -> str:
-        return "tmpfs" if self.confinement.wall is Wall.BUBBLEWRAP and launch.is_in_memory(spec.profile) else "none"
+    def _disk_cap(self, spec: SandboxSpec) -> disk.Cap:
+        return launch.disk_cap(spec.profile, self.confinement)
 
     def reattach(self, owner: str, generation: int) -> LocalSandbox | Gone:
         """The running sandbox of that owner; see the port."""
@@ -277,11 +275,12 @@ class LocalSandboxes:
         found = self._places.owners()
         kept = self._residents.kept(alive)
         orphans = [owner for owner in found if owner not in kept]
-        started = tuple(owner for owner in orphans if self._places.of(owner).record() is not None)
-        for owner in orphans:
-            _log.info("sandbox %s has no living owner: removed", owner)
-            self._residents.evict(owner, "its owner is gone")
-        return Swept(containers=started, volumes=tuple(orphans))
+        started = [owner for owner in orphans if self._places.of(owner).record() is not None]
+        gone = self._residents.sweep(orphans)
+        return Swept(
+            containers=tuple(owner for owner in started if owner in gone),
+            volumes=tuple(owner for owner in orphans if owner in gone),
+        )
 
     def close(self) -> None:
         """Let go of every sandbox; they live on."""

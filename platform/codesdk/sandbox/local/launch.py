@@ -40,7 +40,7 @@ def workspace_of(spec: SandboxSpec, confinement: Confinement, place: Place) -> s
 def settings(spec: SandboxSpec, confinement: Confinement, place: Place) -> dict[str, Any]:
     """What the runner is started with."""
     walled = confinement.wall is Wall.BUBBLEWRAP
-    found = specs.runner_settings(spec)
+    found = specs.runner_settings(spec, counted=disk_cap(spec.profile, confinement) is disk.Cap.COUNTED)
     uid = user_of(spec, confinement)
     limits = dict(specs.rlimits(spec))
     if Control.MEMORY not in place.group().directories:
@@ -149,14 +149,15 @@ def _wall(spec: SandboxSpec, confinement: Confinement, place: Place) -> bwrap.Wa
         apart=confinement.apart,
         tmp_bytes=spec.profile.tmp_bytes,
         shm_bytes=spec.profile.shm_bytes,
-        workspace_bytes=spec.profile.workspace_bytes if is_in_memory(spec.profile) else 0,
+        workspace_bytes=spec.profile.workspace_bytes if disk_cap(spec.profile, confinement) is disk.Cap.TMPFS else 0,
         cgroup=place.group().views,
     )
 
 
-def is_in_memory(profile: Profile) -> bool:
-    """Whether a walled workspace is a capped file system in memory: the rule of `disk.choose`, for small ones."""
-    return disk.choose(profile, disk.Facts()) is disk.Cap.TMPFS
+def disk_cap(profile: Profile, confinement: Confinement) -> disk.Cap:
+    """What holds the workspace's cap: the rule of `disk.choose`. Without a wall nothing can be mounted for it."""
+    cap = disk.choose(profile, disk.Facts())
+    return disk.Cap.COUNTED if cap is disk.Cap.TMPFS and confinement.wall is Wall.NONE else cap
 
 
 def counted_beside(confinement: Confinement) -> int:

@@ -25,6 +25,8 @@ MAX_DIRECTORIES = 8192
 """Directories of one watch that the kernel is asked to tell of: each is kernel memory, charged to the sandbox."""
 MAX_LOOKED_AT = 50_000
 """Entries that are compared. More cannot be watched by looking."""
+MAX_FOUND = 16_384
+"""Entries of directories that came in one look, each told. Of more only an "overflow" is told: they are memory here."""
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UNSEEN = frozenset((errno.EACCES, errno.EPERM, errno.ENAMETOOLONG))
 _GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV))
@@ -188,15 +190,20 @@ class Told:
                         is_directory = entry.is_dir(follow_symlinks=False)
                         if is_directory:
                             rest.append(below)
-                        if (
-                            found is not None
-                            and not known
-                            and here not in before
-                            and entry.name not in files.TEMPORARIES
-                        ):
-                            found.append(("created", below, ""))
+                            if len(rest) > MAX_DIRECTORIES:  # they could not all be added either
+                                raise OSError(errno.ENOSPC, "too many directories")
+                        if found is not None and not known and here not in before:
+                            self._made(entry.name, below, found)
             finally:
                 os.close(fd)
+
+    def _made(self, name: str, path: str, found: list[Change]) -> None:
+        if name in files.TEMPORARIES:
+            return
+        if len(found) < MAX_FOUND:
+            found.append(("created", path, ""))
+        elif found[-1][0] != "overflow":
+            found.append(("overflow", self._top, ""))
 
     def _add(self, fd: int, path: str) -> None:
         if len(self._paths) >= MAX_DIRECTORIES:
@@ -268,10 +275,12 @@ class Seen:
                             rest.append(below)
                         if entry.name not in files.TEMPORARIES:
                             found[below] = _state(about, is_directory)
+                        if len(found) > MAX_LOOKED_AT:
+                            raise Ended(
+                                "more than " + str(MAX_LOOKED_AT) + " entries cannot be watched by looking at them"
+                            )
             finally:
                 os.close(fd)
-            if len(found) > MAX_LOOKED_AT:
-                raise Ended("more than " + str(MAX_LOOKED_AT) + " entries cannot be watched by looking at them")
         return found, unseen
 
 

@@ -80,6 +80,7 @@ class Runner:
 
             tally = Tally(settings["workspace_cap"], self._execs, self._shelf.workspace, self._shelf.long)
             self._shelf.check = tally.check
+            self._orders.hindrance = tally.hindrance
             self._parts.append(tally)
         self._handlers: dict[str, Callable[[wire.Message], None]] = {
             **self._orders.handlers, **self._stills.handlers, "ping": self._ping, "egress": self._egress,

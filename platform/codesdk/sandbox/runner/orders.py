@@ -57,6 +57,8 @@ class Orders:
         self.generation = 0
         self.held = False
         """While a snapshot is taken nothing is started."""
+        self.hindrance: Callable[[], str] = lambda: ""
+        """Why the workspace lets no command begin; empty where it does."""
         self.handlers: dict[str, Callable[[Message], None]] = {
             "start": self._start, "cancel": self._cancel, "ack": self._acknowledge, "execs": self._list,
             "output": self._output, "input": self._input, "signal": self._signal, "resize": self._resize,
@@ -132,7 +134,8 @@ class Orders:
             return {"error": "BUSY", "message": "too many execs run in this sandbox"}
         if self.held:
             return {"error": "BUSY", "message": "a snapshot of the workspace is being taken; try again after it"}
-        return None
+        why = "" if header.get("probe") else self.hindrance()
+        return {"error": "NO_SPACE", "message": why} if why else None
 
     def _begin(self, key: Key, message: Message) -> Exec:
         header = message.header

@@ -60,7 +60,12 @@ class Program:
             OSError: it cannot be run, or no process is to be had.
         """
         said, saying = os.pipe()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(said)  # this process starts others after a fork bomb, and would run out of descriptors
+            os.close(saying)
+            raise
         if pid == 0:
             self._become(uid, saying)
         os.close(saying)

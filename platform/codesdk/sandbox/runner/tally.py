@@ -28,6 +28,9 @@ LOOK_S = 0.05
 RECOUNT_S = 2.0
 """Longest without a count while something runs; longer where counting takes a tenth of that or more."""
 MAX_COUNTED = 2_000_000
+MAX_OVER = (1 << 30, 100_000)
+"""Bytes and entries over the cap, or once more the cap where that is more: beyond it no command begins. Each that begins
+in a full workspace can write a little before it was counted, and thousands of them would fill the disk."""
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _TRIES = 3
 _BLOCK = 512
@@ -43,6 +46,7 @@ class Tally:
     ) -> None:
         """Cap: `bytes` and `inodes`."""
         self._cap = (int(cap["bytes"]), int(cap["inodes"]))
+        self._most = (self._cap[0] + max(self._cap[0], MAX_OVER[0]), self._cap[1] + max(self._cap[1], MAX_OVER[1]))
         self._execs = execs
         self._workspace = workspace
         self._hand = hand
@@ -84,6 +88,13 @@ class Tally:
     def _is_full(self) -> bool:
         return self._used[0] >= self._cap[0] or self._used[1] >= self._cap[1]
 
+    def hindrance(self) -> str:
+        """Why no command may begin now; empty where one may."""
+        if not _beyond(self._used, self._most):
+            return ""
+        self._wanted = True  # file operations may have made room
+        return "the workspace is far over its cap; delete files, not by a command, and try again"
+
     def check(self, operation: str) -> None:
         """Refuse what needs room where there is none. From any thread.
 
@@ -91,6 +102,8 @@ class Tally:
             Refused: NO_SPACE.
         """
         self._glance = True
+        if operation == "delete" and self._is_full():
+            self._wanted = True  # counted after it, by the same thread
         if operation in WRITING and self._is_full():
             self._wanted = True  # a tool may have made room
             raise Refused("NO_SPACE", "the workspace is full; delete files to go on")
@@ -218,7 +231,10 @@ def _enter(name: str, directory: int) -> int:
 
 
 def _force(name: str, directory: int) -> int:
-    held = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        held = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return -1  # somebody moved it, or put something else there
     path = "/proc/self/fd/" + str(held)  # that very directory, whatever has its name by now
     try:
         mode = stat.S_IMODE(os.fstat(held).st_mode)

@@ -16,7 +16,7 @@ from codesdk.sandbox.faults import IsolationDrift, SandboxGone
 from codesdk.sandbox.local import attest, cgroups, processes
 from codesdk.sandbox.local.driver import LocalSandboxes, _members
 from codesdk.sandbox.local.faults import LocalRefused, LocalSandboxOff
-from codesdk.sandbox.port import FileWrite, Gone
+from codesdk.sandbox.port import ExitKind, FileError, FileRefused, FileWrite, Gone
 from sandboxes import DEADLINE_S, python, run
 from stage import wait_for
 
@@ -192,3 +192,28 @@ def test_local_sandboxes_are_refused_unless_turned_on(tmp_path):
     for word in ("", "off"):
         with pytest.raises(LocalSandboxOff):
             open_local(Settings(data_dir=tmp_path, local_sandbox=word))
+
+
+FILL = "import sys\nfor number in range(100000): open(f'fill-{number}', 'wb').write(bytes(4 << 20))"
+
+
+def test_a_large_workspace_is_counted_and_what_passes_its_cap_is_ended(sandboxes, make_spec):
+    made = sandboxes.open(make_spec(workspace_bytes=64 << 20, memory_bytes=100 << 20))
+    try:
+        assert made.attestation.disk_cap == "counted"
+        assert any("workspace: at most" in said for said in made.attestation.enforced)
+        assert run(made, "python3", "-c", FILL).result.kind is ExitKind.DISK_FULL
+        refused = made.files.write((FileWrite(path="more", content=b"x"),))
+        assert (isinstance(refused, FileRefused), refused.error) == (True, FileError.NO_SPACE)
+        assert run(made, "sh", "-c", "rm -f fill-*").result.exit_code == 0
+    finally:
+        sandboxes.destroy(made.owner)
+
+
+def test_a_workspace_without_a_size_is_not_said_to_be_capped(sandboxes, make_spec):
+    made = sandboxes.open(make_spec(workspace_bytes=0))
+    try:
+        assert made.attestation.disk_cap == "none"
+        assert "workspace: no cap on its size" in made.attestation.not_enforced
+    finally:
+        sandboxes.destroy(made.owner)

@@ -6,11 +6,13 @@ import os
 
 import pytest
 
+from codesdk.domain.ids import CountingIds, Kind
 from codesdk.provision import doctor
 from codesdk.provision.check import Status
 from codesdk.sandbox.egress.secret_files import MAX_BYTES, SecretFiles, SecretUnusable, listing
 
 SECRET = "s3cr3t-value"
+TENANT = CountingIds().new(Kind.TENANT)
 
 
 @pytest.fixture
@@ -118,14 +120,21 @@ def test_a_file_of_another_user_is_refused(folder):
 
 def test_doctor_counts_secrets_and_refuses_wrong_modes_without_a_value(folder):
     assert doctor.secrets(folder.root / "none").status is Status.INFO
-    folder()
+    folder(tenant=TENANT)
     folder.root.chmod(0o700)
     good = doctor.secrets(folder.root)
     assert (good.status, "1 of 1 tenants" in good.detail) == (Status.OK, True)
-    folder(name="open", mode=0o644)
+    folder(tenant=TENANT, name="open", mode=0o644)
     bad = doctor.secrets(folder.root)
-    assert (bad.status, "acme/open" in bad.detail, "mode 0644" in bad.detail) == (Status.FAIL, True, True)
+    assert (bad.status, f"{TENANT}/open" in bad.detail, "mode 0644" in bad.detail) == (Status.FAIL, True, True)
     assert SECRET not in repr((good, bad))
-    folder(name="open", mode=0o600)
+    folder(tenant=TENANT, name="open", mode=0o600)
     folder.root.chmod(0o777)
     assert doctor.secrets(folder.root).status is Status.FAIL
+
+
+def test_doctor_names_a_folder_that_is_called_by_a_tenants_name_and_so_is_never_read(folder):
+    folder(tenant="acme")
+    folder.root.chmod(0o700)
+    found = doctor.secrets(folder.root)
+    assert (found.status, "acme" in found.detail, "tenants list" in found.mend) == (Status.WARN, True, True)
