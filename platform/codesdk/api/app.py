@@ -43,6 +43,8 @@ def create_app(services: Services, settings: Settings) -> FastAPI:
         wait_s=settings.wait_s,
         allowed_hosts=host_patterns(names),
         allowed_origins=origin_patterns(names),
+        state_key=settings.resolved_sealing_key,
+        forms=settings.trust_clients,
     )
     readers = Readers()
 

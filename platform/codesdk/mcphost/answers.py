@@ -18,6 +18,8 @@ from codesdk.errors import Fault
 from codesdk.toolcalls.stored import Denied, Finished, Queued, Waiting
 
 DETAILS = "codesdk/call"
+COLLECT = "collect_result"
+"""Name of the tool that gives the answer of a call made before."""
 
 
 def finished(outcome: Finished) -> types.CallToolResult:
@@ -50,14 +52,15 @@ def denied(outcome: Denied) -> types.CallToolResult:
     return _answer(text, details, outcome.identity, is_error=True)
 
 
-def waiting(outcome: Waiting, rules: tuple[str, ...]) -> types.CallToolResult:
-    """Nobody has decided yet; the question stays open, and the same call joins it again."""
+def waiting(outcome: Waiting, rules: tuple[str, ...], who: str = "a person") -> types.CallToolResult:
+    """Nobody has decided yet; the question stays open, and the same call joins it again. `who`: whose yes it takes."""
     until = to_wire(datetime.fromtimestamp(outcome.expires_at, UTC))
     asked_by = f" Asked by: {', '.join(rules)}." if rules else ""
     text = (
-        f"This call has not run yet: a person must approve it first. {outcome.reason}{asked_by} "
+        f"This call has not run yet: {who} must approve it first. {outcome.reason}{asked_by} "
         f"The approval {outcome.approval_id} stays open until {until}. "
-        "Call the same tool again with the same arguments to keep waiting. [APPROVAL_PENDING]"
+        "Call the same tool again with the same arguments to keep waiting. "
+        f"Once approved it runs by itself. {_how(outcome.identity)} [APPROVAL_PENDING]"
     )
     details = {
         "status": "waiting",
@@ -65,10 +68,54 @@ def waiting(outcome: Waiting, rules: tuple[str, ...]) -> types.CallToolResult:
         "reason": outcome.reason,
         "rules": list(rules),
         "approval_id": outcome.approval_id,
+        "approvers": who,
         "expires_at": until,
         "retryable": True,
+        "collect": _collect(outcome.identity),
     }
     return _answer(text, details, outcome.identity, is_error=True)
+
+
+def running(outcome: Queued) -> types.CallToolResult:
+    """It is on its way and takes longer than this client can wait; it goes on."""
+    text = (
+        "This call was taken and has not ended yet; it goes on. "
+        f"{_how(outcome.identity)} The same call again waits for the same run. [CALL_RUNNING]"
+    )
+    details = {
+        "status": "running",
+        "code": "CALL_RUNNING",
+        "retryable": True,
+        "collect": _collect(outcome.identity),
+    }
+    return _answer(text, details, outcome.identity, is_error=True)
+
+
+def ready(outcome: Finished) -> types.CallToolResult:
+    """It ran while nobody waited, and is asked for again: as a new call it would run twice, and the result is older."""
+    text = (
+        "This call was not run again: the one that you were told to repeat has ended meanwhile. "
+        f"{_how(outcome.identity)} To run it anew, call the tool once more. [RESULT_READY]"
+    )
+    details = {
+        "status": "ready",
+        "code": "RESULT_READY",
+        "retryable": True,
+        "collect": _collect(outcome.identity),
+    }
+    return _answer(text, details, outcome.identity, is_error=True)
+
+
+def is_end(answer: types.CallToolResult | types.InputRequiredResult) -> bool:
+    """Whether nothing else will be said about that call."""
+    told = (answer.meta or {}).get(DETAILS, {})
+    return told.get("status") in ("completed", "failed", "denied")
+
+
+def uncollectable(call: str) -> types.CallToolResult:
+    """There is no such call in this session."""
+    text = f"There is no call {call[:64]} in this session. Nothing was run. [CALL_UNKNOWN]"
+    return _answer(text, {"status": "refused", "code": "CALL_UNKNOWN", "retryable": False}, None, is_error=True)
 
 
 def unfinished(outcome: Queued, seconds: float) -> types.CallToolResult:
@@ -105,6 +152,14 @@ def refused(fault: Fault) -> types.CallToolResult:
         "details": fault.details or None,
     }
     return _answer(f"This call was not run. {fault}{again} [{fault.code}]", details, None, is_error=True)
+
+
+def _how(identity: CallIdentity) -> str:
+    return f"Collect its result with {COLLECT} and call_id {identity.tool_call_id}."
+
+
+def _collect(identity: CallIdentity) -> dict[str, Any]:
+    return {"tool": COLLECT, "arguments": {"call_id": identity.tool_call_id}}
 
 
 def _answer(

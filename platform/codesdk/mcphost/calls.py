@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
+from dataclasses import dataclass
+from math import inf
+from typing import Any, TypeVar
 
 import mcp_types as types
 from anyio import CancelScope, CapacityLimiter, get_cancelled_exc_class, to_thread
 
-from codesdk.approvals import Desk
+from codesdk.approvals import Approval, ApprovalConflict, Desk
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import ToolCallId
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
-from codesdk.mcphost import answers
+from codesdk.mcphost import answers, asking
+from codesdk.mcphost.asking import Asking
+from codesdk.mcphost.followers import Followers
 from codesdk.mcphost.journey import Journey, Phase
 from codesdk.mcphost.owed import Owed, settles
 from codesdk.registry import Tool
@@ -28,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 Report = Callable[[float, str], Awaitable[None]]
 """Sends one progress notification: seconds so far, and a line to show."""
+_T = TypeVar("_T")
+Answer = types.CallToolResult | types.InputRequiredResult
 
 MARGIN_S = 30.0
 """Seconds past a tool's own limit: for its turn, for starting a sandbox, and for recording the end."""
@@ -39,20 +44,47 @@ GAP_S = 0.25
 """Least seconds between two notifications, however fast the output comes."""
 
 
+@dataclass(frozen=True)
+class Caller:
+    """Who makes a call, and how its client can be spoken to until the answer."""
+
+    subject: Subject
+    report: Report | None = None
+    """None: it wants no progress."""
+    asking: Asking | None = None
+    """None: its user cannot be asked."""
+    wait_s: float | None = None
+    """Seconds in which it wants an answer in any case, as its session was told; None: what the settings say."""
+
+
 class Calls:
     """Runs calls for MCP clients; one object per process, used on its event loop."""
 
     def __init__(
-        self, *, pipeline: Pipeline, results: Results, desk: Desk, clock: Clock, wait_s: float, limiter: CapacityLimiter
+        self,
+        *,
+        pipeline: Pipeline,
+        results: Results,
+        desk: Desk,
+        clock: Clock,
+        wait_s: float,
+        limiter: CapacityLimiter,
+        forms: bool = False,
+        link: asking.Link | None = None,
     ) -> None:
-        """`wait_s`: seconds to wait for a person; `limiter`: bounds the threads that wait for the database."""
+        """`wait_s`: seconds to wait for a person; `limiter`: bounds the threads that wait for the database.
+
+        `forms`: the agents' own hosts are trusted with a person's answer; `link`: to the pages of approvals.
+        """
         self._pipeline = pipeline
         self._results = results
         self._desk = desk
         self._clock = clock
         self._wait_s = wait_s
         self._limiter = limiter
-        self._followers: Counter[ToolCallId] = Counter()
+        self._forms = forms
+        self._link = link
+        self._followers = Followers(lambda call, subject: self._cancel(call, subject, "the client cancelled it."))
         self._waits: set[CancelScope] = set()
         self._owed = Owed()
         self._stopping = False
@@ -60,99 +92,195 @@ class Calls:
     def stop(self) -> None:
         """The process stops: every caller is told at once. Nobody has cancelled their calls, so these go on."""
         self._stopping = True
+        self._followers.stop()
         for wait in self._waits:
             wait.cancel()
 
-    async def run(
-        self, tool: Tool, arguments: dict[str, Any], subject: Subject, report: Report | None
-    ) -> types.CallToolResult:
+    async def settled(self) -> None:
+        """What clients have cancelled is withdrawn."""
+        await self._followers.settled()
+
+    async def run(self, tool: Tool, arguments: dict[str, Any], caller: Caller) -> Answer:
         """The call's answer.
 
         Raises:
             Fault: the call could not be taken, or its end not be read.
         """
+        answered = caller.asking.answered if caller.asking else None
+        if answered is not None:
+            known, place = await self._thread(self._again, caller.subject, answered)
+            return await self._wait(known, place, caller, tool) if known else answers.uncollectable(answered.about.call)
         # A cancel that comes while the thread works is delivered after it, so no submitted call is ever forgotten.
-        outcome, place = await to_thread.run_sync(self._submit, tool.name, arguments, subject, limiter=self._limiter)
+        outcome, place = await self._thread(self._submit, tool.name, arguments, caller.subject)
+        return (
+            answers.ready(outcome) if isinstance(outcome, Finished) else await self._wait(outcome, place, caller, tool)
+        )
+
+    async def collect(self, call: ToolCallId, caller: Caller) -> Answer:
+        """The answer of a call that was made before; it is waited for, and never ended from here."""
+        outcome, place = await self._thread(self._find, caller.subject, call)
+        if outcome is None:
+            return answers.uncollectable(call)
+        answer = await self._wait(outcome, place, caller, None)
+        if answers.is_end(answer):
+            self._owed.collected(call)
+        return answer
+
+    # -- in a thread -------------------------------------------------------------------------------------------------
+
+    def _submit(self, name: str, arguments: dict[str, Any], subject: Subject) -> tuple[Outcome, int]:
+        """What was asked for, on its way; Finished where it was, for a caller that had been told to come again."""
+        place = self._results.place(subject)
+        repeated = self._owed.take(subject, name, arguments)
+        outcome = self._pipeline.find(subject.tenant_id, subject.session_id, repeated) if repeated is not None else None
+        # Approved while nobody waited, a call has run: asked again, it would be approved and run a second time.
+        if outcome is not None and settles(outcome):
+            return outcome, place
+        return self._pipeline.submit(name, arguments, subject, join=True), place
+
+    def _again(self, subject: Subject, answered: asking.Answered) -> tuple[Outcome | None, int]:
+        place = self._results.place(subject)
+        self._vote(subject, answered.about, asking.said(answered.result))
+        return self._pipeline.find(subject.tenant_id, subject.session_id, answered.about.call), place
+
+    def _find(self, subject: Subject, call: ToolCallId) -> tuple[Outcome | None, int]:
+        place = self._results.place(subject)
+        return self._pipeline.find(subject.tenant_id, subject.session_id, call), place
+
+    def _vote(self, subject: Subject, about: asking.Round, said: asking.Said | None) -> None:
+        if said is None or not self._forms:
+            return
+        approval = self._desk.find(subject.tenant_id, about.approval)
+        if approval.session_id != subject.session_id:
+            return
+        try:
+            self._pipeline.vote(
+                subject.tenant_id,
+                about.approval,
+                said.verdict,
+                digest=about.digest,
+                by=subject.principal_id,
+                comment=said.comment,
+            )
+        except ApprovalConflict as late:
+            _log.info("the answer of a form changed nothing: %s", late)
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    async def _wait(self, outcome: Outcome, place: int, caller: Caller, tool: Tool | None) -> Answer:
+        """Follow the call to its end, or until this caller must have an answer. `tool`: None where it only collects."""
         if isinstance(outcome, Denied | Finished):
-            return await self._answer(outcome, tool, subject)
+            return await self._answer(outcome, caller, tool)
+        asked = await self._question(outcome, caller) if tool else None
+        if asked is not None and caller.asking is not None and not caller.asking.live:
+            return asking.first_round(*asked)
         journey = Journey(outcome, place, self._clock)
         call = outcome.identity.tool_call_id
-        self._followers[call] += 1
-        reporter = asyncio.create_task(_tell(journey, report)) if report else None
+        self._followers.join(call)
+        beside = [asyncio.create_task(_tell(journey, caller.report))] if caller.report else []
+        if asked is not None:
+            beside.append(asyncio.create_task(self._ask(*asked, caller)))
         wait = CancelScope()
         self._waits.add(wait)
         if self._stopping:
             wait.cancel()
         try:
             with wait:
-                outcome = await self._follow(outcome, tool, subject, journey)
+                outcome = await self._follow(outcome, caller, tool, journey)
             if wait.cancelled_caught:
                 return answers.interrupted(call, asked=journey.phase is Phase.DECISION)
-            return await self._answer(outcome, tool, subject)
+            return await self._answer(outcome, caller, tool, given_up=journey.given_up)
         except get_cancelled_exc_class():
             # The same question may be asked twice at once: it is withdrawn only when nobody waits for it any more.
-            if self._followers[call] == 1 and not self._stopping:
-                with CancelScope(shield=True):
-                    await self._cancel(call, subject, "the client cancelled it.")
+            if tool is not None and not self._stopping:
+                self._followers.abandon(call, caller.subject)
             raise
         finally:
             self._waits.discard(wait)
-            self._followers[call] -= 1
-            if not self._followers[call]:
-                del self._followers[call]
-            if reporter is not None:
-                await _stop(reporter)
+            self._followers.leave(call)
+            for task in beside:
+                await _stop(task)
 
-    def _submit(self, name: str, arguments: dict[str, Any], subject: Subject) -> tuple[Outcome, int]:
-        place = self._results.place(subject)
-        repeated = self._owed.take(subject, name, arguments)
-        outcome = self._pipeline.find(subject.tenant_id, subject.session_id, repeated) if repeated is not None else None
-        # Approved while nobody waited, a call has run: asked again, it would be approved and run a second time.
-        if outcome is None or not settles(outcome):
-            outcome = self._pipeline.submit(name, arguments, subject)
-        return outcome, place
-
-    async def _follow(self, outcome: Outcome, tool: Tool, subject: Subject, journey: Journey) -> Outcome:
+    async def _follow(self, outcome: Outcome, caller: Caller, tool: Tool | None, journey: Journey) -> Outcome:
         while not isinstance(outcome, Denied | Finished):
-            left = journey.since + self._bound(journey.phase, tool) - self._clock.monotonic()
-            if left <= 0:
-                return outcome if isinstance(outcome, Waiting) else await self._give_up(outcome, tool, subject, journey)
-            outcome = await self._results.wait(outcome, subject, journey.place, left, journey.see)
+            of_call, of_caller = self._bounds(caller, tool, journey)
+            if of_call <= 0 and isinstance(outcome, Queued):
+                return await self._give_up(outcome, of_tool(tool), caller.subject, journey)
+            if of_caller <= 0:
+                return outcome
+            left = min(of_call, of_caller)
+            outcome = await self._results.wait(outcome, caller.subject, journey.place, left, journey.see)
             if isinstance(outcome, Queued) and journey.phase is Phase.DECISION:
                 journey.enter(Phase.WORKER)
         return outcome
 
-    def _bound(self, phase: Phase, tool: Tool) -> float:
-        return self._wait_s if phase is Phase.DECISION else tool.timeout_s + MARGIN_S
+    def _bounds(self, caller: Caller, tool: Tool | None, journey: Journey) -> tuple[float, float]:
+        """Seconds that are left: for the call, which is ended then, and for its caller, who is answered while it goes on."""
+        deciding = journey.phase is Phase.DECISION
+        of_call = inf if deciding or tool is None else journey.since + of_tool(tool) - self._clock.monotonic()
+        # Who waited for a person has used up its client's patience; who told its limit is answered within it.
+        bounded = journey.asked or tool is None or caller.wait_s is not None
+        wait_s = self._wait_s if caller.wait_s is None else caller.wait_s
+        return of_call, wait_s - journey.elapsed() if bounded else inf
 
-    async def _give_up(self, outcome: Outcome, tool: Tool, subject: Subject, journey: Journey) -> Outcome:
+    async def _give_up(self, outcome: Queued, bound_s: float, subject: Subject, journey: Journey) -> Outcome:
         # Every call gets an answer that stays true: cancelled first, so that it cannot run after we have spoken.
         _log.warning("call %s did not end in time (%s)", outcome.identity.tool_call_id, journey.phase.value)
-        reason = f"it was {journey.phase.value} for {self._bound(journey.phase, tool):.0f} s; is a worker running?"
+        journey.given_up = True
+        reason = f"it was {journey.phase.value} for {bound_s:.0f} s; is a worker running?"
         await self._cancel(outcome.identity.tool_call_id, subject, reason)
         return await self._results.wait(outcome, subject, journey.place, CANCEL_S)
 
     async def _cancel(self, call: ToolCallId, subject: Subject, reason: str) -> None:
         place = (subject.tenant_id, subject.session_id)
         try:
-            await to_thread.run_sync(self._pipeline.cancel, *place, call, reason, limiter=self._limiter)
+            await self._thread(self._pipeline.cancel, *place, call, reason)
         except Fault:
             _log.warning("call %s could not be cancelled; its own limits end it", call, exc_info=True)
 
-    async def _answer(self, outcome: Outcome, tool: Tool, subject: Subject) -> types.CallToolResult:
+    async def _answer(
+        self, outcome: Outcome, caller: Caller, tool: Tool | None, *, given_up: bool = False
+    ) -> types.CallToolResult:
+        if tool is not None and isinstance(outcome, Waiting | Queued):
+            self._owed.keep(caller.subject, tool.name, outcome.identity)
         match outcome:
             case Finished():
                 return answers.finished(outcome)
             case Denied():
                 return answers.denied(outcome)
             case Waiting():
-                approval = await to_thread.run_sync(
-                    self._desk.find, subject.tenant_id, outcome.approval_id, limiter=self._limiter
-                )
-                self._owed.keep(subject, tool.name, outcome.identity)
+                approval = await self._thread(self._desk.find, caller.subject.tenant_id, outcome.approval_id)
                 return answers.waiting(outcome, tuple(approval.shown.get("rules", ())))
+            case Queued() if given_up:
+                return answers.unfinished(outcome, of_tool(tool))
             case Queued():
-                return answers.unfinished(outcome, tool.timeout_s + MARGIN_S)
+                return answers.running(outcome)
+
+    # -- asking the session's user ------------------------------------------------------------------------------------
+
+    async def _question(self, outcome: Outcome, caller: Caller) -> tuple[Approval, types.ElicitRequest] | None:
+        ours = caller.asking
+        if not isinstance(outcome, Waiting) or ours is None or ours.answered is not None or ours.capability is None:
+            return None
+        approval = await self._thread(self._desk.find, caller.subject.tenant_id, outcome.approval_id)
+        asked = asking.question(approval, caller.subject, ours.capability, forms=self._forms, link=self._link)
+        return (approval, asked) if asked is not None else None
+
+    async def _ask(self, approval: Approval, asked: types.ElicitRequest, caller: Caller) -> None:
+        """Put the question to a client that answers while the call waits, and take a form's answer as the user's vote."""
+        assert caller.asking is not None  # noqa: S101 (there is a question)
+        result = await caller.asking.ask(asked)
+        if asked.params.mode == "form":
+            about = asking.Round(call=approval.tool_call_id, approval=approval.id, digest=approval.digest)
+            await self._thread(self._vote, caller.subject, about, asking.said(result))
+
+    async def _thread(self, function: Callable[..., _T], *given: Any) -> _T:
+        return await to_thread.run_sync(function, *given, limiter=self._limiter)
+
+
+def of_tool(tool: Tool | None) -> float:
+    """Seconds in which a call of it must have ended."""
+    return tool.timeout_s + MARGIN_S if tool else inf
 
 
 async def _tell(journey: Journey, report: Report) -> None:
@@ -170,9 +298,9 @@ async def _tell(journey: Journey, report: Report) -> None:
             continue
 
 
-async def _stop(reporter: asyncio.Task[None]) -> None:
-    reporter.cancel()
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
     with CancelScope(shield=True):  # short: the task only unwinds
-        await asyncio.wait([reporter])
-    if not reporter.cancelled() and (error := reporter.exception()):
-        _log.warning("progress could not be reported: %r", error)
+        await asyncio.wait([task])
+    if not task.cancelled() and (error := task.exception()):
+        _log.warning("a waiting client could not be told, or not be asked: %r", error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
@@ -12,6 +12,7 @@ import mcp_types as types
 from anyio import CapacityLimiter
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
@@ -21,9 +22,11 @@ from codesdk.approvals import Desk
 from codesdk.domain.clock import Clock
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault, InternalFault
-from codesdk.mcphost import answers, listing
+from codesdk.mcphost import answers, asking, collecting, listing
 from codesdk.mcphost.access import TokenGate, subject_of
-from codesdk.mcphost.calls import Calls, Report
+from codesdk.mcphost.asking import Link
+from codesdk.mcphost.calls import Answer, Caller, Calls, Report
+from codesdk.mcphost.client import ClientAsking, LateCodec, wait_of
 from codesdk.registry import UnknownTool
 from codesdk.tenancy.directory import Directory
 from codesdk.toolcalls.pipeline import Pipeline
@@ -35,6 +38,8 @@ THREADS = 128
 """Calls that may wait for a commit at once; the writer commits them in groups, so more threads mean larger groups."""
 MAX_BODY = 4 * 1024 * 1024
 """Bytes of one request; a larger input belongs in an artifact."""
+STATE_S = 7 * 86400.0
+"""Seconds for which a sealed state is good: as long as an approval may stay open; the approval itself ends sooner."""
 INSTRUCTIONS = (
     "These tools run in a sandbox of this session, under a policy. A call may be denied, or may have to wait for a "
     "person; the answer says so and says what to do."
@@ -57,8 +62,15 @@ class McpHost:
         wait_s: float,
         allowed_hosts: Collection[str],
         allowed_origins: Collection[str],
+        state_key: Callable[[], bytes],
+        forms: bool = False,
+        link: Link | None = None,
     ) -> None:
-        """`allowed_hosts`, `allowed_origins`: header values that pass; `:*` at the end stands for any port."""
+        """`allowed_hosts`, `allowed_origins`: header values that pass; `:*` at the end stands for any port.
+
+        `state_key`: gives at least 32 secret bytes, that seal what a client carries between the rounds of a question.
+        `forms`: the agents' own hosts are trusted with a person's answer. `link`: to the pages of approvals.
+        """
         self._pipeline = pipeline
         self._token_limiter = CapacityLimiter(THREADS)
         self._calls = Calls(
@@ -68,6 +80,8 @@ class McpHost:
             clock=clock,
             wait_s=wait_s,
             limiter=CapacityLimiter(THREADS),
+            forms=forms,
+            link=link,
         )
         self.server = Server(
             "codesdk",
@@ -78,6 +92,10 @@ class McpHost:
             on_call_tool=self._call_tool,
             get_tool_input_schema=self._input_schema,
         )
+        sealing = RequestStateSecurity(
+            codec=LateCodec(state_key), ttl=STATE_S, bind_principal=lambda ctx: subject_of(ctx.request).session_id
+        )
+        self.server.middleware.append(RequestStateBoundary(sealing, default_audience="codesdk"))
         self._manager = StreamableHTTPSessionManager(
             self.server,
             json_response=False,  # with plain JSON some clients give up after 60 s, and no progress can be sent
@@ -99,6 +117,7 @@ class McpHost:
                 yield
             finally:
                 self.stop()
+                await self._calls.settled()
 
     def stop(self) -> None:
         """Answer every waiting client now; what runs goes on and stays on record. Call it on the event loop."""
@@ -116,28 +135,45 @@ class McpHost:
         subject = subject_of(ctx.request)
         shown = self._listed(subject)
         # Private and at once stale: the list depends on the session, and a changed policy changes it.
-        return types.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
+        return types.ListToolsResult(tools=[*shown, collecting.TOOL] if shown else [], ttl_ms=0, cache_scope="private")
 
-    async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        subject = subject_of(ctx.request)
+    async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> Answer:
+        caller = _caller(ctx, params)
         tool = listing.find(self._pipeline.registry, params.name)
-        if tool is None:
-            shown = self._listed(subject)
-            near = listing.nearest(params.name, shown)
-            hint = f" Did you mean {near}?" if near else " List the tools to see their names."
-            raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:64]}.{hint}")
+        if tool is None and params.name != collecting.TOOL.name:
+            raise self._no_tool(params.name, caller.subject)
         try:
-            return await self._calls.run(tool, params.arguments or {}, subject, _report(ctx))
+            if tool is None:
+                return await self._collect(params.arguments or {}, caller)
+            return await self._calls.run(tool, params.arguments or {}, caller)
         except UnknownTool as fault:
             raise MCPError(types.INVALID_PARAMS, str(fault)) from fault
         except InternalFault as fault:
-            _log.exception("a call of %s met a defect", tool.name)
+            _log.exception("a call of %s met a defect", params.name)
             raise MCPError(types.INTERNAL_ERROR, "Something in CodeSDK is broken; its log says what.") from fault
         except Fault as fault:
             return answers.refused(fault)
         except Exception as error:
-            _log.exception("a call of %s met a defect", tool.name)
+            _log.exception("a call of %s met a defect", params.name)
             raise MCPError(types.INTERNAL_ERROR, "Something in CodeSDK is broken; its log says what.") from error
+
+    async def _collect(self, arguments: dict[str, Any], caller: Caller) -> Answer:
+        call = collecting.wanted(arguments)
+        return await self._calls.collect(call, caller) if call else answers.uncollectable(str(arguments.get("call_id")))
+
+    def _no_tool(self, name: str, subject: Subject) -> MCPError:
+        near = listing.nearest(name, self._listed(subject))
+        hint = f" Did you mean {near}?" if near else " List the tools to see their names."
+        return MCPError(types.INVALID_PARAMS, f"There is no tool {name[:64]}.{hint}")
+
+
+def _caller(ctx: _Context, params: types.CallToolRequestParams) -> Caller:
+    return Caller(
+        subject=subject_of(ctx.request),
+        report=_report(ctx),
+        asking=ClientAsking(ctx, asking.second_round(params)),
+        wait_s=wait_of(ctx.request),
+    )
 
 
 def _report(ctx: _Context) -> Report | None:

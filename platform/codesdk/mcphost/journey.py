@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from codesdk.domain.clock import Clock
@@ -29,7 +30,11 @@ class Journey:
         self._clock = clock
         self._began = clock.monotonic()
         self._note = ""
-        self._reason = f" ({outcome.approval_id}: {outcome.reason})" if isinstance(outcome, Waiting) else ""
+        self._reason = f" ({_told(outcome)})" if isinstance(outcome, Waiting) else ""
+        self.asked = isinstance(outcome, Waiting)
+        """A person stands in its way, or stood there."""
+        self.given_up = False
+        """It did not end in its time, and was cancelled."""
         self.place = place
         self.phase = Phase.DECISION if isinstance(outcome, Waiting) else Phase.WORKER
         self.since = self._began
@@ -66,6 +71,11 @@ class Journey:
                 return f"{self.phase.value}: {self._note}"
             case _:
                 return self.phase.value
+
+
+def _told(outcome: Waiting) -> str:
+    until = datetime.fromtimestamp(outcome.expires_at, UTC)
+    return f"{outcome.approval_id}: {outcome.reason} Open until {until:%H:%M:%S} UTC"
 
 
 def _last_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Answers that are owed: a caller was told to ask again while a person decides, and may come after the decision."""
+"""Answers that are owed: a caller was told to ask again, and may come after the end of its call."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ class Owed:
             self._calls[subject.session_id, name, identity.input_hash] = identity.tool_call_id
             while len(self._calls) > MOST:
                 del self._calls[next(iter(self._calls))]
+
+    def collected(self, call: ToolCallId) -> None:
+        """Its answer was given by its id: the same input is a call of its own from now on."""
+        with self._guard:
+            for place in [place for place, owed in self._calls.items() if owed == call]:
+                del self._calls[place]
 
     def take(self, subject: Subject, name: str, arguments: dict[str, Any]) -> ToolCallId | None:
         """The call that this one repeats, told once: the next repetition is a call of its own.

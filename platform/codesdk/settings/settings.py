@@ -130,6 +130,9 @@ class Settings(BaseSettings):
     wait_s: float = Field(default=50.0, gt=0)
     """Seconds that an MCP call waits for a person before it answers that it is still waiting: below 60 s, the
     shortest default limit of the agent CLIs that we measured (OpenCode, Kimi)."""
+    trust_clients: bool = False
+    """Whether an approver may answer through the agent's own client (elicitation). Such a client could answer by itself;
+    it votes as the session's principal, and as nobody else."""
     # What a tenant may have that has no limits of its own; 0 for no limit. The names are those of `domain.quotas`.
     quota_sessions: int = Field(default=500, ge=0)
     """Open sessions."""

@@ -56,12 +56,18 @@ class Pipeline:
         self._quotas = quotas
 
     def submit(
-        self, name: str, arguments: dict[str, Any], subject: Subject, *, runtime_tool_call_id: str | None = None
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        subject: Subject,
+        *,
+        runtime_tool_call_id: str | None = None,
+        join: bool = False,
     ) -> Outcome:
         """Decide one call and, if nothing stands against it, hand it to the session's host.
 
         Returns Denied, Waiting or Queued; never runs the tool itself. A call that only repeats one which still waits
-        for a person joins it.
+        for a person joins it; with `join` it joins one that is queued or runs as well.
 
         Raises:
             UnknownTool, InvalidInput, NotCanonical, QuotaExceeded: nothing was recorded.
@@ -81,7 +87,7 @@ class Pipeline:
         decision = decide(call, tool, subject, self.bundles.of(subject.tenant_id))
         input_ref = self._keep_large(call, subject, input_bytes)
         return self._writer.run(
-            lambda unit: self._record(unit, call, tool, subject, decision=decision, input_ref=input_ref)
+            lambda unit: self._record(unit, call, tool, subject, decision=decision, input_ref=input_ref, join=join)
         )
 
     def vote(
@@ -141,7 +147,10 @@ class Pipeline:
         *,
         decision: Decision,
         input_ref: StoredArtifact | None,
+        join: bool,
     ) -> Outcome:
+        if join and decision.effect is not Effect.DENY and (twin := self._under_way(unit, call, subject)) is not None:
+            return twin
         if decision.effect is Effect.ASK and (waiting := self._joined(unit, call, subject)) is not None:
             return waiting
         facts = store.session_facts(unit.connection, subject.session_id)
@@ -176,9 +185,16 @@ class Pipeline:
 
     def _joined(self, unit: Unit, call: ToolCall, subject: Subject) -> Waiting | None:
         """The same question, where somebody is being asked it already."""
-        twin = store.pending_twin(unit.connection, subject.session_id, call.name, call.identity.input_hash)
+        sought = (subject.session_id, call.name, call.identity.input_hash)
+        twin = store.twin(unit.connection, *sought, CallState.WAITING)
         asked = self._desk.of_call(unit, twin.identity) if twin is not None else None
         return _waiting(asked, twin.identity) if twin and asked and asked.state is ApprovalState.PENDING else None
+
+    def _under_way(self, unit: Unit, call: ToolCall, subject: Subject) -> Queued | None:
+        """The same call, where it is on its way already: a client that lost its answer sends it again."""
+        sought = (subject.session_id, call.name, call.identity.input_hash)
+        twin = store.twin(unit.connection, *sought, CallState.QUEUED, CallState.RUNNING)
+        return Queued(identity=twin.identity) if twin is not None else None
 
     def _ask(self, unit: Unit, call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts) -> Waiting:
         digest = digest_of(call, tool.schema_hash, decision, facts)

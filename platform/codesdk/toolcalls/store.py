@@ -73,7 +73,8 @@ _TWIN = (
         tool_calls.c.session_id == bindparam("session"),
         tool_calls.c.name == bindparam("name"),
         tool_calls.c.input_hash == bindparam("input_hash"),
-        tool_calls.c.state == CallState.WAITING.value,
+        tool_calls.c.state.in_(bindparam("states", expanding=True)),
+        tool_calls.c.cancel_requested.is_(False),
     )
     .order_by(tool_calls.c.requested_at.desc(), tool_calls.c.id.desc())
     .limit(1)
@@ -207,9 +208,11 @@ def ended(connection: Connection, place: Place, call: ToolCallId) -> Ended | Non
     return Ended(identity=identity, state=CallState(row.state), result=ToolResult.model_validate_json(row.result))
 
 
-def pending_twin(connection: Connection, session: SessionId, name: str, input_hash: str) -> StoredCall | None:
-    """The session's newest call of the same tool and input that waits for a person; older ones may have expired."""
-    sought = {"session": session, "name": name, "input_hash": input_hash}
+def twin(
+    connection: Connection, session: SessionId, name: str, input_hash: str, *states: CallState
+) -> StoredCall | None:
+    """The session's newest call of the same tool and input in one of these states that nobody has cancelled."""
+    sought = {"session": session, "name": name, "input_hash": input_hash, "states": [state.value for state in states]}
     row = connection.execute(_TWIN, sought).one_or_none()
     return _stored(row) if row else None
 

@@ -152,6 +152,10 @@ class Stack:
 
     def open_session(self, tenant: str = "default", mode: PermissionMode = PermissionMode.AUTO) -> tuple[Any, str]:
         principal, _ = self.principal(tenant=tenant)
+        return self.open_for(principal, mode)
+
+    def open_for(self, principal: Any, mode: PermissionMode = PermissionMode.AUTO) -> tuple[Any, str]:
+        """A session of that principal, and its token."""
         return self.services.sessions.open(principal, NewSession(permission_mode=mode))
 
     @asynccontextmanager
@@ -252,7 +256,7 @@ def standing(tmp_path_factory) -> Iterator[Stack]:
         yield built
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def helpers():
     """Functions that tests share: modules of tests cannot import each other."""
 

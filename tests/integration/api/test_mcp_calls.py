@@ -147,17 +147,46 @@ class TestWhereNobodyDecides:
         assert details(first)["tool_call_id"] == details(second)["tool_call_id"]
 
     @pytest.mark.parametrize("mode", ERAS)
-    def test_the_same_call_after_an_approval_gets_its_result_and_is_not_asked_again(self, stack, helpers, call, mode):
+    def test_what_ran_meanwhile_is_collected_by_its_id_and_neither_run_nor_asked_again(
+        self, stack, helpers, call, mode
+    ):
         session, token = stack.open_session()
         stack.worker.answer = lambda _: ToolResult(text="made", is_error=True)
         first = call(token, mode, "workspace_exec", {"command": "make"})
         vote(stack, session, Verdict.APPROVE)
         helpers.eventually(lambda: "tool.call.completed" in stack.types(session))
-        second = call(token, mode, "workspace_exec", {"command": "make"})
+        again = call(token, mode, "workspace_exec", {"command": "make"})
+        assert (details(again)["code"], details(again)["retryable"]) == ("RESULT_READY", True)
+        collect = details(again)["collect"]
+        assert collect == details(first)["collect"]
+        second = call(token, mode, collect["tool"], collect["arguments"])
         assert details(second)["tool_call_id"] == details(first)["tool_call_id"]
         assert second.content[0].text == "made"
         third = call(token, mode, "workspace_exec", {"command": "make"})
         assert (details(third)["code"], stack.worker.ran) == ("APPROVAL_PENDING", ["workspace.exec"])
+
+    def test_after_it_was_collected_the_same_call_is_a_call_of_its_own(self, stack, helpers, call):
+        session, token = stack.open_session()
+        first = call(token, "auto", "workspace_exec", {"command": "make"})
+        vote(stack, session, Verdict.APPROVE)
+        helpers.eventually(lambda: "tool.call.completed" in stack.types(session))
+        call(token, "auto", **named(details(first)["collect"]))
+        again = call(token, "auto", "workspace_exec", {"command": "make"})
+        assert details(again)["code"] == "APPROVAL_PENDING"
+        assert details(again)["tool_call_id"] != details(first)["tool_call_id"]
+
+    def test_collecting_waits_as_long_as_the_call_itself_and_withdraws_nothing(self, stack, call):
+        session, token = stack.open_session()
+        first = call(token, "auto", "workspace_exec", {"command": "make"})
+        second = call(token, "auto", **named(details(first)["collect"]))
+        assert details(second)["code"] == "APPROVAL_PENDING"
+        assert stack.pending(session)
+
+    def test_another_session_collects_nothing_of_it(self, stack, call):
+        _, token = stack.open_session()
+        first = call(token, "auto", "workspace_exec", {"command": "make"})
+        _, other = stack.open_session()
+        assert details(call(other, "auto", **named(details(first)["collect"])))["code"] == "CALL_UNKNOWN"
 
     def test_the_same_call_after_a_rejection_is_told_so_and_not_asked_again(self, stack, call):
         session, token = stack.open_session()
@@ -181,6 +210,10 @@ class TestWhereNobodyDecides:
         stack.services.pipeline.expire_overdue()
         second = call(token, "auto", "workspace_exec", {"command": "make"})
         assert details(second)["approval_id"] != details(first)["approval_id"]
+
+
+def named(collect):
+    return {"name": collect["tool"], "arguments": collect["arguments"]}
 
 
 def vote(stack, session, verdict):
@@ -351,6 +384,7 @@ def test_the_tool_list_has_wire_names_schemas_hints_and_hashes(stack, helpers, m
     tools = {tool.name: tool for tool in listed.tools}
     # patch.apply, move and delete are left out: this policy allows them for no input.
     assert sorted(tools) == [
+        "collect_result",
         "workspace_exec",
         "workspace_list",
         "workspace_read",

@@ -38,7 +38,10 @@ def seen(journey, *events):
 def test_a_call_that_waits_names_its_approval_then_its_turn_then_its_run():
     clock = ManualClock()
     journey = Journey(WAITING, 3, clock)
-    assert (journey.phase, journey.message()) == (Phase.DECISION, "waiting for a person to approve it (apr_1: Why.)")
+    assert (journey.phase, journey.message()) == (
+        Phase.DECISION,
+        "waiting for a person to approve it (apr_1: Why. Open until 00:00:01 UTC)",
+    )
     clock.advance(5)
     seen(journey, event(4, EventType.APPROVAL_DECIDED))
     assert (journey.phase, journey.since, journey.message()) == (Phase.WORKER, 5.0, "waiting for its turn")

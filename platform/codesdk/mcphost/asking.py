@@ -1,0 +1,146 @@
+"""Asking the session's own user through the agent's client (elicitation): which way, in which words, and what counts.
+
+A link to the approval's page comes first. A form's answer passes through the agent's host, so it is used only where the
+operator trusts that host; it is the vote of the session's own principal and of nobody else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import mcp_types as types
+from pydantic import ValidationError
+
+from codesdk.approvals import Approval, Verdict
+from codesdk.domain.decisions import Frozen
+from codesdk.domain.ids import ToolCallId
+from codesdk.domain.subjects import Subject
+from codesdk.tenancy.access import GRANTS, Action
+
+Link = Callable[[Approval, Subject], str | None]
+"""The address of the approval's page for the session's user; None where there is no such page."""
+
+KEY = "approval"
+"""Of our one question among `inputRequests`."""
+_SHOWN = 2000
+"""Characters of the input that a question shows; the whole is in `codesdk approvals show` and on the page."""
+
+
+class Asking(Protocol):
+    """One client's way of being asked."""
+
+    @property
+    def capability(self) -> types.ElicitationCapability | None:
+        """What it says that it can show."""
+        ...
+
+    @property
+    def answered(self) -> Answered | None:
+        """What came with this request, where it is the second round of a question that we asked before."""
+        ...
+
+    @property
+    def live(self) -> bool:
+        """Whether it answers while the call waits; else it is asked in the result of the call, and calls again."""
+        ...
+
+    async def ask(self, question: types.ElicitRequest) -> types.ElicitResult | None:
+        """Ask now, and wait for the answer. None: it could not be asked."""
+        ...
+
+
+class Round(Frozen):
+    """What a question was about: goes to the client, sealed, and comes back with the answer."""
+
+    call: ToolCallId
+    approval: str
+    digest: str
+
+
+class Answered(Frozen):
+    """A question of ours that came back."""
+
+    about: Round
+    result: types.ElicitResult | None
+
+
+class Said(Frozen):
+    """What a form's answer comes to."""
+
+    verdict: Verdict
+    comment: str | None
+
+
+def question(
+    approval: Approval,
+    subject: Subject,
+    capability: types.ElicitationCapability | None,
+    *,
+    forms: bool,
+    link: Link | None,
+) -> types.ElicitRequest | None:
+    """How to ask this client's user; None where they may not decide, or the client cannot show a question."""
+    if capability is None or not GRANTS[Action.APPROVALS_DECIDE].roles.intersection(subject.roles):
+        return None
+    text = _words(approval)
+    if capability.url is not None and link is not None and (url := link(approval, subject)) is not None:
+        page = types.ElicitRequestURLParams(message=text, url=url, elicitation_id=approval.id)
+        return types.ElicitRequest(params=page)
+    # `elicitation: {}` of older clients means forms.
+    shows_forms = capability.form is not None or capability.url is None
+    if forms and shows_forms:
+        return types.ElicitRequest(params=types.ElicitRequestFormParams(message=text, requested_schema=_FORM))
+    return None
+
+
+def said(result: types.ElicitResult | None) -> Said | None:
+    """The verdict that a form brought. Only a sent form is one: clients decline and cancel by themselves."""
+    if result is None or result.action != "accept" or not result.content:
+        return None
+    verdict, comment = result.content.get("decision"), result.content.get("comment")
+    if not isinstance(verdict, str) or verdict not in list(Verdict):
+        return None
+    return Said(verdict=Verdict(verdict), comment=comment.strip() or None if isinstance(comment, str) else None)
+
+
+def second_round(params: types.CallToolRequestParams) -> Answered | None:
+    """The answer that this request brings; the state was sealed by us, so it is what we wrote."""
+    if params.request_state is None:
+        return None
+    try:
+        about = Round.model_validate_json(params.request_state)
+    except ValidationError:
+        return None
+    given = (params.input_responses or {}).get(KEY)
+    return Answered(about=about, result=given if isinstance(given, types.ElicitResult) else None)
+
+
+def first_round(approval: Approval, asked: types.ElicitRequest) -> types.InputRequiredResult:
+    """The result that asks, for clients that are asked in results."""
+    about = Round(call=approval.tool_call_id, approval=approval.id, digest=approval.digest)
+    return types.InputRequiredResult(input_requests={KEY: asked}, request_state=about.model_dump_json())
+
+
+_FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "decision": {
+            "type": "string",
+            "title": "Decision",
+            "enum": [verdict.value for verdict in Verdict],
+            "description": "Whether this call may run, once.",
+        },
+        "comment": {"type": "string", "title": "Comment", "description": "Told to the agent.", "maxLength": 1000},
+    },
+    "required": ["decision"],
+}
+
+
+def _words(approval: Approval) -> str:
+    shown = approval.shown
+    given = json.dumps(shown.get("input"), ensure_ascii=False)
+    cut = given if len(given) <= _SHOWN else f"{given[:_SHOWN]} … ({len(given) - _SHOWN} characters more)"
+    rules = ", ".join(shown.get("rules", ())) or "the default"
+    return f"May the agent run {shown.get('tool')}? Input: {cut}. Asked by {rules}: {shown.get('reason')}"
