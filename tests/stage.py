@@ -105,7 +105,7 @@ class Stage:
         self.registry = Registry.load(REPOSITORY / "tool-registry")
         self.bundle = bundle(root / "policies", policy, self.registry)
         self.profile = Profile()
-        self.principal, self.api_key = self.enroll("default", "dev")
+        self.principal, self.api_key = self.enroll("default", "dev", Role.DEVELOPER, Role.APPROVER)
         self.host = self.register()
         self.sessions = Sessions(
             database=self.database,

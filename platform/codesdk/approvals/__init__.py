@@ -1,6 +1,27 @@
-"""Durable approvals: one conditional write decides, one consumes."""
+"""Durable approvals: each vote is one conditional write, one decides, one consumes."""
 
-from codesdk.approvals.approval import Approval, ApprovalConflict, ApprovalState, ApprovalUnknown, Verdict
+from codesdk.approvals.approval import (
+    Approval,
+    ApprovalConflict,
+    ApprovalState,
+    ApprovalUnknown,
+    NotAnApprover,
+    Standing,
+    Verdict,
+    Vote,
+    who,
+)
 from codesdk.approvals.desk import Desk
 
-__all__ = ["Approval", "ApprovalConflict", "ApprovalState", "ApprovalUnknown", "Desk", "Verdict"]
+__all__ = [
+    "Approval",
+    "ApprovalConflict",
+    "ApprovalState",
+    "ApprovalUnknown",
+    "Desk",
+    "NotAnApprover",
+    "Standing",
+    "Verdict",
+    "Vote",
+    "who",
+]

@@ -1,13 +1,13 @@
-"""An approval's record, its states and its faults."""
+"""An approval's record, its states, its votes and its faults."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Any
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import Frozen, GrantOffer
 from codesdk.domain.ids import ApprovalId, PrincipalId, SessionId, TenantId, ToolCallId
-from codesdk.errors import Fault
+from codesdk.errors import ExitCode, Fault
 
 
 class ApprovalState(StrEnum):
@@ -29,8 +29,31 @@ class Verdict(StrEnum):
     REJECT = "reject"
 
 
+class Vote(Frozen):
+    """One principal's answer; there is one of each."""
+
+    by: PrincipalId
+    verdict: Verdict
+    comment: str | None = None
+    at: float
+    """Seconds since the epoch, on the database's clock."""
+
+
+class Standing(Frozen):
+    """One demand of an approval, and how far it is met (`domain.decisions.Demand`)."""
+
+    group: str | None = None
+    """Whose members may answer; none: whoever may approve in the tenant."""
+    quorum: int
+    approved: int
+    """Different principals who have said yes and may."""
+    escalate_at: float | None = None
+    """From then on the members of `escalate_to` may answer too; seconds since the epoch."""
+    escalate_to: str | None = None
+
+
 class Approval(Frozen):
-    """A question to a person, bound by `digest` to exactly what would run."""
+    """A question to people, bound by `digest` to exactly what would run."""
 
     id: ApprovalId
     tool_call_id: ToolCallId
@@ -46,7 +69,18 @@ class Approval(Frozen):
     """Seconds since the epoch, on the database's clock."""
     decided_at: float | None = None
     decided_by: PrincipalId | None = None
+    """Whose vote decided it."""
     comment: str | None = None
+    rules: tuple[str, ...] = ()
+    """Ids of the rules that ask; none where the default or the session's mode does."""
+    not_requester: bool = False
+    """The session's own principal may not answer, nor may a program."""
+    demands: tuple[Standing, ...] = ()
+    """All must be met; none: one yes of anybody who may approve in the tenant."""
+    votes: tuple[Vote, ...] = ()
+    """In the order in which they came."""
+    grant: GrantOffer | None = None
+    """What a vote may give beyond this call."""
 
 
 class ApprovalUnknown(Fault):
@@ -61,3 +95,22 @@ class ApprovalConflict(Fault):
 
     code = "APPROVAL_CONFLICT"
     status = 409
+
+
+class NotAnApprover(Fault):
+    """The voter may approve things, and not this; nothing was counted."""
+
+    code = "NOT_AN_APPROVER"
+    status = 403
+    exit_code = ExitCode.NO_PERMISSION
+
+
+def who(approval: Approval) -> str:
+    """Whose yes it takes, in words: `2 people of finance, 1 of ops (or on-call), other than who asks`."""
+    told = []
+    for demand in approval.demands:
+        count = f"{demand.quorum} people" if demand.quorum > 1 else "1"
+        later = f" (or {demand.escalate_to})" if demand.escalate_to else ""
+        told.append(f"{count} of {demand.group or 'those who may approve'}{later}")
+    said = ", ".join(told) or "1 of those who may approve"
+    return f"{said}, other than who asks" if approval.not_requester else said

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from codesdk.approvals import store
-from codesdk.approvals.approval import Approval, ApprovalConflict, ApprovalState, ApprovalUnknown, Verdict
+from codesdk.approvals.approval import (
+    Approval,
+    ApprovalConflict,
+    ApprovalState,
+    ApprovalUnknown,
+    NotAnApprover,
+    Verdict,
+    who,
+)
 from codesdk.domain.calls import CallIdentity
-from codesdk.domain.decisions import ApprovalSpec
+from codesdk.domain.decisions import ApprovalSpec, GrantOffer
 from codesdk.domain.ids import ApprovalId, Ids, Kind, PrincipalId, TenantId, ToolCallId
 from codesdk.domain.subjects import Subject
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
-
-_STATE_OF = {Verdict.APPROVE: ApprovalState.APPROVED, Verdict.REJECT: ApprovalState.REJECTED}
 
 
 class Desk:
@@ -32,18 +39,22 @@ class Desk:
         *,
         digest: str,
         shown: dict[str, Any],
+        rules: Sequence[str] = (),
+        grant: GrantOffer | None = None,
     ) -> Approval:
-        """Ask, in the transaction that records the `ask`."""
+        """Ask, in the transaction that records the `ask`. `rules`: that ask; `grant`: what a vote may give beyond."""
         return store.insert(
             unit.connection,
             ApprovalId(self._ids.new(Kind.APPROVAL)),
+            spec,
             call=identity.tool_call_id,
             attempt=identity.attempt,
             session=subject.session_id,
             tenant=subject.tenant_id,
             digest=digest,
             shown=shown,
-            timeout_s=spec.timeout_s,
+            rules=rules,
+            grant=grant,
         )
 
     def vote(
@@ -57,30 +68,28 @@ class Desk:
         by: PrincipalId,
         comment: str | None,
     ) -> tuple[Approval, bool]:
-        """One vote. Returns the approval as it then is, and whether this vote decided it (False: it had, before).
+        """One vote. Returns the approval as it then is, and whether this vote was counted (False: it had been, before).
+
+        A no decides at once; a yes does where no demand is short of any more.
 
         Raises:
             ApprovalUnknown: not there, or another tenant's.
-            ApprovalConflict: expired, decided otherwise, or the digest is of something else.
+            ApprovalConflict: expired, decided, voted otherwise before, or the digest is of something else.
+            NotAnApprover: it is not theirs to answer.
         """
-        decided = store.find(unit.connection, approval, tenant) is not None and store.decide(
-            unit.connection, approval, digest, _STATE_OF[verdict], by=by, comment=comment
-        )
-        found = store.find(unit.connection, approval, tenant)
-        if found is None:
+        if store.find(unit.connection, approval, tenant) is None:
             raise ApprovalUnknown(f"There is no approval {approval}.")
-        if decided or self._says_the_same(found, verdict, digest, by):
-            return found, decided
-        if found.digest != digest:
-            raise ApprovalConflict(
-                "This approval is about something else: the digest does not match.",
-                advice="Read the approval again and vote on what it shows now.",
-                details={"state": found.state.value, "digest": found.digest},
-            )
-        raise ApprovalConflict(
-            f"This approval is already {found.state.value}; your vote changed nothing.",
-            details={"state": found.state.value, "decided_by": found.decided_by, "decided_at": found.decided_at},
-        )
+        store.hold(unit.connection, approval)
+        counted = store.cast(unit.connection, approval, digest, verdict, by=by, comment=comment)
+        if counted:
+            store.decide(unit.connection, approval, verdict, by=by, comment=comment)
+        found = store.find(unit.connection, approval, tenant)
+        assert found is not None  # noqa: S101 (found above; nothing removes a pending one)
+        if counted and found.state is not ApprovalState.EXPIRED:
+            return found, True
+        if found.digest == digest and any(each.by == by and each.verdict is verdict for each in found.votes):
+            return found, False
+        raise _refusal(found, digest, by)
 
     def consume(self, unit: Unit, approval: ApprovalId) -> bool:
         """Use it up for the one run that it allows. False: it was not approved, or somebody was first."""
@@ -121,8 +130,30 @@ class Desk:
         with self._database.read() as connection:
             return store.listing(connection, tenant, state, session)
 
-    @staticmethod
-    def _says_the_same(found: Approval, verdict: Verdict, digest: str, by: PrincipalId) -> bool:
-        used = found.state is ApprovalState.CONSUMED and verdict is Verdict.APPROVE
-        same = found.state is _STATE_OF[verdict] or used
-        return same and found.decided_by == by and found.digest == digest
+
+def _refusal(found: Approval, digest: str, by: PrincipalId) -> ApprovalConflict | NotAnApprover:
+    """Why a vote was not counted."""
+    if found.digest != digest:
+        return ApprovalConflict(
+            "This approval is about something else: the digest does not match.",
+            advice="Read the approval again and vote on what it shows now.",
+            details={"state": found.state.value, "digest": found.digest},
+        )
+    outcome: dict[str, object] = {
+        "state": found.state.value,
+        "decided_by": found.decided_by,
+        "decided_at": found.decided_at,
+    }
+    if found.state is not ApprovalState.PENDING:
+        return ApprovalConflict(
+            f"This approval is already {found.state.value}; your vote changed nothing.", details=outcome
+        )
+    if any(vote.by == by for vote in found.votes):
+        return ApprovalConflict(
+            "You have voted on this otherwise; your first vote stands.",
+            advice="To stop the call, cancel it.",
+            details=outcome,
+        )
+    return NotAnApprover(
+        f"This is not yours to answer: it takes {who(found)}.", details={"demands": [d.group for d in found.demands]}
+    )

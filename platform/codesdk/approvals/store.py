@@ -3,26 +3,82 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, case, select, update
+from sqlalchemy import Connection, Row, bindparam, case, select, update
 from sqlalchemy import insert as insert_into
 
-from codesdk.approvals.approval import Approval, ApprovalState
+from codesdk.approvals import ballot
+from codesdk.approvals.approval import Approval, ApprovalState, Standing, Verdict, Vote
+from codesdk.domain.decisions import ApprovalSpec, GrantOffer
 from codesdk.domain.ids import ApprovalId, PrincipalId, SessionId, TenantId, ToolCallId
 from codesdk.storage.database import database_now
-from codesdk.storage.schema import approvals
+from codesdk.storage.schema import approval_demands, approval_votes, approvals, principals
 
-# The state as of now: nobody has to sweep for an expiry to hold.
+# The state as of now: nobody has to sweep for an expiry to hold. Statements are built once (see toolcalls.store).
 _STATE = case(
     ((approvals.c.state == "pending") & (approvals.c.expires_at <= database_now()), "expired"),
     else_=approvals.c.state,
 ).label("state_now")
+_APPROVALS = select(approvals, _STATE)
+_FIND = _APPROVALS.where(approvals.c.id == bindparam("approval"))
+_HOLD = select(approvals.c.id).where(approvals.c.id == bindparam("approval")).with_for_update()
+_OF_CALL = (
+    _APPROVALS.where(approvals.c.tool_call_id == bindparam("call"), approvals.c.attempt == bindparam("attempt"))
+    .order_by(approvals.c.created_at.desc())
+    .limit(1)
+)
+_INSERT = insert_into(approvals).values(
+    state="pending", created_at=database_now(), expires_at=database_now() + bindparam("timeout_s")
+)
+_DEMANDS = (
+    select(approval_demands, ballot.approved(approval_demands).label("approved"))
+    .where(approval_demands.c.approval_id.in_(bindparam("asked", expanding=True)))
+    .order_by(approval_demands.c.approval_id, approval_demands.c.number)
+)
+_VOTES = (
+    select(approval_votes)
+    .where(approval_votes.c.approval_id.in_(bindparam("asked", expanding=True)))
+    .order_by(approval_votes.c.voted_at, approval_votes.c.principal_id)
+)
+_CAST = (
+    insert_into(approval_votes)
+    .from_select(
+        ["approval_id", "principal_id", "verdict", "comment", "voted_at"],
+        select(
+            approvals.c.id,
+            principals.c.id,
+            bindparam("verdict"),
+            bindparam("comment"),
+            database_now(),
+        ).where(
+            approvals.c.id == bindparam("approval"),
+            approvals.c.digest == bindparam("digest"),
+            principals.c.id == bindparam("by"),
+            ballot.OPEN,
+            ballot.eligible(principals),
+            ~select(approval_votes.c.principal_id)
+            .where(approval_votes.c.approval_id == approvals.c.id, approval_votes.c.principal_id == principals.c.id)
+            .exists(),
+        ),
+    )
+    .execution_options(preserve_rowcount=True)
+)  # of an INSERT it is -1 on PostgreSQL otherwise
+_DECIDE = (
+    update(approvals)
+    .where(approvals.c.id == bindparam("approval"), ballot.OPEN)
+    .values(
+        state=bindparam("after"), decided_at=database_now(), decided_by=bindparam("by"), comment=bindparam("comment")
+    )
+)
+_DECIDE_IF_MET = _DECIDE.where(ballot.met())
 
 
 def insert(
     connection: Connection,
     approval: ApprovalId,
+    spec: ApprovalSpec,
     *,
     call: ToolCallId,
     attempt: int,
@@ -30,23 +86,38 @@ def insert(
     tenant: TenantId,
     digest: str,
     shown: dict[str, Any],
-    timeout_s: float,
+    rules: Sequence[str],
+    grant: GrantOffer | None,
 ) -> Approval:
-    """Add a pending approval that expires `timeout_s` from now on the database's clock."""
-    connection.execute(
-        insert_into(approvals).values(
-            id=approval,
-            tool_call_id=call,
-            attempt=attempt,
-            session_id=session,
-            tenant_id=tenant,
-            state="pending",
-            digest=digest,
-            shown=json.dumps(shown, ensure_ascii=False),
-            created_at=database_now(),
-            expires_at=database_now() + timeout_s,
+    """Add a pending approval; its times count from now on the database's clock."""
+    row = {
+        "id": approval,
+        "tool_call_id": call,
+        "attempt": attempt,
+        "session_id": session,
+        "tenant_id": tenant,
+        "digest": digest,
+        "shown": json.dumps(shown, ensure_ascii=False),
+        "rules": json.dumps(list(rules)),
+        "not_requester": spec.not_requester,
+        "grant_offer": grant.model_dump_json() if grant else None,
+        "timeout_s": float(spec.timeout_s),
+    }
+    connection.execute(_INSERT, row)
+    for number, demand in enumerate(spec.demands):
+        later = demand.escalation
+        # From the question's own moment: the database's clock goes on within a transaction.
+        asked_at = select(approvals.c.created_at).where(approvals.c.id == approval).scalar_subquery()
+        connection.execute(
+            insert_into(approval_demands).values(
+                approval_id=approval,
+                number=number,
+                group_name=demand.group,
+                quorum=demand.quorum,
+                escalate_at=asked_at + later.after_s if later else None,
+                escalate_to=later.to if later else None,
+            )
         )
-    )
     found = find(connection, approval)
     assert found is not None  # noqa: S101 (it was inserted in this transaction)
     return found
@@ -54,56 +125,51 @@ def insert(
 
 def find(connection: Connection, approval: str, tenant: str | None = None) -> Approval | None:
     """The approval with its state as of now; None where it is another tenant's."""
-    query = select(approvals, _STATE).where(approvals.c.id == approval)
-    if tenant is not None:
-        query = query.where(approvals.c.tenant_id == tenant)
-    row = connection.execute(query).one_or_none()
-    return _approval(row) if row else None
+    query = _FIND if tenant is None else _FIND.where(approvals.c.tenant_id == tenant)
+    return next(iter(_read(connection, connection.execute(query, {"approval": approval}).all())), None)
+
+
+def hold(connection: Connection, approval: str) -> None:
+    """Let nobody else vote on it until the commit: two votes at once must see each other to make a quorum."""
+    connection.execute(_HOLD, {"approval": approval})
 
 
 def of_call(connection: Connection, call: ToolCallId, attempt: int) -> Approval | None:
     """The newest approval of that attempt."""
-    query = (
-        select(approvals, _STATE)
-        .where(approvals.c.tool_call_id == call, approvals.c.attempt == attempt)
-        .order_by(approvals.c.created_at.desc())
-        .limit(1)
-    )
-    row = connection.execute(query).one_or_none()
-    return _approval(row) if row else None
+    rows = connection.execute(_OF_CALL, {"call": call, "attempt": attempt}).all()
+    return next(iter(_read(connection, rows)), None)
 
 
 def listing(connection: Connection, tenant: str, state: ApprovalState | None, session: str | None) -> list[Approval]:
     """The tenant's approvals, newest first, at most 200."""
-    query = select(approvals, _STATE).where(approvals.c.tenant_id == tenant)
+    query = _APPROVALS.where(approvals.c.tenant_id == tenant)
     if state is not None:
         query = query.where(_STATE.in_([state.value]))
     if session is not None:
         query = query.where(approvals.c.session_id == session)
-    return [_approval(row) for row in connection.execute(query.order_by(approvals.c.created_at.desc()).limit(200))]
+    return _read(connection, connection.execute(query.order_by(approvals.c.created_at.desc()).limit(200)).all())
 
 
 def expired(connection: Connection, limit: int) -> list[Approval]:
     """Pending rows whose time has passed."""
-    query = select(approvals, _STATE).where(approvals.c.state == "pending", approvals.c.expires_at <= database_now())
-    return [_approval(row) for row in connection.execute(query.order_by(approvals.c.expires_at).limit(limit))]
+    query = _APPROVALS.where(approvals.c.state == "pending", approvals.c.expires_at <= database_now())
+    return _read(connection, connection.execute(query.order_by(approvals.c.expires_at).limit(limit)).all())
 
 
-def decide(
-    connection: Connection, approval: str, digest: str, state: ApprovalState, *, by: PrincipalId, comment: str | None
+def cast(
+    connection: Connection, approval: str, digest: str, verdict: Verdict, *, by: PrincipalId, comment: str | None
 ) -> bool:
-    """Pending, in time and about this digest: then the vote stands. False: nothing was written."""
-    changed = connection.execute(
-        update(approvals)
-        .where(
-            approvals.c.id == approval,
-            approvals.c.state == "pending",
-            approvals.c.digest == digest,
-            approvals.c.expires_at > database_now(),
-        )
-        .values(state=state.value, decided_at=database_now(), decided_by=by, comment=comment)
-    )
-    return changed.rowcount == 1
+    """Add a vote, if it is in time, about this digest, the voter's first, and theirs to give. Else False."""
+    vote = {"approval": approval, "digest": digest, "verdict": verdict.value, "by": by, "comment": comment}
+    return connection.execute(_CAST, vote).rowcount == 1
+
+
+def decide(connection: Connection, approval: str, verdict: Verdict, *, by: PrincipalId, comment: str | None) -> bool:
+    """Settle it after a vote: a no settles it at once, a yes where every demand is met. False: nothing was written."""
+    rejects = verdict is Verdict.REJECT
+    after = ApprovalState.REJECTED if rejects else ApprovalState.APPROVED
+    step = {"approval": approval, "after": after.value, "by": by, "comment": comment}
+    return connection.execute(_DECIDE if rejects else _DECIDE_IF_MET, step).rowcount == 1
 
 
 def move(connection: Connection, approval: str, before: ApprovalState, after: ApprovalState) -> bool:
@@ -123,7 +189,31 @@ def cancel_of_session(connection: Connection, session: str) -> None:
     )
 
 
-def _approval(row: Row[Any]) -> Approval:
+def _read(connection: Connection, rows: Sequence[Row[Any]]) -> list[Approval]:
+    if not rows:
+        return []
+    asked = {"asked": [row.id for row in rows]}
+    demands: dict[str, list[Standing]] = {}
+    for row in connection.execute(_DEMANDS, asked):
+        demands.setdefault(row.approval_id, []).append(
+            Standing(
+                group=row.group_name,
+                quorum=row.quorum,
+                approved=row.approved,
+                escalate_at=row.escalate_at,
+                escalate_to=row.escalate_to,
+            )
+        )
+    votes: dict[str, list[Vote]] = {}
+    for row in connection.execute(_VOTES, asked):
+        vote = Vote(
+            by=PrincipalId(row.principal_id), verdict=Verdict(row.verdict), comment=row.comment, at=row.voted_at
+        )
+        votes.setdefault(row.approval_id, []).append(vote)
+    return [_approval(row, demands.get(row.id, []), votes.get(row.id, [])) for row in rows]
+
+
+def _approval(row: Row[Any], demands: list[Standing], votes: list[Vote]) -> Approval:
     return Approval(
         id=ApprovalId(row.id),
         tool_call_id=ToolCallId(row.tool_call_id),
@@ -138,4 +228,9 @@ def _approval(row: Row[Any]) -> Approval:
         decided_at=row.decided_at,
         decided_by=PrincipalId(row.decided_by) if row.decided_by else None,
         comment=row.comment,
+        rules=tuple(json.loads(row.rules)),
+        not_requester=row.not_requester,
+        demands=tuple(demands),
+        votes=tuple(votes),
+        grant=GrantOffer.model_validate_json(row.grant_offer) if row.grant_offer else None,
     )

@@ -13,11 +13,14 @@ from codesdk.artifacts.store import Blob
 from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, SessionId, TenantId, ToolCallId
 from codesdk.sandbox.store import SandboxState
 from codesdk.storage.schema import (
+    approval_demands,
     approval_tickets,
+    approval_votes,
     approvals,
     artifacts,
     blobs,
     events,
+    grants,
     hosts,
     removed_sessions,
     sandboxes,
@@ -178,7 +181,10 @@ def remove_session(connection: Connection, session: SessionId, now: float, reaso
     row = connection.execute(select(sessions).where(sessions.c.id == session)).one()
     note = {"id": row.id, "tenant_id": row.tenant_id, "last_seq": row.last_seq, "closed_at": row.closed_at}
     connection.execute(insert_into(removed_sessions), {**note, "removed_at": now, "reason": reason})
-    for table in (approval_tickets, approvals, tool_calls, session_tokens, sandboxes, events):
+    asked = select(approvals.c.id).where(approvals.c.session_id == session)
+    for table in (approval_votes, approval_demands):
+        connection.execute(delete(table).where(table.c.approval_id.in_(asked)))
+    for table in (grants, approval_tickets, approvals, tool_calls, session_tokens, sandboxes, events):
         connection.execute(delete(table).where(table.c.session_id == session))
     connection.execute(delete(sessions).where(sessions.c.id == session))
     return int(row.last_seq)

@@ -55,11 +55,60 @@ class Speaker(StrEnum):
     USER = "user"
 
 
+GroupName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+"""Of a group of principals, in a tenant."""
+
+
+class Escalation(Frozen):
+    """Others who may answer too, once the first have had their time."""
+
+    after_s: int = Field(ge=1, le=7 * 86400)
+    """Seconds from the question."""
+    to: GroupName
+    """The group whose members then may."""
+
+
+class Demand(Frozen):
+    """One condition on the yes of people: so many of them, from there."""
+
+    group: GroupName | None = None
+    """None: whoever may approve in the tenant."""
+    quorum: int = Field(default=1, ge=1, le=10)
+    """Different principals that must say yes; where it is more than one, they must be people."""
+    escalation: Escalation | None = None
+    """Who else may answer after a time."""
+
+
 class ApprovalSpec(Frozen):
-    """What an `ask` needs before it becomes an allow."""
+    """What an `ask` needs before it becomes an allow. Several asks combine to one that satisfies each of them."""
 
     timeout_s: int = Field(default=600, ge=1, le=7 * 86400)
     """Seconds until the approval expires."""
+    demands: tuple[Demand, ...] = ()
+    """All must be met, and one person's yes counts in each that they may answer; none: one yes of anybody."""
+    not_requester: bool = False
+    """The session's own principal may not answer, with whatever key, nor may a program."""
+
+
+class GrantKind(StrEnum):
+    """How long a yes may hold."""
+
+    ONCE = "once"
+    """For the one call that was shown."""
+    SESSION = "session"
+    """For calls of the same kind, as long as the session is open."""
+    UNTIL = "until"
+    """For calls of the same kind, also of the same principal's other sessions, until a moment."""
+
+
+class GrantOffer(Frozen):
+    """What an approver may give beyond the one call. Several asks combine to what each of them offers."""
+
+    offer: tuple[GrantKind, ...] = (GrantKind.ONCE,)
+    max_ttl_s: int = Field(default=8 * 3600, ge=1, le=30 * 86400)
+    """Seconds that a grant may live at most."""
+    max_uses: int | None = Field(default=None, ge=1, le=100_000)
+    """Calls that it may let through at most; None for any number."""
 
 
 class SandboxBounds(Frozen):
@@ -129,6 +178,8 @@ class Decision(Frozen):
     """`sha256:` of the bundle that decided."""
     approval: ApprovalSpec | None = None
     """Set exactly where `effect` is ask."""
+    grant: GrantOffer | None = None
+    """What an approver may give beyond this call; None where they may not."""
     obligations: Obligations = Obligations()
     trace: tuple[RuleTrace, ...] = ()
 

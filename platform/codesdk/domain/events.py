@@ -42,7 +42,9 @@ class EventType(StrEnum):
     TASK_STOPPED = "task.stopped"
 
     APPROVAL_REQUESTED = "approval.requested"
+    APPROVAL_ESCALATED = "approval.escalated"
     APPROVAL_DECIDED = "approval.decided"
+    APPROVAL_EXPIRED = "approval.expired"
     SANDBOX_STARTED = "sandbox.started"
     SANDBOX_FAILED = "sandbox.failed"
     SANDBOX_EGRESS = "sandbox.egress"

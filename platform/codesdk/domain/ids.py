@@ -16,6 +16,7 @@ SessionId = NewType("SessionId", str)
 TaskId = NewType("TaskId", str)
 ToolCallId = NewType("ToolCallId", str)
 ApprovalId = NewType("ApprovalId", str)
+GrantId = NewType("GrantId", str)
 ArtifactId = NewType("ArtifactId", str)
 HostId = NewType("HostId", str)
 SandboxId = NewType("SandboxId", str)
@@ -36,6 +37,7 @@ class Kind(StrEnum):
     TASK = "tsk"
     CALL = "call"
     APPROVAL = "apr"
+    GRANT = "grt"
     ARTIFACT = "art"
     HOST = "hst"
     SANDBOX = "sbx"

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from codesdk.domain.decisions import (
-    ApprovalSpec,
     Classification,
     Decision,
     Effect,
@@ -16,6 +15,7 @@ from codesdk.domain.decisions import (
     tightest,
 )
 from codesdk.domain.subjects import Subject
+from codesdk.policy.asking import needed, offered
 from codesdk.policy.bundle import Bundle
 from codesdk.policy.facts import CallFacts, ToolFacts
 from codesdk.policy.rules import CompiledRule, Match, Question, Verdict
@@ -167,7 +167,8 @@ def _verdict(question: Question, bundle: Bundle, found: _Found, shell: ShellView
         rule_hashes={rule.id: rule.hash for rule in spoke},
         reason=reason,
         bundle_hash=bundle.hash,
-        approval=_approval(found.asks) if effect is Effect.ASK else None,
+        approval=needed(rule.rule.approval for rule in found.asks) if effect is Effect.ASK else None,
+        grant=offered([rule.rule.grant for rule in found.asks]) if effect is Effect.ASK and not floor else None,
         obligations=tightest(rule.rule.obligations for rule in (*found.asks, *found.allows)),
         trace=tuple(found.trace),
     )
@@ -198,12 +199,6 @@ def _reason(bundle: Bundle, found: _Found, effect: Effect, shell: ShellViews | N
         return f"{default} (of the command: {shell.refusal})."
     why = next((match.why for _, match in found.parts if match.why), "")
     return f"{default} (of the command: {why})." if why else f"{default}."
-
-
-def _approval(asks: list[CompiledRule]) -> ApprovalSpec:
-    """The tightest of all."""
-    timeouts = [rule.rule.approval.timeout for rule in asks if rule.rule.approval is not None]
-    return ApprovalSpec(timeout_s=min(timeouts)) if timeouts else ApprovalSpec()
 
 
 def _deny(bundle: Bundle, reason: str, rules: Sequence[CompiledRule] = (), trace: Iterable[RuleTrace] = ()) -> Decision:

@@ -8,7 +8,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from codesdk.domain.decisions import Classification, Effect, Frozen, Obligations, PermissionMode
+from codesdk.domain.decisions import (
+    Classification,
+    Effect,
+    Frozen,
+    GrantKind,
+    GroupName,
+    Obligations,
+    PermissionMode,
+)
 from codesdk.policy import obligations
 from codesdk.policy.conditions import check_condition
 
@@ -170,11 +178,65 @@ class Examples(Frozen):
     no_match: tuple[ExampleOrLine, ...] = ()
 
 
+class Escalate(Frozen):
+    """Others who may answer too, after a time."""
+
+    after: Duration
+    """From the question."""
+    to: GroupName
+    """The group whose members then may."""
+
+
 class Approval(Frozen):
     """What an `ask` needs."""
 
+    group: GroupName | None = None
+    """Whose members may answer; whoever may approve in the tenant, where it is missing."""
+    quorum: int = Field(default=1, ge=1, le=10)
+    """How many of them must say yes; where it is more than one, only people count."""
+    not_requester: bool = False
+    """The principal whose session asks may not answer, nor may a program."""
     timeout: Duration = 600
     """Until the approval expires."""
+    on_timeout: Literal["deny"] = "deny"
+    """What then becomes of the call; there is nothing else."""
+    escalate: Escalate | None = None
+
+    @model_validator(mode="after")
+    def _escalates_in_time(self) -> Approval:
+        if self.escalate is None:
+            return self
+        if self.group is None:
+            raise ValueError(
+                "`escalate` lets others answer than those of `group`; without a group anybody may already."
+            )
+        if self.escalate.to == self.group:
+            raise ValueError(f"`escalate` goes to `{self.group}`, which may answer already.")
+        if self.escalate.after >= self.timeout:
+            raise ValueError(
+                f"`escalate` comes after {self.escalate.after} s, and the approval expires after {self.timeout} s."
+            )
+        return self
+
+
+Kinds = Annotated[
+    tuple[GrantKind, ...],
+    BeforeValidator(_listed, json_schema_input_type=GrantKind | list[GrantKind]),
+    Field(min_length=1),
+]
+
+
+class Grant(Frozen):
+    """What an approver may give beyond the one call that they see."""
+
+    offer: Kinds
+    """`once`, `session`, `until`; `once` is always there."""
+    max_ttl: Annotated[int, BeforeValidator(_seconds, json_schema_input_type=int | str), Field(ge=1, le=30 * 86400)] = (
+        8 * 3600
+    )
+    """How long such a grant may live."""
+    max_uses: int | None = Field(default=None, ge=1, le=100_000)
+    """How many calls it may let through; any number where it is missing."""
 
 
 class Rule(Matcher):
@@ -188,6 +250,7 @@ class Rule(Matcher):
     """Where this holds, the rule does not match."""
     examples: Examples = Examples()
     approval: Approval | None = None
+    grant: Grant | None = None
     obligations: Obligations = Obligations()
     auto_ok: bool = False
     """In the mode `auto` this ask is an allow."""
@@ -201,11 +264,13 @@ class Rule(Matcher):
     @model_validator(mode="after")
     def _only_asks_ask(self) -> Rule:
         if self.effect is not Effect.ASK:
-            for key in ("approval", "auto_ok", "floor"):
+            for key in ("approval", "grant", "auto_ok", "floor"):
                 if key in self.model_fields_set:
                     raise ValueError(f"`{key}` belongs to a rule with `effect: ask`.")
         if self.auto_ok and self.floor:
             raise ValueError("`auto_ok` and `floor` contradict each other.")
+        if self.grant is not None and self.floor:
+            raise ValueError("`grant` and `floor` contradict each other: no grant lets a call past a floor.")
         return self
 
 

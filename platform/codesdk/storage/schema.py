@@ -54,6 +54,16 @@ principals = Table(
     Index("ix_principals_tenant", "tenant_id", "created_at"),
 )
 
+group_members = Table(  # a group is there as long as it has a member
+    "group_members",
+    metadata,
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), primary_key=True),
+    Column("name", String(64), primary_key=True),
+    Column("principal_id", _ID, ForeignKey("principals.id"), primary_key=True),
+    Column("added_at", Float, nullable=False),
+    Index("ix_group_members_principal", "principal_id"),
+)
+
 api_keys = Table(
     "api_keys",
     metadata,
@@ -176,6 +186,7 @@ tool_calls = Table(
     Column("serial", Boolean, nullable=False),  # one at a time in its workspace
     Column("state", String(28), nullable=False),
     Column("digest", String(71)),  # what an approval binds, set where policy asked
+    Column("grant_id", _ID),  # what turned policy's ask into an allow, where something did
     Column("sources", Text, nullable=False),  # JSON: the voices so far
     Column("generation", BigInteger),  # of the worker that claimed it
     Column("obligations", Text),  # JSON: what policy demanded of the run, set by the claim
@@ -207,6 +218,9 @@ approvals = Table(
     Column("decided_at", Float),
     Column("decided_by", _ID),
     Column("comment", Text),
+    Column("not_requester", Boolean, nullable=False, server_default=text("false")),
+    Column("grant_offer", Text),  # JSON: what a vote may give beyond this call
+    Column("rules", Text, nullable=False, server_default=text("'[]'")),  # JSON list: ids of the rules that ask
     Index("ix_approvals_call", "tool_call_id", "attempt"),
     Index("ix_approvals_state", "tenant_id", "state", "created_at"),
 )
@@ -224,6 +238,56 @@ approval_tickets = Table(  # each answers one approval once, as its principal
     Column("used_at", Float),
     Index("ix_approval_tickets_session", "session_id"),
     Index("ix_approval_tickets_approval", "approval_id"),
+)
+
+approval_demands = Table(  # all must be met; none: one yes of anybody who may
+    "approval_demands",
+    metadata,
+    Column("approval_id", _ID, ForeignKey("approvals.id"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("group_name", String(64)),
+    Column("quorum", Integer, nullable=False),
+    Column("escalate_at", Float),
+    Column("escalate_to", String(64)),
+    Column("escalated", Boolean, nullable=False, server_default=text("false")),  # told in the log; it counts before
+    Index("ix_approval_demands_escalate", "escalated", "escalate_at"),
+)
+
+approval_votes = Table(
+    "approval_votes",
+    metadata,
+    Column("approval_id", _ID, ForeignKey("approvals.id"), primary_key=True),
+    Column("principal_id", _ID, ForeignKey("principals.id"), primary_key=True),
+    Column("verdict", String(8), nullable=False),  # approve, reject
+    Column("comment", Text),
+    Column("voted_at", Float, nullable=False),
+)
+
+grants = Table(
+    "grants",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), nullable=False),
+    Column("principal_id", _ID, ForeignKey("principals.id"), nullable=False),  # whose calls
+    Column("session_id", _ID, ForeignKey("sessions.id")),  # none: any session of that principal
+    Column("approval_id", _ID, nullable=False),  # whose vote gave it
+    Column("tool", String(64), nullable=False),
+    Column("rules", Text, nullable=False),  # JSON: id of each rule that asked -> its hash
+    Column("input_hash", String(71)),  # none: whatever these rules ask about
+    Column("schema_hash", String(71), nullable=False),
+    Column("image", String(80), nullable=False),
+    Column("granted_by", _ID, ForeignKey("principals.id"), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float, nullable=False),
+    Column("max_uses", Integer),  # none: any number
+    Column("uses", Integer, nullable=False),
+    Column("ended_at", Float),  # revoked or voided
+    Column("ended_by", _ID),  # none: voided by what changed
+    Column("ended_why", Text),
+    Index("ix_grants_of", "tenant_id", "principal_id", "tool"),
+    Index("ix_grants_tenant", "tenant_id", "created_at"),
+    Index("ix_grants_session", "session_id"),
 )
 
 blobs = Table(

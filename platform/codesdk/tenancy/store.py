@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, delete, select, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.ids import KeyId, PrincipalId, SessionId, TenantId
 from codesdk.domain.subjects import Subject
 from codesdk.storage.database import database_now
-from codesdk.storage.schema import api_keys, principals, session_tokens, sessions, tenants
+from codesdk.storage.schema import api_keys, group_members, principals, session_tokens, sessions, tenants
 from codesdk.tenancy.keys import ApiKey
 from codesdk.tenancy.principal import Principal, PrincipalKind, PrincipalRecord, Reach, Role
 from codesdk.tenancy.tenant import Tenant
@@ -192,6 +192,36 @@ def disable(connection: Connection, principal: PrincipalId, now: float) -> None:
         .where(principals.c.id == principal, principals.c.disabled_at.is_(None))
         .values(disabled_at=now)
     )
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+
+
+def join_group(connection: Connection, principal: PrincipalRecord, group: str) -> None:
+    """Make it a member; being one already is no error."""
+    found = select(group_members.c.name).where(_membership(principal, group))
+    if connection.execute(found).first() is None:
+        row = {"tenant_id": principal.tenant_id, "name": group, "principal_id": principal.id}
+        connection.execute(insert_into(group_members).values(**row, added_at=database_now()))
+
+
+def leave_group(connection: Connection, principal: PrincipalRecord, group: str) -> bool:
+    """End its membership. False: it was none."""
+    return connection.execute(delete(group_members).where(_membership(principal, group))).rowcount == 1
+
+
+def groups_of(connection: Connection, tenant: TenantId) -> dict[str, list[PrincipalId]]:
+    """The tenant's groups with their members, oldest member first; disabled principals are still in them."""
+    query = select(group_members).where(group_members.c.tenant_id == tenant)
+    found: dict[str, list[PrincipalId]] = {}
+    for row in connection.execute(query.order_by(group_members.c.name, group_members.c.added_at)):
+        found.setdefault(row.name, []).append(PrincipalId(row.principal_id))
+    return found
+
+
+def _membership(principal: PrincipalRecord, group: str) -> ColumnElement[bool]:
+    ours = and_(group_members.c.tenant_id == principal.tenant_id, group_members.c.principal_id == principal.id)
+    return and_(ours, group_members.c.name == group)
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------

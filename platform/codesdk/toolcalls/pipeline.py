@@ -12,7 +12,7 @@ from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
 from codesdk.domain.canonical import canonical_json, content_hash
 from codesdk.domain.decisions import ApprovalSpec, Decision, Effect, Evaluation, Speaker
 from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, SessionId, TenantId, ToolCallId
-from codesdk.domain.payloads import ApprovalDecided, ApprovalRequested
+from codesdk.domain.payloads import ApprovalDecided, ApprovalExpired, ApprovalRequested
 from codesdk.domain.quotas import Quotas, Resource
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import Log
@@ -101,12 +101,12 @@ class Pipeline:
         comment: str | None,
         before: Callable[[Unit], None] = lambda _: None,
     ) -> Approval:
-        """A person's answer. An approved call is queued, a rejected one denied, in the same transaction.
+        """A person's answer. Where it decides, the call is queued or denied in the same transaction.
 
         `before`: its first step (a ticket is used up); what it raises comes out, and a refused vote undoes it.
 
         Raises:
-            ApprovalUnknown, ApprovalConflict: nothing was changed.
+            ApprovalUnknown, ApprovalConflict, NotAnApprover: nothing was changed.
         """
 
         def work(unit: Unit) -> Approval:
@@ -197,15 +197,18 @@ class Pipeline:
         return Queued(identity=twin.identity) if twin is not None else None
 
     def _ask(self, unit: Unit, call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts) -> Waiting:
+        spec = decision.approval or ApprovalSpec()
         digest = digest_of(call, tool.schema_hash, decision, facts)
         store.set_digest(unit.connection, call.identity.tool_call_id, digest)
         approval = self._desk.request(
             unit,
             call.identity,
             facts.subject,
-            decision.approval or ApprovalSpec(),
+            spec,
             digest=digest,
             shown=_shown(call, tool, decision, facts),
+            rules=decision.rules,
+            grant=decision.grant,
         )
         asked = ApprovalRequested(
             approval_id=approval.id,
@@ -213,6 +216,8 @@ class Pipeline:
             digest=digest,
             reason=decision.reason,
             expires_at=approval.expires_at,
+            demands=spec.demands or None,
+            not_requester=spec.not_requester or None,
         )
         self._log.append(unit, history.draft(facts.subject, asked))
         return _waiting(approval, call.identity)
@@ -232,8 +237,8 @@ class Pipeline:
         by: PrincipalId,
         comment: str | None,
     ) -> Approval:
-        found, decided = self._desk.vote(unit, tenant, approval, verdict, digest=digest, by=by, comment=comment)
-        if not decided:
+        found, counted = self._desk.vote(unit, tenant, approval, verdict, digest=digest, by=by, comment=comment)
+        if not counted:
             return found
         stored = self._found(unit, found.tool_call_id)
         effect = Effect.ALLOW if verdict is Verdict.APPROVE else Effect.DENY
@@ -241,6 +246,8 @@ class Pipeline:
         store.add_source(unit.connection, (*stored.sources, voice), found.tool_call_id)
         more = {"approval_id": found.id, "decided_by": by, **({"comment": comment} if comment else {})}
         self._log.append(unit, history.policy_evaluated(stored.call, stored.subject, voice, **more))
+        if found.state is ApprovalState.PENDING:
+            return found
         state: Literal["approved", "rejected"] = "approved" if verdict is Verdict.APPROVE else "rejected"
         outcome = ApprovalDecided(approval_id=found.id, tool_call_id=found.tool_call_id, state=state, by=by)
         self._log.append(unit, history.draft(stored.subject, outcome))
@@ -259,6 +266,8 @@ class Pipeline:
         stored = self._found(unit, approval.tool_call_id)
         if stored.state is not CallState.WAITING:
             return False
+        over = ApprovalExpired(approval_id=approval.id, tool_call_id=approval.tool_call_id)
+        self._log.append(unit, history.draft(stored.subject, over))
         deny(unit, self._log, stored, DenialCode.EXPIRED, "Nobody approved this call in time. It was not rejected.")
         return True
 

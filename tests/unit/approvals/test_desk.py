@@ -7,7 +7,7 @@ import pytest
 
 from codesdk.approvals import ApprovalConflict, ApprovalState, ApprovalUnknown, Verdict
 from codesdk.domain.decisions import Effect
-from codesdk.domain.ids import PrincipalId
+from codesdk.tenancy.principal import Role
 from codesdk.toolcalls.stored import Waiting
 from stage import stored_call
 
@@ -30,6 +30,11 @@ def vote(stage, asked, verdict=Verdict.APPROVE, *, digest=None, by=None, tenant=
         by=by or stage.principal.id,
         comment=comment,
     )
+
+
+def approver(stage, name, *groups, role=Role.APPROVER, kind=None):
+    principal, _ = stage.enroll("default", name, role)
+    return principal.id
 
 
 def state(stage, asked):
@@ -73,7 +78,7 @@ def test_a_late_vote_conflicts_and_hears_the_outcome(stage, asked, verdict, seco
     other = Verdict.REJECT if verdict is Verdict.APPROVE else Verdict.APPROVE
     first = vote(stage, asked, verdict)
     before = stage.events()
-    late_vote, by = (other, None) if second == "other verdict" else (verdict, PrincipalId("prn_other"))
+    late_vote, by = (other, None) if second == "other verdict" else (verdict, approver(stage, "ann"))
     with pytest.raises(ApprovalConflict) as late:
         vote(stage, asked, late_vote, by=by)
     assert late.value.status == 409
@@ -140,12 +145,13 @@ def test_an_unknown_id_does_not_exist(stage, asked, approval):
 
 def test_of_fifty_voters_at_once_exactly_one_decides(stage, asked):
     start = threading.Barrier(50)
+    voters = [approver(stage, f"voter {number}") for number in range(50)]
 
     def cast(number):
         start.wait(10)
         verdict = Verdict.APPROVE if number % 2 else Verdict.REJECT
         try:
-            return vote(stage, asked, verdict, by=PrincipalId(f"prn_{number}"))
+            return vote(stage, asked, verdict, by=voters[number])
         except ApprovalConflict as conflict:
             return conflict
 

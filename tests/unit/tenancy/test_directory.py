@@ -8,7 +8,7 @@ from codesdk.tenancy.secrets import KEY_PREFIX, TOKEN_PREFIX, hash_of, mint
 
 def test_a_key_names_its_principal(stage):
     assert stage.directory.principal(stage.api_key) == stage.principal
-    assert stage.principal.roles == (Role.DEVELOPER,)
+    assert stage.principal.roles == (Role.DEVELOPER, Role.APPROVER)
 
 
 @pytest.mark.parametrize("key", ["", "x", KEY_PREFIX, "csdk_key_" + "A" * 43, "sha256:" + "0" * 64])
@@ -40,7 +40,7 @@ def test_a_revoked_key_names_nobody(stage):
 def test_a_token_opens_its_session(stage):
     subject = stage.directory.subject(stage.token)
     assert (subject.session_id, subject.principal_id) == (stage.session.id, stage.principal.id)
-    assert subject.roles == ("developer",)
+    assert subject.roles == ("developer", "approver")
 
 
 def test_a_tokens_expiry_is_judged_by_the_databases_clock(stage):

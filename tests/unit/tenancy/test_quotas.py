@@ -388,7 +388,16 @@ class Life(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         stage = self.stage
-        for table in ("approvals", "tool_calls", "session_tokens", "artifacts", "events", "sandboxes", "sessions"):
+        for table in (
+            "approval_votes",
+            "approvals",
+            "tool_calls",
+            "session_tokens",
+            "artifacts",
+            "events",
+            "sandboxes",
+            "sessions",
+        ):
             stage.sql(f"DELETE FROM {table}")
         stage.sql("UPDATE api_keys SET revoked_at = 1 WHERE revoked_at IS NULL")
         stage.sql("UPDATE tenants SET artifact_bytes = 0, suspended_at = NULL")

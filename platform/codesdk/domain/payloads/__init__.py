@@ -5,7 +5,12 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 from codesdk.domain.events import Event, EventType, EventUnreadable
-from codesdk.domain.payloads.approval import ApprovalDecided, ApprovalRequested
+from codesdk.domain.payloads.approval import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalExpired,
+    ApprovalRequested,
+)
 from codesdk.domain.payloads.call import (
     CallApproved,
     CallCompleted,
@@ -43,6 +48,8 @@ from codesdk.domain.payloads.task import TaskCompleted, TaskFailed, TaskStarted,
 __all__ = [
     "PAYLOADS",
     "ApprovalDecided",
+    "ApprovalEscalated",
+    "ApprovalExpired",
     "ApprovalRequested",
     "CallApproved",
     "CallCompleted",
@@ -100,7 +107,9 @@ PAYLOADS: dict[EventType, type[Payload]] = {
         TaskFailed,
         TaskStopped,
         ApprovalRequested,
+        ApprovalEscalated,
         ApprovalDecided,
+        ApprovalExpired,
         SandboxStarted,
         SandboxFailed,
         SandboxEgress,

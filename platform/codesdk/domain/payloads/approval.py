@@ -1,15 +1,16 @@
 """Of an approval.
 
-Ours, beyond the contract. An approval that expires or is cancelled has no `approval.decided`; the call's
-`tool.call.denied` says it.
+Ours, beyond the contract. Each vote is a `tool.call.policy_evaluated` with source `user`. An approval that is cancelled
+has no event of its own; the call's `tool.call.denied` says it.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from codesdk.domain.decisions import Demand, GroupName
 from codesdk.domain.events import EventType
-from codesdk.domain.ids import ApprovalId, PrincipalId, ToolCallId
+from codesdk.domain.ids import ApprovalId, GrantId, PrincipalId, ToolCallId
 from codesdk.domain.payloads.payload import Payload
 
 
@@ -28,10 +29,27 @@ class ApprovalRequested(Payload):
     """Why policy asks."""
     expires_at: float
     """Seconds since the epoch, on the database's clock."""
+    demands: tuple[Demand, ...] | None = None
+    """Whose yes it takes, where that is not just anybody's who may approve."""
+    not_requester: bool | None = None
+    """True where the session's own principal may not answer."""
+
+
+class ApprovalEscalated(Payload):
+    """Nobody has answered for so long that others may."""
+
+    event_type: ClassVar[EventType] = EventType.APPROVAL_ESCALATED
+
+    approval_id: ApprovalId
+    """Which one."""
+    tool_call_id: ToolCallId
+    """The call that waits."""
+    to: GroupName
+    """The group whose members may answer too, from now on."""
 
 
 class ApprovalDecided(Payload):
-    """A person did."""
+    """A person did, or the last of several."""
 
     event_type: ClassVar[EventType] = EventType.APPROVAL_DECIDED
 
@@ -42,4 +60,17 @@ class ApprovalDecided(Payload):
     state: Literal["approved", "rejected"]
     """What the person said."""
     by: PrincipalId
-    """Who voted."""
+    """Whose vote decided it."""
+    grant_id: GrantId | None = None
+    """The grant that they gave with it."""
+
+
+class ApprovalExpired(Payload):
+    """Nobody did in time; the call's `tool.call.denied` follows."""
+
+    event_type: ClassVar[EventType] = EventType.APPROVAL_EXPIRED
+
+    approval_id: ApprovalId
+    """Which one."""
+    tool_call_id: ToolCallId
+    """The call that waited."""

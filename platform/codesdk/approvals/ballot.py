@@ -1,0 +1,75 @@
+"""Who may answer an approval and when it is decided, as SQL: judged with the vote, on the database's clock."""
+
+from __future__ import annotations
+
+from sqlalchemy import Alias, ColumnElement, FromClause, Table, and_, exists, func, not_, or_, select
+
+from codesdk.approvals.approval import ApprovalState, Verdict
+from codesdk.storage.database import database_now
+from codesdk.storage.schema import approval_demands, approval_votes, approvals, group_members, principals, sessions
+from codesdk.tenancy.access import GRANTS, Action
+
+OPEN = (approvals.c.state == ApprovalState.PENDING.value) & (approvals.c.expires_at > database_now())
+"""It can still be answered."""
+
+_PERSON = "person"
+
+
+def eligible(voter: Table | Alias) -> ColumnElement[bool]:
+    """`voter`, a row of principals, may answer the row of approvals beside it as things are now."""
+    wanted = approval_demands.alias("wanted")
+    ours = wanted.c.approval_id == approvals.c.id
+    requester = select(sessions.c.principal_id).where(sessions.c.id == approvals.c.session_id).scalar_subquery()
+    return and_(
+        _good(voter),
+        voter.c.tenant_id == approvals.c.tenant_id,
+        or_(not_(approvals.c.not_requester), and_(voter.c.kind == _PERSON, voter.c.id != requester)),
+        or_(not_(exists().where(ours)), exists().where(ours, _answers(voter, wanted))),
+    )
+
+
+def met() -> ColumnElement[bool]:
+    """No demand of the row of approvals is short of votes."""
+    wanted = approval_demands.alias("short")
+    return not_(exists().where(wanted.c.approval_id == approvals.c.id, wanted.c.quorum > approved(wanted)))
+
+
+def approved(demand: FromClause) -> ColumnElement[int]:
+    """How many have said yes to `demand`, a row of approval_demands, and still may.
+
+    Whoever was taken out of a group or disabled since their vote does not count.
+    """
+    voter = principals.alias("counted")
+    return (
+        select(func.count())
+        .select_from(approval_votes.join(voter, voter.c.id == approval_votes.c.principal_id))
+        .where(
+            approval_votes.c.approval_id == demand.c.approval_id,
+            approval_votes.c.verdict == Verdict.APPROVE.value,
+            _good(voter),
+            _answers(voter, demand),
+        )
+        .correlate(demand)
+        .scalar_subquery()
+    )
+
+
+def _good(voter: FromClause) -> ColumnElement[bool]:
+    roles = sorted(GRANTS[Action.APPROVALS_DECIDE].roles)
+    return and_(voter.c.disabled_at.is_(None), or_(*(voter.c.roles.like(f'%"{role.value}"%') for role in roles)))
+
+
+def _answers(voter: FromClause, demand: FromClause) -> ColumnElement[bool]:
+    def member(name: ColumnElement[str]) -> ColumnElement[bool]:
+        of = group_members.alias()
+        ours = and_(of.c.tenant_id == voter.c.tenant_id, of.c.name == name, of.c.principal_id == voter.c.id)
+        return exists().where(ours).correlate(voter, demand)  # both may stand further out than the next statement
+
+    return and_(
+        or_(demand.c.quorum == 1, voter.c.kind == _PERSON),
+        or_(
+            demand.c.group_name.is_(None),
+            member(demand.c.group_name),
+            and_(demand.c.escalate_at <= database_now(), member(demand.c.escalate_to)),
+        ),
+    )

@@ -1,0 +1,229 @@
+"""Whose yes it takes: groups, quorums, other people than who asks, escalation. On both databases."""
+
+from __future__ import annotations
+
+import pytest
+
+from codesdk.approvals import ApprovalConflict, ApprovalState, NotAnApprover, Verdict, who
+from codesdk.domain.decisions import ApprovalSpec, Demand, Escalation
+from codesdk.tenancy import store as tenancy
+from codesdk.tenancy.principal import Role
+from codesdk.toolcalls.stored import Claimed
+from stage import bundle
+
+APPROVE, REJECT = Verdict
+PENDING, APPROVED = ApprovalState.PENDING, ApprovalState.APPROVED
+
+
+@pytest.fixture
+def person(stage):
+    """Enrolls an approver, as a member of these groups."""
+
+    def enroll(name, *groups, role=Role.APPROVER, kind="person"):
+        principal, _ = stage.enroll("default", name, role)
+        stage.sql("UPDATE principals SET kind = :kind WHERE id = :id", kind=kind, id=principal.id)
+        for group in groups:
+            join(stage, principal.id, group)
+        return principal.id
+
+    return enroll
+
+
+def join(stage, principal, group):
+    stage.writer.run(lambda unit: tenancy.join_group(unit.connection, record(unit, principal), group))
+
+
+def leave(stage, principal, group):
+    assert stage.writer.run(lambda unit: tenancy.leave_group(unit.connection, record(unit, principal), group))
+
+
+def record(unit, principal):
+    return tenancy.principal(unit.connection, principal)
+
+
+def ask(stage, approval, more=""):
+    policy = f"version: 1\nrules:\n  - {{id: writes, effect: ask, tool: workspace.write, approval: {approval}}}\n{more}"
+    stage.bundle = bundle(stage.root / "asking", policy, stage.registry)
+    waiting = stage.pipeline_with(stage.bundle).submit("workspace.write", {"path": "a", "content": "b"}, stage.subject)
+    return stage.desk.find(stage.principal.tenant_id, waiting.approval_id)
+
+
+def vote(stage, asked, by, verdict=APPROVE):
+    return stage.pipeline.vote(asked.tenant_id, asked.id, verdict, digest=asked.digest, by=by, comment=None)
+
+
+def later(stage, seconds):
+    """So much time passes on the database's clock."""
+    stage.sql(f"UPDATE approvals SET created_at = created_at - {seconds}, expires_at = expires_at - {seconds}")
+    stage.sql(f"UPDATE approval_demands SET escalate_at = escalate_at - {seconds}")
+
+
+def user_voices(stage):
+    spoken = [event.payload for event in stage.events() if event.type == "tool.call.policy_evaluated"]
+    return [(voice["result"], voice["decided_by"]) for voice in spoken if voice["source"] == "user"]
+
+
+def test_only_members_of_the_group_may_answer(stage, person):
+    asked = ask(stage, "{group: finance}")
+    ann, bob = person("ann", "finance"), person("bob", "ops")
+    for verdict in Verdict:
+        with pytest.raises(NotAnApprover, match="1 of finance") as refused:
+            vote(stage, asked, bob, verdict)
+        assert refused.value.status == 403
+    assert vote(stage, asked, ann).state is APPROVED
+
+
+def test_a_group_of_the_same_name_in_another_tenant_is_another_group(stage, person):
+    asked = ask(stage, "{group: finance}")
+    eve, _ = stage.enroll("other", "eve", Role.APPROVER)
+    stage.sql("INSERT INTO group_members VALUES (:tenant, 'finance', :id, 0)", tenant=eve.tenant_id, id=eve.id)
+    ann = person("ann")
+    with pytest.raises(NotAnApprover):
+        vote(stage, asked, eve.id)  # even where the edge lets a foreign principal through
+    with pytest.raises(NotAnApprover):
+        vote(stage, asked, ann)
+
+
+def test_a_quorum_takes_that_many_different_people(stage, person):
+    asked = ask(stage, "{quorum: 2}")
+    ann, bob = person("ann"), person("bob")
+    first = vote(stage, asked, ann)
+    assert (first.state, first.demands[0].approved) == (PENDING, 1)
+    assert stage.claims().take() is None
+    again = vote(stage, asked, ann)
+    assert (again.state, again.demands[0].approved) == (PENDING, 1)
+    done = vote(stage, asked, bob)
+    assert (done.state, done.decided_by, [v.by for v in done.votes]) == (APPROVED, bob, [ann, bob])
+    assert user_voices(stage) == [("allow", ann), ("allow", bob)]
+    assert isinstance(stage.claims().take(), Claimed)
+
+
+def test_a_reject_decides_at_once_whatever_the_quorum(stage, person):
+    asked = ask(stage, "{quorum: 3}")
+    ann, bob, cem = person("ann"), person("bob"), person("cem")
+    vote(stage, asked, ann)
+    assert vote(stage, asked, bob, REJECT).state is ApprovalState.REJECTED
+    assert stage.types()[-1] == "tool.call.denied"
+    with pytest.raises(ApprovalConflict, match="rejected"):
+        vote(stage, asked, cem)
+
+
+def test_a_second_vote_of_the_same_person_conflicts_and_the_first_stands(stage, person):
+    asked = ask(stage, "{quorum: 2}")
+    ann = person("ann")
+    vote(stage, asked, ann)
+    before = stage.events()
+    with pytest.raises(ApprovalConflict, match="first vote stands"):
+        vote(stage, asked, ann, REJECT)
+    assert stage.events() == before
+
+
+def test_programs_do_not_make_a_quorum_and_may_answer_alone(stage, person):
+    bot = person("bot", kind="program")
+    with pytest.raises(NotAnApprover):
+        vote(stage, ask(stage, "{quorum: 2}"), bot)
+    stage.sql("UPDATE approvals SET state = 'cancelled'")
+    assert vote(stage, ask(stage, "{}"), bot).state is APPROVED
+
+
+def test_who_asks_may_not_answer_with_whatever_key_where_a_rule_says_so(stage, person):
+    asked = ask(stage, "{not_requester: true}")
+    with pytest.raises(NotAnApprover, match="other than who asks"):
+        vote(stage, asked, stage.principal.id)
+    with pytest.raises(NotAnApprover):
+        vote(stage, asked, person("bot", kind="program"))
+    assert vote(stage, asked, person("ann")).state is APPROVED
+
+
+@pytest.mark.parametrize("role", [Role.DEVELOPER, Role.AUDITOR, Role.POLICY_AUTHOR])
+def test_a_role_that_decides_nothing_does_not_vote_even_where_the_edge_lets_it_through(stage, person, role):
+    with pytest.raises(NotAnApprover):
+        vote(stage, ask(stage, "{}"), person("dev", role=role))
+
+
+def test_whoever_left_the_group_or_was_disabled_since_does_not_count(stage, person):
+    asked = ask(stage, "{group: finance, quorum: 2}")
+    ann, bob, cem, dan = (person(name, "finance") for name in ("ann", "bob", "cem", "dan"))
+    vote(stage, asked, ann)
+    leave(stage, ann, "finance")
+    assert vote(stage, asked, bob).state is PENDING
+    stage.sql("UPDATE principals SET disabled_at = 1 WHERE id = :id", id=bob)
+    assert vote(stage, asked, cem).state is PENDING
+    assert vote(stage, asked, dan).state is APPROVED
+
+
+def test_after_its_time_others_may_answer_too(stage, person):
+    asked = ask(stage, "{group: finance, timeout: 30m, escalate: {after: 10m, to: leads}}")
+    ann, lea = person("ann", "finance"), person("lea", "leads")
+    assert who(asked) == "1 of finance (or leads)"
+    with pytest.raises(NotAnApprover):
+        vote(stage, asked, lea)
+    later(stage, 601)
+    assert vote(stage, asked, lea).state is APPROVED
+    del ann
+
+
+def test_an_escalated_quorum_may_be_made_of_both_groups(stage, person):
+    asked = ask(stage, "{group: finance, quorum: 2, timeout: 30m, escalate: {after: 10m, to: leads}}")
+    ann, lea = person("ann", "finance"), person("lea", "leads")
+    assert vote(stage, asked, ann).state is PENDING
+    later(stage, 601)
+    assert vote(stage, asked, lea).state is APPROVED
+
+
+def test_the_moment_of_escalation_is_judged_in_the_voting_statement(stage, person):
+    asked = ask(stage, "{group: finance, timeout: 30m, escalate: {after: 10m, to: leads}}")
+    lea = person("lea", "leads")
+    stage.clock.advance(10**6)  # this process's clock has no say
+    with pytest.raises(NotAnApprover):
+        vote(stage, asked, lea)
+    stage.sql(f"UPDATE approval_demands SET escalate_at = {stage.now} + 3600")
+    with pytest.raises(NotAnApprover):
+        vote(stage, asked, lea)
+    stage.sql(f"UPDATE approval_demands SET escalate_at = {stage.now}")
+    assert vote(stage, asked, lea).state is APPROVED
+
+
+def test_two_rules_that_ask_each_get_their_group(stage, person):
+    more = (
+        "  - {id: also, effect: ask, classification: write, approval: {group: ops, timeout: 5m, not_requester: true}}"
+    )
+    asked = ask(stage, "{group: finance, timeout: 10m}", more)
+    ann, oli = person("ann", "finance"), person("oli", "ops")
+    assert asked.expires_at - asked.created_at == pytest.approx(300, abs=1)
+    assert sorted(asked.rules) == ["also", "writes"]
+    assert vote(stage, asked, ann).state is PENDING
+    assert vote(stage, asked, oli).state is APPROVED
+
+
+def test_one_person_of_both_groups_is_enough_for_both(stage, person):
+    more = "  - {id: also, effect: ask, classification: write, approval: {group: ops}}"
+    assert vote(stage, ask(stage, "{group: finance}", more), person("max", "finance", "ops")).state is APPROVED
+
+
+def test_a_quorum_of_votes_at_once_is_found_by_whoever_comes_last(stage, person, at_once):
+    asked = ask(stage, "{quorum: 5}")
+    voters = [person(f"voter {number}") for number in range(10)]
+
+    def cast(number):
+        try:
+            return vote(stage, asked, voters[number]).state
+        except ApprovalConflict:
+            return None
+
+    said = at_once(cast, 10)
+    assert sorted(state for state in said if state) == [APPROVED, *[PENDING] * 4]
+    assert stage.types().count("approval.decided") == 1
+    assert len(user_voices(stage)) == 5
+
+
+def test_the_question_in_the_log_says_whose_yes_it_takes(stage):
+    ask(stage, "{group: finance, quorum: 2, not_requester: true, timeout: 30m, escalate: {after: 10m, to: leads}}")
+    (asked,) = [event.payload for event in stage.events() if event.type == "approval.requested"]
+    spec = ApprovalSpec(
+        timeout_s=1800,
+        demands=(Demand(group="finance", quorum=2, escalation=Escalation(after_s=600, to="leads")),),
+        not_requester=True,
+    )
+    assert asked["demands"] == spec.model_dump(mode="json")["demands"]
+    assert asked["not_requester"] is True
