@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from queue import Empty
 from typing import Any
 
-from codesdk.sandbox.egress.lease import Lease
+from codesdk.sandbox.egress.leases import Leases
 from codesdk.sandbox.egress.service import Egress
 from codesdk.sandbox.faults import (
     AlreadyAcknowledged,
@@ -20,7 +19,7 @@ from codesdk.sandbox.faults import (
     SandboxPaused,
     StaleGeneration,
 )
-from codesdk.sandbox.link import Carry, Header, Key, Link, LinkIdle, LinkLost, Refused, Stream
+from codesdk.sandbox.link import Carry, Header, Link, LinkIdle, LinkLost, Refused, Stream
 from codesdk.sandbox.port import (
     Attestation,
     Chunk,
@@ -34,6 +33,7 @@ from codesdk.sandbox.port import (
 from codesdk.sandbox.port import (
     Stream as StreamName,
 )
+from codesdk.sandbox.probing import Unobserved, observe
 from codesdk.sandbox.processes import RunnerProcesses, encode
 from codesdk.sandbox.reading import Inbox
 from codesdk.sandbox.received import Received, understood
@@ -51,8 +51,6 @@ SLACK_S = 30.0
 HELLO_S = 15.0
 MAX_JOINS = 20
 """How often one exec is joined again after a lost connection."""
-PROBE_BYTES = 1 << 20
-"""Most that a probe may say: a twentieth of it is usual."""
 
 
 class RunnerSandbox:
@@ -88,8 +86,7 @@ class RunnerSandbox:
         self._files = RunnerFiles(self._ask, spec.profile)
         self._stills = RunnerStills(self._ask)
         self._processes = RunnerProcesses(self._ask, self._order_background, self._refused)
-        self._leases: dict[Key, Lease] = {}
-        self._leases_lock = threading.Lock()
+        self._leases = Leases(spec.owner, self._egress)
 
     @property
     def owner(self) -> str:
@@ -243,20 +240,8 @@ class RunnerSandbox:
     def _order_background(self, request: ExecRequest) -> tuple[Header, bytes]:
         key = (request.call, request.attempt)
         if self._egress is not None and request.egress:
-            lease = self._egress.grant(self.owner, key, self._spec.profile.egress, request.egress)
-            with self._leases_lock:
-                older, self._leases[key] = self._leases.get(key), lease
-            if older is not None:  # a start that is repeated, and runs nothing twice
-                self._egress.end(older)
+            self._leases.grant(key, self._spec.profile.egress, request.egress)
         return self._order(request, background=True)
-
-    def _end_lease(self, *keys: Key) -> None:
-        """What runs in the background may use egress until it is stopped or forgotten."""
-        with self._leases_lock:
-            ended = [self._leases.pop(key) for key in keys or tuple(self._leases) if key in self._leases]
-        if self._egress is not None:
-            for lease in ended:
-                self._egress.end(lease)
 
     def _exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         key = (request.call, request.attempt)
@@ -332,7 +317,7 @@ class RunnerSandbox:
 
     def acknowledge(self, call: str, attempt: int) -> None:
         """The result is committed. Not waited for: a lost one is said again over the next connection."""
-        self._end_lease((call, attempt))
+        self._leases.end((call, attempt))
         header = {"op": "ack", "call": call, "attempt": attempt}
         try:
             self._connected().tell(header)
@@ -366,34 +351,11 @@ class RunnerSandbox:
             SandboxGone: it did not say so whole and in time. RunnerRefused: it made no sense.
         """
         key = ("probe", time.monotonic_ns())
-        link = self._connected()
-        events = link.listen(key)
-        spec = json.dumps({"argv": ["probe"], "cwd": ".", "env": {}, "probe": True}).encode()
-        header = {
-            "op": "start", "probe": True, "call": key[0], "attempt": key[1], "generation": self._spec.generation,
-            "spec_bytes": len(spec), "timeout_s": ANSWER_S, "grace_s": 0.0, "keep_bytes": PROBE_BYTES,
-        }  # fmt: skip
-        text, why, received = bytearray(), "", Received(PROBE_BYTES)
-        deadline = time.monotonic() + 2 * ANSWER_S
         try:
-            answer, _ = link.call(header, spec, timeout_s=ANSWER_S)
-            if "error" in answer:
-                raise RunnerRefused(f"The runner refused to be probed: {answer}")
-            while True:
-                message = link.next(events, max(0.0, min(ANSWER_S, deadline - time.monotonic())))
-                if message.header.get("event") == "exit":
-                    why = str(message.header.get("result"))
-                    break
-                if received.take(message.header, len(message.body))[0] == 0:
-                    text += message.body
-            found = json.loads(text)
-        except (LinkLost, Empty, ValueError, RecursionError) as error:
-            raise self._gone(f"its probe failed: {error!r} {text[:200]!r} {why}") from error
-        finally:
-            link.unlisten(key)
+            found = observe(self._connected(), key, self._spec.generation, ANSWER_S)
+        except (LinkLost, Unobserved) as error:
+            raise self._gone(str(error)) from error
         self.acknowledge(*key)
-        if not isinstance(found, dict):
-            raise self._gone("its probe answered nonsense")
         return found
 
     def close(self) -> None:
@@ -408,7 +370,7 @@ class RunnerSandbox:
         for held in (self._greeting, self._link):
             if held is not None:
                 held.close()
-        self._end_lease()
+        self._leases.end_all()
         with self._lock:
             link = self._link
         if link is not None:

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from codesdk.sandbox.egress.leases import Leases
 from codesdk.sandbox.egress.rules import EgressRule, EgressRules
 from codesdk.sandbox.faults import RunnerRefused, SandboxGone, StaleGeneration
 from codesdk.sandbox.link import Link
@@ -364,7 +365,7 @@ def test_acknowledgements_that_nobody_answers_are_not_kept_without_end(lying, mo
     assert [header["attempt"] for header in sandbox._link.untold()] == [7, 8, 9]
 
 
-class Leases:
+class Granting:
     """The egress service's part that counts here: what was granted and is not ended."""
 
     def __init__(self):
@@ -377,20 +378,16 @@ class Leases:
     def end(self, lease):
         self.open.remove(lease)
 
-    def carrier(self, *_):
-        return self
 
-    def lost(self):
-        pass
-
-
-def test_a_background_start_that_is_repeated_leaves_one_lease(lying):
-    listed = json.dumps([{"call": "c", "attempt": 1, "argv": ["x"], "background": True, "result": None}]).encode()
-    sandbox = lying(lambda item: [(item.number, {"re": item.number}, listed)])
-    sandbox._egress = leases = Leases()
+def test_a_background_exec_that_is_started_twice_has_one_lease_until_it_is_forgotten():
+    granting = Granting()
+    leases = Leases("sbx_1", granting)
     rules = EgressRules(rules=(EgressRule(host="a.example"),))
-    for _ in range(2):
-        sandbox.processes.start(ExecRequest(call="c", argv=("x",), timeout_s=1, egress=rules))
-    assert len(leases.open) == 1
-    sandbox.acknowledge("c", 1)
-    assert leases.open == []
+    for key in (("c", 1), ("c", 1), ("d", 1)):
+        leases.grant(key, rules, rules)
+    assert len(granting.open) == 2
+    leases.end(("c", 1))
+    leases.end(("unknown", 1))
+    assert len(granting.open) == 1
+    leases.end_all()
+    assert granting.open == []
