@@ -26,6 +26,7 @@ from codesdk.eventlog.hints import LocalHints
 from codesdk.eventlog.log import Log
 from codesdk.jobs import LocalWakeups
 from codesdk.policy import Bundle, OneBundle, load_bundle
+from codesdk.policy.sessions import SessionRules
 from codesdk.registry import Registry
 from codesdk.sandbox.fake_files import FakeFiles
 from codesdk.sandbox.port import Attestation, Chunk, ExecRequest, ExecResult, ExitKind, OnOutput, OutputCount
@@ -105,6 +106,7 @@ class Stage:
         self.registry = Registry.load(REPOSITORY / "tool-registry")
         self.bundle = bundle(root / "policies", policy, self.registry)
         self.profile = Profile()
+        self.rules = SessionRules(self.database, [tool.name for tool in self.registry.tools()])
         self.principal, self.api_key = self.enroll("default", "dev", Role.DEVELOPER, Role.APPROVER)
         self.host = self.register()
         self.sessions = Sessions(
@@ -118,6 +120,7 @@ class Stage:
             clock=self.clock,
             ids=self.ids,
             profiles=Profiles({"default": self.profile}),
+            rules=self.rules,
             token_ttl_s=3600.0,
         )
         self.pipeline = self.pipeline_with(self.bundle)
@@ -160,16 +163,16 @@ class Stage:
         """Who calls with that token."""
         return self.directory.subject(token)
 
-    def open_session(self, principal: Principal | None = None) -> Subject:
+    def open_session(self, principal: Principal | None = None, policy: str | None = None) -> Subject:
         """Another session."""
-        _, token = self.sessions.open(principal or self.principal, NewSession())
+        _, token = self.sessions.open(principal or self.principal, NewSession(policy=policy))
         return self.subject_of(token)
 
     def pipeline_with(self, chosen: Bundle, registry: Registry | None = None) -> Pipeline:
         """A pipeline under another bundle or registry."""
         return Pipeline(
             registry=registry or self.registry,
-            bundles=OneBundle(chosen),
+            bundles=OneBundle(chosen, self.rules),
             desk=self.desk,
             log=self.log,
             artifacts=self.artifacts,
@@ -197,7 +200,7 @@ class Stage:
         """A worker's claims."""
         return Claims(
             registry=registry or self.registry,
-            bundles=OneBundle(chosen or self.bundle),
+            bundles=OneBundle(chosen or self.bundle, self.rules),
             desk=self.desk,
             log=self.log,
             writer=self.writer,

@@ -24,6 +24,7 @@ from codesdk.errors import ExitCode, Fault
 from codesdk.eventlog.hints import LocalHints
 from codesdk.eventlog.log import Log
 from codesdk.jobs import LocalWakeups
+from codesdk.policy.sessions import SessionRules
 from codesdk.sandbox.profiles import Profiles
 from codesdk.sessions import Sessions
 from codesdk.settings import Settings, runfile
@@ -160,6 +161,7 @@ def _sessions(record: Record, log: Log) -> Sessions:
         clock=record.clock,
         ids=record.ids,
         profiles=Profiles({}),
+        rules=SessionRules(record.database, ()),
         quotas=record.quotas,
         token_ttl_s=1.0,
     )

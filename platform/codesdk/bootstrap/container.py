@@ -17,6 +17,7 @@ from codesdk.eventlog.log import Log
 from codesdk.eventlog.tail import Tail
 from codesdk.jobs import RqWakeups, Wakeups
 from codesdk.policy import ActiveBundles
+from codesdk.policy.sessions import SessionRules
 from codesdk.registry import Registry
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.profiles import DEFAULT, Profiles, load_profiles
@@ -93,10 +94,12 @@ def open_services(
     ids = ids or RandomIds(clock)
     with ExitStack() as opened:
         opened.callback(bundles.close)
-        bundles.watch()
         database = Database(settings.resolved_database_url())
         opened.callback(database.close)
         bring_up(database, migrate=settings.auto_migrate)
+        rules = SessionRules(database, known_tools)
+        bundles.know_sessions(rules)
+        bundles.watch()
         hints = hints or RedisHints(settings.resolved_redis_url())
         opened.callback(hints.close)
         wakeups = wakeups or RqWakeups(settings.resolved_redis_url(), ids)
@@ -134,6 +137,7 @@ def open_services(
             clock=clock,
             ids=ids,
             profiles=profiles,
+            rules=rules,
             token_ttl_s=settings.session_ttl_s,
         )
         return Services(

@@ -83,6 +83,15 @@ Workspace = Annotated[
         help="Directory whose files the sandbox starts with (a copy; .gitignore holds).",
     ),
 ]
+SessionRules = Annotated[
+    Path | None,
+    typer.Option(
+        "--rules",
+        parser=place,
+        metavar="FILE",
+        help="Rules of the session's own, as in a policy file; they can only ask or deny.",
+    ),
+]
 
 
 @app.command()
@@ -120,6 +129,7 @@ def up(
     workspace: Workspace = None,
     mode: Mode = PermissionMode.AUTO,
     profile: ProfileName = "default",
+    rules: SessionRules = None,
     sandbox: Sandbox = None,
     json: Json = False,
 ) -> None:
@@ -136,6 +146,7 @@ def up(
         workspace=workspace,
         mode=mode,
         profile=profile,
+        rules=rules,
         sandbox=sandbox,
         as_json=json,
     )
@@ -206,6 +217,7 @@ def mcp(
     token: Annotated[str | None, typer.Option("--token", help="Its token.", envvar="CODESDK_TOKEN")] = None,
     workspace: Workspace = None,
     mode: Mode = PermissionMode.AUTO,
+    rules: SessionRules = None,
     data_dir: DataDir = None,
 ) -> None:
     """Speak MCP on stdin and stdout, for agents that start their servers as programs.
@@ -214,7 +226,7 @@ def mcp(
     """
     from codesdk.cli.bridge import run
 
-    run(url=url, token=token, workspace=workspace, mode=mode, data_dir=data_dir)
+    run(url=url, token=token, workspace=workspace, mode=mode, rules=rules, data_dir=data_dir)
 
 
 @approvals_app.command("list")
@@ -254,13 +266,14 @@ def open_session(
     workspace: Workspace = None,
     mode: Mode = PermissionMode.AUTO,
     profile: ProfileName = "default",
+    rules: SessionRules = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
     """Open one, and print its MCP URL and token."""
     from codesdk.cli.sessions import open_one
 
-    open_one(workspace=workspace, mode=mode, profile=profile, data_dir=data_dir, as_json=json)
+    open_one(workspace=workspace, mode=mode, profile=profile, rules=rules, data_dir=data_dir, as_json=json)
 
 
 @sessions_app.command("list")

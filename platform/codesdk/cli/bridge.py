@@ -25,7 +25,13 @@ class TokenMissing(Fault):
 
 
 def run(
-    *, url: str | None, token: str | None, workspace: Path | None, mode: PermissionMode, data_dir: Path | None
+    *,
+    url: str | None,
+    token: str | None,
+    workspace: Path | None,
+    mode: PermissionMode,
+    rules: Path | None,
+    data_dir: Path | None,
 ) -> None:
     """Serve stdin and stdout until they close.
 
@@ -39,16 +45,18 @@ def run(
     if url and token:
         _serve(url, token)
     else:
-        _serve_own(signals, workspace, mode, data_dir)
+        _serve_own(signals, workspace, mode, rules, data_dir)
     if signals.caught:
         # The thread that waits for the next line of stdin would keep the process until one comes.
         os._exit(ExitCode.OK)
 
 
-def _serve_own(signals: Signals, workspace: Path | None, mode: PermissionMode, data_dir: Path | None) -> None:
+def _serve_own(
+    signals: Signals, workspace: Path | None, mode: PermissionMode, rules: Path | None, data_dir: Path | None
+) -> None:
     voice = Voice()  # speaks on stderr only
     with connect(settings_of(data_dir)) as daemon:
-        opened = open_with(daemon, workspace, mode=mode, opened_by="codesdk mcp", say=voice.say)
+        opened = open_with(daemon, workspace, mode=mode, opened_by="codesdk mcp", say=voice.say, rules=rules)
         try:
             _serve(f"{daemon.url}/mcp", opened.token)  # not by its public name: the daemon is on this machine
         finally:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from codesdk.cli.daemon import Daemon, Opened
 from codesdk.cli.workspace import pack
+from codesdk.documents import Unreadable, read_text
 from codesdk.domain.decisions import PermissionMode
+from codesdk.policy import PolicyInvalid
 from codesdk.provision.command import Say
 from codesdk.sandbox.profiles import DEFAULT
 from codesdk.sessions import NewSession
@@ -21,10 +23,12 @@ def open_with(
     say: Say,
     runtime: str = "mcp-client",
     profile: str = DEFAULT,
+    rules: Path | None = None,
 ) -> Opened:
     """A new session, labelled with who opened it.
 
     Raises:
+        PolicyInvalid: the file of its rules cannot be read.
         WorkspaceRefused: the directory cannot be taken.
         Fault: what the daemon answers.
     """
@@ -34,5 +38,24 @@ def open_with(
         say(f"Copying {files} files of {workspace} into the session's workspace")
         seed = daemon.upload(content, "workspace.tar.gz").id
     labels = {"opened-by": opened_by}
-    wish = NewSession(permission_mode=mode, labels=labels, profile=profile, seed_artifact=seed, runtime=runtime)
+    wish = NewSession(
+        permission_mode=mode,
+        labels=labels,
+        profile=profile,
+        seed_artifact=seed,
+        runtime=runtime,
+        policy=read_rules(rules) if rules is not None else None,
+    )
     return daemon.open_session(wish)
+
+
+def read_rules(path: Path) -> str:
+    """The text of a file of rules; what it says is the daemon's to judge.
+
+    Raises:
+        PolicyInvalid: it cannot be read.
+    """
+    try:
+        return read_text(path)
+    except Unreadable as error:
+        raise PolicyInvalid.of(path, error) from error

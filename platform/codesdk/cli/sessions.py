@@ -20,7 +20,13 @@ from codesdk.sessions import Session
 
 
 def open_one(
-    *, workspace: Path | None, mode: PermissionMode, profile: str, data_dir: Path | None, as_json: bool
+    *,
+    workspace: Path | None,
+    mode: PermissionMode,
+    profile: str,
+    rules: Path | None,
+    data_dir: Path | None,
+    as_json: bool,
 ) -> None:
     """Open one and say how to connect."""
     voice = Voice(as_json=as_json)
@@ -28,7 +34,7 @@ def open_one(
     tell(voice, settings)
     with connect(settings) as daemon:
         by = "codesdk sessions open"
-        opened = open_with(daemon, workspace, mode=mode, opened_by=by, say=voice.say, profile=profile)
+        opened = open_with(daemon, workspace, mode=mode, opened_by=by, say=voice.say, profile=profile, rules=rules)
     if as_json:
         voice.give(opened_as_json(opened, execution_env=execution_env(settings)))
     else:

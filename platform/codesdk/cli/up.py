@@ -24,6 +24,7 @@ def run(
     workspace: Path | None,
     mode: PermissionMode,
     profile: str,
+    rules: Path | None,
     sandbox: SandboxKind | None,
     as_json: bool,
 ) -> None:
@@ -38,7 +39,8 @@ def run(
     try:
         with Stack(settings, voice.say, profile) as stack:
             by = "codesdk up"
-            opened = open_with(stack.daemon, workspace, mode=mode, opened_by=by, say=voice.say, profile=profile)
+            say = voice.say
+            opened = open_with(stack.daemon, workspace, mode=mode, opened_by=by, say=say, profile=profile, rules=rules)
             signals.only_noted()
             if as_json:
                 voice.give(

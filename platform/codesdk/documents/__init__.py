@@ -1,7 +1,7 @@
 """Reads the YAML that people write, strictly, and knows the place of every value."""
 
 from codesdk.documents.amounts import SIZE, TIME
-from codesdk.documents.document import Document, Place, Unreadable, nearest, read_document
+from codesdk.documents.document import Document, Place, Unreadable, nearest, parse_document, read_document, read_text
 from codesdk.documents.faults import FileInvalid
 from codesdk.documents.layout import dumped, laid_out
 
@@ -15,5 +15,7 @@ __all__ = [
     "dumped",
     "laid_out",
     "nearest",
+    "parse_document",
     "read_document",
+    "read_text",
 ]

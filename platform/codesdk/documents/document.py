@@ -111,6 +111,15 @@ def read_document(path: Path) -> Document:
     Raises:
         Unreadable: with the place of what is wrong.
     """
+    return parse_document(read_text(path))
+
+
+def read_text(path: Path) -> str:
+    """A file's text.
+
+    Raises:
+        Unreadable: it is no regular file, too large, or no UTF-8; or the system does not give it.
+    """
     try:
         found = path.stat()
         size = found.st_size
@@ -122,12 +131,11 @@ def read_document(path: Path) -> Document:
     if size > MAX_BYTES:
         raise Unreadable(Place(1, 1), f"The file has {size} bytes; at most {MAX_BYTES} are read.")
     try:
-        text = content.decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         before = content[: error.start]
         place = Place(before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
         raise Unreadable(place, "The file is not UTF-8.") from error
-    return parse_document(text)
 
 
 def parse_document(text: str) -> Document:

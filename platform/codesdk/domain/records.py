@@ -32,6 +32,8 @@ class Session(Frozen):
     created_at: float
     """Seconds since the epoch."""
     closed_at: float | None = None
+    policy_hash: str | None = None
+    """Of the rules that it was opened with, on top of the tenant's and the installation's."""
 
 
 class Task(Frozen):

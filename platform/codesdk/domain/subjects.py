@@ -18,3 +18,5 @@ class Subject(Frozen):
     roles: tuple[str, ...] = ()
     labels: dict[str, str] = {}
     """The session's labels, set when it was created."""
+    policy_hash: str | None = None
+    """Of the rules that the session was opened with; none where it has none of its own."""

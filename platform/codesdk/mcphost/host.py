@@ -129,7 +129,8 @@ class McpHost:
         return tool.input_schema if tool else None
 
     def _listed(self, subject: Subject) -> list[types.Tool]:
-        return listing.listed(self._pipeline.registry, self._pipeline.bundles.of(subject.tenant_id), subject)
+        bundle = self._pipeline.bundles.of(subject.tenant_id, subject.policy_hash)
+        return listing.listed(self._pipeline.registry, bundle, subject)
 
     async def _list_tools(self, ctx: _Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         subject = subject_of(ctx.request)

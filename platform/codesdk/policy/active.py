@@ -10,36 +10,50 @@ from typing import Protocol
 
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import TenantId
-from codesdk.policy.bundle import Bundle, load_bundle, unreadable_bundle
+from codesdk.policy.bundle import Bundle, make_bundle, unreadable_bundle
 from codesdk.policy.faults import PolicyInvalid
-from codesdk.policy.layers import layered, load_tenant_layer
+from codesdk.policy.layers import SESSION, layered, make_tenant_layer
+from codesdk.policy.sessions import SessionLayers
+from codesdk.policy.sources import read_sources
 
 _log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 """Seconds between looks at the files' names, sizes and times."""
 
+KEPT = 256
+"""Layered bundles of one process that are kept ready: of tenants and of sessions with rules of their own."""
 Stamp = tuple[tuple[str, int, int], ...]
 
 
 class Bundles(Protocol):
-    """Who knows which bundle decides for a tenant now."""
+    """Who knows which bundle decides for a session now."""
 
-    def of(self, tenant: TenantId) -> Bundle:
-        """The bundle in force for the tenant."""
+    def of(self, tenant: TenantId, session_rules: str | None = None) -> Bundle:
+        """The bundle in force for the tenant, and on top of it the rules of that hash, which a session was opened with."""
         ...
 
 
 class OneBundle:
     """The same bundle for everybody, for ever: the fake, and enough for embedding."""
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: Bundle, sessions: SessionLayers | None = None) -> None:
         self._bundle = bundle
+        self._sessions = sessions
 
-    def of(self, tenant: TenantId) -> Bundle:
+    def of(self, tenant: TenantId, session_rules: str | None = None) -> Bundle:
         """The one."""
         del tenant
-        return self._bundle
+        return on_top(self._bundle, self._sessions, session_rules)
+
+
+def on_top(upper: Bundle, sessions: SessionLayers | None, session_rules: str | None) -> Bundle:
+    """With a session's own rules, where it has any; nothing is allowed where they cannot be had."""
+    if session_rules is None:
+        return upper
+    if sessions is None:
+        return unreadable_bundle("This session's own rules are not known here, so nothing is allowed.")
+    return layered(upper, sessions.of(session_rules), SESSION)
 
 
 class Layer:
@@ -53,9 +67,9 @@ class Layer:
         """
         self.directory = directory
         self._known_tools = known_tools
-        self._load = load_tenant_layer if tenant else load_bundle
+        self._make = make_tenant_layer if tenant else make_bundle
         self._stamp = _stamp(directory)
-        self.bundle = self._load(directory, known_tools)
+        self.bundle = self._load()
         self.problem: PolicyInvalid | None = None
 
     def look(self) -> bool:
@@ -64,7 +78,7 @@ class Layer:
         if stamp == self._stamp:
             return False
         try:
-            bundle = self._load(self.directory, self._known_tools)
+            bundle = self._load()
         except PolicyInvalid as error:
             if str(error) != str(self.problem):
                 _log.error("the changed policy is not used, the last good one stays: %s", error)
@@ -78,9 +92,12 @@ class Layer:
         self.bundle = bundle
         return changed
 
+    def _load(self) -> Bundle:
+        return self._make(read_sources(self.directory), self._known_tools, self.directory)
+
 
 class ActiveBundles:
-    """The shared bundle, and on top of it that of each tenant which has a directory of its own."""
+    """The shared bundle, on top of it that of each tenant which has a directory of its own, and that of a session."""
 
     def __init__(
         self, shared: Path, known_tools: Collection[str], clock: Clock, *, tenants: Path | None = None
@@ -88,11 +105,13 @@ class ActiveBundles:
         """`tenants`: has one directory for each tenant with rules of its own, named by the tenant's id.
 
         Raises:
-            PolicyInvalid: a bundle cannot be used; nothing starts with half a policy.
+            PolicyInvalid: a bundle cannot be used, or `tenants` is not there; nothing starts with half a policy.
         """
         self._known_tools = known_tools
         self._clock = clock
         self._tenants_dir = tenants
+        self._tenants_problem: PolicyInvalid | None = None
+        self._sessions: SessionLayers | None = None
         self.shared = Layer(shared, known_tools)
         self.tenants: dict[str, Layer | PolicyInvalid] = {}
         self._made: dict[tuple[str, ...], Bundle] = {}
@@ -101,27 +120,33 @@ class ActiveBundles:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def of(self, tenant: TenantId) -> Bundle:
-        """The bundle in force for the tenant today. A tenant whose only bundle cannot be read is denied everything."""
+    def know_sessions(self, layers: SessionLayers) -> None:
+        """From now on sessions can have rules of their own; before, one that has some is denied everything."""
+        self._sessions = layers
+
+    def of(self, tenant: TenantId, session_rules: str | None = None) -> Bundle:
+        """The bundle in force today. A tenant or session whose own rules cannot be read is denied everything."""
         layer = self.tenants.get(tenant)
         if isinstance(layer, PolicyInvalid):
             return unreadable_bundle(f"This tenant's policy cannot be read, so nothing is allowed: {layer}")
         day = self._clock.now().date()
         # Each is read once: another may be in force a moment later, and must not be kept under this one's hash.
         shared, own = self.shared.bundle, layer.bundle if layer else None
-        key = (shared.hash, own.hash if own else "", day.isoformat())
+        key = (shared.hash, own.hash if own else "", session_rules or "", day.isoformat())
         made = self._made.get(key)
         if made is None:
             whole = layered(shared.on(day), own) if own else shared
-            made = whole.on(day)
-            if len(self._made) >= 2 * len(self.tenants) + 8:  # yesterday's, and those of bundles that were replaced
-                self._made.clear()
+            made = on_top(whole.on(day), self._sessions, session_rules).on(day)
+            if len(self._made) >= KEPT + 2 * len(self.tenants):
+                self._made.pop(next(iter(self._made)), None)
             self._made[key] = made
         return made
 
     def problems(self) -> dict[str, PolicyInvalid]:
-        """What is wrong with files that are therefore not in force: `shared` or the tenant's id, and why."""
+        """What is wrong with files that are therefore not in force: `shared`, `tenants` or the tenant's id, and why."""
         found = {"shared": self.shared.problem} if self.shared.problem else {}
+        if self._tenants_problem is not None:
+            found["tenants"] = self._tenants_problem
         for name, layer in list(self.tenants.items()):  # the watch adds and removes
             problem = layer if isinstance(layer, PolicyInvalid) else layer.problem
             if problem is not None:
@@ -129,10 +154,21 @@ class ActiveBundles:
         return found
 
     def look(self) -> None:
-        """Look at every layer once; new tenants' directories are taken up, removed ones let go."""
+        """Look at every layer once; new tenants' directories are taken up, removed ones let go.
+
+        Where the directory of all tenants is gone or cannot be read, every tenant keeps its last good rules.
+        """
         self.shared.look()
-        names = self._tenant_names()
+        try:
+            names = self._tenant_names()
+        except PolicyInvalid as error:
+            if str(error) != str(self._tenants_problem):
+                _log.error("every tenant keeps its last good rules: %s", error)
+            self._tenants_problem = error
+            return
+        self._tenants_problem = None
         for gone in set(self.tenants) - names:
+            _log.warning("%s has no rules of its own any more: its directory was removed", gone)
             del self.tenants[gone]
         for name in names:
             layer = self.tenants.get(name)
@@ -165,10 +201,19 @@ class ActiveBundles:
                 _log.exception("looking at the policy's files failed")
 
     def _tenant_names(self) -> set[str]:
+        """The tenants that have a directory.
+
+        Raises:
+            PolicyInvalid: the directory of all of them is not there, or cannot be read.
+        """
         directory = self._tenants_dir
-        if directory is None or not directory.is_dir():
+        if directory is None:
             return set()
-        return {path.name for path in directory.iterdir() if path.is_dir() and not path.name.startswith(".")}
+        try:
+            return {path.name for path in directory.iterdir() if path.is_dir() and not path.name.startswith(".")}
+        except OSError as error:
+            said = f"The directory of the tenants' policies cannot be read: {error.strerror or error}."
+            raise PolicyInvalid(str(directory), 1, 1, said) from error
 
     def _directory(self, name: str) -> Path:
         return (self._tenants_dir or Path()) / name
@@ -177,7 +222,11 @@ class ActiveBundles:
 def _stamp(directory: Path) -> Stamp:
     """Cheap, and different where a file was written, added, removed or renamed."""
     found = []
-    for path in sorted([*directory.glob("*.yaml"), *directory.glob("*.yml")]) if directory.is_dir() else []:
+    try:
+        paths = sorted([*directory.glob("*.yaml"), *directory.glob("*.yml")]) if directory.is_dir() else []
+    except OSError:  # what is wrong is said where the files are read
+        return ()
+    for path in paths:
         try:
             status = path.stat()
         except OSError:  # removed between the listing and here: the next look sees it

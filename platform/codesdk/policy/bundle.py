@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
-from codesdk.documents import Document, Place, Unreadable, nearest, read_document
+from codesdk.documents import Document, Place, Unreadable, nearest, parse_document
 from codesdk.domain.canonical import NotCanonical, bytes_hash, content_hash
 from codesdk.domain.decisions import Effect
 from codesdk.policy.arguments import globs
@@ -18,8 +18,8 @@ from codesdk.policy.index import RuleIndex
 from codesdk.policy.language import BundleFile, Rule
 from codesdk.policy.obligations import plain
 from codesdk.policy.rules import CompiledRule, compile_rule
+from codesdk.policy.sources import Sources, read_sources, rules_in
 
-MAX_FILES = 200
 MAX_RULES = 10_000
 
 
@@ -50,8 +50,8 @@ class Bundle:
     findings: tuple[Finding, ...] = ()
     layers: tuple[str, ...] = ()
     """Hashes of the bundles that this one was made from, the shared one first; none where it is one by itself."""
-    closed: bool = False
-    """A tenant's rules stand on a shared bundle whose default denies: they alone let nothing through."""
+    closed: frozenset[str] = frozenset()
+    """Layers that stand on a default that denies: their rules alone let nothing through."""
     index: RuleIndex = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -86,7 +86,16 @@ def load_bundle(directory: Path, known_tools: Collection[str]) -> Bundle:
     Raises:
         PolicyInvalid: with file, line and column of the first thing that is wrong.
     """
-    files = list(_read(directory))
+    return make_bundle(read_sources(directory), known_tools, directory)
+
+
+def make_bundle(sources: Sources, known_tools: Collection[str], directory: Path) -> Bundle:
+    """The bundle of these texts; `directory` is where messages say that they stand, and names it where no file does.
+
+    Raises:
+        PolicyInvalid: as `load_bundle`.
+    """
+    files = [_parsed(directory / name, text) for name, text in sorted(rules_in(sources).items())]
     names = [(file.name, place) for file, place in ((f.model, f) for f in files) if file.name]
     defaults = [file for file in files if file.model.default is not None]
     for label, found in (("name", [file for _, file in names]), ("default", defaults)):
@@ -139,20 +148,12 @@ def _invalid(path: Path, place: Place, message: str, suggestion: str | None = No
     return PolicyInvalid(str(path), place.line, place.column, message, suggestion)
 
 
-def _read(directory: Path) -> Iterator[_File]:
-    paths = sorted(directory.glob("*.yaml")) + sorted(directory.glob("*.yml")) if directory.is_dir() else []
-    if not paths:
-        raise _invalid(directory, Place(1, 1), "There is no policy file (`*.yaml`) in this directory.")
-    if len(paths) > MAX_FILES:
-        raise _invalid(
-            directory, Place(1, 1), f"The directory has {len(paths)} policy files; at most {MAX_FILES} are read."
-        )
-    for path in paths:
-        try:
-            document = plain(read_document(path))
-            yield _File(path, document, document.model(BundleFile))
-        except Unreadable as error:
-            raise PolicyInvalid.of(path, error) from error
+def _parsed(path: Path, text: str) -> _File:
+    try:
+        document = plain(parse_document(text))
+        return _File(path, document, document.model(BundleFile))
+    except Unreadable as error:
+        raise PolicyInvalid.of(path, error) from error
 
 
 def _check_enabled(file: _File, known_tools: Collection[str]) -> None:

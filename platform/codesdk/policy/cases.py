@@ -9,15 +9,14 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from codesdk.documents import Document, Unreadable, read_document
+from codesdk.documents import Document, Unreadable, parse_document
 from codesdk.domain.decisions import Classification, Decision, Effect, Frozen, PermissionMode
 from codesdk.policy.bundle import Bundle
 from codesdk.policy.facts import NamedTool, ToolFacts
 from codesdk.policy.faults import PolicyInvalid
+from codesdk.policy.sources import Sources, read_tests, tests_in
 from codesdk.policy.trial import Trial, Where, Who, judge
 
-FOLDER = "tests"
-"""Beneath the bundle's directory."""
 _SHELL_TOOL = "workspace.exec"
 
 
@@ -137,16 +136,23 @@ def read_expectations(directory: Path) -> list[Expectation]:
     Raises:
         PolicyInvalid: with the place of what is wrong in a file of tests.
     """
-    folder = directory / FOLDER
-    paths = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]) if folder.is_dir() else []
+    return make_expectations(read_tests(directory), directory)
+
+
+def make_expectations(sources: Sources, directory: Path) -> list[Expectation]:
+    """All tests in these texts; `directory` is where messages say that they stand.
+
+    Raises:
+        PolicyInvalid: with the place of what is wrong.
+    """
     found: list[Expectation] = []
-    for path in paths:
+    for name, text in sorted(tests_in(sources).items()):
+        path = directory / name
         try:
-            document = read_document(path)
+            document = parse_document(text)
             file = document.model(CaseFile)
         except Unreadable as error:
-            place = error.place
-            raise PolicyInvalid(str(path), place.line, place.column, error.message, error.suggestion) from error
+            raise PolicyInvalid.of(path, error) from error
         found += _of_file(path, document, file)
     return found
 

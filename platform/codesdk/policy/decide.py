@@ -54,7 +54,7 @@ def may_ever_allow(tool: ToolFacts, subject: Subject, bundle: Bundle) -> Possibi
         if rule.matcher.fits_subject(subject):
             continue
         possible.add(rule.effect)
-        opened = opened or (rule.effect is not Effect.DENY and not rule.layer)
+        opened = opened or (rule.effect is not Effect.DENY and rule.layer not in bundle.closed)
         if not rule.matcher.depends_on_input and rule.unless is None:
             sure.add(rule.effect)
     if not sure:
@@ -131,8 +131,8 @@ def _decide(call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle, 
     runs_commands = rules.has_commands or tool.name == SHELL_TOOL
     shell = question.shell if runs_commands else None
     found.join_parts(shell)
-    if bundle.closed and not found.allows and all(rule.layer for rule in found.asks):
-        found.asks = []  # nobody above the tenant lets this through, so there is nothing that a person may be asked
+    if bundle.closed and not found.allows and all(rule.layer in bundle.closed for rule in found.asks):
+        found.asks = []  # nobody above lets this through, so there is nothing that a person may be asked
     return _verdict(question, bundle, found, shell)
 
 

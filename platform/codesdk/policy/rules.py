@@ -202,7 +202,7 @@ class CompiledRule:
     matcher: CompiledMatcher = field(repr=False, compare=False)
     unless: CompiledMatcher | None = field(repr=False, compare=False)
     layer: str = ""
-    """Whose rule it is where that is not the shared bundle's: `tenant`."""
+    """Whose rule it is where that is not the shared bundle's: `tenant` or `session`."""
 
     @property
     def id(self) -> str:

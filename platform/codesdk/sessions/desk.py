@@ -17,6 +17,8 @@ from codesdk.domain.records import Session
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import Log
 from codesdk.jobs import Wakeups
+from codesdk.policy import Bundle
+from codesdk.policy.sessions import SessionRules
 from codesdk.sandbox import store as sandbox_store
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.profiles import Profiles
@@ -48,6 +50,7 @@ class Sessions:
         clock: Clock,
         ids: Ids,
         profiles: Profiles,
+        rules: SessionRules,
         token_ttl_s: float,
     ) -> None:
         """`profiles`: what new sessions may name; `token_ttl_s`: seconds a session token lives."""
@@ -61,6 +64,7 @@ class Sessions:
         self._clock = clock
         self._ids = ids
         self._profiles = profiles
+        self._rules = rules
         self._token_ttl_s = token_ttl_s
 
     def open(self, principal: Principal, wish: NewSession) -> tuple[Session, str]:
@@ -68,13 +72,15 @@ class Sessions:
 
         Raises:
             ProfileUnknown: there is none of that name. NoHost: no worker has the profile's image.
+            PolicyInvalid: its own rules cannot be read, or would loosen something.
             ArtifactUnknown: the seed is not the tenant's.
             QuotaExceeded: the tenant has as many sessions, or as much memory or CPU in sandboxes, as it may.
         """
         if wish.seed_artifact is not None:
             self._artifacts.find(principal.tenant_id, wish.seed_artifact)
         profile = self._profiles.named(wish.profile)
-        return self._writer.run(lambda unit: self._open(unit, principal, wish, profile))
+        rules = self._rules.check(wish.policy) if wish.policy is not None else None
+        return self._writer.run(lambda unit: self._open(unit, principal, wish, profile, rules))
 
     def find(self, tenant: TenantId, session: str) -> Session:
         """The session.
@@ -127,7 +133,9 @@ class Sessions:
         found = self.find(tenant, session)
         return self._writer.run(lambda unit: due(unit) and self._close(unit, found, reason))
 
-    def _open(self, unit: Unit, principal: Principal, wish: NewSession, profile: Profile) -> tuple[Session, str]:
+    def _open(
+        self, unit: Unit, principal: Principal, wish: NewSession, profile: Profile, rules: Bundle | None
+    ) -> tuple[Session, str]:
         placed = store.hosts_with(unit.connection, profile.image)
         if not placed:
             raise NoHost(
@@ -149,6 +157,7 @@ class Sessions:
             image=image,
             last_seq=0,
             created_at=self._clock.now().timestamp(),
+            policy_hash=self._rules.keep(unit, rules, wish.policy) if rules and wish.policy is not None else None,
         )
         store.insert(
             unit.connection,
@@ -167,6 +176,7 @@ class Sessions:
             labels=session.labels,
             profile=profile.name,
             image=image,
+            policy_hash=session.policy_hash,
         )
         self._log.append(unit, history.draft(_subject(session), created))
         unit.after_commit(lambda: self._wakeups.wake(host, session.id))

@@ -50,3 +50,6 @@ class NewSession(Frozen):
     seed_artifact: ArtifactId | None = None
     """An archive (tar, gz or not) that the workspace starts from."""
     runtime: str = Field(default="mcp-client", max_length=40)
+    policy: str | None = Field(default=None, max_length=64 * 1024)
+    """Rules of its own, as the text of a policy file (YAML): they count beside the tenant's and the installation's, and
+    can only ask or deny."""

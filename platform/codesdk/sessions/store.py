@@ -90,4 +90,5 @@ def _session(row: Row[Any]) -> Session:
         last_seq=row.last_seq,
         created_at=row.created_at,
         closed_at=row.closed_at,
+        policy_hash=row.policy_hash,
     )

@@ -109,6 +109,7 @@ sessions = Table(
     Column("created_at", Float, nullable=False),
     Column("closed_at", Float),
     Column("imported_at", Float),  # its log came from an export: no rows of calls stand beside it
+    Column("policy_hash", String(71)),  # of the rules that it was opened with, in policy_texts
     Index("ix_sessions_tenant", "tenant_id", "created_at"),
     Index("ix_sessions_tenant_state", "tenant_id", "state"),
 )
@@ -318,4 +319,11 @@ artifacts = Table(
     Index("ix_artifacts_tenant", "tenant_id", "created_at"),
     Index("ix_artifacts_session", "session_id"),
     Index("ix_artifacts_blob", "blob_key"),
+)
+
+policy_texts = Table(  # what bundles say, by what their rules say; never changed
+    "policy_texts",
+    metadata,
+    Column("hash", String(71), primary_key=True),
+    Column("sources", Text, nullable=False),  # JSON: name of a file -> its text
 )

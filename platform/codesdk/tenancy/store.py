@@ -111,6 +111,7 @@ def subject_from(row: Row[Any]) -> Subject:
         runtime=row.runtime,
         roles=tuple(json.loads(row.roles)),
         labels=json.loads(row.labels),
+        policy_hash=row.policy_hash,
     )
 
 

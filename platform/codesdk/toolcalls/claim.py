@@ -71,7 +71,9 @@ class Claims:
             tool = self._registry.resolve(stored.call.name)
         except UnknownTool:
             return self._deny(unit, stored, asked, DenialCode.VOIDED, f"The tool {stored.call.name} is gone.")
-        decision = decide(stored.call, tool, stored.subject, self._bundles.of(stored.subject.tenant_id))
+        subject = stored.subject
+        bundle = self._bundles.of(subject.tenant_id, subject.policy_hash)
+        decision = decide(stored.call, tool, subject, bundle)
         refusal = self._refusal(unit, stored, tool, decision, asked)
         if refusal is not None:
             return self._deny(unit, stored, asked, DenialCode.VOIDED if asked else DenialCode.POLICY, refusal)

@@ -84,7 +84,7 @@ class Pipeline:
             name=tool.name,
             input=arguments,
         )
-        decision = decide(call, tool, subject, self.bundles.of(subject.tenant_id))
+        decision = decide(call, tool, subject, self.bundles.of(subject.tenant_id, subject.policy_hash))
         input_ref = self._keep_large(call, subject, input_bytes)
         return self._writer.run(
             lambda unit: self._record(unit, call, tool, subject, decision=decision, input_ref=input_ref, join=join)

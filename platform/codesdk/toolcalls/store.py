@@ -31,6 +31,7 @@ _CALLS = (
         sessions.c.permission_mode,
         sessions.c.runtime,
         sessions.c.labels,
+        sessions.c.policy_hash,
         sessions.c.image,
         sessions.c.profile,
         sessions.c.state.label("session_state"),

@@ -11,6 +11,7 @@ import pytest
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.decisions import Effect
 from codesdk.policy import ActiveBundles, Call, PolicyInvalid, decide
+from codesdk.policy.layers import make_session_layer
 
 from .conftest import TOOLS, WRITE, subject
 
@@ -29,6 +30,7 @@ def write(directory, effect, *, file="policy.yaml", text=None):
 @pytest.fixture
 def active(tmp_path):
     write(tmp_path / "shared", ALLOW)
+    (tmp_path / "tenants").mkdir()
     return ActiveBundles(tmp_path / "shared", TOOLS, ManualClock(), tenants=tmp_path / "tenants")
 
 
@@ -134,3 +136,69 @@ def test_watching_takes_a_change_up_by_itself(active, tmp_path):
             time.sleep(0.05)
     finally:
         active.close()
+
+
+def test_nothing_starts_where_the_directory_of_tenants_is_not_there(tmp_path):
+    write(tmp_path / "shared", ALLOW)
+    with pytest.raises(PolicyInvalid, match=r"tenants' policies cannot be read: No such file"):
+        ActiveBundles(tmp_path / "shared", TOOLS, ManualClock(), tenants=tmp_path / "tenants")
+
+
+@pytest.mark.parametrize("there", ["nothing", "a file"])
+def test_tenants_whose_directory_vanishes_keep_their_last_good_rules_and_it_is_said(active, tmp_path, caplog, there):
+    write(tmp_path / "tenants" / "ten_1", DENY)
+    active.look()
+    (tmp_path / "tenants").rename(tmp_path / "away")
+    if there == "a file":
+        (tmp_path / "tenants").write_text("")
+    for _ in range(3):
+        active.look()
+        assert (effect(active, "ten_1"), effect(active, "ten_2")) == (DENY, ALLOW)
+    assert "cannot be read" in str(active.problems()["tenants"])
+    assert [record.message for record in caplog.records if "last good" in record.message][1:] == []
+    if there == "a file":
+        (tmp_path / "tenants").unlink()
+    (tmp_path / "away").rename(tmp_path / "tenants")
+    write(tmp_path / "tenants" / "ten_1", ASK)
+    active.look()
+    assert (effect(active, "ten_1"), active.problems()) == (ASK, {})
+
+
+@pytest.mark.parametrize("damage", ["no text", "a directory", "gone"])
+def test_a_tenants_file_that_cannot_be_read_leaves_its_last_good_rules(active, tmp_path, damage):
+    path = write(tmp_path / "tenants" / "ten_1", DENY)
+    active.look()
+    path.unlink()
+    if damage == "no text":
+        path.write_bytes(b"\xff\xfe")
+    elif damage == "a directory":
+        path.mkdir()
+    active.look()
+    assert effect(active, "ten_1") is DENY
+    assert "ten_1" in active.problems()
+
+
+class Known:
+    """The session layers of a test."""
+
+    def __init__(self, **layers):
+        self.layers = layers
+
+    def of(self, bundle_hash):
+        return self.layers[bundle_hash]
+
+
+def test_a_sessions_rules_count_on_top_of_its_tenants_and_only_there(active, tmp_path):
+    own = make_session_layer("version: 1\nrules: [{id: s, effect: ask, tool: workspace.write}]\n", TOOLS)
+    active.know_sessions(Known(h=own))
+    call = Call(name="workspace.write", input={"path": "a", "content": ""})
+    assert decide(call, WRITE, subject(), active.of("ten_1", "h")).effect is ASK
+    assert decide(call, WRITE, subject(), active.of("ten_1")).effect is ALLOW
+    write(tmp_path / "tenants" / "ten_1", DENY)
+    active.look()
+    assert decide(call, WRITE, subject(), active.of("ten_1", "h")).effect is DENY
+    assert decide(call, WRITE, subject(), active.of("ten_2", "h")).effect is ASK
+
+
+def test_a_session_whose_rules_are_not_known_is_denied_everything(active):
+    assert decide(Call(name="workspace.write", input={}), WRITE, subject(), active.of("ten_1", "h")).effect is DENY

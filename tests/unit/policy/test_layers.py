@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codesdk.domain.decisions import Effect
-from codesdk.policy import Call, PolicyInvalid, decide, load_bundle
-from codesdk.policy.layers import layered, load_tenant_layer
+from codesdk.domain.decisions import Effect, PermissionMode
+from codesdk.policy import Call, PolicyInvalid, Possibility, decide, load_bundle, may_ever_allow
+from codesdk.policy.layers import SESSION, layered, make_session_layer, make_tenant_layer
+from codesdk.policy.sources import read_sources
 
 from .conftest import TOOLS, WRITE, subject
 
@@ -30,8 +31,8 @@ def rules_of(default, effect):
     return lines + f"rules: [{filler}{f', {{id: a, effect: {effect}, tool: workspace.write}}' if effect else ''}]\n"
 
 
-def verdict(made):
-    return decide(Call(name="workspace.write", input={"path": "a", "content": ""}), WRITE, subject(), made)
+def verdict(made, mode=PermissionMode.AUTO):
+    return decide(Call(name="workspace.write", input={"path": "a", "content": ""}), WRITE, subject(mode), made)
 
 
 @given(EFFECTS, EFFECTS, EFFECTS, EFFECTS)
@@ -67,7 +68,7 @@ def test_a_tenants_default_can_only_be_stricter(tmp_path):
 def test_a_tenant_cannot_switch_a_tool_on(tmp_path):
     (tmp_path / "policy.yaml").write_text("version: 1\nenable: [workspace.exec]\n")
     with pytest.raises(PolicyInvalid, match=r"cannot enable `workspace\.exec`"):
-        load_tenant_layer(tmp_path, TOOLS)
+        make_tenant_layer(read_sources(tmp_path), TOOLS, tmp_path)
 
 
 def test_a_rule_counts_through_its_last_day_and_is_gone_the_day_after(tmp_path):
@@ -91,3 +92,54 @@ def test_a_bundle_whose_rules_have_all_expired_denies_and_says_so(tmp_path):
 def test_a_shared_bundle_without_rules_denies_whatever_a_tenant_adds(tmp_path):
     base = bundle(tmp_path / "shared", "default: allow\nrules: []\n")
     assert verdict(layered(base, bundle(tmp_path / "tenant", rules_of("allow", ALLOW)))).effect is DENY
+
+
+@given(
+    st.tuples(EFFECTS, EFFECTS),
+    st.tuples(EFFECTS, EFFECTS),
+    st.tuples(EFFECTS, st.sampled_from([None, ASK, DENY])),
+    st.tuples(st.sampled_from(list(PermissionMode)), st.sampled_from(["", ", auto_ok: true", ", floor: true"])),
+)
+@settings(max_examples=300, deadline=None)
+def test_a_sessions_own_rules_never_loosen_anything_in_any_mode(tmp_path_factory, shared, tenant, session, marked):
+    root = tmp_path_factory.mktemp("layers")
+    mode, marks = marked
+    text = rules_of(*shared).replace("effect: ask", f"effect: ask{marks}")
+    upper = layered(bundle(root / "shared", text), bundle(root / "tenant", rules_of(*tenant)))
+    own = make_session_layer(f"version: 1\n{rules_of(*session)}", TOOLS)
+    before, after = verdict(upper, mode), verdict(layered(upper, own, SESSION), mode)
+    assert after.effect.strictness >= before.effect.strictness
+    assert session[1] is not DENY or after.effect is DENY
+    whole = layered(upper, own, SESSION)
+    listed = may_ever_allow(WRITE, subject(mode), whole)
+    assert listed is not Possibility.NEVER or after.effect is DENY
+    assert listed is not Possibility.ALWAYS or after.effect is ALLOW
+
+
+def test_a_session_can_narrow_a_call_to_a_few_and_ask_about_the_rest(tmp_path):
+    upper = bundle(tmp_path / "shared", "default: ask\nrules: [{id: w, effect: allow, classification: write}]\n")
+    text = "version: 1\nrules:\n- {id: only-src, effect: deny, tool: workspace.write, unless: {args: {/path: {beneath: src}}}}\n"
+    whole = layered(upper, make_session_layer(text, TOOLS), SESSION)
+    said = verdict(whole)
+    assert (said.effect, said.rules) == (DENY, ("session/only-src",))
+    assert verdict(upper).effect is ALLOW
+    assert whole.layers == (upper.hash, make_session_layer(text, TOOLS).hash)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("rules:\n- {id: a, effect: allow, tool: workspace.read}\n", 3, "can only ask or deny"),
+        ("rules:\n- {id: a, effect: ask, auto_ok: true, tool: workspace.read}\n", 3, "loosens"),
+        ("enable: [workspace.exec]\n", 1, "cannot enable"),
+        ("rules:\n- {id: a, efect: ask}\n", 3, "is not a key"),
+        ("rules: &a [*a]\n", 2, "Anchors"),
+        ("# " + "x" * 70_000 + "\n", 1, "at most 65536 characters"),
+        ("rules:\n" + "".join(f"- {{id: r{n}, effect: ask, tool: a.b{n}}}\n" for n in range(201)), 1, "at most 200 rules"),
+    ],
+)  # fmt: skip
+def test_rules_that_a_session_cannot_have_are_refused_with_their_line(text, line, says):
+    with pytest.raises(PolicyInvalid) as caught:
+        make_session_layer(f"version: 1\n{text}", TOOLS)
+    assert (caught.value.line, caught.value.file) == (line, "session.yaml")
+    assert says in caught.value.problem

@@ -329,7 +329,7 @@ def writers(stage):
 
 
 def open_one(stage, unit):
-    stage.sessions._open(unit, stage.principal, NewSession(), stage.profile)
+    stage.sessions._open(unit, stage.principal, NewSession(), stage.profile, None)
 
 
 def mint_one(stage, unit):

@@ -32,7 +32,8 @@ class PolicyInForce(Frozen):
     default: Effect
     rules: list[RuleInForce]
     problems: dict[str, str]
-    """What is wrong with files that are therefore not in force: of the `shared` bundle, of the `tenant`'s."""
+    """What is wrong with files that are therefore not in force: of the `shared` bundle, of the `tenant`'s; `tenants`, where
+    the directory of all of them cannot be read."""
 
 
 @router.get("/v1/policy")
@@ -40,7 +41,7 @@ def read_policy(caller: Caller, services: Wired) -> PolicyInForce:
     """What is in force for the caller's tenant, and what is not for being wrong."""
     bundle = services.bundles.of(caller.tenant_id)
     problems = services.bundles.problems()
-    told = {"shared": problems.get("shared"), "tenant": problems.get(caller.tenant_id)}
+    told = {**{name: problems.get(name) for name in ("shared", "tenants")}, "tenant": problems.get(caller.tenant_id)}
     return PolicyInForce(
         name=bundle.name,
         hash=bundle.hash,

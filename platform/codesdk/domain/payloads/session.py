@@ -27,3 +27,5 @@ class SessionCreated(Payload):
     """Name of the sandbox profile."""
     image: str
     """Id of the sandbox image, `sha256:…`."""
+    policy_hash: str | None = None
+    """Of the rules that the session was opened with; missing where it has none of its own."""

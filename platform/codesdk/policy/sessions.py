@@ -1,0 +1,70 @@
+"""The rules that sessions are opened with: checked when they come, kept by hash, read again after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from codesdk.policy import store
+from codesdk.policy.bundle import Bundle, unreadable_bundle
+from codesdk.policy.faults import PolicyInvalid
+from codesdk.policy.layers import SESSION_FILE, make_session_layer
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit
+
+KEPT = 256
+"""Compiled layers of one process; one more than are in use at a time costs a reading of its text."""
+
+
+class SessionLayers(Protocol):
+    """Who knows what the rules of a hash say."""
+
+    def of(self, bundle_hash: str) -> Bundle:
+        """The layer; one that denies everything where its text is gone."""
+        ...
+
+
+class SessionRules:
+    """Of one database. Safe to use from any thread."""
+
+    def __init__(self, database: Database, known_tools: Collection[str]) -> None:
+        self._database = database
+        self._known_tools = known_tools
+        self._made: dict[str, Bundle] = {}
+
+    def check(self, text: str) -> Bundle:
+        """The rules in the text of a policy file.
+
+        Raises:
+            PolicyInvalid: with line and column; also where a rule would loosen something.
+        """
+        return make_session_layer(text, self._known_tools)
+
+    def keep(self, unit: Unit, bundle: Bundle, text: str) -> str:
+        """Keep the text with the session that is being opened; gives the hash by which it is found again."""
+        store.keep_text(unit.connection, bundle.hash, {SESSION_FILE: text})
+        return bundle.hash
+
+    def of(self, bundle_hash: str) -> Bundle:
+        """The layer; one that denies everything where its text is gone or cannot be read any more.
+
+        Raises:
+            StorageUnavailable: the database does not answer.
+        """
+        made = self._made.get(bundle_hash)
+        if made is None:
+            made = self._read(bundle_hash)
+            if len(self._made) >= KEPT:
+                self._made.pop(next(iter(self._made)), None)
+            self._made[bundle_hash] = made
+        return made
+
+    def _read(self, bundle_hash: str) -> Bundle:
+        with self._database.read() as connection:
+            sources = store.text_of(connection, bundle_hash)
+        if sources is None:
+            return unreadable_bundle("The rules that this session was opened with are gone, so nothing is allowed.")
+        try:
+            return self.check(sources[SESSION_FILE])
+        except PolicyInvalid as error:  # written under another version, say; or a tool that a rule enables is gone
+            return unreadable_bundle(f"The session's own rules cannot be read, so nothing is allowed: {error}")

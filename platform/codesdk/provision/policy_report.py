@@ -1,0 +1,24 @@
+"""Whether the rules that people wrote can be used, as the next start would find them."""
+
+from __future__ import annotations
+
+from codesdk.domain.clock import SystemClock
+from codesdk.errors import Fault
+from codesdk.policy import ActiveBundles
+from codesdk.provision.check import Check, Status
+from codesdk.registry import Registry
+from codesdk.settings import Settings
+
+NAME = "policy"
+
+
+def judge(settings: Settings) -> Check:
+    """Load the shared bundle and every tenant's, and forget them."""
+    try:
+        known_tools = [tool.name for tool in Registry.load(settings.registry_dir).tools()]
+        found = ActiveBundles(settings.policies_dir, known_tools, SystemClock(), tenants=settings.tenant_policies())
+    except Fault as fault:
+        mend = "Mend it: what runs keeps the last rules that it could read, and nothing starts without"
+        return Check(NAME, Status.FAIL, fault.message, f"{mend}. {fault.advice()}".rstrip())
+    tenants = f", and {len(found.tenants)} tenants' own rules" if found.tenants else ""
+    return Check(NAME, Status.OK, f"{settings.policies_dir}: {len(found.shared.bundle.rules)} rules{tenants}")
