@@ -62,6 +62,7 @@ ENVIRONMENT_OWNERS = {
     "provision": "looks for programs and engines, before there are settings",
     "cli": "hands its environment on to the processes that it starts",
     "worker/__main__.py": "a process's entrance: DOCKER_HOST is Docker's variable",
+    "toolcalls/builtins/fetch_program.py": "a program of its own inside the sandbox: the runner names its proxy there",
 }
 CLOCK_CALLS = {
     ("time", name)

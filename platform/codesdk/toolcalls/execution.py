@@ -23,7 +23,7 @@ from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.faults import ValueRefused
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, store
-from codesdk.toolcalls.builtins import Bench, process_limits, run_tool
+from codesdk.toolcalls.builtins import Attachment, Bench, process_limits, run_tool
 from codesdk.toolcalls.ending import complete, is_small
 from codesdk.toolcalls.stored import Claimed, StoredCall
 
@@ -133,6 +133,7 @@ class Execution:
             identity=stored.identity,
             timeout_s=claimed.timeout_s,
             on_output=output.add,
+            attach=output.attached.append,
         )
         result = run_tool(tool, stored.call.input, bench)
         if result.structured is not None and not result.is_error:
@@ -181,10 +182,13 @@ class Execution:
 
     def _keep_output(self, stored: StoredCall, output: Output, result: ToolResult) -> tuple[StoredArtifact, ...]:
         cut = {"stdout": result.stdout, "stderr": result.stderr}
-        return tuple(
-            self._keep(stored, output.whole(stream, count.bytes), f"{stream}.bin", "application/octet-stream")
+        streams = [
+            Attachment(f"{stream}.bin", "application/octet-stream", output.whole(stream, count.bytes))
             for stream, count in cut.items()
             if count is not None and count.bytes > count.shown
+        ]
+        return tuple(
+            self._keep(stored, item.content, item.name, item.content_type) for item in (*streams, *output.attached)
         )
 
     def _keep(self, stored: StoredCall, content: bytes, name: str, content_type: str) -> StoredArtifact:
@@ -256,6 +260,8 @@ class Output:
         self._pending: list[tuple[Stream, int, str]] = []
         self._pending_bytes = 0
         self._since = clock.monotonic()
+        self.attached: list[Attachment] = []
+        """What the tool itself wants kept."""
 
     def add(self, chunk: Chunk) -> None:
         """The next piece; writes an event when enough has gathered."""

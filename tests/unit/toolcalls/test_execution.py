@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -74,6 +76,19 @@ def test_what_policy_demands_of_the_sandbox_holds_for_the_exec(bounded):
     assert asked.limits == ProcessLimits(memory_bytes=64 << 20, pids=90, file_bytes=10)
     assert (asked.timeout_s, asked.keep_bytes) == (7, 99)
     assert [rule.host for rule in asked.egress.rules] == ["a.web.example"]
+
+
+def test_what_a_tool_attaches_is_an_artifact_of_its_call(bounded):
+    head = {"url": "http://a.web.example/", "status": 200, "reason": "OK", "headers": [["content-type", "image/png"]]}
+    head |= {"redirects": [], "location": None, "cut": False}
+    hosts = Profile(egress={"rules": [{"host": "*.web.example", "protocol": "http"}]})
+    bounded.sql("UPDATE sessions SET profile = :profile", profile=hosts.model_dump_json())
+    given = {"url": "http://a.web.example/"}
+    _, room, result = run(bounded, said(json.dumps(head).encode() + b"\n\xff\x00"), "http.fetch", given)
+    assert (result.structured["body"], result.structured["artifact"]) == (None, True)
+    (artifact,) = bounded.artifacts.listing(bounded.principal.tenant_id, bounded.subject.session_id)
+    assert bounded.artifacts.read(artifact) == b"\xff\x00"
+    assert [rule.host for rule in room.requests[0].egress.rules] == ["a.web.example"]
 
 
 def test_what_policy_demands_is_in_the_record(bounded):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.decisions import SandboxBounds
@@ -23,6 +23,18 @@ from codesdk.sandbox.port import (
 from codesdk.sandbox.profile import Profile
 
 
+class Attachment(NamedTuple):
+    """Something that a tool made and that is kept as an artifact of its call."""
+
+    name: str
+    content_type: str
+    content: bytes
+
+
+def _nowhere(_attachment: Attachment) -> None:
+    """For a bench whose artifacts nobody keeps."""
+
+
 @dataclass(frozen=True)
 class Bench:
     """One call's place of work."""
@@ -37,6 +49,8 @@ class Bench:
     """Where a command's output goes as it comes."""
     limits: ProcessLimits = field(default_factory=ProcessLimits)
     """What policy lowers for this call's processes."""
+    attach: Callable[[Attachment], None] = _nowhere
+    """Keeps something as an artifact of the call, when it ends."""
 
     def run(self, argv: tuple[str, ...], on_output: OnOutput | None = None, **more: Any) -> ExecResult:
         """Run a command as this call's one exec."""

@@ -9,6 +9,7 @@ from codesdk.registry import Template, Tool
 from codesdk.toolcalls.builtins.bench import Bench, Builtin
 from codesdk.toolcalls.builtins.command import execute, run_command
 from codesdk.toolcalls.builtins.entries import delete, move, stat
+from codesdk.toolcalls.builtins.fetch import fetch
 from codesdk.toolcalls.builtins.files import list_directory, read, write
 from codesdk.toolcalls.builtins.patch import apply
 from codesdk.toolcalls.builtins.search import search
@@ -23,6 +24,7 @@ BUILTINS: dict[str, Builtin] = {
     "workspace.delete": delete,
     "workspace.exec": execute,
     "patch.apply": apply,
+    "http.fetch": fetch,
 }
 
 
@@ -36,7 +38,7 @@ def run_tool(tool: Tool, given: dict[str, Any], bench: Bench) -> ToolResult:
 
 def runs_one_exec(tool: Tool) -> bool:
     """Whether the runner knows the call by its exec, so that a new worker can join it instead of running it again."""
-    return isinstance(tool.runs, Template) or tool.runs.builtin == "workspace.exec"
+    return isinstance(tool.runs, Template) or tool.runs.builtin in ("workspace.exec", "http.fetch")
 
 
 def _pointed(given: dict[str, Any], pointer: str) -> Any:
