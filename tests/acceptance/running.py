@@ -49,6 +49,15 @@ class Running:
         """Say yes, as the operator."""
         self._daemon.vote(self._daemon.approval(approval), Verdict.APPROVE)
 
+    def reject(self, approval: str) -> None:
+        """Say no, as the operator."""
+        self._daemon.vote(self._daemon.approval(approval), Verdict.REJECT)
+
+    def cancel(self, approval: str) -> None:
+        """End the call that waits for this approval."""
+        asked = self._daemon.approval(approval)
+        self._daemon.request("POST", f"/v1/sessions/{asked.session_id}/calls/{asked.tool_call_id}/cancel")
+
 
 def _tar(files: Mapping[str, str]) -> bytes:
     packed = io.BytesIO()

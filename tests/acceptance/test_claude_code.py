@@ -22,7 +22,6 @@ pytestmark = [
 ]
 
 README = "# Barometer\nIt reads 1013 hPa at sea level, said nobody before this test.\n"
-NO_DOWNLOADS_REASON = "Downloads are not allowed in this session."  # rule no-downloads of the acceptance bundle
 APPROVAL_LIMIT_S = 40.0
 
 
@@ -87,22 +86,6 @@ def test_a_command_of_a_real_agent_runs_unprivileged_in_the_sandbox_and_not_on_t
     assert "kept" in read.text
     assert list(agent.work.iterdir()) == []
     assert [life[-1] for life in calls_by_id(stack.events(session)).values()] == ["tool.call.completed"] * 2
-
-
-def test_a_denied_call_reaches_a_real_agent_as_a_denial_with_the_reason_and_never_starts(stack, run_claude):
-    session, token = stack.open_session(files={})
-
-    run = run_claude(script(Call("workspace_exec", {"command": "curl http://127.0.0.1/"})), token).finish()
-
-    assert run.sound, run
-    (outcome,) = run.outcomes
-    assert outcome.is_error
-    assert NO_DOWNLOADS_REASON in outcome.text
-    assert NO_DOWNLOADS_REASON in run.final_text
-    (life,) = calls_by_id(stack.events(session)).values()
-    assert life[0] == "tool.call.requested"
-    assert life[-1] == "tool.call.denied"
-    assert "tool.call.started" not in life
 
 
 def test_a_real_agent_restricted_to_our_host_has_no_built_in_tools(stack, run_claude):
