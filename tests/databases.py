@@ -17,6 +17,8 @@ from codesdk.storage.migration import upgrade
 
 BOTH = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.postgres)]
 """For a fixture `database_kind`: a test that has a database runs on each of these."""
+ON_BOTH = pytest.mark.parametrize("database_kind", BOTH)
+"""Above a test whose fact is worth its second database: the core flows of a call, not each of their details."""
 EVERY = [*BOTH, pytest.param("memory")]
 """Likewise, and in memory."""
 ONLY_SQLITE = pytest.mark.parametrize("database_kind", ["sqlite"])

@@ -1,4 +1,4 @@
-"""A whole API process in this one: the real application on a real loopback port, SQLite, and a stand-in worker."""
+"""A whole API process in this one: the real application on a real loopback port, a database, and a stand-in worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from codesdk.toolcalls import history, store
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.stored import Claimed
+from databases import PostgresDatabases
 
 LIMIT_S = 30.0
 HOST = HostId("hst_00000000000000000000000001")
@@ -243,9 +244,10 @@ def running(root: Path, wait_s: float, **more: Any) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def stack(tmp_path, wait_s) -> Iterator[Stack]:
-    """A stack of the test's own."""
-    with running(tmp_path, wait_s) as built:
+def stack(tmp_path, wait_s, databases, database_kind) -> Iterator[Stack]:
+    """A stack of the test's own: on SQLite in its data directory, or on a server."""
+    more = {} if database_kind == "sqlite" else {"database_url": databases.migrated()}
+    with running(tmp_path, wait_s, **more) as built:
         yield built
 
 
@@ -254,6 +256,15 @@ def standing(tmp_path_factory) -> Iterator[Stack]:
     """A stack that a module's tests share: each opens sessions, and tenants where it lists, of its own."""
     with running(tmp_path_factory.mktemp("standing"), 10.0) as built:
         yield built
+
+
+@pytest.fixture(scope="module")
+def standing_on_a_server(tmp_path_factory, postgres_server) -> Iterator[Stack]:
+    """Likewise, on PostgreSQL."""
+    with closing(PostgresDatabases(postgres_server)) as made:
+        url = made.migrated()
+        with running(tmp_path_factory.mktemp("standing"), 10.0, database_url=url) as built:
+            yield built
 
 
 @pytest.fixture(scope="session")

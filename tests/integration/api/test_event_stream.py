@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from codesdk.api import stream as streams
 from codesdk.api.cursor import Start
+from databases import ON_BOTH
 
 
 def parsed(lines):
@@ -76,6 +77,7 @@ def seqs(frames):
     return [frame["data"]["seq"] for frame in frames]
 
 
+@ON_BOTH
 def test_a_reader_gets_what_was_and_what_comes_each_once(stack, watch):
     session, token = stack.open_session()
     call(stack, token)
@@ -85,6 +87,7 @@ def test_a_reader_gets_what_was_and_what_comes_each_once(stack, watch):
         assert seqs(reader.take(5)) == [7, 8, 9, 10, 11]
 
 
+@ON_BOTH
 def test_a_reader_that_comes_back_misses_nothing_and_gets_nothing_twice(stack, watch):
     session, token = stack.open_session()
     call(stack, token)
@@ -246,10 +249,11 @@ def test_a_reader_that_may_read_no_more_is_sent_away_within_a_bounded_time(stack
 
 @pytest.mark.parametrize("instead", ['{"cut', '{"schema_version": 99}'])
 def test_a_reader_gets_all_before_an_event_that_cannot_be_read_then_the_reason_and_then_a_problem(
-    stack, watch, instead
+    stack, watch, helpers, instead
 ):
     session, token = stack.open_session()
     call(stack, token)
+    helpers.eventually(lambda: stack.services.log.head(session.id) == 6)
     tamper = text("UPDATE events SET body = :body WHERE session_id = :id AND seq = 4")
     stack.services.writer.run(lambda unit: unit.connection.execute(tamper, {"body": instead, "id": session.id}))
     with watch(session) as reader:

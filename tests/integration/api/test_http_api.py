@@ -9,10 +9,12 @@ import pytest
 from codesdk.domain.tools import ToolResult
 from codesdk.storage.schema import hosts
 from codesdk.tenancy.principal import Role
+from databases import ON_BOTH
 
 
 @pytest.fixture
-def stack(standing, monkeypatch):
+def stack(database_kind, request, monkeypatch):
+    standing = request.getfixturevalue("standing" if database_kind == "sqlite" else "standing_on_a_server")
     monkeypatch.setattr(standing.worker, "answer", standing.worker.answer)  # whatever a test sets ends with it
     return standing
 
@@ -58,6 +60,7 @@ def test_health_is_open(stack):
     assert (answer.status_code, answer.json()["status"]) == (200, "ok")
 
 
+@ON_BOTH
 def test_a_session_is_opened_listed_read_and_closed(stack, operator, helpers):
     made = opened(operator, permission_mode="ask", labels={"team": "red"})
     session_id = made["session"]["id"]
@@ -99,6 +102,7 @@ def test_where_no_worker_has_the_image_the_answer_says_what_to_do(stack, operato
     assert "codesdk up" in body["advice"]
 
 
+@ON_BOTH
 def test_events_come_in_pages(stack, operator):
     session = opened(operator)
     asked_call(stack, session)
@@ -113,6 +117,7 @@ def test_events_come_in_pages(stack, operator):
     assert "epoch" in foreign["resync"]
 
 
+@ON_BOTH
 def test_an_approval_is_found_read_and_given(stack, operator):
     session = opened(operator)
     session_id = session["session"]["id"]
@@ -128,6 +133,7 @@ def test_an_approval_is_found_read_and_given(stack, operator):
     assert operator.post(f"/v1/approvals/{approval_id}/decision", json=vote).status_code == 200
 
 
+@ON_BOTH
 def test_a_vote_on_something_else_or_after_another_is_a_conflict(stack, operator):
     session = opened(operator)
     _, approval_id = asked_call(stack, session)
@@ -142,6 +148,7 @@ def test_a_vote_on_something_else_or_after_another_is_a_conflict(stack, operator
     assert body["details"]["state"] == "rejected"
 
 
+@ON_BOTH
 def test_a_call_can_be_looked_at_and_cancelled(stack, operator):
     session = opened(operator)
     call_id, approval_id = asked_call(stack, session)
@@ -163,6 +170,7 @@ def test_a_result_can_be_collected_later(stack, operator, helpers):
     assert operator.get(path).json()["result"]["text"] == "hello\n"
 
 
+@ON_BOTH
 def test_an_artifact_comes_back_as_it_went_in(operator):
     content = bytes(range(256)) * 5000
     made = operator.post(
@@ -205,6 +213,7 @@ def test_tools_are_described(operator):
     assert tools["workspace.read"]["input_schema"]["required"] == ["path"]
 
 
+@ON_BOTH
 def test_another_tenants_ids_do_not_exist(stack, operator, stranger):
     session = opened(operator)
     session_id = session["session"]["id"]

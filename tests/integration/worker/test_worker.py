@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from codesdk.bootstrap import open_services
 from codesdk.domain.calls import CallState
+from codesdk.domain.invariants import check
 from codesdk.jobs import QueueUnavailable
 from codesdk.sandbox.fake import FakeSandboxes, Script
 from codesdk.sessions import NewSession
@@ -19,6 +23,7 @@ from codesdk.toolcalls.stored import Denied, Finished
 from codesdk.worker.host import WorkerRunning
 from codesdk.worker.listener import Listener
 from codesdk.worker.process import Worker
+from databases import ON_BOTH
 from stage import POLICY, stored_call, wait_for
 
 IMAGES = {"base": "sha256:" + "0" * 64}
@@ -27,11 +32,12 @@ IMAGES = {"base": "sha256:" + "0" * 64}
 class Site:
     """An installation: what the API process opens, and workers over the same sandboxes."""
 
-    def __init__(self, redis_url, root):
+    def __init__(self, redis_url, root, database_url=""):
         (root / "policies").mkdir()
         (root / "policies" / "policy.yaml").write_text(POLICY)
         self.settings = Settings(
             data_dir=root / "data",
+            database_url=database_url,
             redis_url=redis_url,
             policies_dir=root / "policies",
             poll_s=0.1,
@@ -93,12 +99,13 @@ class Site:
 
 
 @pytest.fixture
-def site(redis_url, tmp_path):
-    made = Site(redis_url, tmp_path)
+def site(redis_url, tmp_path, databases, database_kind):
+    made = Site(redis_url, tmp_path, "" if database_kind == "sqlite" else databases.migrated())
     yield made
     made.close()
 
 
+@ON_BOTH
 def test_a_call_goes_through_two_processes_worth_of_services(site):
     site.worker()
     subject = site.subject()
@@ -148,6 +155,7 @@ def test_a_worker_without_its_queue_does_not_start_and_holds_nothing(site, tmp_p
     site.worker()
 
 
+@ON_BOTH
 def test_calls_of_many_sessions_all_end_and_run_once(site):
     site.worker()
     calls = [site.submit(site.subject(), f"line{number}") for number in range(20)]
@@ -156,6 +164,7 @@ def test_calls_of_many_sessions_all_end_and_run_once(site):
     assert len(site.sandboxes.runs) == 20
 
 
+@ON_BOTH
 def test_a_new_worker_takes_up_what_a_stopped_one_left_running(site, monkeypatch):
     monkeypatch.setattr("codesdk.worker.process.DRAIN_S", 0.1)
     _, stop = site.worker()
@@ -182,6 +191,33 @@ def test_a_closed_session_leaves_no_sandbox(site):
     wait_for(lambda: site.api.log.read(subject.session_id)[-1].type == "sandbox.stopped", "the log to say so")
 
 
+@ON_BOTH
+def test_a_call_whose_worker_was_killed_ends_once_as_lost_and_the_next_worker_goes_on(site):
+    program = Path(__file__).with_name("holding.py")
+    given = site.settings.model_dump_json(include={"data_dir", "database_url", "redis_url", "policies_dir", "poll_s"})
+    dying = subprocess.Popen([sys.executable, str(program), given], stdout=subprocess.PIPE)
+    try:
+        assert dying.stdout.readline() == b"ready\n"
+        subject = site.subject()
+        running = site.submit(subject, "hold")
+        assert dying.stdout.readline() == b"running\n"
+        waiting = site.submit(subject, "after")
+        assert stored_call(site.api.database, running).state is CallState.RUNNING
+    finally:
+        dying.kill()
+        dying.wait()
+        dying.stdout.close()
+    site.worker()
+    lost = site.ended(running).result
+    assert (lost.is_error, lost.code) == (True, "WORKER_LOST")
+    assert site.ended(waiting).identity.tool_call_id == waiting
+    events = site.api.log.read(subject.session_id)
+    ends = [event for event in events if event.type == "tool.call.completed"]
+    assert sorted(event.payload["tool_call_id"] for event in ends) == sorted([running, waiting])
+    assert check(events) is None
+
+
+@ON_BOTH
 def test_closing_a_session_ends_its_running_call(site):
     site.worker()
     subject = site.subject()

@@ -1,0 +1,32 @@
+"""A worker whose commands never end, until it is killed: `holding.py SETTINGS` says `ready`, and `running` for each."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+from codesdk.bootstrap import open_services
+from codesdk.sandbox.fake import FakeSandboxes, Script
+from codesdk.settings import Settings
+from codesdk.worker.listener import Listener
+from codesdk.worker.process import Worker
+
+
+def play(_request):
+    os.write(1, b"running\n")
+    return Script(stdout=b"half", hold=threading.Event())
+
+
+def main():
+    settings = Settings.model_validate_json(sys.argv[1]).model_copy(update={"worker_threads": 2, "warm_pool": 0})
+    services = open_services(settings)
+    worker = Worker(services, FakeSandboxes(play), {"base": "sha256:" + "0" * 64})
+    worker.start()
+    Listener(settings.resolved_redis_url(), worker.host.id, worker.dispatcher.wake)
+    os.write(1, b"ready\n")
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()
