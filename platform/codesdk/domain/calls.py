@@ -94,6 +94,8 @@ class DenialCode(StrEnum):
     """The session ended first."""
     SUSPENDED = "SUSPENDED"
     """Its tenant was suspended, or its principal disabled, before it started."""
+    RATE_LIMITED = "RATE_LIMITED"
+    """A rule lets only so many such calls through in a time; the message says when to try again."""
     NO_APPROVER = "NO_APPROVER"
     """It asks, and there is nobody to ask. Not written yet."""
 

@@ -130,12 +130,39 @@ class SandboxBounds(Frozen):
     """Hosts that are left of those of the profile; empty for none."""
 
 
+class RateScope(StrEnum):
+    """Whose calls are counted together."""
+
+    SESSION = "session"
+    PRINCIPAL = "principal"
+    """All sessions of it."""
+    TENANT = "tenant"
+
+
+class Rate(Frozen):
+    """So many calls in any window of that length."""
+
+    calls: int = Field(ge=1, le=10_000)
+    per: int = Field(ge=1, le=7 * 86400)
+    """Seconds."""
+    by: RateScope = RateScope.SESSION
+
+
+class RuleRate(Frozen):
+    """The rate that one rule lets its calls through at."""
+
+    rule: str
+    rate: Rate
+
+
 class Obligations(Frozen):
     """What must hold if the call runs. Obligations only tighten; several combine to the tightest."""
 
     timeout_s: float | None = Field(default=None, gt=0)
     """Upper bound on the wall time of the run, seconds."""
     sandbox: SandboxBounds = SandboxBounds()
+    rate: Rate | None = None
+    """Of the one rule; it is kept when the call comes, so it is no part of what several rules combine to."""
 
 
 def tightest(all_of: Iterable[Obligations]) -> Obligations:
@@ -181,6 +208,8 @@ class Decision(Frozen):
     grant: GrantOffer | None = None
     """What an approver may give beyond this call; None where they may not."""
     obligations: Obligations = Obligations()
+    rates: tuple[RuleRate, ...] = ()
+    """Of the rules that let the call through; each is counted by itself."""
     trace: tuple[RuleTrace, ...] = ()
 
 

@@ -47,7 +47,8 @@ def denied(outcome: Denied) -> types.CallToolResult:
         "code": outcome.code.value,
         "reason": outcome.message,
         "rules": list(outcome.rules),
-        "retryable": False,
+        "retryable": outcome.retry_after_s is not None,
+        "retry_after_s": outcome.retry_after_s,
     }
     return _answer(text, details, outcome.identity, is_error=True)
 

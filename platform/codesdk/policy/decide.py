@@ -11,6 +11,7 @@ from codesdk.domain.decisions import (
     Decision,
     Effect,
     PermissionMode,
+    RuleRate,
     RuleTrace,
     tightest,
 )
@@ -170,6 +171,7 @@ def _verdict(question: Question, bundle: Bundle, found: _Found, shell: ShellView
         approval=needed(rule.rule.approval for rule in found.asks) if effect is Effect.ASK else None,
         grant=offered([rule.rule.grant for rule in found.asks]) if effect is Effect.ASK and not floor else None,
         obligations=tightest(rule.rule.obligations for rule in (*found.asks, *found.allows)),
+        rates=_rates((*found.asks, *found.allows)),
         trace=tuple(found.trace),
     )
 
@@ -199,6 +201,11 @@ def _reason(bundle: Bundle, found: _Found, effect: Effect, shell: ShellViews | N
         return f"{default} (of the command: {shell.refusal})."
     why = next((match.why for _, match in found.parts if match.why), "")
     return f"{default} (of the command: {why})." if why else f"{default}."
+
+
+def _rates(rules: Iterable[CompiledRule]) -> tuple[RuleRate, ...]:
+    rated = ((rule.id, rule.rule.obligations.rate) for rule in rules)
+    return tuple(RuleRate(rule=rule, rate=rate) for rule, rate in rated if rate is not None)
 
 
 def _deny(bundle: Bundle, reason: str, rules: Sequence[CompiledRule] = (), trace: Iterable[RuleTrace] = ()) -> Decision:

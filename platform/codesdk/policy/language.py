@@ -292,5 +292,5 @@ class BundleFile(Frozen):
 def policy_schema() -> dict[str, Any]:
     """JSON Schema of a policy file, for editors."""
     found = BundleFile.model_json_schema(by_alias=True)
-    obligations.written(found["$defs"]["SandboxBounds"])
+    obligations.written(found["$defs"]["SandboxBounds"], found["$defs"]["Rate"])
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}

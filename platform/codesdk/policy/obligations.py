@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from codesdk.documents import SIZE, Document, Unreadable
+from codesdk.documents import SIZE, TIME, Document, Unreadable
 
 CONTAINER = "a container has it from its start, and a call runs in one that is there; open the session with a profile"
 SESSION = "it is about the whole session; open that with a profile that says so"
@@ -41,11 +41,27 @@ def plain(document: Document) -> Document:
 
 def _rule(document: Document, number: int, rule: Any) -> Any:
     obligations = rule.get("obligations") if isinstance(rule, dict) else None
-    if not isinstance(obligations, dict) or not isinstance(obligations.get("sandbox"), dict):
+    if not isinstance(obligations, dict):
+        return rule
+    if isinstance(obligations.get("rate"), dict):
+        obligations = {**obligations, "rate": _rate(document, number, obligations["rate"])}
+        rule = {**rule, "obligations": obligations}
+    if not isinstance(obligations.get("sandbox"), dict):
         return rule
     where = ("rules", number, "obligations", "sandbox")
     bounds = {name: _bound(document, (*where, name), name, value) for name, value in obligations["sandbox"].items()}
     return {**rule, "obligations": {**obligations, "sandbox": bounds}}
+
+
+def _rate(document: Document, number: int, rate: dict[str, Any]) -> dict[str, Any]:
+    window = rate.get("per")
+    if not isinstance(window, str):
+        return rate
+    try:
+        return {**rate, "per": TIME.read(window)}
+    except ValueError as error:
+        place = document.place(("rules", number, "obligations", "rate", "per"))
+        raise Unreadable(place, f"`per`: {error}") from error
 
 
 def _bound(document: Document, where: tuple[str | int, ...], name: str, value: Any) -> Any:
@@ -61,11 +77,12 @@ def _bound(document: Document, where: tuple[str | int, ...], name: str, value: A
     return value
 
 
-def written(bounds: dict[str, Any]) -> dict[str, Any]:
-    """The JSON Schema of the bounds as files may write them, from that of their model."""
+def written(bounds: dict[str, Any], rate: dict[str, Any]) -> None:
+    """Make the JSON Schema of bounds and rates, from that of their models, say how files may write them."""
+    window = rate["properties"]["per"]
+    rate["properties"]["per"] = {"title": window.pop("title"), "anyOf": [window, TIME.schema()]}
     fields = bounds["properties"]
     for name, field in fields.items():
         if name.endswith("_bytes"):
             field["anyOf"].append(SIZE.schema())
     fields["egress"]["anyOf"].append({"type": "string", "description": f"one host, or `{NO_HOST}`"})
-    return bounds

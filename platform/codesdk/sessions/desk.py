@@ -29,7 +29,7 @@ from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.tenancy.directory import Directory
 from codesdk.tenancy.principal import Principal
-from codesdk.toolcalls import history
+from codesdk.toolcalls import history, rate_store
 from codesdk.toolcalls import store as call_store
 from codesdk.toolcalls.ending import deny
 
@@ -193,6 +193,7 @@ class Sessions:
             return False
         self._directory.revoke_tokens(unit, session.id)
         approval_store.cancel_of_session(unit.connection, session.id)
+        rate_store.forget(unit.connection, session.id)
         for state in (CallState.WAITING, CallState.QUEUED):
             for stored in call_store.in_state(unit.connection, state, session=session.id, hold=True):
                 deny(unit, self._log, stored, DenialCode.SESSION_CLOSED, "The session was closed.")

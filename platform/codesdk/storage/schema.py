@@ -327,3 +327,13 @@ policy_texts = Table(  # what bundles say, by what their rules say; never change
     Column("hash", String(71), primary_key=True),
     Column("sources", Text, nullable=False),  # JSON: name of a file -> its text
 )
+
+rate_uses = Table(  # calls that a rule with a rate let through, while its window holds them
+    "rate_uses",
+    metadata,
+    Column("rule", String(80), primary_key=True),  # its id, with its layer
+    Column("owner", _ID, primary_key=True),  # session, principal or tenant
+    Column("call_id", _ID, primary_key=True),
+    Column("at", Float, nullable=False),
+    Index("ix_rate_uses_at", "rule", "owner", "at"),
+)

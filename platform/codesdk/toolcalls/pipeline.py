@@ -20,7 +20,7 @@ from codesdk.jobs import Wakeups
 from codesdk.policy import Bundles, decide
 from codesdk.registry import Registry, Tool
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls import history, store
+from codesdk.toolcalls import history, rates, store
 from codesdk.toolcalls.binding import digest_of
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.stored import Denied, Ended, Finished, Outcome, Queued, SessionFacts, StoredCall, Waiting
@@ -157,8 +157,11 @@ class Pipeline:
         if facts is None or not facts.open:
             message = "The session is closed; open another one."
             return Denied(identity=call.identity, code=DenialCode.SESSION_CLOSED, message=message)
+        limited = None
         if decision.effect is not Effect.DENY:  # what is denied at once never waits
             self._quotas.reserve(unit, subject.tenant_id, Resource.QUEUED_CALLS)
+            limited = rates.admit(unit, call, subject, decision.rates)
+            decision = rates.refused(decision, limited) if limited else decision
         if input_ref is not None:
             self._artifacts.record(unit, input_ref)
         voice = Evaluation(source=Speaker.CODESDK, result=decision.effect, rule=_first(decision.rules))
@@ -177,7 +180,9 @@ class Pipeline:
         match decision.effect:
             case Effect.DENY:
                 stored = self._found(unit, call.identity.tool_call_id)
-                return deny(unit, self._log, stored, DenialCode.POLICY, decision.reason, rules=decision.rules)
+                code = DenialCode.RATE_LIMITED if limited else DenialCode.POLICY
+                refusal = deny(unit, self._log, stored, code, decision.reason, rules=decision.rules)
+                return refusal.model_copy(update={"retry_after_s": limited.retry_after_s}) if limited else refusal
             case Effect.ASK:
                 return self._ask(unit, call, tool, decision, facts)
             case Effect.ALLOW:

@@ -76,6 +76,8 @@ class Denied(Frozen):
     code: DenialCode
     message: str
     rules: tuple[str, ...] = ()
+    retry_after_s: float | None = None
+    """Seconds after which the same call may get through; only of one that came too soon."""
 
 
 class Waiting(Frozen):

@@ -97,10 +97,12 @@ def trial_from(line: bytes) -> Trial:
 def _plain(decision: Decision) -> dict[str, Any]:
     approval = decision.approval.model_dump(mode="json") if decision.approval else None
     obligations = decision.obligations.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    obligations |= {"approval": approval} if approval else {}
+    obligations |= {"rates": [rate.model_dump(mode="json") for rate in decision.rates]} if decision.rates else {}
     return {
         "effect": decision.effect.value,
         "rules": list(decision.rules),
         "reason": decision.reason,
-        "obligations": {**obligations, **({"approval": approval} if approval else {})},
+        "obligations": obligations,
         "bundle": decision.bundle_hash,
     }

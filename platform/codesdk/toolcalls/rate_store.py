@@ -1,0 +1,55 @@
+"""The statements of rates. Times are the database's, so that several processes count on one clock."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import Connection, Float, bindparam, delete, select
+from sqlalchemy import insert as insert_into
+
+from codesdk.domain.decisions import Rate
+from codesdk.storage.database import database_now
+from codesdk.storage.schema import rate_uses
+
+
+class Key(NamedTuple):
+    """What is counted together."""
+
+    rule: str
+    owner: str
+    """Id of the session, principal or tenant."""
+
+
+_OF_KEY = (rate_uses.c.rule == bindparam("sought_rule")) & (rate_uses.c.owner == bindparam("sought_owner"))
+_FROM = database_now() - bindparam("per", type_=Float)
+# The call that has to leave the window before there is room again: of the newest `calls` the oldest.
+_FULL = (
+    select((rate_uses.c.at - _FROM).label("wait_s"))
+    .where(_OF_KEY, rate_uses.c.at > _FROM)
+    .order_by(rate_uses.c.at.desc())
+    .limit(1)
+    .offset(bindparam("before"))
+)
+_OLD = delete(rate_uses).where(_OF_KEY, rate_uses.c.at <= _FROM)
+_COUNT = insert_into(rate_uses).values(at=database_now())
+
+
+def wait_s(connection: Connection, key: Key, rate: Rate) -> float | None:
+    """Seconds until one more may pass; None where it may now."""
+    found = connection.execute(_FULL, {**_sought(key, rate), "before": rate.calls - 1}).scalar()
+    return None if found is None else max(0.0, float(found))
+
+
+def count(connection: Connection, key: Key, rate: Rate, call: str) -> None:
+    """Add one, and let go of what the window has left behind."""
+    connection.execute(_OLD, _sought(key, rate))
+    connection.execute(_COUNT, {"rule": key.rule, "owner": key.owner, "call_id": call})
+
+
+def forget(connection: Connection, owner: str) -> None:
+    """Remove all that was counted for a session that has ended."""
+    connection.execute(delete(rate_uses).where(rate_uses.c.owner == owner))
+
+
+def _sought(key: Key, rate: Rate) -> dict[str, object]:
+    return {"sought_rule": key.rule, "sought_owner": key.owner, "per": float(rate.per)}
