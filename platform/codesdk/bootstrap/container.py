@@ -18,7 +18,7 @@ from codesdk.eventlog.tail import Tail
 from codesdk.jobs import RqWakeups, Wakeups
 from codesdk.policy import ActiveBundles
 from codesdk.policy.sessions import SessionRules
-from codesdk.registry import Registry
+from codesdk.registry import ActiveRegistry
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.profiles import DEFAULT, Profiles, load_profiles
 from codesdk.sessions import Sessions
@@ -54,7 +54,7 @@ class Services:
     wakeups: Wakeups
     desk: Desk
     tickets: Tickets
-    registry: Registry
+    registry: ActiveRegistry
     bundles: ActiveBundles
     pipeline: Pipeline
     results: Results
@@ -85,10 +85,10 @@ def open_services(
         DataDirUnusable, StorageUnavailable: with what to do.
         SchemaBehind: migrations are not this process's to run, and some are missing.
     """
-    registry = Registry.load(settings.registry_dir)
+    registry = ActiveRegistry(settings.registry_dir, tenants=settings.tenant_tools())
     profiles = Profiles({DEFAULT: profile}) if profile is not None else load_profiles(settings.profiles_dir)
     clock = clock or SystemClock()
-    known_tools = [tool.name for tool in registry.tools()]
+    known_tools = registry.names()
     bundles = ActiveBundles(settings.policies_dir, known_tools, clock, tenants=settings.tenant_policies())
     settings.prepare_data_dir()
     ids = ids or RandomIds(clock)
@@ -100,6 +100,8 @@ def open_services(
         rules = SessionRules(database, known_tools)
         bundles.know_sessions(rules)
         bundles.watch()
+        opened.callback(registry.close)
+        registry.watch()
         hints = hints or RedisHints(settings.resolved_redis_url())
         opened.callback(hints.close)
         wakeups = wakeups or RqWakeups(settings.resolved_redis_url(), ids)

@@ -124,13 +124,14 @@ class McpHost:
         self._calls.stop()
 
     def _input_schema(self, name: str) -> dict[str, Any] | None:
-        # Given so that the SDK does not list all tools before every call to find the one schema.
-        tool = listing.find(self._pipeline.registry, name)
+        # Given so that the SDK does not list all tools before every call to find the one schema. It is asked before anybody
+        # knows who calls, so it knows the shared tools alone; a call is checked against its schema all the same.
+        tool = listing.find(self._pipeline.registry.of(""), name)
         return tool.input_schema if tool else None
 
     def _listed(self, subject: Subject) -> list[types.Tool]:
         bundle = self._pipeline.bundles.of(subject.tenant_id, subject.policy_hash)
-        return listing.listed(self._pipeline.registry, bundle, subject)
+        return listing.listed(self._pipeline.registry.of(subject.tenant_id), bundle, subject)
 
     async def _list_tools(self, ctx: _Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         subject = subject_of(ctx.request)
@@ -140,7 +141,7 @@ class McpHost:
 
     async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> Answer:
         caller = _caller(ctx, params)
-        tool = listing.find(self._pipeline.registry, params.name)
+        tool = listing.find(self._pipeline.registry.of(caller.subject.tenant_id), params.name)
         if tool is None and params.name != collecting.TOOL.name:
             raise self._no_tool(params.name, caller.subject)
         try:

@@ -6,17 +6,19 @@ from codesdk.domain.clock import SystemClock
 from codesdk.errors import Fault
 from codesdk.policy import ActiveBundles
 from codesdk.provision.check import Check, Status
-from codesdk.registry import Registry
+from codesdk.registry import ActiveRegistry
 from codesdk.settings import Settings
 
 NAME = "policy"
 
 
 def judge(settings: Settings) -> Check:
-    """Load the shared bundle and every tenant's, and forget them."""
+    """Load tools, the shared bundle and every tenant's, and forget them."""
     try:
-        known_tools = [tool.name for tool in Registry.load(settings.registry_dir).tools()]
-        found = ActiveBundles(settings.policies_dir, known_tools, SystemClock(), tenants=settings.tenant_policies())
+        registry = ActiveRegistry(settings.registry_dir, tenants=settings.tenant_tools())
+        found = ActiveBundles(
+            settings.policies_dir, registry.names(), SystemClock(), tenants=settings.tenant_policies()
+        )
     except Fault as fault:
         mend = "Mend it: what runs keeps the last rules that it could read, and nothing starts without"
         return Check(NAME, Status.FAIL, fault.message, f"{mend}. {fault.advice()}".rstrip())

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from codesdk.registry.active import ActiveRegistry, Registries
 from codesdk.registry.faults import InvalidInput, InvalidOutput, ManifestInvalid, UnknownTool
+from codesdk.registry.layers import tenant_registry
 from codesdk.registry.manifest import Argument, Builtin, Example, Manifest, Template, manifest_schema
-from codesdk.registry.registry import Registry
+from codesdk.registry.registry import Loaded, Registry, manifest_files, read_manifest
 from codesdk.registry.tool import Tool, make_tool
 
 __all__ = [
+    "ActiveRegistry",
     "Argument",
     "Builtin",
     "Example",
     "InvalidInput",
     "InvalidOutput",
+    "Loaded",
     "Manifest",
     "ManifestInvalid",
+    "Registries",
     "Registry",
     "Template",
     "Tool",
     "UnknownTool",
     "make_tool",
+    "manifest_files",
     "manifest_schema",
+    "read_manifest",
+    "tenant_registry",
 ]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jsonschema_rs
 
 from codesdk.documents import nearest
-
-
-class SchemaRefused(Exception):
-    """The schema itself cannot be used."""
+from codesdk.registry.hostile import check_schema, validator_of
 
 
 class Misfit(NamedTuple):
@@ -31,13 +27,8 @@ class CompiledSchema:
             SchemaRefused: it is no valid 2020-12 schema, or refers outside itself.
         """
         self._schema = schema
-        for reference in _references(schema):
-            if not reference.startswith("#"):
-                raise SchemaRefused(f"`$ref: {reference}` leaves the schema.")
-        try:
-            self._validator = jsonschema_rs.Draft202012Validator(schema, pattern_options=jsonschema_rs.RegexOptions())
-        except (ValueError, jsonschema_rs.ReferencingError) as error:
-            raise SchemaRefused(f"This is no JSON Schema: {str(error).splitlines()[0]}.") from error
+        check_schema(schema)
+        self._validator = validator_of(schema)
 
     def misfit(self, value: Any) -> Misfit | None:
         """None where the value fits; else its first misfit, the nearest to the leaves."""
@@ -119,16 +110,3 @@ def _names(names: list[str]) -> str:
 
 def _pointer(path: list[str | int]) -> str:
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
-
-
-def _references(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        for key, value in node.items():
-            if key in ("$ref", "$dynamicRef", "$schema") and isinstance(value, str):
-                if key != "$schema" or value != "https://json-schema.org/draft/2020-12/schema":
-                    yield value
-            else:
-                yield from _references(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _references(value)

@@ -35,6 +35,10 @@ class Tool:
     examples: tuple[Example, ...] = field(repr=False)
     wire_name: str
     """What MCP clients call it."""
+    behaviour_hash: str = field(repr=False)
+    """`sha256:` of all that decides what a call does: schema, command, class. An approval binds it."""
+    manifest_hash: str = field(repr=False)
+    """`sha256:` of the whole manifest."""
     _input: CompiledSchema = field(repr=False, compare=False)
     _output: CompiledSchema | None = field(repr=False, compare=False)
 
@@ -94,9 +98,11 @@ def make_tool(manifest: Manifest) -> Tool:
 
     Raises:
         SchemaRefused: one of its schemas cannot be used.
-        NotCanonical: its input schema has no canonical form.
+        NotCanonical: it has no canonical form.
     """
     serial = manifest.classification is not Classification.READ_ONLY if manifest.serial is None else manifest.serial
+    schema_hash = content_hash(manifest.input_schema)
+    acts = [manifest.name, schema_hash, manifest.runs.model_dump(mode="json"), manifest.classification.value]
     return Tool(
         name=manifest.name,
         title=manifest.title,
@@ -105,13 +111,15 @@ def make_tool(manifest: Manifest) -> Tool:
         classification=manifest.classification,
         input_schema=manifest.input_schema,
         output_schema=manifest.output_schema,
-        schema_hash=content_hash(manifest.input_schema),
+        schema_hash=schema_hash,
         runs=manifest.runs,
         timeout_s=manifest.timeout_s,
         enabled=manifest.enabled,
         serial=serial,
         examples=manifest.examples,
         wire_name=wire_name(manifest.name),
+        behaviour_hash=content_hash(acts),
+        manifest_hash=content_hash(manifest.model_dump(mode="json")),
         _input=CompiledSchema(manifest.input_schema),
         _output=CompiledSchema(manifest.output_schema) if manifest.output_schema is not None else None,
     )

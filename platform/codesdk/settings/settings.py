@@ -95,6 +95,8 @@ class Settings(BaseSettings):
     policies_dir: Path = Field(default_factory=lambda: _shipped("policies") / "default")
     tenant_policies_dir: str = ""
     """Has a directory with a bundle for each tenant that adds rules of its own, named by the tenant's id; empty: none."""
+    tenant_tools_dir: str = ""
+    """Has a directory with manifests for each tenant that has tools of its own, named by the tenant's id; empty: none."""
     registry_dir: Path = Field(default_factory=lambda: _shipped("tool-registry"))
     images_dir: Path = Field(default_factory=lambda: _shipped("sandbox-images"))
     profiles_dir: Path = Field(default_factory=lambda: _shipped("sandbox-images") / "profiles")
@@ -226,6 +228,10 @@ class Settings(BaseSettings):
     def tenant_policies(self) -> Path | None:
         """Where tenants' own bundles lie."""
         return Path(self.tenant_policies_dir) if self.tenant_policies_dir else None
+
+    def tenant_tools(self) -> Path | None:
+        """Where tenants' own tools lie."""
+        return Path(self.tenant_tools_dir) if self.tenant_tools_dir else None
 
     @property
     def is_local(self) -> bool:

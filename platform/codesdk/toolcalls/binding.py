@@ -8,8 +8,10 @@ from codesdk.domain.decisions import Decision
 from codesdk.toolcalls.stored import SessionFacts
 
 
-def digest_of(call: ToolCall, schema_hash: str, decision: Decision, facts: SessionFacts) -> str:
+def digest_of(call: ToolCall, behaviour_hash: str, decision: Decision, facts: SessionFacts) -> str:
     """`sha256:` over tenant, session, principal, tool, input, image, profile, and the rules that asked.
+
+    The tool counts with all that decides what it does (`Tool.behaviour_hash`): its schema, its command, its class.
 
     Each rule counts with its own hash. The bundle's is left out on purpose: a change of some other rule must not void a
     pending question.
@@ -23,7 +25,7 @@ def digest_of(call: ToolCall, schema_hash: str, decision: Decision, facts: Sessi
             "call": call.identity.tool_call_id,
             "attempt": call.identity.attempt,
             "tool": call.name,
-            "schema": schema_hash,
+            "behaviour": behaviour_hash,
             "input": call.identity.input_hash,
             "image": facts.image,
             "profile": facts.profile,

@@ -9,7 +9,7 @@ from codesdk.domain.ids import HostId, TenantId
 from codesdk.domain.quotas import QuotaExceeded, Quotas, Resource
 from codesdk.eventlog.log import Log
 from codesdk.policy import Bundles, decide
-from codesdk.registry import Registry, Tool, UnknownTool
+from codesdk.registry import Registries, Tool, UnknownTool
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.surroundings import Surroundings
 from codesdk.storage.writer import Unit, Writer
@@ -27,7 +27,7 @@ class Claims:
     def __init__(
         self,
         *,
-        registry: Registry,
+        registry: Registries,
         bundles: Bundles,
         desk: Desk,
         log: Log,
@@ -68,7 +68,7 @@ class Claims:
             reason = "The tenant is suspended, or the principal whose session this is was disabled."
             return self._deny(unit, stored, asked, DenialCode.SUSPENDED, reason)
         try:
-            tool = self._registry.resolve(stored.call.name)
+            tool = self._registry.of(stored.tenant_id).resolve(stored.call.name)
         except UnknownTool:
             return self._deny(unit, stored, asked, DenialCode.VOIDED, f"The tool {stored.call.name} is gone.")
         subject = stored.subject
@@ -112,7 +112,7 @@ class Claims:
             )
         if (
             decision.effect is Effect.ASK
-            and digest_of(stored.call, tool.schema_hash, decision, _facts(stored)) != asked.digest
+            and digest_of(stored.call, tool.behaviour_hash, decision, _facts(stored)) != asked.digest
         ):
             return "What was approved is not what would run now."
         return None if self._desk.consume(unit, asked.id) else "The approval is not there any more."

@@ -16,7 +16,7 @@ from codesdk.domain.quotas import QuotaExceeded
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.log import Draft, Log
-from codesdk.registry import Registry
+from codesdk.registry import Registries
 from codesdk.sandbox.port import Chunk, Sandbox, Stream
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import StorageUnavailable
@@ -44,7 +44,7 @@ MENDED_S = 600.0
 class Execution:
     """Runs calls; one object per worker, safe to use from its threads."""
 
-    def __init__(self, *, registry: Registry, log: Log, artifacts: Artifacts, writer: Writer, clock: Clock) -> None:
+    def __init__(self, *, registry: Registries, log: Log, artifacts: Artifacts, writer: Writer, clock: Clock) -> None:
         self._registry = registry
         self._log = log
         self._artifacts = artifacts
@@ -125,7 +125,7 @@ class Execution:
 
     def _work(self, claimed: Claimed, sandbox: Sandbox, output: Output) -> ToolResult:
         stored = claimed.stored
-        tool = self._registry.resolve(stored.call.name)
+        tool = self._registry.of(stored.tenant_id).resolve(stored.call.name)
         bench = Bench(
             sandbox=sandbox,
             profile=Profile.model_validate(stored.profile).tighten(stored.obligations),

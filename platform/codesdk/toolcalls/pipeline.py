@@ -18,7 +18,7 @@ from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import Log
 from codesdk.jobs import Wakeups
 from codesdk.policy import Bundles, decide
-from codesdk.registry import Registry, Tool
+from codesdk.registry import Registries, Tool
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, rates, store
 from codesdk.toolcalls.binding import digest_of
@@ -35,7 +35,7 @@ class Pipeline:
     def __init__(
         self,
         *,
-        registry: Registry,
+        registry: Registries,
         bundles: Bundles,
         desk: Desk,
         log: Log,
@@ -72,7 +72,7 @@ class Pipeline:
         Raises:
             UnknownTool, InvalidInput, NotCanonical, QuotaExceeded: nothing was recorded.
         """
-        tool = self.registry.resolve(name)
+        tool = self.registry.of(subject.tenant_id).resolve(name)
         input_bytes = canonical_json(arguments)
         tool.check_input(arguments)
         call = ToolCall(
@@ -203,7 +203,7 @@ class Pipeline:
 
     def _ask(self, unit: Unit, call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts) -> Waiting:
         spec = decision.approval or ApprovalSpec()
-        digest = digest_of(call, tool.schema_hash, decision, facts)
+        digest = digest_of(call, tool.behaviour_hash, decision, facts)
         store.set_digest(unit.connection, call.identity.tool_call_id, digest)
         approval = self._desk.request(
             unit,

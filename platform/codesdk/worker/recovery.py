@@ -12,7 +12,7 @@ from codesdk.domain.ids import SessionId
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault
 from codesdk.eventlog.log import Log
-from codesdk.registry import Registry, UnknownTool
+from codesdk.registry import Registries, UnknownTool
 from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import Database
@@ -41,7 +41,7 @@ class Recovery:
         *,
         host: Host,
         rooms: Rooms,
-        registry: Registry,
+        registry: Registries,
         execution: Execution,
         database: Database,
         writer: Writer,
@@ -80,7 +80,7 @@ class Recovery:
 
     def _take_up(self, stored: StoredCall) -> None:
         try:
-            tool = self._registry.resolve(stored.call.name)
+            tool = self._registry.of(stored.tenant_id).resolve(stored.call.name)
         except UnknownTool:
             self._end_lost(self._claim(stored, 0.0))
             return

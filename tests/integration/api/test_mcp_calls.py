@@ -395,10 +395,10 @@ def test_the_tool_list_has_wire_names_schemas_hints_and_hashes(stack, helpers, m
     read, execute = tools["workspace_read"], tools["workspace_exec"]
     assert (read.annotations.read_only_hint, read.annotations.open_world_hint) == (True, False)
     assert (execute.annotations.read_only_hint, execute.annotations.destructive_hint) == (False, True)
-    assert read.input_schema == dict(stack.services.registry.resolve("workspace.read").input_schema)
+    assert read.input_schema == dict(stack.services.registry.shared.resolve("workspace.read").input_schema)
     assert read.output_schema["required"]
     assert read.meta["codesdk/tool"] == "workspace.read"
-    assert read.meta["codesdk/schema-hash"] == stack.services.registry.resolve("workspace.read").schema_hash
+    assert read.meta["codesdk/schema-hash"] == stack.services.registry.shared.resolve("workspace.read").schema_hash
     assert (read.meta["codesdk/allowed"], tools["workspace_write"].meta["codesdk/allowed"]) == ("depends", "always")
     if mode == "auto":
         assert listed.cache_scope == "private"

@@ -9,7 +9,7 @@ import pytest
 from codesdk.approvals import ApprovalState, Verdict
 from codesdk.domain.calls import DenialCode, IllegalTransition
 from codesdk.domain.tools import ToolResult
-from codesdk.registry import Registry
+from codesdk.registry import ActiveRegistry, Registry
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.stored import Claimed, Denied
 from stage import POLICY, bundle
@@ -168,6 +168,50 @@ def test_a_tool_that_is_gone_denies_and_voids(stage):
     denied = stage.claims(registry=rest).take()
     assert isinstance(denied, Denied)
     assert (denied.code, state(stage, asked)) == (DenialCode.VOIDED, ApprovalState.VOIDED)
+
+
+COUNTER = """\
+name: lines.count
+version: 1.0.0
+title: Count
+description: Counts lines.
+classification: write
+runs: {argv: [wc, -l, {arg: /path}]}
+input_schema: {type: object, additionalProperties: false, properties: {path: {type: string}}}
+"""
+ASKS = "version: 1\nrules: [{id: asks, effect: ask, tool: lines.count}]\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "holds"),
+    [
+        ("{type: string}", "{type: string, maxLength: 9}", False),
+        ("[wc, -l,", "[rm, -r,", False),
+        ("classification: write", "classification: network", False),
+        ("Counts lines.", "Counts the lines.", True),
+        ("version: 1.0.0", "version: 1.0.1", True),
+    ],
+)
+def test_an_approval_ends_with_the_tool_that_it_was_given_for(*, stage, tmp_path, old, new, holds):
+    """The manifest changes while the call waits: taken up at once, and the approval with it."""
+    (tmp_path / "tools").mkdir()
+    file = tmp_path / "tools" / "count.yaml"
+    file.write_text(COUNTER)
+    registry = ActiveRegistry(tmp_path / "tools")
+    rules = bundle(tmp_path / "asks", ASKS, registry.shared)
+    stage.pipeline = stage.pipeline_with(rules, registry)
+    stage.pipeline.submit("lines.count", {"path": "a"}, stage.subject)
+    asked = stage.pending()[0]
+    file.write_text(COUNTER.replace(old, new))
+    registry.look()
+    stage.pipeline.vote(
+        asked.tenant_id, asked.id, Verdict.APPROVE, digest=asked.digest, by=stage.principal.id, comment=None
+    )
+    taken = stage.claims(rules, registry).take()
+    if holds:
+        assert taken.stored.call.name == "lines.count"
+    else:
+        assert (taken.code, state(stage, asked)) == (DenialCode.VOIDED, ApprovalState.VOIDED)
 
 
 def test_serial_calls_of_one_session_do_not_overlap_and_those_of_two_do(stage):

@@ -36,9 +36,11 @@ class ToolEntry(Frozen):
 
 
 class ToolList(Frozen):
-    """The registry's tools."""
+    """The tools of the caller's tenant."""
 
     tools: list[ToolEntry]
+    problems: dict[str, str] = {}
+    """What is wrong with changed manifests, which are therefore not in force: `shared`, `tenants` or `tenant`, and why."""
 
 
 @router.get("/health")
@@ -52,6 +54,8 @@ def read_health(services: Wired) -> Health:
 def list_tools(caller: Caller, services: Wired) -> ToolList:
     """Every tool, also those that policy never allows."""
     enabled = services.bundles.of(caller.tenant_id).enabled
+    found = services.registry.problems()
+    told = {**{name: found.get(name) for name in ("shared", "tenants")}, "tenant": found.get(caller.tenant_id)}
     return ToolList(
         tools=[
             ToolEntry(
@@ -65,6 +69,7 @@ def list_tools(caller: Caller, services: Wired) -> ToolList:
                 input_schema=dict(tool.input_schema),
                 output_schema=dict(tool.output_schema) if tool.output_schema else None,
             )
-            for tool in services.registry.tools()
-        ]
+            for tool in services.registry.of(caller.tenant_id).tools()
+        ],
+        problems={name: str(problem) for name, problem in told.items() if problem is not None},
     )

@@ -78,5 +78,5 @@ def explain_call(trial: Trial, caller: Caller, services: Wired) -> Decision:
 def _judged(trial: Trial, tenant: TenantId, services: Wired, *, every: bool) -> Decision:
     # Whatever the question says, it is about the caller's own tenant: another's rules are not to be found out.
     session = trial.session.model_copy(update={"tenant": tenant})
-    tools = {tool.name: tool for tool in services.registry.tools()}
+    tools = {tool.name: tool for tool in services.registry.of(tenant).tools()}
     return judge(trial.model_copy(update={"session": session}), tools, services.bundles.of(tenant), every=every)

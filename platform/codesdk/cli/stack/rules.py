@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codesdk.domain.clock import SystemClock
 from codesdk.policy import ActiveBundles
-from codesdk.registry import Registry
+from codesdk.registry import ActiveRegistry
 from codesdk.sandbox.profiles import load_profiles
 from codesdk.settings import Settings
 
@@ -15,7 +15,6 @@ def check_rules(settings: Settings) -> None:
     Raises:
         PolicyInvalid, ManifestInvalid, ProfileInvalid: with file, line and column.
     """
-    registry = Registry.load(settings.registry_dir)
-    known_tools = [tool.name for tool in registry.tools()]
-    ActiveBundles(settings.policies_dir, known_tools, SystemClock(), tenants=settings.tenant_policies())
+    registry = ActiveRegistry(settings.registry_dir, tenants=settings.tenant_tools())
+    ActiveBundles(settings.policies_dir, registry.names(), SystemClock(), tenants=settings.tenant_policies())
     load_profiles(settings.profiles_dir)

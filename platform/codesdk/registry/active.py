@@ -1,0 +1,189 @@
+"""The tools in force: manifests are read again when their files change, whole or not at all."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from codesdk.registry.faults import ManifestInvalid
+from codesdk.registry.layers import tenant_directories, tenant_registry
+from codesdk.registry.registry import Registry, manifest_files
+
+_log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""Seconds between looks at the files' names, sizes and times."""
+
+Stamp = tuple[tuple[str, int, int], ...]
+
+
+class Registries(Protocol):
+    """Who knows which tools a tenant has now. A `Registry` is one itself: the same for everybody, for ever."""
+
+    def of(self, tenant: str) -> Registry:
+        """The tools of a tenant: a value that does not change."""
+        ...
+
+
+class SharedNames(Collection[str]):
+    """The names of the shared tools as they are now, for whoever checks policy files later."""
+
+    def __init__(self, active: ActiveRegistry) -> None:
+        self._active = active
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is such a tool."""
+        return name in self._active.shared.names()
+
+    def __iter__(self) -> Iterator[str]:
+        """By name."""
+        return iter(sorted(self._active.shared.names()))
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self._active.shared.names())
+
+
+class ActiveRegistry:
+    """The shared tools, and for each tenant with a directory of its own its tools on top. Safe to use from any thread."""
+
+    def __init__(self, directory: Path, *, tenants: Path | None = None) -> None:
+        """`tenants`: has one directory for each tenant with tools of its own, named by the tenant's id.
+
+        Raises:
+            ManifestInvalid: a manifest cannot be used, or a directory is not there; nothing starts with half its tools.
+        """
+        self._directory = directory
+        self._tenants_dir = tenants
+        self._stamps: dict[str, Stamp] = {}
+        self._problems: dict[str, ManifestInvalid] = {}
+        self._stamps[""] = _stamp(directory)
+        self.shared = Registry.load(directory)
+        self._tenants: dict[str, Registry] = {}
+        for name, path in (tenant_directories(tenants) if tenants is not None else {}).items():
+            self._stamps[name] = _stamp(path)
+            self._tenants[name] = tenant_registry(path, self.shared)
+        self._listeners: list[Callable[[], None]] = []
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def of(self, tenant: str) -> Registry:
+        """The tools of a tenant now."""
+        return self._tenants.get(tenant, self.shared)
+
+    def names(self) -> Collection[str]:
+        """The names of the shared tools, at any later time too."""
+        return SharedNames(self)
+
+    def problems(self) -> dict[str, ManifestInvalid]:
+        """What is wrong with files that are therefore not in force: `shared`, `tenants` or the tenant's id, and why."""
+        return dict(self._problems)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call this after other tools came into force, on the thread that looked."""
+        self._listeners.append(listener)
+
+    def look(self) -> None:
+        """Look at all files once. What cannot be used leaves the last good tools of its layer in force."""
+        changed = self._look_at_shared()
+        # A tenant's tools stand on the shared ones: where those changed, all are put together anew.
+        changed = self._look_at_tenants(anew=changed) or changed
+        if changed:
+            for listener in self._listeners:
+                listener()
+
+    def watch(self) -> None:
+        """Look again and again, on a thread of its own, until `close`."""
+        self._thread = threading.Thread(target=self._watch, name="codesdk-registry", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
+
+    def _watch(self) -> None:
+        while not self._closing.wait(LOOK_S):
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001 (a defect here must not end the watch: the last good tools stay)
+                _log.exception("looking at the tools' files failed")
+
+    def _look_at_shared(self) -> bool:
+        stamp = _stamp(self._directory)
+        if stamp == self._stamps[""]:
+            return False
+        try:
+            found = Registry.load(self._directory)
+        except ManifestInvalid as error:
+            self._tell("shared", error, "the changed tools are not used, the last good ones stay")
+            return False
+        # Files that changed while they were read are read once more at the next look.
+        self._stamps[""] = stamp
+        self._problems.pop("shared", None)
+        changed = found.hash != self.shared.hash
+        if changed:
+            _log.info("tools %s are in force now, they were %s", found.hash, self.shared.hash)
+            self.shared = found
+        return changed
+
+    def _look_at_tenants(self, *, anew: bool) -> bool:
+        if self._tenants_dir is None:
+            return False
+        try:
+            directories = tenant_directories(self._tenants_dir)
+        except ManifestInvalid as error:
+            self._tell("tenants", error, "every tenant keeps its last good tools")
+            directories = {}
+            if not anew:
+                return False
+        else:
+            self._problems.pop("tenants", None)
+        changed = [self._look_at_tenant(name, path, anew=anew) for name, path in directories.items()]
+        if "tenants" not in self._problems:
+            changed += [self._forget(name) for name in set(self._stamps) - {""} - set(directories)]
+        return any(changed)
+
+    def _look_at_tenant(self, name: str, path: Path, *, anew: bool) -> bool:
+        stamp = _stamp(path)
+        if stamp == self._stamps.get(name) and not anew:
+            return False
+        before = self.of(name)
+        try:
+            self._tenants[name] = tenant_registry(path, self.shared)
+        except (ManifestInvalid, OSError) as error:
+            wrong = error if isinstance(error, ManifestInvalid) else ManifestInvalid(str(path), 1, 1, str(error))
+            self._tell(name, wrong, f"the changed tools of {name} are not used")
+            if anew:  # its last good ones stand on shared tools that are no more: better none of its own than a shadow
+                self._tenants.pop(name, None)
+        else:
+            self._stamps[name] = stamp
+            self._problems.pop(name, None)
+        return self.of(name).hash != before.hash
+
+    def _forget(self, name: str) -> bool:
+        _log.warning("%s has no tools of its own any more: its directory was removed", name)
+        del self._stamps[name]
+        self._problems.pop(name, None)
+        return self._tenants.pop(name, None) is not None
+
+    def _tell(self, layer: str, error: ManifestInvalid, what: str) -> None:
+        if str(error) != str(self._problems.get(layer)):
+            _log.error("%s: %s", what, error)
+        self._problems[layer] = error
+
+
+def _stamp(directory: Path) -> Stamp:
+    """Cheap, and different where a file was written, added, removed or renamed."""
+    found = []
+    for path in manifest_files(directory):
+        try:
+            status = path.stat()
+        except OSError:  # removed between the listing and here: the next look sees it
+            continue
+        found.append((str(path), status.st_mtime_ns, status.st_size))
+    return tuple(found)

@@ -1,0 +1,55 @@
+"""A tenant's own tools on top of the shared ones: it adds, and takes no name that means something already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from codesdk.registry.faults import ManifestInvalid
+from codesdk.registry.manifest import Builtin
+from codesdk.registry.registry import Loaded, Registry, read_manifests
+
+RESERVED = frozenset({"codesdk", "http", "patch", "workspace"})
+"""First parts of names that are ours, also where an installation leaves some of our tools out: policies name them."""
+
+
+def tenant_registry(directory: Path, shared: Registry) -> Registry:
+    """The shared tools and those of one tenant; an empty directory adds none.
+
+    Raises:
+        ManifestInvalid: as `Registry.load`; also for a built-in, and for a name or a name's first part that is taken.
+    """
+    own = read_manifests(directory) if any(directory.iterdir()) else ()
+    taken = RESERVED | {tool.name.partition(".")[0] for tool in shared.tools()}
+    wire_names = {tool.wire_name: tool.name for tool in shared.tools()}
+    for loaded in own:
+        _check(loaded, taken, wire_names)
+    return Registry((*shared.tools(), *(loaded.tool for loaded in own)))
+
+
+def _check(loaded: Loaded, taken: frozenset[str], wire_names: dict[str, str]) -> None:
+    tool = loaded.tool
+    first = tool.name.partition(".")[0]
+    shadowed = wire_names.get(tool.wire_name)
+    if shadowed is not None:
+        raise loaded.invalid("name", f"`{tool.name}` would shadow `{shadowed}`, a tool of the whole installation.")
+    if first in taken:
+        # Policies of the installation name tools by patterns (`workspace.*`), and mean their own.
+        message = f"Names that begin with `{first}.` are the installation's; begin a tenant's with another word."
+        raise loaded.invalid("name", message)
+    if isinstance(tool.runs, Builtin):
+        message = "A tenant's tool is a command (`argv`): a built-in under another name would get around its policy."
+        raise loaded.invalid("runs", message)
+
+
+def tenant_directories(directory: Path) -> dict[str, Path]:
+    """The tenants that have a directory, by id.
+
+    Raises:
+        ManifestInvalid: the directory of all of them is not there, or cannot be read.
+    """
+    try:
+        entries = list(directory.iterdir())
+    except OSError as error:
+        message = f"The directory of the tenants' tools cannot be read: {error.strerror or error}."
+        raise ManifestInvalid(str(directory), 1, 1, message) from error
+    return {path.name: path for path in entries if path.is_dir() and not path.name.startswith(".")}
