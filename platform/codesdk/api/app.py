@@ -39,6 +39,7 @@ def create_app(services: Services, settings: Settings) -> FastAPI:
         results=services.results,
         desk=services.desk,
         directory=services.directory,
+        artifacts=services.artifacts,
         clock=services.clock,
         wait_s=settings.wait_s,
         allowed_hosts=host_patterns(names),
@@ -75,6 +76,7 @@ def create_app(services: Services, settings: Settings) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.services = services
+    app.state.mcp = mcp
     app.state.readers = readers
     app.state.stop = stop
     install(app)

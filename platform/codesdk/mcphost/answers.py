@@ -53,7 +53,7 @@ def denied(outcome: Denied) -> types.CallToolResult:
     return _answer(text, details, outcome.identity, is_error=True)
 
 
-def waiting(outcome: Waiting, rules: tuple[str, ...], who: str = "a person") -> types.CallToolResult:
+def waiting(outcome: Waiting, rules: tuple[str, ...], who: str) -> types.CallToolResult:
     """Nobody has decided yet; the question stays open, and the same call joins it again. `who`: whose yes it takes."""
     until = to_wire(datetime.fromtimestamp(outcome.expires_at, UTC))
     asked_by = f" Asked by: {', '.join(rules)}." if rules else ""

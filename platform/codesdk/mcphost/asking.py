@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import mcp_types as types
 from pydantic import ValidationError
 
-from codesdk.approvals import Approval, Verdict
+from codesdk.approvals import Approval, Verdict, who
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.ids import ToolCallId
 from codesdk.domain.subjects import Subject
@@ -90,9 +90,14 @@ def question(
         return types.ElicitRequest(params=page)
     # `elicitation: {}` of older clients means forms.
     shows_forms = capability.form is not None or capability.url is None
-    if forms and shows_forms:
+    if forms and shows_forms and counts_alone(approval):
         return types.ElicitRequest(params=types.ElicitRequestFormParams(message=text, requested_schema=_FORM))
     return None
+
+
+def counts_alone(approval: Approval) -> bool:
+    """Whether one yes of the session's own principal can be all that it takes. A form never counts as another person."""
+    return not approval.not_requester and all(demand.quorum == 1 for demand in approval.demands)
 
 
 def said(result: types.ElicitResult | None) -> Said | None:
@@ -143,4 +148,5 @@ def _words(approval: Approval) -> str:
     given = json.dumps(shown.get("input"), ensure_ascii=False)
     cut = given if len(given) <= _SHOWN else f"{given[:_SHOWN]} … ({len(given) - _SHOWN} characters more)"
     rules = ", ".join(shown.get("rules", ())) or "the default"
-    return f"May the agent run {shown.get('tool')}? Input: {cut}. Asked by {rules}: {shown.get('reason')}"
+    whose = f" It takes {who(approval)}." if approval.demands or approval.not_requester else ""
+    return f"May the agent run {shown.get('tool')}? Input: {cut}. Asked by {rules}: {shown.get('reason')}{whose}"

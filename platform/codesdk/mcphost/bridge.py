@@ -97,6 +97,17 @@ def _forwarding(host: Client) -> Server[Any]:
         # Cancelled by the client, this await is cancelled, and closes the host's stream: that cancels the call there.
         return await host.call_tool(params.name, params.arguments, progress_callback=pass_on if wanted else None)
 
+    async def list_resources(_ctx: _Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        return await host.list_resources(cursor=params.cursor if params else None)
+
+    async def list_templates(
+        _ctx: _Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return await host.list_resource_templates(cursor=params.cursor if params else None)
+
+    async def read(_ctx: _Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        return await host.read_resource(str(params.uri))
+
     return Server(
         "codesdk",
         version=version("codesdk"),
@@ -104,6 +115,9 @@ def _forwarding(host: Client) -> Server[Any]:
         instructions=host.instructions,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import mcp_types as types
 from anyio import CancelScope, CapacityLimiter, get_cancelled_exc_class, to_thread
 
-from codesdk.approvals import Approval, ApprovalConflict, Desk
+from codesdk.approvals import Approval, ApprovalConflict, Desk, NotAnApprover, who
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import ToolCallId
 from codesdk.domain.subjects import Subject
@@ -151,7 +151,7 @@ class Calls:
         if said is None or not self._forms:
             return
         approval = self._desk.find(subject.tenant_id, about.approval)
-        if approval.session_id != subject.session_id:
+        if approval.session_id != subject.session_id or not asking.counts_alone(approval):
             return
         try:
             self._pipeline.vote(
@@ -162,8 +162,8 @@ class Calls:
                 by=subject.principal_id,
                 comment=said.comment,
             )
-        except ApprovalConflict as late:
-            _log.info("the answer of a form changed nothing: %s", late)
+        except (ApprovalConflict, NotAnApprover) as refused:
+            _log.info("the answer of a form changed nothing: %s", refused)
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
@@ -250,7 +250,7 @@ class Calls:
                 return answers.denied(outcome)
             case Waiting():
                 approval = await self._thread(self._desk.find, caller.subject.tenant_id, outcome.approval_id)
-                return answers.waiting(outcome, tuple(approval.shown.get("rules", ())))
+                return answers.waiting(outcome, tuple(approval.shown.get("rules", ())), who(approval))
             case Queued() if given_up:
                 return answers.unfinished(outcome, of_tool(tool))
             case Queued():

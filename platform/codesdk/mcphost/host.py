@@ -13,12 +13,13 @@ from anyio import CapacityLimiter
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
-from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from starlette.types import ASGIApp
 
 from codesdk.approvals import Desk
+from codesdk.artifacts import Artifacts
 from codesdk.domain.clock import Clock
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault, InternalFault
@@ -27,6 +28,8 @@ from codesdk.mcphost.access import TokenGate, subject_of
 from codesdk.mcphost.asking import Link
 from codesdk.mcphost.calls import Answer, Caller, Calls, Report
 from codesdk.mcphost.client import ClientAsking, LateCodec, wait_of
+from codesdk.mcphost.reading import Reading, one_page, with_links
+from codesdk.mcphost.streams import RETRY_MS, ResumableSessions
 from codesdk.registry import UnknownTool
 from codesdk.tenancy.directory import Directory
 from codesdk.toolcalls.pipeline import Pipeline
@@ -58,6 +61,7 @@ class McpHost:
         results: Results,
         desk: Desk,
         directory: Directory,
+        artifacts: Artifacts,
         clock: Clock,
         wait_s: float,
         allowed_hosts: Collection[str],
@@ -83,6 +87,7 @@ class McpHost:
             forms=forms,
             link=link,
         )
+        reading = Reading(artifacts, self._call_tool, self._token_limiter)
         self.server = Server(
             "codesdk",
             version=version("codesdk"),
@@ -90,14 +95,18 @@ class McpHost:
             instructions=INSTRUCTIONS,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
+            on_list_resources=reading.list_resources,
+            on_list_resource_templates=reading.list_templates,
+            on_read_resource=reading.read,
             get_tool_input_schema=self._input_schema,
         )
         sealing = RequestStateSecurity(
             codec=LateCodec(state_key), ttl=STATE_S, bind_principal=lambda ctx: subject_of(ctx.request).session_id
         )
         self.server.middleware.append(RequestStateBoundary(sealing, default_audience="codesdk"))
-        self._manager = StreamableHTTPSessionManager(
+        self._manager = ResumableSessions(
             self.server,
+            retry_interval=RETRY_MS,
             json_response=False,  # with plain JSON some clients give up after 60 s, and no progress can be sent
             max_request_body_size=MAX_BODY,
             security_settings=TransportSecuritySettings(
@@ -133,9 +142,9 @@ class McpHost:
         bundle = self._pipeline.bundles.of(subject.tenant_id, subject.policy_hash)
         return listing.listed(self._pipeline.registry.of(subject.tenant_id), bundle, subject)
 
-    async def _list_tools(self, ctx: _Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        subject = subject_of(ctx.request)
-        shown = self._listed(subject)
+    async def _list_tools(self, ctx: _Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        one_page(params)
+        shown = self._listed(subject_of(ctx.request))
         # Private and at once stale: the list depends on the session, and a changed policy changes it.
         return types.ListToolsResult(tools=[*shown, collecting.TOOL] if shown else [], ttl_ms=0, cache_scope="private")
 
@@ -146,8 +155,10 @@ class McpHost:
             raise self._no_tool(params.name, caller.subject)
         try:
             if tool is None:
-                return await self._collect(params.arguments or {}, caller)
-            return await self._calls.run(tool, params.arguments or {}, caller)
+                answer = await self._collect(params.arguments or {}, caller)
+            else:
+                answer = await self._calls.run(tool, params.arguments or {}, caller)
+            return with_links(answer, ctx.protocol_version)
         except UnknownTool as fault:
             raise MCPError(types.INVALID_PARAMS, str(fault)) from fault
         except InternalFault as fault:

@@ -14,8 +14,10 @@ from typing import Any
 import httpx2
 import pytest
 import uvicorn
+from fastapi import FastAPI
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from starlette.types import ASGIApp
 
 from codesdk.api.app import create_app
 from codesdk.api.server import _listen, _Server, _url
@@ -210,8 +212,10 @@ def wait_s() -> float:
 
 
 @contextmanager
-def running(root: Path, wait_s: float, **more: Any) -> Iterator[Stack]:
-    """A stack in that directory."""
+def running(
+    root: Path, wait_s: float, around: Callable[[FastAPI], ASGIApp] = lambda app: app, **more: Any
+) -> Iterator[Stack]:
+    """A stack in that directory. `around`: what is served in the application's place."""
     policies = root / "policies"
     policies.mkdir()
     (policies / "policy.yaml").write_text(POLICY)
@@ -222,7 +226,9 @@ def running(root: Path, wait_s: float, **more: Any) -> Iterator[Stack]:
         connection.execute(hosts.insert(), {**row, "images": json.dumps({"base": "sha256:image"})})
     app = create_app(services, settings)
     listener = _listen("127.0.0.1", 0)
-    config = uvicorn.Config(app, http="h11", ws="none", lifespan="on", log_config=None, timeout_graceful_shutdown=3)
+    config = uvicorn.Config(
+        around(app), http="h11", ws="none", lifespan="on", log_config=None, timeout_graceful_shutdown=3
+    )
     built = Stack(services, settings, _url("127.0.0.1", listener))
     server = _Server(config, app, settings.data_dir, built.url)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -52,9 +52,16 @@ def test_a_denial_never_sounds_as_if_it_had_run(code):
 
 def test_a_wait_says_why_by_whom_until_when_and_how_to_go_on():
     waiting = Waiting(identity=IDENTITY, approval_id="apr_1", reason="It installs software.", expires_at=0.5)
-    answer = answers.waiting(waiting, ("installs",))
+    answer = answers.waiting(waiting, ("installs",), "2 people of ops")
     text = answer.content[0].text
-    for part in ("It installs software.", "installs", "apr_1", "1970-01-01T00:00:00.500Z", "same arguments"):
+    for part in (
+        "It installs software.",
+        "2 people of ops",
+        "installs",
+        "apr_1",
+        "1970-01-01T00:00:00.500Z",
+        "same arguments",
+    ):
         assert part in text
     assert details(answer)["expires_at"] == "1970-01-01T00:00:00.500Z"
     assert details(answer)["retryable"]

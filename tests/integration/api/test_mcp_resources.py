@@ -1,0 +1,184 @@
+"""Resources of a session, and streams that a client takes up again."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+
+import httpx2
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from codesdk.domain.tools import ToolResult
+from codesdk.mcphost import resources
+
+ERAS = ["legacy", "auto"]
+MISSING = {"legacy": -32002, "auto": -32602}
+
+
+def asks(stack, helpers, token, mode, *steps):
+    """What each step says; a protocol error is a value."""
+
+    async def go():
+        async with stack.client(token, mode) as client:
+            said = []
+            for step in steps:
+                try:
+                    said.append(await step(client))
+                except MCPError as error:
+                    said.append(error)
+            return said
+
+    return helpers.within(go())
+
+
+def keep(stack, session, content, content_type="text/plain", name="out.txt"):
+    artifacts = stack.services.artifacts
+    kept = artifacts.keep(content, session.tenant_id, session.id, content_type=content_type, name=name)
+    stack.services.writer.run(lambda unit: artifacts.record(unit, kept))
+    return kept.id
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_artifacts_are_listed_and_read_whole_or_in_parts(standing, helpers, mode):
+    session, token = standing.open_session()
+    words = keep(standing, session, "Grüße, 1013 hPa".encode())
+    noise = keep(standing, session, bytes(range(256)), "application/octet-stream", "noise")
+    listed, whole, part, cut, binary, past = asks(
+        standing,
+        helpers,
+        token,
+        mode,
+        lambda client: client.list_resources(),
+        lambda client: client.read_resource(resources.artifact_uri(words)),
+        lambda client: client.read_resource(resources.artifact_uri(words) + "?start=9&length=4"),
+        lambda client: client.read_resource(resources.artifact_uri(words) + "?start=0&length=3"),
+        lambda client: client.read_resource(resources.artifact_uri(noise) + "?start=250"),
+        lambda client: client.read_resource(resources.artifact_uri(words) + "?start=99"),
+    )
+    assert [(each.name, each.size, str(each.uri)) for each in listed.resources] == [
+        ("noise", 256, resources.artifact_uri(noise)),
+        ("out.txt", 17, resources.artifact_uri(words)),
+    ]
+    assert (whole.contents[0].text, part.contents[0].text) == ("Grüße, 1013 hPa", "1013")
+    assert base64.b64decode(cut.contents[0].blob) == b"Gr\xc3"
+    assert base64.b64decode(binary.contents[0].blob) == bytes(range(250, 256))
+    assert part.meta["codesdk/part"] == {"start": 9, "length": 4, "size": 17}
+    assert past.contents[0].text == ""
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_long_lists_come_in_pages_and_a_cursor_of_another_list_is_refused(standing, helpers, monkeypatch, mode):
+    monkeypatch.setattr(resources, "PAGE", 2)
+    session, token = standing.open_session()
+    for number in range(3):
+        keep(standing, session, b"x", name=str(number))
+
+    async def all_pages(client):
+        names, cursor = [], None
+        while True:
+            page = await client.list_resources(cursor=cursor)
+            names += [[each.name for each in page.resources]]
+            cursor = page.next_cursor
+            if cursor is None:
+                return names
+
+    pages, odd, tools = asks(
+        standing,
+        helpers,
+        token,
+        mode,
+        all_pages,
+        lambda client: client.list_resources(cursor="art_of_nobody"),
+        lambda client: client.list_tools(cursor="2"),
+    )
+    assert pages == [["2", "1"], ["0"]]
+    assert (odd.code, tools.code) == (-32602, -32602)
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_what_is_another_sessions_does_not_exist(standing, helpers, mode):
+    session, _ = standing.open_session()
+    theirs = keep(standing, session, b"secret")
+    _, token = standing.open_session()
+    listed, read, nonsense = asks(
+        standing,
+        helpers,
+        token,
+        mode,
+        lambda client: client.list_resources(),
+        lambda client: client.read_resource(resources.artifact_uri(theirs)),
+        lambda client: client.read_resource("file:///etc/passwd"),
+    )
+    assert listed.resources == []
+    assert (read.code, nonsense.code) == (MISSING[mode], MISSING[mode])
+    assert read.error.data == {"uri": resources.artifact_uri(theirs)}
+    assert read.message == nonsense.message
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_reading_a_file_is_a_call_that_policy_decides_about_and_that_is_on_record(stack, helpers, mode):
+    session, token = stack.open_session()
+    good, denied = asks(
+        stack,
+        helpers,
+        token,
+        mode,
+        lambda client: client.read_resource(resources.file_uri("a.txt")),
+        lambda client: client.read_resource(resources.file_uri("server.pem")),
+    )
+    assert good.contents[0].text == "hello\n"
+    assert good.meta["codesdk/part"]["total_lines"] == 1
+    assert "Keys are not read." in denied.message
+    assert [kind for kind in stack.types(session) if kind.startswith("tool.call")][-1] == "tool.call.denied"
+    assert stack.types(session).count("tool.call.completed") == 1
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_a_result_links_to_the_artifact_that_has_the_whole(stack, helpers, mode):
+    session, token = stack.open_session()
+    kept = keep(stack, session, b"all of it")
+    stack.worker.answer = lambda _: ToolResult(text="some of it", is_error=True, artifacts=(kept,))
+    (result,) = asks(stack, helpers, token, mode, lambda client: client.call_tool("workspace_read", {"path": "a"}))
+    assert [part.type for part in result.content] == ["text", "resource_link"]
+    assert str(result.content[1].uri) == resources.artifact_uri(kept)
+
+
+def test_a_client_whose_connection_drops_takes_the_result_up_again_and_nothing_runs_twice(stack, helpers):
+    session, token = stack.open_session()
+    stack.worker.gate.clear()
+    headers = {
+        "Authorization": f"Bearer {token}",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2025-11-25",
+    }
+
+    def message(method, params, **more):
+        return {"jsonrpc": "2.0", "method": method, "params": params, **more}
+
+    async def go():
+        async with httpx2.AsyncClient(headers=headers, timeout=20) as http:
+            hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+            opened = await http.post(stack.mcp_url, json=message("initialize", hello, id=0))
+            ours = {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
+            await http.post(stack.mcp_url, json=message("notifications/initialized", {}), headers=ours)
+            call = message("tools/call", {"name": "workspace_read", "arguments": {"path": "a"}}, id=1)
+            async with http.stream("POST", stack.mcp_url, json=call, headers=ours) as stream:
+                lines = stream.aiter_lines()
+                first = await anext(line async for line in lines if line.startswith("id: "))
+                await asyncio.to_thread(helpers.eventually, lambda: stack.worker.ran)
+            last_seen = {"Last-Event-ID": first.removeprefix("id: ")}
+            resume = http.stream("GET", stack.mcp_url, headers={**ours, **last_seen})
+            async with resume as stream:
+                stack.worker.gate.set()
+                data = await anext(line async for line in stream.aiter_lines() if line.startswith("data: {"))
+            _, other = await asyncio.to_thread(stack.open_session)
+            stolen = {**ours, **last_seen, "Authorization": f"Bearer {other}"}
+            return json.loads(data[6:]), (await http.get(stack.mcp_url, headers=stolen)).status_code
+
+    answer, stolen = helpers.within(go())
+    assert answer["result"]["structuredContent"]["content"] == "hello\n"
+    assert stack.worker.ran == ["workspace.read"]
+    assert stack.types(session).count("tool.call.requested") == 1
+    assert stolen == 404

@@ -1,0 +1,57 @@
+"""Addresses of what a session's client may read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codesdk.mcphost.resources import PART, ArtifactPart, WorkspaceFile, artifact_uri, file_uri, parse
+
+ART = "art_01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+def test_an_artifact_is_read_whole_or_in_parts():
+    assert parse(artifact_uri(ART)) == ArtifactPart(ART, 0, PART)
+    assert parse(f"{artifact_uri(ART)}?start=5&length=7") == ArtifactPart(ART, 5, 7)
+    assert parse(f"{artifact_uri(ART)}?length={PART * 9}") == ArtifactPart(ART, 0, PART)
+
+
+@given(st.text(min_size=1).filter(lambda path: path.encode("utf-8", "ignore").decode() == path))
+def test_any_path_comes_through_its_address_as_it_was(path):
+    assert parse(file_uri(path)) == WorkspaceFile({"path": path})
+
+
+def test_lines_of_a_file_are_arguments_of_the_tool():
+    assert parse("codesdk://workspace/src/app.py?offset=3&limit=2") == WorkspaceFile(
+        {"path": "src/app.py", "offset": 3, "limit": 2}
+    )
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "",
+        "file:///etc/passwd",
+        "codesdk://workspace/",
+        "codesdk://workspace",
+        "codesdk://artifacts/art_1",
+        "codesdk://artifacts/../workspace/a",
+        f"codesdk://artifacts/{ART}?offset=1",
+        f"codesdk://artifacts/{ART}?start=-1",
+        f"codesdk://artifacts/{ART}?start=1&start",
+        f"codesdk://artifacts/{ART}#part",
+        "codesdk://workspace/a?offset=9999999999999999999",
+        "codesdk://workspace/%ff",
+        "codesdk://[/a",
+        "codesdk://elsewhere/a",
+    ],
+)
+def test_what_is_none_of_ours_is_nothing(uri):
+    assert parse(uri) is None
+
+
+@given(st.text())
+def test_no_text_is_too_odd_to_parse(uri):
+    parse(uri)
+    parse(f"codesdk://workspace/{uri}")
