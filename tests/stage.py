@@ -163,9 +163,9 @@ class Stage:
         """Who calls with that token."""
         return self.directory.subject(token)
 
-    def open_session(self, principal: Principal | None = None, policy: str | None = None) -> Subject:
-        """Another session."""
-        _, token = self.sessions.open(principal or self.principal, NewSession(policy=policy))
+    def open_session(self, principal: Principal | None = None, **wish: Any) -> Subject:
+        """Another session; `wish`: fields of `NewSession`."""
+        _, token = self.sessions.open(principal or self.principal, NewSession(**wish))
         return self.subject_of(token)
 
     def pipeline_with(self, chosen: Bundle, registry: Registry | None = None) -> Pipeline:

@@ -60,6 +60,7 @@ RULES: dict[tuple[str, str], Action | Door] = {
     ("GET", "/v1/tenants"): Action.TENANTS_READ,
     ("POST", "/v1/tenants"): Action.TENANTS_MANAGE,
     ("GET", "/v1/tenants/{tenant_id}"): Action.TENANTS_READ,
+    ("PATCH", "/v1/tenants/{tenant_id}"): Action.TENANTS_MANAGE,
     ("POST", "/v1/tenants/{tenant_id}/suspend"): Action.TENANTS_MANAGE,
     ("POST", "/v1/tenants/{tenant_id}/resume"): Action.TENANTS_MANAGE,
     ("GET", "/v1/quotas"): Action.QUOTAS_READ,

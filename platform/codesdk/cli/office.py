@@ -38,6 +38,10 @@ class Office(Protocol):
         """A new one."""
         ...
 
+    def weigh(self, tenant: TenantId, weight: int) -> Tenant:
+        """Give it another share of each host."""
+        ...
+
     def suspend(self, tenant: TenantId) -> Tenant:
         """Stop its keys and tokens."""
         ...
@@ -90,6 +94,10 @@ class DirectOffice:
     def create_tenant(self, name: str) -> Tenant:
         """A new one."""
         return self._office.create_tenant(HOLDER, name)
+
+    def weigh(self, tenant: TenantId, weight: int) -> Tenant:
+        """Give it another share of each host."""
+        return self._office.weigh(HOLDER, tenant, weight)
 
     def suspend(self, tenant: TenantId) -> Tenant:
         """Stop its keys and tokens."""
@@ -144,6 +152,10 @@ class RemoteOffice:
     def create_tenant(self, name: str) -> Tenant:
         """A new one."""
         return Tenant.model_validate(self._daemon.request("POST", "/v1/tenants", json={"name": name}))
+
+    def weigh(self, tenant: TenantId, weight: int) -> Tenant:
+        """Give it another share of each host."""
+        return Tenant.model_validate(self._daemon.request("PATCH", f"/v1/tenants/{tenant}", json={"weight": weight}))
 
     def suspend(self, tenant: TenantId) -> Tenant:
         """Stop its keys and tokens."""

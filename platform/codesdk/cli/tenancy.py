@@ -110,6 +110,20 @@ def resume_tenant(tenant: str, *, data_dir: DataDir = None, json: Json = False) 
     tenants.resume(tenant, data_dir=data_dir, as_json=json)
 
 
+@tenants_app.command("weight")
+def tenant_weight(
+    tenant: str,
+    weight: Annotated[int, typer.Argument(min=1, max=100)],
+    *,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Calls that a host starts for it where it starts one for a tenant of weight 1, while calls of both wait."""
+    from codesdk.cli import tenants
+
+    tenants.weigh(tenant, weight, data_dir=data_dir, as_json=json)
+
+
 @tenants_app.command("quota")
 def tenant_quota(
     tenant: str,

@@ -42,9 +42,9 @@ def show_all(*, data_dir: Path | None, as_json: bool) -> None:
     if as_json:
         voice.give({"tenants": [each.model_dump(mode="json") for each in found]})
         return
-    shown = _columns("tenant", "name", "made (UTC)", "state")
+    shown = _columns("tenant", "name", "made (UTC)", "weight", "state")
     for each in found:
-        shown.add_row(each.id, Text(plain(each.name)), _day(each.created_at), _state(each))
+        shown.add_row(each.id, Text(plain(each.name)), _day(each.created_at), str(each.weight), _state(each))
     voice.out.print(shown)
 
 
@@ -67,6 +67,14 @@ def show(tenant: str, *, data_dir: Path | None, as_json: bool) -> None:
     voice.out.print(Text(f"{found.id}  {plain(found.name)}  {_state(found)}"))
     voice.out.print(_principals(principals))
     voice.out.print(_quotas(quotas))
+
+
+def weigh(tenant: str, weight: int, *, data_dir: Path | None, as_json: bool) -> None:
+    """Give it another share."""
+    voice = Voice(as_json=as_json)
+    with open_office(settings_of(data_dir)) as office:
+        done = office.weigh(tenant_of(office, tenant).id, weight)
+    _say(voice, done, f"From now on weight {done.weight}:")
 
 
 def suspend(tenant: str, *, data_dir: Path | None, as_json: bool) -> None:

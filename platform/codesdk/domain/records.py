@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import Field
@@ -13,6 +14,18 @@ from codesdk.domain.ids import ArtifactId, HostId, PrincipalId, SessionId, TaskI
 from codesdk.domain.references import ArtifactRef
 from codesdk.domain.runtimes import InteractionMode
 from codesdk.domain.tasks import TaskState
+
+PARALLEL_CALLS = 16
+"""What a session has unless it is opened with another number: more than any known agent asks for at once."""
+
+
+class SessionPriority(StrEnum):
+    """Whose calls go first where those of one tenant wait together."""
+
+    INTERACTIVE = "interactive"
+    """Somebody waits for the answer."""
+    BATCH = "batch"
+    """Nobody does."""
 
 
 class Session(Frozen):
@@ -27,6 +40,9 @@ class Session(Frozen):
     permission_mode: PermissionMode
     labels: dict[str, str]
     image: str
+    priority: SessionPriority = SessionPriority.INTERACTIVE
+    parallel_calls: int = PARALLEL_CALLS
+    """Calls of this session that run at once, at most."""
     last_seq: int
     """The log's newest number."""
     created_at: float

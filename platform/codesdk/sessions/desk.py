@@ -155,6 +155,8 @@ class Sessions:
             permission_mode=wish.permission_mode,
             labels=wish.labels,
             image=image,
+            priority=wish.priority,
+            parallel_calls=wish.parallel_calls,
             last_seq=0,
             created_at=self._clock.now().timestamp(),
             policy_hash=self._rules.keep(unit, rules, wish.policy) if rules and wish.policy is not None else None,

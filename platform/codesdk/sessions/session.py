@@ -8,6 +8,7 @@ from pydantic import Field
 
 from codesdk.domain.decisions import Frozen, PermissionMode
 from codesdk.domain.ids import ArtifactId
+from codesdk.domain.records import PARALLEL_CALLS, SessionPriority
 from codesdk.errors import ExitCode, Fault
 
 
@@ -50,6 +51,10 @@ class NewSession(Frozen):
     seed_artifact: ArtifactId | None = None
     """An archive (tar, gz or not) that the workspace starts from."""
     runtime: str = Field(default="mcp-client", max_length=40)
+    priority: SessionPriority = SessionPriority.INTERACTIVE
+    """`batch`: its calls let those of the tenant's interactive sessions go first."""
+    parallel_calls: int = Field(default=PARALLEL_CALLS, ge=1, le=64)
+    """Calls that run at once, at most. Those that write to the workspace go one by one in any case."""
     policy: str | None = Field(default=None, max_length=64 * 1024)
     """Rules of its own, as the text of a policy file (YAML): they count beside the tenant's and the installation's, and
     can only ask or deny."""

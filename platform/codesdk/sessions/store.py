@@ -10,7 +10,7 @@ from sqlalchemy import insert as insert_into
 
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.ids import HostId, PrincipalId, SessionId, TenantId
-from codesdk.domain.records import Session
+from codesdk.domain.records import Session, SessionPriority
 from codesdk.storage.schema import hosts, removed_sessions, sessions
 
 
@@ -26,6 +26,7 @@ def insert(connection: Connection, session: Session, *, profile: dict[str, Any],
     row = session.model_dump(exclude={"labels", "closed_at"})
     row |= {
         "permission_mode": session.permission_mode.value,
+        "priority": session.priority.value,
         "labels": json.dumps(session.labels),
         "profile": json.dumps(profile),
         "seed_artifact": seed,
@@ -87,6 +88,8 @@ def _session(row: Row[Any]) -> Session:
         permission_mode=PermissionMode(row.permission_mode),
         labels=json.loads(row.labels),
         image=row.image,
+        priority=SessionPriority(row.priority),
+        parallel_calls=row.parallel_calls,
         last_seq=row.last_seq,
         created_at=row.created_at,
         closed_at=row.closed_at,

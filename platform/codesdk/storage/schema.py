@@ -38,6 +38,7 @@ tenants = Table(
     Column("suspended_at", Float),
     Column("limits", Text, nullable=False, server_default=text("'{}'")),  # JSON: resource -> its own limit
     Column("artifact_bytes", BigInteger, nullable=False, server_default=text("0")),  # sum of its artifacts' sizes
+    Column("weight", Integer, nullable=False, server_default=text("1")),  # calls it gets where others get one
 )
 
 principals = Table(
@@ -103,6 +104,8 @@ sessions = Table(
     Column("profile", Text, nullable=False),  # JSON of the profile in force
     Column("image", String(80), nullable=False),  # image id on the host, fixed for the session's life
     Column("labels", Text, nullable=False),  # JSON object
+    Column("priority", String(16), nullable=False, server_default=text("'interactive'")),  # interactive, batch
+    Column("parallel_calls", Integer, nullable=False, server_default=text("16")),  # that run at once, at most
     Column("seed_artifact", _ID),  # archive that the workspace starts from
     Column("last_seq", BigInteger, nullable=False, server_default=text("0")),
     Column("log_epoch", String(32), nullable=False),  # a restored log gets another; cursors carry it
@@ -185,6 +188,10 @@ tool_calls = Table(
     Column("input_hash", String(71), nullable=False),
     Column("schema_hash", String(71), nullable=False),
     Column("serial", Boolean, nullable=False),  # one at a time in its workspace
+    Column(
+        "batch", Boolean, nullable=False, server_default=text("false")
+    ),  # lets the tenant's interactive ones go first
+    Column("held", Boolean, nullable=False, server_default=text("true")),  # queued, and its session may not run it yet
     Column("state", String(28), nullable=False),
     Column("digest", String(71)),  # what an approval binds, set where policy asked
     Column("grant_id", _ID),  # what turned policy's ask into an allow, where something did
@@ -197,10 +204,23 @@ tool_calls = Table(
     Column("queued_at", Float),
     Column("started_at", Float),
     Column("finished_at", Float),
-    Index("ix_tool_calls_host_state", "host_id", "state", "queued_at"),
-    Index("ix_tool_calls_session", "session_id", "state"),
+    Index("ix_tool_calls_next", "host_id", "state", "tenant_id", "held", "batch", "queued_at", "id"),
+    Index("ix_tool_calls_session", "session_id", "state", "held", "queued_at", "id"),
     Index("ix_tool_calls_tenant_state", "tenant_id", "state"),
     Index("ix_tool_calls_finished", "session_id", "finished_at"),  # since when a session is idle
+)
+
+turns = Table(  # a tenant's place in the order in which a host serves (toolcalls.turn_store)
+    "turns",
+    metadata,
+    Column("host_id", _ID, ForeignKey("hosts.id"), primary_key=True),
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), primary_key=True),
+    Column("position", Float, nullable=False),  # virtual time: the lowest is served next
+    Column("waiting", Boolean, nullable=False),  # it may have a call that could start
+    Column("stamp", BigInteger, nullable=False),  # counts what set `waiting`
+    Index("ix_turns_next", "host_id", "waiting", "position", "tenant_id"),
+    Index("ix_turns_last", "host_id", "position"),
+    Index("ix_turns_tenant", "tenant_id"),
 )
 
 approvals = Table(

@@ -110,6 +110,17 @@ class Administration:
         _log.info("%s resumed tenant %s", caller.id, found.id)
         return self.tenant(caller, tenant)
 
+    def weigh(self, caller: Principal, tenant: str, weight: int) -> Tenant:
+        """Give it `weight` calls where a tenant of weight 1 gets one, while calls of both wait for a host.
+
+        Raises:
+            Forbidden, TenantUnknown: nothing was changed.
+        """
+        found = self._tenant(caller, Action.TENANTS_MANAGE, tenant)
+        self._writer.run(lambda unit: store.set_weight(unit.connection, found.id, weight))
+        _log.info("%s gave tenant %s the weight %d", caller.id, found.id, weight)
+        return self.tenant(caller, tenant)
+
     # -- quotas ------------------------------------------------------------------------------------------------------
 
     def quotas(self, caller: Principal, tenant: str) -> list[Quota]:

@@ -140,6 +140,11 @@ def insert_tenant(connection: Connection, tenant: TenantId, name: str, now: floa
     connection.execute(insert_into(tenants), {"id": tenant, "name": name, "created_at": now})
 
 
+def set_weight(connection: Connection, tenant: TenantId, weight: int) -> None:
+    """Its share of each host's calls."""
+    connection.execute(update(tenants).where(tenants.c.id == tenant).values(weight=weight))
+
+
 def set_suspended(connection: Connection, tenant: TenantId, since: float | None) -> None:
     """Suspend it (it keeps its first date), or let it go on."""
     change = update(tenants).where(tenants.c.id == tenant)
@@ -255,7 +260,9 @@ def revoke_key(connection: Connection, key: KeyId, now: float) -> None:
 
 
 def _tenant(row: Row[Any]) -> Tenant:
-    return Tenant(id=TenantId(row.id), name=row.name, created_at=row.created_at, suspended_at=row.suspended_at)
+    return Tenant(
+        id=TenantId(row.id), name=row.name, created_at=row.created_at, weight=row.weight, suspended_at=row.suspended_at
+    )
 
 
 def _principal(row: Row[Any]) -> Principal:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.ids import TenantId
 from codesdk.errors import ExitCode, Fault
 
 DEFAULT_TENANT = "default"
 """The one that a new installation has."""
+
+Weight = Annotated[int, Field(ge=1, le=100)]
+"""A tenant's share; the bound keeps one tenant from being served a hundred times before the next."""
 
 
 class Tenant(Frozen):
@@ -16,6 +23,8 @@ class Tenant(Frozen):
     id: TenantId
     name: str
     created_at: float
+    weight: Weight = 1
+    """Calls that a host starts for it where it starts one for a tenant of weight 1, while both wait."""
     suspended_at: float | None = None
     """Since then none of its keys and tokens opens anything, and none of its calls starts."""
 

@@ -13,7 +13,7 @@ from codesdk.registry import Registries, Tool, UnknownTool
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.surroundings import Surroundings
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls import history, store
+from codesdk.toolcalls import history, store, turn_store, turns
 from codesdk.toolcalls.binding import digest_of
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.stored import Claimed, Denied, SessionFacts, StoredCall
@@ -51,7 +51,18 @@ class Claims:
     def any(self) -> bool:
         """Whether a call may start now: a read, for looks that mostly find nothing."""
         with self._log.database.read() as connection:
-            return store.any_queued(connection, self._host)
+            return turn_store.anybody(connection, self._host)
+
+    def look_again(self) -> None:
+        """Find tenants that no end of a call told of: their limit was raised, say."""
+        with self._log.database.read() as connection:
+            overlooked = turn_store.is_overlooked(connection, self._host)
+        if overlooked:
+            self._writer.run(lambda unit: turn_store.look_again(unit.connection, self._host))
+
+    def take_up(self) -> None:
+        """Once, when a worker starts: let go the calls that a version without turns left behind."""
+        self._writer.run(lambda unit: turns.take_up(unit, self._host))
 
     def take(self) -> Claimed | Denied | None:
         """The next call of this host. None: nothing may start now. Denied: it was taken off the queue unrun."""
@@ -80,16 +91,21 @@ class Claims:
         return self._start(unit, stored, tool, decision, asked)
 
     def _next(self, unit: Unit) -> StoredCall | None:
-        """The oldest call whose tenant may have one more running; the others' keep their places."""
-        full: list[TenantId] = []
-        while (stored := store.next_queued(unit.connection, self._host, full)) is not None:
-            try:
-                self._quotas.reserve(unit, stored.tenant_id, Resource.RUNNING_CALLS)
-            except QuotaExceeded:
-                full.append(stored.tenant_id)
-            else:
+        """The call of the tenant whose turn it is, if it may have one more running; else of the one after it."""
+        for turn in turns.in_order(unit, self._host):
+            stored = store.next_queued(unit.connection, self._host, turn.tenant)
+            if stored is not None and self._has_room(unit, turn.tenant):
+                turns.served(unit, self._host, turn)
                 return stored
+            turns.passed(unit, self._host, turn)
         return None
+
+    def _has_room(self, unit: Unit, tenant: TenantId) -> bool:
+        try:
+            self._quotas.reserve(unit, tenant, Resource.RUNNING_CALLS)
+        except QuotaExceeded:
+            return False  # it keeps its place; the end of one of its calls has it looked at again
+        return True
 
     def _deny(self, unit: Unit, stored: StoredCall, asked: Approval | None, code: DenialCode, reason: str) -> Denied:
         if asked is not None:

@@ -9,7 +9,7 @@ from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.tools import ToolResult
 from codesdk.eventlog.log import Draft, Log
 from codesdk.storage.writer import Unit
-from codesdk.toolcalls import history, store
+from codesdk.toolcalls import history, store, turns
 from codesdk.toolcalls.stored import Claimed, Denied, StoredCall
 
 
@@ -23,6 +23,8 @@ def deny(
     """
     result = ToolResult(text=reason, is_error=True, code=code.value)
     store.move(unit.connection, stored.identity, stored.state, CallState.DENIED, result=result.model_dump_json())
+    if stored.state is CallState.QUEUED:
+        turns.leave(unit, stored.subject.session_id, stored.tenant_id)
     log.append(unit, history.denied(stored.call, stored.subject, stored.sources, code, reason))
     return Denied(identity=stored.identity, code=code, message=reason, rules=rules)
 
@@ -51,6 +53,7 @@ def complete(
         held_by=claimed.generation,
         result=result.model_dump_json(),
     )
+    turns.leave(unit, stored.subject.session_id, stored.tenant_id)
     for output in last_output:
         log.append(unit, output)
     if result.stdout or result.stderr:

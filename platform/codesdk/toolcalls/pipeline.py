@@ -20,7 +20,7 @@ from codesdk.jobs import Wakeups
 from codesdk.policy import Bundles, decide
 from codesdk.registry import Registries, Tool
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls import history, rates, store
+from codesdk.toolcalls import history, rates, store, turns
 from codesdk.toolcalls.binding import digest_of
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.stored import Denied, Ended, Finished, Outcome, Queued, SessionFacts, StoredCall, Waiting
@@ -186,7 +186,7 @@ class Pipeline:
             case Effect.ASK:
                 return self._ask(unit, call, tool, decision, facts)
             case Effect.ALLOW:
-                return self._wake(unit, call.identity, facts.host_id)
+                return self._queue(unit, call.identity, subject, facts.host_id)
 
     def _joined(self, unit: Unit, call: ToolCall, subject: Subject) -> Waiting | None:
         """The same question, where somebody is being asked it already."""
@@ -227,7 +227,8 @@ class Pipeline:
         self._log.append(unit, history.draft(facts.subject, asked))
         return _waiting(approval, call.identity)
 
-    def _wake(self, unit: Unit, identity: CallIdentity, host: HostId) -> Queued:
+    def _queue(self, unit: Unit, identity: CallIdentity, subject: Subject, host: HostId) -> Queued:
+        turns.queue(unit, subject.session_id, host, subject.tenant_id)
         unit.after_commit(lambda: self._wakeups.wake(host, identity.tool_call_id))
         return Queued(identity=identity)
 
@@ -258,7 +259,7 @@ class Pipeline:
         self._log.append(unit, history.draft(stored.subject, outcome))
         if verdict is Verdict.APPROVE:
             store.move(unit.connection, stored.identity, CallState.WAITING, CallState.QUEUED)
-            self._wake(unit, stored.identity, stored.host_id)
+            self._queue(unit, stored.identity, stored.subject, stored.host_id)
         else:
             said = f" They said: {comment}" if comment else ""
             reason = f"A person rejected this call.{said}"

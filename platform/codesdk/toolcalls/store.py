@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Boolean, Connection, Float, Row, Update, bindparam, case, exists, null, select, true, update
+from sqlalchemy import Boolean, Connection, Float, Row, Update, bindparam, case, null, select, true, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.calls import CallIdentity, CallState, IllegalTransition, ToolCall, check_transition
 from codesdk.domain.canonical import canonical_json
 from codesdk.domain.decisions import Evaluation, Obligations
 from codesdk.domain.ids import HostId, SessionId, TenantId, ToolCallId
+from codesdk.domain.records import SessionPriority
 from codesdk.domain.subjects import Subject
 from codesdk.domain.tools import ToolResult
 from codesdk.storage.database import database_now
@@ -80,27 +81,17 @@ _TWIN = (
     .order_by(tool_calls.c.requested_at.desc(), tool_calls.c.id.desc())
     .limit(1)
 )
-_other = tool_calls.alias("other")
-_MAY_START = (
-    (tool_calls.c.host_id == bindparam("host"))
-    & (tool_calls.c.state == CallState.QUEUED.value)
-    & (
-        tool_calls.c.serial.is_(False)
-        | ~exists().where(
-            _other.c.session_id == tool_calls.c.session_id,
-            _other.c.state == CallState.RUNNING.value,
-            _other.c.serial.is_(True),
-        )
-    )
-)
 _NEXT = (
-    _CALLS.where(_MAY_START)
-    .order_by(tool_calls.c.queued_at, tool_calls.c.id)
+    _CALLS.where(
+        tool_calls.c.host_id == bindparam("host"),
+        tool_calls.c.tenant_id == bindparam("tenant"),
+        tool_calls.c.state == CallState.QUEUED.value,
+        tool_calls.c.held.is_(False),
+    )
+    .order_by(tool_calls.c.batch, tool_calls.c.queued_at, tool_calls.c.id)
     .limit(1)
     .with_for_update(skip_locked=True, of=tool_calls)
 )
-_NEXT_BUT = _NEXT.where(tool_calls.c.tenant_id.not_in(bindparam("passed_over", expanding=True)))
-_ANY = select(tool_calls.c.id).where(_MAY_START).limit(1)
 _CANCELS = _CALLS.where(
     tool_calls.c.host_id == bindparam("host"),
     tool_calls.c.state == CallState.RUNNING.value,
@@ -144,6 +135,7 @@ def session_facts(connection: Connection, session: SessionId) -> SessionFacts | 
         image=row.image,
         profile=json.loads(row.profile),
         open=row.state == "open",
+        batch=row.priority == SessionPriority.BATCH.value,
     )
 
 
@@ -173,6 +165,7 @@ def insert(
         "input_hash": identity.input_hash,
         "schema_hash": schema_hash,
         "serial": serial,
+        "batch": facts.batch,
         "state": state.value,
         "sources": _sources_text(sources),
         "queues": state is CallState.QUEUED,
@@ -218,21 +211,10 @@ def twin(
     return _stored(row) if row else None
 
 
-def next_queued(connection: Connection, host: HostId, passed_over: Collection[TenantId] = ()) -> StoredCall | None:
-    """The oldest call of that host that may start now: a serial one waits for the serial one of its workspace.
-
-    `passed_over`: tenants whose calls wait although they could start.
-    """
-    if passed_over:
-        row = connection.execute(_NEXT_BUT, {"host": host, "passed_over": list(passed_over)}).one_or_none()
-    else:
-        row = connection.execute(_NEXT, {"host": host}).one_or_none()
+def next_queued(connection: Connection, host: HostId, tenant: TenantId) -> StoredCall | None:
+    """The tenant's first call on that host that may start now: an interactive one, else the oldest."""
+    row = connection.execute(_NEXT, {"host": host, "tenant": tenant}).one_or_none()
     return _stored(row) if row else None
-
-
-def any_queued(connection: Connection, host: HostId) -> bool:
-    """Whether a call of that host may start now; cheap, for looks that mostly find nothing."""
-    return connection.execute(_ANY, {"host": host}).first() is not None
 
 
 def to_cancel(connection: Connection, host: HostId) -> list[StoredCall]:

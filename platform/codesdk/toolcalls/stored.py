@@ -20,6 +20,8 @@ class SessionFacts(Frozen):
     image: str
     profile: dict[str, Any]
     open: bool
+    batch: bool = False
+    """Its calls let those of the tenant's interactive sessions go first."""
 
 
 class StoredCall(Frozen):

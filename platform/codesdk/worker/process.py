@@ -98,22 +98,25 @@ class Worker:
             self.dispatcher = Dispatcher(
                 host=self.host,
                 rooms=self.rooms,
-                claims=Claims(
-                    registry=services.registry,
-                    bundles=services.bundles,
-                    desk=services.desk,
-                    log=services.log,
-                    writer=services.writer,
-                    host=self.host.id,
-                    generation=self.host.generation,
-                    quotas=services.quotas,
-                    surroundings=sandboxes.surroundings,
+                claims=(
+                    claims := Claims(
+                        registry=services.registry,
+                        bundles=services.bundles,
+                        desk=services.desk,
+                        log=services.log,
+                        writer=services.writer,
+                        host=self.host.id,
+                        generation=self.host.generation,
+                        quotas=services.quotas,
+                        surroundings=sandboxes.surroundings,
+                    )
                 ),
                 execution=execution,
                 pipeline=services.pipeline,
                 database=services.database,
                 threads=settings.worker_threads,
             )
+            self._claims = claims
             opened.callback(lambda: self.dispatcher.drain(DRAIN_S))
             self._stopping = threading.Event()
             self._poller = threading.Thread(target=self._poll, name="codesdk-poll", daemon=True)
@@ -127,6 +130,7 @@ class Worker:
         taken = self._recovery.take_up(self.dispatcher.start)
         if taken:
             _log.info("took up %d calls of an earlier worker", taken)
+        self._claims.take_up()
         self._poller.start()
         self._keeper.start()
 
@@ -155,6 +159,7 @@ class Worker:
             polls += 1
             if polls % REST_POLLS == 0:
                 guarded(self._rest.look)
+                guarded(self._claims.look_again)
             if self._stopping.wait(self._poll_s):
                 return
 

@@ -110,6 +110,7 @@ class World:
             ("POST", "/v1/approvals/{approval_id}/decision"): {"verdict": "reject", "digest": "sha256:" + "0" * 64},
             # Names that are taken: whoever may do it gets a conflict, and the walk makes nothing.
             ("POST", "/v1/tenants"): {"name": OURS},
+            ("PATCH", "/v1/tenants/{tenant_id}"): {"weight": 2},
             ("PATCH", "/v1/quotas"): {"limits": {"sessions": 10_000}},
             ("POST", "/v1/principals"): {"name": "somebody", "roles": ["auditor"]},
             ("POST", "/v1/keys"): {"principal_id": things["principal_id"], "name": "k"},

@@ -52,6 +52,12 @@ def test_a_tenant_is_found_by_name_and_by_id_and_made_once(office, tenant):
         tenant_of(office, "none")
 
 
+def test_a_tenants_weight_is_set_and_shown(office, tenant):
+    assert tenant.weight == 1
+    assert office.weigh(tenant.id, 4).weight == 4
+    assert next(each for each in office.tenants() if each.id == tenant.id).weight == 4
+
+
 def test_a_suspended_tenants_keys_stop_at_the_next_request_and_come_back(standing, office, tenant):
     holder = office.create_principal(tenant.id, "ann", (Role.AUDITOR,), PrincipalKind.PERSON)
     key = office.create_key(holder.id, "k", None)

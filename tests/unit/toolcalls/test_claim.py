@@ -56,8 +56,9 @@ def test_the_oldest_call_is_taken_first_and_each_once(stage):
 
 
 def test_claims_of_many_threads_take_each_call_once(stage):
+    subject = stage.open_session(parallel_calls=30)
     for number in range(30):
-        stage.pipeline.submit("workspace.read", {"path": str(number)}, stage.subject)
+        stage.pipeline.submit("workspace.read", {"path": str(number)}, subject)
     claims = stage.claims()
     start = threading.Barrier(8)
 

@@ -13,7 +13,7 @@ from codesdk.domain.ids import TenantId
 from codesdk.domain.quotas import Resource
 from codesdk.tenancy.principal import Name
 from codesdk.tenancy.quotas import Quota
-from codesdk.tenancy.tenant import Tenant
+from codesdk.tenancy.tenant import Tenant, Weight
 
 router = guarded_router()
 
@@ -40,6 +40,13 @@ class QuotaList(Frozen):
     quotas: list[Quota]
 
 
+class NewWeight(Frozen):
+    """A tenant's share."""
+
+    weight: Weight
+    """Calls that a host starts for it where it starts one for a tenant of weight 1, while both wait."""
+
+
 class NewLimits(Frozen):
     """Limits to set; what is not named stays."""
 
@@ -63,6 +70,12 @@ def create_tenant(wish: NewTenant, caller: Caller, services: Wired) -> Tenant:
 def read_tenant(tenant_id: str, caller: Caller, services: Wired) -> Tenant:
     """One tenant."""
     return services.administration.tenant(caller, tenant_id)
+
+
+@router.patch("/v1/tenants/{tenant_id}")
+def weigh_tenant(tenant_id: str, wish: NewWeight, caller: Caller, services: Wired) -> Tenant:
+    """Give it a larger or smaller share of each host."""
+    return services.administration.weigh(caller, tenant_id, wish.weight)
 
 
 @router.post("/v1/tenants/{tenant_id}/suspend")
