@@ -11,7 +11,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from codesdk.domain.clock import ManualClock
-from codesdk.domain.ids import Kind, RandomIds, SessionId
+from codesdk.domain.ids import Kind, RandomIds, SessionId, ToolCallId
 from codesdk.eventlog.hints import CHANNEL, LocalHints, RedisHints
 from stage import DEADLINE_S, wait_for
 
@@ -36,6 +36,19 @@ def test_every_listener_hears_a_hint(hints):
     one = session()
     hints.publish(one)
     assert [listener.get(timeout=DEADLINE_S) for listener in heard] == [one, one]
+
+
+def test_the_end_of_a_call_is_heard_by_those_who_follow_the_session_and_by_those_who_wait_for_the_call(hints):
+    grown: SimpleQueue[str] = SimpleQueue()
+    ended: SimpleQueue[str] = SimpleQueue()
+    hints.listen(grown.put)
+    hints.listen_for_ends(ended.put)
+    one, call = session(), ToolCallId(IDS.new(Kind.CALL))
+    hints.publish_end(one, call)
+    assert (grown.get(timeout=DEADLINE_S), ended.get(timeout=DEADLINE_S)) == (one, call)
+    hints.publish(one)
+    assert grown.get(timeout=DEADLINE_S) == one
+    assert ended.empty()
 
 
 def test_a_hint_before_anybody_listens_is_lost_and_no_error(hints):
@@ -75,6 +88,20 @@ def test_another_process_hears_a_hint(redis_url):
 
 
 @pytest.mark.redis
+def test_another_process_hears_of_an_end(redis_url):
+    here, there = RedisHints(redis_url), RedisHints(redis_url)
+    heard = []
+    there.listen_for_ends(heard.append)
+    call = ToolCallId(IDS.new(Kind.CALL))
+    try:
+        wait_for(lambda: (here.publish_end(session(), call), heard)[1], "the hint")
+        assert set(heard) == {call}
+    finally:
+        here.close()
+        there.close()
+
+
+@pytest.mark.redis
 @pytest.mark.parametrize(
     "message",
     [
@@ -84,9 +111,13 @@ def test_another_process_hears_a_hint(redis_url):
         b"call_00000000000000000000000000",
         b"ses_" + b"0" * 10_000,
         b"ses_0000000000000000000000000I",
+        b"ses_00000000000000000000000000 x",
+        b"ses_00000000000000000000000000 prn_00000000000000000000000000",
+        b"ses_00000000000000000000000000 call_00000000000000000000000000 x",
+        b"x call_00000000000000000000000000",
     ],
 )
-def test_what_is_no_sessions_id_passes_nobody(redis_url, message):
+def test_what_is_no_id_passes_nobody(redis_url, message):
     hints, heard = RedisHints(redis_url), []
     hints.listen(heard.append)
     redis = Redis.from_url(redis_url)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from queue import Empty, SimpleQueue
 
 import pytest
 from redis import Redis
+from rq import Queue
+from rq.serializers import JSONSerializer
 
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.ids import HostId, Kind, RandomIds
 from codesdk.jobs import LocalWakeups, QueueUnavailable, RqWakeups, queue_name, subject_of_job
+from codesdk.jobs.wakeups import PINNED
 from codesdk.worker.listener import Listener
 from stage import DEADLINE_S, wait_for
 
@@ -93,6 +97,27 @@ def test_a_wake_up_that_was_taken_leaves_nothing_in_redis(redis_url, host):
 
 
 @pytest.mark.redis
+def test_a_wake_up_is_stored_as_rq_itself_would_store_it(redis_url, host):
+    redis = Redis.from_url(redis_url)
+    wakeups = RqWakeups(redis_url, IDS)
+    call = IDS.new(Kind.CALL)
+    wakeups.wake(host, call)
+    queue = Queue(queue_name(host), connection=redis, serializer=JSONSerializer)
+    (ours,) = queue.get_job_ids()
+    theirs = queue.enqueue(PINNED, job_id=f"{call}-x", result_ttl=0, failure_ttl=0, ttl=60).id
+    stored, expected = ({**redis.hgetall(f"rq:job:{job}")} for job in (ours, theirs))
+    times = (b"created_at", b"enqueued_at")
+    assert all(
+        re.fullmatch(rb"\d{4}-\d\d-\d\dT[\d:.]+Z", fields.pop(name)) for name in times for fields in (stored, expected)
+    )
+    assert stored == expected
+    assert queue in Queue.all(connection=redis)
+    queue.delete(delete_jobs=True)
+    redis.close()
+    wakeups.close()
+
+
+@pytest.mark.redis
 def test_a_wake_up_that_nobody_takes_goes_away(redis_url, host):
     wakeups = RqWakeups(redis_url, IDS)
     wakeups.wake(host, IDS.new(Kind.CALL))
@@ -103,6 +128,23 @@ def test_a_wake_up_that_nobody_takes_goes_away(redis_url, host):
     assert 0 < redis.ttl(b"rq:job:" + job) <= 60
     redis.close()
     wakeups.close()
+
+
+@pytest.mark.redis
+def test_a_wake_up_whose_message_has_expired_is_not_heard(redis_url, host):
+    redis = Redis.from_url(redis_url)
+    wakeups = RqWakeups(redis_url, IDS)
+    wakeups.wake(host, IDS.new(Kind.CALL))
+    (job,) = redis.lrange(f"rq:queue:{queue_name(host)}", 0, -1)
+    redis.delete(b"rq:job:" + job)
+    call = IDS.new(Kind.CALL)
+    wakeups.wake(host, call)
+    heard: SimpleQueue[str] = SimpleQueue()
+    listener = Listener(redis_url, host, heard.put)
+    assert heard.get(timeout=DEADLINE_S) == call
+    listener.close()
+    wakeups.close()
+    redis.close()
 
 
 @pytest.mark.parametrize(

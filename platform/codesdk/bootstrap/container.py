@@ -162,7 +162,7 @@ def open_services(
             registry=registry,
             bundles=bundles,
             pipeline=pipeline,
-            results=Results(pipeline, log, tail),
+            results=Results(pipeline, log, tail, hints),
             sessions=sessions,
             profile=profiles.named(DEFAULT),
             profiles=profiles,

@@ -11,12 +11,13 @@ from typing import Protocol
 from redis import Redis
 from redis.exceptions import RedisError
 
-from codesdk.domain.ids import Kind, SessionId, is_id
+from codesdk.domain.ids import Kind, SessionId, ToolCallId, is_id
 
 CHANNEL = "codesdk:log"
 _log = logging.getLogger(__name__)
 
 OnHint = Callable[[SessionId], None]
+OnEnd = Callable[[ToolCallId], None]
 
 
 class Hints(Protocol):
@@ -26,8 +27,16 @@ class Hints(Protocol):
         """Tell the listeners; must return soon, and may lose the hint."""
         ...
 
+    def publish_end(self, session: SessionId, call: ToolCallId) -> None:
+        """Likewise; what the session has grown by is the end of that call."""
+        ...
+
     def listen(self, on_hint: OnHint) -> None:
         """Call `on_hint` for each hint from now on, on a thread of the port's own."""
+        ...
+
+    def listen_for_ends(self, on_end: OnEnd) -> None:
+        """Call `on_end` for each call that is said to have ended, on the same thread."""
         ...
 
     def close(self) -> None:
@@ -40,19 +49,31 @@ class LocalHints:
 
     def __init__(self) -> None:
         self._listeners: list[OnHint] = []
+        self._end_listeners: list[OnEnd] = []
 
     def publish(self, session: SessionId) -> None:
         """Call each listener."""
         for listener in self._listeners:
             listener(session)
 
+    def publish_end(self, session: SessionId, call: ToolCallId) -> None:
+        """Call each listener: who waits for the call first, who follows the session then."""
+        for listener in self._end_listeners:
+            listener(call)
+        self.publish(session)
+
     def listen(self, on_hint: OnHint) -> None:
         """Add a listener."""
         self._listeners.append(on_hint)
 
+    def listen_for_ends(self, on_end: OnEnd) -> None:
+        """Add a listener."""
+        self._end_listeners.append(on_end)
+
     def close(self) -> None:
         """Forget the listeners."""
         self._listeners.clear()
+        self._end_listeners.clear()
 
 
 class RedisHints:
@@ -76,9 +97,22 @@ class RedisHints:
         self._local.publish(session)
         self._publisher.publish(CHANNEL, f"{self._origin} {session}")
 
+    def publish_end(self, session: SessionId, call: ToolCallId) -> None:
+        """Tell this process at once, then the others."""
+        self._local.publish_end(session, call)
+        self._publisher.publish(CHANNEL, f"{self._origin} {session} {call}")
+
     def listen(self, on_hint: OnHint) -> None:
         """Add a listener; the first starts the subscription."""
         self._local.listen(on_hint)
+        self._start()
+
+    def listen_for_ends(self, on_end: OnEnd) -> None:
+        """Add a listener; the first starts the subscription."""
+        self._local.listen_for_ends(on_end)
+        self._start()
+
+    def _start(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._receive, name="codesdk-hints", daemon=True)
             self._thread.start()
@@ -107,6 +141,11 @@ class RedisHints:
 
     def _deliver(self, data: bytes) -> None:
         # Anybody who reaches Redis can publish: only a well-formed id passes, and all it can cause is a read.
-        origin, _, session = data.decode("ascii", "replace").partition(" ")
-        if origin != self._origin and is_id(session, Kind.SESSION):  # our own were delivered when they were published
+        origin, _, said = data.decode("ascii", "replace").partition(" ")
+        session, _, call = said.partition(" ")
+        if origin == self._origin or not is_id(session, Kind.SESSION):
+            return  # our own were delivered when they were published
+        if not call:
             self._local.publish(SessionId(session))
+        elif is_id(call, Kind.CALL):
+            self._local.publish_end(SessionId(session), ToolCallId(call))

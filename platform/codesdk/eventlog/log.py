@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from codesdk.domain.clock import Clock, to_wire
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.events import SCHEMA_VERSION, Event, EventType, EventUnreadable, RuntimeInfo, Trace
-from codesdk.domain.ids import SessionId
+from codesdk.domain.ids import SessionId, ToolCallId
 from codesdk.domain.upcasting import read_event
 from codesdk.errors import ExitCode, Fault
 from codesdk.eventlog import store
@@ -25,6 +25,7 @@ EVENT_BYTES = 256 * 1024
 """Most bytes of one stored event: a page of 500 stays below what a process can hold. What may be larger (an input, a
 result, an output, a runtime's raw frame) is kept as an artifact by whoever makes the event, before its unit: bytes
 first, then the row that names them."""
+ENDS_OF_CALLS = frozenset({EventType.CALL_COMPLETED, EventType.CALL_DENIED})
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
@@ -53,6 +54,21 @@ class Page(NamedTuple):
     """Why the event after the last of these cannot be read; None where all could."""
 
 
+class _Hint:
+    """What is said of a session after a commit: that it has grown, and which calls ended in it."""
+
+    def __init__(self, hints: Hints, session: SessionId) -> None:
+        self.session = session
+        self.ended: list[ToolCallId] = []
+        self._hints = hints
+
+    def __call__(self) -> None:
+        if not self.ended:
+            self._hints.publish(self.session)
+        for call in self.ended:
+            self._hints.publish_end(self.session, call)
+
+
 class Log:
     """The log of every session in one database."""
 
@@ -72,10 +88,13 @@ class Log:
         """
         session = draft.trace.session_id
         row = store.Fresh(to_wire(self._clock.now()), draft.type.value, _body(draft))
-        rows = unit.batch(store.insert, session)
-        if not rows:
-            unit.after_commit(lambda: self._hints.publish(session))
-        rows.append(row)
+        unit.batch(store.insert, session).append(row)
+        hint = next((each for each in unit.effects if isinstance(each, _Hint) and each.session == session), None)
+        if hint is None:
+            hint = _Hint(self._hints, session)
+            unit.after_commit(hint)
+        if draft.type in ENDS_OF_CALLS:
+            hint.ended.append(ToolCallId(draft.payload["tool_call_id"]))
 
     def read(self, session: SessionId, after: int = 0, limit: int = PAGE) -> list[Event]:
         """Committed events with `seq` above `after`, oldest first, at most `limit`.

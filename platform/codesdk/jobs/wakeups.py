@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from redis import Redis
 from redis.exceptions import RedisError
 from rq import Queue
+from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
+from rq.utils import now, utcformat
 
 from codesdk.domain.ids import HostId, Ids, Kind, is_id
 from codesdk.errors import ExitCode, Fault
@@ -68,13 +70,17 @@ class LocalWakeups:
         self._workers.clear()
 
 
+TTL_S = 60
+"""A wake-up that nobody took so long is stale: the worker's own poll has long seen the row."""
+
+
 class RqWakeups:
     """One RQ queue per host."""
 
     def __init__(self, redis_url: str, ids: Ids) -> None:
         self._redis = Redis.from_url(redis_url, socket_timeout=2.0, socket_connect_timeout=2.0)
         self._ids = ids
-        self._queues: dict[HostId, Queue] = {}
+        self._queues: dict[HostId, tuple[Queue, dict[Any, Any]]] = {}
 
     def wake(self, host: HostId, subject: str) -> None:
         """Enqueue the pinned name with the subject in the job's id.
@@ -82,12 +88,25 @@ class RqWakeups:
         Raises:
             RedisError: the message was not sent; the row is there and will be found.
         """
-        queue = self._queues.get(host)
-        if queue is None:
-            queue = Queue(queue_name(host), connection=self._redis, serializer=JSONSerializer)
-            self._queues[host] = queue
-        # A wake-up that nobody took within a minute is stale: the worker's own poll has long seen the row.
-        queue.enqueue(PINNED, job_id=f"{subject}-{self._ids.new(Kind.REQUEST)}", result_ttl=0, failure_ttl=0, ttl=60)
+        queue, fields = self._queues.get(host) or self._make(host)
+        job_id = f"{subject}-{self._ids.new(Kind.REQUEST)}"
+        time = utcformat(now())
+        # What `Queue.enqueue` writes, but made once for all wake-ups of the host: they differ by id and time alone.
+        with self._redis.pipeline(transaction=False) as pipeline:
+            key = Job.key_for(job_id)
+            pipeline.hset(key, mapping={**fields, "created_at": time, "enqueued_at": time})
+            pipeline.expire(key, TTL_S)
+            pipeline.sadd(Queue.redis_queues_keys, queue.key)
+            queue.push_job_id(job_id, pipeline=pipeline)
+            pipeline.execute()
+
+    def _make(self, host: HostId) -> tuple[Queue, dict[Any, Any]]:
+        queue = Queue(queue_name(host), connection=self._redis, serializer=JSONSerializer)
+        job = queue.create_job(PINNED, result_ttl=0, failure_ttl=0, ttl=TTL_S, status=JobStatus.QUEUED)
+        job.origin, job.timeout = queue.name, Queue.DEFAULT_TIMEOUT
+        made = (queue, {**job.to_dict(), "status": JobStatus.QUEUED.value})
+        self._queues[host] = made
+        return made
 
     def check(self) -> None:
         """Ask Redis.

@@ -27,10 +27,10 @@ ROOT = Path("/credentials")
 SOURCE = Path("source/passwords.json")
 BYTES = 32
 """Of each password: 256 bits, more than any hash of it."""
-_MESSAGES = "+info +multi +exec +discard +sadd +hset +expire +rpush +publish +subscribe +unsubscribe"
-"""What RQ's enqueue and our hints send; seen with MONITOR on RQ 3.0."""
-_TAKING = "+blmove +lrem +del +exists +hgetall +srem +hget"
-"""What taking messages needs besides."""
+_MESSAGES = "+sadd +hset +expire +rpush +publish +subscribe +unsubscribe"
+"""What our wake-ups and hints send; seen with MONITOR on RQ 3.0."""
+_TAKING = "+blpop +del +info +multi +exec +discard +exists +srem +hget"
+"""What taking wake-ups needs besides, and an RQ worker's first and last words."""
 
 
 class Passwords(Frozen):

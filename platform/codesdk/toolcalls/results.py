@@ -1,4 +1,4 @@
-"""Waits for the end of a call by following its session's log: no polling, and no event is missed."""
+"""Waits for the end of a call: a quick one by a hint, any other by following its session's log. No event is missed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from codesdk.domain.events import Event, EventType
+from codesdk.domain.events import Event
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
-from codesdk.eventlog.log import Log
+from codesdk.eventlog.hints import Hints
+from codesdk.eventlog.log import ENDS_OF_CALLS, Log
 from codesdk.eventlog.tail import Tail
+from codesdk.toolcalls.ends import Ends
 from codesdk.toolcalls.pipeline import Pipeline
-from codesdk.toolcalls.stored import Denied, Finished, Outcome
+from codesdk.toolcalls.stored import Denied, Finished, Outcome, Queued
 
-_ENDS = (EventType.CALL_COMPLETED, EventType.CALL_DENIED)
-
+QUICK_S = 0.25
+"""Seconds in which a call that nothing stands against may end before anybody follows its log. Within this no progress
+is told of either; a hint that was lost costs as long."""
 AGAIN_S = 0.25
 """Seconds between two looks at a call's row, where the log cannot tell of its end."""
 _log = logging.getLogger(__name__)
@@ -34,13 +37,16 @@ class _Arrival(NamedTuple):
 class Results:
     """Hands each caller the end of its call."""
 
-    def __init__(self, pipeline: Pipeline, log: Log, tail: Tail) -> None:
+    def __init__(self, pipeline: Pipeline, log: Log, tail: Tail, hints: Hints, *, quick_s: float = QUICK_S) -> None:
         self._pipeline = pipeline
         self._log = log
         self._tail = tail
+        self._ends = Ends(hints)
+        self._quick_s = quick_s
 
     def place(self, subject: Subject) -> int:
         """Where the session's log ends now; take it before submitting, so that nothing after it is missed."""
+        self._ends.listen()
         return self._log.head(subject.session_id)
 
     async def wait(
@@ -48,10 +54,22 @@ class Results:
     ) -> Outcome:
         """The outcome when the call has ended, or as it stands after `timeout_s` seconds.
 
-        `on_event` sees every event of this call on the way (progress, output, decisions).
+        `on_event` sees every event of this call on the way (progress, output, decisions), unless it ends at once.
         """
         if isinstance(outcome, Denied | Finished):
             return outcome
+        if isinstance(outcome, Queued):
+            quick_s = min(self._quick_s, timeout_s)
+            timeout_s -= quick_s
+            call = outcome.identity.tool_call_id
+            end = await self._ends.soon(call, lambda: self._now(outcome, subject), quick_s)
+            if isinstance(end, Denied | Finished):
+                return end
+        return await self._follow(outcome, subject, place, timeout_s, on_event)
+
+    async def _follow(
+        self, outcome: Outcome, subject: Subject, place: int, timeout_s: float, on_event: OnEvent | None
+    ) -> Outcome:
         call = outcome.identity.tool_call_id
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[_Arrival] = asyncio.Queue()
@@ -59,7 +77,7 @@ class Results:
         def pass_on(events: list[Event]) -> None:
             ours = [event for event in events if event.payload.get("tool_call_id") == call]
             if ours:
-                ended = any(event.type in _ENDS for event in ours)
+                ended = any(event.type in ENDS_OF_CALLS for event in ours)
                 loop.call_soon_threadsafe(
                     arrived.put_nowait, _Arrival(ours, ended, self._soon(outcome, subject, ended))
                 )

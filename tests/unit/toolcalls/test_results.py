@@ -19,12 +19,18 @@ EXEC = ("workspace.exec", {"command": "x"})
 WRITE = ("workspace.write", {"path": "a", "content": "b"})
 
 
-@pytest.fixture
-def results(stage):
+@pytest.fixture(params=[0.0, 5.0], ids=["followed", "hinted"])
+def results(request, stage):
     tail = Tail(stage.log, stage.hints, SystemClock(), 0.05)
-    yield Results(stage.pipeline, stage.log, tail)
+    made = Results(stage.pipeline, stage.log, tail, stage.hints, quick_s=request.param)
+    yield made
     assert tail._subscriptions == {}, "nobody is left behind"
+    assert made._ends._waiters == {}, "nor here"
     tail.close()
+
+
+followed = pytest.mark.parametrize("results", [0.0], indirect=True)
+hinted = pytest.mark.parametrize("results", [5.0], indirect=True)
 
 
 def serve(stage):
@@ -48,10 +54,27 @@ def wait(stage, results, call, meanwhile, timeout_s=10.0):
     return asyncio.run(both()), seen
 
 
+@followed
 def test_the_caller_gets_the_end_and_every_event_on_the_way(stage, results):
     outcome, seen = wait(stage, results, EXEC, lambda _: serve(stage))
     assert isinstance(outcome, Finished)
     assert outcome.result.structured["stdout"] == "hello"
+    assert seen == stage.types()
+
+
+@hinted
+def test_a_call_that_ends_at_once_needs_no_follower(stage, results, monkeypatch):
+    monkeypatch.delattr(Tail, "subscribe")
+    outcome, seen = wait(stage, results, EXEC, lambda _: serve(stage))
+    assert isinstance(outcome, Finished)
+    assert seen == []
+
+
+@pytest.mark.parametrize("results", [0.05], indirect=True)
+def test_a_hint_that_is_lost_costs_a_moment(stage, results, monkeypatch):
+    monkeypatch.setattr(stage.hints, "publish_end", lambda *_: None)
+    outcome, seen = wait(stage, results, EXEC, lambda _: serve(stage))
+    assert isinstance(outcome, Finished)
     assert seen == stage.types()
 
 
@@ -110,6 +133,7 @@ def test_a_wait_that_is_cancelled_leaves_no_subscription(stage, results):
     asyncio.run(cancelled())
 
 
+@followed
 def test_events_of_another_call_are_not_handed_over(stage, results):
     def other(_outcome):
         stage.pipeline.submit("patch.apply", {"patch": "x"}, stage.subject)
