@@ -28,17 +28,19 @@ def canonical(text: str) -> str:
     """The name in lower case, as A-labels, without the final dot; an address as `ipaddress` writes it, in brackets or not.
 
     Raises:
-        BadName: an empty or overlong name, a character that no host name has, or a number that some resolvers read as
-            an address (`2130706433`, `0x7f.1`, `127.1`, `0177.0.0.1`).
+        BadName: an empty or overlong name, a character that no host name has, an address with a zone or a final dot, or
+            a number that some resolvers read as an address (`2130706433`, `0x7f.1`, `127.1`, `0177.0.0.1`).
     """
     if text.startswith("[") or ":" in text:
         return str(_ipv6(text))
-    name = _ascii(text).lower()
-    name = name.removesuffix(".")
+    whole = _ascii(text).lower()
+    name = whole.removesuffix(".")
     if not name or len(name) > MAX_NAME:
         raise BadName(f"a host name has 1 to {MAX_NAME} characters")
     labels = name.split(".")
     if _NUMBER.fullmatch(labels[-1]):
+        if name != whole:  # to some readers an address, to others a name in the zone of the root
+            raise BadName("an address has no final dot")
         return str(_ipv4(name))
     for label in labels:
         if not _LABEL.fullmatch(label):

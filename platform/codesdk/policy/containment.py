@@ -9,8 +9,10 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
+from codesdk.domain.hosts import covers
 from codesdk.policy.arguments import compile_test, folder_of
 from codesdk.policy.faults import Unevaluable
+from codesdk.policy.hosts import ANY
 from codesdk.policy.language import ArgumentTest, CommandMatcher, GlobToken, Matcher, PatternToken
 from codesdk.policy.shell.patterns import REST
 
@@ -108,8 +110,9 @@ def _folders(wide: Sequence[str], narrow: Sequence[str] | None) -> bool:
 def _hosts(wide: Sequence[str], narrow: Sequence[str] | None) -> bool:
     if narrow is None:
         return False
-    below = tuple(pattern[1:] for pattern in wide if pattern.startswith("*."))
-    return "*" in wide or all(name in wide or (name.removeprefix("*").endswith(below) and below) for name in narrow)
+    if ANY in narrow:
+        return ANY in wide
+    return ANY in wide or all(any(covers(pattern, name) for pattern in wide) for name in narrow)
 
 
 def _commands(wide: CommandMatcher, narrow: CommandMatcher) -> bool:

@@ -1,22 +1,21 @@
-"""The host that an argument names: a URL's, or the argument itself."""
+"""The host that an argument names: a URL's, or the argument itself. One spelling of hosts serves policy and egress."""
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
-import idna
-
+from codesdk.domain.hosts import BadName, canonical, covers
 from codesdk.policy.faults import Unevaluable
 
+ANY = "*"
 # Programs disagree about what these mean inside a URL (a backslash is a slash to some); then nobody can say the host.
 _DISPUTED = re.compile(r"[\x00-\x20\x7f\\^`{|}<>\"]")
 
 
 def host_of(text: str) -> str:
-    """The host in lower case and ASCII, without port and closing dot.
+    """The host in its canonical spelling, without port and closing dot.
 
     Raises:
         Unevaluable: no host can be read from it with certainty.
@@ -28,25 +27,32 @@ def host_of(text: str) -> str:
         host, _ = parts.hostname, parts.port
         if parts.username is not None or not host:
             raise Unevaluable("names no host that is certain")
-        return _canonical(host)
+        return canonical(host)
+    except BadName as error:
+        raise Unevaluable(f"names no host that is certain: {error}") from error
     except ValueError as error:
         raise Unevaluable("names no host that is certain") from error
 
 
-def hosts(patterns: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a host fits one of the patterns: itself, or below `*.name`."""
-    exact = frozenset(pattern.lower() for pattern in patterns if not pattern.startswith("*."))
-    below = tuple(pattern[1:].lower() for pattern in patterns if pattern.startswith("*."))
-    return lambda host: "*" in exact or host in exact or host.endswith(below)
+def host_pattern(text: str) -> str:
+    """A host, `*.` and a name for every host beneath it, or `*` for any, in its canonical spelling.
 
+    Unlike in an egress list one label is enough behind the wildcard: a rule may deny a whole `*.zone`.
 
-def _canonical(host: str) -> str:
-    """One spelling for one host: an address in its shortest form, a name in ASCII."""
+    Raises:
+        ValueError: it is none.
+    """
+    if text == ANY:
+        return text
+    wildcard = "*." if text.startswith("*.") else ""
     try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        pass
-    # What looks like a number in another base (0x7f.1, 2130706433) is an address to some resolvers.
-    if re.fullmatch(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+))*\.?", host):
-        raise Unevaluable("names its host by a number")
-    return idna.encode(host.rstrip("."), uts46=True).decode().lower()
+        return wildcard + canonical(text.removeprefix("*."))
+    except BadName as error:
+        raise ValueError(f"host {text!r}: {error}") from error
+
+
+def hosts(patterns: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a canonical host fits one of the canonical patterns: itself, or beneath `*.name`."""
+    exact = frozenset(patterns)
+    below = tuple(pattern for pattern in patterns if pattern.startswith("*."))
+    return lambda host: ANY in exact or host in exact or any(covers(pattern, host) for pattern in below)

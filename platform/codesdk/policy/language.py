@@ -19,6 +19,7 @@ from codesdk.domain.decisions import (
 )
 from codesdk.policy import obligations
 from codesdk.policy.conditions import check_condition
+from codesdk.policy.hosts import host_pattern
 
 _DURATION = re.compile(r"([1-9][0-9]{0,5})(s|m|h|d)")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -62,6 +63,7 @@ Modes = Annotated[
     BeforeValidator(_listed, json_schema_input_type=PermissionMode | list[PermissionMode]),
     Field(min_length=1),
 ]
+Hosts = Annotated[Names, AfterValidator(lambda names: tuple(host_pattern(name) for name in names))]
 Pointer = Annotated[str, AfterValidator(_pointer)]
 Scalar = str | int | float | bool | None
 Identifier = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
@@ -115,7 +117,7 @@ class ArgumentTest(Frozen):
     """The text fits one of these patterns (`*`, `?`, `[…]`; `*` also covers `/`)."""
     beneath: Names | None = None
     """The path, read from the workspace and without following links, is one of these or beneath it; `.` is the workspace."""
-    host: Names | None = None
+    host: Hosts | None = None
     """The URL's host, or the host itself, is one of these; `*.example.com` is every name below example.com."""
     exists: bool | None = None
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.domain.decisions import Classification, Effect
-from codesdk.policy import Call, NamedTool, decide
+from codesdk.policy import Call, NamedTool, PolicyInvalid, decide
 from codesdk.policy.faults import Unevaluable
 from codesdk.policy.hosts import host_of
 
@@ -27,6 +27,7 @@ FETCH = NamedTool(name="http.fetch", classification=Classification.NETWORK)
         ("https://[::1]:80/", "::1"),
         ("https://[0:0::1]/", "::1"),
         ("http://127.0.0.1/", "127.0.0.1"),
+        ("http://my_host.example/", "my_host.example"),
     ],
 )
 def test_one_host_has_one_spelling(text, host):
@@ -45,6 +46,12 @@ def test_one_host_has_one_spelling(text, host):
         "http://0x7f.1/",
         "http://127.1/",
         "http://0177.0.0.1/",
+        "http://1.2.3.4./",
+        "http://a../",
+        "http://a..b/",
+        "http://[fe80::1%25eth0]/",
+        "http://[fe80::1%eth0]/",
+        "http://-a.example/",
         "http://example.com:99999/",
         "http://[::1/",
         "http://exa mple.com/",
@@ -78,6 +85,9 @@ rules:
         ("https://www.evil.example", Effect.DENY),
         ("https://api.example@www.evil.example", Effect.DENY),
         ("https://other.example", Effect.ASK),
+        ("https://WWW.EVIL.example.:443/", Effect.DENY),
+        ("https://evil.example", Effect.ASK),
+        ("https://1.2.3.4.", Effect.DENY),
     ],
 )
 def test_a_rule_about_hosts_decides_by_the_host(fetching, url, effect):
@@ -90,3 +100,14 @@ def test_any_text_names_a_host_or_none(text):
         assert host_of(text)
     except Unevaluable:
         return
+
+
+def test_patterns_are_compared_in_their_one_spelling_and_wrong_ones_are_refused_at_load(write_bundle):
+    bundle = write_bundle(
+        'default: ask\nrules: [{id: a, effect: deny, args: {/url: {host: ["*.ZONE", "BÜCHER.example."]}}}]\n'
+    )
+    for url in ("https://x.zone/", "https://xn--bcher-kva.example/", "https://bücher.example"):
+        assert decide(Call(name="http.fetch", input={"url": url}), FETCH, subject(), bundle).effect is Effect.DENY
+    for wrong in ("a.example:443", "https://a.example", "1.2.3.4.", "*.*.example", "0x7f.1"):
+        with pytest.raises(PolicyInvalid, match="host"):
+            write_bundle(f"rules: [{{id: a, effect: deny, args: {{/url: {{host: '{wrong}'}}}}}}]\n")

@@ -46,6 +46,57 @@ def test_a_reported_bypass_does_not_pass_the_rule_that_it_passed_elsewhere(case,
         assert effect == case["effect"]
 
 
+# A file's name stands where a glob is, and whoever writes in the workspace makes files of any name: `--pre=sh`, `-exec`.
+GLOBS = [
+    "find . -exe? rm x", "find . -d*", "find -*", "rg --pr* x", "rg -[z] x", "sort --compress-pro* a", "sort --[o]utput a",
+    "git log --outpu* x", "git diff --ext-dif?", "git log *", "sed -n -[i] p x", "sed [p]* x", "sed p* x", "awk p* x", "awk -[f] x y",
+    "tar t? x", "tar tf x --to-com*", "printf -[v] x y", "printf * x", "test *", "test -[v] x", "man -[P] x y",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", GLOBS)
+def test_a_pattern_that_a_files_name_may_make_an_option_of_is_not_allowed(line):
+    assert decide_line(PREFIXES, line).effect is not Effect.ALLOW
+
+
+def test_a_glob_of_files_may_be_two_where_the_second_is_written(write_bundle):
+    bundle = write_bundle(
+        "default: ask\nenable: [workspace.exec]\nrules: [{id: a, effect: allow, tool: workspace.exec, command: {any_of: [[uniq, ...]]}}]\n"
+    )
+    assert decide_line(bundle, "uniq a*").effect is Effect.ASK
+    assert decide_line(bundle, "uniq -c a").effect is Effect.ALLOW
+
+
+@pytest.mark.parametrize("line", ["ls *.py", "cat ./*", "find ./* -name x", "sort ./*.txt", "printf '%s' *", "echo -*", "git diff -- *.py"])  # fmt: skip
+def test_a_pattern_that_is_no_option_stays_allowed(line):
+    assert decide_line(PREFIXES, line).effect is Effect.ALLOW
+
+
+@pytest.mark.parametrize(
+    "text", ["$(rm x)", "`rm x`", '"$(rm x)"', '"a"$(id)', "$x", "a <<< $(id)", "<(id)", "$((a[$(id)]))", "${x@P}"]
+)
+@pytest.mark.parametrize(
+    "line", ["cat <<< {}", "ls; cat <<<{}", "! cat a <<< {} b", "cat <<< {} | sort", "cat 0<<< {}"]
+)
+def test_a_here_string_that_expands_is_not_allowed(line, text):
+    assert decide_line(PREFIXES, line.format(text)).effect is not Effect.ALLOW
+    if "rm x" in text:
+        assert decide_line(PREFIXES, line.format(text)).effect is Effect.DENY
+
+
+def test_a_plain_here_string_is_allowed():
+    assert decide_line(PREFIXES, "cat <<< 'a b' | sort").effect is Effect.ALLOW
+
+
+def test_an_option_that_a_pattern_may_become_is_asked_about_where_it_would_be_denied(write_bundle):
+    bundle = write_bundle(
+        "default: allow\nenable: [workspace.exec]\nrules: [{id: a, effect: deny, tool: workspace.exec, command: {any_of: [[rm, ...]], any_flag: [-r]}}]\n"
+    )
+    assert decide_line(bundle, "rm -[r] x").effect is Effect.ASK
+    assert decide_line(bundle, "rm -fr x").effect is Effect.DENY
+    assert decide_line(bundle, "rm x").effect is Effect.ALLOW
+
+
 def test_a_word_in_another_field_of_the_input_allows_nothing():
     # google-gemini/gemini-cli #19762: a prefix searched in the text of the whole input
     call = Call(name="workspace.exec", input={"command": "whoami", "stdin": "git status", "cwd": "git status"})

@@ -15,11 +15,7 @@ _ABSOLUTE = re.compile(r"(^|=)(/(?!dev/null$|tmp/|workspace/)|~|(.*/)?\.\.(/|$))
 def find(words: Sequence[Word]) -> Found:
     """Tests that run, write or delete; and patterns that may become one."""
     acting = ("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls")
-    yield from (
-        index
-        for index, word in enumerate(words)
-        if word.text in acting or (index and word.glob and word.text[:1] in "*?[")
-    )
+    yield from (index for index, word in enumerate(words) if word.text in acting or (index and word.may_be_option))
 
 
 def sed_script(words: Sequence[Word]) -> Found:  # noqa: C901 (a branch for each way to give a script)
@@ -29,7 +25,7 @@ def sed_script(words: Sequence[Word]) -> Found:  # noqa: C901 (a branch for each
     index = 1
     while index < len(words):
         text = words[index].text
-        if words[index].glob and text[:1] in "*?[":
+        if words[index].may_be_option:
             yield index
         if text in ("--expression", "-e") or (re.fullmatch(r"-[nErsuz]*e", text)):
             index += 1
@@ -60,7 +56,8 @@ def sed_script(words: Sequence[Word]) -> Found:  # noqa: C901 (a branch for each
     if not scripts and operands:
         scripts = [(operands[0], words[operands[0]].text)]
     whole = "\n".join(text for _, text in scripts)
-    if scripts and not sed.edits_only(whole):
+    # A script with a glob in it is another script where a file has a fitting name.
+    if scripts and (any(words[at].glob for at, _ in scripts) or not sed.edits_only(whole)):
         yield scripts[0][0]
 
 
@@ -69,7 +66,7 @@ def awk_program(words: Sequence[Word]) -> Found:
     index = 1
     while index < len(words):
         text = words[index].text
-        if words[index].glob and text[:1] in "*?[":
+        if words[index].may_be_option:
             yield index
         if text in ("-F", "-v", "--field-separator", "--assign"):
             index += 2
@@ -86,7 +83,7 @@ def awk_program(words: Sequence[Word]) -> Found:
         ):
             yield index
         index += 1
-    if index < len(words) and not awk.reads_only(words[index].text):
+    if index < len(words) and (words[index].glob or not awk.reads_only(words[index].text)):
         yield index
 
 
@@ -96,6 +93,8 @@ _TAR_WRITES = re.compile(r"--(create|append|update|extract|get|catenate|concaten
 
 def tar(words: Sequence[Word]) -> Found:
     """Archives on other hosts (`host:file` starts rsh), and archives or directories outside the workspace that are written."""
+    if len(words) > 1 and words[1].glob:
+        yield 1  # the first word's letters say what is done
     options = list(_tar_options(words))
     writes = any(option in "crux" or _TAR_WRITES.match(option) for _, option, _ in options)
     for at, option, value in options:
@@ -207,25 +206,29 @@ def git(words: Sequence[Word]) -> Found:
 
 def printf(words: Sequence[Word]) -> Found:
     """`-v` assigns, and evaluates a subscript on the way; `%n` assigns too."""
-    if len(words) > 1 and (words[1].text.startswith("-v") or re.search(r"(?<!%)(%%)*%[-+ #0-9.*]*n", words[1].text)):
+    if len(words) > 1 and (
+        words[1].may_be_option
+        or words[1].text.startswith("-v")
+        or re.search(r"(?<!%)(%%)*%[-+ #0-9.*]*n", words[1].text)
+    ):
         yield 1
 
 
 def subscripts(words: Sequence[Word]) -> Found:
-    """`test -v 'a[$(id)]'` runs `id`."""
+    """`test -v 'a[$(id)]'` runs `id`; and a file can have that name."""
     yield from (
         index
         for index, word in enumerate(words)
-        if index and (word.text in ("-v", "-R") or "$(" in word.text or "`" in word.text)
+        if index and (word.glob or word.text in ("-v", "-R") or "$(" in word.text or "`" in word.text)
     )
 
 
 def second_operand(words: Sequence[Word]) -> Found:
-    """`uniq IN OUT` writes OUT; `xxd IN OUT` too."""
+    """`uniq IN OUT` writes OUT, `xxd IN OUT` too; and a glob can be both of them."""
     operands = [
         index for index, word in enumerate(words) if index and (not word.text.startswith("-") or word.text == "-")
     ]
-    yield from operands[1:]
+    yield from (at for place, at in enumerate(operands) if place or words[at].glob)
 
 
 def assigned(words: Sequence[Word]) -> Found:

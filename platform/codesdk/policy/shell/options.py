@@ -35,8 +35,8 @@ def dangerous_options(options: Options, words: Sequence[Word]) -> Found:
         if text == "--" and not before.startswith("-"):
             return  # an option before might take the `--` as its value, and then options go on
         before = text
-        if word.glob and text[:1] in "*?[":
-            yield index  # a file may be named like an option
+        if word.may_be_option:
+            yield index
         elif text.startswith("--") or (options.single_dash and text.startswith("-")):
             if _is_long(options, text.partition("=")[0]):
                 yield index

@@ -184,7 +184,7 @@ def has_flag(arguments: Sequence[Word], flag: str) -> Fit:
     for word in arguments:
         if word.text == "--":
             break
-        if not word.literal:
+        if not word.literal or word.may_be_option:
             unknown = Fit.MAYBE
         elif any(_spells(word.text, spelling) for spelling in spellings):
             return Fit.YES

@@ -175,8 +175,9 @@ def _refusal(script: Script, node: Node, kind: str) -> str:
 def _command_refusal(script: Script, node: Node, command: SimpleCommand) -> str:
     for child in node.children:
         kind = child.type
-        if kind == "file_redirect":
-            refusal = _redirect_refusal(script, child)
+        if kind.endswith("_redirect"):
+            # A here-string is a child of its command; the file of a redirection, and a document, mostly stand above it.
+            refusal = _refusal(script, child, kind)
             if refusal:
                 return refusal
         elif not _starts_clean(script, child.start_byte):

@@ -33,6 +33,11 @@ class Word(NamedTuple):
     """Is no single shell word; what it was cut from was misread."""
 
     @property
+    def may_be_option(self) -> bool:
+        """Whether a file's name that stands here may begin with a dash: `*`, `-[o]`, `--out*`. Anybody can make such a file."""
+        return self.glob and self.text[:1] in "*?[-"
+
+    @property
     def literal(self) -> bool:
         """The program gets exactly `text` (or names of files, where `glob`)."""
         return not self.dynamic and not self.broken
