@@ -31,8 +31,11 @@ HOUSE_S = 3600.0
 _log = logging.getLogger(__name__)
 
 
-def create_app(services: Services, settings: Settings) -> FastAPI:
-    """The application over `services`, which the caller closes after it."""
+def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI:
+    """The application over `services`, which the caller closes after it.
+
+    `url`: where it listens; it stands in links where no public URL is set.
+    """
     names = host_names(settings.host, settings.names())
     mcp = McpHost(
         pipeline=services.pipeline,
@@ -48,6 +51,7 @@ def create_app(services: Services, settings: Settings) -> FastAPI:
         forms=settings.trust_clients,
     )
     readers = Readers()
+    post_room = services.outward.post_room(settings.public_url or url)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -56,12 +60,14 @@ def create_app(services: Services, settings: Settings) -> FastAPI:
                 asyncio.create_task(_sweep(services.pipeline)),
                 asyncio.create_task(_keep_house(services, settings)),
             ]
+            post_room.start()
             try:
                 yield
             finally:
                 for task in beside:
                     task.cancel()
                 await asyncio.wait(beside)
+                await to_thread.run_sync(post_room.stop)
 
     def stop() -> None:
         mcp.stop()
@@ -107,6 +113,7 @@ async def _keep_house(services: Services, settings: Settings) -> None:
             reason = f"closed for more than {settings.retention_days:g} days"
             retention.prune(settings.retention_days * DAY_S, reason=reason)
         services.collector.collect()
+        services.outward.endpoints.forget(settings.webhook_log_days)
 
     while True:
         await asyncio.sleep(HOUSE_S)

@@ -43,7 +43,7 @@ def serve(settings: Settings, wiring: Callable[[Settings], Services] = open_serv
         Fault: what `wiring` raises; the port is free again.
     """
     with closing(_listen(settings.host, settings.port)) as listener, closing(wiring(settings)) as services:
-        app = create_app(services, settings)
+        app = create_app(services, settings, _url(settings.host, listener))
         config = uvicorn.Config(
             app,
             http="h11",  # httptools hands on header values with their trailing blanks, which MCP forbids

@@ -130,6 +130,7 @@ def _part_from_original(record: Record) -> tuple[int, int]:
     for session in opened:
         sessions.retire(session.tenant_id, session.id, REASON, lambda _: True)
     record.writer.run(lambda unit: store.forget_sandboxes(unit.connection, REASON))
+    record.writer.run(lambda unit: store.forget_endpoints(unit.connection))
     return len(running), len(opened)
 
 

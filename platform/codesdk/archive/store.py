@@ -28,6 +28,9 @@ from codesdk.storage.schema import (
     sessions,
     tenants,
     tool_calls,
+    webhook_cursors,
+    webhook_deliveries,
+    webhook_endpoints,
 )
 
 
@@ -53,6 +56,12 @@ def renew_epochs(connection: Connection, ids: Ids) -> None:
     """Give every log another epoch: a reader of the original is told to begin anew."""
     for session in list(connection.execute(select(sessions.c.id)).scalars()):
         connection.execute(update(sessions).where(sessions.c.id == session).values(log_epoch=ids.new(Kind.REQUEST)))
+
+
+def forget_endpoints(connection: Connection) -> None:
+    """A copy tells nobody: its original does, and the key that the endpoints are sealed with is in no backup."""
+    for table in (webhook_deliveries, webhook_endpoints, webhook_cursors):
+        connection.execute(delete(table))
 
 
 def forget_sandboxes(connection: Connection, reason: str) -> None:
@@ -184,7 +193,17 @@ def remove_session(connection: Connection, session: SessionId, now: float, reaso
     asked = select(approvals.c.id).where(approvals.c.session_id == session)
     for table in (approval_votes, approval_demands):
         connection.execute(delete(table).where(table.c.approval_id.in_(asked)))
-    for table in (grants, approval_tickets, approvals, tool_calls, session_tokens, sandboxes, events):
+    for table in (
+        webhook_deliveries,
+        webhook_cursors,
+        grants,
+        approval_tickets,
+        approvals,
+        tool_calls,
+        session_tokens,
+        sandboxes,
+        events,
+    ):
         connection.execute(delete(table).where(table.c.session_id == session))
     connection.execute(delete(sessions).where(sessions.c.id == session))
     return int(row.last_seq)

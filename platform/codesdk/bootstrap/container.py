@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from codesdk.approvals import Desk
 from codesdk.artifacts import Artifacts, Collector
 from codesdk.bootstrap.administration import wire_tenancy
+from codesdk.bootstrap.outward import Outward, wire_outward
 from codesdk.bootstrap.record import lock_path
 from codesdk.bootstrap.shelf import Shelf
 from codesdk.domain.clock import Clock, SystemClock
@@ -31,7 +32,7 @@ from codesdk.tenancy.directory import Directory
 from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import Results
-from codesdk.webhooks import Seal, Tickets
+from codesdk.webhooks import Tickets
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Services:
     wakeups: Wakeups
     desk: Desk
     tickets: Tickets
+    outward: Outward
     registry: ActiveRegistry
     bundles: ActiveBundles
     pipeline: Pipeline
@@ -116,7 +118,16 @@ def open_services(
         opened.callback(shelf.close)
         artifacts = shelf.artifacts
         desk = Desk(database, ids)
-        tickets = Tickets(database, ids, Seal(settings.resolved_sealing_key))
+        outward = wire_outward(
+            settings,
+            database=database,
+            writer=writer,
+            clock=clock,
+            ids=ids,
+            log=log,
+            desk=desk,
+            directory=tenancy.directory,
+        )
         pipeline = Pipeline(
             registry=registry,
             bundles=bundles,
@@ -158,7 +169,8 @@ def open_services(
             administration=tenancy.administration,
             wakeups=wakeups,
             desk=desk,
-            tickets=tickets,
+            tickets=outward.tickets,
+            outward=outward,
             registry=registry,
             bundles=bundles,
             pipeline=pipeline,

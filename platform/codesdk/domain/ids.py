@@ -21,6 +21,8 @@ ArtifactId = NewType("ArtifactId", str)
 HostId = NewType("HostId", str)
 SandboxId = NewType("SandboxId", str)
 TicketId = NewType("TicketId", str)
+EndpointId = NewType("EndpointId", str)
+DeliveryId = NewType("DeliveryId", str)
 
 # Crockford's base 32: no I, L, O, U, so an id read aloud or retyped stays the same id.
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -43,6 +45,8 @@ class Kind(StrEnum):
     SANDBOX = "sbx"
     REQUEST = "req"
     TICKET = "tkt"
+    ENDPOINT = "whk"
+    DELIVERY = "msg"
 
 
 class Ids(Protocol):

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -135,6 +136,18 @@ class Settings(BaseSettings):
     trust_clients: bool = False
     """Whether an approver may answer through the agent's own client (elicitation). Such a client could answer by itself;
     it votes as the session's principal, and as nobody else."""
+    webhook_threads: int = Field(default=4, ge=0, le=64)
+    """Threads of an API process that send webhooks, chat messages and mail; 0: it sends none."""
+    webhook_networks: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = ()
+    """Networks that are sent to although they are not public: `10.20.0.0/16`, with commas between."""
+    webhook_allow_http: bool = False
+    """Whether a target may be `http://`, which anybody on the way can read and change."""
+    webhook_log_days: float = Field(default=30.0, gt=0)
+    """Days that deliveries which are over stay in the log."""
+    smtp_url: str = Field(default="", repr=False)
+    """`smtps://user:password@host:465`, or `smtp://host:587` (STARTTLS where offered); empty: no mail."""
+    mail_from: str = ""
+    """The address that mail comes from."""
     # What a tenant may have that has no limits of its own; 0 for no limit. The names are those of `domain.quotas`.
     quota_sessions: int = Field(default=500, ge=0)
     """Open sessions."""
@@ -159,6 +172,23 @@ class Settings(BaseSettings):
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in given:
             raise ValueError("it is no address like https://codesdk.example.com, without a query or a password")
         return given.rstrip("/")
+
+    @field_validator("webhook_networks", mode="before")
+    @classmethod
+    def _read_networks(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        # As a parent process hands its settings on, a tuple is written `(IPv4Network('10.0.0.0/8'),)`.
+        return tuple(re.findall(r"[0-9a-fA-F:.]+/[0-9]+", given)) if given.startswith("(") else tuple(_listed(given))
+
+    @field_validator("smtp_url")
+    @classmethod
+    def _check_smtp_url(cls, given: str) -> str:
+        parts = urlsplit(given)
+        _ = parts.port  # raises where it is none
+        if given and (parts.scheme not in ("smtp", "smtps") or not parts.hostname):
+            raise ValueError("it is no address like smtps://user:password@mail.example.com:465")
+        return given
 
     @field_validator("sealing_key")
     @classmethod
@@ -186,6 +216,12 @@ class Settings(BaseSettings):
         if any(not size.isdecimal() for _, _, size in pairs):
             raise ValueError("sizes are written as `build=2,node=1`")
         return {name: int(size) for name, _, size in pairs}
+
+    @model_validator(mode="after")
+    def _check_mail(self) -> Settings:
+        if bool(self.smtp_url) != bool(self.mail_from) or (self.mail_from and "@" not in self.mail_from):
+            raise ValueError("smtp_url and mail_from (an address) are given both, or neither")
+        return self
 
     @model_validator(mode="after")
     def _check_warm(self) -> Settings:

@@ -311,6 +311,59 @@ grants = Table(
     Index("ix_grants_session", "session_id"),
 )
 
+webhook_endpoints = Table(
+    "webhook_endpoints",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), nullable=False),
+    Column("kind", String(16), nullable=False),  # webhook, chat, mail
+    Column("target", Text, nullable=False),  # sealed
+    Column("shown_target", String(300), nullable=False),  # what of it is no secret
+    Column("types", Text, nullable=False),  # JSON list of patterns
+    Column("principal_id", _ID, ForeignKey("principals.id")),  # as whom its tickets answer
+    Column("description", String(200), nullable=False),
+    Column("secrets", Text, nullable=False),  # JSON list, newest first: sealed, created_at, retires_at
+    Column("created_at", Float, nullable=False),
+    Column("disabled_at", Float),
+    Column("disabled_reason", Text),
+    Column("failures", Integer, nullable=False, server_default=text("0")),  # in a row
+    Column("not_before", Float, nullable=False, server_default=text("0")),  # rests until then
+    Column("turn_at", Float, nullable=False, server_default=text("0")),  # its last turn began
+    Column("lease_until", Float, nullable=False, server_default=text("0")),
+    Column("lease_holder", String(64)),
+    Index("ix_webhook_endpoints_tenant", "tenant_id", "created_at"),
+)
+
+webhook_deliveries = Table(
+    "webhook_deliveries",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("endpoint_id", _ID, ForeignKey("webhook_endpoints.id"), nullable=False),
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), nullable=False),
+    Column("type", String(48), nullable=False),
+    Column("session_id", _ID, ForeignKey("sessions.id")),  # none: no event, a test
+    Column("seq", BigInteger),
+    Column("message", Text, nullable=False),  # JSON, without what opens anything
+    Column("ticket_id", _ID, ForeignKey("approval_tickets.id")),
+    Column("state", String(16), nullable=False),  # pending, delivered, dead
+    Column("created_at", Float, nullable=False),
+    Column("due_at", Float, nullable=False),
+    Column("until", Float, nullable=False),  # not tried again after it
+    Column("tries", Integer, nullable=False),  # since it was made, or replayed
+    Column("attempts", Text, nullable=False),  # JSON list, oldest first: the last of them
+    Index("ix_webhook_deliveries_due", "endpoint_id", "state", "due_at"),
+    Index("ix_webhook_deliveries_session", "session_id"),
+    Index("ix_webhook_deliveries_created", "created_at"),
+    Index("uq_webhook_deliveries_event", "endpoint_id", "session_id", "seq", "type", unique=True),
+)
+
+webhook_cursors = Table(  # how far each session's log has been made into deliveries
+    "webhook_cursors",
+    metadata,
+    Column("session_id", _ID, ForeignKey("sessions.id"), primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+)
+
 blobs = Table(
     "blobs",
     metadata,

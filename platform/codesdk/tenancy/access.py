@@ -37,6 +37,8 @@ class Action(StrEnum):
     PRINCIPALS_MANAGE = "principals.manage"
     KEYS_READ = "keys.read"
     KEYS_MANAGE = "keys.manage"
+    WEBHOOKS_READ = "webhooks.read"
+    WEBHOOKS_MANAGE = "webhooks.manage"
     QUOTAS_READ = "quotas.read"
     QUOTAS_SET = "quotas.set"
 
@@ -85,6 +87,8 @@ GRANTS: dict[Action, Grant] = {
     Action.PRINCIPALS_MANAGE: Grant(_OPERATES, across=True),
     Action.KEYS_READ: Grant(_OVERSEES, across=True),
     Action.KEYS_MANAGE: Grant(_OPERATES, across=True),
+    Action.WEBHOOKS_READ: Grant(_OVERSEES),
+    Action.WEBHOOKS_MANAGE: Grant(_OPERATES),  # it sends the tenant's content elsewhere, and answers as an approver
     Action.QUOTAS_READ: Grant(_ALL, across=True),  # whoever is refused for a quota may see it
     Action.QUOTAS_SET: Grant(_OPERATES, reach=Reach.INSTANCE, across=True),  # a tenant does not lift its own limits
 }

@@ -62,6 +62,10 @@ class Tickets:
         signature = base64.urlsafe_b64encode(self._mark(ticket)).decode().rstrip("=")
         return f"{TICKET_PREFIX}{ticket.id.partition('_')[2]}_{signature}"
 
+    def page(self, ticket: Ticket, base_url: str) -> str:
+        """The link to the page where its holder sees the approval and decides. `base_url`: without a final slash."""
+        return f"{base_url}/approve/{self.token(ticket)}"
+
     def find(self, ticket: TicketId) -> Ticket | None:
         """The ticket of that id."""
         with self._database.read() as connection:

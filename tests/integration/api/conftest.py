@@ -224,8 +224,8 @@ def running(
     with services.database.writer.begin() as connection:
         row = {"id": HOST, "name": "host", "generation": 1, "heartbeat": 1, "registered_at": 1.0}
         connection.execute(hosts.insert(), {**row, "images": json.dumps({"base": "sha256:image"})})
-    app = create_app(services, settings)
     listener = _listen("127.0.0.1", 0)
+    app = create_app(services, settings, _url("127.0.0.1", listener))
     config = uvicorn.Config(
         around(app), http="h11", ws="none", lifespan="on", log_config=None, timeout_graceful_shutdown=3
     )

@@ -36,6 +36,7 @@ CALLERS = {
 }
 SHARED = {"/health", "/v1/tools"}
 """What belongs to no tenant."""
+ENDPOINT = {"target": "https://receiver.invalid/", "types": ["task.*"]}
 NAMES_NONE = {
     ("POST", "/v1/tenants"),
     ("POST", "/v1/sessions"),
@@ -46,6 +47,8 @@ NAMES_NONE = {
     ("POST", "/v1/policy/explain"),
     ("GET", "/v1/approvals"),  # one may name a session, and a foreign one has none: see the tests below
     ("GET", "/v1/artifacts"),
+    ("GET", "/v1/webhooks"),
+    ("POST", "/v1/webhooks"),
 }
 """What is done in the caller's tenant and is refused for no other's sake."""
 
@@ -72,6 +75,7 @@ class World:
             principal = client.post("/v1/principals", json={"name": "somebody", "roles": ["developer"]}).json()
             another = client.post("/v1/keys", json={"principal_id": principal["id"], "name": "k"}).json()
             artifact = self.upload(client)
+            outward = self.endpoint(client)
         return {
             "session_id": made["session"]["id"],
             "call_id": asked.identity.tool_call_id,
@@ -80,7 +84,13 @@ class World:
             "tenant_id": operator.tenant_id,
             "principal_id": principal["id"],
             "key_id": another["key"]["id"],
+            **outward,
         }
+
+    @staticmethod
+    def endpoint(client: httpx2.Client) -> dict[str, str]:
+        made = client.post("/v1/webhooks", json=ENDPOINT).json()["endpoint"]["id"]
+        return {"endpoint_id": made, "delivery_id": client.post(f"/v1/webhooks/{made}/test").json()["id"]}
 
     @staticmethod
     def upload(client: httpx2.Client) -> str:
@@ -113,6 +123,9 @@ class World:
             ("PATCH", "/v1/tenants/{tenant_id}"): {"weight": 2},
             ("PATCH", "/v1/quotas"): {"limits": {"sessions": 10_000}},
             ("POST", "/v1/principals"): {"name": "somebody", "roles": ["auditor"]},
+            ("POST", "/v1/webhooks"): ENDPOINT,
+            ("POST", "/v1/webhooks/{endpoint_id}/rotate"): {},
+            ("POST", "/v1/webhooks/{endpoint_id}/disable"): {},
             ("POST", "/v1/keys"): {"principal_id": things["principal_id"], "name": "k"},
         }
         return bodies.get((method, path))
@@ -123,11 +136,15 @@ class World:
         if answer.request.method == "DELETE" and things["artifact_id"] in str(answer.url) and answer.is_success:
             with self.stack.http(self.operators[of][1]) as client:
                 things["artifact_id"] = self.upload(client)
+        if answer.request.method == "DELETE" and things["endpoint_id"] in str(answer.url) and answer.is_success:
+            with self.stack.http(self.operators[of][1]) as client:
+                things.update(self.endpoint(client))
         with self.stack.services.database.writer.begin() as connection:
             for statement, id_ in (
                 ("UPDATE principals SET disabled_at = NULL WHERE id = ?", things["principal_id"]),
                 ("UPDATE api_keys SET revoked_at = NULL WHERE id = ?", things["key_id"]),
                 ("UPDATE tenants SET suspended_at = NULL WHERE id = ?", things["tenant_id"]),
+                ("UPDATE webhook_endpoints SET disabled_at = NULL WHERE id = ?", things["endpoint_id"]),
             ):
                 connection.exec_driver_sql(statement, (id_,))
 
@@ -172,7 +189,7 @@ def heard(answer: httpx2.Response) -> str:
     if answer.status_code == 404:
         return "unknown"
     # A conflict is past the door: a vote on another digest, a name that is taken, one's own tenant.
-    assert answer.status_code in (200, 201, 409), answer.text
+    assert answer.status_code in (200, 201, 202, 409), answer.text
     return "in"
 
 

@@ -51,6 +51,8 @@ principals.read    OU     everywhere
 principals.manage  O      everywhere
 keys.read          OU     everywhere
 keys.manage        O      everywhere
+webhooks.read      OU
+webhooks.manage    O
 quotas.read        ODPAU  everywhere
 quotas.set         O      everywhere instance
 """

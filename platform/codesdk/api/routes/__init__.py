@@ -1,6 +1,17 @@
 """The API's routes, a module for each resource."""
 
-from codesdk.api.routes import approvals, artifacts, calls, catalog, events, policy, principals, sessions, tenants
+from codesdk.api.routes import (
+    approvals,
+    artifacts,
+    calls,
+    catalog,
+    events,
+    policy,
+    principals,
+    sessions,
+    tenants,
+    webhooks,
+)
 
 ROUTERS = (
     catalog.router,
@@ -12,5 +23,6 @@ ROUTERS = (
     policy.router,
     tenants.router,
     principals.router,
+    webhooks.router,
 )
 """All of them."""

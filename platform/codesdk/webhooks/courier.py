@@ -1,0 +1,166 @@
+"""Sends what is due: one endpoint's turn at a time, under a lease, with each attempt recorded after it was made.
+
+A process that dies between sending and recording leaves the message pending: when the lease has ended, it is sent again
+under the same `webhook-id`. At least once, never silently lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from codesdk.domain.clock import Clock
+from codesdk.errors import Fault
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit, Writer
+from codesdk.webhooks import store
+from codesdk.webhooks.delivery import Attempt, Delivery, DeliveryState, Failure, Message, next_due
+from codesdk.webhooks.endpoint import EndpointKind
+from codesdk.webhooks.endpoints import KEYS, TARGET
+from codesdk.webhooks.parcel import Answer, Parcel, Sender, Sent
+from codesdk.webhooks.sealing import Seal
+from codesdk.webhooks.tickets import Tickets
+
+LEASE_S = 60.0
+"""Four times an exchange's deadline: a living sender never loses its endpoint to another by being slow."""
+TURN = 20
+"""Messages of one turn."""
+TURN_S = 20.0
+"""Seconds after which a turn begins no further message."""
+OF_TENANT = 2
+"""Endpoints of one tenant that are sent to at once, over all processes."""
+REST_S = 5.0
+LONGEST_REST_S = 300.0
+"""Seconds that an endpoint rests after a failure: the first time, doubled with each, and at most. Every message of a
+dead endpoint waits for that, so it costs one attempt in five minutes, however much waits."""
+_log = logging.getLogger(__name__)
+
+
+class Courier:
+    """Takes turns. Safe to use from several threads, each with a holder's name of its own."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        writer: Writer,
+        clock: Clock,
+        seal: Seal,
+        tickets: Tickets,
+        senders: Mapping[EndpointKind, Sender],
+        base_url: Callable[[], str],
+        roll: Callable[[], float],
+    ) -> None:
+        """`base_url`: where people and programs reach the API; `roll`: random, from 0 up to 1."""
+        self._database = database
+        self._writer = writer
+        self._clock = clock
+        self._seal = seal
+        self._tickets = tickets
+        self._senders = senders
+        self._base_url = base_url
+        self._roll = roll
+
+    def turn(self, holder: str) -> int | None:
+        """Lease the endpoint whose turn it is and send what is due there. None: nothing is due anywhere."""
+        now = self._now()
+        found = self._writer.run(lambda unit: store.lease(unit.connection, holder, now, now + LEASE_S, OF_TENANT))
+        if found is None:
+            return None
+        try:
+            return self._send_due(found, holder)
+        finally:
+            self._writer.run(lambda unit: store.release(unit.connection, found.endpoint.id, holder))
+
+    def _send_due(self, stored: store.Stored, holder: str) -> int:
+        began = self._now()
+        with self._database.read() as connection:
+            waiting = store.due(connection, stored.endpoint.id, began, TURN)
+        sent = 0
+        for delivery, message in waiting:
+            now = self._now()
+            if now - began > TURN_S or not self._still_mine(stored, holder, now + LEASE_S):
+                break
+            if now > delivery.until:
+                self._give_up(delivery)
+                continue
+            outcome = self._send(stored, delivery, message)
+            sent += 1
+            if not self._record(stored, delivery, outcome, began=now):
+                break
+        return sent
+
+    def _still_mine(self, stored: store.Stored, holder: str, until: float) -> bool:
+        return self._writer.run(lambda unit: store.keep_lease(unit.connection, stored.endpoint.id, holder, until))
+
+    def _give_up(self, delivery: Delivery) -> None:
+        """Nobody needs it any more: a question that has expired, or news of a day ago."""
+        dead = delivery.model_copy(update={"state": DeliveryState.DEAD})
+        self._writer.run(lambda unit: store.record(unit.connection, dead))
+
+    def _send(self, stored: store.Stored, delivery: Delivery, message: Message) -> Sent:
+        try:
+            return self._senders[stored.endpoint.kind].send(self._parcel(stored, delivery, message))
+        except Fault as fault:  # a seal that does not open, a target that may not be sent to any more
+            return Sent(failure=Failure.UNSENDABLE, detail=fault.message)
+
+    def _parcel(self, stored: store.Stored, delivery: Delivery, message: Message) -> Parcel:
+        endpoint, at = stored.endpoint, self._clock.now()
+        living = [key for key in stored.keys if key.retires_at is None or key.retires_at > at.timestamp()]
+        return Parcel(
+            id=delivery.id,
+            target=self._seal.open(stored.target, TARGET + endpoint.id),
+            keys=tuple(self._seal.open(key.sealed, KEYS + endpoint.id) for key in living),
+            message=message,
+            answer=self._answer(delivery),
+            at=at,
+        )
+
+    def _answer(self, delivery: Delivery) -> Answer | None:
+        ticket = self._tickets.find(delivery.ticket_id) if delivery.ticket_id else None
+        if ticket is None:
+            return None
+        base = self._base_url()
+        return Answer(
+            approval_id=ticket.approval_id,
+            digest=ticket.digest,
+            expires_at=ticket.expires_at,
+            url=f"{base}/v1/approvals/{ticket.approval_id}/decision",
+            token=self._tickets.token(ticket),
+            page=self._tickets.page(ticket, base),
+        )
+
+    def _record(self, stored: store.Stored, delivery: Delivery, outcome: Sent, *, began: float) -> bool:
+        """Write down how it went. False: the endpoint rests now."""
+        now = self._now()
+        attempt = Attempt(
+            at=began,
+            duration_ms=round((now - began) * 1000, 1),
+            status=outcome.status,
+            failure=outcome.failure,
+            detail=outcome.detail[:200],
+            retry_after_s=outcome.retry_after_s,
+        )
+        done = delivery.model_copy(update={"attempts": (*delivery.attempts, attempt), "tries": delivery.tries + 1})
+        if outcome.failure is None:
+            done = done.model_copy(update={"state": DeliveryState.DELIVERED})
+            rest = 0.0
+        else:
+            due = None if outcome.gone else next_due(delivery, now, self._roll(), outcome.retry_after_s)
+            change = {"state": DeliveryState.DEAD} if due is None else {"due_at": due}
+            done = done.model_copy(update=change)
+            rest = min(REST_S * 2.0 ** min(stored.endpoint.failures, 16), LONGEST_REST_S) * (0.8 + 0.4 * self._roll())
+            _log.info("%s to %s was not delivered: %s", delivery.id, stored.endpoint.id, outcome.detail)
+
+        def work(unit: Unit) -> None:
+            store.record(unit.connection, done)
+            failures = 0 if outcome.failure is None else stored.endpoint.failures + 1
+            store.set_health(unit.connection, stored.endpoint.id, failures, now + rest if rest else 0.0)
+            if outcome.gone:
+                store.set_disabled(unit.connection, stored.endpoint.id, now, "it answered 410 Gone")
+
+        self._writer.run(work)
+        return outcome.failure is None
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()

@@ -1,0 +1,91 @@
+"""Where something may be sent: an address is checked when an endpoint is made, and at each connection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network
+from urllib.parse import urlsplit
+
+from codesdk.domain.addresses import AddressPolicy
+from codesdk.domain.hosts import Address, BadName, address_of, canonical, in_url
+from codesdk.webhooks.endpoint import EndpointWrong
+
+Networks = Sequence[IPv4Network | IPv6Network]
+_PATH = re.compile(r"[!-~]*")
+_MAILBOX = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A URL in its one spelling."""
+
+    tls: bool
+    host: str
+    """A canonical name, or an address."""
+    port: int
+    path: str
+    """With the query."""
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port, as a Host header or a list shows them."""
+        scheme, usual = ("https", 443) if self.tls else ("http", 80)
+        return f"{scheme}://{in_url(self.host)}" + ("" if self.port == usual else f":{self.port}")
+
+
+def allowing(networks: Networks, policy: AddressPolicy) -> AddressPolicy:
+    """What `policy` says, and besides the operator's own networks."""
+
+    def judge(address: Address) -> str | None:
+        return None if any(address in network for network in networks) else policy(address)
+
+    return judge
+
+
+def destination_of(url: str, policy: AddressPolicy, *, allow_http: bool) -> Destination:
+    """The URL as one that may be sent to.
+
+    Raises:
+        EndpointWrong: not https, a password in it, a name that is none, or an address that is refused.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        host = canonical(parts.hostname or "")
+    except (ValueError, BadName) as error:
+        raise EndpointWrong(f"This is no URL that can be sent to: {error}.") from error
+    if parts.scheme not in ("https", "http") or "@" in parts.netloc or parts.fragment:
+        raise EndpointWrong("A target is an https:// URL, without a password and without a fragment.")
+    if parts.scheme == "http" and not allow_http:
+        raise EndpointWrong(
+            "This target is not https: whoever is on the way could read and change what is sent.",
+            advice="Give an https:// URL. An operator may allow http with CODESDK_WEBHOOK_ALLOW_HTTP.",
+        )
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    if _PATH.fullmatch(path) is None:
+        raise EndpointWrong("The URL's path has characters that must be written as %XX.")
+    literal = address_of(host)
+    if literal is not None and (why := policy(literal)):
+        raise EndpointWrong(
+            f"Nothing is sent to {literal}: {why}.",
+            advice="An operator may allow networks of their own with CODESDK_WEBHOOK_NETWORKS.",
+        )
+    tls = parts.scheme == "https"
+    return Destination(tls=tls, host=host, port=port or (443 if tls else 80), path=path)
+
+
+def mailbox_of(text: str) -> str:
+    """A plain mail address.
+
+    Raises:
+        EndpointWrong: it is none.
+    """
+    local, _, domain = text.rpartition("@")
+    try:
+        if _MAILBOX.fullmatch(local) and "." in domain:
+            return f"{local}@{canonical(domain)}"
+    except BadName:
+        pass
+    raise EndpointWrong("This is no plain mail address such as on-call@example.com.")

@@ -1,0 +1,159 @@
+"""From the log to deliveries, with a cursor of its own for each session.
+
+Cursor and deliveries move in one transaction: whatever dies between two of them, no event is told twice and none is left
+out. Two processes that read the same events find that the other has moved the cursor, and only one has its way.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from codesdk.domain.clock import Clock
+from codesdk.domain.decisions import Frozen
+from codesdk.domain.events import Event
+from codesdk.domain.ids import ApprovalId, DeliveryId, Ids, Kind, TenantId
+from codesdk.errors import Fault
+from codesdk.eventlog.log import Log
+from codesdk.storage.writer import Unit, Writer
+from codesdk.webhooks import store
+from codesdk.webhooks.delivery import WINDOW_S, Delivery, DeliveryState, Message
+from codesdk.webhooks.endpoint import OFFERED, Endpoint
+from codesdk.webhooks.tickets import Tickets
+
+EACH = 50
+"""Sessions of one tenant that one step looks at."""
+FIELD_BYTES = 2 * 1024
+"""JSON of one field of an event's payload: what is larger is left out and named in `omitted`."""
+SHOWN_BYTES = 12 * 1024
+"""JSON of the input that an approval shows; a larger one is on the page and in the API."""
+_ASKING = frozenset({"approval.requested", "approval.escalated"})
+_log = logging.getLogger(__name__)
+
+
+class Question(Frozen):
+    """What a message says of an approval."""
+
+    digest: str
+    expires_at: float
+    pending: bool
+    shown: dict[str, Any]
+
+
+Ask = Callable[[TenantId, ApprovalId], Question | None]
+"""An approval of that tenant."""
+
+
+class Feed:
+    """Makes deliveries."""
+
+    def __init__(self, *, log: Log, writer: Writer, clock: Clock, ids: Ids, tickets: Tickets, ask: Ask) -> None:
+        self._log = log
+        self._writer = writer
+        self._clock = clock
+        self._ids = ids
+        self._tickets = tickets
+        self._ask = ask
+
+    def step(self) -> int:
+        """Look at every log that has grown; returns how many deliveries were made."""
+        with self._log.database.read() as connection:
+            found = store.behind(connection, EACH)
+        return sum(self._session(each) for each in found)
+
+    def _session(self, place: store.Behind) -> int:
+        events, last = self._events(place)
+        told = [(event, type_) for event in events if (type_ := type_of(event)) is not None]
+        asked = {event.seq: self._question(place.tenant, event) for event, _ in told}
+
+        def work(unit: Unit) -> int:
+            if not store.advance(unit.connection, place.session, place.after, last):
+                return 0
+            listening = store.listening(unit.connection, place.tenant)
+            wanted = [
+                (event, type_, endpoint) for event, type_ in told for endpoint in listening if endpoint.wants(type_)
+            ]
+            for event, type_, endpoint in wanted:
+                self._add(unit, endpoint, event, type_, asked[event.seq])
+            return len(wanted)
+
+        return self._writer.run(work)
+
+    def _events(self, place: store.Behind) -> tuple[list[Event], int]:
+        """What comes next in that log, and how far that goes."""
+        after = place.after or 0
+        for limit in (500, 1):
+            try:
+                events = self._log.read(place.session, after, limit)
+            except Fault as fault:
+                reason = fault
+            else:
+                return events, events[-1].seq if events else after
+        # It will not become readable by waiting, and what comes after it must go out.
+        _log.warning("event %d of %s is told to no webhook: %s", after + 1, place.session, reason)
+        return [], after + 1
+
+    def _question(self, tenant: TenantId, event: Event) -> Question | None:
+        approval = event.payload.get("approval_id")
+        return self._ask(tenant, ApprovalId(approval)) if isinstance(approval, str) else None
+
+    def _add(self, unit: Unit, endpoint: Endpoint, event: Event, type_: str, asked: Question | None) -> None:
+        now = self._clock.now().timestamp()
+        asks = type_ in _ASKING and asked is not None and asked.pending
+        ticket = None
+        if asks and asked is not None and endpoint.principal_id is not None:
+            ticket = self._tickets.mint(
+                unit,
+                tenant=endpoint.tenant_id,
+                session=event.trace.session_id,
+                approval=ApprovalId(event.payload["approval_id"]),
+                principal=endpoint.principal_id,
+                digest=asked.digest,
+                expires_at=asked.expires_at,
+            )
+        delivery = Delivery(
+            id=DeliveryId(self._ids.new(Kind.DELIVERY)),
+            endpoint_id=endpoint.id,
+            tenant_id=endpoint.tenant_id,
+            type=type_,
+            session_id=event.trace.session_id,
+            seq=event.seq,
+            ticket_id=ticket.id if ticket else None,
+            state=DeliveryState.PENDING,
+            created_at=now,
+            due_at=now,
+            # Nobody can answer a question that has expired; its expiry is a message of its own.
+            until=min(now + WINDOW_S, asked.expires_at) if asks and asked is not None else now + WINDOW_S,
+        )
+        store.add(unit.connection, delivery, message_of(event, type_, asked))
+
+
+def type_of(event: Event) -> str | None:
+    """As what an event is told; None: not at all."""
+    return str(event.type) if event.type in OFFERED else None
+
+
+def message_of(event: Event, type_: str, asked: Question | None) -> Message:
+    """What goes out of an event: thin, and bounded."""
+    omitted = [name for name, value in event.payload.items() if _size(value) > FIELD_BYTES]
+    data: dict[str, Any] = {
+        "session_id": event.trace.session_id,
+        "task_id": event.trace.task_id,
+        "seq": event.seq,
+        "payload": {name: value for name, value in event.payload.items() if name not in omitted},
+    }
+    if omitted:
+        data["omitted"] = omitted
+    if asked is not None:
+        shown = {name: value for name, value in asked.shown.items() if name == "input" or _size(value) <= FIELD_BYTES}
+        if _size(shown.get("input")) > SHOWN_BYTES:
+            del shown["input"]
+            data["omitted"] = [*omitted, "approval.input"]
+        data["approval"] = {**shown, "digest": asked.digest, "expires_at": asked.expires_at}
+    return Message(type=type_, timestamp=event.time, data=data)
+
+
+def _size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode())

@@ -1,0 +1,75 @@
+"""What a sender gets, and the port that senders are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from codesdk.domain.decisions import Frozen
+from codesdk.errors import Fault
+from codesdk.webhooks.delivery import Failure, Message
+
+
+class Answer(Frozen):
+    """How an approval may be answered from a message."""
+
+    approval_id: str
+    digest: str
+    """A vote echoes it."""
+    expires_at: float
+    url: str
+    """Where a program posts its vote."""
+    token: str
+    """Its credential, for one vote: `Authorization: Bearer …`."""
+    page: str
+    """Where a person sees it and decides. Whoever has this link is the endpoint's principal for this one vote."""
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """One message, ready to go."""
+
+    id: str
+    target: str
+    """Opened: a URL or a mail address."""
+    keys: tuple[str, ...]
+    """Signing secrets, newest first."""
+    message: Message
+    answer: Answer | None
+    at: datetime
+    """When it is sent; a signature holds for some minutes around it."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """How it went; an expected outcome, never an exception."""
+
+    status: int | None = None
+    failure: Failure | None = None
+    detail: str = ""
+    retry_after_s: float | None = None
+    gone: bool = False
+    """The receiver wants nothing more, ever."""
+
+
+class Sender(Protocol):
+    """Sends parcels of one kind. Every one passes tests/contract/test_senders.py."""
+
+    def check(self, target: str) -> str:
+        """The target as it may be shown in lists.
+
+        Raises:
+            EndpointWrong: nothing can be sent there.
+        """
+        ...
+
+    def send(self, parcel: Parcel) -> Sent:
+        """Send it and wait for the answer, for a bounded time."""
+        ...
+
+
+class Unsendable(Fault):
+    """A setting that sending needs is missing."""
+
+    code = "UNSENDABLE"

@@ -1,0 +1,255 @@
+"""The statements of endpoints and deliveries."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, delete, exists, func, select, text, update
+from sqlalchemy import insert as insert_into
+
+from codesdk.domain.ids import DeliveryId, EndpointId, PrincipalId, SessionId, TenantId, TicketId
+from codesdk.storage.schema import sessions, webhook_cursors, webhook_deliveries, webhook_endpoints
+from codesdk.webhooks.delivery import KEPT_ATTEMPTS, Attempt, Delivery, DeliveryState, Message
+from codesdk.webhooks.endpoint import Endpoint, EndpointKind, SigningKey
+
+_E, _D, _C = webhook_endpoints, webhook_deliveries, webhook_cursors
+_PENDING = DeliveryState.PENDING.value
+
+
+class SealedKey(NamedTuple):
+    """A signing secret as it is stored."""
+
+    sealed: str
+    created_at: float
+    retires_at: float | None
+
+
+class Stored(NamedTuple):
+    """An endpoint with what is sealed of it."""
+
+    endpoint: Endpoint
+    target: str
+    keys: tuple[SealedKey, ...]
+
+
+class Behind(NamedTuple):
+    """A session whose log has more than was made into deliveries."""
+
+    tenant: TenantId
+    session: SessionId
+    after: int | None
+    """How far it was; None: it has no cursor yet."""
+
+
+# -- endpoints ---------------------------------------------------------------------------------------------------------
+
+
+def insert(connection: Connection, endpoint: Endpoint, target: str, keys: tuple[SealedKey, ...]) -> None:
+    """Add it."""
+    row = endpoint.model_dump(include={"id", "tenant_id", "principal_id", "description", "created_at"})
+    row |= {"kind": endpoint.kind.value, "shown_target": endpoint.target, "target": target}
+    connection.execute(insert_into(_E), {**row, "types": json.dumps(endpoint.types), "secrets": json.dumps([*keys])})
+
+
+def count(connection: Connection, tenant: TenantId) -> int:
+    """How many the tenant has."""
+    return int(connection.execute(select(func.count()).where(_E.c.tenant_id == tenant)).scalar_one())
+
+
+def find(connection: Connection, tenant: TenantId, endpoint: str) -> Stored | None:
+    """One of the tenant's."""
+    query = select(_E).where(_E.c.id == endpoint, _E.c.tenant_id == tenant)
+    row = connection.execute(query).one_or_none()
+    return _stored(row) if row else None
+
+
+def listing(connection: Connection, tenant: TenantId) -> list[Endpoint]:
+    """All of the tenant's, oldest first."""
+    query = select(_E).where(_E.c.tenant_id == tenant).order_by(_E.c.created_at, _E.c.id)
+    return [_stored(row).endpoint for row in connection.execute(query)]
+
+
+def listening(connection: Connection, tenant: TenantId) -> list[Endpoint]:
+    """Those that are told of what happens now."""
+    return [endpoint for endpoint in listing(connection, tenant) if endpoint.disabled_at is None]
+
+
+def remove(connection: Connection, endpoint: str) -> None:
+    """With everything that was to go there."""
+    connection.execute(delete(_D).where(_D.c.endpoint_id == endpoint))
+    connection.execute(delete(_E).where(_E.c.id == endpoint))
+
+
+def set_keys(connection: Connection, endpoint: str, keys: tuple[SealedKey, ...]) -> None:
+    """Its signing secrets, newest first."""
+    connection.execute(update(_E).where(_E.c.id == endpoint).values(secrets=json.dumps([*keys])))
+
+
+def set_disabled(connection: Connection, endpoint: str, at: float | None, reason: str | None) -> None:
+    """Stop it, or let it go on with a clean slate."""
+    fresh = {"failures": 0, "not_before": 0.0} if at is None else {}
+    connection.execute(update(_E).where(_E.c.id == endpoint).values(disabled_at=at, disabled_reason=reason, **fresh))
+
+
+# -- from the log to deliveries ----------------------------------------------------------------------------------------
+
+
+def start_at_heads(connection: Connection, tenant: TenantId) -> None:
+    """Set every session's cursor to the end of its log: what was before the tenant's first endpoint is told to nobody."""
+    of_tenant = select(sessions.c.id, sessions.c.last_seq).where(sessions.c.tenant_id == tenant)
+    connection.execute(delete(_C).where(_C.c.session_id.in_(select(of_tenant.subquery().c.id))))
+    connection.execute(insert_into(_C).from_select(["session_id", "seq"], of_tenant))
+
+
+def behind(connection: Connection, each: int) -> list[Behind]:
+    """Sessions of tenants that listen, at most `each` of one tenant; what was imported happened elsewhere."""
+    listens = exists().where(_E.c.tenant_id == sessions.c.tenant_id, _E.c.disabled_at.is_(None))
+    place = func.row_number().over(partition_by=sessions.c.tenant_id, order_by=sessions.c.created_at.desc())
+    found = (
+        select(sessions.c.tenant_id, sessions.c.id, _C.c.seq, place.label("place"))
+        .outerjoin(_C, _C.c.session_id == sessions.c.id)
+        .where(listens, sessions.c.imported_at.is_(None), sessions.c.last_seq > func.coalesce(_C.c.seq, 0))
+        .subquery()
+    )
+    rows = connection.execute(select(found).where(found.c.place <= each))
+    return [Behind(TenantId(row.tenant_id), SessionId(row.id), row.seq) for row in rows]
+
+
+def advance(connection: Connection, session: SessionId, before: int | None, after: int) -> bool:
+    """Move the session's cursor, if it still is where it was seen. False: another process has been here."""
+    if before is None:
+        made = "INSERT INTO webhook_cursors (session_id, seq) VALUES (:session, :seq) ON CONFLICT DO NOTHING"
+        return connection.execute(text(made), {"session": session, "seq": after}).rowcount == 1
+    changed = connection.execute(update(_C).where(_C.c.session_id == session, _C.c.seq == before).values(seq=after))
+    return changed.rowcount == 1
+
+
+def add(connection: Connection, delivery: Delivery, message: Message) -> None:
+    """A message to send."""
+    row = delivery.model_dump(exclude={"attempts", "state"})
+    row |= {"state": delivery.state.value, "attempts": "[]", "message": message.model_dump_json()}
+    connection.execute(insert_into(_D), row)
+
+
+# -- whose turn it is --------------------------------------------------------------------------------------------------
+
+
+def lease(connection: Connection, holder: str, now: float, until: float, most_of_tenant: int) -> Stored | None:
+    """Take the endpoint that has waited longest for its turn and has something due. None: none has.
+
+    One process at a time sends to an endpoint, and of one tenant only so many are sent to at once: who has thousands of
+    messages for a dead receiver takes nobody else's turn.
+    """
+    other = _E.alias()
+    taken = select(func.count()).where(other.c.tenant_id == _E.c.tenant_id, other.c.lease_until > now)
+    due = exists().where(_D.c.endpoint_id == _E.c.id, _D.c.state == _PENDING, _D.c.due_at <= now)
+    free = (_E.c.lease_until <= now) & _E.c.disabled_at.is_(None) & (_E.c.not_before <= now)
+    query = select(_E.c.id).where(free, due, taken.scalar_subquery() < most_of_tenant)
+    chosen = query.order_by(_E.c.turn_at, _E.c.id).limit(1).with_for_update(skip_locked=True, of=_E)
+    found = connection.execute(chosen).scalar()
+    if found is None:
+        return None
+    taken_now = update(_E).where(_E.c.id == found, _E.c.lease_until <= now)
+    if connection.execute(taken_now.values(lease_until=until, lease_holder=holder, turn_at=now)).rowcount != 1:
+        return None
+    return _stored(connection.execute(select(_E).where(_E.c.id == found)).one())
+
+
+def keep_lease(connection: Connection, endpoint: str, holder: str, until: float) -> bool:
+    """Hold it longer. False: it is another's by now, or there is no such endpoint any more."""
+    mine = update(_E).where(_E.c.id == endpoint, _E.c.lease_holder == holder, _E.c.disabled_at.is_(None))
+    return connection.execute(mine.values(lease_until=until)).rowcount == 1
+
+
+def release(connection: Connection, endpoint: str, holder: str) -> None:
+    """End one's turn."""
+    mine = update(_E).where(_E.c.id == endpoint, _E.c.lease_holder == holder)
+    connection.execute(mine.values(lease_until=0.0, lease_holder=None))
+
+
+def set_health(connection: Connection, endpoint: str, failures: int, not_before: float) -> None:
+    """How many attempts failed in a row, and until when it rests."""
+    connection.execute(update(_E).where(_E.c.id == endpoint).values(failures=failures, not_before=not_before))
+
+
+def due(connection: Connection, endpoint: str, now: float, limit: int) -> list[tuple[Delivery, Message]]:
+    """What is to go there, oldest first."""
+    query = select(_D).where(_D.c.endpoint_id == endpoint, _D.c.state == _PENDING, _D.c.due_at <= now)
+    rows = connection.execute(query.order_by(_D.c.due_at, _D.c.id).limit(limit))
+    return [(_delivery(row), Message.model_validate_json(row.message)) for row in rows]
+
+
+def record(connection: Connection, delivery: Delivery) -> None:
+    """How an attempt went: its state, its next time, its attempts; nothing where it was removed meanwhile."""
+    kept = [attempt.model_dump(mode="json", exclude_defaults=True) for attempt in delivery.attempts[-KEPT_ATTEMPTS:]]
+    values = {"state": delivery.state.value, "due_at": delivery.due_at, "tries": delivery.tries}
+    connection.execute(update(_D).where(_D.c.id == delivery.id).values(**values, attempts=json.dumps(kept)))
+
+
+# -- the delivery log --------------------------------------------------------------------------------------------------
+
+
+def deliveries(
+    connection: Connection, endpoint: str, state: DeliveryState | None, before: str | None, limit: int
+) -> list[Delivery]:
+    """Newest first; `before`: the last id of the page before."""
+    query = select(_D).where(_D.c.endpoint_id == endpoint)
+    query = query if state is None else query.where(_D.c.state == state.value)
+    query = query if before is None else query.where(_D.c.id < before)
+    return [_delivery(row) for row in connection.execute(query.order_by(_D.c.id.desc()).limit(limit))]
+
+
+def delivery(connection: Connection, endpoint: str, id_: str) -> tuple[Delivery, Message] | None:
+    """One of the endpoint's."""
+    row = connection.execute(select(_D).where(_D.c.endpoint_id == endpoint, _D.c.id == id_)).one_or_none()
+    return (_delivery(row), Message.model_validate_json(row.message)) if row else None
+
+
+def again(connection: Connection, delivery: str, now: float, until: float) -> None:
+    """Send it once more, whatever became of it."""
+    values = {"state": _PENDING, "due_at": now, "until": until, "tries": 0}
+    connection.execute(update(_D).where(_D.c.id == delivery).values(**values))
+
+
+def forget(connection: Connection, made_before: float, limit: int) -> int:
+    """Remove old deliveries that are over; returns how many."""
+    old = select(_D.c.id).where(_D.c.created_at < made_before, _D.c.state != _PENDING).limit(limit)
+    return connection.execute(delete(_D).where(_D.c.id.in_(old))).rowcount
+
+
+def _stored(row: Row[Any]) -> Stored:
+    keys = tuple(SealedKey(*key) for key in json.loads(row.secrets))
+    endpoint = Endpoint(
+        id=EndpointId(row.id),
+        tenant_id=TenantId(row.tenant_id),
+        kind=EndpointKind(row.kind),
+        target=row.shown_target,
+        types=tuple(json.loads(row.types)),
+        principal_id=PrincipalId(row.principal_id) if row.principal_id else None,
+        description=row.description,
+        signing_keys=tuple(SigningKey(created_at=key.created_at, retires_at=key.retires_at) for key in keys),
+        created_at=row.created_at,
+        disabled_at=row.disabled_at,
+        disabled_reason=row.disabled_reason,
+        failures=row.failures,
+    )
+    return Stored(endpoint, row.target, keys)
+
+
+def _delivery(row: Row[Any]) -> Delivery:
+    return Delivery(
+        id=DeliveryId(row.id),
+        endpoint_id=EndpointId(row.endpoint_id),
+        tenant_id=TenantId(row.tenant_id),
+        type=row.type,
+        session_id=SessionId(row.session_id) if row.session_id else None,
+        seq=row.seq,
+        ticket_id=TicketId(row.ticket_id) if row.ticket_id else None,
+        state=DeliveryState(row.state),
+        created_at=row.created_at,
+        due_at=row.due_at,
+        until=row.until,
+        tries=row.tries,
+        attempts=tuple(Attempt.model_validate(each) for each in json.loads(row.attempts)),
+    )

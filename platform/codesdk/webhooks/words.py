@@ -1,0 +1,60 @@
+"""A message in words, for people. Everything that an agent wrote is hostile here: control characters are written out."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from codesdk.transcript.shown import line, visible
+from codesdk.webhooks.delivery import Message
+
+_TITLES = {
+    "approval.requested": "Approval wanted",
+    "approval.escalated": "Approval still wanted",
+    "approval.decided": "Approval decided",
+    "approval.expired": "Approval expired: nobody answered in time",
+    "tool.call.completed": "Call completed",
+    "tool.call.denied": "Call denied",
+    "webhook.test": "A test of this endpoint",
+}
+
+
+def heading(message: Message) -> str:
+    """One line."""
+    title = _TITLES.get(message.type, message.type)
+    approval = message.data.get("approval") or {}
+    tool = approval.get("tool") or (message.data.get("payload") or {}).get("name")
+    return line(f"{title}: {tool}" if isinstance(tool, str) else title)
+
+
+def lines(message: Message) -> list[str]:
+    """What happened, and of an approval what would run and why it is asked."""
+    approval: dict[str, Any] = message.data.get("approval") or {}
+    told = [
+        ("Why", approval.get("reason")),
+        ("Rules", ", ".join(map(str, approval.get("rules") or ()))),
+        ("Asked by", approval.get("principal")),
+        ("Until", _until(approval.get("expires_at"))),
+        ("Session", message.data.get("session_id")),
+        ("At", message.timestamp),
+    ]
+    found = [f"{name}: {line(str(value))}" for name, value in told if value]
+    if "input" in approval:
+        found += ["", "It would run:", visible(in_words(approval["input"]))]
+    elif approval:
+        found += ["", "What would run is too long for a message; the page shows it."]
+    payload = message.data.get("payload") or {}
+    found += [f"{name}: {line(str(payload[name]))}" for name in ("state", "by", "code", "is_error") if name in payload]
+    return found
+
+
+def in_words(given: Any) -> str:
+    """A call's input: the command line where that is all of it."""
+    command = given.get("command") if isinstance(given, dict) and len(given) == 1 else None
+    return command if isinstance(command, str) else json.dumps(given, ensure_ascii=False, indent=2)
+
+
+def _until(moment: Any) -> str:
+    known = isinstance(moment, (int, float))
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if known else ""

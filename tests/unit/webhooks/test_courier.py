@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from codesdk.tenancy.principal import Role
+from codesdk.webhooks.courier import LEASE_S, LONGEST_REST_S, OF_TENANT
+from codesdk.webhooks.delivery import WINDOW_S, DeliveryState, Failure
+from codesdk.webhooks.endpoint import EndpointsFull, EndpointUnknown, EndpointWrong
+from codesdk.webhooks.parcel import Sent
+
+REFUSED = Sent(status=500, failure=Failure.STATUS, detail="it answered 500")
+
+
+def test_what_is_due_is_sent_and_recorded(post):
+    endpoint = post.endpoint()
+    post.ask()
+    post.feed.step()
+    assert post.turns() == 1
+    (delivery,) = post.deliveries(endpoint)
+    assert delivery.state is DeliveryState.DELIVERED
+    (attempt,) = delivery.attempts
+    assert (attempt.status, attempt.failure) == (200, None)
+    assert post.sender.parcels[0].id == delivery.id
+    assert post.courier.turn("one") is None
+
+
+def test_a_question_says_how_it_is_answered(post):
+    post.endpoint(principal_id=post.approver().id)
+    outcome = post.ask()
+    post.feed.step()
+    post.turns()
+    answer = post.sender.parcels[0].answer
+    assert answer.url == f"https://codesdk.test/v1/approvals/{outcome.approval_id}/decision"
+    assert post.tickets.read(answer.token).approval_id == outcome.approval_id
+    assert answer.page == f"https://codesdk.test/approve/{answer.token}"
+
+
+def test_a_receiver_that_answers_500_for_a_day_is_tried_about_ten_times_and_then_given_up(post):
+    endpoint = post.endpoint(types=("tool.call.denied",))
+    post.stage.pipeline.submit("patch.apply", {"patch": "x"}, post.stage.subject)
+    post.feed.step()
+    post.sender.answer = lambda _: REFUSED
+    began = post.stage.clock.monotonic()
+    for _ in range(3000):
+        post.turns()
+        if post.deliveries(endpoint)[0].state is DeliveryState.DEAD:
+            break
+        post.stage.clock.advance(30.0)
+    (delivery,) = post.deliveries(endpoint)
+    assert delivery.state is DeliveryState.DEAD
+    assert 9 <= len(delivery.attempts) <= 13
+    assert post.stage.clock.monotonic() - began == pytest.approx(WINDOW_S, rel=0.01)
+    pauses = [later.at - earlier.at for earlier, later in zip(delivery.attempts, delivery.attempts[1:], strict=False)]
+    assert pauses[:6] == sorted(pauses[:6])
+    assert len({parcel.id for parcel in post.sender.parcels}) == 1
+
+
+def test_what_was_given_up_is_replayed_under_its_id(post):
+    endpoint = post.endpoint()
+    post.ask()
+    post.feed.step()
+    post.sender.answer = lambda _: REFUSED
+    post.turns()
+    post.stage.clock.advance(WINDOW_S + 1)
+    post.turns()
+    (dead,) = post.deliveries(endpoint)
+    assert dead.state is DeliveryState.DEAD
+    post.sender.answer = lambda _: Sent(status=204)
+    post.endpoints.replay(endpoint.tenant_id, endpoint.id, dead.id)
+    post.stage.clock.advance(LONGEST_REST_S * 2)
+    post.turns()
+    (done,) = post.deliveries(endpoint)
+    assert (done.id, done.state) == (dead.id, DeliveryState.DELIVERED)
+    assert [attempt.status for attempt in done.attempts] == [500, 204]
+    post.endpoints.replay(endpoint.tenant_id, endpoint.id, dead.id)
+    post.turns()
+    assert post.deliveries(endpoint)[0].attempts[-1].status == 204
+    assert len(post.sender.parcels) == 3
+
+
+def test_a_question_that_expired_unsent_is_not_sent(post):
+    endpoint = post.endpoint()
+    post.ask()
+    post.feed.step()
+    post.stage.sql("UPDATE webhook_deliveries SET until = 1")
+    post.turns()
+    assert post.deliveries(endpoint)[0].state is DeliveryState.DEAD
+    assert post.sender.parcels == []
+
+
+def test_a_sender_killed_between_sending_and_recording_sends_again_under_the_same_id(post):
+    endpoint = post.endpoint()
+    post.ask()
+    post.feed.step()
+
+    def die(_parcel):
+        raise SystemExit
+
+    post.sender.answer = die
+    # As kill -9 leaves it: nothing is recorded and the lease is not released.
+    release, post.courier._writer = post.courier._writer, _Dying(post.courier._writer)
+    with pytest.raises(SystemExit):
+        post.courier.turn("killed")
+    post.courier._writer = release
+    post.sender.answer = lambda _: Sent(status=200)
+    assert post.courier.turn("other") is None  # the lease is the dead one's still
+    post.stage.clock.advance(LEASE_S + 1)
+    assert post.turns("other") == 1
+    assert [parcel.id for parcel in post.sender.parcels] == [post.deliveries(endpoint)[0].id] * 2
+    assert len(post.deliveries(endpoint)[0].attempts) == 1
+
+
+class _Dying:
+    """The writer of a process that gets no further than its lease."""
+
+    def __init__(self, writer):
+        self._writer = writer
+        self._left = 2
+
+    def run(self, work):
+        self._left -= 1
+        if self._left < 0:
+            raise SystemExit
+        return self._writer.run(work)
+
+
+def test_two_processes_never_send_to_one_endpoint_at_once(post, at_once):
+    endpoint = post.endpoint()
+    for number in range(10):
+        post.ask(str(number))
+    post.feed.step()
+    assert sum(at_once(lambda number: post.turns(f"holder {number}"), 4)) == 10
+    assert len({parcel.id for parcel in post.sender.parcels}) == len(post.sender.parcels) == 10
+    assert all(len(delivery.attempts) == 1 for delivery in post.deliveries(endpoint))
+
+
+def test_messages_of_one_endpoint_go_in_the_order_in_which_they_happened(post):
+    endpoint = post.endpoint()
+    for number in range(6):
+        post.ask(str(number))
+    post.feed.step()
+    post.turns()
+    assert [parcel.id for parcel in post.sender.parcels] == [delivery.id for delivery in post.deliveries(endpoint)]
+
+
+def test_a_dead_receiver_rests_longer_each_time_and_all_its_messages_with_it(post):
+    post.endpoint()
+    for number in range(5):
+        post.ask(str(number))
+    post.feed.step()
+    post.sender.answer = lambda _: Sent(failure=Failure.UNREACHABLE)
+    assert post.turns() == 1
+    for _ in range(600):
+        post.stage.clock.advance(1.0)
+        post.turns()
+    assert len(post.sender.parcels) < 12
+
+
+def test_ten_thousand_waiting_messages_of_one_tenant_keep_no_other_waiting(post):
+    stage = post.stage
+    stranger, _ = stage.enroll("other", "eve", Role.DEVELOPER)
+    ours, theirs = post.endpoint(), post.endpoint(tenant=stranger.tenant_id, target="https://other.test/")
+    post.ask()
+    post.feed.step()
+    stage.sql(
+        "INSERT INTO webhook_deliveries (id, endpoint_id, tenant_id, type, session_id, seq, message, state, created_at,"
+        " due_at, until, tries, attempts) WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)"
+        " SELECT 'msg_' || i, endpoint_id, tenant_id, type, session_id, 1000 + i, message, state, created_at, due_at,"
+        " until, tries, attempts FROM webhook_deliveries, n"
+    )
+    post.ask("x", stage.open_session(stranger))
+    post.feed.step()
+    began = time.perf_counter()
+    assert [post.courier.turn("one"), post.courier.turn("two")] == [20, 1]
+    assert time.perf_counter() - began < 5
+    assert [parcel.target for parcel in post.sender.parcels] == ["https://receiver.test/"] * 20 + [
+        "https://other.test/"
+    ]
+    assert post.deliveries(theirs)[0].state is DeliveryState.DELIVERED
+    assert ours.id != theirs.id
+
+
+def test_a_tenant_with_many_endpoints_has_only_some_of_the_threads(post, monkeypatch):
+    for _ in range(OF_TENANT + 1):
+        post.endpoint()
+    post.ask()
+    post.feed.step()
+    inside = []
+
+    def look(_parcel):
+        if len(inside) < OF_TENANT + 1:
+            inside.append(None)
+            inside[-1] = post.courier.turn(f"holder {len(inside)}")
+        return Sent(status=200)
+
+    post.sender.answer = look
+    post.courier.turn("first")
+    assert None in inside  # with two under way, the third had to wait
+    assert post.turns() >= 0
+    assert len(post.sender.parcels) == OF_TENANT + 1
+
+
+def test_410_ends_an_endpoint_and_an_operator_lets_it_go_on(post):
+    endpoint = post.endpoint()
+    post.ask()
+    post.feed.step()
+    post.sender.answer = lambda _: Sent(status=410, failure=Failure.STATUS, gone=True)
+    post.turns()
+    gone = post.endpoints.find(endpoint.tenant_id, endpoint.id)
+    assert gone.disabled_reason == "it answered 410 Gone"
+    assert post.deliveries(endpoint)[0].state is DeliveryState.DEAD
+    assert post.endpoints.enable(endpoint.tenant_id, endpoint.id).disabled_at is None
+
+
+def test_an_endpoint_that_is_removed_during_its_turn_is_no_error(post):
+    endpoint = post.endpoint()
+    post.ask()
+    post.feed.step()
+
+    def remove(_parcel):
+        post.endpoints.delete(endpoint.tenant_id, endpoint.id)
+        return Sent(status=200)
+
+    post.sender.answer = remove
+    assert post.courier.turn("one") == 1
+    with pytest.raises(EndpointUnknown):
+        post.endpoints.find(endpoint.tenant_id, endpoint.id)
+
+
+def test_keys_overlap_while_they_are_rotated(post):
+    made = post.endpoints.create(post.stage.principal.tenant_id, _wish())
+    renewed = post.endpoints.rotate(made.endpoint.tenant_id, made.endpoint.id, 3600.0)
+    assert _keys(post) == (renewed.secret, made.secret)
+    post.stage.clock.advance(3601)
+    assert _keys(post) == (renewed.secret,)
+
+
+def test_a_key_that_others_know_is_replaced_at_once(post):
+    made = post.endpoints.create(post.stage.principal.tenant_id, _wish())
+    renewed = post.endpoints.rotate(made.endpoint.tenant_id, made.endpoint.id, 0.0)
+    assert _keys(post) == (renewed.secret,)
+
+
+def _wish(**more):
+    from codesdk.webhooks.endpoint import NewEndpoint  # noqa: PLC0415
+
+    return NewEndpoint(target="https://receiver.test/", **more)
+
+
+def _keys(post):
+    (endpoint,) = post.endpoints.listing(post.stage.principal.tenant_id)
+    post.endpoints.test(endpoint.tenant_id, endpoint.id)
+    post.turns()
+    return post.sender.parcels[-1].keys
+
+
+def test_secrets_and_targets_stand_nowhere_in_the_database(post):
+    made = post.endpoints.create(post.stage.principal.tenant_id, _wish())
+    ((target, secrets),) = post.stage.sql("SELECT target, secrets FROM webhook_endpoints")
+    assert "receiver.test" not in target
+    assert made.secret.removeprefix("whsec_") not in secrets
+
+
+def test_what_cannot_be_opened_any_more_is_an_attempt_that_says_so(post):
+    endpoint = post.endpoint()
+    post.stage.sql("UPDATE webhook_endpoints SET target = 's1.AAAA'")
+    post.endpoints.test(endpoint.tenant_id, endpoint.id)
+    post.turns()
+    (attempt,) = post.deliveries(endpoint)[0].attempts
+    assert attempt.failure is Failure.UNSENDABLE
+
+
+def test_only_who_may_approve_can_be_answered_for(post):
+    developer, _ = post.stage.enroll("default", "bob", Role.DEVELOPER)
+    stranger, _ = post.stage.enroll("other", "eve", Role.APPROVER)
+    for principal in (developer.id, stranger.id, "prn_nobody"):
+        with pytest.raises(EndpointWrong, match="may approve"):
+            post.endpoint(principal_id=principal)
+
+
+def test_a_tenant_has_only_so_many_endpoints(post, monkeypatch):
+    monkeypatch.setattr("codesdk.webhooks.endpoints.MOST", 2)
+    post.endpoint()
+    post.endpoint()
+    with pytest.raises(EndpointsFull):
+        post.endpoint()
+
+
+def test_old_deliveries_that_are_over_are_forgotten(post):
+    endpoint = post.endpoint()
+    post.endpoints.test(endpoint.tenant_id, endpoint.id)
+    post.turns()
+    post.ask()
+    post.feed.step()
+    post.stage.clock.advance(31 * 24 * 3600)
+    assert post.endpoints.forget(30) == 1
+    assert [delivery.type for delivery in post.deliveries(endpoint)] == ["approval.requested"]

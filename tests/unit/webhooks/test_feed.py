@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from codesdk.approvals import Verdict
+from codesdk.webhooks.delivery import WINDOW_S
+
+
+def told(post, endpoint):
+    return [delivery.type for delivery in post.deliveries(endpoint)]
+
+
+def decide(post, outcome, verdict=Verdict.APPROVE):
+    asked = post.stage.desk.find(post.stage.principal.tenant_id, outcome.approval_id)
+    post.stage.pipeline.vote(
+        asked.tenant_id, asked.id, verdict, digest=asked.digest, by=post.approver(verdict.value).id, comment=None
+    )
+
+
+def test_an_endpoint_is_told_of_what_it_asked_for_and_once(post):
+    endpoint = post.endpoint(types=("approval.requested",))
+    decide(post, post.ask())
+    assert post.feed.step() == 1
+    assert post.feed.step() == 0
+    assert told(post, endpoint) == ["approval.requested"]
+
+
+def test_a_group_is_all_of_its_types(post):
+    endpoint = post.endpoint(types=("approval.*", "tool.call.denied"))
+    decide(post, post.ask(), Verdict.REJECT)
+    post.feed.step()
+    assert told(post, endpoint) == ["approval.requested", "approval.decided", "tool.call.denied"]
+
+
+def test_an_approval_that_nobody_answers_is_told_as_expired(post):
+    endpoint = post.endpoint(types=("approval.*",))
+    post.ask()
+    post.stage.sql("UPDATE approvals SET expires_at = created_at - 1")
+    post.stage.pipeline.expire_overdue()
+    post.feed.step()
+    assert told(post, endpoint) == ["approval.requested", "approval.expired"]
+
+
+def test_what_happened_before_the_first_endpoint_is_told_to_nobody(post):
+    post.ask("before")
+    endpoint = post.endpoint()
+    post.feed.step()
+    assert told(post, endpoint) == []
+    post.ask("after")
+    post.feed.step()
+    assert told(post, endpoint) == ["approval.requested"]
+
+
+def test_a_session_that_opens_later_is_told_from_its_beginning(post):
+    endpoint = post.endpoint()
+    post.ask("x", post.stage.open_session())
+    post.feed.step()
+    assert told(post, endpoint) == ["approval.requested"]
+
+
+def test_a_disabled_endpoint_is_told_nothing_and_later_nothing_of_then(post):
+    endpoint = post.endpoint()
+    tenant = endpoint.tenant_id
+    post.endpoints.disable(tenant, endpoint.id, "tidying")
+    post.ask("then")
+    post.feed.step()
+    post.endpoints.enable(tenant, endpoint.id)
+    post.feed.step()
+    assert told(post, endpoint) == []
+    post.ask("now")
+    post.feed.step()
+    assert told(post, endpoint) == ["approval.requested"]
+
+
+def test_another_tenants_events_are_not_told(post):
+    stranger, _ = post.stage.enroll("other", "eve")
+    post.endpoint(tenant=stranger.tenant_id)
+    post.ask()
+    assert post.feed.step() == 0
+
+
+def test_two_processes_that_read_the_same_log_tell_it_once(post, at_once):
+    endpoint = post.endpoint()
+    for number in range(5):
+        post.ask(str(number))
+    feeds = [post.another_feed() for _ in range(4)]
+    at_once(lambda number: feeds[number].step(), 4)
+    post.feed.step()
+    assert told(post, endpoint) == ["approval.requested"] * 5
+    assert len({delivery.seq for delivery in post.deliveries(endpoint)}) == 5
+
+
+def test_a_process_that_dies_while_it_makes_deliveries_leaves_the_cursor_where_it_was(post, monkeypatch):
+    endpoint = post.endpoint()
+    post.ask()
+
+    def die(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(post.tickets, "mint", die)
+        broken.setattr("codesdk.webhooks.store.add", die)
+        with pytest.raises(KeyboardInterrupt):
+            post.feed.step()
+    assert told(post, endpoint) == []
+    assert post.feed.step() == 1
+
+
+def test_a_question_comes_with_a_ticket_and_is_of_use_until_it_expires(post):
+    approver = post.approver()
+    endpoint = post.endpoint(principal_id=approver.id)
+    outcome = post.ask()
+    post.feed.step()
+    (delivery,) = post.deliveries(endpoint)
+    asked = post.stage.desk.find(endpoint.tenant_id, outcome.approval_id)
+    ticket = post.tickets.find(delivery.ticket_id)
+    assert (ticket.approval_id, ticket.principal_id, ticket.digest) == (asked.id, approver.id, asked.digest)
+    assert ticket.expires_at == asked.expires_at
+    assert delivery.until <= asked.expires_at
+
+
+def test_without_a_principal_there_is_nothing_to_answer_with(post):
+    endpoint = post.endpoint()
+    post.ask()
+    post.feed.step()
+    assert post.deliveries(endpoint)[0].ticket_id is None
+
+
+def test_a_question_that_was_answered_meanwhile_comes_without_a_ticket(post):
+    endpoint = post.endpoint(principal_id=post.approver().id)
+    decide(post, post.ask())
+    post.feed.step()
+    first, _ = post.deliveries(endpoint)
+    assert first.ticket_id is None
+    assert first.until == pytest.approx(first.created_at + WINDOW_S)
+
+
+def test_a_message_shows_what_would_run_and_holds_nothing_that_opens_anything(post):
+    post.endpoint(principal_id=post.approver().id)
+    post.ask("secret-plan")
+    post.feed.step()
+    ((stored,),) = post.stage.sql("SELECT message FROM webhook_deliveries")
+    data = json.loads(stored)["data"]
+    assert data["approval"]["input"] == {"path": "secret-plan", "content": "b"}
+    assert data["approval"]["reason"]
+    assert "csdk_tkt_" not in stored
+
+
+def test_what_is_large_is_left_out_and_named(post):
+    post.endpoint()
+    outcome = post.stage.pipeline.submit("workspace.write", {"path": "a", "content": "x" * 20_000}, post.stage.subject)
+    assert outcome
+    post.feed.step()
+    ((stored,),) = post.stage.sql("SELECT message FROM webhook_deliveries")
+    data = json.loads(stored)["data"]
+    assert "input" not in data["approval"]
+    assert data["omitted"] == ["approval.input"]
+    assert len(stored) < 16_000
+
+
+def test_an_event_that_cannot_be_read_stops_nobody(post):
+    endpoint = post.endpoint()
+    post.ask("one")
+    with post.stage.unreadable(post.stage.subject.session_id, 2):
+        for _ in range(6):
+            post.feed.step()
+    assert told(post, endpoint) == ["approval.requested"]
+
+
+def test_a_tenant_with_many_sessions_does_not_keep_others_waiting(post, monkeypatch):
+    monkeypatch.setattr("codesdk.webhooks.feed.EACH", 2)
+    stranger, _ = post.stage.enroll("other", "eve")
+    theirs = post.endpoint(tenant=stranger.tenant_id)
+    post.endpoint()
+    for number in range(5):
+        post.ask(str(number), post.stage.open_session())
+    post.ask("x", post.stage.open_session(stranger))
+    assert post.feed.step() == 3
+    assert told(post, theirs) == ["approval.requested"]
