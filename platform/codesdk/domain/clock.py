@@ -54,4 +54,4 @@ class ManualClock:
 
 def to_wire(moment: datetime) -> str:
     """RFC 3339 in UTC with milliseconds, as every event carries it: `2026-01-01T00:00:00.000Z`."""
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds")[:23] + "Z"

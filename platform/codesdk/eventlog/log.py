@@ -46,6 +46,15 @@ class Draft(Frozen):
     payload: dict[str, Any]
 
 
+class Written(NamedTuple):
+    """A draft as it is stored, but for its number: what can be made before a unit, so that no other waits for it."""
+
+    session: SessionId
+    row: store.Fresh
+    ended: ToolCallId | None
+    """The call that it ends, where it ends one: the hint says so."""
+
+
 class Page(NamedTuple):
     """A piece of a log, as far as this version can read it."""
 
@@ -77,7 +86,17 @@ class Log:
         self._clock = clock
         self._hints = hints
 
-    def append(self, unit: Unit, draft: Draft) -> None:
+    def written(self, draft: Draft) -> Written:
+        """The draft for `append`, written out now, on the caller's own thread.
+
+        Raises:
+            EventTooLarge, ValueError, TypeError: as `append`.
+        """
+        row = store.Fresh(to_wire(self._clock.now()), draft.type.value, _body(draft))
+        ended = ToolCallId(draft.payload["tool_call_id"]) if draft.type in ENDS_OF_CALLS else None
+        return Written(draft.trace.session_id, row, ended)
+
+    def append(self, unit: Unit, draft: Draft | Written) -> None:
         """Store the event with the unit's commit; only then can anybody see it.
 
         Events of one unit keep their order. The log's readers are told after the commit.
@@ -86,15 +105,14 @@ class Log:
             EventTooLarge: it holds more than `EVENT_BYTES`.
             ValueError, TypeError: JSON cannot say what it holds.
         """
-        session = draft.trace.session_id
-        row = store.Fresh(to_wire(self._clock.now()), draft.type.value, _body(draft))
+        session, row, ended = draft if isinstance(draft, Written) else self.written(draft)
         unit.batch(store.insert, session).append(row)
         hint = next((each for each in unit.effects if isinstance(each, _Hint) and each.session == session), None)
         if hint is None:
             hint = _Hint(self._hints, session)
             unit.after_commit(hint)
-        if draft.type in ENDS_OF_CALLS:
-            hint.ended.append(ToolCallId(draft.payload["tool_call_id"]))
+        if ended is not None:
+            hint.ended.append(ended)
 
     def read(self, session: SessionId, after: int = 0, limit: int = PAGE) -> list[Event]:
         """Committed events with `seq` above `after`, oldest first, at most `limit`.

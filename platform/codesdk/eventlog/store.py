@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -32,16 +33,27 @@ class Fresh(NamedTuple):
 # Statements are built once: building one costs several times what the database needs to run it. Those that every append
 # runs are text for the driver, since even a built one costs SQLAlchemy more than SQLite.
 _SESSION = bindparam("session", type_=String)
-_ADVANCE = {
-    "sqlite": "UPDATE sessions SET last_seq = last_seq + ? WHERE id = ? RETURNING last_seq",
-    "postgresql": "UPDATE sessions SET last_seq = last_seq + %s WHERE id = %s RETURNING last_seq",
-}
-_INSERT = {
-    "sqlite": "INSERT INTO events (session_id, seq, time, type, body) VALUES (?, ?, ?, ?, ?)",
-    # One statement with five arrays: a statement for each row would cost the server more than the row.
-    "postgresql": "INSERT INTO events (session_id, seq, time, type, body)"
-    " SELECT * FROM unnest(%s::text[], %s::bigint[], %s::text[], %s::text[], %s::text[])",
-}
+_ADVANCE_ONE = "UPDATE sessions SET last_seq = last_seq + ? WHERE id = ? RETURNING id, last_seq"
+_ADVANCE = (
+    "UPDATE sessions SET last_seq = last_seq + grown.value FROM json_each(?) AS grown WHERE sessions.id = grown.key"
+    " RETURNING id, last_seq"
+)
+_INSERT = "INSERT INTO events (session_id, seq, time, type, body) VALUES (?, ?, ?, ?, ?)"
+# All of it in one round trip. The rows are locked first and in one order, as an UPDATE of the counter does and no more:
+# FOR UPDATE would wait for every unit that has just stored a row of the session.
+_APPEND = """
+WITH held AS (SELECT id FROM sessions WHERE id = ANY(%s::text[]) ORDER BY id COLLATE "C" FOR NO KEY UPDATE),
+moved AS (
+    UPDATE sessions SET last_seq = last_seq + grown.count
+    FROM unnest(%s::text[], %s::bigint[]) AS grown (id, count) JOIN held ON held.id = grown.id
+    WHERE sessions.id = held.id
+    RETURNING sessions.id, last_seq - grown.count AS before
+)
+INSERT INTO events (session_id, seq, time, type, body)
+SELECT moved.id, moved.before + fresh.place, fresh.time, fresh.type, fresh.body
+FROM unnest(%s::text[], %s::bigint[], %s::text[], %s::text[], %s::text[]) AS fresh (session, place, time, type, body)
+JOIN moved ON moved.id = fresh.session
+"""
 _AFTER = (
     select(events.c.seq, events.c.time, events.c.type, events.c.body)
     .where(events.c.session_id == _SESSION, events.c.seq > bindparam("after"))
@@ -59,17 +71,35 @@ def insert(connection: Connection, gathered: dict[str, list[Fresh]]) -> None:
     Raises:
         InternalFault: there is no such session.
     """
-    kind = connection.dialect.name
-    rows: list[tuple[str, int, str, str, str]] = []
-    for session, fresh in gathered.items():
-        last = connection.exec_driver_sql(_ADVANCE[kind], (len(fresh), session)).scalar()
-        if last is None:
-            raise InternalFault(f"An event names session {session}, which does not exist.")
-        rows += [(session, seq, *event) for seq, event in enumerate(fresh, last - len(fresh) + 1)]
-    if kind == "sqlite":
-        connection.exec_driver_sql(_INSERT[kind], rows)
+    counts = {session: len(fresh) for session, fresh in gathered.items()}
+    stored = _into_sqlite if connection.dialect.name == "sqlite" else _into_postgresql
+    if not stored(connection, gathered, counts):
+        raise InternalFault(f"An event names a session that does not exist: one of {', '.join(counts)}.")
+
+
+def _into_sqlite(connection: Connection, gathered: dict[str, list[Fresh]], counts: dict[str, int]) -> bool:
+    if len(counts) == 1:
+        ((session, count),) = counts.items()
+        moved = connection.exec_driver_sql(_ADVANCE_ONE, (count, session)).all()
     else:
-        connection.exec_driver_sql(_INSERT[kind], tuple(list(column) for column in zip(*rows, strict=True)))
+        moved = connection.exec_driver_sql(_ADVANCE, (json.dumps(counts),)).all()
+    if len(moved) != len(counts):
+        return False
+    before = {session: last - counts[session] for session, last in moved}
+    rows = [
+        (session, seq, *event)
+        for session, fresh in gathered.items()
+        for seq, event in enumerate(fresh, before[session] + 1)
+    ]
+    connection.exec_driver_sql(_INSERT, rows)
+    return True
+
+
+def _into_postgresql(connection: Connection, gathered: dict[str, list[Fresh]], counts: dict[str, int]) -> bool:
+    rows = [(session, place, *event) for session, fresh in gathered.items() for place, event in enumerate(fresh, 1)]
+    sessions_, columns = list(counts), [list(column) for column in zip(*rows, strict=True)]
+    done = connection.exec_driver_sql(_APPEND, (sessions_, sessions_, list(counts.values()), *columns))
+    return done.rowcount == len(rows)
 
 
 def after(connection: Connection, session: SessionId, seq: int, limit: int) -> list[Row]:

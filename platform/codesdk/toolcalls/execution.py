@@ -15,7 +15,7 @@ from codesdk.domain.clock import Clock
 from codesdk.domain.quotas import QuotaExceeded
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault, InternalFault
-from codesdk.eventlog.log import Draft, Log
+from codesdk.eventlog.log import Draft, Log, Written
 from codesdk.registry import Registries
 from codesdk.sandbox.port import Chunk, Sandbox, Stream
 from codesdk.sandbox.profile import Profile
@@ -279,7 +279,7 @@ class Output:
         if self._pending_bytes < DELTA_BYTES and self._clock.monotonic() - self._since < DELTA_S:
             return
         self._since = self._clock.monotonic()
-        drafts = self._drafts()
+        drafts = tuple(map(self._log.written, self._drafts()))
         try:
             self._writer.run(lambda unit: self._append(unit, drafts))
         except StorageUnavailable as fault:
@@ -314,7 +314,7 @@ class Output:
         else:
             self._pending.append((stream, offset, text))
 
-    def _append(self, unit: Unit, drafts: tuple[Draft, ...]) -> None:
+    def _append(self, unit: Unit, drafts: tuple[Written, ...]) -> None:
         store.check_held(unit.connection, self._claimed.stored.identity, self._claimed.generation)
         for draft in drafts:
             self._log.append(unit, draft)

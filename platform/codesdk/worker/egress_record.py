@@ -53,7 +53,7 @@ class EgressRecord:
         known = attempt.model_dump(mode="json", exclude={"owner", "call"}, exclude_defaults=True)
         where = {"sandbox_id": attempt.owner, "tool_call_id": attempt.call, "execution_env": self._environment}
         payload = SandboxEgress.model_validate({**where, **known})
-        draft = history.draft(subject, payload)
+        draft = self._log.written(history.draft(subject, payload))
 
         def store_it(unit: Unit) -> None:
             self._log.append(unit, draft)
