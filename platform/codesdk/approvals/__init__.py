@@ -9,6 +9,7 @@ from codesdk.approvals.approval import (
     Standing,
     Verdict,
     Vote,
+    needs,
     who,
 )
 from codesdk.approvals.desk import Desk
@@ -23,5 +24,6 @@ __all__ = [
     "Standing",
     "Verdict",
     "Vote",
+    "needs",
     "who",
 ]

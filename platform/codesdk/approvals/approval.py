@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
-from codesdk.domain.decisions import Frozen, GrantOffer
+from codesdk.domain.decisions import ApprovalSpec, Frozen, GrantOffer
 from codesdk.domain.ids import ApprovalId, PrincipalId, SessionId, TenantId, ToolCallId
 from codesdk.errors import ExitCode, Fault
 
@@ -83,6 +84,14 @@ class Approval(Frozen):
     """What a vote may give beyond this call."""
 
 
+class Due(NamedTuple):
+    """A demand whose time to escalate has come, and nobody has told so."""
+
+    approval: Approval
+    number: int
+    to: str
+
+
 class ApprovalUnknown(Fault):
     """No such approval for this tenant."""
 
@@ -106,11 +115,24 @@ class NotAnApprover(Fault):
 
 
 def who(approval: Approval) -> str:
-    """Whose yes it takes, in words: `2 people of finance, 1 of ops (or on-call), other than who asks`."""
+    """Whose yes it takes, in words: `2 people of finance (or leads) and one of ops, other than who asks`."""
+    wanted = [(demand.group, demand.quorum, demand.escalate_to) for demand in approval.demands]
+    return _in_words(wanted, not_requester=approval.not_requester)
+
+
+def needs(spec: ApprovalSpec) -> str:
+    """The same, before anybody is asked."""
+    wanted = [(one.group, one.quorum, one.escalation.to if one.escalation else None) for one in spec.demands]
+    return _in_words(wanted, not_requester=spec.not_requester)
+
+
+def _in_words(wanted: Sequence[tuple[str | None, int, str | None]], *, not_requester: bool) -> str:
     told = []
-    for demand in approval.demands:
-        count = f"{demand.quorum} people" if demand.quorum > 1 else "1"
-        later = f" (or {demand.escalate_to})" if demand.escalate_to else ""
-        told.append(f"{count} of {demand.group or 'those who may approve'}{later}")
-    said = ", ".join(told) or "1 of those who may approve"
-    return f"{said}, other than who asks" if approval.not_requester else said
+    for group, quorum, later in wanted or [(None, 1, None)]:
+        if group is None:
+            told.append("a person who may approve" if quorum == 1 else f"{quorum} people who may approve")
+        else:
+            count = "one" if quorum == 1 else f"{quorum} people"
+            told.append(f"{count} of {group}{f' (or {later})' if later else ''}")
+    said = " and ".join(told)
+    return f"{said}, other than who asks" if not_requester else said

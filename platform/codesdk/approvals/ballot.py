@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Alias, ColumnElement, FromClause, Table, and_, exists, func, not_, or_, select
+from sqlalchemy import Alias, ColumnElement, FromClause, Table, and_, exists, func, not_, or_, select, true
 
 from codesdk.approvals.approval import ApprovalState, Verdict
 from codesdk.storage.database import database_now
@@ -19,11 +19,10 @@ def eligible(voter: Table | Alias) -> ColumnElement[bool]:
     """`voter`, a row of principals, may answer the row of approvals beside it as things are now."""
     wanted = approval_demands.alias("wanted")
     ours = wanted.c.approval_id == approvals.c.id
-    requester = select(sessions.c.principal_id).where(sessions.c.id == approvals.c.session_id).scalar_subquery()
     return and_(
         _good(voter),
         voter.c.tenant_id == approvals.c.tenant_id,
-        or_(not_(approvals.c.not_requester), and_(voter.c.kind == _PERSON, voter.c.id != requester)),
+        _other(voter),
         or_(not_(exists().where(ours)), exists().where(ours, _answers(voter, wanted))),
     )
 
@@ -32,6 +31,21 @@ def met() -> ColumnElement[bool]:
     """No demand of the row of approvals is short of votes."""
     wanted = approval_demands.alias("short")
     return not_(exists().where(wanted.c.approval_id == approvals.c.id, wanted.c.quorum > approved(wanted)))
+
+
+def possible() -> ColumnElement[bool]:
+    """There are as many as the row of approvals takes, now or once it has escalated."""
+    wanted, voter = approval_demands.alias("wanted"), principals.alias("anybody")
+    may = and_(_good(voter), voter.c.tenant_id == approvals.c.tenant_id, _other(voter))
+    there = (
+        select(func.count())
+        .select_from(voter)
+        .where(may, _answers(voter, wanted, ever=True))
+        .correlate(wanted, approvals)
+        .scalar_subquery()
+    )
+    short = exists().where(wanted.c.approval_id == approvals.c.id, wanted.c.quorum > there)
+    return and_(exists().where(may), not_(short))
 
 
 def approved(demand: FromClause) -> ColumnElement[int]:
@@ -59,7 +73,17 @@ def _good(voter: FromClause) -> ColumnElement[bool]:
     return and_(voter.c.disabled_at.is_(None), or_(*(voter.c.roles.like(f'%"{role.value}"%') for role in roles)))
 
 
-def _answers(voter: FromClause, demand: FromClause) -> ColumnElement[bool]:
+def _other(voter: FromClause) -> ColumnElement[bool]:
+    requester = (
+        select(sessions.c.principal_id)
+        .where(sessions.c.id == approvals.c.session_id)
+        .correlate(approvals)
+        .scalar_subquery()
+    )
+    return or_(not_(approvals.c.not_requester), and_(voter.c.kind == _PERSON, voter.c.id != requester))
+
+
+def _answers(voter: FromClause, demand: FromClause, *, ever: bool = False) -> ColumnElement[bool]:
     def member(name: ColumnElement[str]) -> ColumnElement[bool]:
         of = group_members.alias()
         ours = and_(of.c.tenant_id == voter.c.tenant_id, of.c.name == name, of.c.principal_id == voter.c.id)
@@ -70,6 +94,6 @@ def _answers(voter: FromClause, demand: FromClause) -> ColumnElement[bool]:
         or_(
             demand.c.group_name.is_(None),
             member(demand.c.group_name),
-            and_(demand.c.escalate_at <= database_now(), member(demand.c.escalate_to)),
+            and_(true() if ever else demand.c.escalate_at <= database_now(), member(demand.c.escalate_to)),
         ),
     )

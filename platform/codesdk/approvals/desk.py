@@ -11,6 +11,7 @@ from codesdk.approvals.approval import (
     ApprovalConflict,
     ApprovalState,
     ApprovalUnknown,
+    Due,
     NotAnApprover,
     Verdict,
     who,
@@ -41,9 +42,12 @@ class Desk:
         shown: dict[str, Any],
         rules: Sequence[str] = (),
         grant: GrantOffer | None = None,
-    ) -> Approval:
-        """Ask, in the transaction that records the `ask`. `rules`: that ask; `grant`: what a vote may give beyond."""
-        return store.insert(
+    ) -> Approval | None:
+        """Ask, in the transaction that records the `ask`. `rules`: that ask; `grant`: what a vote may give beyond.
+
+        None: there are not as many as it takes, now or after it escalates, so nobody is asked.
+        """
+        asked = store.insert(
             unit.connection,
             ApprovalId(self._ids.new(Kind.APPROVAL)),
             spec,
@@ -56,6 +60,12 @@ class Desk:
             rules=rules,
             grant=grant,
         )
+        # Anybody who may approve can also be made such a person while it waits; who is named is meant to be there.
+        named = bool(spec.demands) or spec.not_requester
+        if named and not store.possible(unit.connection, asked.id):
+            store.remove(unit.connection, asked.id)
+            return None
+        return asked
 
     def vote(
         self,
@@ -112,6 +122,15 @@ class Desk:
         """Approvals that nobody answered in time, for the sweep that tells the callers."""
         with self._database.read() as connection:
             return store.expired(connection, limit)
+
+    def due(self, limit: int = 100) -> list[Due]:
+        """What has escalated without anybody having been told, for the sweep that tells it."""
+        with self._database.read() as connection:
+            return store.due(connection, limit)
+
+    def escalated(self, unit: Unit, approval: ApprovalId, number: int) -> bool:
+        """Note that it was told. False: it was before, or the approval is not pending any more."""
+        return store.escalated(unit.connection, approval, number)
 
     def find(self, tenant: TenantId, approval: str) -> Approval:
         """One approval.

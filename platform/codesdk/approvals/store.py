@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, case, select, update
+from sqlalchemy import Connection, Row, bindparam, case, delete, select, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.approvals import ballot
-from codesdk.approvals.approval import Approval, ApprovalState, Standing, Verdict, Vote
+from codesdk.approvals.approval import Approval, ApprovalState, Due, Standing, Verdict, Vote
 from codesdk.domain.decisions import ApprovalSpec, GrantOffer
 from codesdk.domain.ids import ApprovalId, PrincipalId, SessionId, TenantId, ToolCallId
 from codesdk.storage.database import database_now
@@ -154,6 +154,42 @@ def expired(connection: Connection, limit: int) -> list[Approval]:
     """Pending rows whose time has passed."""
     query = _APPROVALS.where(approvals.c.state == "pending", approvals.c.expires_at <= database_now())
     return _read(connection, connection.execute(query.order_by(approvals.c.expires_at).limit(limit)).all())
+
+
+def possible(connection: Connection, approval: str) -> bool:
+    """Whether there are as many as it takes."""
+    query = select(approvals.c.id).where(approvals.c.id == approval, ballot.possible())
+    return connection.execute(query).first() is not None
+
+
+def remove(connection: Connection, approval: str) -> None:
+    """Take back what was inserted in this transaction."""
+    connection.execute(delete(approval_demands).where(approval_demands.c.approval_id == approval))
+    connection.execute(delete(approvals).where(approvals.c.id == approval))
+
+
+def due(connection: Connection, limit: int) -> list[Due]:
+    """Demands of pending approvals whose time to escalate has come and was not told."""
+    query = select(approval_demands).join(approvals, approvals.c.id == approval_demands.c.approval_id)
+    rows = connection.execute(
+        query.where(
+            ballot.OPEN, approval_demands.c.escalated.is_(False), approval_demands.c.escalate_at <= database_now()
+        )
+        .order_by(approval_demands.c.escalate_at)
+        .limit(limit)
+    ).all()
+    asked = {row.approval_id: find(connection, row.approval_id) for row in rows}
+    return [Due(found, row.number, row.escalate_to) for row in rows if (found := asked[row.approval_id]) is not None]
+
+
+def escalated(connection: Connection, approval: str, number: int) -> bool:
+    """Note once that it was told, while somebody can still answer."""
+    still = select(approvals.c.id).where(approvals.c.id == approval, ballot.OPEN).exists()
+    ours = (approval_demands.c.approval_id == approval) & (approval_demands.c.number == number)
+    changed = connection.execute(
+        update(approval_demands).where(ours, approval_demands.c.escalated.is_(False), still).values(escalated=True)
+    )
+    return changed.rowcount == 1
 
 
 def cast(

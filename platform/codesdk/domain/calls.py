@@ -97,7 +97,7 @@ class DenialCode(StrEnum):
     RATE_LIMITED = "RATE_LIMITED"
     """A rule lets only so many such calls through in a time; the message says when to try again."""
     NO_APPROVER = "NO_APPROVER"
-    """It asks, and there is nobody to ask. Not written yet."""
+    """It asks, and there are not as many people as the rule wants a yes of."""
 
 
 class CallIdentity(Frozen):

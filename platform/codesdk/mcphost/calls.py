@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import mcp_types as types
 from anyio import CancelScope, CapacityLimiter, get_cancelled_exc_class, to_thread
 
-from codesdk.approvals import Approval, ApprovalConflict, Desk, NotAnApprover, who
+from codesdk.approvals import Approval, ApprovalConflict, Desk, NotAnApprover
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import ToolCallId
 from codesdk.domain.subjects import Subject
@@ -249,8 +249,7 @@ class Calls:
             case Denied():
                 return answers.denied(outcome)
             case Waiting():
-                approval = await self._thread(self._desk.find, caller.subject.tenant_id, outcome.approval_id)
-                return answers.waiting(outcome, tuple(approval.shown.get("rules", ())), who(approval))
+                return answers.waiting(outcome, outcome.rules, outcome.who)
             case Queued() if given_up:
                 return answers.unfinished(outcome, of_tool(tool))
             case Queued():

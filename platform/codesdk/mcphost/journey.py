@@ -75,7 +75,8 @@ class Journey:
 
 def _told(outcome: Waiting) -> str:
     until = datetime.fromtimestamp(outcome.expires_at, UTC)
-    return f"{outcome.approval_id}: {outcome.reason} Open until {until:%H:%M:%S} UTC"
+    takes = f" It takes {outcome.who}." if outcome.who else ""
+    return f"{outcome.approval_id}: {outcome.reason}{takes} Open until {until:%H:%M:%S} UTC"
 
 
 def _last_line(text: str) -> str:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from codesdk.domain.calls import ToolCall
 from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import Decision
 from codesdk.toolcalls.stored import SessionFacts
 
 
-def digest_of(call: ToolCall, behaviour_hash: str, decision: Decision, facts: SessionFacts) -> str:
+def digest_of(
+    call: ToolCall,
+    behaviour_hash: str,
+    decision: Decision,
+    facts: SessionFacts,
+    *,
+    bound: Mapping[str, Any] | None = None,
+) -> str:
     """`sha256:` over tenant, session, principal, tool, input, image, profile, and the rules that asked.
 
     The tool counts with all that decides what it does (`Tool.behaviour_hash`): its schema, its command, its class.
 
     Each rule counts with its own hash. The bundle's is left out on purpose: a change of some other rule must not void a
-    pending question.
+    pending question. `bound`: more facts that what would run depends on, as JSON values (hashes of files, say).
     """
     subject = facts.subject
     return content_hash(
@@ -31,5 +41,6 @@ def digest_of(call: ToolCall, behaviour_hash: str, decision: Decision, facts: Se
             "profile": facts.profile,
             "rules": decision.rule_hashes,
             "obligations": decision.obligations.model_dump(mode="json"),
+            **({"bound": dict(bound)} if bound else {}),
         }
     )

@@ -126,11 +126,10 @@ class Claims:
                 if decision.effect is Effect.ASK
                 else None
             )
-        if (
-            decision.effect is Effect.ASK
-            and digest_of(stored.call, tool.behaviour_hash, decision, _facts(stored)) != asked.digest
-        ):
-            return "What was approved is not what would run now."
+        bound = asked.shown.get("bound")
+        now = digest_of(stored.call, tool.behaviour_hash, decision, _facts(stored), bound=bound)
+        if decision.effect is Effect.ASK and now != asked.digest:
+            return "What was approved is not what would run now. Call it again to ask again."
         return None if self._desk.consume(unit, asked.id) else "The approval is not there any more."
 
     def _start(self, unit: Unit, stored: StoredCall, tool: Tool, decision: Decision, asked: Approval | None) -> Claimed:

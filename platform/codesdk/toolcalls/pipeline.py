@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from codesdk.approvals import Approval, ApprovalState, Desk, Verdict
+from codesdk.approvals.approval import Due
 from codesdk.artifacts import Artifacts, StoredArtifact
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
 from codesdk.domain.canonical import canonical_json, content_hash
-from codesdk.domain.decisions import ApprovalSpec, Decision, Effect, Evaluation, Speaker
+from codesdk.domain.decisions import Decision, Effect, Evaluation, Speaker
 from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, SessionId, TenantId, ToolCallId
-from codesdk.domain.payloads import ApprovalDecided, ApprovalExpired, ApprovalRequested
 from codesdk.domain.quotas import Quotas, Resource
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import Log
@@ -21,9 +21,9 @@ from codesdk.policy import Bundles, decide
 from codesdk.registry import Registries, Tool
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, rates, store, turns
-from codesdk.toolcalls.binding import digest_of
 from codesdk.toolcalls.ending import deny
-from codesdk.toolcalls.stored import Denied, Ended, Finished, Outcome, Queued, SessionFacts, StoredCall, Waiting
+from codesdk.toolcalls.questions import Questions, waiting
+from codesdk.toolcalls.stored import Denied, Ended, Finished, Outcome, Queued, StoredCall
 
 SMALL_INPUT = 8 * 1024
 """Canonical bytes; a larger input stands in the log as an artifact."""
@@ -54,6 +54,7 @@ class Pipeline:
         self._wakeups = wakeups
         self._ids = ids
         self._quotas = quotas
+        self._questions = Questions(desk, log, self._queue_stored)
 
     def submit(
         self,
@@ -111,7 +112,7 @@ class Pipeline:
 
         def work(unit: Unit) -> Approval:
             before(unit)
-            return self._vote(unit, tenant, approval, verdict, digest=digest, by=by, comment=comment)
+            return self._questions.vote(unit, tenant, approval, verdict, digest=digest, by=by, comment=comment)
 
         return self._writer.run(work)
 
@@ -124,7 +125,15 @@ class Pipeline:
 
     def expire_overdue(self) -> int:
         """Deny the calls whose approval nobody gave in time; returns how many."""
-        return sum(self._writer.run(partial(self._expire, approval=each)) for each in self._desk.overdue())
+        return sum(self._writer.run(partial(self._questions.expire, approval=each)) for each in self._desk.overdue())
+
+    def escalate_due(self) -> int:
+        """Tell in the log of approvals that others may answer by now; returns of how many."""
+
+        def tell(due: Due) -> bool:
+            return self._writer.run(lambda unit: self._questions.escalate(unit, due.approval, due.number, due.to))
+
+        return sum(tell(due) for due in self._desk.due())
 
     def find(self, tenant: TenantId, session: SessionId, call: ToolCallId) -> Outcome | None:
         """Where a call stands now; None where that session of the tenant has none of that id."""
@@ -151,7 +160,7 @@ class Pipeline:
     ) -> Outcome:
         if join and decision.effect is not Effect.DENY and (twin := self._under_way(unit, call, subject)) is not None:
             return twin
-        if decision.effect is Effect.ASK and (waiting := self._joined(unit, call, subject)) is not None:
+        if decision.effect is Effect.ASK and (waiting := self._questions.joined(unit, call, subject)) is not None:
             return waiting
         facts = store.session_facts(unit.connection, subject.session_id)
         if facts is None or not facts.open:
@@ -184,16 +193,9 @@ class Pipeline:
                 refusal = deny(unit, self._log, stored, code, decision.reason, rules=decision.rules)
                 return refusal.model_copy(update={"retry_after_s": limited.retry_after_s}) if limited else refusal
             case Effect.ASK:
-                return self._ask(unit, call, tool, decision, facts)
+                return self._questions.ask(unit, call, tool, decision, facts)
             case Effect.ALLOW:
                 return self._queue(unit, call.identity, subject, facts.host_id)
-
-    def _joined(self, unit: Unit, call: ToolCall, subject: Subject) -> Waiting | None:
-        """The same question, where somebody is being asked it already."""
-        sought = (subject.session_id, call.name, call.identity.input_hash)
-        twin = store.twin(unit.connection, *sought, CallState.WAITING)
-        asked = self._desk.of_call(unit, twin.identity) if twin is not None else None
-        return _waiting(asked, twin.identity) if twin and asked and asked.state is ApprovalState.PENDING else None
 
     def _under_way(self, unit: Unit, call: ToolCall, subject: Subject) -> Queued | None:
         """The same call, where it is on its way already: a client that lost its answer sends it again."""
@@ -201,81 +203,13 @@ class Pipeline:
         twin = store.twin(unit.connection, *sought, CallState.QUEUED, CallState.RUNNING)
         return Queued(identity=twin.identity) if twin is not None else None
 
-    def _ask(self, unit: Unit, call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts) -> Waiting:
-        spec = decision.approval or ApprovalSpec()
-        digest = digest_of(call, tool.behaviour_hash, decision, facts)
-        store.set_digest(unit.connection, call.identity.tool_call_id, digest)
-        approval = self._desk.request(
-            unit,
-            call.identity,
-            facts.subject,
-            spec,
-            digest=digest,
-            shown=_shown(call, tool, decision, facts),
-            rules=decision.rules,
-            grant=decision.grant,
-        )
-        asked = ApprovalRequested(
-            approval_id=approval.id,
-            tool_call_id=call.identity.tool_call_id,
-            digest=digest,
-            reason=decision.reason,
-            expires_at=approval.expires_at,
-            demands=spec.demands or None,
-            not_requester=spec.not_requester or None,
-        )
-        self._log.append(unit, history.draft(facts.subject, asked))
-        return _waiting(approval, call.identity)
-
     def _queue(self, unit: Unit, identity: CallIdentity, subject: Subject, host: HostId) -> Queued:
         turns.queue(unit, subject.session_id, host, subject.tenant_id)
         unit.after_commit(lambda: self._wakeups.wake(host, identity.tool_call_id))
         return Queued(identity=identity)
 
-    def _vote(
-        self,
-        unit: Unit,
-        tenant: TenantId,
-        approval: str,
-        verdict: Verdict,
-        *,
-        digest: str,
-        by: PrincipalId,
-        comment: str | None,
-    ) -> Approval:
-        found, counted = self._desk.vote(unit, tenant, approval, verdict, digest=digest, by=by, comment=comment)
-        if not counted:
-            return found
-        stored = self._found(unit, found.tool_call_id)
-        effect = Effect.ALLOW if verdict is Verdict.APPROVE else Effect.DENY
-        voice = Evaluation(source=Speaker.USER, result=effect)
-        store.add_source(unit.connection, (*stored.sources, voice), found.tool_call_id)
-        more = {"approval_id": found.id, "decided_by": by, **({"comment": comment} if comment else {})}
-        self._log.append(unit, history.policy_evaluated(stored.call, stored.subject, voice, **more))
-        if found.state is ApprovalState.PENDING:
-            return found
-        state: Literal["approved", "rejected"] = "approved" if verdict is Verdict.APPROVE else "rejected"
-        outcome = ApprovalDecided(approval_id=found.id, tool_call_id=found.tool_call_id, state=state, by=by)
-        self._log.append(unit, history.draft(stored.subject, outcome))
-        if verdict is Verdict.APPROVE:
-            store.move(unit.connection, stored.identity, CallState.WAITING, CallState.QUEUED)
-            self._queue(unit, stored.identity, stored.subject, stored.host_id)
-        else:
-            said = f" They said: {comment}" if comment else ""
-            reason = f"A person rejected this call.{said}"
-            deny(unit, self._log, self._found(unit, found.tool_call_id), DenialCode.REJECTED, reason)
-        return found
-
-    def _expire(self, unit: Unit, approval: Approval) -> bool:
-        if not self._desk.end(unit, approval.id, ApprovalState.PENDING, ApprovalState.EXPIRED):
-            return False
-        stored = self._found(unit, approval.tool_call_id)
-        if stored.state is not CallState.WAITING:
-            return False
-        over = ApprovalExpired(approval_id=approval.id, tool_call_id=approval.tool_call_id)
-        self._log.append(unit, history.draft(stored.subject, over))
-        deny(unit, self._log, stored, DenialCode.EXPIRED, "Nobody approved this call in time. It was not rejected.")
-        return True
+    def _queue_stored(self, unit: Unit, stored: StoredCall) -> Queued:
+        return self._queue(unit, stored.identity, stored.subject, stored.host_id)
 
     def _cancel(self, unit: Unit, place: store.Place, call: ToolCallId, reason: str) -> bool:
         stored = store.find_in(unit.connection, place, call, hold=True)
@@ -302,7 +236,7 @@ class Pipeline:
         asked = None
         if stored.state is CallState.WAITING:
             asked = self._desk.asked(stored.identity.tool_call_id, stored.identity.attempt)
-        return _waiting(asked, stored.identity) if asked else Queued(identity=stored.identity)
+        return waiting(asked, stored.identity) if asked else Queued(identity=stored.identity)
 
     def _keep_large(self, call: ToolCall, subject: Subject, content: bytes) -> StoredArtifact | None:
         if len(content) <= SMALL_INPUT:
@@ -316,36 +250,11 @@ class Pipeline:
         )
 
 
-def _shown(call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts) -> dict[str, Any]:
-    return {
-        "tool": call.name,
-        "title": tool.title,
-        "input": call.input,
-        "classification": tool.classification.value,
-        "rules": list(decision.rules),
-        "reason": decision.reason,
-        "obligations": decision.obligations.model_dump(mode="json", exclude_defaults=True),
-        "profile": facts.profile.get("name"),
-        "image": facts.image,
-        "session": facts.subject.session_id,
-        "principal": facts.subject.principal_id,
-    }
-
-
 def _ended(ended: Ended) -> Outcome:
     if ended.state is CallState.COMPLETED:
         return Finished(identity=ended.identity, result=ended.result)
     code = DenialCode(ended.result.code or DenialCode.POLICY)
     return Denied(identity=ended.identity, code=code, message=ended.result.text)
-
-
-def _waiting(approval: Approval, identity: CallIdentity) -> Waiting:
-    return Waiting(
-        identity=identity,
-        approval_id=approval.id,
-        reason=str(approval.shown.get("reason", "")),
-        expires_at=approval.expires_at,
-    )
 
 
 def _first(rules: tuple[str, ...]) -> str | None:

@@ -88,6 +88,10 @@ class Waiting(Frozen):
     identity: CallIdentity
     approval_id: str
     reason: str
+    rules: tuple[str, ...] = ()
+    """Ids of the rules that ask; none where the default or the session's mode does."""
+    who: str = ""
+    """Whose yes it takes, in words."""
     expires_at: float
     """Seconds since the epoch."""
 

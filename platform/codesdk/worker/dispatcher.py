@@ -122,6 +122,7 @@ class Dispatcher:
 
     def _expire(self) -> None:
         self._pipeline.expire_overdue()
+        self._pipeline.escalate_due()
 
     def _pass_on_cancels(self) -> None:
         with self._database.read() as connection:

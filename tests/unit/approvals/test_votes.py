@@ -41,11 +41,12 @@ def record(unit, principal):
     return tenancy.principal(unit.connection, principal)
 
 
-def ask(stage, approval, more=""):
+def ask(stage, approval, more="", *, waits=True):
     policy = f"version: 1\nrules:\n  - {{id: writes, effect: ask, tool: workspace.write, approval: {approval}}}\n{more}"
     stage.bundle = bundle(stage.root / "asking", policy, stage.registry)
-    waiting = stage.pipeline_with(stage.bundle).submit("workspace.write", {"path": "a", "content": "b"}, stage.subject)
-    return stage.desk.find(stage.principal.tenant_id, waiting.approval_id)
+    stage.pipeline = stage.pipeline_with(stage.bundle)
+    outcome = stage.pipeline.submit("workspace.write", {"path": "a", "content": "b"}, stage.subject)
+    return stage.desk.find(stage.principal.tenant_id, outcome.approval_id) if waits else outcome
 
 
 def vote(stage, asked, by, verdict=APPROVE):
@@ -64,16 +65,17 @@ def user_voices(stage):
 
 
 def test_only_members_of_the_group_may_answer(stage, person):
-    asked = ask(stage, "{group: finance}")
     ann, bob = person("ann", "finance"), person("bob", "ops")
+    asked = ask(stage, "{group: finance}")
     for verdict in Verdict:
-        with pytest.raises(NotAnApprover, match="1 of finance") as refused:
+        with pytest.raises(NotAnApprover, match="one of finance") as refused:
             vote(stage, asked, bob, verdict)
         assert refused.value.status == 403
     assert vote(stage, asked, ann).state is APPROVED
 
 
 def test_a_group_of_the_same_name_in_another_tenant_is_another_group(stage, person):
+    person("lea", "finance")
     asked = ask(stage, "{group: finance}")
     eve, _ = stage.enroll("other", "eve", Role.APPROVER)
     stage.sql("INSERT INTO group_members VALUES (:tenant, 'finance', :id, 0)", tenant=eve.tenant_id, id=eve.id)
@@ -85,8 +87,8 @@ def test_a_group_of_the_same_name_in_another_tenant_is_another_group(stage, pers
 
 
 def test_a_quorum_takes_that_many_different_people(stage, person):
-    asked = ask(stage, "{quorum: 2}")
     ann, bob = person("ann"), person("bob")
+    asked = ask(stage, "{quorum: 2}")
     first = vote(stage, asked, ann)
     assert (first.state, first.demands[0].approved) == (PENDING, 1)
     assert stage.claims().take() is None
@@ -99,8 +101,8 @@ def test_a_quorum_takes_that_many_different_people(stage, person):
 
 
 def test_a_reject_decides_at_once_whatever_the_quorum(stage, person):
-    asked = ask(stage, "{quorum: 3}")
     ann, bob, cem = person("ann"), person("bob"), person("cem")
+    asked = ask(stage, "{quorum: 3}")
     vote(stage, asked, ann)
     assert vote(stage, asked, bob, REJECT).state is ApprovalState.REJECTED
     assert stage.types()[-1] == "tool.call.denied"
@@ -109,8 +111,8 @@ def test_a_reject_decides_at_once_whatever_the_quorum(stage, person):
 
 
 def test_a_second_vote_of_the_same_person_conflicts_and_the_first_stands(stage, person):
-    asked = ask(stage, "{quorum: 2}")
     ann = person("ann")
+    asked = ask(stage, "{quorum: 2}")
     vote(stage, asked, ann)
     before = stage.events()
     with pytest.raises(ApprovalConflict, match="first vote stands"):
@@ -119,6 +121,7 @@ def test_a_second_vote_of_the_same_person_conflicts_and_the_first_stands(stage, 
 
 
 def test_programs_do_not_make_a_quorum_and_may_answer_alone(stage, person):
+    person("ann")
     bot = person("bot", kind="program")
     with pytest.raises(NotAnApprover):
         vote(stage, ask(stage, "{quorum: 2}"), bot)
@@ -127,12 +130,13 @@ def test_programs_do_not_make_a_quorum_and_may_answer_alone(stage, person):
 
 
 def test_who_asks_may_not_answer_with_whatever_key_where_a_rule_says_so(stage, person):
+    ann = person("ann")
     asked = ask(stage, "{not_requester: true}")
     with pytest.raises(NotAnApprover, match="other than who asks"):
         vote(stage, asked, stage.principal.id)
     with pytest.raises(NotAnApprover):
         vote(stage, asked, person("bot", kind="program"))
-    assert vote(stage, asked, person("ann")).state is APPROVED
+    assert vote(stage, asked, ann).state is APPROVED
 
 
 @pytest.mark.parametrize("role", [Role.DEVELOPER, Role.AUDITOR, Role.POLICY_AUTHOR])
@@ -142,8 +146,8 @@ def test_a_role_that_decides_nothing_does_not_vote_even_where_the_edge_lets_it_t
 
 
 def test_whoever_left_the_group_or_was_disabled_since_does_not_count(stage, person):
-    asked = ask(stage, "{group: finance, quorum: 2}")
     ann, bob, cem, dan = (person(name, "finance") for name in ("ann", "bob", "cem", "dan"))
+    asked = ask(stage, "{group: finance, quorum: 2}")
     vote(stage, asked, ann)
     leave(stage, ann, "finance")
     assert vote(stage, asked, bob).state is PENDING
@@ -153,27 +157,27 @@ def test_whoever_left_the_group_or_was_disabled_since_does_not_count(stage, pers
 
 
 def test_after_its_time_others_may_answer_too(stage, person):
+    lea = person("lea", "leads")
     asked = ask(stage, "{group: finance, timeout: 30m, escalate: {after: 10m, to: leads}}")
-    ann, lea = person("ann", "finance"), person("lea", "leads")
-    assert who(asked) == "1 of finance (or leads)"
+    assert who(asked) == "one of finance (or leads)"
     with pytest.raises(NotAnApprover):
         vote(stage, asked, lea)
     later(stage, 601)
     assert vote(stage, asked, lea).state is APPROVED
-    del ann
 
 
 def test_an_escalated_quorum_may_be_made_of_both_groups(stage, person):
-    asked = ask(stage, "{group: finance, quorum: 2, timeout: 30m, escalate: {after: 10m, to: leads}}")
     ann, lea = person("ann", "finance"), person("lea", "leads")
+    person("max", "finance")
+    asked = ask(stage, "{group: finance, quorum: 2, timeout: 30m, escalate: {after: 10m, to: leads}}")
     assert vote(stage, asked, ann).state is PENDING
     later(stage, 601)
     assert vote(stage, asked, lea).state is APPROVED
 
 
 def test_the_moment_of_escalation_is_judged_in_the_voting_statement(stage, person):
-    asked = ask(stage, "{group: finance, timeout: 30m, escalate: {after: 10m, to: leads}}")
     lea = person("lea", "leads")
+    asked = ask(stage, "{group: finance, timeout: 30m, escalate: {after: 10m, to: leads}}")
     stage.clock.advance(10**6)  # this process's clock has no say
     with pytest.raises(NotAnApprover):
         vote(stage, asked, lea)
@@ -188,8 +192,8 @@ def test_two_rules_that_ask_each_get_their_group(stage, person):
     more = (
         "  - {id: also, effect: ask, classification: write, approval: {group: ops, timeout: 5m, not_requester: true}}"
     )
-    asked = ask(stage, "{group: finance, timeout: 10m}", more)
     ann, oli = person("ann", "finance"), person("oli", "ops")
+    asked = ask(stage, "{group: finance, timeout: 10m}", more)
     assert asked.expires_at - asked.created_at == pytest.approx(300, abs=1)
     assert sorted(asked.rules) == ["also", "writes"]
     assert vote(stage, asked, ann).state is PENDING
@@ -198,12 +202,13 @@ def test_two_rules_that_ask_each_get_their_group(stage, person):
 
 def test_one_person_of_both_groups_is_enough_for_both(stage, person):
     more = "  - {id: also, effect: ask, classification: write, approval: {group: ops}}"
-    assert vote(stage, ask(stage, "{group: finance}", more), person("max", "finance", "ops")).state is APPROVED
+    both = person("max", "finance", "ops")
+    assert vote(stage, ask(stage, "{group: finance}", more), both).state is APPROVED
 
 
 def test_a_quorum_of_votes_at_once_is_found_by_whoever_comes_last(stage, person, at_once):
-    asked = ask(stage, "{quorum: 5}")
     voters = [person(f"voter {number}") for number in range(10)]
+    asked = ask(stage, "{quorum: 5}")
 
     def cast(number):
         try:
@@ -217,7 +222,9 @@ def test_a_quorum_of_votes_at_once_is_found_by_whoever_comes_last(stage, person,
     assert len(user_voices(stage)) == 5
 
 
-def test_the_question_in_the_log_says_whose_yes_it_takes(stage):
+def test_the_question_in_the_log_says_whose_yes_it_takes(stage, person):
+    person("ann", "finance")
+    person("bob", "finance")
     ask(stage, "{group: finance, quorum: 2, not_requester: true, timeout: 30m, escalate: {after: 10m, to: leads}}")
     (asked,) = [event.payload for event in stage.events() if event.type == "approval.requested"]
     spec = ApprovalSpec(
@@ -227,3 +234,70 @@ def test_the_question_in_the_log_says_whose_yes_it_takes(stage):
     )
     assert asked["demands"] == spec.model_dump(mode="json")["demands"]
     assert asked["not_requester"] is True
+
+
+def sweep(stage):
+    return stage.pipeline.escalate_due()
+
+
+def test_an_escalation_is_told_once_and_not_before_its_time(stage, person):
+    person("lea", "leads")
+    ask(stage, "{group: finance, timeout: 30m, escalate: {after: 10m, to: leads}}")
+    assert sweep(stage) == 0
+    later(stage, 601)
+    assert (sweep(stage), sweep(stage)) == (1, 0)
+    assert [e.payload["to"] for e in stage.events() if e.type == "approval.escalated"] == ["leads"]
+
+
+def test_what_was_answered_does_not_escalate(stage, person):
+    ann, _ = person("ann", "finance"), person("lea", "leads")
+    asked = ask(stage, "{group: finance, timeout: 30m, escalate: {after: 10m, to: leads}}")
+    vote(stage, asked, ann)
+    later(stage, 601)
+    assert sweep(stage) == 0
+
+
+def test_what_expires_is_told_before_the_denial_and_is_no_rejection(stage, person):
+    ann = person("ann")
+    person("bob")
+    asked = ask(stage, "{quorum: 2}")
+    vote(stage, asked, ann)
+    stage.sql("UPDATE approvals SET expires_at = 1")
+    assert stage.pipeline.expire_overdue() == 1
+    assert stage.types()[-2:] == ["approval.expired", "tool.call.denied"]
+    denied = stage.events()[-1].payload
+    assert denied["code"] == "APPROVAL_EXPIRED"
+    assert "It was not rejected. 1 said yes, and it takes 2 people who may approve." in denied["reason"]
+
+
+@pytest.mark.parametrize(
+    ("approval", "there"),
+    [
+        ("{group: finance}", []),
+        ("{group: finance, quorum: 2}", [("ann", "finance")]),
+        ("{not_requester: true}", []),
+        ("{group: finance, not_requester: true}", [("bot", "finance")]),
+        ("{quorum: 3}", [("ann", "finance")]),
+    ],
+)
+def test_a_question_that_nobody_could_answer_is_denied_at_once(stage, person, approval, there):
+    for name, group in there:
+        person(name, group, kind="program" if name == "bot" else "person")
+    outcome = ask(stage, approval, waits=False)
+    assert outcome.code.value == "NO_APPROVER"
+    assert "nobody can" in outcome.message
+    assert stage.types()[-2:] == ["tool.call.policy_evaluated", "tool.call.denied"]
+    assert stage.sql("SELECT count(*) FROM approvals") == stage.sql("SELECT count(*) FROM approval_demands") == [(0,)]
+
+
+def test_a_question_that_only_the_escalation_could_answer_is_asked(stage, person):
+    person("lea", "leads")
+    assert ask(stage, "{group: finance, timeout: 30m, escalate: {after: 10m, to: leads}}").state is PENDING
+
+
+def test_waiting_says_whose_yes_it_takes_by_which_rule_and_until_when(stage, person):
+    person("ann", "finance")
+    waiting = ask(stage, "{group: finance, timeout: 1m}", waits=False)
+    asked = stage.pending()[0]
+    assert (waiting.who, waiting.rules, waiting.expires_at) == ("one of finance", ("writes",), asked.expires_at)
+    assert stage.find(waiting.identity.tool_call_id) == waiting

@@ -22,6 +22,18 @@ class CallUnknown(Fault):
     status = 404
 
 
+class WaitsFor(Frozen):
+    """Whose answer, to what, until when."""
+
+    who: str
+    """Whose yes it takes, in words; the approval has it in parts."""
+    rules: tuple[str, ...]
+    """Ids of the rules that ask; none where the default or the session's mode does."""
+    reason: str
+    expires_at: float
+    """Seconds since the epoch."""
+
+
 class CallStatus(Frozen):
     """A call as it stands."""
 
@@ -32,6 +44,8 @@ class CallStatus(Frozen):
     state: CallState
     approval_id: str | None = None
     """What a person is asked, while it waits for one."""
+    waits_for: WaitsFor | None = None
+    """What stands between it and its run, while it waits for people."""
     result: ToolResult | None = None
     """Once it has ended: what came out, or why it was denied."""
 
@@ -69,10 +83,14 @@ def _find(services: Services, tenant: TenantId, session: str, call: str) -> Stor
 
 
 def _status(services: Services, found: StoredCall) -> CallStatus:
-    approval = None
+    approval, waits_for = None, None
     if found.state is CallState.WAITING:
         outcome = services.pipeline.find(found.tenant_id, found.subject.session_id, found.identity.tool_call_id)
-        approval = outcome.approval_id if isinstance(outcome, Waiting) else None
+        if isinstance(outcome, Waiting):
+            approval = outcome.approval_id
+            waits_for = WaitsFor(
+                who=outcome.who, rules=outcome.rules, reason=outcome.reason, expires_at=outcome.expires_at
+            )
     return CallStatus(
         tool_call_id=found.identity.tool_call_id,
         attempt=found.identity.attempt,
@@ -80,5 +98,6 @@ def _status(services: Services, found: StoredCall) -> CallStatus:
         input_hash=found.identity.input_hash,
         state=found.state,
         approval_id=approval,
+        waits_for=waits_for,
         result=found.result,
     )

@@ -1,0 +1,163 @@
+"""A call's way past people: asked, answered, passed on to others, expired. All of it inside units of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from codesdk.approvals import Approval, ApprovalState, Desk, Verdict, needs, who
+from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
+from codesdk.domain.decisions import ApprovalSpec, Decision, Effect, Evaluation, Speaker
+from codesdk.domain.ids import PrincipalId, TenantId, ToolCallId
+from codesdk.domain.payloads import ApprovalDecided, ApprovalEscalated, ApprovalExpired, ApprovalRequested
+from codesdk.domain.subjects import Subject
+from codesdk.eventlog.log import Log
+from codesdk.registry import Tool
+from codesdk.storage.writer import Unit
+from codesdk.toolcalls import history, store
+from codesdk.toolcalls.binding import digest_of
+from codesdk.toolcalls.ending import deny
+from codesdk.toolcalls.shown import shown
+from codesdk.toolcalls.stored import Denied, SessionFacts, StoredCall, Waiting
+
+
+class Questions:
+    """Asks people about calls and takes their answers."""
+
+    def __init__(self, desk: Desk, log: Log, queue: Callable[[Unit, StoredCall], object]) -> None:
+        """`queue`: hands an approved call to its host, in the unit that approves it."""
+        self._desk = desk
+        self._log = log
+        self._queue = queue
+
+    def joined(self, unit: Unit, call: ToolCall, subject: Subject) -> Waiting | None:
+        """The same question, where somebody is being asked it already."""
+        sought = (subject.session_id, call.name, call.identity.input_hash)
+        twin = store.twin(unit.connection, *sought, CallState.WAITING)
+        asked = self._desk.of_call(unit, twin.identity) if twin is not None else None
+        return waiting(asked, twin.identity) if twin and asked and asked.state is ApprovalState.PENDING else None
+
+    def ask(
+        self,
+        unit: Unit,
+        call: ToolCall,
+        tool: Tool,
+        decision: Decision,
+        facts: SessionFacts,
+        *,
+        bound: Mapping[str, Any] | None = None,
+    ) -> Waiting | Denied:
+        """Ask about a call that was recorded. `bound`: more facts that a yes is about; they are shown too.
+
+        Denied: those whose yes it takes are not there, so that waiting for them is no use.
+        """
+        spec = decision.approval or ApprovalSpec()
+        more = dict(bound or {})
+        digest = digest_of(call, tool.behaviour_hash, decision, facts, bound=more)
+        store.set_digest(unit.connection, call.identity.tool_call_id, digest)
+        seen = shown(call, tool, decision, facts)
+        approval = self._desk.request(
+            unit,
+            call.identity,
+            facts.subject,
+            spec,
+            digest=digest,
+            shown={**seen, "bound": more} if more else seen,
+            rules=decision.rules,
+            grant=decision.grant,
+        )
+        if approval is None:
+            reason = f"A person must approve this, and nobody can: it takes {needs(spec)}. {decision.reason}"
+            stored = self._held(unit, call.identity.tool_call_id)
+            return deny(unit, self._log, stored, DenialCode.NO_APPROVER, reason, rules=decision.rules)
+        asked = ApprovalRequested(
+            approval_id=approval.id,
+            tool_call_id=call.identity.tool_call_id,
+            digest=digest,
+            reason=decision.reason,
+            expires_at=approval.expires_at,
+            demands=spec.demands or None,
+            not_requester=spec.not_requester or None,
+        )
+        self._log.append(unit, history.draft(facts.subject, asked))
+        return waiting(approval, call.identity)
+
+    def vote(
+        self,
+        unit: Unit,
+        tenant: TenantId,
+        approval: str,
+        verdict: Verdict,
+        *,
+        digest: str,
+        by: PrincipalId,
+        comment: str | None,
+    ) -> Approval:
+        """A person's answer, and what came of it.
+
+        Raises:
+            ApprovalUnknown, ApprovalConflict, NotAnApprover: nothing was changed.
+        """
+        found, counted = self._desk.vote(unit, tenant, approval, verdict, digest=digest, by=by, comment=comment)
+        if not counted:
+            return found
+        stored = self._held(unit, found.tool_call_id)
+        voice = Evaluation(source=Speaker.USER, result=Effect.ALLOW if verdict is Verdict.APPROVE else Effect.DENY)
+        store.add_source(unit.connection, (*stored.sources, voice), found.tool_call_id)
+        more = {"approval_id": found.id, "decided_by": by, **({"comment": comment} if comment else {})}
+        self._log.append(unit, history.policy_evaluated(stored.call, stored.subject, voice, **more))
+        if found.state is not ApprovalState.PENDING:
+            self._decided(unit, found, stored, verdict, by=by)
+        return found
+
+    def expire(self, unit: Unit, approval: Approval) -> bool:
+        """Tell that nobody answered in time. False: it was told, or the call had ended."""
+        if not self._desk.end(unit, approval.id, ApprovalState.PENDING, ApprovalState.EXPIRED):
+            return False
+        stored = self._held(unit, approval.tool_call_id)
+        if stored.state is not CallState.WAITING:
+            return False
+        over = ApprovalExpired(approval_id=approval.id, tool_call_id=approval.tool_call_id)
+        self._log.append(unit, history.draft(stored.subject, over))
+        some = f" {len(approval.votes)} said yes, and it takes {who(approval)}." if approval.votes else ""
+        reason = f"Nobody approved this call in time. It was not rejected.{some}"
+        deny(unit, self._log, stored, DenialCode.EXPIRED, reason)
+        return True
+
+    def escalate(self, unit: Unit, approval: Approval, number: int, to: str) -> bool:
+        """Tell that others may answer too; they may without this. False: it was told."""
+        if not self._desk.escalated(unit, approval.id, number):
+            return False
+        stored = self._held(unit, approval.tool_call_id)
+        told = ApprovalEscalated(approval_id=approval.id, tool_call_id=approval.tool_call_id, to=to)
+        self._log.append(unit, history.draft(stored.subject, told))
+        return True
+
+    def _decided(self, unit: Unit, found: Approval, stored: StoredCall, verdict: Verdict, *, by: PrincipalId) -> None:
+        state: Literal["approved", "rejected"] = "approved" if verdict is Verdict.APPROVE else "rejected"
+        outcome = ApprovalDecided(approval_id=found.id, tool_call_id=found.tool_call_id, state=state, by=by)
+        self._log.append(unit, history.draft(stored.subject, outcome))
+        if verdict is Verdict.APPROVE:
+            store.move(unit.connection, stored.identity, CallState.WAITING, CallState.QUEUED)
+            self._queue(unit, stored)
+        else:
+            said = f" They said: {found.comment}" if found.comment else ""
+            reason = f"A person rejected this call.{said}"
+            deny(unit, self._log, self._held(unit, found.tool_call_id), DenialCode.REJECTED, reason)
+
+    def _held(self, unit: Unit, call: ToolCallId) -> StoredCall:
+        stored = store.find(unit.connection, call, hold=True)
+        assert stored is not None  # noqa: S101 (a foreign key, or inserted in this unit)
+        return stored
+
+
+def waiting(approval: Approval, identity: CallIdentity) -> Waiting:
+    """The outcome of a call that somebody is asked about."""
+    return Waiting(
+        identity=identity,
+        approval_id=approval.id,
+        reason=str(approval.shown.get("reason", "")),
+        rules=approval.rules,
+        who=who(approval),
+        expires_at=approval.expires_at,
+    )
