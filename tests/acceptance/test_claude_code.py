@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import time
 
 import pytest
+from typer.testing import CliRunner
 
 from acceptance.agents.install import INSTALL_LIMIT_S
 from acceptance.model_server.script import Call, Say, script
+from codesdk.cli.app import app
 
 pytestmark = [
     pytest.mark.node,
@@ -149,3 +152,14 @@ def wait_for_approval(stack, session, agent):
             return approval
         time.sleep(0.05)
     raise AssertionError(f"No approval was asked for within {APPROVAL_LIMIT_S:.0f} s")
+
+
+def test_connect_proves_that_the_real_program_sees_the_tools(stack, claude_program, monkeypatch):
+    _, token = stack.open_session(files={})
+    monkeypatch.setenv("PATH", f"{claude_program.parent}:/usr/bin:/bin")
+
+    line = ["connect", "claude", "--url", stack.url, "--token", token, "--check", "--json"]
+    answer = json.loads(CliRunner().invoke(app, line).stdout)
+
+    assert answer["seen_by_client"] == answer["served"]
+    assert "workspace_read" in answer["served"]

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from codesdk.cli.artifacts import artifacts_app
+from codesdk.cli.connecting.clients import Kind
 from codesdk.cli.log_commands import events_app, transcript
 from codesdk.cli.options import DataDir, Json, place
 from codesdk.cli.policy import policy_app
@@ -229,6 +230,40 @@ def mcp(
     from codesdk.cli.bridge import run
 
     run(url=url, token=token, workspace=workspace, mode=mode, rules=rules, data_dir=data_dir)
+
+
+@app.command("connect")
+def connect_client(
+    client: Annotated[Kind, typer.Argument(help="Whose configuration.")],
+    *,
+    url: Annotated[str | None, typer.Option("--url", help="MCP URL of a session.", envvar="CODESDK_URL")] = None,
+    token: Annotated[str | None, typer.Option("--token", help="Its token.", envvar="CODESDK_TOKEN")] = None,
+    wait: Annotated[int | None, typer.Option("--wait", help="Seconds to an answer.", min=1, max=604800)] = None,
+    workspace: Workspace = None,
+    write: Annotated[bool, typer.Option("--write", help="Merge it into the client's file.")] = False,
+    file: Annotated[Path | None, typer.Option("--file", parser=place, metavar="PATH", help="Another file.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="See whether the tools are seen.")] = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Print the configuration that connects an agent's client to a session, or write it.
+
+    Without --url it opens a session on the running daemon, which stays open.
+    """
+    from codesdk.cli.connecting import command as connecting
+
+    connecting.run(
+        client,
+        url=url,
+        token=token,
+        wait_s=wait,
+        workspace=workspace,
+        write=write,
+        file=file,
+        check=check,
+        data_dir=data_dir,
+        as_json_answer=json,
+    )
 
 
 @approvals_app.command("list")

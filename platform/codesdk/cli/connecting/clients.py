@@ -1,0 +1,209 @@
+"""What each client wants to read. Pure: an endpoint goes in, a piece of configuration comes out.
+
+Keys and units are those that were tried with the versions in `docs/how-to/connect-an-agent.md`; Cursor's and VS Code's are
+from their documentation. Every entry has the client's own time limit for a call where there is a key for it, because the
+defaults run from 60 s to 600 s and change with versions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+SERVER = "codesdk"
+TOKEN = "CODESDK_TOKEN"  # noqa: S105 (the name of a variable)
+WAIT_HEADER = "CodeSDK-Wait"
+
+
+class Kind(StrEnum):
+    """The clients that we know by name."""
+
+    CLAUDE = "claude"
+    CODEX = "codex"
+    GEMINI = "gemini"
+    OPENCODE = "opencode"
+    QWEN = "qwen"
+    KIMI = "kimi"
+    CURSOR = "cursor"
+    VSCODE = "vscode"
+    GENERIC = "generic"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A session, as a client reaches it."""
+
+    url: str
+    token: str
+    limit_s: int
+    """Seconds that the client should give one call."""
+    wait_s: int | None = None
+    """Seconds in which each call is answered; None: as the host's settings say."""
+
+    def headers(self, token: str) -> dict[str, str]:
+        """The request's headers, with the token or with what the client puts in its place."""
+        bounded = {} if self.wait_s is None else {WAIT_HEADER: str(self.wait_s)}
+        return {"Authorization": f"Bearer {token}", **bounded}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What goes into the client's file."""
+
+    path: tuple[str, ...]
+    """Keys that lead to our entry."""
+    entry: dict[str, Any]
+    more: tuple[tuple[tuple[str, ...], Any], ...] = ()
+    """Further values that the entry needs, each with the keys that lead to it."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client."""
+
+    title: str
+    file: Callable[[Path, Path], Path]
+    """Its file, from the user's home and the project's directory."""
+    piece: Callable[[Endpoint], Piece]
+    toml: bool = False
+    holds_token: bool = False
+    """The token stands in the file: the client cannot take it from elsewhere, or it is not known how."""
+    notes: tuple[str, ...] = ()
+    """What else its user should do."""
+
+
+def _claude(to: Endpoint) -> Piece:
+    entry = {"type": "http", "url": to.url, "headers": to.headers(f"${{{TOKEN}}}"), "timeout": to.limit_s * 1000}
+    return Piece(("mcpServers", SERVER), entry)
+
+
+def _codex(to: Endpoint) -> Piece:
+    entry: dict[str, Any] = {
+        "url": to.url,
+        "bearer_token_env_var": TOKEN,
+        "tool_timeout_sec": to.limit_s,
+        "required": True,
+        "default_tools_approval_mode": "approve",
+    }
+    if to.wait_s is not None:
+        entry["http_headers"] = {WAIT_HEADER: str(to.wait_s)}
+    return Piece(("mcp_servers", SERVER), entry)
+
+
+def _gemini(to: Endpoint) -> Piece:
+    entry = {"httpUrl": to.url, "headers": to.headers(to.token), "timeout": to.limit_s * 1000, "trust": True}
+    return Piece(("mcpServers", SERVER), entry)
+
+
+def _opencode(to: Endpoint) -> Piece:
+    entry = {
+        "type": "remote",
+        "url": to.url,
+        "headers": to.headers(f"{{env:{TOKEN}}}"),
+        "timeout": to.limit_s * 1000,
+        "enabled": True,
+    }
+    return Piece(("mcp", SERVER), entry)
+
+
+def _kimi(to: Endpoint) -> Piece:
+    entry = {"url": to.url, "headers": to.headers(to.token), "toolTimeoutMs": to.limit_s * 1000}
+    return Piece(("mcpServers", SERVER), entry)
+
+
+def _cursor(to: Endpoint) -> Piece:
+    return Piece(("mcpServers", SERVER), {"url": to.url, "headers": to.headers(f"${{env:{TOKEN}}}")})
+
+
+def _vscode(to: Endpoint) -> Piece:
+    asked = {"type": "promptString", "id": "codesdk-token", "description": "CodeSDK session token", "password": True}
+    entry = {"type": "http", "url": to.url, "headers": to.headers("${input:codesdk-token}")}
+    return Piece(("servers", SERVER), entry, more=((("inputs",), [asked]),))
+
+
+def _generic(to: Endpoint) -> Piece:
+    entry = {"command": "codesdk", "args": ["mcp", "--url", to.url], "env": {TOKEN: to.token}}
+    return Piece(("mcpServers", SERVER), entry)
+
+
+_EXPORT = f"Start it with {TOKEN} in its environment; the file does not hold the token."
+_NO_LIMIT = "It has no known setting for the time of a call; calls that wait longer are collected with collect_result."
+
+CLIENTS: dict[Kind, Client] = {
+    Kind.CLAUDE: Client(
+        "Claude Code",
+        lambda _home, project: project / ".mcp.json",
+        _claude,
+        notes=(
+            _EXPORT,
+            "Set CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT=0 as well, and start it with --tools '' to leave it our tools alone.",
+        ),
+    ),
+    Kind.CODEX: Client(
+        "Codex",
+        lambda home, _project: home / ".codex" / "config.toml",
+        _codex,
+        toml=True,
+        notes=(_EXPORT, "Its own shell stays on: -c features.shell_tool=false turns it off."),
+    ),
+    Kind.GEMINI: Client(
+        "Gemini CLI", lambda home, _project: home / ".gemini" / "settings.json", _gemini, holds_token=True
+    ),
+    Kind.OPENCODE: Client(
+        "OpenCode",
+        lambda home, _project: home / ".config" / "opencode" / "opencode.json",
+        _opencode,
+        notes=(_EXPORT,),
+    ),
+    Kind.QWEN: Client(
+        "Qwen Code",
+        lambda home, _project: home / ".qwen" / "settings.json",
+        _gemini,
+        holds_token=True,
+        notes=("It hides tools of MCP servers behind a search unless tool_search is excluded.",),
+    ),
+    Kind.KIMI: Client("Kimi Code", lambda home, _project: home / ".kimi-code" / "mcp.json", _kimi, holds_token=True),
+    Kind.CURSOR: Client(
+        "Cursor", lambda home, _project: home / ".cursor" / "mcp.json", _cursor, notes=(_EXPORT, _NO_LIMIT)
+    ),
+    Kind.VSCODE: Client(
+        "VS Code",
+        lambda _home, project: project / ".vscode" / "mcp.json",
+        _vscode,
+        notes=("It asks for the token when the server starts.", _NO_LIMIT),
+    ),
+    Kind.GENERIC: Client(
+        "Any client that starts its servers as programs",
+        lambda _home, project: project / "mcp.json",
+        _generic,
+        holds_token=True,
+        notes=("Give each call at least as long as the settings below say, where it can be set.",),
+    ),
+}
+
+
+def as_json(piece: Piece) -> str:
+    """The piece as a file of its own."""
+    found: dict[str, Any] = {}
+    for path, value in ((piece.path, piece.entry), *piece.more):
+        inner = found
+        for key in path[:-1]:
+            inner = inner.setdefault(key, {})
+        inner[path[-1]] = value
+    return json.dumps(found, indent=2) + "\n"
+
+
+def as_toml(piece: Piece) -> str:
+    """The piece as one table. Strings in JSON's way of writing are strings of TOML."""
+    lines = [f"[{'.'.join(piece.path)}]"]
+    for key, value in piece.entry.items():
+        if isinstance(value, dict):
+            inner = ", ".join(f"{json.dumps(name)} = {json.dumps(each)}" for name, each in value.items())
+            lines.append(f"{key} = {{ {inner} }}")
+        else:
+            lines.append(f"{key} = {json.dumps(value)}")
+    return "\n".join(lines) + "\n"

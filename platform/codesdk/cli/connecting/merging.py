@@ -1,0 +1,112 @@
+"""Puts our entry into a client's own file, and changes nothing else in it: checked by reading both again."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from typing import Any
+
+from codesdk.cli.connecting.clients import Piece, as_json, as_toml
+from codesdk.errors import ExitCode, Fault
+
+_HEADER = re.compile(r"\s*\[\[?\s*(?P<name>[^\]]+?)\s*\]\]?\s*(#.*)?", re.ASCII)
+
+
+class NotMergeable(Fault):
+    """The client's file is not in a form that we can change without harm; it was left as it is."""
+
+    code = "NOT_MERGEABLE"
+    status = 409
+    exit_code = ExitCode.DATA
+
+
+def into_json(text: str, piece: Piece) -> str:
+    """The file's text with our entry in place of the one that may be there.
+
+    Raises:
+        NotMergeable: it is no plain JSON object (comments, say), or something else stands in the way.
+    """
+    if not text.strip():
+        return as_json(piece)
+    try:
+        found = json.loads(text, object_pairs_hook=_once)
+    except ValueError as error:
+        raise _refusal(f"it is not plain JSON ({error})") from error
+    _put(found, piece.path, piece.entry)
+    for path, value in piece.more:
+        _add(found, path, value)
+    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+
+
+def into_toml(text: str, piece: Piece) -> str:
+    """The same for TOML; comments and layout stay, since only our own tables are cut out and written anew.
+
+    Raises:
+        NotMergeable: the result would say something else about anything but our entry.
+    """
+    try:
+        before = tomllib.loads(text)
+        kept = _without_ours(text, piece.path).rstrip()
+        merged = f"{kept}\n\n{as_toml(piece)}" if kept else as_toml(piece)
+        after = tomllib.loads(merged)
+    except tomllib.TOMLDecodeError as error:
+        raise _refusal(f"it is no TOML that we can extend ({error})") from error
+    ours = _take(after, piece.path)
+    _take(before, piece.path)
+    if ours != piece.entry or before != after:
+        raise _refusal("our entry is written in it in a way that we cannot replace")
+    return merged
+
+
+def _without_ours(text: str, path: tuple[str, ...]) -> str:
+    kept, ours = [], False
+    for line in text.splitlines():
+        header = _HEADER.fullmatch(line)
+        if header is not None:
+            keys = tuple(key.strip().strip("\"'") for key in header["name"].split("."))
+            ours = keys[: len(path)] == path
+        if not ours:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def _take(found: dict[str, Any], path: tuple[str, ...]) -> Any:
+    """Remove what is there, and the tables that are empty then, and give it."""
+    inner = found.get(path[0])
+    if len(path) == 1:
+        return found.pop(path[0], None)
+    taken = _take(inner, path[1:]) if isinstance(inner, dict) else None
+    if inner == {}:
+        del found[path[0]]
+    return taken
+
+
+def _put(found: Any, path: tuple[str, ...], value: Any) -> None:
+    for key in path[:-1]:
+        found = found.setdefault(key, {}) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        raise _refusal(f"{'.'.join(path[:-1]) or 'the whole'} is no object in it")
+    found[path[-1]] = value
+
+
+def _add(found: dict[str, Any], path: tuple[str, ...], wanted: list[dict[str, Any]]) -> None:
+    """Add to a list what it does not hold, by `id`."""
+    there = found.setdefault(path[0], [])
+    if not isinstance(there, list):
+        raise _refusal(f"{path[0]} is no list in it")
+    known = {each.get("id") for each in there if isinstance(each, dict)}
+    there.extend(each for each in wanted if each["id"] not in known)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _refusal(why: str) -> NotMergeable:
+    return NotMergeable(
+        f"The client's file was not changed: {why}.", advice="Print the piece (without --write) and put it in by hand."
+    )

@@ -1,0 +1,182 @@
+"""What `codesdk connect` gives each client, and what it leaves as it was in the client's own file."""
+
+from __future__ import annotations
+
+import json
+import stat
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from codesdk.cli.app import app
+from codesdk.cli.connecting.clients import CLIENTS, Endpoint, Kind, as_json, as_toml
+from codesdk.cli.connecting.merging import NotMergeable, into_json, into_toml
+
+TO = Endpoint("http://127.0.0.1:8765/mcp", "csdk_ses_secret", 710)
+BOUNDED = Endpoint("http://127.0.0.1:8765/mcp", "csdk_ses_secret", 360, 300)
+GIVEN = ["--url", TO.url, "--token", TO.token]
+LIMITS = {
+    Kind.CLAUDE: ("timeout", 710_000),
+    Kind.CODEX: ("tool_timeout_sec", 710),
+    Kind.GEMINI: ("timeout", 710_000),
+    Kind.OPENCODE: ("timeout", 710_000),
+    Kind.QWEN: ("timeout", 710_000),
+    Kind.KIMI: ("toolTimeoutMs", 710_000),
+}
+JSONS = [kind for kind in Kind if not CLIENTS[kind].toml]
+
+
+def text(kind, to=TO):
+    client = CLIENTS[kind]
+    return (as_toml if client.toml else as_json)(client.piece(to))
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_the_clients_own_limit_is_always_written(kind):
+    key, value = LIMITS[kind]
+    assert CLIENTS[kind].piece(TO).entry[key] == value
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_the_token_stands_in_a_piece_only_where_it_must(kind):
+    assert (TO.token in text(kind)) is CLIENTS[kind].holds_token
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.GENERIC])
+def test_a_time_of_the_sessions_own_stands_beside_the_limit(kind):
+    assert "CodeSDK-Wait" not in text(kind)
+    assert '"300"' in text(kind, BOUNDED)
+
+
+def test_codexs_piece_is_the_table_that_it_says():
+    piece = CLIENTS[Kind.CODEX].piece(BOUNDED)
+    assert tomllib.loads(as_toml(piece)) == {"mcp_servers": {"codesdk": piece.entry}}
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@pytest.mark.parametrize("kind", JSONS)
+@given(
+    others=st.dictionaries(st.text().filter(lambda key: key not in ("mcpServers", "mcp", "servers", "inputs")), VALUES)
+)
+def test_everything_else_in_a_json_file_stays(kind, others):
+    piece = CLIENTS[kind].piece(TO)
+    top = piece.path[0]
+    before = {**others, top: {"other": {"url": "http://elsewhere"}, "codesdk": {"old": True}}}
+    after = json.loads(into_json(json.dumps(before), piece))
+    assert after[top] == {"other": {"url": "http://elsewhere"}, "codesdk": piece.entry}
+    assert {key: after[key] for key in others} == others
+    assert list(after)[: len(before)] == list(before)
+
+
+@pytest.mark.parametrize("kind", JSONS)
+def test_writing_twice_is_writing_once(kind):
+    piece = CLIENTS[kind].piece(TO)
+    once = into_json("", piece)
+    assert into_json(once, piece) == once
+
+
+@pytest.mark.parametrize(
+    "found",
+    ['{"a": 1, // why\n}', "[]", '"x"', "{", '{"mcpServers": []}', '{"a": 1, "a": 2}'],
+)
+def test_a_json_file_that_we_cannot_read_whole_is_refused(found):
+    with pytest.raises(NotMergeable):
+        into_json(found, CLIENTS[Kind.CLAUDE].piece(TO))
+
+
+TOML = """\
+# my settings
+model = "o9"  # the good one
+
+[mcp_servers.other]
+command = "other"
+
+[mcp_servers.codesdk]
+url = "http://old"
+
+[mcp_servers.codesdk.http_headers]
+"X-Old" = "1"
+
+[profiles."a.b"]
+text = '''
+no table
+'''
+"""
+
+
+def test_a_toml_file_keeps_its_comments_and_tables():
+    piece = CLIENTS[Kind.CODEX].piece(TO)
+    merged = into_toml(TOML, piece)
+    found = tomllib.loads(merged)
+    assert found["mcp_servers"] == {"other": {"command": "other"}, "codesdk": piece.entry}
+    assert found["profiles"] == {"a.b": {"text": "no table\n"}}
+    assert "# the good one" in merged
+    assert "X-Old" not in merged
+    assert into_toml(merged, piece) == merged
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        'mcp_servers = { codesdk = { url = "x" } }',
+        'mcp_servers.codesdk.url = "x"',
+        "text = '''\n[mcp_servers.codesdk]\n'''\n",
+        "[mcp_servers.codesdk]\ntext = '''\n[other]\n'''\n",
+        "not toml",
+    ],
+)
+def test_a_toml_file_that_would_say_something_else_afterwards_is_refused(found):
+    with pytest.raises(NotMergeable):
+        into_toml(found, CLIENTS[Kind.CODEX].piece(TO))
+
+
+def connect(*arguments):
+    return CliRunner().invoke(app, ["connect", *arguments])
+
+
+def test_it_prints_and_writes_nothing_unless_told(tmp_path):
+    ended = connect("claude", *GIVEN, "--file", str(tmp_path / "mcp.json"))
+    assert ended.exit_code == 0
+    assert '"timeout": 710000' in ended.stdout
+    assert "export CODESDK_TOKEN=csdk_ses_secret" in ended.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_merges_into_the_named_file_and_says_so_in_json(tmp_path):
+    place = tmp_path / "deep" / "settings.json"
+    place.parent.mkdir()
+    place.write_text('{"theme": "dark"}')
+    place.chmod(0o644)
+    ended = connect("gemini", *GIVEN, "--write", "--file", str(place), "--json")
+    answer = json.loads(ended.stdout)
+    assert (answer["written"], answer["file"]) == (True, str(place))
+    found = json.loads(place.read_text())
+    assert (found["theme"], found["mcpServers"]["codesdk"]["httpUrl"]) == ("dark", TO.url)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600  # it holds the token now
+
+
+def test_a_file_that_cannot_be_merged_stays_as_it_is(tmp_path):
+    place = tmp_path / "mcp.json"
+    place.write_text('{"a": 1, // mine\n}')
+    ended = connect("cursor", *GIVEN, "--write", "--file", str(place))
+    assert isinstance(ended.exception, NotMergeable)
+    assert place.read_text() == '{"a": 1, // mine\n}'
+    assert [each.name for each in tmp_path.iterdir()] == ["mcp.json"]
+
+
+def test_a_link_to_a_file_stays_a_link(tmp_path):
+    real, link = tmp_path / "dotfiles.json", tmp_path / "mcp.json"
+    real.write_text("{}")
+    link.symlink_to(real)
+    connect("cursor", *GIVEN, "--write", "--file", str(link))
+    assert link.is_symlink()
+    assert "codesdk" in real.read_text()
