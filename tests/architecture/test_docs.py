@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -131,3 +132,12 @@ def test_every_status_of_an_mcp_answer_is_in_the_reference():
     source = (ROOT / "platform" / "codesdk" / "mcphost" / "answers.py").read_text()
     written = set(re.findall(r'"status": "(\w+)"', source)) | {"failed", "completed"}
     assert written <= set(first_column((REFERENCE / "tools.md").read_text()))
+
+
+def test_the_page_on_manifests_names_every_key_and_no_other():
+    schema = json.loads((ROOT / "tool-registry" / "manifest.schema.json").read_text())
+    keys = {name for model in (schema, *schema["$defs"].values()) for name in model.get("properties", {})}
+    page = (ROOT / "docs" / "reference" / "manifests.md").read_text()
+    rows = set(re.findall(r"^\| `([a-z_]+)` \|", page, re.MULTILINE))
+    assert rows == keys - {"builtin", "runs"} | {"runs"}
+    assert "{builtin: " in page

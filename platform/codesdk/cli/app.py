@@ -17,6 +17,7 @@ from codesdk.cli.sandbox import sandbox_app
 from codesdk.cli.sandbox_kind import SandboxKind
 from codesdk.cli.schema.app import schema_app
 from codesdk.cli.tenancy import keys_app, tenants_app
+from codesdk.cli.tools import tools_app
 from codesdk.cli.webhooks_app import webhooks_app
 from codesdk.domain.decisions import PermissionMode
 
@@ -41,6 +42,7 @@ app.add_typer(policy_app, name="policy")
 app.add_typer(artifacts_app, name="artifacts")
 app.add_typer(keys_app, name="keys")
 app.add_typer(tenants_app, name="tenants")
+app.add_typer(tools_app, name="tools")
 app.add_typer(webhooks_app, name="webhooks")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from codesdk.registry.active import ActiveRegistry, Registries
 from codesdk.registry.faults import InvalidInput, InvalidOutput, ManifestInvalid, UnknownTool
 from codesdk.registry.layers import tenant_registry
+from codesdk.registry.lint import Finding, lint
 from codesdk.registry.manifest import Argument, Builtin, Example, Manifest, Template, manifest_schema
 from codesdk.registry.registry import Loaded, Registry, manifest_files, read_manifest
 from codesdk.registry.tool import Tool, make_tool
@@ -14,6 +15,7 @@ __all__ = [
     "Argument",
     "Builtin",
     "Example",
+    "Finding",
     "InvalidInput",
     "InvalidOutput",
     "Loaded",
@@ -24,6 +26,7 @@ __all__ = [
     "Template",
     "Tool",
     "UnknownTool",
+    "lint",
     "make_tool",
     "manifest_files",
     "manifest_schema",

@@ -19,20 +19,23 @@ def tenant_registry(directory: Path, shared: Registry) -> Registry:
         ManifestInvalid: as `Registry.load`; also for a built-in, and for a name or a name's first part that is taken.
     """
     own = read_manifests(directory) if any(directory.iterdir()) else ()
-    taken = RESERVED | {tool.name.partition(".")[0] for tool in shared.tools()}
-    wire_names = {tool.wire_name: tool.name for tool in shared.tools()}
     for loaded in own:
-        _check(loaded, taken, wire_names)
+        check_own(loaded, shared)
     return Registry((*shared.tools(), *(loaded.tool for loaded in own)))
 
 
-def _check(loaded: Loaded, taken: frozenset[str], wire_names: dict[str, str]) -> None:
+def check_own(loaded: Loaded, shared: Registry) -> None:
+    """Let a manifest pass that a tenant may have.
+
+    Raises:
+        ManifestInvalid: its name, or its name's first part, means something already; or it is a built-in.
+    """
     tool = loaded.tool
     first = tool.name.partition(".")[0]
-    shadowed = wire_names.get(tool.wire_name)
+    shadowed = next((other.name for other in shared.tools() if other.wire_name == tool.wire_name), None)
     if shadowed is not None:
         raise loaded.invalid("name", f"`{tool.name}` would shadow `{shadowed}`, a tool of the whole installation.")
-    if first in taken:
+    if first in RESERVED or any(other.name.startswith(f"{first}.") for other in shared.tools()):
         # Policies of the installation name tools by patterns (`workspace.*`), and mean their own.
         message = f"Names that begin with `{first}.` are the installation's; begin a tenant's with another word."
         raise loaded.invalid("name", message)

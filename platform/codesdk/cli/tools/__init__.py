@@ -1,0 +1,139 @@
+"""`codesdk tools …`: what authors of tools work with. Only `call` and `test` need a running daemon."""
+# ruff: noqa: PLC0415 - `codesdk version` must not wait for the parsers
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from codesdk.cli.options import DataDir, Json, place
+from codesdk.domain.decisions import Classification, PermissionMode
+
+tools_app = typer.Typer(help="Write, check, look at and call tools.", no_args_is_help=True)
+
+
+class ToolFormat(StrEnum):
+    """How a report is written."""
+
+    TEXT = "text"
+    JSON = "json"
+    GITHUB = "github"
+
+
+Tools = Annotated[
+    Path | None,
+    typer.Option("--tools", parser=place, metavar="DIR", help="The manifests.", envvar="CODESDK_REGISTRY_DIR"),
+]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the tool, with dots or underscores.")]
+Tenant = Annotated[
+    str | None,
+    typer.Option("--tenant", metavar="ID", help="With the tools of this tenant (CODESDK_TENANT_TOOLS_DIR)."),
+]
+Mode = Annotated[PermissionMode, typer.Option("--mode", help="How eager the session is to ask people.")]
+ProfileName = Annotated[str, typer.Option("--profile", help="What the session's sandbox may use.")]
+
+
+@tools_app.command()
+def lint(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="[PATH...]", help="Files or directories (default: those in force).")
+    ] = None,
+    *,
+    tools: Tools = None,
+    own: Annotated[bool, typer.Option("--own", help="They are a tenant's, on top of the installation's.")] = False,
+    report: Annotated[
+        ToolFormat, typer.Option("--format", help="text, json, or github (annotations).")
+    ] = ToolFormat.TEXT,
+    strict: Annotated[bool, typer.Option("--strict", help="End with 1 on warnings too.")] = False,
+) -> int:
+    """Find what is wrong in manifests, and what their author should look at; 65 where one cannot be used."""
+    from codesdk.cli.tools.checks import run_lint
+
+    return run_lint(paths or [], tools, report, own=own, strict=strict)
+
+
+@tools_app.command("list")
+def list_tools(*, tools: Tools = None, tenant: Tenant = None, json: Json = False) -> None:
+    """Every tool, with its class and whether it is on."""
+    from codesdk.cli.tools.showing import show_all
+
+    show_all(tools, tenant, as_json=json)
+
+
+@tools_app.command()
+def show(
+    name: Name,
+    *,
+    tools: Tools = None,
+    tenant: Tenant = None,
+    role: Annotated[list[str] | None, typer.Option("--role", help="What policy says to this role; may repeat.")] = None,
+    policies: Annotated[
+        Path | None,
+        typer.Option("--policies", parser=place, metavar="DIR", help="By this bundle.", envvar="CODESDK_POLICIES_DIR"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """One tool: schemas, hash, class, command, examples, and what policy says of it."""
+    from codesdk.cli.tools.showing import show_one
+
+    show_one(name, tools, tenant, policies, roles=tuple(role or ()), as_json=json)
+
+
+@tools_app.command()
+def call(
+    name: Name,
+    given: Annotated[str, typer.Argument(metavar="[INPUT]", help="As JSON; - is standard input.")] = "{}",
+    *,
+    workspace: Annotated[
+        Path | None,
+        typer.Option("--workspace", parser=place, metavar="PATH", help="Files that the sandbox starts with."),
+    ] = None,
+    mode: Mode = PermissionMode.AUTO,
+    profile: ProfileName = "default",
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> int:
+    """Make one call in a session of its own on the running daemon: policy, approval and record as for an agent."""
+    from codesdk.cli.tools.calling import call_one
+
+    return call_one(name, given, workspace, mode=mode, profile=profile, data_dir=data_dir, as_json=json)
+
+
+@tools_app.command("test")
+def try_examples(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Tools (default: all).")] = None,
+    *,
+    tools: Tools = None,
+    tenant: Tenant = None,
+    mode: Mode = PermissionMode.AUTO,
+    profile: ProfileName = "default",
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> int:
+    """Run the examples of manifests on the running daemon, each in a session with the example's files."""
+    from codesdk.cli.tools.calling import run_examples
+
+    return run_examples(names or [], tools, tenant, mode=mode, profile=profile, data_dir=data_dir, as_json=json)
+
+
+@tools_app.command()
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Words with dots: word.count")],
+    *,
+    command: Annotated[
+        str, typer.Option("--command", help="Words; `{path}` is one from the input, `{n:integer}` with its type.")
+    ],
+    description: Annotated[str | None, typer.Option("--description", help="For the model that calls it.")] = None,
+    classification: Annotated[
+        Classification, typer.Option("--class", help="What harm it can do.")
+    ] = Classification.DANGEROUS,
+    stdin: Annotated[bool, typer.Option("--stdin", help="It reads text from standard input.")] = False,
+    directory: Annotated[Path, typer.Option("--to", parser=place, metavar="DIR", help="Where to.")] = Path(),
+) -> int:
+    """Write the manifest of a command that the sandbox's image has, with an example. Nothing is overwritten."""
+    from codesdk.cli.tools.making import make
+
+    return make(name, command, description, classification, stdin=stdin, directory=directory)

@@ -1,0 +1,33 @@
+"""The manifests that a command is about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from codesdk.cli.given import InputWrong
+from codesdk.cli.places import settings_of
+from codesdk.registry import Registry, tenant_registry
+
+
+def directory_of(tools: Path | None) -> Path:
+    """The directory that was named, or the one that the settings name."""
+    return tools if tools is not None else settings_of().registry_dir
+
+
+def registry_of(tools: Path | None, tenant: str | None = None) -> Registry:
+    """All tools, of a tenant too where one is named.
+
+    Raises:
+        ManifestInvalid: with file, line and column.
+        InputWrong: the tenant has no tools of its own.
+    """
+    shared = Registry.load(directory_of(tools))
+    if tenant is None:
+        return shared
+    own = settings_of().tenant_tools()
+    if own is None or "/" in tenant or not (own / tenant).is_dir():
+        raise InputWrong(
+            f"{tenant} has no tools of its own.",
+            advice="CODESDK_TENANT_TOOLS_DIR must have a directory with the tenant's id (`codesdk tenants list`).",
+        )
+    return tenant_registry(own / tenant, shared)

@@ -1,0 +1,126 @@
+"""`codesdk tools list` and `show`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from codesdk.cli.places import settings_of
+from codesdk.cli.tools.loading import registry_of
+from codesdk.cli.voice import Voice
+from codesdk.domain.decisions import PermissionMode
+from codesdk.policy import Bundle, load_bundle, may_ever_allow
+from codesdk.policy.trial import Trial, Who, judge
+from codesdk.registry import Argument, Builtin, Registry, Tool
+
+
+def show_all(tools: Path | None, tenant: str | None, *, as_json: bool) -> None:
+    """One line a tool."""
+    voice = Voice(as_json=as_json)
+    registry = registry_of(tools, tenant)
+    if as_json:
+        voice.give({"hash": registry.hash, "tools": [_summary(tool) for tool in registry.tools()]})
+        return
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("tool", "class", "version", "on", "title"):
+        shown.add_column(column, no_wrap=column != "title", overflow="fold")
+    for tool in registry.tools():
+        on = "yes" if tool.enabled else "no"
+        shown.add_row(tool.name, tool.classification.value, tool.version, on, Text(tool.title))
+    voice.out.print(shown)
+
+
+def show_one(
+    name: str, tools: Path | None, tenant: str | None, policies: Path | None, *, roles: tuple[str, ...], as_json: bool
+) -> None:
+    """Everything that its manifest says, and what policy says of it.
+
+    Raises:
+        UnknownTool: with the nearest name.
+        PolicyInvalid, ManifestInvalid: with the place.
+    """
+    registry = registry_of(tools, tenant)
+    tool = registry.resolve(name)
+    bundle = load_bundle(settings_of(policies=policies).policies_dir, sorted(registry.names()))
+    voice = Voice(as_json=as_json)
+    facts = {**_summary(tool), **_whole(tool), "policy": _policy(tool, bundle, registry, roles)}
+    if as_json:
+        voice.give(facts)
+        return
+    for key in ("name", "wire_name", "title", "version", "classification", "enabled", "serial", "timeout_s", "runs"):
+        voice.out.print(Text.assemble((f"{key:<15} ", "dim"), str(facts[key])), soft_wrap=True)
+    voice.out.print(Text.assemble((f"{'schema_hash':<15} ", "dim"), tool.schema_hash), soft_wrap=True)
+    voice.out.print(Text(f"\n{tool.description}\n"), soft_wrap=True)
+    for key in ("input_schema", "output_schema", "examples"):
+        if facts[key]:
+            said = json.dumps(facts[key], indent=2, ensure_ascii=False)
+            voice.out.print(Text.assemble((f"{key}\n", "dim"), said), soft_wrap=True)
+    _print_policy(voice, facts["policy"])
+
+
+def _summary(tool: Tool) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "wire_name": tool.wire_name,
+        "title": tool.title,
+        "version": tool.version,
+        "classification": tool.classification.value,
+        "enabled": tool.enabled,
+        "schema_hash": tool.schema_hash,
+    }
+
+
+def _whole(tool: Tool) -> dict[str, Any]:
+    return {
+        "description": tool.description,
+        "serial": tool.serial,
+        "timeout_s": tool.timeout_s,
+        "runs": command_line(tool),
+        "input_schema": tool.input_schema,
+        "output_schema": tool.output_schema,
+        "examples": [example.model_dump(exclude_defaults=True) for example in tool.examples],
+    }
+
+
+def command_line(tool: Tool) -> str:
+    """What it runs, for people."""
+    if isinstance(tool.runs, Builtin):
+        return f"built in: {tool.runs.builtin}"
+    words = [word if isinstance(word, str) else _placeholder(word) for word in tool.runs.argv]
+    return " ".join(words) + (f" < {{{tool.runs.stdin}}}" if tool.runs.stdin else "")
+
+
+def _placeholder(word: Argument) -> str:
+    return f"{word.flag} {{{word.arg}}}" if word.flag else f"{{{word.arg}}}"
+
+
+def _policy(tool: Tool, bundle: Bundle, registry: Registry, roles: tuple[str, ...]) -> dict[str, Any]:
+    """In each mode: whether any input could be allowed, and the verdict on each example."""
+    known = {each.name: each for each in registry.tools()}
+
+    def verdicts(mode: PermissionMode) -> dict[str, Any]:
+        asks = [Trial(tool=tool.name, input=one.input, mode=mode, principal=Who(roles=roles)) for one in tool.examples]
+        subject = Trial(tool=tool.name, mode=mode, principal=Who(roles=roles)).subject()
+        judged = [judge(trial, known, bundle) for trial in asks]
+        return {
+            "allowed": may_ever_allow(tool, subject, bundle).value,
+            "examples": [
+                {"effect": one.effect.value, "rules": list(one.rules), "reason": one.reason} for one in judged
+            ],
+        }
+
+    return {"bundle": bundle.hash, "roles": list(roles), **{mode.value: verdicts(mode) for mode in PermissionMode}}
+
+
+def _print_policy(voice: Voice, said: dict[str, Any]) -> None:
+    voice.out.print(Text.assemble(("policy", "dim"), f" ({', '.join(said['roles']) or 'no role'})"))
+    for mode in PermissionMode:
+        told = said[mode.value]
+        voice.out.print(Text(f"  in the mode {mode.value}: {told['allowed']}"), soft_wrap=True)
+        for number, verdict in enumerate(told["examples"], start=1):
+            by = ", ".join(verdict["rules"]) or "default"
+            voice.out.print(Text(f"    example {number}: {verdict['effect']} by {by}"), soft_wrap=True)

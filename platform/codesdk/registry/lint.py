@@ -1,0 +1,107 @@
+"""What an author should look at in manifests that load, and in those that do not. Every file is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from codesdk.documents import nearest
+from codesdk.domain.decisions import Classification
+from codesdk.registry.faults import ManifestInvalid
+from codesdk.registry.layers import check_own
+from codesdk.registry.manifest import Argument, Template
+from codesdk.registry.registry import Loaded, Registry, read_manifest
+
+SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "busybox"})
+_SHORT = 20
+"""Characters of a description that cannot tell a model when to use the tool."""
+Path_ = tuple[str | int, ...]
+
+
+class Finding(NamedTuple):
+    """One thing, and where."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+    fatal: bool = False
+    """The manifest cannot be used."""
+
+
+def lint(files: Iterable[Path], shared: Registry | None = None) -> tuple[Finding, ...]:
+    """All findings, by place. `shared`: the files are a tenant's, on top of these tools."""
+    found: list[Finding] = []
+    taken: dict[str, Loaded] = {}
+    for path in files:
+        try:
+            loaded = read_manifest(path)
+            if shared is not None:
+                check_own(loaded, shared)
+            other = taken.setdefault(loaded.tool.wire_name, loaded)
+            if other is not loaded:
+                raise loaded.invalid("name", f"`{loaded.tool.name}` is taken by {other.path.name}.")
+        except ManifestInvalid as error:
+            hint = f" {error.advice()}" if error.advice() else ""
+            found.append(Finding(error.file, error.line, error.column, error.problem + hint, fatal=True))
+            continue
+        found += [Finding(str(path), *loaded.document.place(at), said) for at, said in _of_manifest(loaded)]
+    return tuple(sorted(found))
+
+
+def _of_manifest(loaded: Loaded) -> Iterator[tuple[Path_, str]]:
+    tool = loaded.tool
+    if len(tool.description) < _SHORT:
+        yield ("description",), "The description is short; say what the tool does, and when a model should use it."
+    if not tool.examples:
+        yield ("name",), "There is no example; one shows the model how to call it, and `codesdk tools test` runs it."
+    properties = tool.input_schema.get("properties", {})
+    yield from _of_input(properties)
+    if isinstance(tool.runs, Template):
+        yield from _of_template(tool.runs, properties)
+        if tool.classification is Classification.READ_ONLY and tool.runs.argv[0] in SHELLS:
+            yield ("classification",), "A shell is no read-only tool, unless its words say what it runs."
+    for number, example in enumerate(tool.examples):
+        unknown = [key for key in example.varies if key not in (example.output or {})]
+        if unknown:
+            yield ("examples", number, "varies"), f"`{unknown[0]}` is no key of this example's output."
+
+
+def _of_input(properties: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+    for name, schema in properties.items():
+        at = ("input_schema", "properties", name)
+        if not isinstance(schema, dict):
+            continue
+        if not schema.get("description"):
+            yield at, f"`{name}` has no description; the model reads it."
+        if schema.get("type") == "string" and not {"maxLength", "enum", "const", "pattern"} & set(schema):
+            yield at, f"`{name}` may be as long as a request; give it a `maxLength`."
+
+
+def _of_template(runs: Template, properties: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+    used: set[str] = set()
+    for number, word in enumerate(runs.argv):
+        if not isinstance(word, Argument):
+            continue
+        at: Path_ = ("runs", "argv", number)
+        used.add(word.arg)
+        yield from _pointer(word.arg, at, properties)
+        before = runs.argv[number - 1]
+        if before in ("-c", "-e", "--command", "--eval", "-lc"):
+            yield at, f"What follows `{before}` is a program: the input would be code. Give it as an argument instead."
+    if runs.stdin is not None:
+        used.add(runs.stdin)
+        yield from _pointer(runs.stdin, ("runs", "stdin"), properties)
+    heads = {pointer.split("/")[1].replace("~1", "/").replace("~0", "~") for pointer in used}
+    for name in properties:
+        if name not in heads:
+            yield ("input_schema", "properties", name), f"`{name}` is in no word of the command and is ignored."
+
+
+def _pointer(pointer: str, at: Path_, properties: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+    name = pointer.split("/")[1].replace("~1", "/").replace("~0", "~")
+    if name not in properties:
+        near = nearest(name, properties)
+        hint = f" Did you mean `/{near}`?" if near else ""
+        yield at, f"`{pointer}` is no property of the input, so the word is never there.{hint}"
