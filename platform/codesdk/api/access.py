@@ -80,6 +80,8 @@ RULES: dict[tuple[str, str], Action | Door] = {
     ("POST", "/v1/principals"): Action.PRINCIPALS_MANAGE,
     ("GET", "/v1/principals/{principal_id}"): Action.PRINCIPALS_READ,
     ("POST", "/v1/principals/{principal_id}/disable"): Action.PRINCIPALS_MANAGE,
+    ("GET", "/v1/groups"): Action.PRINCIPALS_READ,
+    ("PATCH", "/v1/principals/{principal_id}/groups"): Action.PRINCIPALS_MANAGE,
     ("GET", "/v1/keys"): Action.KEYS_READ,
     ("POST", "/v1/keys"): Action.KEYS_MANAGE,
     ("DELETE", "/v1/keys/{key_id}"): Action.KEYS_MANAGE,

@@ -16,7 +16,7 @@ from codesdk.cli.policy import policy_app
 from codesdk.cli.sandbox import sandbox_app
 from codesdk.cli.sandbox_kind import SandboxKind
 from codesdk.cli.schema.app import schema_app
-from codesdk.cli.tenancy import keys_app, tenants_app
+from codesdk.cli.tenancy import groups_app, keys_app, tenants_app
 from codesdk.cli.tools import tools_app
 from codesdk.cli.webhooks_app import webhooks_app
 from codesdk.domain.decisions import PermissionMode
@@ -43,6 +43,7 @@ app.add_typer(artifacts_app, name="artifacts")
 app.add_typer(keys_app, name="keys")
 app.add_typer(tenants_app, name="tenants")
 app.add_typer(tools_app, name="tools")
+app.add_typer(groups_app, name="groups")
 app.add_typer(webhooks_app, name="webhooks")
 
 

@@ -52,6 +52,20 @@ def limit(text: str) -> tuple[Resource, int | None]:
     return Resource(name), int(found[1]) * _UNITS[found[2]]
 
 
+def group_of(name: str) -> str:
+    """A group's name, as policy may write it.
+
+    Raises:
+        InputWrong: it may not.
+    """
+    if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", name) is None:
+        raise InputWrong(
+            f"{name!r} is no name for a group.",
+            advice="Use small letters, digits and . _ -, at most 64: finance-leads.",
+        )
+    return name
+
+
 def name_of(name: str) -> str:
     """A name that may be given, as the API has it.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from codesdk.cli.given import name_of, seconds
+from codesdk.cli.given import group_of, name_of, seconds
 from codesdk.cli.init import show_key
 from codesdk.cli.office import Office, open_office, tenant_of
 from codesdk.cli.places import settings_of
@@ -26,6 +26,7 @@ def create(
     name: str | None,
     roles: tuple[Role, ...],
     program: bool,
+    groups: tuple[str, ...] = (),
     expires: str | None,
     data_dir: Path | None,
     as_json: bool,
@@ -39,10 +40,13 @@ def create(
     voice = Voice(as_json=as_json)
     label = None if name is None else name_of(name)
     ttl_s = None if expires is None else seconds(expires)
+    joins = tuple(group_of(group) for group in groups)
     kind = PrincipalKind.PROGRAM if program else PrincipalKind.PERSON
     with open_office(settings_of(data_dir)) as office:
         owner = tenant_of(office, tenant)
         holder = _holder(office, owner.id, principal, roles, kind)
+        if joins:
+            office.regroup(holder.id, join=joins)
         made = office.create_key(holder.id, label or holder.name, ttl_s)
     if as_json:
         voice.give(made.model_dump(mode="json"))

@@ -13,7 +13,7 @@ from codesdk.domain.quotas import Resource
 from codesdk.settings import Settings, runfile
 from codesdk.tenancy.administration import Administration
 from codesdk.tenancy.keys import ApiKey, NewKey
-from codesdk.tenancy.principal import Principal, PrincipalKind, PrincipalRecord, Reach, Role
+from codesdk.tenancy.principal import Group, Principal, PrincipalKind, PrincipalRecord, Reach, Role
 from codesdk.tenancy.quotas import Quota
 from codesdk.tenancy.tenant import Tenant, TenantUnknown
 
@@ -66,6 +66,14 @@ class Office(Protocol):
         self, tenant: TenantId, name: str, roles: tuple[Role, ...], kind: PrincipalKind
     ) -> PrincipalRecord:
         """A new one."""
+        ...
+
+    def groups(self, tenant: TenantId) -> list[Group]:
+        """Its groups."""
+        ...
+
+    def regroup(self, principal: PrincipalId, join: tuple[str, ...] = (), leave: tuple[str, ...] = ()) -> list[str]:
+        """Change a principal's groups; those that it is in then."""
         ...
 
     def keys(self, tenant: TenantId) -> list[ApiKey]:
@@ -124,6 +132,14 @@ class DirectOffice:
     ) -> PrincipalRecord:
         """A new one."""
         return self._office.create_principal(HOLDER, tenant, name, roles, kind=kind)
+
+    def groups(self, tenant: TenantId) -> list[Group]:
+        """Its groups."""
+        return self._office.groups(HOLDER, tenant)
+
+    def regroup(self, principal: PrincipalId, join: tuple[str, ...] = (), leave: tuple[str, ...] = ()) -> list[str]:
+        """Change a principal's groups."""
+        return self._office.regroup(HOLDER, principal, join=join, leave=leave)
 
     def keys(self, tenant: TenantId) -> list[ApiKey]:
         """Its keys."""
@@ -188,6 +204,17 @@ class RemoteOffice:
         wish = {"name": name, "roles": [role.value for role in roles], "kind": kind.value}
         made = self._daemon.request("POST", "/v1/principals", params={"tenant_id": tenant}, json=wish)
         return PrincipalRecord.model_validate(made)
+
+    def groups(self, tenant: TenantId) -> list[Group]:
+        """Its groups."""
+        found = self._daemon.request("GET", "/v1/groups", params={"tenant_id": tenant})["groups"]
+        return [Group.model_validate(each) for each in found]
+
+    def regroup(self, principal: PrincipalId, join: tuple[str, ...] = (), leave: tuple[str, ...] = ()) -> list[str]:
+        """Change a principal's groups."""
+        change = {"join": list(join), "leave": list(leave)}
+        answer = self._daemon.request("PATCH", f"/v1/principals/{principal}/groups", json=change)
+        return [str(name) for name in answer["groups"]]
 
     def keys(self, tenant: TenantId) -> list[ApiKey]:
         """Its keys."""

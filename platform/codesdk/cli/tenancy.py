@@ -15,6 +15,11 @@ keys_app = typer.Typer(
 )
 tenants_app = typer.Typer(help="Tenants: of the running daemon, or of the data directory.", no_args_is_help=True)
 
+groups_app = typer.Typer(
+    help="Groups of principals that policy may ask: of the running daemon, or of the data directory.",
+    no_args_is_help=True,
+)
+
 OfTenant = Annotated[str, typer.Option("--tenant", help="Name or id of the tenant.")]
 
 
@@ -26,6 +31,9 @@ def create_key(
     program: Annotated[bool, typer.Option("--program", help="A new principal is a program, not a person.")] = False,
     name: Annotated[
         str | None, typer.Option("--name", help="What the key is for (default: the principal's name).")
+    ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="The principal joins this group; may be repeated.")
     ] = None,
     expires: Annotated[
         str | None, typer.Option("--expires", help="How long it lives: 12h, 90d (default: for ever).")
@@ -43,6 +51,7 @@ def create_key(
         name=name,
         roles=tuple(role or ()),
         program=program,
+        groups=tuple(group or ()),
         expires=expires,
         data_dir=data_dir,
         as_json=json,
@@ -139,3 +148,41 @@ def tenant_quota(
     from codesdk.cli import tenants
 
     tenants.quota(tenant, limits or [], data_dir=data_dir, as_json=json)
+
+
+@groups_app.command("list")
+def list_groups(*, tenant: OfTenant = "default", data_dir: DataDir = None, json: Json = False) -> None:
+    """A tenant's groups with their members."""
+    from codesdk.cli import groups
+
+    groups.show(tenant=tenant, data_dir=data_dir, as_json=json)
+
+
+@groups_app.command("add")
+def add_to_group(
+    group: str,
+    principals: Annotated[list[str], typer.Argument(help="Names or ids.")],
+    *,
+    tenant: OfTenant = "default",
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Let principals join a group, which is made with the first."""
+    from codesdk.cli import groups
+
+    groups.change(group, principals, leave=False, tenant=tenant, data_dir=data_dir, as_json=json)
+
+
+@groups_app.command("remove")
+def remove_from_group(
+    group: str,
+    principals: Annotated[list[str], typer.Argument(help="Names or ids.")],
+    *,
+    tenant: OfTenant = "default",
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Let principals leave a group; what they voted before does not count any more."""
+    from codesdk.cli import groups
+
+    groups.change(group, principals, leave=True, tenant=tenant, data_dir=data_dir, as_json=json)

@@ -11,23 +11,33 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     String,
     Table,
     Text,
     text,
 )
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
-        "pk": "pk_%(table_name)s",
-    }
+from codesdk.storage.approval_tables import (
+    approval_demands,
+    approval_tickets,
+    approval_votes,
+    approvals,
+    grants,
+    group_members,
 )
+from codesdk.storage.metadata import ID as _ID
+from codesdk.storage.metadata import metadata
 
-_ID = String(40)
+# What is defined elsewhere and found here, as all tables are.
+__all__ = [
+    "approval_demands",
+    "approval_tickets",
+    "approval_votes",
+    "approvals",
+    "grants",
+    "group_members",
+    "metadata",
+]
 
 tenants = Table(
     "tenants",
@@ -53,16 +63,6 @@ principals = Table(
     Column("reach", String(16), nullable=False, server_default=text("'tenant'")),  # tenant, instance
     Column("disabled_at", Float),
     Index("ix_principals_tenant", "tenant_id", "created_at"),
-)
-
-group_members = Table(  # a group is there as long as it has a member
-    "group_members",
-    metadata,
-    Column("tenant_id", _ID, ForeignKey("tenants.id"), primary_key=True),
-    Column("name", String(64), primary_key=True),
-    Column("principal_id", _ID, ForeignKey("principals.id"), primary_key=True),
-    Column("added_at", Float, nullable=False),
-    Index("ix_group_members_principal", "principal_id"),
 )
 
 api_keys = Table(
@@ -221,94 +221,6 @@ turns = Table(  # a tenant's place in the order in which a host serves (toolcall
     Index("ix_turns_next", "host_id", "waiting", "position", "tenant_id"),
     Index("ix_turns_last", "host_id", "position"),
     Index("ix_turns_tenant", "tenant_id"),
-)
-
-approvals = Table(
-    "approvals",
-    metadata,
-    Column("id", _ID, primary_key=True),
-    Column("tool_call_id", _ID, ForeignKey("tool_calls.id"), nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("session_id", _ID, ForeignKey("sessions.id"), nullable=False),
-    Column("tenant_id", _ID, ForeignKey("tenants.id"), nullable=False),
-    Column("state", String(16), nullable=False),  # pending, approved, rejected, expired, cancelled, consumed, voided
-    Column("digest", String(71), nullable=False),
-    Column("shown", Text, nullable=False),  # JSON: what the approver sees
-    Column("expires_at", Float, nullable=False),
-    Column("created_at", Float, nullable=False),
-    Column("decided_at", Float),
-    Column("decided_by", _ID),
-    Column("comment", Text),
-    Column("not_requester", Boolean, nullable=False, server_default=text("false")),
-    Column("grant_offer", Text),  # JSON: what a vote may give beyond this call
-    Column("rules", Text, nullable=False, server_default=text("'[]'")),  # JSON list: ids of the rules that ask
-    Index("ix_approvals_call", "tool_call_id", "attempt"),
-    Index("ix_approvals_state", "tenant_id", "state", "created_at"),
-)
-
-approval_tickets = Table(  # each answers one approval once, as its principal
-    "approval_tickets",
-    metadata,
-    Column("id", _ID, primary_key=True),
-    Column("tenant_id", _ID, ForeignKey("tenants.id"), nullable=False),
-    Column("session_id", _ID, ForeignKey("sessions.id"), nullable=False),
-    Column("approval_id", _ID, ForeignKey("approvals.id"), nullable=False),
-    Column("principal_id", _ID, ForeignKey("principals.id"), nullable=False),
-    Column("digest", String(71), nullable=False),
-    Column("expires_at", Float, nullable=False),
-    Column("used_at", Float),
-    Index("ix_approval_tickets_session", "session_id"),
-    Index("ix_approval_tickets_approval", "approval_id"),
-)
-
-approval_demands = Table(  # all must be met; none: one yes of anybody who may
-    "approval_demands",
-    metadata,
-    Column("approval_id", _ID, ForeignKey("approvals.id"), primary_key=True),
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("group_name", String(64)),
-    Column("quorum", Integer, nullable=False),
-    Column("escalate_at", Float),
-    Column("escalate_to", String(64)),
-    Column("escalated", Boolean, nullable=False, server_default=text("false")),  # told in the log; it counts before
-    Index("ix_approval_demands_escalate", "escalated", "escalate_at"),
-)
-
-approval_votes = Table(
-    "approval_votes",
-    metadata,
-    Column("approval_id", _ID, ForeignKey("approvals.id"), primary_key=True),
-    Column("principal_id", _ID, ForeignKey("principals.id"), primary_key=True),
-    Column("verdict", String(8), nullable=False),  # approve, reject
-    Column("comment", Text),
-    Column("voted_at", Float, nullable=False),
-)
-
-grants = Table(
-    "grants",
-    metadata,
-    Column("id", _ID, primary_key=True),
-    Column("tenant_id", _ID, ForeignKey("tenants.id"), nullable=False),
-    Column("principal_id", _ID, ForeignKey("principals.id"), nullable=False),  # whose calls
-    Column("session_id", _ID, ForeignKey("sessions.id")),  # none: any session of that principal
-    Column("approval_id", _ID, nullable=False),  # whose vote gave it
-    Column("tool", String(64), nullable=False),
-    Column("rules", Text, nullable=False),  # JSON: id of each rule that asked -> its hash
-    Column("input_hash", String(71)),  # none: whatever these rules ask about
-    Column("schema_hash", String(71), nullable=False),
-    Column("image", String(80), nullable=False),
-    Column("granted_by", _ID, ForeignKey("principals.id"), nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("created_at", Float, nullable=False),
-    Column("expires_at", Float, nullable=False),
-    Column("max_uses", Integer),  # none: any number
-    Column("uses", Integer, nullable=False),
-    Column("ended_at", Float),  # revoked or voided
-    Column("ended_by", _ID),  # none: voided by what changed
-    Column("ended_why", Text),
-    Index("ix_grants_of", "tenant_id", "principal_id", "tool"),
-    Index("ix_grants_tenant", "tenant_id", "created_at"),
-    Index("ix_grants_session", "session_id"),
 )
 
 webhook_endpoints = Table(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import Ids, Kind, PrincipalId, TenantId
@@ -15,6 +15,7 @@ from codesdk.tenancy.access import Action, Allowed, Target, decide_access, requi
 from codesdk.tenancy.directory import Directory
 from codesdk.tenancy.keys import ApiKey, KeyUnknown, NewKey
 from codesdk.tenancy.principal import (
+    Group,
     Principal,
     PrincipalKind,
     PrincipalRecord,
@@ -210,6 +211,41 @@ class Administration:
         self._writer.run(lambda unit: store.disable(unit.connection, found.id, self._now()))
         _log.info("%s disabled principal %s", caller.id, found.id)
         return self.principal(caller, principal)
+
+    # -- groups ------------------------------------------------------------------------------------------------------
+
+    def groups(self, caller: Principal, tenant: str) -> list[Group]:
+        """The tenant's, by name.
+
+        Raises:
+            Forbidden, TenantUnknown: see `decide_access`.
+        """
+        found = self._tenant(caller, Action.PRINCIPALS_READ, tenant)
+        with self._database.read() as connection:
+            members = store.groups_of(connection, found.id)
+        return [Group(name=name, members=tuple(ids)) for name, ids in members.items()]
+
+    def regroup(
+        self, caller: Principal, principal: str, *, join: Collection[str] = (), leave: Collection[str] = ()
+    ) -> list[str]:
+        """Change which groups a principal is in; returns those that it is in then. What is so already is no error.
+
+        Raises:
+            Forbidden, PrincipalUnknown: nothing was changed.
+        """
+        found = self.principal(caller, principal, Action.PRINCIPALS_MANAGE)
+
+        def change(unit: Unit) -> None:
+            self._quotas.hold(unit, found.tenant_id)  # two at once must not both add the same
+            for name in join:
+                store.join_group(unit.connection, found, name)
+            for name in leave:
+                store.leave_group(unit.connection, found, name)
+
+        self._writer.run(change)
+        _log.info("%s regrouped principal %s: joins %s, leaves %s", caller.id, found.id, list(join), list(leave))
+        with self._database.read() as connection:
+            return [name for name, ids in store.groups_of(connection, found.tenant_id).items() if found.id in ids]
 
     # -- keys --------------------------------------------------------------------------------------------------------
 

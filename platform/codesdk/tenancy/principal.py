@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import Frozen, GroupName
 from codesdk.domain.ids import KeyId, PrincipalId, TenantId
 from codesdk.errors import ExitCode, Fault
 
@@ -67,6 +67,14 @@ class PrincipalRecord(Frozen):
     created_at: float
     disabled_at: float | None = None
     """Since then its keys open nothing, nor do the tokens of its sessions."""
+
+
+class Group(Frozen):
+    """Principals of a tenant under one name, which policy may ask; it is there as long as somebody is in it."""
+
+    name: GroupName
+    members: tuple[PrincipalId, ...]
+    """In the order in which they came; a disabled one answers nothing."""
 
 
 class Unauthenticated(Fault):

@@ -132,3 +132,15 @@ def test_a_full_queue_is_429_over_http_and_a_tool_error_over_mcp(standing, helpe
     assert (details["code"], details["retryable"], details["status"]) == ("QUOTA_EXCEEDED", True, "refused")
     assert details["details"]["used"] == 1
     assert "may succeed later" in result.content[0].text
+
+
+def test_principals_join_and_leave_groups(office, tenant):
+    ann, bob = (
+        office.create_principal(tenant.id, name, (Role.APPROVER,), PrincipalKind.PERSON) for name in ("ann", "bob")
+    )
+    assert office.groups(tenant.id) == []
+    assert office.regroup(ann.id, join=("finance", "ops")) == ["finance", "ops"]
+    assert office.regroup(ann.id, join=("finance",), leave=("ops", "none")) == ["finance"]
+    office.regroup(bob.id, join=("finance",))
+    assert [(group.name, group.members) for group in office.groups(tenant.id)] == [("finance", (ann.id, bob.id))]
+    assert code_of(lambda: office.regroup("prn_00000000000000000000000000", join=("finance",))) == "PRINCIPAL_UNKNOWN"

@@ -219,3 +219,23 @@ def test_limits(text, value):
 def test_what_is_no_limit(text):
     with pytest.raises(InputWrong):
         limit(text)
+
+
+def test_groups_are_made_with_their_first_member_and_go_with_their_last(codesdk, answer):
+    codesdk("init")
+    made = answer("keys", "create", "ann", "--role", "approver", "--group", "finance")
+    ann = made["key"]["principal_id"]
+    answer("keys", "create", "bob", "--role", "approver")
+    assert answer("groups", "list")["groups"] == [{"name": "finance", "members": [ann]}]
+    assert len(answer("groups", "add", "finance", "bob", "ann")["members"]) == 2
+    assert codesdk("groups", "list")[1] == "finance: ann, bob\n"
+    assert answer("groups", "remove", "finance", "ann", "bob")["members"] == []
+    assert answer("groups", "list")["groups"] == []
+
+
+def test_a_group_is_named_as_policy_can_name_it_and_has_only_who_is_there(codesdk):
+    codesdk("init")
+    code, _, err = codesdk("groups", "add", "No Group", "ann")
+    assert (code, "no name for a group" in err) == (64, True)
+    code, _, err = codesdk("groups", "add", "finance", "ann")
+    assert (code, "no principal ann" in err) == (1, True)

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from codesdk.api.access import Caller, Wired, guarded_router
 from codesdk.api.routes.tenants import OfTenant
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import Frozen, GroupName
 from codesdk.tenancy.keys import ApiKey, NewKey
-from codesdk.tenancy.principal import Name, PrincipalKind, PrincipalRecord, Reach, Role
+from codesdk.tenancy.principal import Group, Name, PrincipalKind, PrincipalRecord, Reach, Role
 
 router = guarded_router()
 
@@ -33,6 +33,26 @@ class PrincipalList(Frozen):
     """Principals, oldest first."""
 
     principals: list[PrincipalRecord]
+
+
+class GroupList(Frozen):
+    """Groups, by name."""
+
+    groups: list[Group]
+
+
+class GroupChange(Frozen):
+    """What to change of a principal's groups."""
+
+    join: tuple[GroupName, ...] = Field(default=(), max_length=100)
+    leave: tuple[GroupName, ...] = Field(default=(), max_length=100)
+
+
+class GroupsOfPrincipal(Frozen):
+    """The groups that a principal is in."""
+
+    principal_id: str
+    groups: list[str]
 
 
 class NewApiKey(Frozen):
@@ -78,6 +98,19 @@ def read_principal(principal_id: str, caller: Caller, services: Wired) -> Princi
 def disable_principal(principal_id: str, caller: Caller, services: Wired) -> PrincipalRecord:
     """For good: its keys and its sessions' tokens open nothing any more, and none of its calls starts."""
     return services.administration.disable(caller, principal_id)
+
+
+@router.get("/v1/groups")
+def list_groups(caller: Caller, services: Wired, tenant_id: OfTenant = None) -> GroupList:
+    """The tenant's groups, which policy's `approval: {group: …}` names, with their members."""
+    return GroupList(groups=services.administration.groups(caller, tenant_id or caller.tenant_id))
+
+
+@router.patch("/v1/principals/{principal_id}/groups")
+def change_groups(principal_id: str, change: GroupChange, caller: Caller, services: Wired) -> GroupsOfPrincipal:
+    """Let a principal join and leave groups."""
+    groups = services.administration.regroup(caller, principal_id, join=change.join, leave=change.leave)
+    return GroupsOfPrincipal(principal_id=principal_id, groups=groups)
 
 
 @router.get("/v1/keys")
