@@ -16,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from codesdk.api.app import create_app
+from codesdk.api.slow_senders import Impatient
 from codesdk.bootstrap import Services, open_services
 from codesdk.errors import ExitCode, Fault
 from codesdk.settings import PortTaken, Settings, runfile
@@ -46,7 +47,7 @@ def serve(settings: Settings, wiring: Callable[[Settings], Services] = open_serv
         app = create_app(services, settings, _url(settings.host, listener))
         config = uvicorn.Config(
             app,
-            http="h11",  # httptools hands on header values with their trailing blanks, which MCP forbids
+            http=Impatient,  # over h11: httptools hands on header values with their trailing blanks, which MCP forbids
             ws="none",
             lifespan="on",
             log_config=None,

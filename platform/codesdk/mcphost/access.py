@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+from math import ceil
+from typing import NamedTuple
 
 import mcp_types as types
 from anyio import CapacityLimiter, to_thread
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.requests import HTTPConnection
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
+from codesdk.mcphost.throttle import Throttle
 from codesdk.tenancy.access import Action, Forbidden, Target, decide_access, require
 from codesdk.tenancy.directory import Directory
 from codesdk.tenancy.principal import Unauthenticated
 
 _log = logging.getLogger(__name__)
+BODY_S = 60.0
+"""Seconds in which a request's body must have come: 4 MiB at half a megabit a second."""
 _SUBJECT = "codesdk.subject"
 _SCHEME = "bearer "
 
@@ -33,11 +39,14 @@ def subject_of(request: HTTPConnection | None) -> Subject:
 class TokenGate:
     """ASGI: lets requests with a good session token through, with their subject in the scope."""
 
-    def __init__(self, app: ASGIApp, directory: Directory, limiter: CapacityLimiter, *, max_body: int) -> None:
+    def __init__(
+        self, app: ASGIApp, directory: Directory, limiter: CapacityLimiter, throttle: Throttle, *, max_body: int
+    ) -> None:
         """`max_body`: bytes of one request; past it the SDK refuses as well, in words that no client shows."""
         self._app = app
         self._directory = directory
         self._limiter = limiter
+        self._throttle = throttle
         self._max_body = max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,18 +67,25 @@ class TokenGate:
             _log.warning("a session token could not be checked: %s", fault)
             await _refuse(send, 503, str(fault))
             return
-        if (size := _declared(scope)) > self._max_body:
-            await _refuse(
-                send,
-                413,
-                f"This request has {size} bytes; at most {self._max_body} are taken. Nothing was run. Send it in parts.",
-            )
-            return
         # The SDK binds a handshake-era MCP session to this user; the same session id with another one is a 404.
         access = AccessToken(token="", client_id=subject.session_id, subject=subject.principal_id, scopes=[])
         scope["user"] = AuthenticatedUser(access)
         scope[_SUBJECT] = subject
-        await self._app(scope, receive, send)
+        if after_s := self._throttle.enter(subject.session_id):
+            await _refuse(send, 429, "This session makes too many requests. Nothing was run. Try again.", after_s)
+            return
+        try:
+            await self._serve(scope, receive, send)
+        finally:
+            self._throttle.leave(subject.session_id)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        size = _declared(scope)
+        body = _too_large(size, self._max_body) if size > self._max_body else await _body(receive, self._max_body)
+        if isinstance(body, _Unread):
+            await _refuse(send, body.status, body.message)
+        else:
+            await self._app(scope, _again(body, receive), send)
 
     def _admitted(self, token: str) -> Subject:
         subject = self._directory.subject(token)
@@ -77,6 +93,51 @@ class TokenGate:
         # The roles are those of now: a principal that may not run calls any more makes none in its old sessions.
         require(decide_access(subject, Action.CALLS_MAKE, target), Unauthenticated("This session token is not valid."))
         return subject
+
+
+class _Unread(NamedTuple):
+    """A body that was not taken."""
+
+    status: int
+    message: str
+
+
+def _too_large(size: int, most: int) -> _Unread:
+    return _Unread(
+        413, f"This request has {size} bytes or more; at most {most} are taken. Nothing was run. Send it in parts."
+    )
+
+
+async def _body(receive: Receive, most: int) -> bytes | _Unread:
+    """The whole body, which must come in time; it is JSON, so nothing can be done with a part of it."""
+    gathered = bytearray()
+    try:
+        async with asyncio.timeout(BODY_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return _Unread(400, "The request ended too early. Nothing was run.")
+                gathered += message.get("body", b"")
+                if len(gathered) > most:
+                    return _too_large(len(gathered), most)
+                if not message.get("more_body", False):
+                    return bytes(gathered)
+    except TimeoutError:
+        return _Unread(408, f"The request did not come within {BODY_S:.0f} seconds. Nothing was run.")
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Gives the body that was read, then what the connection says next."""
+    given = False
+
+    async def next_message() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return next_message
 
 
 def _bearer(scope: Scope) -> str | None:
@@ -92,12 +153,16 @@ def _declared(scope: Scope) -> int:
     return int(lengths[0]) if len(lengths) == 1 and lengths[0].isdigit() else 0
 
 
-async def _refuse(send: Send, status: int, message: str) -> None:
+async def _refuse(send: Send, status: int, message: str, after_s: float = 0.0) -> None:
     # A JSON-RPC body, since clients show its message; the status and the header are what RFC 6750 asks for.
     error = {"jsonrpc": "2.0", "id": None, "error": {"code": types.INVALID_REQUEST, "message": message}}
     body = json.dumps(error).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 408:  # noqa: PLR2004
+        headers.append((b"connection", b"close"))  # who sends too slowly is not waited for; who sends too much reads on
     if status == 401:  # noqa: PLR2004
         headers.append((b"www-authenticate", b'Bearer realm="codesdk", error="invalid_token"'))
+    if after_s:
+        headers.append((b"retry-after", str(ceil(after_s)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

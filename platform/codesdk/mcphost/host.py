@@ -30,6 +30,7 @@ from codesdk.mcphost.calls import Answer, Caller, Calls, Report
 from codesdk.mcphost.client import ClientAsking, LateCodec, wait_of
 from codesdk.mcphost.reading import Reading, one_page, with_links
 from codesdk.mcphost.streams import RETRY_MS, ResumableSessions
+from codesdk.mcphost.throttle import Throttle
 from codesdk.registry import UnknownTool
 from codesdk.tenancy.directory import Directory
 from codesdk.toolcalls.pipeline import Pipeline
@@ -116,7 +117,7 @@ class McpHost:
             ),
         )
         served = StreamableHTTPASGIApp(self._manager)
-        self.app: ASGIApp = TokenGate(served, directory, self._token_limiter, max_body=MAX_BODY)
+        self.app: ASGIApp = TokenGate(served, directory, self._token_limiter, Throttle(clock), max_body=MAX_BODY)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:

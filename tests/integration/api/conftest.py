@@ -21,6 +21,7 @@ from starlette.types import ASGIApp
 
 from codesdk.api.app import create_app
 from codesdk.api.server import _listen, _Server, _url
+from codesdk.api.slow_senders import Impatient
 from codesdk.bootstrap import Services, open_services
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.ids import HostId
@@ -227,7 +228,7 @@ def running(
     listener = _listen("127.0.0.1", 0)
     app = create_app(services, settings, _url("127.0.0.1", listener))
     config = uvicorn.Config(
-        around(app), http="h11", ws="none", lifespan="on", log_config=None, timeout_graceful_shutdown=3
+        around(app), http=Impatient, ws="none", lifespan="on", log_config=None, timeout_graceful_shutdown=3
     )
     built = Stack(services, settings, _url("127.0.0.1", listener))
     server = _Server(config, app, settings.data_dir, built.url)

@@ -1,0 +1,243 @@
+"""Clients that do what no client should: each is refused in its own words, and the next one is served."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from codesdk.api import slow_senders
+from codesdk.mcphost import access, throttle
+
+MIB = 1024 * 1024
+MODERN = {"MCP-Protocol-Version": "2026-07-28"}
+LEGACY = {"MCP-Protocol-Version": "2025-11-25"}
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+@pytest.fixture
+def stack(standing):
+    standing.worker.gate.set()
+    yield standing
+    standing.worker.gate.set()
+
+
+def headers(token, **more):
+    return {
+        "Authorization": f"Bearer {token}",
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+        **more,
+    }
+
+
+def send(stack, token, content, **more):
+    return httpx2.post(stack.mcp_url, content=content, headers=headers(token, **more), timeout=30)
+
+
+def call(name, arguments, number=1):
+    params = {"name": name, "arguments": arguments, "_meta": META}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+
+
+def serves(stack, token):
+    modern = {**MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "workspace_read"}
+    answer = send(stack, token, call("workspace_read", {"path": "a"}), **modern)
+    return answer.status_code == 200 and "hello" in answer.text
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "chunked"])
+@pytest.mark.parametrize("era", [MODERN, LEGACY], ids=["modern", "legacy"])
+def test_a_body_of_64_mib_is_refused_before_it_is_all_taken(stack, declared, era):
+    session, token = stack.open_session()
+    taken = 0
+
+    def pieces():
+        nonlocal taken
+        for _ in range(64):
+            taken += MIB
+            yield b" " * MIB
+
+    more = {"Content-Length": str(64 * MIB)} if declared else {}
+    try:
+        assert send(stack, token, pieces(), **more, **era).status_code == 413
+    except httpx2.TransportError:
+        assert taken < 64 * MIB  # the connection was closed while we still wrote
+    assert stack.types(session) == ["session.created"]
+    assert serves(stack, token)
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+NESTED = "[" * 300 + "]" * 300
+
+
+@pytest.mark.parametrize("nested", [DEEP, NESTED, '{"a":' * 50_000 + "1" + "}" * 50_000])
+@pytest.mark.parametrize("where", ["body", "arguments"])
+def test_json_that_is_nested_without_end_is_refused(stack, nested, where):
+    _, token = stack.open_session()
+    text = nested if where == "body" else call("workspace_write", {"path": "a", "content": "@"}).replace('"@"', nested)
+    modern = {**MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "workspace_write"}
+    answer = send(stack, token, text, **modern)
+    assert answer.status_code in (200, 400)
+    told = answer.text[answer.text.index("{") :]
+    said = json.loads(told.splitlines()[0])
+    assert "error" in said or said["result"]["isError"]
+    assert "workspace.write" not in stack.worker.ran
+    assert serves(stack, token)
+
+
+@pytest.mark.parametrize("era", [MODERN, LEGACY, {}, {"MCP-Protocol-Version": "1999-01-01"}])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "not json",
+        "null",
+        "[]",
+        "[1, 2]",
+        '{"jsonrpc": "1.0", "id": 1, "method": "tools/list"}',
+        '{"jsonrpc": "2.0", "id": {}, "method": "tools/list"}',
+        '{"jsonrpc": "2.0", "id": 1, "method": 7}',
+        '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": []}',
+        '{"jsonrpc": "2.0", "id": 1, "result": {}}',
+        '{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}, "extra": "\\ud800"}',
+        '{"jsonrpc": "2.0", "id": 1e999, "method": "tools/list"}',
+    ],
+)
+def test_what_is_no_message_of_its_era_is_an_error_of_the_client(stack, text, era):
+    _, token = stack.open_session()
+    assert 400 <= send(stack, token, text, **era).status_code < 500
+
+
+def test_the_eras_do_not_mix(stack):
+    _, token = stack.open_session()
+    discover = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": META}})
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    initialize = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
+    assert send(stack, token, discover, **LEGACY).status_code == 400
+    assert send(stack, token, initialize, **MODERN).status_code in (400, 404)
+    opened = send(stack, token, initialize)
+    ours = {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
+    said = send(stack, token, call("workspace_read", {"path": "a"}), **ours, **MODERN)
+    assert said.status_code == 400  # a session's id does not open the era that has none: the method's header is missing
+
+
+@pytest.mark.parametrize("forged", ["x", "0" * 32, "../../etc/passwd", "é", "0" * 4000])
+def test_a_forged_session_id_opens_nothing(stack, forged):
+    _, token = stack.open_session()
+    ours = {"Mcp-Session-Id": forged.encode()}
+    text = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+    given = {
+        name.encode(): value.encode() if isinstance(value, str) else value
+        for name, value in headers(token, **ours, **LEGACY).items()
+    }
+    answer = httpx2.post(stack.mcp_url, content=text, headers=given, timeout=30)
+    assert answer.status_code in (400, 404)
+
+
+def connected(stack, first):
+    parts = urlsplit(stack.url)
+    opened = socket.create_connection((parts.hostname, parts.port), timeout=10)
+    opened.sendall(first)
+    return opened
+
+
+def answers(opened):
+    """Whether a whole good answer comes."""
+    got = b""
+    while not got.endswith(b"}"):
+        piece = opened.recv(4096)
+        if not piece:
+            return False
+        got += piece
+    return got.startswith(b"HTTP/1.1 200")
+
+
+def closed_within(opened, seconds):
+    """Whether the other side closes it although we go on sending."""
+    deadline = time.monotonic() + seconds
+    opened.settimeout(0.2)
+    while time.monotonic() < deadline:
+        try:
+            if opened.recv(4096) == b"":
+                return True
+            opened.sendall(b"x")
+        except TimeoutError:
+            continue
+        except OSError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("first", [b"", b"POST /mcp HT", b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: "])
+def test_a_head_that_never_ends_ends_the_connection(stack, monkeypatch, first):
+    monkeypatch.setattr(slow_senders, "HEAD_S", 0.5)
+    with connected(stack, first) as opened:
+        assert closed_within(opened, 10)
+
+
+def test_a_second_head_that_never_ends_ends_the_connection_too(stack, monkeypatch):
+    monkeypatch.setattr(slow_senders, "HEAD_S", 0.5)
+    with connected(stack, b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") as opened:
+        assert answers(opened)
+        opened.sendall(b"GET /hea")
+        assert closed_within(opened, 10)
+
+
+def test_an_idle_connection_between_two_requests_stays(stack, monkeypatch):
+    monkeypatch.setattr(slow_senders, "HEAD_S", 0.2)
+    request = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with connected(stack, request) as opened:
+        assert answers(opened)
+        time.sleep(0.6)  # longer than a head may take: nothing was begun
+        opened.sendall(request)
+        assert answers(opened)
+
+
+def test_a_body_that_never_ends_ends_the_request(stack, monkeypatch):
+    monkeypatch.setattr(access, "BODY_S", 0.5)
+    _, token = stack.open_session()
+    head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nContent-Length: 1000\r\n\r\n"
+    with connected(stack, head.encode() + b'{"jsonrpc": ') as opened:
+        assert closed_within(opened, 10)
+    assert serves(stack, token)
+
+
+def test_a_session_with_too_many_requests_at_once_is_told_so_and_holds_up_nobody(stack, helpers):
+    _, token = stack.open_session()
+    _, other = stack.open_session()
+    stack.worker.gate.clear()
+    modern = {**MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "workspace_read"}
+
+    async def go():
+        async with httpx2.AsyncClient(timeout=30, limits=httpx2.Limits(max_connections=None)) as http:
+
+            async def one(number):
+                content = call("workspace_read", {"path": f"file-{number}"}, number)
+                answer = await http.post(stack.mcp_url, content=content, headers=headers(token, **modern))
+                return answer.status_code, answer.headers.get("retry-after")
+
+            asked = [asyncio.create_task(one(number)) for number in range(throttle.AT_ONCE + 3)]
+            done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+            refused = [task.result() for task in done]
+            listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
+            theirs = await http.post(
+                stack.mcp_url, json=listing, headers=headers(other, **MODERN, **{"Mcp-Method": "tools/list"})
+            )
+            stack.worker.gate.set()
+            await asyncio.wait(asked, timeout=20)
+            return refused, theirs.status_code, sorted(task.result()[0] for task in asked)
+
+    refused, theirs, statuses = helpers.within(go())
+    assert set(refused) == {(429, "1")}
+    assert theirs == 200
+    assert statuses[-1] == 429
+    assert statuses.count(200) == throttle.AT_ONCE
