@@ -9,6 +9,8 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, mod
 from codesdk.domain.decisions import Classification, Frozen
 from codesdk.domain.tools import MAX_NAME, NAME
 
+SecretName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$")]
+
 
 class Argument(Frozen):
     """A word of the command line that comes from the input: always one whole word, never parsed by a shell."""
@@ -81,6 +83,9 @@ class Manifest(Frozen):
     """False: only a policy bundle can switch it on."""
     serial: bool | None = None
     """One call at a time in a workspace; by default where the tool is not read-only."""
+    secrets: tuple[SecretName, ...] = Field(default=(), max_length=8)
+    """Names of secrets that it needs: the egress proxy adds them to its requests, as the profile's rules say, and to no
+    other tool's."""
     input_schema: dict[str, Any]
     output_schema: dict[str, Any] | None = None
     examples: tuple[Example, ...] = ()

@@ -36,6 +36,8 @@ class Registry:
         self._by_wire = {tool.wire_name: tool for tool in self._tools.values()}
         self.hash = content_hash([[tool.name, tool.manifest_hash] for tool in self._tools.values()])
         """`sha256:` of all that the manifests say."""
+        self.secrets = frozenset(name for tool in self._tools.values() for name in tool.secrets)
+        """Names of secrets that some tool asks for: no other tool has them."""
 
     @classmethod
     def load(cls, directory: Path) -> Registry:

@@ -32,6 +32,8 @@ class Tool:
     enabled: bool
     serial: bool
     """One call at a time in a workspace."""
+    secrets: tuple[str, ...]
+    """Names of those that it needs."""
     examples: tuple[Example, ...] = field(repr=False)
     wire_name: str
     """What MCP clients call it."""
@@ -103,6 +105,7 @@ def make_tool(manifest: Manifest) -> Tool:
     serial = manifest.classification is not Classification.READ_ONLY if manifest.serial is None else manifest.serial
     schema_hash = content_hash(manifest.input_schema)
     acts = [manifest.name, schema_hash, manifest.runs.model_dump(mode="json"), manifest.classification.value]
+    acts += [list(manifest.secrets)] if manifest.secrets else []
     return Tool(
         name=manifest.name,
         title=manifest.title,
@@ -116,6 +119,7 @@ def make_tool(manifest: Manifest) -> Tool:
         timeout_s=manifest.timeout_s,
         enabled=manifest.enabled,
         serial=serial,
+        secrets=manifest.secrets,
         examples=manifest.examples,
         wire_name=wire_name(manifest.name),
         behaviour_hash=content_hash(acts),

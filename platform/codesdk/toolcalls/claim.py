@@ -140,6 +140,7 @@ class Claims:
             # Kept with the call: a later worker that takes it up must not give it more.
             stored=stored.model_copy(update={"obligations": obliged}),
             generation=self._generation,
+            behaviour_hash=tool.behaviour_hash,
             timeout_s=timeout_s,
             sandbox=self._surroundings.summary(timeout_s),
             environment=self._surroundings.environment,

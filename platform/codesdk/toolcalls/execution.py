@@ -25,6 +25,7 @@ from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, store
 from codesdk.toolcalls.builtins import Attachment, Bench, process_limits, run_tool
 from codesdk.toolcalls.ending import complete, is_small
+from codesdk.toolcalls.granting import SecretProblem, granted, lacking, no_secrets
 from codesdk.toolcalls.stored import Claimed, StoredCall
 
 _log = logging.getLogger(__name__)
@@ -44,7 +45,18 @@ MENDED_S = 600.0
 class Execution:
     """Runs calls; one object per worker, safe to use from its threads."""
 
-    def __init__(self, *, registry: Registries, log: Log, artifacts: Artifacts, writer: Writer, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        registry: Registries,
+        log: Log,
+        artifacts: Artifacts,
+        writer: Writer,
+        clock: Clock,
+        secret_problem: SecretProblem = no_secrets,
+    ) -> None:
+        """`secret_problem`: tells why a tenant's secret cannot be used; never its value."""
+        self._secret_problem = secret_problem
         self._registry = registry
         self._log = log
         self._artifacts = artifacts
@@ -125,10 +137,17 @@ class Execution:
 
     def _work(self, claimed: Claimed, sandbox: Sandbox, output: Output) -> ToolResult:
         stored = claimed.stored
-        tool = self._registry.of(stored.tenant_id).resolve(stored.call.name)
+        registry = self._registry.of(stored.tenant_id)
+        tool = registry.resolve(stored.call.name)
+        if claimed.behaviour_hash not in (None, tool.behaviour_hash):
+            text = f"{tool.name} was not run: its manifest has changed since this call was decided."
+            return ToolResult(text=text, is_error=True, code="TOOL_CHANGED")
+        profile = Profile.model_validate(stored.profile).tighten(stored.obligations)
+        if (refused := lacking(profile.egress, tool, stored.tenant_id, self._secret_problem)) is not None:
+            return refused
         bench = Bench(
             sandbox=sandbox,
-            profile=Profile.model_validate(stored.profile).tighten(stored.obligations),
+            profile=profile.model_copy(update={"egress": granted(profile.egress, tool, registry.secrets)}),
             limits=process_limits(stored.obligations.sandbox),
             identity=stored.identity,
             timeout_s=claimed.timeout_s,

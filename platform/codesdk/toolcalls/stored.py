@@ -69,6 +69,8 @@ class Claimed(Frozen):
     timeout_s: float
     sandbox: SandboxSummary
     environment: str
+    behaviour_hash: str | None = None
+    """Of the tool as it was when the call was claimed; None where a later worker takes the call up."""
 
 
 class Denied(Frozen):

@@ -8,10 +8,12 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from types import FrameType
 
 from codesdk.bootstrap import Services, open_services
 from codesdk.domain.execution import ToolExecutionEnv
+from codesdk.sandbox.egress.secret_files import problem_of
 from codesdk.sandbox.port import Sandboxes
 from codesdk.sandbox.profiles import DEFAULT
 from codesdk.settings import Settings, runfile
@@ -85,6 +87,7 @@ class Worker:
                 artifacts=services.artifacts,
                 writer=services.writer,
                 clock=services.clock,
+                secret_problem=partial(problem_of, settings.resolved_secrets_dir()),
             )
             self._recovery = Recovery(
                 host=self.host,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +13,7 @@ from codesdk.domain.events import EventType
 from codesdk.domain.quotas import QuotaExceeded, Unmetered
 from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.log import EVENT_BYTES
+from codesdk.registry import Registry
 from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount, ProcessLimits
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import StorageUnavailable
@@ -76,6 +78,14 @@ def test_what_policy_demands_of_the_sandbox_holds_for_the_exec(bounded):
     assert asked.limits == ProcessLimits(memory_bytes=64 << 20, pids=90, file_bytes=10)
     assert (asked.timeout_s, asked.keep_bytes) == (7, 99)
     assert [rule.host for rule in asked.egress.rules] == ["a.web.example"]
+
+
+def test_a_tool_that_changed_between_claim_and_run_is_not_run(stage):
+    """Its manifest was taken up anew while the sandbox opened."""
+    claimed, room = claim(stage), Room(said(b""))
+    stage.registry = Registry(replace(tool, behaviour_hash="sha256:other") for tool in stage.registry.tools())
+    result = stage.execution().run(claimed, lambda: room)
+    assert (result.code, room.requests) == ("TOOL_CHANGED", [])
 
 
 def test_what_a_tool_attaches_is_an_artifact_of_its_call(bounded):

@@ -51,7 +51,18 @@ def show_one(
     if as_json:
         voice.give(facts)
         return
-    for key in ("name", "wire_name", "title", "version", "classification", "enabled", "serial", "timeout_s", "runs"):
+    for key in (
+        "name",
+        "wire_name",
+        "title",
+        "version",
+        "classification",
+        "enabled",
+        "serial",
+        "timeout_s",
+        "runs",
+        "secrets",
+    ):
         voice.out.print(Text.assemble((f"{key:<15} ", "dim"), str(facts[key])), soft_wrap=True)
     voice.out.print(Text.assemble((f"{'schema_hash':<15} ", "dim"), tool.schema_hash), soft_wrap=True)
     voice.out.print(Text(f"\n{tool.description}\n"), soft_wrap=True)
@@ -80,6 +91,7 @@ def _whole(tool: Tool) -> dict[str, Any]:
         "serial": tool.serial,
         "timeout_s": tool.timeout_s,
         "runs": command_line(tool),
+        "secrets": list(tool.secrets),
         "input_schema": tool.input_schema,
         "output_schema": tool.output_schema,
         "examples": [example.model_dump(exclude_defaults=True) for example in tool.examples],

@@ -5,6 +5,7 @@ The form is that in which container engines and orchestrators mount secrets: a f
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import stat
@@ -12,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from codesdk.errors import ExitCode, Fault
+
+_log = logging.getLogger(__name__)
 
 MAX_BYTES = 8 * 1024
 """A header's value; servers take no longer ones."""
@@ -74,6 +77,16 @@ def read_secret(directory: Path, tenant: str, name: str) -> str | None:
     except UnicodeDecodeError:
         # Without its cause: that holds the bytes.
         raise SecretUnusable(f"{named} is not ASCII text.") from None
+
+
+def problem_of(directory: Path, tenant: str, name: str) -> str:
+    """Why a tenant's secret cannot be used, in words that may be shown to anybody; empty where it can."""
+    try:
+        found = read_secret(directory, tenant, name) if _is_name(tenant) and _is_name(name) else None
+    except SecretUnusable as fault:
+        _log.warning("%s", fault)
+        return "its file cannot be used; the worker's log says why"
+    return "" if found else "this tenant has none of that name"
 
 
 def wrong(about: os.stat_result) -> str:
