@@ -18,7 +18,7 @@ import pytest
 
 from codesdk.errors import Fault
 from codesdk.provision import base_image as base_images
-from codesdk.provision import bubblewrap, gvisor, node, postgres, redis_server
+from codesdk.provision import bubblewrap, chromium, gvisor, node, postgres, redis_server
 from codesdk.provision import engine as docker_engine
 from codesdk.sandbox.local.confinement import Confinement
 from codesdk.storage.database import Database
@@ -127,6 +127,10 @@ def _npm(machine: Machine) -> str:
     return node.ensure(machine.say)
 
 
+def _chromium(machine: Machine) -> str:
+    return chromium.ensure(machine.say)
+
+
 PROVIDERS: dict[str, tuple[Provider, tuple[str, ...]]] = {
     "engine": (_engine, ()),
     "base_image": (_base_image, ("engine",)),
@@ -137,6 +141,7 @@ PROVIDERS: dict[str, tuple[Provider, tuple[str, ...]]] = {
     "s3_server": (_s3_server, ()),
     "bubblewrap_here": (_bubblewrap, ()),
     "npm": (_npm, ()),
+    "chromium_command": (_chromium, ()),
 }
 MARKER_OF = {
     "engine": "engine",
@@ -275,6 +280,12 @@ def s3_server(request: pytest.FixtureRequest) -> Any:
 def npm(request: pytest.FixtureRequest) -> str:
     """The npm command."""
     return _thing(request, "npm")
+
+
+@pytest.fixture(scope="session")
+def chromium_command(request: pytest.FixtureRequest) -> str:
+    """A real browser's command."""
+    return _thing(request, "chromium_command")
 
 
 @pytest.fixture(scope="session")

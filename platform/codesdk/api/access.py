@@ -49,6 +49,8 @@ RULES: dict[tuple[str, str], Action | Door] = {
     ("GET", "/v1/approvals"): Action.APPROVALS_READ,
     ("GET", "/v1/approvals/{approval_id}"): Action.APPROVALS_READ,
     ("POST", "/v1/approvals/{approval_id}/decision"): Action.APPROVALS_DECIDE,
+    ("GET", "/approve/{token}"): Door.TICKET,
+    ("POST", "/approve/{token}"): Door.TICKET,
     ("GET", "/v1/policy"): Action.POLICY_READ,
     ("POST", "/v1/policy/decide"): Action.POLICY_DECIDE,
     ("POST", "/v1/policy/explain"): Action.POLICY_EXPLAIN,

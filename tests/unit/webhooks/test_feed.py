@@ -5,6 +5,7 @@ import json
 import pytest
 
 from codesdk.approvals import Verdict
+from codesdk.archive.store import forget_endpoints, remove_session
 from codesdk.webhooks.delivery import WINDOW_S
 
 
@@ -179,3 +180,30 @@ def test_a_tenant_with_many_sessions_does_not_keep_others_waiting(post, monkeypa
     post.ask("x", post.stage.open_session(stranger))
     assert post.feed.step() == 3
     assert told(post, theirs) == ["approval.requested"]
+
+
+def test_what_was_imported_is_told_to_nobody(post):
+    endpoint = post.endpoint()
+    post.ask()
+    post.stage.sql("UPDATE sessions SET imported_at = 1")
+    assert post.feed.step() == 0
+    assert told(post, endpoint) == []
+
+
+def test_a_removed_session_takes_its_deliveries_along(post):
+    endpoint = post.endpoint(principal_id=post.approver().id)
+    subject = post.stage.open_session()
+    post.ask("x", subject)
+    post.feed.step()
+    post.stage.sessions.close(subject.tenant_id, subject.session_id)
+    post.stage.writer.run(lambda unit: remove_session(unit.connection, subject.session_id, 0.0, "test"))
+    assert told(post, endpoint) == []
+
+
+def test_a_restored_copy_tells_nobody(post):
+    endpoint = post.endpoint()
+    post.ask()
+    post.feed.step()
+    post.stage.writer.run(lambda unit: forget_endpoints(unit.connection))
+    assert post.endpoints.listing(endpoint.tenant_id) == []
+    assert post.turns() == 0

@@ -1,6 +1,7 @@
 """The API's routes, a module for each resource."""
 
 from codesdk.api.routes import (
+    approval_pages,
     approvals,
     artifacts,
     calls,
@@ -19,6 +20,7 @@ ROUTERS = (
     events.router,
     calls.router,
     approvals.router,
+    approval_pages.router,
     artifacts.router,
     policy.router,
     tenants.router,

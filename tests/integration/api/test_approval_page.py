@@ -1,0 +1,195 @@
+"""The approval page over HTTP, and in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+
+from browser import browsing
+from codesdk.tenancy.principal import Role
+
+HOSTILE = (
+    "echo '<script>document.title=1</script><img src=https://evil.example/x onerror=alert(1)>"
+    "\"><form action=https://evil.example/>' \x1b[2J\x1b]0;owned\x07 \u202eexe.gpj\u202c \u200bhidden \x00 && rm -rf /"
+)
+
+
+def ask(standing, command="make test && git push"):
+    session, token = standing.open_session()
+    subject = standing.services.directory.subject(token)
+    outcome = standing.services.pipeline.submit("workspace_exec", {"command": command}, subject)
+    return standing.services.desk.find(session.tenant_id, outcome.approval_id)
+
+
+def link(standing, asked, *, principal=None, path=True):
+    principal = principal or standing.principal(Role.APPROVER)[0]
+    tickets = standing.services.tickets
+    ticket = standing.services.writer.run(
+        lambda unit: tickets.mint(
+            unit,
+            tenant=principal.tenant_id,
+            session=asked.session_id,
+            approval=asked.id,
+            principal=principal.id,
+            digest=asked.digest,
+            expires_at=asked.expires_at,
+        )
+    )
+    return tickets.page(ticket, standing.url if path else "")
+
+
+def state(standing, asked):
+    return standing.services.desk.find(asked.tenant_id, asked.id)
+
+
+def send(standing, url, asked, *, verdict="approve", digest=None, comment="", headers=None):
+    form = {"verdict": verdict, "digest": digest or asked.digest, "comment": comment}
+    with standing.http() as client:
+        return client.post(url, data=form, headers=headers or {})
+
+
+def test_looking_decides_nothing_however_often(standing):
+    asked = ask(standing)
+    url = link(standing, asked)
+    with standing.http() as client:
+        pages = [client.get(url, params=extra) for extra in ({}, {"verdict": "approve", "digest": asked.digest})]
+        assert client.head(url).status_code == 405
+    assert {page.status_code for page in pages} == {200}
+    assert state(standing, asked).state == "pending"
+    assert "make test &amp;&amp; git push" in pages[0].text
+    assert "Commands are asked about." in pages[0].text
+
+
+def test_the_page_runs_nothing_and_loads_nothing_and_is_kept_nowhere(standing):
+    asked = ask(standing)
+    with standing.http() as client:
+        page = client.get(link(standing, asked))
+    policy = page.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    for part in ("form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'"):
+        assert part in policy
+    assert "unsafe" not in policy
+    assert page.headers["cache-control"] == "no-store"
+    assert page.headers["referrer-policy"] == "same-origin"
+    assert page.headers["x-frame-options"] == "DENY"
+    assert "<script" not in page.text
+    assert "http" not in page.text.replace("http-equiv", "")
+
+
+@pytest.mark.parametrize("verdict", ["approve", "reject"])
+def test_a_button_answers_as_the_links_principal_once(standing, verdict):
+    asked = ask(standing)
+    ann, _ = standing.principal(Role.APPROVER)
+    url = link(standing, asked, principal=ann)
+    standing.worker.paused = True
+    try:
+        answer = send(standing, url, asked, verdict=verdict, comment="fine\r\nby me")
+        assert (answer.status_code, answer.headers["location"]) == (303, url.rpartition("/")[2])
+        again = send(standing, url, asked, verdict=verdict)
+    finally:
+        standing.worker.paused = False
+    decided = state(standing, asked)
+    assert (decided.decided_by, decided.comment) == (ann.id, "fine\nby me")
+    assert again.status_code == 409
+    assert "has been used" in again.text
+    with standing.http() as client:
+        after = client.get(url).text
+    assert "<button" not in after
+    assert ("Approved" if verdict == "approve" else "Rejected") in after
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "none"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+    ],
+)
+def test_a_form_of_another_page_decides_nothing(standing, headers):
+    asked = ask(standing)
+    answer = send(standing, link(standing, asked), asked, headers=headers)
+    assert answer.status_code == 403
+    assert state(standing, asked).state == "pending"
+
+
+def test_a_form_that_was_changed_decides_nothing(standing):
+    asked = ask(standing)
+    url = link(standing, asked)
+    for wrong in ({"digest": "sha256:" + "1" * 64}, {"digest": "ä"}, {"verdict": "maybe"}, {"verdict": ""}):
+        assert send(standing, url, asked, **wrong).status_code in (403, 409)
+    assert state(standing, asked).state == "pending"
+    assert send(standing, url, asked).status_code == 303
+
+
+def test_a_link_that_is_not_whole_says_nothing_about_what_is_there(standing):
+    asked = ask(standing)
+    url = link(standing, asked)
+    with standing.http() as client:
+        wrong = [client.get(url[:-1]), client.get(url[:-4] + "AAAA"), client.get(f"{standing.url}/approve/x")]
+        wrong.append(client.post(url[:-1], data={"verdict": "approve", "digest": asked.digest}))
+    assert {page.status_code for page in wrong} == {404}
+    assert len({page.text for page in wrong}) == 1
+    assert state(standing, asked).state == "pending"
+
+
+def test_the_link_of_somebody_who_may_not_approve_any_more_opens_nothing(standing):
+    asked = ask(standing)
+    url = link(standing, asked, principal=standing.principal(Role.DEVELOPER)[0])
+    with standing.http() as client:
+        assert client.get(url).status_code == 403
+    assert send(standing, url, asked).status_code == 403
+    assert state(standing, asked).state == "pending"
+
+
+def test_a_question_that_is_over_has_no_buttons(standing):
+    asked = ask(standing)
+    url = link(standing, asked)
+    with standing.services.database.writer.begin() as connection:
+        connection.exec_driver_sql("UPDATE approvals SET expires_at = 1 WHERE id = ?", (asked.id,))
+    with standing.http() as client:
+        page = client.get(url)
+    assert "Expired" in page.text
+    assert "<button" not in page.text
+
+
+def test_what_an_agent_wrote_is_text_and_nothing_else(standing):
+    asked = ask(standing, HOSTILE.replace("\x00", ""))
+    with standing.http() as client:
+        text = client.get(link(standing, asked)).text
+    for raw in ("<script", "<img", "\x1b", "\x07", "\u202e", "\u200b", "action=https"):
+        assert raw not in text.replace("action=https://evil.example/&gt;", "")
+    for written in (r"\x1b[2J", r"\x07", r"\u202e", r"\u200b", "&lt;script&gt;"):
+        assert written in text
+
+
+def test_a_person_decides_on_a_phone_in_a_real_browser(standing, chromium_command, tmp_path):
+    asked = ask(standing, HOSTILE.replace("\x00", ""))
+    ann, _ = standing.principal(Role.APPROVER)
+    url = link(standing, asked, principal=ann)
+    standing.worker.paused = True
+    try:
+        with browsing(chromium_command) as browser:
+            browser.open(url)
+            read = browser.text()
+            assert "<script>document.title=1</script>" in read
+            assert r"\u202eexe.gpj" in read
+            assert "May this run? workspace.exec" in browser.look("document.title")
+            assert browser.look("document.documentElement.scrollWidth <= window.innerWidth")
+            assert browser.look("getComputedStyle(document.querySelector('.two')).display") == "flex"  # its style holds
+            assert browser.look("document.forms.length") == 1
+            assert browser.look("document.images.length + document.scripts.length") == 0
+            browser.picture(tmp_path / "asked.png")
+            assert (tmp_path / "asked.png").stat().st_size > 10_000
+            browser.type("#comment", "looks right")
+            browser.press("button.yes")
+            assert "Approved" in browser.text()
+            assert browser.look("document.querySelectorAll('button').length") == 0
+            browser.picture(tmp_path / "answered.png")
+            assert {address.partition("?")[0] for address in browser.requested} <= {url, f"{standing.url}/favicon.ico"}
+            assert [text for text in browser.violations if "favicon" not in text and "404" not in text] == []
+    finally:
+        standing.worker.paused = False
+    decided = state(standing, asked)
+    assert (decided.state, decided.decided_by, decided.comment) == ("approved", ann.id, "looks right")
