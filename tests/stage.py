@@ -29,7 +29,17 @@ from codesdk.policy import Bundle, OneBundle, load_bundle
 from codesdk.policy.sessions import SessionRules
 from codesdk.registry import Registry
 from codesdk.sandbox.fake_files import FakeFiles
-from codesdk.sandbox.port import Attestation, Chunk, ExecRequest, ExecResult, ExitKind, OnOutput, OutputCount
+from codesdk.sandbox.port import (
+    Attestation,
+    Chunk,
+    ExecRequest,
+    ExecResult,
+    ExitKind,
+    FileMark,
+    MarkKind,
+    OnOutput,
+    OutputCount,
+)
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.profiles import Profiles
 from codesdk.sessions import NewSession, Sessions
@@ -40,6 +50,7 @@ from codesdk.tenancy.directory import Directory
 from codesdk.tenancy.principal import Principal, Reach, Role
 from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls import store as call_store
+from codesdk.toolcalls.bound_files import named
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.pipeline import Pipeline
@@ -71,6 +82,24 @@ def bundle(directory: Path, policy: str, registry: Registry) -> Bundle:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "policy.yaml").write_text(policy)
     return load_bundle(directory, [tool.name for tool in registry.tools()])
+
+
+class LookingPipeline(Pipeline):
+    """A pipeline whose worker looks at once: an empty workspace, so that no file that a call names is there."""
+
+    looks = True
+
+    def submit(self, *given: Any, **more: Any) -> Outcome:
+        outcome = super().submit(*given, **more)
+        stored = stored_call(self._log.database, outcome.identity.tool_call_id)
+        if not self.looks or stored is None or stored.preparing is None:
+            return outcome
+        names = named(self.registry.of(stored.tenant_id).resolve(stored.call.name), stored.call.input)
+        absent = tuple(FileMark(**name.model_dump(), kind=MarkKind.ABSENT) for name in names)
+        self.put(stored.identity.tool_call_id, absent)
+        found = self.find(stored.tenant_id, stored.subject.session_id, stored.identity.tool_call_id)
+        assert found is not None
+        return found
 
 
 class Stage:
@@ -170,7 +199,7 @@ class Stage:
 
     def pipeline_with(self, chosen: Bundle, registry: Registry | None = None) -> Pipeline:
         """A pipeline under another bundle or registry."""
-        return Pipeline(
+        return LookingPipeline(
             registry=registry or self.registry,
             bundles=OneBundle(chosen, self.rules),
             desk=self.desk,

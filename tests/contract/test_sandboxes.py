@@ -35,9 +35,11 @@ from codesdk.sandbox.port import (
     FileContent,
     FileError,
     FileKind,
+    FileName,
     FileRefused,
     FileWrite,
     Gone,
+    MarkKind,
     ProcessLimits,
     Pty,
 )
@@ -64,6 +66,7 @@ def _scripts(asked: ExecRequest) -> Script | None:
         ECHO: Script(echo=True),
         SLOW: Script(stdout=b"begun\n", hold=NEVER),
         ("sh", "-c", "head -c 5000 /dev/zero"): Script(stdout=bytes(5000)),
+        ("sh", "bound.sh"): Script(stdout=b"bound\n"),
     }
     return table.get(asked.argv)
 
@@ -981,3 +984,45 @@ def test_the_limits_of_one_exec_bind_no_other(real):
         python(real, "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (2000, 2000))", limits=TIGHT).result.exit_code
         == 1
     )
+
+
+@pytest.fixture
+def script(sandbox):
+    """A script in the workspace, and its mark."""
+    sandbox.files.write((FileWrite(path="bound.sh", content=b"echo bound\n"),))
+    (mark,) = sandbox.files.marks((FileName(path="bound.sh"),))
+    return mark
+
+
+def test_a_named_file_is_marked_by_its_content_and_by_where_its_name_leads(sandbox, script):
+    assert (script.kind, script.size) == (MarkKind.FILE, 11)
+    assert script.sha256 == sandbox.files.read("bound.sh").sha256
+    assert script.real.endswith("/bound.sh")
+    sandbox.files.write((FileWrite(path="below/inner", content=b"1"),))
+    names = tuple(FileName(path=path, cwd=cwd) for path, cwd in (("nowhere", "."), ("below", "."), ("inner", "below")))
+    absent, directory, inner = sandbox.files.marks((*names, FileName(path="x", cwd="nowhere")))[:3]
+    assert (absent.kind, directory.kind, inner.kind) == (MarkKind.ABSENT, MarkKind.DIRECTORY, MarkKind.FILE)
+    assert inner.sha256 == sandbox.files.read("below/inner").sha256
+
+
+def test_an_exec_whose_files_are_as_they_were_runs(sandbox, script):
+    ran = run(sandbox, "sh", "bound.sh", bound=(script,))
+    assert (ran.result.kind, ran.stdout) == (ExitKind.EXITED, b"bound\n")
+    again = run(sandbox, "sh", "bound.sh", bound=(script,))
+    assert again.result.exit_code == 0
+
+
+@pytest.mark.parametrize("change", ["rewritten", "deleted"])
+def test_an_exec_whose_file_has_changed_is_not_started_and_says_which(sandbox, script, change):
+    content = b"echo hostile\n" if change == "rewritten" else None
+    sandbox.files.write((FileWrite(path="bound.sh", content=content),))
+    ran = run(sandbox, "sh", "bound.sh", bound=(script,))
+    assert (ran.result.kind, ran.stdout) == (ExitKind.FILES_CHANGED, b"")
+    assert "bound.sh" in ran.result.error
+
+
+def test_an_exec_whose_file_was_not_there_and_is_now_is_not_started(sandbox):
+    sandbox.files.delete("made-later.sh")
+    (absent,) = sandbox.files.marks((FileName(path="made-later.sh"),))
+    sandbox.files.write((FileWrite(path="made-later.sh", content=b"echo hostile\n"),))
+    assert run(sandbox, "sh", "made-later.sh", bound=(absent,)).result.kind is ExitKind.FILES_CHANGED

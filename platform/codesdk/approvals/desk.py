@@ -42,6 +42,7 @@ class Desk:
         shown: dict[str, Any],
         rules: Sequence[str] = (),
         grant: GrantOffer | None = None,
+        approval: ApprovalId | None = None,
     ) -> Approval | None:
         """Ask, in the transaction that records the `ask`. `rules`: that ask; `grant`: what a vote may give beyond.
 
@@ -49,7 +50,7 @@ class Desk:
         """
         asked = store.insert(
             unit.connection,
-            ApprovalId(self._ids.new(Kind.APPROVAL)),
+            approval or ApprovalId(self._ids.new(Kind.APPROVAL)),
             spec,
             call=identity.tool_call_id,
             attempt=identity.attempt,

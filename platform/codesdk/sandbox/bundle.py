@@ -20,6 +20,7 @@ MODULES = (
     "archive",
     "beneath",
     "boot",
+    "bound",
     "changes",
     "channel",
     "codec",

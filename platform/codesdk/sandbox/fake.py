@@ -28,6 +28,7 @@ from codesdk.sandbox.port import (
     ExecRequest,
     ExecResult,
     ExitKind,
+    FileRefused,
     Gone,
     OnOutput,
     OutputCount,
@@ -152,6 +153,10 @@ class FakeSandbox:
     def play(self, run: Run) -> None:
         """Play it to its end."""
         script, kind = run.script, None
+        if changed := self._changed(run.request):
+            script = Script(result=ExecResult(kind=ExitKind.FILES_CHANGED, error=changed))
+            self._end(run, script)
+            return
         hold = run.input_ended if script.echo else script.hold
         if hold is not None:
             kind = self._hold(run, hold, run.request.timeout_s)
@@ -166,6 +171,13 @@ class FakeSandbox:
         if kind is not None:
             script = replace(script, result=ExecResult(kind=kind, signal=9))
         self._end(run, script)
+
+    def _changed(self, request: ExecRequest) -> str:
+        found = self._state.files.marks(tuple(mark.name for mark in request.bound))
+        assert not isinstance(found, FileRefused)  # noqa: S101 - a fake refuses no name
+        return next(
+            (f"{was.path} has changed" for was, now in zip(request.bound, found, strict=True) if was != now), ""
+        )
 
     def _hold(self, run: Run, hold: threading.Event, timeout_s: float) -> ExitKind | None:
         deadline = time.monotonic() + timeout_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import posixpath
 import tarfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -18,11 +19,14 @@ from codesdk.sandbox.port import (
     FileError,
     FileInfo,
     FileKind,
+    FileMark,
+    FileName,
     FileRefused,
     FileWrite,
     Listing,
     Manifest,
     ManifestEntry,
+    MarkKind,
     Watch,
 )
 from codesdk.sandbox.profile import Profile
@@ -76,6 +80,26 @@ class FakeFiles:
         data = content[offset : offset + min(limit, limit if length is None else length)]
         whole = offset == 0 and len(data) == len(content)
         return FileContent(data=data, offset=offset, size=len(content), sha256=_digest(content) if whole else None)
+
+    def marks(self, names: tuple[FileName, ...]) -> tuple[FileMark, ...] | FileRefused:
+        """What each name leads to; see the port. There are no links here, and nothing outside."""
+        with self._lock:
+            return tuple(self._mark(name) for name in names)
+
+    def _mark(self, name: FileName) -> FileMark:
+        absent = FileMark(path=name.path, cwd=name.cwd, kind=MarkKind.ABSENT)
+        try:
+            clean = relative(posixpath.join(name.cwd, name.path), self._profile.workspace)
+        except Refused:
+            return absent
+        real = posixpath.normpath(posixpath.join(self._profile.workspace, clean))
+        if clean in self._directories:
+            return absent.model_copy(update={"kind": MarkKind.DIRECTORY, "real": real})
+        if clean not in self._files:
+            return absent
+        content = self._files[clean][0]
+        found = {"kind": MarkKind.FILE, "real": real, "sha256": _digest(content), "size": len(content)}
+        return absent.model_copy(update=found)
 
     def _existing_file(self, path: str) -> str:
         clean = relative(path, self._profile.workspace)

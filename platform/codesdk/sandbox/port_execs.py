@@ -10,6 +10,7 @@ from pydantic import Field
 
 from codesdk.domain.decisions import Frozen
 from codesdk.sandbox.egress.rules import NOTHING, EgressRules
+from codesdk.sandbox.port_files import FileMark
 
 Stream = Literal["stdout", "stderr"]
 
@@ -50,6 +51,8 @@ class ExecRequest(Frozen):
     egress: EgressRules = NOTHING
     """Hosts that this exec may reach, within those of the profile; `profile.egress` itself for all of them."""
     limits: ProcessLimits = ProcessLimits()
+    bound: tuple[FileMark, ...] = ()
+    """Files that must be found as they are here: looked at just before the start, while no other tool runs."""
     timeout_s: float = Field(default=60.0, gt=0)
     """Wall time; then TERM, the profile's grace, KILL to the whole tree."""
     keep_bytes: int = Field(default=16 * 1024 * 1024, ge=0)
@@ -66,6 +69,8 @@ class ExitKind(StrEnum):
     OOM_KILLED = "oom_killed"
     DISK_FULL = "disk_full"
     """The workspace passed its cap, where counting holds it: the tree was killed. Elsewhere a write fails instead."""
+    FILES_CHANGED = "files_changed"
+    """Nothing was started: a file is not as `bound` says; `error` names it."""
     SPAWN_FAILED = "spawn_failed"
 
 

@@ -149,6 +149,46 @@ class Changes(Frozen):
     """Why nothing more follows; empty while it goes on."""
 
 
+class FileName(Frozen):
+    """A file as a call names it."""
+
+    path: str
+    cwd: str = "."
+    """Where it starts from: a directory of the workspace."""
+
+
+class MarkKind(StrEnum):
+    """What a name leads to."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    ABSENT = "absent"
+    OTHER = "other"
+    """A device, a FIFO, a part of /proc: nothing with a content."""
+    CLOSED = "closed"
+    """The tool may not read it."""
+    LARGE = "large"
+    """Too much to be hashed: it is known by its size alone."""
+
+
+class FileMark(Frozen):
+    """What a name led to at one moment; two of them are equal where a program would find the same."""
+
+    path: str
+    cwd: str = "."
+    kind: MarkKind
+    real: str = ""
+    """Where it led, links followed."""
+    sha256: str | None = None
+    """Of a file's content."""
+    size: int = 0
+
+    @property
+    def name(self) -> FileName:
+        """What was asked for."""
+        return FileName(path=self.path, cwd=self.cwd)
+
+
 class Files(Protocol):
     """Files beneath the workspace, with the tool user's rights, whatever symlinks say."""
 
@@ -207,6 +247,13 @@ class Files(Protocol):
 
     def unwatch(self, watch: str) -> bool:
         """End it; False where there is none."""
+        ...
+
+    def marks(self, names: tuple[FileName, ...]) -> tuple[FileMark, ...] | FileRefused:
+        """What each name leads to, as a program of the tool's would find it: links are followed, also out of the workspace.
+
+        TOO_LARGE: more than 1,024 names.
+        """
         ...
 
     def manifest(self) -> Manifest | FileRefused:

@@ -41,7 +41,7 @@ from codesdk.sandbox.runner import wire
 from codesdk.sandbox.spec import exec_limits
 from codesdk.sandbox.stills import RunnerStills
 from codesdk.sandbox.turns import Away, Turns
-from codesdk.sandbox.workspace import RunnerFiles
+from codesdk.sandbox.workspace import RunnerFiles, mark_words
 
 _STREAMS: tuple[StreamName, StreamName] = ("stdout", "stderr")
 ANSWER_S = 30.0
@@ -219,6 +219,8 @@ class RunnerSandbox:
         """What a start is asked with: its header, and what goes before the stdin in its body."""
         if self._egress is not None and request.egress:
             more["egress"] = True
+        if request.bound:
+            more["bound"] = [[mark.path, mark.cwd, *mark_words(mark)] for mark in request.bound]
         if limits := self._limits(request.limits):
             more["limits"] = limits
         spec = encode(request, **more)
@@ -231,6 +233,7 @@ class RunnerSandbox:
             "timeout_s": request.timeout_s,
             "grace_s": self._spec.profile.grace_s,
             "keep_bytes": min(request.keep_bytes, self._spec.profile.keep_output_bytes),
+            **({"bound": True} if request.bound else {}),
         }
         return header, spec
 
@@ -292,6 +295,8 @@ class RunnerSandbox:
                 raise self._stale(answer)
             case "ALREADY_ACKNOWLEDGED":
                 raise AlreadyAcknowledged(request.call, request.attempt)
+            case "FILES_CHANGED":
+                return ExecResult(kind=ExitKind.FILES_CHANGED, error=str(answer.get("message")))
             case "NO_SPACE":
                 return ExecResult(kind=ExitKind.DISK_FULL, error=str(answer.get("message")))
             case "BUSY" | "TOO_LARGE":

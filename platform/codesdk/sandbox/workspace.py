@@ -17,6 +17,8 @@ from codesdk.sandbox.port import (
     FileError,
     FileInfo,
     FileKind,
+    FileMark,
+    FileName,
     FileRefused,
     FileWrite,
     Listing,
@@ -38,6 +40,7 @@ LONG_S = 300.0
 """How long the runner may take for what goes through the whole workspace."""
 LONGEST_WAIT_S = 20.0
 """How long a question for changes stays open at most."""
+_MARK = ("kind", "real", "sha256", "size")
 _ROW = ("path", "kind", "mode", "size", "mtime_ns", "mark")
 
 
@@ -198,6 +201,19 @@ class RunnerFiles:
         answer, _ = self._ask({"op": "watch.close", "id": watch}, repeat=True)
         return answer.get("ended") is True
 
+    def marks(self, names: tuple[FileName, ...]) -> tuple[FileMark, ...] | FileRefused:
+        """What each name leads to; see the port."""
+        body = json.dumps([[name.path, name.cwd] for name in names]).encode()
+        answer, data = self._ask({"op": "marks"}, body, timeout_s=LONG_S, repeat=True)
+        refused = _refused(answer)
+        if refused is not None:
+            return refused
+        with understood("answer about named files"):
+            found = zip(names, json.loads(data), strict=True)
+            return tuple(
+                FileMark(path=name.path, cwd=name.cwd, **dict(zip(_MARK, mark, strict=True))) for name, mark in found
+            )
+
     def manifest(self) -> Manifest | FileRefused:
         """Every entry with its digest; see the port."""
         answer, data = self._ask({"op": "manifest"}, timeout_s=LONG_S, repeat=True)
@@ -208,6 +224,11 @@ class RunnerFiles:
             rows = json.loads(data)
             entries = [ManifestEntry.model_validate(dict(zip(_ROW, row, strict=True))) for row in rows]
         return Manifest(entries=tuple(sorted(entries, key=lambda entry: entry.path)))
+
+
+def mark_words(mark: FileMark) -> tuple[Any, ...]:
+    """A mark as the runner says it."""
+    return (mark.kind.value, mark.real, mark.sha256, mark.size)
 
 
 def _refused(answer: dict[str, Any]) -> FileRefused | None:

@@ -194,6 +194,8 @@ tool_calls = Table(
     Column("held", Boolean, nullable=False, server_default=text("true")),  # queued, and its session may not run it yet
     Column("state", String(28), nullable=False),
     Column("digest", String(71)),  # what an approval binds, set where policy asked
+    Column("preparing", _ID),  # the approval that is asked for when a worker has looked at named files
+    Column("bound_files", Text),  # JSON: what the approval binds of them
     Column("grant_id", _ID),  # what turned policy's ask into an allow, where something did
     Column("sources", Text, nullable=False),  # JSON: the voices so far
     Column("generation", BigInteger),  # of the worker that claimed it

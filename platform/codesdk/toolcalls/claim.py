@@ -15,6 +15,7 @@ from codesdk.sandbox.surroundings import Surroundings
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, store, turn_store, turns
 from codesdk.toolcalls.binding import digest_of
+from codesdk.toolcalls.bound_files import files_of
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.stored import Claimed, Denied, SessionFacts, StoredCall
 
@@ -126,7 +127,7 @@ class Claims:
                 if decision.effect is Effect.ASK
                 else None
             )
-        bound = asked.shown.get("bound")
+        bound = files_of(stored.bound)
         now = digest_of(stored.call, tool.behaviour_hash, decision, _facts(stored), bound=bound)
         if decision.effect is Effect.ASK and now != asked.digest:
             return "What was approved is not what would run now. Call it again to ask again."

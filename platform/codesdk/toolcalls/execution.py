@@ -17,13 +17,14 @@ from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.log import Draft, Log, Written
 from codesdk.registry import Registries
-from codesdk.sandbox.port import Chunk, Sandbox, Stream
+from codesdk.sandbox.port import Chunk, FileMark, FileRefused, Sandbox, Stream
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.faults import ValueRefused
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, store
-from codesdk.toolcalls.builtins import Attachment, Bench, process_limits, run_tool
+from codesdk.toolcalls.bound_files import difference
+from codesdk.toolcalls.builtins import Attachment, Bench, files_changed, process_limits, run_tool, runs_one_exec
 from codesdk.toolcalls.ending import complete, is_small
 from codesdk.toolcalls.granting import SecretProblem, granted, lacking, no_secrets
 from codesdk.toolcalls.stored import Claimed, StoredCall
@@ -149,11 +150,14 @@ class Execution:
             sandbox=sandbox,
             profile=profile.model_copy(update={"egress": granted(profile.egress, tool, registry.secrets)}),
             limits=process_limits(stored.obligations.sandbox),
+            bound=stored.bound,
             identity=stored.identity,
             timeout_s=claimed.timeout_s,
             on_output=output.add,
             attach=output.attached.append,
         )
+        if stored.bound and not runs_one_exec(tool) and (changed := _changed(sandbox, stored.bound)):
+            return files_changed(changed)
         result = run_tool(tool, stored.call.input, bench)
         if result.structured is not None and not result.is_error:
             tool.check_output(result.structured)
@@ -228,6 +232,12 @@ def gap_mark(offset: int, dropped: int, total: int) -> bytes:
     """
     words = f"{dropped} of {total} bytes were dropped here, from byte {offset} to byte {offset + dropped}"
     return f"\n[codesdk: {words}; the profile's keep_output_bytes keeps no more]\n".encode()
+
+
+def _changed(sandbox: Sandbox, bound: tuple[FileMark, ...]) -> str:
+    """Which file a person has approved is another now; an exec's are looked at by the runner, with all tools stopped."""
+    found = sandbox.files.marks(tuple(mark.name for mark in bound))
+    return found.message if isinstance(found, FileRefused) else difference(bound, found)
 
 
 def _tried(claimed: Claimed, what: str, work: Callable[[], T]) -> T | Fault:

@@ -19,11 +19,13 @@ from codesdk.eventlog.log import Log
 from codesdk.jobs import Wakeups
 from codesdk.policy import Bundles, decide
 from codesdk.registry import Registries, Tool
+from codesdk.sandbox.port import FileMark
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, rates, store, turns
 from codesdk.toolcalls.ending import deny
-from codesdk.toolcalls.questions import Questions, waiting
+from codesdk.toolcalls.questions import Questions, unasked, waiting
 from codesdk.toolcalls.stored import Denied, Ended, Finished, Outcome, Queued, StoredCall
+from codesdk.toolcalls.unasked import Unasked
 
 SMALL_INPUT = 8 * 1024
 """Canonical bytes; a larger input stands in the log as an artifact."""
@@ -55,6 +57,9 @@ class Pipeline:
         self._ids = ids
         self._quotas = quotas
         self._questions = Questions(desk, log, self._queue_stored)
+        self._unasked = Unasked(
+            registry=registry, bundles=bundles, questions=self._questions, log=log, wakeups=wakeups, ids=ids
+        )
 
     def submit(
         self,
@@ -125,7 +130,16 @@ class Pipeline:
 
     def expire_overdue(self) -> int:
         """Deny the calls whose approval nobody gave in time; returns how many."""
-        return sum(self._writer.run(partial(self._questions.expire, approval=each)) for each in self._desk.overdue())
+        left = self._unasked.left(self._log.database)
+        never_asked = sum(
+            self._writer.run(partial(self._unasked.expire, call=each.identity.tool_call_id)) for each in left
+        )
+        overdue = self._desk.overdue()
+        return never_asked + sum(self._writer.run(partial(self._questions.expire, approval=each)) for each in overdue)
+
+    def put(self, call: ToolCallId, files: tuple[FileMark, ...]) -> None:
+        """Ask about a call that waits for it, now that its worker has looked at the files that it names."""
+        self._writer.run(lambda unit: self._unasked.put(unit, call, files))
 
     def escalate_due(self) -> int:
         """Tell in the log of approvals that others may answer by now; returns of how many."""
@@ -193,7 +207,8 @@ class Pipeline:
                 refusal = deny(unit, self._log, stored, code, decision.reason, rules=decision.rules)
                 return refusal.model_copy(update={"retry_after_s": limited.retry_after_s}) if limited else refusal
             case Effect.ASK:
-                return self._questions.ask(unit, call, tool, decision, facts)
+                later = self._unasked.begin(unit, call, tool, facts)
+                return later or self._questions.ask(unit, call, tool, decision, facts)
             case Effect.ALLOW:
                 return self._queue(unit, call.identity, subject, facts.host_id)
 
@@ -233,6 +248,8 @@ class Pipeline:
     # -- the rest ------------------------------------------------------------------------------------------------
 
     def _standing(self, stored: StoredCall) -> Outcome:
+        if stored.state is CallState.WAITING and stored.preparing is not None:
+            return unasked(stored)
         asked = None
         if stored.state is CallState.WAITING:
             asked = self._desk.asked(stored.identity.tool_call_id, stored.identity.attempt)

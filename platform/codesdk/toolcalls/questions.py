@@ -8,7 +8,7 @@ from typing import Any, Literal
 from codesdk.approvals import Approval, ApprovalState, Desk, Verdict, needs, who
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
 from codesdk.domain.decisions import ApprovalSpec, Decision, Effect, Evaluation, Speaker
-from codesdk.domain.ids import PrincipalId, TenantId, ToolCallId
+from codesdk.domain.ids import ApprovalId, PrincipalId, TenantId, ToolCallId
 from codesdk.domain.payloads import ApprovalDecided, ApprovalEscalated, ApprovalExpired, ApprovalRequested
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import Log
@@ -19,6 +19,9 @@ from codesdk.toolcalls.binding import digest_of
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.shown import shown
 from codesdk.toolcalls.stored import Denied, SessionFacts, StoredCall, Waiting
+
+PATIENCE_S = 600.0
+"""How long a call waits for a worker that looks at its files; then it is denied, as when nobody answers."""
 
 
 class Questions:
@@ -34,6 +37,8 @@ class Questions:
         """The same question, where somebody is being asked it already."""
         sought = (subject.session_id, call.name, call.identity.input_hash)
         twin = store.twin(unit.connection, *sought, CallState.WAITING)
+        if twin is not None and twin.preparing is not None:
+            return unasked(twin)
         asked = self._desk.of_call(unit, twin.identity) if twin is not None else None
         return waiting(asked, twin.identity) if twin and asked and asked.state is ApprovalState.PENDING else None
 
@@ -46,8 +51,11 @@ class Questions:
         facts: SessionFacts,
         *,
         bound: Mapping[str, Any] | None = None,
+        approval: ApprovalId | None = None,
     ) -> Waiting | Denied:
         """Ask about a call that was recorded. `bound`: more facts that a yes is about; they are shown too.
+
+        `approval`: the id that its caller has been told already.
 
         Denied: those whose yes it takes are not there, so that waiting for them is no use.
         """
@@ -56,7 +64,7 @@ class Questions:
         digest = digest_of(call, tool.behaviour_hash, decision, facts, bound=more)
         store.set_digest(unit.connection, call.identity.tool_call_id, digest)
         seen = shown(call, tool, decision, facts)
-        approval = self._desk.request(
+        asking = self._desk.request(
             unit,
             call.identity,
             facts.subject,
@@ -65,22 +73,23 @@ class Questions:
             shown={**seen, "bound": more} if more else seen,
             rules=decision.rules,
             grant=decision.grant,
+            approval=approval,
         )
-        if approval is None:
+        if asking is None:
             reason = f"A person must approve this, and nobody can: it takes {needs(spec)}. {decision.reason}"
             stored = self._held(unit, call.identity.tool_call_id)
             return deny(unit, self._log, stored, DenialCode.NO_APPROVER, reason, rules=decision.rules)
         asked = ApprovalRequested(
-            approval_id=approval.id,
+            approval_id=asking.id,
             tool_call_id=call.identity.tool_call_id,
             digest=digest,
             reason=decision.reason,
-            expires_at=approval.expires_at,
+            expires_at=asking.expires_at,
             demands=spec.demands or None,
             not_requester=spec.not_requester or None,
         )
         self._log.append(unit, history.draft(facts.subject, asked))
-        return waiting(approval, call.identity)
+        return waiting(asking, call.identity)
 
     def vote(
         self,
@@ -149,6 +158,16 @@ class Questions:
         stored = store.find(unit.connection, call, hold=True)
         assert stored is not None  # noqa: S101 (a foreign key, or inserted in this unit)
         return stored
+
+
+def unasked(stored: StoredCall) -> Waiting:
+    """The outcome of a call about which nobody is asked yet: a worker looks at the files that it names first."""
+    return Waiting(
+        identity=stored.identity,
+        approval_id=stored.preparing or "",
+        reason="The files that it names are looked at first.",
+        expires_at=stored.requested_at + PATIENCE_S,
+    )
 
 
 def waiting(approval: Approval, identity: CallIdentity) -> Waiting:

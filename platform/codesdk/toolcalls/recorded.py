@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sqlalchemy import Float, bindparam
+
 from codesdk.domain.calls import ToolCall
 from codesdk.domain.ids import ToolCallId
 from codesdk.domain.subjects import Subject
 from codesdk.policy.trial import Trial, Where, Who
-from codesdk.storage.database import Database
+from codesdk.storage.database import Database, database_now
+from codesdk.storage.schema import tool_calls
 from codesdk.toolcalls import store
 
 DAY_S = 86_400.0
+_RECORDED = (
+    # A retry is no question of its own.
+    store.CALLS.where(
+        tool_calls.c.attempt == 1, tool_calls.c.requested_at > database_now() - bindparam("seconds", type_=Float)
+    ).order_by(tool_calls.c.requested_at, tool_calls.c.id)
+)
 
 
 def trials(database: Database, days: float) -> Iterator[Trial]:
@@ -21,8 +30,8 @@ def trials(database: Database, days: float) -> Iterator[Trial]:
         StorageUnavailable: the database does not answer.
     """
     with database.read() as connection:
-        for call, subject in store.recorded(connection, days * DAY_S):
-            yield _trial(call, subject)
+        for stored in store.found(connection.execution_options(yield_per=500), _RECORDED, {"seconds": days * DAY_S}):
+            yield _trial(stored.call, stored.subject)
 
 
 def trial(database: Database, call: str) -> Trial | None:

@@ -7,24 +7,26 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Boolean, Connection, Float, Row, Update, bindparam, case, null, select, true, update
+from pydantic import TypeAdapter
+from sqlalchemy import Boolean, Connection, Row, Select, Update, bindparam, case, null, select, true, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.calls import CallIdentity, CallState, IllegalTransition, ToolCall, check_transition
 from codesdk.domain.canonical import canonical_json
 from codesdk.domain.decisions import Evaluation, Obligations
-from codesdk.domain.ids import HostId, SessionId, TenantId, ToolCallId
+from codesdk.domain.ids import ApprovalId, HostId, SessionId, TenantId, ToolCallId
 from codesdk.domain.records import SessionPriority
-from codesdk.domain.subjects import Subject
 from codesdk.domain.tools import ToolResult
+from codesdk.sandbox.port import FileMark
 from codesdk.storage.database import database_now
 from codesdk.storage.faults import Overtaken
 from codesdk.storage.schema import principals, sessions, tenants, tool_calls
 from codesdk.tenancy.store import subject_from
 from codesdk.toolcalls.stored import Ended, SessionFacts, StoredCall
 
+MARKS = TypeAdapter(tuple[FileMark, ...])
 # Statements are built once: building one costs several times what SQLite needs to run it.
-_CALLS = (
+CALLS = (
     select(
         tool_calls,
         (tenants.c.suspended_at.is_not(None) | principals.c.disabled_at.is_not(None)).label("barred"),
@@ -56,8 +58,8 @@ _IN_PLACE = (
     & (tool_calls.c.session_id == bindparam("session"))
     & (tool_calls.c.tenant_id == bindparam("tenant"))
 )
-_FIND = _CALLS.where(tool_calls.c.id == bindparam("call"))
-_FIND_IN = _CALLS.where(_IN_PLACE)
+_FIND = CALLS.where(tool_calls.c.id == bindparam("call"))
+_FIND_IN = CALLS.where(_IN_PLACE)
 # In a unit of work a call is held from its reading on: on PostgreSQL another process could change it before our write.
 # SQLite has one writer and knows no such clause.
 _FIND_HELD = _FIND.with_for_update(of=tool_calls)
@@ -71,7 +73,7 @@ _ENDED = select(
     tool_calls.c.result,
 ).where(_IN_PLACE)
 _TWIN = (
-    _CALLS.where(
+    CALLS.where(
         tool_calls.c.session_id == bindparam("session"),
         tool_calls.c.name == bindparam("name"),
         tool_calls.c.input_hash == bindparam("input_hash"),
@@ -82,7 +84,7 @@ _TWIN = (
     .limit(1)
 )
 _NEXT = (
-    _CALLS.where(
+    CALLS.where(
         tool_calls.c.host_id == bindparam("host"),
         tool_calls.c.tenant_id == bindparam("tenant"),
         tool_calls.c.state == CallState.QUEUED.value,
@@ -92,15 +94,10 @@ _NEXT = (
     .limit(1)
     .with_for_update(skip_locked=True, of=tool_calls)
 )
-_CANCELS = _CALLS.where(
+_CANCELS = CALLS.where(
     tool_calls.c.host_id == bindparam("host"),
     tool_calls.c.state == CallState.RUNNING.value,
     tool_calls.c.cancel_requested.is_(True),
-)
-_RECORDED = (
-    _CALLS.add_columns(tool_calls.c.requested_at)
-    .where(tool_calls.c.attempt == 1, tool_calls.c.requested_at > database_now() - bindparam("seconds", type_=Float))
-    .order_by(tool_calls.c.requested_at, tool_calls.c.id)
 )
 _STAMPS: dict[CallState, str] = {
     CallState.QUEUED: "queued_at",
@@ -115,13 +112,6 @@ class Place(NamedTuple):
 
     tenant: TenantId
     session: SessionId
-
-
-def recorded(connection: Connection, seconds: float) -> Iterator[tuple[ToolCall, Subject]]:
-    """What was asked for in the last `seconds`, oldest first, and by whom; a retry is no question of its own."""
-    for row in connection.execution_options(yield_per=500).execute(_RECORDED, {"seconds": seconds}):
-        stored = _stored(row)
-        yield stored.call, stored.subject
 
 
 def session_facts(connection: Connection, session: SessionId) -> SessionFacts | None:
@@ -217,6 +207,11 @@ def next_queued(connection: Connection, host: HostId, tenant: TenantId) -> Store
     return _stored(row) if row else None
 
 
+def found(connection: Connection, query: Select[Any], values: dict[str, Any]) -> Iterator[StoredCall]:
+    """The calls that a query on `CALLS` finds, as they are read."""
+    return map(_stored, connection.execute(query, values))
+
+
 def to_cancel(connection: Connection, host: HostId) -> list[StoredCall]:
     """Running calls of that host that somebody wants ended."""
     return [_stored(row) for row in connection.execute(_CANCELS, {"host": host})]
@@ -231,7 +226,7 @@ def in_state(
     hold: bool = False,
 ) -> list[StoredCall]:
     """Calls in that state, oldest first. `hold`: for a unit that changes them."""
-    query = _CALLS.where(tool_calls.c.state == state.value)
+    query = CALLS.where(tool_calls.c.state == state.value)
     if host is not None:
         query = query.where(tool_calls.c.host_id == host)
     if session is not None:
@@ -366,4 +361,7 @@ def _stored(row: Row[Any]) -> StoredCall:
         obligations=Obligations.model_validate_json(row.obligations) if row.obligations else Obligations(),
         barred=row.barred,
         result=ToolResult.model_validate_json(row.result) if row.result else None,
+        preparing=ApprovalId(row.preparing) if row.preparing else None,
+        bound=MARKS.validate_json(row.bound_files) if row.bound_files else (),
+        requested_at=row.requested_at,
     )

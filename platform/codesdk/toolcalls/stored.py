@@ -7,9 +7,10 @@ from typing import Any
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
 from codesdk.domain.decisions import Evaluation, Frozen, Obligations
 from codesdk.domain.execution import SandboxSummary
-from codesdk.domain.ids import HostId, TenantId
+from codesdk.domain.ids import ApprovalId, HostId, TenantId
 from codesdk.domain.subjects import Subject
 from codesdk.domain.tools import ToolResult
+from codesdk.sandbox.port import FileMark
 
 
 class SessionFacts(Frozen):
@@ -45,6 +46,12 @@ class StoredCall(Frozen):
     barred: bool
     """The tenant is suspended, or the principal disabled: nothing of theirs starts."""
     result: ToolResult | None
+    preparing: ApprovalId | None = None
+    """The approval that will be asked for when a worker has looked at the files that the call names."""
+    bound: tuple[FileMark, ...] = ()
+    """The files that its approval binds, as they were when it was asked for."""
+    requested_at: float = 0.0
+    """Seconds since the epoch, on the database's clock."""
 
     @property
     def identity(self) -> CallIdentity:

@@ -20,6 +20,7 @@ from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.stored import Claimed
 from codesdk.worker.host import Host
+from codesdk.worker.looking import Looking
 from codesdk.worker.rooms import Rooms
 
 _log = logging.getLogger(__name__)
@@ -54,6 +55,9 @@ class Dispatcher:
         self._chores = ThreadPoolExecutor(CHORES, thread_name_prefix="codesdk-chore")
         # Cancels and expiries wait for neither: a person who cancels must be heard while an engine hangs.
         self._errands = ThreadPoolExecutor(1, thread_name_prefix="codesdk-errand")
+        # A look may have to open a sandbox, and hash much; a cancel must not wait for that.
+        self._looks = ThreadPoolExecutor(1, thread_name_prefix="codesdk-look")
+        self._looking = Looking(host=host, rooms=rooms, pipeline=pipeline, database=database)
         # Each cancel has a thread: a sandbox that does not answer takes half a minute, and the others' must not wait.
         self._cancels = ThreadPoolExecutor(threads, thread_name_prefix="codesdk-cancel")
         self._cancelling: set[CallIdentity] = set()
@@ -66,6 +70,7 @@ class Dispatcher:
         if is_id(subject, Kind.SESSION):
             self._chores.submit(guarded, self._rooms.reconcile)
             self._errands.submit(guarded, self._pass_on_cancels)
+            self._looks.submit(guarded, self._looking.look)
         else:
             self._calls.submit(guarded, self._serve_woken)
 
@@ -81,6 +86,7 @@ class Dispatcher:
         self._chores.submit(guarded, self._rooms.reconcile)
         self._errands.submit(guarded, self._pass_on_cancels)
         self._errands.submit(guarded, self._expire)
+        self._looks.submit(guarded, self._looking.look)
 
     def sweep(self) -> None:
         """Remove what has no owner."""
@@ -95,7 +101,7 @@ class Dispatcher:
         waiter.start()
         waiter.join(timeout_s)
         self._execution.abandon()
-        for pool in (self._chores, self._errands):
+        for pool in (self._chores, self._errands, self._looks):
             pool.shutdown(wait=True, cancel_futures=True)
         self._cancels.shutdown(wait=False, cancel_futures=True)  # what hangs ends with its connection
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -28,6 +29,8 @@ from codesdk.domain.ids import HostId
 from codesdk.domain.tools import ToolResult
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
+from codesdk.sandbox.fake_files import FakeFiles
+from codesdk.sandbox.profile import Profile
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings
 from codesdk.storage.schema import hosts
@@ -36,6 +39,7 @@ from codesdk.toolcalls import history, store
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.stored import Claimed
+from codesdk.worker.looking import Looking
 from databases import PostgresDatabases
 
 LIMIT_S = 30.0
@@ -86,9 +90,18 @@ class Worker:
         self.cancelled: list[str] = []
         self._wake = threading.Event()
         self._closing = False
+        self.files = FakeFiles(Profile())
+        """The workspace that every session's calls name their files in."""
+        self._looking = Looking(
+            host=SimpleNamespace(id=HOST), rooms=self, pipeline=services.pipeline, database=services.database
+        )
         services.wakeups.bind(HOST, lambda _: self._wake.set())
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
+
+    def ready(self, _session: Any) -> Any:
+        """The sandbox of a session, for whoever looks at files."""
+        return SimpleNamespace(files=self.files)
 
     def say(self, claimed: Claimed, text: str) -> None:
         """Record output of a running call."""
@@ -109,6 +122,7 @@ class Worker:
         while not self._closing:
             self._wake.wait(1.0)
             self._wake.clear()
+            self._looking.look()
             while not self.paused and not self._closing and (claimed := self._claims.take()) is not None:
                 if isinstance(claimed, Claimed):
                     self._run(claimed)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from codesdk.approvals import Verdict
 from codesdk.bootstrap import open_services
 from codesdk.domain.calls import CallState
 from codesdk.domain.invariants import check
@@ -250,3 +251,24 @@ def test_a_worker_keeps_a_pool_gives_from_it_and_drains_it_when_it_stops(site):
     assert second != first
     stop()
     assert site.sandboxes.living == (first,)
+
+
+def test_a_file_that_was_rewritten_while_its_approval_was_pending_voids_it(site):
+    site.worker()
+    subject = site.subject()
+    submitted = site.api.pipeline.submit("workspace.write", {"path": "a.txt", "content": "x"}, subject)
+    approvals = lambda: site.api.desk.listing(subject.tenant_id, None, subject.session_id)  # noqa: E731
+    (approval,) = wait_for(approvals, "the question to be put")
+    assert approval.id == submitted.approval_id
+    (sandbox,) = (state.files for state in site.sandboxes._states.values())
+    sandbox.put("a.txt", b"made meanwhile")
+    by, _ = site.api.writer.run(
+        lambda unit: site.api.directory.enroll(unit, "default", f"ann{time.monotonic_ns()}", (Role.APPROVER,))
+    )
+    site.api.pipeline.vote(
+        subject.tenant_id, approval.id, Verdict.APPROVE, digest=approval.digest, by=by.id, comment=None
+    )
+    ended = site.ended(submitted.identity.tool_call_id)
+    assert (ended.result.is_error, ended.result.code) == (True, "FILES_CHANGED")
+    assert sandbox.read("a.txt").data == b"made meanwhile"
+    assert check(site.api.log.read(subject.session_id, 0)) is None

@@ -12,6 +12,8 @@ from codesdk.sandbox.port import (
     ExecRequest,
     FileContent,
     FileInfo,
+    FileMark,
+    FileName,
     FileRefused,
     FileWrite,
     Listing,
@@ -35,6 +37,10 @@ class Alias(NamedTuple):
         if self.named != self.real and (path == self.named or path.startswith(f"{self.named}/")):
             return self.real + path[len(self.named) :]
         return path
+
+    def name(self, name: FileName) -> FileName:
+        """The same file's name, as the runner knows it."""
+        return FileName(path=self.resolve(name.path), cwd=self.resolve(name.cwd))
 
 
 class AliasedFiles:
@@ -96,6 +102,13 @@ class AliasedFiles:
         """End a watch; see the port."""
         return self._files.unwatch(watch)
 
+    def marks(self, names: tuple[FileName, ...]) -> tuple[FileMark, ...] | FileRefused:
+        """What each name leads to; see the port."""
+        found = self._files.marks(tuple(self._alias.name(name) for name in names))
+        if isinstance(found, FileRefused):
+            return found
+        return tuple(mark.model_copy(update=name.model_dump()) for mark, name in zip(found, names, strict=True))
+
     def manifest(self) -> Manifest | FileRefused:
         """Every entry with its digest; see the port."""
         return self._files.manifest()
@@ -133,4 +146,7 @@ class LocalSandbox(RunnerSandbox):
         return found
 
     def _order(self, request: ExecRequest, **more: Any) -> tuple[dict[str, Any], bytes]:
-        return super()._order(request.model_copy(update={"cwd": self._alias.resolve(request.cwd)}), **more)
+        bound = tuple(mark.model_copy(update=self._alias.name(mark.name).model_dump()) for mark in request.bound)
+        return super()._order(
+            request.model_copy(update={"cwd": self._alias.resolve(request.cwd), "bound": bound}), **more
+        )

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from collections import deque
     from typing import Any, Callable
 
+    from codesdk.sandbox.runner.bound import Checks
     from codesdk.sandbox.runner.relay import Relay
+    from codesdk.sandbox.runner.running import Key
     from codesdk.sandbox.runner.shepherd import Nursery
     from codesdk.sandbox.runner.watches import Watches
 
@@ -65,14 +67,16 @@ class Runner:
         self._outgoing: deque[bytes] = deque()
         self._waiting = 0
         self._hold: float | None = None
+        self._holders: set[str] = set()
         self._orders = Orders(self._execs, self._environment, self._relay, self._reply, self._reply_softly, self._later)
         self._stills = Stills(
             self._shelf.workspace,
             self._shelf.long,
-            self._freeze,
+            lambda stop, done: self._freeze("stills", stop, done),
             self._later,
             str(settings.get("workspace_mode", "rw")),
         )
+        self._orders.checking = self._make_checks
         self._watches: Watches | None = None
         self._parts: list[Any] = [self._execs, self._orders, self._stills]
         if "workspace_cap" in settings:
@@ -295,7 +299,7 @@ class Runner:
 
         def work() -> Callable[[], None]:
             try:
-                tree.signal_tree(root, self._uid, number, without, bystander, self._stills.active)
+                tree.signal_tree(root, self._uid, number, without, bystander, bool(self._holders))
             except OSError as error:
                 # Nothing was signalled; the exec's phase asks again.
                 os.write(2, (f"codesdk runner, killer: {error!r}\n").encode())
@@ -303,9 +307,30 @@ class Runner:
 
         self._killer.submit(work)
 
-    def _freeze(self, stop: bool, done: Callable[[], None]) -> None:
-        """Stop or continue all tools, in turn with what else the killer does; nothing is started meanwhile."""
-        self._orders.held = stop
+    def _make_checks(self) -> Checks:
+        from codesdk.sandbox.runner.bound import Checks  # noqa: PLC0415 - loaded where it is asked for
+
+        def freeze(stop: bool, done: Callable[[], None]) -> None:
+            self._freeze("checks", stop, done)
+
+        made = Checks(self._shelf.workspace, self._shelf.long, freeze, self._serve, self._reply, self._runs)
+        self._parts.append(made)
+        return made
+
+    def _runs(self, key: Key) -> bool:
+        found = self._execs.get(key)
+        return found is not None and found.result is None
+
+    def _freeze(self, who: str, stop: bool, done: Callable[[], None]) -> None:
+        """Stop all tools, or let them go on when nobody holds them any more; in turn with what else the killer does."""
+        if stop:
+            self._holders.add(who)
+        else:
+            self._holders.discard(who)
+        self._orders.held = "stills" in self._holders
+        if not stop and self._holders:
+            self._killer.submit(lambda: done)
+            return
         bystander = int(self._settings.get("bystander", tree.BYSTANDER_UID))
 
         def work() -> Callable[[], None]:

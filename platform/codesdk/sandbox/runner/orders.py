@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from codesdk.sandbox.runner.bound import Checks
     from codesdk.sandbox.runner.relay import Relay
     from codesdk.sandbox.runner.wire import Message
 
@@ -56,7 +57,11 @@ class Orders:
         """Who gets output and end as events: the execs that the present connection has asked for."""
         self.generation = 0
         self.held = False
-        """While a snapshot is taken nothing is started."""
+        """While tools stand still for a snapshot nothing is started."""
+        self.checks: Checks | None = None
+        """Of the files that a start names, where one did."""
+        self.checking: Callable[[], Checks] | None = None
+        """Makes it."""
         self.hindrance: Callable[[], str] = lambda: ""
         """Why the workspace lets no command begin; empty where it does."""
         self.handlers: dict[str, Callable[[Message], None]] = {
@@ -69,6 +74,8 @@ class Orders:
         self.generation = generation
         self.listeners.clear()
         self._waits.clear()
+        if self.checks is not None:
+            self.checks.restart()
 
     def next_deadline(self) -> float | None:
         """When a wait is over, on the monotonic clock."""
@@ -105,6 +112,8 @@ class Orders:
         header = message.header
         key = _key(header)
         found = self._execs.get(key)
+        if found is None and self._stale(header) is None and self._waits_for_files(key, message):
+            return
         refusal = self._refusal(header, key) if found is None else self._stale(header)
         if refusal is not None:
             self._reply(message.number, refusal, b"")
@@ -116,6 +125,18 @@ class Orders:
             sent = header.get("from", (0, 0))
             self.listeners[key] = Cursor(int(sent[0]), int(sent[1]))
         self._softly(message.number, {"state": state}, b"")
+
+    def _waits_for_files(self, key: Key, message: Message) -> bool:
+        wanted = message.header.get("bound")
+        if self.checks is None and (not wanted or self.checking is None):
+            return False
+        if self._execs.was_acknowledged(key):
+            return False
+        if self.checks is None and self.checking is not None:
+            self.checks = self.checking()
+        assert self.checks is not None  # noqa: S101 - made above
+        items = codec.load(message.body[: int(message.header["spec_bytes"])])["bound"] if wanted else []
+        return self.checks.keep(key, message, items)
 
     def _stale(self, header: Header) -> Header | None:
         if int(header["generation"]) == self.generation:
@@ -133,7 +154,7 @@ class Orders:
         if self._execs.full():
             return {"error": "BUSY", "message": "too many execs run in this sandbox"}
         if self.held:
-            return {"error": "BUSY", "message": "a snapshot of the workspace is being taken; try again after it"}
+            return {"error": "BUSY", "message": "the tools stand still, for a snapshot perhaps; try again after it"}
         why = "" if header.get("probe") else self.hindrance()
         return {"error": "NO_SPACE", "message": why} if why else None
 
@@ -142,6 +163,7 @@ class Orders:
         size = int(header["spec_bytes"])
         request = codec.load(message.body[:size])
         request["env"] = {**self._environment, **request.get("env", {})}
+        request.pop("bound", None)
         if request.pop("egress", False) and self._relay is not None:
             request["credential"] = os.urandom(16).hex()
             request["env"].update(self._relay.environment(request["credential"]))

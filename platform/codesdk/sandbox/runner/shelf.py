@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Answer = Callable[[Header, bytes], None]
 
 
-_LONG = frozenset(("import", "delete", "manifest"))
+_LONG = frozenset(("import", "delete", "manifest", "marks"))
 
 
 class Shelf:
@@ -41,7 +41,7 @@ class Shelf:
             "read": self._read, "write": self._write, "list": self._list, "stat": self._stat, "import": self._import,
             "mkdir": self._make_directory, "move": self._move, "delete": self._delete, "manifest": self._manifest,
             "upload.open": self._upload, "upload.append": self._append, "upload.commit": self._commit,
-            "upload.abort": self._abort,
+            "upload.abort": self._abort, "marks": self._marks,
         }  # fmt: skip
         self._uploads: Uploads | None = None
 
@@ -132,6 +132,11 @@ class Shelf:
         from codesdk.sandbox.runner import manifest  # noqa: PLC0415 - loaded where it is asked for
 
         return {}, codec.dump(manifest.take(self.workspace()))
+
+    def _marks(self, _header: Header, body: bytes) -> tuple[Header, bytes]:
+        from codesdk.sandbox.runner import bound  # noqa: PLC0415 - loaded where it is asked for
+
+        return {}, codec.dump(bound.look(self.workspace(), codec.load(body)))
 
     def _under_way(self) -> Uploads:
         if self._uploads is None:

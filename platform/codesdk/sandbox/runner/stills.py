@@ -63,11 +63,6 @@ class Stills:
             "restore.open": self._open, "restore.append": self._append, "restore.commit": self._append,
         }  # fmt: skip
 
-    @property
-    def active(self) -> bool:
-        """Tools stand still."""
-        return self._present is not None
-
     def next_deadline(self) -> float | None:
         """When the present one has been left alone for too long."""
         return self._present.used + KEEP_S if self._present is not None and not self._present.busy else None

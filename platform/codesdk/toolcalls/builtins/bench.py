@@ -14,6 +14,7 @@ from codesdk.sandbox.port import (
     ExecResult,
     FileError,
     FileInfo,
+    FileMark,
     FileRefused,
     FileWrite,
     OnOutput,
@@ -51,6 +52,8 @@ class Bench:
     """What policy lowers for this call's processes."""
     attach: Callable[[Attachment], None] = _nowhere
     """Keeps something as an artifact of the call, when it ends."""
+    bound: tuple[FileMark, ...] = ()
+    """Files that a person was shown: the call runs with these or not at all."""
 
     def run(self, argv: tuple[str, ...], on_output: OnOutput | None = None, **more: Any) -> ExecResult:
         """Run a command as this call's one exec."""
@@ -63,6 +66,7 @@ class Bench:
             # Nothing, unless the session's profile names hosts; a tool that needs none says so.
             egress=more.pop("egress", self.profile.egress),
             limits=self.limits,
+            bound=self.bound,
             **more,
         )
         return self.sandbox.exec(request, on_output or self.on_output)
@@ -83,6 +87,14 @@ def process_limits(bounds: SandboxBounds) -> ProcessLimits:
 
 
 Builtin = Callable[[dict[str, Any], Bench], ToolResult]
+
+
+def files_changed(what: str) -> ToolResult:
+    """Nothing ran: what a person has approved is not there any more."""
+    text = (
+        f"Nothing was run: {what}, since the approval of this call was asked for. It is void; call again to ask anew."
+    )
+    return ToolResult(text=text, is_error=True, code="FILES_CHANGED")
 
 
 def refused(refusal: FileRefused) -> ToolResult:

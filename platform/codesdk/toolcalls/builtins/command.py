@@ -6,7 +6,7 @@ from typing import Any
 
 from codesdk.domain.tools import ToolResult, Truncation
 from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount
-from codesdk.toolcalls.builtins.bench import Bench
+from codesdk.toolcalls.builtins.bench import Bench, files_changed
 from codesdk.toolcalls.builtins.excerpt import Excerpt
 
 # Policy reads a line as bash does, so bash must run it; without start-up files, which the workspace could hold.
@@ -43,6 +43,8 @@ def run_command(
         bench.on_output(chunk)
 
     result = bench.run(argv, show, cwd=cwd, stdin=stdin, timeout_s=timeout_s)
+    if result.kind is ExitKind.FILES_CHANGED:
+        return files_changed(result.error)
     excerpts["stdout"].end(result.stdout.bytes)
     excerpts["stderr"].end(result.stderr.bytes)
     stdout, stderr = excerpts["stdout"].text(), excerpts["stderr"].text()
@@ -82,7 +84,7 @@ def _ending(result: ExecResult, bench: Bench) -> str:
             return _beyond(result.kind, bench)
         case ExitKind.CANCELLED:
             return "[cancelled; the whole process tree was ended]"
-        case ExitKind.SPAWN_FAILED:
+        case ExitKind.SPAWN_FAILED | ExitKind.FILES_CHANGED:
             return f"[could not start: {result.error}]"
 
 

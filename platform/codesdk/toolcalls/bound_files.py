@@ -1,0 +1,124 @@
+"""Which files a call names: those that an approval binds by their content, because a person approves what they hold.
+
+Named is what stands in the input as such: the path of a file tool, the files of a patch, and every word of a command
+that may be a path, from each directory that the line changes to. What a program reads by itself (a module that it
+imports, a Makefile, what a pattern like `*.sh` or a variable stands for) is not named, and not bound.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from codesdk.domain.decisions import Classification
+from codesdk.policy.shell.commands import ShellViews, SimpleCommand
+from codesdk.policy.shell.views import analyze_argv, analyze_line
+from codesdk.policy.shell.words import Word, unquote
+from codesdk.registry import Template, Tool
+from codesdk.sandbox.port import FileMark, FileName, MarkKind
+from codesdk.toolcalls.builtins.diff import PatchRejected, parse
+
+MAX_NAMES = 512
+"""Files that one call may name. Of more none is bound beyond these, and the approver is told so."""
+MAX_PATH = 4096
+MAX_DIRECTORIES = 8
+_ARGUMENTS = ("path", "target")
+_CHANGES_DIRECTORY = frozenset(("cd", "pushd"))
+_INPUT = re.compile(r"(?<![<&])<(?![<&(])[ \t]*((?:\\.|'[^']*'|\"[^\"]*\"|[^\s<>|&;()'\"\\])+)")
+_VALUE = re.compile(r"-{1,2}[A-Za-z][A-Za-z0-9_-]*=(.+)", re.DOTALL)
+
+
+def named(tool: Tool, given: dict[str, Any]) -> tuple[FileName, ...]:
+    """The files that a call names, each once; none for a tool that only reads."""
+    if tool.classification is Classification.READ_ONLY:
+        return ()
+    return tuple(dict.fromkeys(_named(tool, given)))[:MAX_NAMES]
+
+
+def _named(tool: Tool, given: dict[str, Any]) -> Iterator[FileName]:
+    if isinstance(tool.runs, Template):
+        yield from _of_views(analyze_argv(tool.argv(given)), ".")
+    elif tool.runs.builtin == "workspace.exec":
+        stdin = given.get("stdin")
+        cwd = str(given.get("cwd", "."))
+        if "argv" in given:
+            yield from _of_views(analyze_argv(given["argv"], stdin), cwd)
+        else:
+            yield from _of_views(analyze_line(given["command"], stdin), cwd, _read_from(given["command"]))
+    elif tool.runs.builtin == "patch.apply":
+        yield from _of_patch(str(given["patch"]))
+    else:
+        for argument in _ARGUMENTS:
+            if isinstance(path := given.get(argument), str):
+                yield FileName(path=path)
+
+
+def _of_patch(patch: str) -> Iterator[FileName]:
+    try:
+        files = parse(patch)
+    except PatchRejected:
+        return  # and nothing will be changed by it
+    for file in files:
+        yield FileName(path=file.path)
+        if file.source is not None:
+            yield FileName(path=file.source)
+
+
+def _read_from(line: str) -> list[str]:
+    """What `<` reads: a shell or an interpreter may take its script from there."""
+    return [path for raw in _INPUT.findall(line) if (path := _path(unquote(raw)))]
+
+
+def _of_views(views: ShellViews, cwd: str, more: Iterable[str] = ()) -> Iterator[FileName]:
+    directories = [cwd]
+    for command in views.seen:
+        if command.name in _CHANGES_DIRECTORY:
+            # Whether the line really is there by then is for the shell to know: names are taken from both.
+            for word in command.words[1:]:
+                below = [posixpath.join(place, word.text) for place in directories if word.literal]
+                directories += [place for place in below if place not in directories]
+            del directories[MAX_DIRECTORIES:]
+    yield from (FileName(path=path, cwd=place) for path in more for place in directories)
+    # What is run and its first arguments first: where there are too many names, these must be among them.
+    for most in (3, None):
+        for command in views.seen:
+            for path in _paths(command, most):
+                for place in directories:
+                    yield FileName(path=path, cwd=place)
+
+
+def _paths(command: SimpleCommand, most: int | None) -> Iterator[str]:
+    for number, word in enumerate(command.words[:most]):
+        path = _path(word)
+        if path and (number or "/" in path):  # a command without a slash is looked for on PATH, which is the image's
+            yield path
+
+
+def _path(word: Word) -> str:
+    if not word.literal or word.glob:
+        return ""
+    value = _VALUE.fullmatch(word.text)
+    text = value[1] if value else word.text
+    is_path = text and not text.startswith("-") and len(text) <= MAX_PATH and "\0" not in text and "\n" not in text
+    return text if is_path else ""
+
+
+def files_of(marks: tuple[FileMark, ...]) -> dict[str, Any] | None:
+    """What an approval binds of them and its approver is shown, as JSON values: first what is there. None of none."""
+    found = sorted(marks, key=lambda mark: mark.kind is MarkKind.ABSENT)
+    return {"files": [mark.model_dump(mode="json", exclude_none=True) for mark in found]} if marks else None
+
+
+def difference(wanted: tuple[FileMark, ...], found: tuple[FileMark, ...]) -> str:
+    """Which file is not as it was, in words; empty where all are."""
+    for before, now in zip(wanted, found, strict=True):
+        if before == now:
+            continue
+        if now.kind is MarkKind.ABSENT:
+            return f"{before.path} is not there any more"
+        if before.kind is MarkKind.ABSENT:
+            return f"{before.path} was not there and is now"
+        return f"{before.path} {'leads to another file' if before.real != now.real else 'has another content'} now"
+    return ""

@@ -1,0 +1,129 @@
+"""Files that were shown to an approver are those that run, whatever a tool in the sandbox does meanwhile."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from codesdk.sandbox.port import ExitKind, FileName, FileRefused, FileWrite, MarkKind
+from sandboxes import DEADLINE_S, request, run
+
+pytestmark = pytest.mark.engine
+
+
+def marks(box, *paths, cwd="."):
+    return box.files.marks(tuple(FileName(path=path, cwd=cwd) for path in paths))
+
+
+def test_a_link_that_was_swapped_for_one_to_the_same_content_is_noticed(open_sandbox):
+    box = open_sandbox()
+    run(box, "sh", "-c", "echo 'echo good' > one; cp one two; ln -s one link")
+    bound = marks(box, "link")
+    assert bound[0].real == "/workspace/one"
+    run(box, "ln", "-sfn", "two", "link")
+    ran = run(box, "sh", "link", bound=bound)
+    assert (ran.result.kind, "another file" in ran.result.error) == (ExitKind.FILES_CHANGED, True)
+
+
+def test_a_script_outside_of_the_workspace_is_bound_as_well(open_sandbox):
+    box = open_sandbox()
+    run(box, "sh", "-c", "echo 'echo good' > /tmp/s; ln -s /tmp/s out")
+    bound = marks(box, "/tmp/s", "out")
+    assert {mark.real for mark in bound} == {"/tmp/s"}
+    run(box, "sh", "-c", "echo 'echo bad!' > /tmp/s")
+    assert run(box, "sh", "out", bound=bound).result.kind is ExitKind.FILES_CHANGED
+
+
+def test_a_directory_on_the_way_that_was_swapped_is_noticed(open_sandbox):
+    box = open_sandbox()
+    run(box, "sh", "-c", "mkdir a b; echo 'echo good' > a/s; echo 'echo bad!' > b/s")
+    bound = marks(box, "s", cwd="a")
+    run(box, "sh", "-c", "mv a c; mv b a")
+    assert run(box, "sh", "s", cwd="a", bound=bound).result.kind is ExitKind.FILES_CHANGED
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/proc/self/environ", MarkKind.OTHER), ("/proc/self/mem", MarkKind.OTHER), ("/dev/zero", MarkKind.OTHER),
+        ("fifo", MarkKind.OTHER), ("closed", MarkKind.CLOSED), ("loop", MarkKind.OTHER), ("n\0ul", MarkKind.ABSENT),
+        ("x" * 300, MarkKind.OTHER), ("/etc/shadow", MarkKind.CLOSED),
+    ],
+)  # fmt: skip
+def test_what_is_no_readable_file_is_told_as_what_it_is_and_holds_nothing_up(open_sandbox, path, kind):
+    box = open_sandbox()
+    run(box, "sh", "-c", "mkfifo fifo; touch closed; chmod 000 closed; ln -s loop loop")
+    (mark,) = marks(box, path)
+    assert mark.kind is kind or (path == "/etc/shadow" and mark.kind is MarkKind.ABSENT)
+    assert mark.sha256 is None
+
+
+def test_more_than_can_be_hashed_is_told_by_its_size_and_more_names_than_may_be_are_refused(open_sandbox):
+    box = open_sandbox(file_bytes=0)
+    run(box, "truncate", "-s", "300M", "huge")
+    (mark,) = marks(box, "huge")
+    assert (mark.kind, mark.size) == (MarkKind.LARGE, 300 * 1000 * 1000 if mark.size < 300 << 20 else 300 << 20)
+    assert isinstance(marks(box, *map(str, range(1025))), FileRefused)
+
+
+REWRITER = """
+import os, time
+good, bad = b"exit 0\\n", b"exit 66\\n"
+print("at work", flush=True)
+while True:
+    for content in (good, bad):
+        with open("next", "wb") as file: file.write(content)
+        os.rename("next", "script.sh")
+"""
+
+
+def test_a_program_that_swaps_the_script_all_the_time_never_gets_its_own_one_run(open_sandbox):
+    """Either the script is the approved one, and it runs, or nothing is started."""
+    box = open_sandbox()
+    box.files.write((FileWrite(path="script.sh", content=b"exit 0\n"),))
+    bound = marks(box, "script.sh")
+    box.processes.start(request("python3", "-c", REWRITER, call="rewriter", timeout_s=60))
+    box.processes.output("rewriter", 1, "stdout", 0, wait_s=10)
+    ends = [run(box, "sh", "script.sh", bound=bound).result for _ in range(20)]
+    assert {end.kind for end in ends} <= {ExitKind.EXITED, ExitKind.FILES_CHANGED}
+    assert all(end.exit_code == 0 for end in ends if end.kind is ExitKind.EXITED)
+    box.cancel("rewriter", 1)
+
+
+def test_other_tools_stand_still_for_a_moment_and_then_go_on_and_what_starts_meanwhile_only_waits(open_sandbox):
+    box = open_sandbox()
+    box.files.write((FileWrite(path="s", content=b"sleep 0.5\n"),))
+    bound = marks(box, "s")
+    box.processes.start(request("sh", "-c", "while :; do echo x; sleep 0.01; done", call="beat", timeout_s=60))
+    ends = []
+
+    def runs(*argv, **more):
+        ends.append(run(box, *argv, **more).result)
+
+    threads = [threading.Thread(target=runs, args=("sh", "s"), kwargs={"bound": bound}) for _ in range(3)]
+    threads += [threading.Thread(target=runs, args=("true",)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert [(end.kind, end.exit_code) for end in ends] == [(ExitKind.EXITED, 0)] * 6
+    before = box.processes.output("beat", 1, "stdout", 0).seen
+    assert box.processes.output("beat", 1, "stdout", before, wait_s=10).seen > before
+    box.cancel("beat", 1)
+
+
+def test_a_worker_that_connects_while_files_are_looked_at_asks_again_and_nothing_runs_twice(open_sandbox):
+    box = open_sandbox()
+    box.files.write((FileWrite(path="s", content=b"echo ran >> runs\n"),))
+    bound = marks(box, "s")
+    asked = request("sh", "s", bound=bound)
+    ends = []
+    runner = threading.Thread(target=lambda: ends.append(box.exec(asked, lambda _: None)))
+    runner.start()
+    for _ in range(5):
+        if box._link is not None:
+            box._link.close()
+    runner.join(DEADLINE_S)
+    assert ends[0].exit_code == 0
+    assert box.files.read("runs").data == b"ran\n"

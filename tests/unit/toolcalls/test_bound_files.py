@@ -1,0 +1,108 @@
+"""Which files a call names, so that an approval binds what they hold."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codesdk.registry import Registry
+from codesdk.sandbox.port import FileMark, FileName, MarkKind
+from codesdk.toolcalls.bound_files import MAX_NAMES, difference, files_of, named
+from stage import REPOSITORY
+
+REGISTRY = Registry.load(REPOSITORY / "tool-registry")
+
+
+def names(tool="workspace.exec", **given):
+    return [(name.path, name.cwd) for name in named(REGISTRY.resolve(tool), given)]
+
+
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        ("python run.py", "run.py"), ("bash x.sh", "x.sh"), ("./tool --fast", "./tool"), ("bin/tool", "bin/tool"),
+        (". ./env.sh", "./env.sh"), ("source env.sh", "env.sh"), ("env A=1 python3 run.py", "run.py"),
+        ("timeout 5 nice bash 'my script.sh'", "my script.sh"), ("bash -c 'python inner.py'", "inner.py"),
+        ("make && ./built", "./built"), ("true; (exec ./later)", "./later"), ("python3 -u -- run.py", "run.py"),
+        ("tool --config=conf.toml", "conf.toml"), ("python3 < stdin.py", "stdin.py"), ("bash<'in put.sh'", "in put.sh"),
+        ("python /tmp/outside.py", "/tmp/outside.py"), ("echo $(cat secret.txt)", "secret.txt"), ("x=1 ./tool", "./tool"),
+    ],
+)  # fmt: skip
+def test_a_file_that_a_line_names_is_found(command, path):
+    assert (path, ".") in names(command=command)
+
+
+@pytest.mark.parametrize(
+    "command", ["python *.py", "bash $SCRIPT", 'bash "$(pick)"', "python -c 'print(1)\nprint(2)'", "cat <<< here"]
+)
+def test_what_only_a_running_shell_knows_is_not_named(command):
+    found = [path for path, _ in names(command=command)]
+    assert not [path for path in found if "*" in path or "$" in path or "\n" in path or path == "here"]
+
+
+def test_a_command_that_is_looked_for_on_the_path_is_the_images_and_options_are_no_files():
+    assert names(command="pytest -q --color") == []
+
+
+def test_words_are_run_without_a_shell_and_named_as_they_are():
+    assert names(argv=["python3", "a b.py", "$x"], cwd="sub") == [("a b.py", "sub"), ("$x", "sub")]
+
+
+@pytest.mark.parametrize("line", ["cd sub && bash run.sh", "pushd sub; bash run.sh", "(cd sub; bash run.sh)"])
+def test_a_line_that_changes_its_directory_names_the_file_in_both(line):
+    assert {("run.sh", "."), ("run.sh", "./sub")} <= set(names(command=line))
+
+
+def test_directories_add_up():
+    assert ("run.sh", "./a/b") in names(command="cd a; cd b; bash run.sh")
+
+
+def test_what_is_run_comes_first_where_there_are_too_many_words():
+    words = " ".join(f"word{number}" for number in range(3 * MAX_NAMES))
+    found = names(command=f"echo {words}; bash evil.sh")
+    assert len(found) == MAX_NAMES
+    assert ("evil.sh", ".") in found
+
+
+def test_file_tools_name_their_paths_and_patches_their_files():
+    assert names("workspace.write", path="a.txt", content="") == [("a.txt", ".")]
+    assert names("workspace.move", path="a", target="b") == [("a", "."), ("b", ".")]
+    diff = "--- a/one.py\n+++ b/one.py\n@@ -1 +1 @@\n-1\n+2\n"
+    assert names("patch.apply", patch=diff) == [("one.py", ".")]
+    assert names("patch.apply", patch="nonsense") == []
+
+
+def test_a_tool_that_only_reads_names_nothing():
+    assert names("workspace.read", path="a.txt") == []
+
+
+@given(st.text(max_size=200))
+def test_any_line_names_something_or_nothing_and_never_fails(line):
+    found = named(REGISTRY.resolve("workspace.exec"), {"command": line})
+    assert len(found) <= MAX_NAMES
+    assert all("\0" not in name.path and name.path for name in found)
+
+
+FILE = FileMark(path="a", kind=MarkKind.FILE, real="/workspace/a", sha256="sha256:1", size=1)
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        ({"sha256": "sha256:2"}, "another content"), ({"real": "/workspace/b"}, "another file"),
+        ({"kind": MarkKind.ABSENT, "real": "", "sha256": None, "size": 0}, "not there any more"),
+    ],
+)  # fmt: skip
+def test_each_change_of_a_file_is_told_in_words(now, words):
+    assert difference((FILE,), (FILE,)) == ""
+    assert words in difference((FILE,), (FILE.model_copy(update=now),))
+    absent = FileMark(path="a", kind=MarkKind.ABSENT)
+    assert "was not there" in difference((absent,), (FILE,))
+
+
+def test_an_approver_sees_first_what_is_there():
+    absent = FileMark(path="b", kind=MarkKind.ABSENT)
+    assert [file["path"] for file in files_of((absent, FILE))["files"]] == ["a", "b"]
+    assert files_of(()) is None
+    assert FILE.name == FileName(path="a")
