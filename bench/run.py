@@ -10,7 +10,7 @@ Five things are timed in turn, a few of each per round, so that whatever the mac
 - host_spawn: `true` as a child of this process.
 
 Then 16 calls at once, and the memory of API and worker (`load.py`); where the time goes (`stages.py`); claims beside a
-long queue (`claims.py`); decisions (`policy.py`), sandboxes themselves (`lifecycle.py`), gVisor beside runc
+long queue (`claims.py`); the MCP host beside the bare SDK (`mcp_host.py`); decisions (`policy.py`), sandboxes themselves (`lifecycle.py`), gVisor beside runc
 (`beside_gvisor.py`) and the event log (`log.py`).
 """
 
@@ -40,6 +40,7 @@ import claims
 import lifecycle
 import load
 import log as event_log
+import mcp_host
 import policy
 import stages
 from codesdk.cli.demo.agent import connected
@@ -213,6 +214,7 @@ def show(console: Console, report: dict[str, Any]) -> None:
         ("a governed call's time (p50)", report["stages_ms"], " ms"),
         ("at once, and held", {name.replace("_", " "): report[name] for name in load.PLAIN}, ""),
         ("claims", {name.replace("_", " "): round(report[name], 3) for name in claims.PLAIN}, ""),
+        ("the MCP host", {name.replace("_", " "): report[name] for name in mcp_host.PLAIN}, ""),
         ("decisions (µs p50)", {name.replace("_", " "): report[name] for name in policy.PLAIN}, ""),
         ("the event log", {name.replace("_", " "): report[name] for name in event_log.PLAIN}, ""),
         ("sandboxes", {name.replace("_", " "): report[name] for name in lifecycle.PLAIN}, ""),
@@ -250,6 +252,7 @@ def run(rounds: int, console: Console) -> dict[str, Any]:
         of_call = stages.measure(settings.policies_dir, say)
         say("claims beside a long queue")
         summary |= claims.measure()
+        summary |= mcp_host.measure(say)
         say("decisions, beside Cedar")
         decisions = policy.measure()
         held = lifecycle.measure(stack.settings.docker_host, peers.image, say)
