@@ -23,8 +23,10 @@ from codesdk.webhooks.delivery import WINDOW_S, Delivery, DeliveryState, Message
 from codesdk.webhooks.endpoint import OFFERED, Endpoint
 from codesdk.webhooks.tickets import Tickets
 
-EACH = 50
+EACH = 500
 """Sessions of one tenant that one step looks at."""
+CLOSED_S = 10.0
+"""Seconds between looks at closed sessions, whose logs hardly grow: how late their last events may be told."""
 FIELD_BYTES = 2 * 1024
 """JSON of one field of an event's payload: what is larger is left out and named in `omitted`."""
 SHOWN_BYTES = 12 * 1024
@@ -56,11 +58,16 @@ class Feed:
         self._ids = ids
         self._tickets = tickets
         self._ask = ask
+        self._closed_at = -CLOSED_S
 
     def step(self) -> int:
-        """Look at every log that has grown; returns how many deliveries were made."""
+        """Look at every log that has grown; returns how many deliveries were made. Called by one thread."""
+        now = self._clock.monotonic()
+        closed = now - self._closed_at >= CLOSED_S
         with self._log.database.read() as connection:
-            found = store.behind(connection, EACH)
+            found = store.behind(connection, EACH, closed=closed)
+        if closed and not found:
+            self._closed_at = now  # with a full look that found nothing, all is told up to here
         return sum(self._session(each) for each in found)
 
     def _session(self, place: store.Behind) -> int:

@@ -102,18 +102,20 @@ def start_at_heads(connection: Connection, tenant: TenantId) -> None:
     connection.execute(insert_into(_C).from_select(["session_id", "seq"], of_tenant))
 
 
-def behind(connection: Connection, each: int) -> list[Behind]:
-    """Sessions of tenants that listen, at most `each` of one tenant; what was imported happened elsewhere."""
-    listens = exists().where(_E.c.tenant_id == sessions.c.tenant_id, _E.c.disabled_at.is_(None))
-    place = func.row_number().over(partition_by=sessions.c.tenant_id, order_by=sessions.c.created_at.desc())
-    found = (
-        select(sessions.c.tenant_id, sessions.c.id, _C.c.seq, place.label("place"))
-        .outerjoin(_C, _C.c.session_id == sessions.c.id)
-        .where(listens, sessions.c.imported_at.is_(None), sessions.c.last_seq > func.coalesce(_C.c.seq, 0))
-        .subquery()
-    )
-    rows = connection.execute(select(found).where(found.c.place <= each))
-    return [Behind(TenantId(row.tenant_id), SessionId(row.id), row.seq) for row in rows]
+def behind(connection: Connection, each: int, *, closed: bool) -> list[Behind]:
+    """Sessions of tenants that listen, at most `each` of one tenant; what was imported happened elsewhere.
+
+    `closed`: those that are closed too, of which there may be very many.
+    """
+    listening = select(_E.c.tenant_id).where(_E.c.disabled_at.is_(None)).distinct()
+    grown = (sessions.c.last_seq > func.coalesce(_C.c.seq, 0)) & sessions.c.imported_at.is_(None)
+    query = select(sessions.c.tenant_id, sessions.c.id, _C.c.seq).outerjoin(_C, _C.c.session_id == sessions.c.id)
+    query = query.where(grown) if closed else query.where(grown, sessions.c.state == "open")
+    return [
+        Behind(TenantId(row.tenant_id), SessionId(row.id), row.seq)
+        for tenant in connection.execute(listening).scalars().all()
+        for row in connection.execute(query.where(sessions.c.tenant_id == tenant).limit(each))
+    ]
 
 
 def advance(connection: Connection, session: SessionId, before: int | None, after: int) -> bool:

@@ -145,3 +145,37 @@ def test_what_is_no_public_address_is_refused(url):
 def test_what_is_no_name_is_refused(names):
     with pytest.raises(ValidationError):
         Settings(allowed_hosts=names)
+
+
+def test_networks_are_written_with_commas_and_survive_being_handed_on(monkeypatch):
+    monkeypatch.setenv("CODESDK_WEBHOOK_NETWORKS", "10.20.0.0/16, fd12::/64")
+    first = Settings()
+    assert [str(network) for network in first.webhook_networks] == ["10.20.0.0/16", "fd12::/64"]
+    for handed in (first, first.model_copy(update={"webhook_networks": ()})):
+        monkeypatch.setenv("CODESDK_WEBHOOK_NETWORKS", str(handed.webhook_networks))
+        assert Settings().webhook_networks == handed.webhook_networks
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"webhook_networks": "10.20.0.1/16"},
+        {"webhook_networks": "everywhere"},
+        {"smtp_url": "https://mail.example", "mail_from": "a@example.com"},
+        {"smtp_url": "smtps://mail.example"},
+        {"mail_from": "a@example.com"},
+        {"sealing_key": "short"},
+    ],
+)
+def test_what_cannot_send_is_refused_at_the_start(wrong):
+    with pytest.raises(ValidationError):
+        Settings(**wrong)
+
+
+def test_the_sealing_key_is_made_once_and_private(settings):
+    settings.prepare_data_dir()
+    key = settings.resolved_sealing_key()
+    assert key == settings.resolved_sealing_key()
+    assert len(key) >= 32
+    assert (settings.data_dir / "sealing.key").stat().st_mode & 0o077 == 0
+    assert Settings(sealing_key="k" * 40).resolved_sealing_key() == b"k" * 40
