@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
-from codesdk.domain.decisions import Classification, Frozen
+from codesdk.domain.decisions import Classification, Frozen, SandboxBounds
 from codesdk.domain.tools import MAX_NAME, NAME
 
 SecretName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$")]
@@ -83,6 +83,9 @@ class Manifest(Frozen):
     """False: only a policy bundle can switch it on."""
     serial: bool | None = None
     """One call at a time in a workspace; by default where the tool is not read-only."""
+    sandbox: SandboxBounds = SandboxBounds()
+    """What each of its calls is held to inside the session's sandbox: output, memory, processes, files, hosts. Only tighter
+    than the profile and the policy."""
     secrets: tuple[SecretName, ...] = Field(default=(), max_length=8)
     """Names of secrets that it needs: the egress proxy adds them to its requests, as the profile's rules say, and to no
     other tool's."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from codesdk.domain.canonical import content_hash
-from codesdk.domain.decisions import Classification
+from codesdk.domain.decisions import Classification, SandboxBounds
 from codesdk.domain.tools import wire_name
 from codesdk.registry.faults import InvalidInput, InvalidOutput
 from codesdk.registry.manifest import Argument, Builtin, Example, Manifest, Template
@@ -32,6 +32,8 @@ class Tool:
     enabled: bool
     serial: bool
     """One call at a time in a workspace."""
+    sandbox: SandboxBounds
+    """What each of its calls is held to."""
     secrets: tuple[str, ...]
     """Names of those that it needs."""
     examples: tuple[Example, ...] = field(repr=False)
@@ -119,6 +121,7 @@ def make_tool(manifest: Manifest) -> Tool:
         timeout_s=manifest.timeout_s,
         enabled=manifest.enabled,
         serial=serial,
+        sandbox=manifest.sandbox,
         secrets=manifest.secrets,
         examples=manifest.examples,
         wire_name=wire_name(manifest.name),

@@ -12,6 +12,7 @@ from typing import TypeGuard, TypeVar
 from codesdk.artifacts import Artifacts, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
 from codesdk.domain.calls import IllegalTransition
 from codesdk.domain.clock import Clock
+from codesdk.domain.decisions import Obligations, tightest
 from codesdk.domain.quotas import QuotaExceeded
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault, InternalFault
@@ -143,13 +144,14 @@ class Execution:
         if claimed.behaviour_hash not in (None, tool.behaviour_hash):
             text = f"{tool.name} was not run: its manifest has changed since this call was decided."
             return ToolResult(text=text, is_error=True, code="TOOL_CHANGED")
-        profile = Profile.model_validate(stored.profile).tighten(stored.obligations)
+        obliged = tightest((stored.obligations, Obligations(sandbox=tool.sandbox)))
+        profile = Profile.model_validate(stored.profile).tighten(obliged)
         if (refused := lacking(profile.egress, tool, stored.tenant_id, self._secret_problem)) is not None:
             return refused
         bench = Bench(
             sandbox=sandbox,
             profile=profile.model_copy(update={"egress": granted(profile.egress, tool, registry.secrets)}),
-            limits=process_limits(stored.obligations.sandbox),
+            limits=process_limits(obliged.sandbox),
             bound=stored.bound,
             identity=stored.identity,
             timeout_s=claimed.timeout_s,

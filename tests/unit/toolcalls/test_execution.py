@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from codesdk.artifacts import ArtifactsUnavailable
 from codesdk.domain.calls import IllegalTransition
+from codesdk.domain.decisions import SandboxBounds
 from codesdk.domain.events import EventType
 from codesdk.domain.quotas import QuotaExceeded, Unmetered
 from codesdk.errors import Fault, InternalFault
@@ -86,6 +87,17 @@ def test_a_tool_that_changed_between_claim_and_run_is_not_run(stage):
     stage.registry = Registry(replace(tool, behaviour_hash="sha256:other") for tool in stage.registry.tools())
     result = stage.execution().run(claimed, lambda: room)
     assert (result.code, room.requests) == ("TOOL_CHANGED", [])
+
+
+def test_a_tools_own_bounds_hold_beside_those_of_policy_and_the_tightest_counts(bounded):
+    own = SandboxBounds(pids=100, memory_bytes=40 << 20, keep_output_bytes=50, egress=())
+    claimed = claim(bounded)
+    bounded.registry = Registry(replace(tool, sandbox=own) for tool in bounded.registry.tools())
+    room = Room(said(b""))
+    bounded.execution().run(claimed, lambda: room)
+    asked = room.requests[0]
+    assert (asked.limits.memory_bytes, asked.limits.pids, asked.limits.file_bytes) == (40 << 20, 90, 10)
+    assert (asked.keep_bytes, asked.egress.rules) == (50, ())
 
 
 def test_what_a_tool_attaches_is_an_artifact_of_its_call(bounded):
