@@ -74,6 +74,8 @@ class Approval(Frozen):
     comment: str | None = None
     rules: tuple[str, ...] = ()
     """Ids of the rules that ask; none where the default or the session's mode does."""
+    rule_hashes: dict[str, str] = {}
+    """What each of them said."""
     not_requester: bool = False
     """The session's own principal may not answer, nor may a program."""
     demands: tuple[Standing, ...] = ()

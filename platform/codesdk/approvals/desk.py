@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from codesdk.approvals import store
@@ -16,6 +16,7 @@ from codesdk.approvals.approval import (
     Verdict,
     who,
 )
+from codesdk.approvals.grants import Grants
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.decisions import ApprovalSpec, GrantOffer
 from codesdk.domain.ids import ApprovalId, Ids, Kind, PrincipalId, TenantId, ToolCallId
@@ -30,6 +31,7 @@ class Desk:
     def __init__(self, database: Database, ids: Ids) -> None:
         self._database = database
         self._ids = ids
+        self.grants = Grants(database, ids)
 
     def request(
         self,
@@ -40,11 +42,11 @@ class Desk:
         *,
         digest: str,
         shown: dict[str, Any],
-        rules: Sequence[str] = (),
+        rules: Mapping[str, str] | None = None,
         grant: GrantOffer | None = None,
         approval: ApprovalId | None = None,
     ) -> Approval | None:
-        """Ask, in the transaction that records the `ask`. `rules`: that ask; `grant`: what a vote may give beyond.
+        """Ask, in the transaction that records the `ask`. `rules`: id and hash of each that asks; `grant`: what a vote may give beyond.
 
         None: there are not as many as it takes, now or after it escalates, so nobody is asked.
         """
@@ -58,7 +60,7 @@ class Desk:
             tenant=subject.tenant_id,
             digest=digest,
             shown=shown,
-            rules=rules,
+            rules=rules or {},
             grant=grant,
         )
         # Anybody who may approve can also be made such a person while it waits; who is named is meant to be there.

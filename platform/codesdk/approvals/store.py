@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, case, delete, select, update
@@ -86,7 +86,7 @@ def insert(
     tenant: TenantId,
     digest: str,
     shown: dict[str, Any],
-    rules: Sequence[str],
+    rules: Mapping[str, str],
     grant: GrantOffer | None,
 ) -> Approval:
     """Add a pending approval; its times count from now on the database's clock."""
@@ -98,7 +98,7 @@ def insert(
         "tenant_id": tenant,
         "digest": digest,
         "shown": json.dumps(shown, ensure_ascii=False),
-        "rules": json.dumps(list(rules)),
+        "rules": json.dumps(dict(rules)),
         "not_requester": spec.not_requester,
         "grant_offer": grant.model_dump_json() if grant else None,
         "timeout_s": float(spec.timeout_s),
@@ -250,6 +250,7 @@ def _read(connection: Connection, rows: Sequence[Row[Any]]) -> list[Approval]:
 
 
 def _approval(row: Row[Any], demands: list[Standing], votes: list[Vote]) -> Approval:
+    rules = json.loads(row.rules)
     return Approval(
         id=ApprovalId(row.id),
         tool_call_id=ToolCallId(row.tool_call_id),
@@ -264,7 +265,8 @@ def _approval(row: Row[Any], demands: list[Standing], votes: list[Vote]) -> Appr
         decided_at=row.decided_at,
         decided_by=PrincipalId(row.decided_by) if row.decided_by else None,
         comment=row.comment,
-        rules=tuple(json.loads(row.rules)),
+        rules=tuple(rules),
+        rule_hashes=rules if isinstance(rules, dict) else {},
         not_requester=row.not_requester,
         demands=tuple(demands),
         votes=tuple(votes),

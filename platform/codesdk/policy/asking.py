@@ -38,6 +38,11 @@ def offered(written: Sequence[Grant | None]) -> GrantOffer | None:
     )
 
 
+def alone(spec: ApprovalSpec) -> bool:
+    """Whether one person's yes can be enough: only then may that person give a grant."""
+    return len(spec.demands) <= 1 and all(demand.quorum == 1 for demand in spec.demands)
+
+
 def _demand(approval: Approval) -> Demand:
     later = approval.escalate
     return Demand(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -16,7 +16,7 @@ from codesdk.domain.decisions import (
     tightest,
 )
 from codesdk.domain.subjects import Subject
-from codesdk.policy.asking import needed, offered
+from codesdk.policy.asking import alone, needed, offered
 from codesdk.policy.bundle import Bundle
 from codesdk.policy.facts import CallFacts, ToolFacts
 from codesdk.policy.rules import CompiledRule, Match, Question, Verdict
@@ -34,9 +34,14 @@ class Possibility(StrEnum):
     ALWAYS = "always"
 
 
-def decide(call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle) -> Decision:
-    """The bundle's verdict on one call. Pure and total; the trace holds the rules that spoke and those that erred."""
-    return _decide(call, tool, subject, bundle, every=False)
+def decide(
+    call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle, *, granted: Collection[str] = ()
+) -> Decision:
+    """The bundle's verdict on one call. Pure and total; the trace holds the rules that spoke and those that erred.
+
+    `granted`: ids of rules whose ask a person has answered for calls to come; each then counts as an allow.
+    """
+    return _decide(call, tool, subject, bundle, granted=granted)
 
 
 def explain(call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle) -> Decision:
@@ -113,7 +118,15 @@ def _disabled(tool: ToolFacts, bundle: Bundle) -> bool:
     return not tool.enabled and tool.name not in bundle.enabled
 
 
-def _decide(call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle, *, every: bool) -> Decision:
+def _decide(
+    call: CallFacts,
+    tool: ToolFacts,
+    subject: Subject,
+    bundle: Bundle,
+    *,
+    every: bool = False,
+    granted: Collection[str] = (),
+) -> Decision:
     if not bundle.rules:
         return _deny(bundle, bundle.broken or f"The policy bundle `{bundle.name}` has no rules, so nothing is allowed.")
     if _disabled(tool, bundle):
@@ -123,7 +136,12 @@ def _decide(call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle, 
     question = Question(call, tool, subject)
     rules = bundle.index.rules_for(tool.name, tool.classification)
     found = _Found()
-    for rule in bundle.rules if every else rules.reached(question):
+    for written in bundle.rules if every else rules.reached(question):
+        rule = written
+        if rule.id in granted and rule.effect is Effect.ASK and not rule.rule.floor:
+            if rule.layer in bundle.closed:
+                continue  # such a layer lets nothing through by itself, so a grant can only take its ask away
+            rule = rule.granted()
         why = rule.matcher.fits_tool(tool.name, tool.classification) if every else ""
         match = Match(Verdict.NO, why) if why else rule.match(question)
         found.add(rule, match)
@@ -134,10 +152,10 @@ def _decide(call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle, 
     found.join_parts(shell)
     if bundle.closed and not found.allows and all(rule.layer in bundle.closed for rule in found.asks):
         found.asks = []  # nobody above lets this through, so there is nothing that a person may be asked
-    return _verdict(question, bundle, found, shell)
+    return _verdict(question, bundle, found, shell, granted=bool(granted))
 
 
-def _verdict(question: Question, bundle: Bundle, found: _Found, shell: ShellViews | None) -> Decision:
+def _verdict(question: Question, bundle: Bundle, found: _Found, shell: ShellViews | None, *, granted: bool) -> Decision:
     """Strictest effect, then what cannot be read, then the mode."""
     if found.denies:
         reason = next(
@@ -156,20 +174,22 @@ def _verdict(question: Question, bundle: Bundle, found: _Found, shell: ShellView
         effect, reason, spoke = Effect.ASK, unknown, found.maybe_denies
     subject, tool = question.subject, question.tool
     mode = subject.permission_mode
-    if effect is Effect.ALLOW and mode is PermissionMode.ASK and tool.classification is not Classification.READ_ONLY:
+    eager = mode is PermissionMode.ASK and tool.classification is not Classification.READ_ONLY
+    if effect is Effect.ALLOW and eager and not granted:  # what was granted, a person has looked at
         effect, reason = Effect.ASK, f"The session's mode `ask` asks before `{tool.name}`."
     elif effect is Effect.ASK and not floor:
         automatic = bool(found.asks) and all(rule.rule.auto_ok for rule in found.asks)
         if mode is PermissionMode.YOLO or (mode is PermissionMode.AUTO and automatic):
             effect, reason = Effect.ALLOW, f"The session's mode `{mode}` allows what would be asked: {reason}"
+    approval = needed(rule.rule.approval for rule in found.asks) if effect is Effect.ASK else None
     return Decision(
         effect=effect,
         rules=tuple(rule.id for rule in spoke),
         rule_hashes={rule.id: rule.hash for rule in spoke},
         reason=reason,
         bundle_hash=bundle.hash,
-        approval=needed(rule.rule.approval for rule in found.asks) if effect is Effect.ASK else None,
-        grant=offered([rule.rule.grant for rule in found.asks]) if effect is Effect.ASK and not floor else None,
+        approval=approval,
+        grant=offered([rule.rule.grant for rule in found.asks]) if approval and not floor and alone(approval) else None,
         obligations=tightest(rule.rule.obligations for rule in (*found.asks, *found.allows)),
         rates=_rates((*found.asks, *found.allows)),
         trace=tuple(found.trace),

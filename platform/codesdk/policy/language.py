@@ -271,6 +271,9 @@ class Rule(Matcher):
                     raise ValueError(f"`{key}` belongs to a rule with `effect: ask`.")
         if self.auto_ok and self.floor:
             raise ValueError("`auto_ok` and `floor` contradict each other.")
+        several = self.approval is not None and self.approval.quorum > 1
+        if self.grant is not None and several and set(self.grant.offer) != {GrantKind.ONCE}:
+            raise ValueError("a grant is one person's to give; with a `quorum` offer no more than `once`.")
         if self.grant is not None and self.floor:
             raise ValueError("`grant` and `floor` contradict each other: no grant lets a call past a floor.")
         return self

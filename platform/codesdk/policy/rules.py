@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import Enum
 from functools import cached_property
@@ -217,6 +217,10 @@ class CompiledRule:
     def effect(self) -> Effect:
         """The rule's effect."""
         return self.rule.effect
+
+    def granted(self) -> CompiledRule:
+        """The same rule as an allow: what it asks about was granted, so it covers only what it covers whole."""
+        return replace(self, rule=self.rule.model_copy(update={"effect": Effect.ALLOW}))
 
     def match(self, question: Question) -> Match:
         """Whether the rule matches a call whose tool it fits. An error matches for ask and deny, and not for allow."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from codesdk.approvals import grant_store
 from codesdk.approvals import store as approval_store
 from codesdk.artifacts import Artifacts
 from codesdk.domain.calls import CallState, DenialCode
@@ -195,6 +196,7 @@ class Sessions:
             return False
         self._directory.revoke_tokens(unit, session.id)
         approval_store.cancel_of_session(unit.connection, session.id)
+        grant_store.end_of_session(unit.connection, session.id)
         rate_store.forget(unit.connection, session.id)
         for state in (CallState.WAITING, CallState.QUEUED):
             for stored in call_store.in_state(unit.connection, state, session=session.id, hold=True):

@@ -34,7 +34,7 @@ approvals = Table(
     Column("comment", Text),
     Column("not_requester", Boolean, nullable=False, server_default=text("false")),
     Column("grant_offer", Text),  # JSON: what a vote may give beyond this call
-    Column("rules", Text, nullable=False, server_default=text("'[]'")),  # JSON list: ids of the rules that ask
+    Column("rules", Text, nullable=False, server_default=text("'[]'")),  # JSON: id of each rule that asks -> its hash
     Index("ix_approvals_call", "tool_call_id", "attempt"),
     Index("ix_approvals_state", "tenant_id", "state", "created_at"),
 )
@@ -88,7 +88,7 @@ grants = Table(
     Column("tool", String(64), nullable=False),
     Column("rules", Text, nullable=False),  # JSON: id of each rule that asked -> its hash
     Column("input_hash", String(71)),  # none: whatever these rules ask about
-    Column("schema_hash", String(71), nullable=False),
+    Column("schema_hash", String(71), nullable=False),  # of all that decides what the tool does
     Column("image", String(80), nullable=False),
     Column("granted_by", ID, ForeignKey("principals.id"), nullable=False),
     Column("reason", Text, nullable=False),

@@ -25,6 +25,8 @@ class Action(StrEnum):
     CALLS_CANCEL = "calls.cancel"
     APPROVALS_READ = "approvals.read"
     APPROVALS_DECIDE = "approvals.decide"
+    GRANTS_READ = "grants.read"
+    GRANTS_REVOKE = "grants.revoke"
     POLICY_READ = "policy.read"
     POLICY_DECIDE = "policy.decide"
     POLICY_EXPLAIN = "policy.explain"
@@ -75,6 +77,8 @@ GRANTS: dict[Action, Grant] = {
     Action.CALLS_CANCEL: Grant(_RUNS),
     Action.APPROVALS_READ: Grant(_WATCHES),
     Action.APPROVALS_DECIDE: Grant(_DECIDES),
+    Action.GRANTS_READ: Grant(_WATCHES),
+    Action.GRANTS_REVOKE: Grant(_DECIDES),
     Action.POLICY_READ: Grant(_AUTHORS),  # the rules themselves say what to try; whoever runs agents asks case by case
     Action.POLICY_DECIDE: Grant(_AUTHORS | _RUNS),
     Action.POLICY_EXPLAIN: Grant(_AUTHORS),

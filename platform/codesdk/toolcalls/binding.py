@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from codesdk.approvals import Asked
 from codesdk.domain.calls import ToolCall
 from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import Decision
+from codesdk.registry import Tool
 from codesdk.toolcalls.stored import SessionFacts
 
 
@@ -43,4 +45,15 @@ def digest_of(
             "obligations": decision.obligations.model_dump(mode="json"),
             **({"bound": dict(bound)} if bound else {}),
         }
+    )
+
+
+def asked_of(call: ToolCall, tool: Tool, facts: SessionFacts, decision: Decision) -> Asked:
+    """What a grant must be about to let this call through."""
+    return Asked(
+        call=call,
+        subject=facts.subject,
+        rules=decision.rule_hashes,
+        behaviour_hash=tool.behaviour_hash,
+        image=facts.image,
     )

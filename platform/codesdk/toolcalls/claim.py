@@ -5,7 +5,7 @@ from __future__ import annotations
 from codesdk.approvals import Approval, ApprovalState, Desk
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.decisions import Decision, Effect
-from codesdk.domain.ids import HostId, TenantId
+from codesdk.domain.ids import ApprovalId, GrantId, HostId, TenantId
 from codesdk.domain.quotas import QuotaExceeded, Quotas, Resource
 from codesdk.eventlog.log import Log
 from codesdk.policy import Bundles, decide
@@ -14,7 +14,7 @@ from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.surroundings import Surroundings
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, store, turn_store, turns
-from codesdk.toolcalls.binding import digest_of
+from codesdk.toolcalls.binding import asked_of, digest_of
 from codesdk.toolcalls.bound_files import files_of
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.stored import Claimed, Denied, SessionFacts, StoredCall
@@ -74,22 +74,31 @@ class Claims:
         if stored is None:
             return None
         asked = self._desk.of_call(unit, stored.identity) if stored.digest is not None else None
-        if not stored.session_open:
-            return self._deny(unit, stored, asked, DenialCode.SESSION_CLOSED, "The session was closed.")
-        if stored.barred:
-            reason = "The tenant is suspended, or the principal whose session this is was disabled."
-            return self._deny(unit, stored, asked, DenialCode.SUSPENDED, reason)
+        if (barred := _barred(stored)) is not None:
+            return self._deny(unit, stored, asked, *barred)
         try:
             tool = self._registry.of(stored.tenant_id).resolve(stored.call.name)
         except UnknownTool:
             return self._deny(unit, stored, asked, DenialCode.VOIDED, f"The tool {stored.call.name} is gone.")
-        subject = stored.subject
-        bundle = self._bundles.of(subject.tenant_id, subject.policy_hash)
-        decision = decide(stored.call, tool, subject, bundle)
+        bundle = self._bundles.of(stored.subject.tenant_id, stored.subject.policy_hash)
+        decision = decide(stored.call, tool, stored.subject, bundle)
+        if stored.grant_id is not None and decision.effect is Effect.ASK:
+            granted = decide(stored.call, tool, stored.subject, bundle, granted=decision.rules)
+            return self._by_grant(unit, stored, tool, stored.grant_id, asks=decision, granted=granted)
         refusal = self._refusal(unit, stored, tool, decision, asked)
         if refusal is not None:
             return self._deny(unit, stored, asked, DenialCode.VOIDED if asked else DenialCode.POLICY, refusal)
-        return self._start(unit, stored, tool, decision, asked)
+        return self._start(unit, stored, tool, decision, approval=asked.id if asked else None)
+
+    def _by_grant(
+        self, unit: Unit, stored: StoredCall, tool: Tool, grant: GrantId, *, asks: Decision, granted: Decision
+    ) -> Claimed | Denied:
+        """Start it if its grant lets it through still; one of its uses is counted with the start."""
+        asked = asked_of(stored.call, tool, _facts(stored), asks)
+        if granted.effect is Effect.ALLOW and self._desk.grants.use(unit, grant, asked):
+            return self._start(unit, stored, tool, granted, grant=grant)
+        reason = "The grant that let this call through does not any more. Call it again to ask."
+        return self._deny(unit, stored, None, DenialCode.VOIDED, reason)
 
     def _next(self, unit: Unit) -> StoredCall | None:
         """The call of the tenant whose turn it is, if it may have one more running; else of the one after it."""
@@ -133,13 +142,22 @@ class Claims:
             return "What was approved is not what would run now. Call it again to ask again."
         return None if self._desk.consume(unit, asked.id) else "The approval is not there any more."
 
-    def _start(self, unit: Unit, stored: StoredCall, tool: Tool, decision: Decision, asked: Approval | None) -> Claimed:
+    def _start(
+        self,
+        unit: Unit,
+        stored: StoredCall,
+        tool: Tool,
+        decision: Decision,
+        *,
+        approval: ApprovalId | None = None,
+        grant: GrantId | None = None,
+    ) -> Claimed:
         profile = Profile.model_validate(stored.profile).tighten(decision.obligations)
         timeout_s = min(tool.timeout_s, profile.wall_s)
         obliged = decision.obligations
         claimed = Claimed(
             # Kept with the call: a later worker that takes it up must not give it more.
-            stored=stored.model_copy(update={"obligations": obliged}),
+            stored=stored.model_copy(update={"obligations": obliged, "grant_id": grant}),
             generation=self._generation,
             behaviour_hash=tool.behaviour_hash,
             timeout_s=timeout_s,
@@ -154,10 +172,19 @@ class Claims:
             generation=self._generation,
             obligations=obliged.model_dump_json(exclude_defaults=True),
         )
-        approval = asked.id if asked else None
-        self._log.append(unit, history.approved(stored.call, stored.subject, stored.sources, approval))
+        self._log.append(unit, history.approved(stored.call, stored.subject, stored.sources, approval, grant))
         self._log.append(unit, history.started(stored.call, stored.subject, claimed.environment, claimed.sandbox))
         return claimed
+
+
+def _barred(stored: StoredCall) -> tuple[DenialCode, str] | None:
+    """Why nothing of this session starts any more."""
+    if not stored.session_open:
+        return DenialCode.SESSION_CLOSED, "The session was closed."
+    if stored.barred:
+        reason = "The tenant is suspended, or the principal whose session this is was disabled."
+        return DenialCode.SUSPENDED, reason
+    return None
 
 
 def _facts(stored: StoredCall) -> SessionFacts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from codesdk.approvals import grant_store
 from codesdk.artifacts import Artifact
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.tools import ToolResult
@@ -54,6 +55,8 @@ def complete(
         result=result.model_dump_json(),
     )
     turns.leave(unit, stored.subject.session_id, stored.tenant_id)
+    if not claimed.ran and stored.grant_id is not None:
+        grant_store.release(unit.connection, stored.grant_id)
     for output in last_output:
         log.append(unit, output)
     if result.stdout or result.stderr:

@@ -85,6 +85,8 @@ class Execution:
         if isinstance(ran, Fault) and self._abandoned.is_set():
             raise ran
         result = _failed(ran) if isinstance(ran, Fault) else ran
+        if not opened:
+            claimed = claimed.model_copy(update={"ran": False})
         took_ms = (self._clock.monotonic() - began) * 1000
         end = partial(self._finish, claimed, result, output, took_ms)
         refused = _tried(claimed, "record", partial(self.until_recorded, claimed, end))

@@ -66,13 +66,16 @@ def policy_details(decision: Decision) -> dict[str, Any]:
     return {**found, "obligations": obliged} if obliged else found
 
 
-def approved(call: ToolCall, subject: Subject, sources: tuple[Evaluation, ...], approval: str | None) -> Draft:
+def approved(
+    call: ToolCall, subject: Subject, sources: tuple[Evaluation, ...], approval: str | None, grant: str | None = None
+) -> Draft:
     """The terminal decision of a call that runs; written by the worker's claim alone."""
     payload = CallApproved(
         **_identity(call.identity),
         name=call.name,
         policy_snapshot=_snapshot(subject, "allow", sources),
         approval_id=approval,
+        grant_id=grant,
     )
     return draft(subject, payload)
 

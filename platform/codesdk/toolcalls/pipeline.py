@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from codesdk.approvals import Approval, ApprovalState, Desk, Verdict
+from codesdk.approvals import Approval, ApprovalState, Desk, Grant, Verdict, Wish
 from codesdk.approvals.approval import Due
 from codesdk.artifacts import Artifacts, StoredArtifact
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
@@ -22,6 +22,7 @@ from codesdk.registry import Registries, Tool
 from codesdk.sandbox.port import FileMark
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, rates, store, turns
+from codesdk.toolcalls.binding import asked_of
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.questions import Questions, unasked, waiting
 from codesdk.toolcalls.stored import Denied, Ended, Finished, Outcome, Queued, StoredCall
@@ -105,19 +106,23 @@ class Pipeline:
         digest: str,
         by: PrincipalId,
         comment: str | None,
+        wish: Wish | None = None,
         before: Callable[[Unit], None] = lambda _: None,
     ) -> Approval:
         """A person's answer. Where it decides, the call is queued or denied in the same transaction.
 
-        `before`: its first step (a ticket is used up); what it raises comes out, and a refused vote undoes it.
+        `wish`: what the vote gives beyond this call. `before`: its first step (a ticket is used up); what it raises
+        comes out, and a refused vote undoes it.
 
         Raises:
-            ApprovalUnknown, ApprovalConflict, NotAnApprover: nothing was changed.
+            ApprovalUnknown, ApprovalConflict, NotAnApprover, GrantNotOffered: nothing was changed.
         """
 
         def work(unit: Unit) -> Approval:
             before(unit)
-            return self._questions.vote(unit, tenant, approval, verdict, digest=digest, by=by, comment=comment)
+            return self._questions.vote(
+                unit, tenant, approval, verdict, digest=digest, by=by, comment=comment, wish=wish
+            )
 
         return self._writer.run(work)
 
@@ -174,7 +179,12 @@ class Pipeline:
     ) -> Outcome:
         if join and decision.effect is not Effect.DENY and (twin := self._under_way(unit, call, subject)) is not None:
             return twin
-        if decision.effect is Effect.ASK and (waiting := self._questions.joined(unit, call, subject)) is not None:
+        decision, grant = self._as_granted(unit, call, tool, subject, decision)
+        if (
+            grant is None
+            and decision.effect is Effect.ASK
+            and (waiting := self._questions.joined(unit, call, subject)) is not None
+        ):
             return waiting
         facts = store.session_facts(unit.connection, subject.session_id)
         if facts is None or not facts.open:
@@ -187,7 +197,10 @@ class Pipeline:
             decision = rates.refused(decision, limited) if limited else decision
         if input_ref is not None:
             self._artifacts.record(unit, input_ref)
-        voice = Evaluation(source=Speaker.CODESDK, result=decision.effect, rule=_first(decision.rules))
+        earlier = Evaluation(source=Speaker.USER, result=Effect.ALLOW)
+        granted = (earlier,) if grant and decision.effect is Effect.ALLOW else ()
+        said = Effect.ASK if granted else decision.effect
+        voice = Evaluation(source=Speaker.CODESDK, result=said, rule=_first(decision.rules))
         store.insert(
             unit.connection,
             call,
@@ -195,11 +208,15 @@ class Pipeline:
             schema_hash=tool.schema_hash,
             serial=tool.serial,
             state=CallState.QUEUED if decision.effect is Effect.ALLOW else CallState.WAITING,
-            sources=(voice,),
+            sources=(voice, *granted),
+            grant=grant.id if grant and granted else None,
         )
         self._log.append(unit, history.requested(call, subject, input_ref))
         unit.last(f"session:{subject.session_id}", lambda connection: store.check_open(connection, subject.session_id))
         self._log.append(unit, history.policy_evaluated(call, subject, voice, **history.policy_details(decision)))
+        if grant and granted:
+            given = {"grant_id": grant.id, "decided_by": grant.granted_by}
+            self._log.append(unit, history.policy_evaluated(call, subject, earlier, **given))
         match decision.effect:
             case Effect.DENY:
                 stored = self._found(unit, call.identity.tool_call_id)
@@ -211,6 +228,20 @@ class Pipeline:
                 return later or self._questions.ask(unit, call, tool, decision, facts)
             case Effect.ALLOW:
                 return self._queue(unit, call.identity, subject, facts.host_id)
+
+    def _as_granted(
+        self, unit: Unit, call: ToolCall, tool: Tool, subject: Subject, decision: Decision
+    ) -> tuple[Decision, Grant | None]:
+        """The decision as it is with what people granted before; None where nothing of that changes it."""
+        if decision.effect is not Effect.ASK or decision.grant is None:
+            return decision, None
+        facts = store.session_facts(unit.connection, subject.session_id)
+        bundle = self.bundles.of(subject.tenant_id, subject.policy_hash)
+        granted = decide(call, tool, subject, bundle, granted=decision.rules)
+        if facts is None or granted.effect is not Effect.ALLOW:
+            return decision, None
+        grant = self._desk.grants.covering(unit, asked_of(call, tool, facts, decision))
+        return (granted, grant) if grant is not None else (decision, None)
 
     def _under_way(self, unit: Unit, call: ToolCall, subject: Subject) -> Queued | None:
         """The same call, where it is on its way already: a client that lost its answer sends it again."""

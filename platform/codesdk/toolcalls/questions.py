@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from codesdk.approvals import Approval, ApprovalState, Desk, Verdict, needs, who
+from codesdk.approvals import Approval, ApprovalState, Asked, Desk, Grant, Verdict, Wish, needs, who
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
-from codesdk.domain.decisions import ApprovalSpec, Decision, Effect, Evaluation, Speaker
+from codesdk.domain.decisions import ApprovalSpec, Decision, Effect, Evaluation, GrantKind, Speaker
 from codesdk.domain.ids import ApprovalId, PrincipalId, TenantId, ToolCallId
 from codesdk.domain.payloads import ApprovalDecided, ApprovalEscalated, ApprovalExpired, ApprovalRequested
 from codesdk.domain.subjects import Subject
@@ -71,7 +71,7 @@ class Questions:
             spec,
             digest=digest,
             shown={**seen, "bound": more} if more else seen,
-            rules=decision.rules,
+            rules=decision.rule_hashes,
             grant=decision.grant,
             approval=approval,
         )
@@ -101,11 +101,12 @@ class Questions:
         digest: str,
         by: PrincipalId,
         comment: str | None,
+        wish: Wish | None = None,
     ) -> Approval:
         """A person's answer, and what came of it.
 
         Raises:
-            ApprovalUnknown, ApprovalConflict, NotAnApprover: nothing was changed.
+            ApprovalUnknown, ApprovalConflict, NotAnApprover, GrantNotOffered: nothing was changed.
         """
         found, counted = self._desk.vote(unit, tenant, approval, verdict, digest=digest, by=by, comment=comment)
         if not counted:
@@ -116,7 +117,7 @@ class Questions:
         more = {"approval_id": found.id, "decided_by": by, **({"comment": comment} if comment else {})}
         self._log.append(unit, history.policy_evaluated(stored.call, stored.subject, voice, **more))
         if found.state is not ApprovalState.PENDING:
-            self._decided(unit, found, stored, verdict, by=by)
+            self._decided(unit, found, stored, verdict, by=by, wish=wish)
         return found
 
     def expire(self, unit: Unit, approval: Approval) -> bool:
@@ -142,9 +143,16 @@ class Questions:
         self._log.append(unit, history.draft(stored.subject, told))
         return True
 
-    def _decided(self, unit: Unit, found: Approval, stored: StoredCall, verdict: Verdict, *, by: PrincipalId) -> None:
+    def _decided(
+        self, unit: Unit, found: Approval, stored: StoredCall, verdict: Verdict, *, by: PrincipalId, wish: Wish | None
+    ) -> None:
         state: Literal["approved", "rejected"] = "approved" if verdict is Verdict.APPROVE else "rejected"
-        outcome = ApprovalDecided(approval_id=found.id, tool_call_id=found.tool_call_id, state=state, by=by)
+        wished = wish if verdict is Verdict.APPROVE and wish is not None and wish.kind is not GrantKind.ONCE else None
+        grant = self._give(unit, found, stored, wished, by=by) if wished else None
+        given = grant.id if grant else None
+        outcome = ApprovalDecided(
+            approval_id=found.id, tool_call_id=found.tool_call_id, state=state, by=by, grant_id=given
+        )
         self._log.append(unit, history.draft(stored.subject, outcome))
         if verdict is Verdict.APPROVE:
             store.move(unit.connection, stored.identity, CallState.WAITING, CallState.QUEUED)
@@ -153,6 +161,16 @@ class Questions:
             said = f" They said: {found.comment}" if found.comment else ""
             reason = f"A person rejected this call.{said}"
             deny(unit, self._log, self._held(unit, found.tool_call_id), DenialCode.REJECTED, reason)
+
+    def _give(self, unit: Unit, found: Approval, stored: StoredCall, wish: Wish, *, by: PrincipalId) -> Grant:
+        asked = Asked(
+            call=stored.call,
+            subject=stored.subject,
+            rules=found.rule_hashes,
+            behaviour_hash=str(found.shown.get("behaviour", "")),
+            image=stored.image,
+        )
+        return self._desk.grants.give(unit, wish, asked, found, by=by, reason=found.comment or "")
 
     def _held(self, unit: Unit, call: ToolCallId) -> StoredCall:
         stored = store.find(unit.connection, call, hold=True)

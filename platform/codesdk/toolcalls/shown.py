@@ -32,6 +32,7 @@ def shown(call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts) -
         "obligations": decision.obligations.model_dump(mode="json", exclude_defaults=True),
         "profile": facts.profile.get("name"),
         "image": facts.image,
+        "behaviour": tool.behaviour_hash,
         "session": facts.subject.session_id,
         "principal": facts.subject.principal_id,
         "mode": facts.subject.permission_mode.value,

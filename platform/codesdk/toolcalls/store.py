@@ -14,7 +14,7 @@ from sqlalchemy import insert as insert_into
 from codesdk.domain.calls import CallIdentity, CallState, IllegalTransition, ToolCall, check_transition
 from codesdk.domain.canonical import canonical_json
 from codesdk.domain.decisions import Evaluation, Obligations
-from codesdk.domain.ids import ApprovalId, HostId, SessionId, TenantId, ToolCallId
+from codesdk.domain.ids import ApprovalId, GrantId, HostId, SessionId, TenantId, ToolCallId
 from codesdk.domain.records import SessionPriority
 from codesdk.domain.tools import ToolResult
 from codesdk.sandbox.port import FileMark
@@ -138,6 +138,7 @@ def insert(
     serial: bool,
     state: CallState,
     sources: tuple[Evaluation, ...],
+    grant: GrantId | None = None,
 ) -> None:
     """Add a call: waiting for its decision, or queued where nothing stands against it."""
     if state is not CallState.WAITING:
@@ -159,6 +160,7 @@ def insert(
         "state": state.value,
         "sources": _sources_text(sources),
         "queues": state is CallState.QUEUED,
+        "grant_id": grant,
     }
     connection.execute(_INSERT, row)
 
@@ -358,6 +360,7 @@ def _stored(row: Row[Any]) -> StoredCall:
         image=row.image,
         profile=json.loads(row.profile),
         session_open=row.session_state == "open",
+        grant_id=GrantId(row.grant_id) if row.grant_id else None,
         obligations=Obligations.model_validate_json(row.obligations) if row.obligations else Obligations(),
         barred=row.barred,
         result=ToolResult.model_validate_json(row.result) if row.result else None,

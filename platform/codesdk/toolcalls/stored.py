@@ -7,7 +7,7 @@ from typing import Any
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
 from codesdk.domain.decisions import Evaluation, Frozen, Obligations
 from codesdk.domain.execution import SandboxSummary
-from codesdk.domain.ids import ApprovalId, HostId, TenantId
+from codesdk.domain.ids import ApprovalId, GrantId, HostId, TenantId
 from codesdk.domain.subjects import Subject
 from codesdk.domain.tools import ToolResult
 from codesdk.sandbox.port import FileMark
@@ -41,6 +41,8 @@ class StoredCall(Frozen):
     image: str
     profile: dict[str, Any]
     session_open: bool
+    grant_id: GrantId | None = None
+    """What turned policy's ask into an allow, where something did."""
     obligations: Obligations
     """What policy demanded when it was claimed; nothing before."""
     barred: bool
@@ -73,6 +75,8 @@ class Claimed(Frozen):
     stored: StoredCall
     generation: int
     """The worker's fencing number, which must still be in the row when the call ends."""
+    ran: bool = True
+    """False where its sandbox could not even be opened."""
     timeout_s: float
     sandbox: SandboxSummary
     environment: str

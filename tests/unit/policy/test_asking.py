@@ -26,13 +26,24 @@ def test_everything_that_a_rule_says_of_its_approval_is_in_the_decision(write_bu
     decision = asking(
         write_bundle,
         "approval: {group: finance, quorum: 2, not_requester: true, timeout: 30m, on_timeout: deny,"
-        " escalate: {after: 10m, to: finance-leads}}, grant: {offer: [once, session], max_ttl: 2h, max_uses: 20}",
+        " escalate: {after: 10m, to: finance-leads}}",
     )
     later = Escalation(after_s=600, to="finance-leads")
     assert decision.approval == ApprovalSpec(
         timeout_s=1800, demands=(Demand(group="finance", quorum=2, escalation=later),), not_requester=True
     )
+    assert decision.grant is None
+
+
+def test_what_a_rule_offers_is_in_the_decision(write_bundle):
+    decision = asking(write_bundle, "grant: {offer: [once, session], max_ttl: 2h, max_uses: 20}")
     assert decision.grant == GrantOffer(offer=(ONCE, SESSION), max_ttl_s=7200, max_uses=20)
+
+
+def test_where_it_takes_two_people_nobody_alone_may_give_a_grant(write_bundle):
+    offers = "grant: {offer: session}"
+    assert asking(write_bundle, offers, "approval: {quorum: 2}, grant: {offer: once}").grant is None
+    assert asking(write_bundle, f"approval: {{group: a}}, {offers}", f"approval: {{group: b}}, {offers}").grant is None
 
 
 def test_a_rule_that_says_nothing_needs_one_yes_of_anybody_and_offers_nothing(write_bundle):
@@ -46,6 +57,7 @@ def test_a_rule_that_says_nothing_needs_one_yes_of_anybody_and_offers_nothing(wr
         ("effect: deny, approval: {quorum: 2}", "belongs to a rule with `effect: ask`"),
         ("effect: allow, grant: {offer: session}", "belongs to a rule with `effect: ask`"),
         ("effect: ask, floor: true, grant: {offer: session}", "contradict"),
+        ("effect: ask, approval: {quorum: 2}, grant: {offer: session}", "one person's to give"),
         ("effect: ask, approval: {quorum: 0}", "greater than or equal to 1"),
         ("effect: ask, approval: {quorum: 11}", "less than or equal to 10"),
         ("effect: ask, approval: {on_timeout: allow}", "deny"),

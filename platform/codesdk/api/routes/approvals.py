@@ -9,7 +9,7 @@ from fastapi import Query
 from pydantic import Field
 
 from codesdk.api.access import Caller, Shown, Wired, guarded_router
-from codesdk.approvals import Approval, ApprovalState, Verdict
+from codesdk.approvals import Approval, ApprovalState, Verdict, Wish
 from codesdk.bootstrap import Services
 from codesdk.domain.decisions import Frozen
 from codesdk.storage.writer import Unit
@@ -32,6 +32,8 @@ class Vote(Frozen):
     """The approval's own `digest`: a vote on anything else changes nothing."""
     comment: str | None = Field(default=None, max_length=2000)
     """Told to the agent where the verdict is `reject`."""
+    grant: Wish | None = None
+    """Of an `approve`: let calls of the same kind through as well, as far as the approval's `grant` offers."""
 
 
 @router.get("/v1/approvals")
@@ -64,6 +66,7 @@ def decide_approval(approval_id: str, vote: Vote, caller: Caller, ticket: Shown,
         digest=vote.digest,
         by=caller.id,
         comment=vote.comment,
+        wish=vote.grant,
         before=using(services, ticket, approval=approval_id, digest=vote.digest),
     )
 

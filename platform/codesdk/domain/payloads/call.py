@@ -60,6 +60,8 @@ class CallPolicyEvaluated(Evaluation, NamedCallPayload):
     """The principal that answered. From a person."""
     comment: str | None = None
     """From a person."""
+    grant_id: str | None = None
+    """The grant with which a person answered before, in place of `approval_id`."""
 
 
 class CallApproved(NamedCallPayload):
@@ -71,6 +73,8 @@ class CallApproved(NamedCallPayload):
     """The voices that led to the decision."""
     approval_id: str | None = None
     """Where a person approved."""
+    grant_id: str | None = None
+    """Where a person had granted calls of its kind."""
 
 
 class CallDenied(NamedCallPayload):

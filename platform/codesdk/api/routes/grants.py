@@ -1,0 +1,45 @@
+"""Grants over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+
+from codesdk.api.access import Caller, Wired, guarded_router
+from codesdk.approvals import Grant
+from codesdk.domain.decisions import Frozen
+
+router = guarded_router()
+
+
+class GrantList(Frozen):
+    """Grants, newest first."""
+
+    grants: list[Grant]
+
+
+@router.get("/v1/grants")
+def list_grants(
+    caller: Caller,
+    services: Wired,
+    *,
+    session_id: Annotated[str | None, Query(max_length=40)] = None,
+    active: Annotated[bool, Query()] = False,
+) -> GrantList:
+    """The tenant's grants; `active`: only those that let something through now."""
+    return GrantList(grants=services.desk.grants.listing(caller.tenant_id, session_id, active=active))
+
+
+@router.get("/v1/grants/{grant_id}")
+def read_grant(grant_id: str, caller: Caller, services: Wired) -> Grant:
+    """One grant: what it lets through, for whom, until when, and how often it did."""
+    return services.desk.grants.find(caller.tenant_id, grant_id)
+
+
+@router.delete("/v1/grants/{grant_id}")
+def revoke_grant(grant_id: str, caller: Caller, services: Wired) -> Grant:
+    """End it: from now on nothing starts by it. Revoking twice is no error."""
+    return services.writer.run(
+        lambda unit: services.desk.grants.revoke(unit, caller.tenant_id, grant_id, by=caller.id, why="Revoked.")
+    )

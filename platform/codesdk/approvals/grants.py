@@ -1,0 +1,130 @@
+"""Where grants are given, looked for, used and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from codesdk.approvals import grant_store as store
+from codesdk.approvals.approval import Approval
+from codesdk.approvals.grant import Grant, GrantNotOffered, GrantState, GrantUnknown, Wish
+from codesdk.domain.calls import ToolCall
+from codesdk.domain.decisions import Frozen, GrantKind
+from codesdk.domain.ids import GrantId, Ids, Kind, PrincipalId, TenantId
+from codesdk.domain.subjects import Subject
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit
+
+
+class Asked(Frozen):
+    """What a grant must be about to let a call through."""
+
+    call: ToolCall
+    subject: Subject
+    rules: Mapping[str, str]
+    """Id and hash of each rule that asks."""
+    behaviour_hash: str
+    image: str
+
+
+class Grants:
+    """The grants of one database."""
+
+    def __init__(self, database: Database, ids: Ids) -> None:
+        self._database = database
+        self._ids = ids
+
+    def give(self, unit: Unit, wish: Wish, asked: Asked, approval: Approval, *, by: PrincipalId, reason: str) -> Grant:
+        """A new grant, in the transaction of the vote that gives it.
+
+        Raises:
+            GrantNotOffered: it is more than the rule offers.
+        """
+        offer = approval.grant
+        ttl_s = wish.ttl_s or (offer.max_ttl_s if offer else 0)
+        most = offer.max_uses if offer else None
+        uses = wish.max_uses or most
+        if offer is None or wish.kind not in offer.offer:
+            offered = ", ".join(offer.offer) if offer else GrantKind.ONCE.value
+            raise GrantNotOffered(f"The rules that ask offer no grant `{wish.kind}`, only: {offered}.")
+        if ttl_s > offer.max_ttl_s or (most is not None and uses is not None and uses > most):
+            raise GrantNotOffered(
+                f"The rules that ask offer at most {offer.max_ttl_s} s and {most or 'any number of'} uses.",
+                details={"max_ttl_s": offer.max_ttl_s, "max_uses": most},
+            )
+        subject = asked.subject
+        return store.insert(
+            unit.connection,
+            GrantId(self._ids.new(Kind.GRANT)),
+            float(ttl_s),
+            tenant_id=subject.tenant_id,
+            principal_id=subject.principal_id,
+            session_id=subject.session_id if wish.kind is GrantKind.SESSION else None,
+            approval_id=approval.id,
+            tool=asked.call.name,
+            rules=dict(asked.rules),
+            input_hash=asked.call.identity.input_hash if wish.same_input else None,
+            behaviour_hash=asked.behaviour_hash,
+            image=asked.image,
+            granted_by=by,
+            reason=reason,
+            max_uses=uses,
+        )
+
+    def covering(self, unit: Unit, asked: Asked) -> Grant | None:
+        """A grant that lets this call through; one whose tool or image has changed is voided on the way."""
+        subject, call = asked.subject, asked.call
+        found = store.covering(
+            unit.connection,
+            tenant=subject.tenant_id,
+            principal=subject.principal_id,
+            session=subject.session_id,
+            tool=call.name,
+            input_hash=call.identity.input_hash,
+        )
+        return next((grant for grant in found if self._holds(unit, grant, asked)), None)
+
+    def use(self, unit: Unit, grant: GrantId, asked: Asked) -> bool:
+        """Count a use, if the grant still lets the call through. False: it does not, and nothing was counted."""
+        found = store.find(unit.connection, asked.subject.tenant_id, grant)
+        return found is not None and self._holds(unit, found, asked) and store.use(unit.connection, grant)
+
+    def revoke(self, unit: Unit, tenant: TenantId, grant: str, *, by: PrincipalId, why: str) -> Grant:
+        """End it, at once; one that has ended stays as it is.
+
+        Raises:
+            GrantUnknown: not there, or another tenant's.
+        """
+        if store.find(unit.connection, tenant, grant) is not None:
+            store.end(unit.connection, grant, why, by)
+        return _there(store.find(unit.connection, tenant, grant), grant)
+
+    def find(self, tenant: TenantId, grant: str) -> Grant:
+        """One.
+
+        Raises:
+            GrantUnknown: not there, or another tenant's.
+        """
+        with self._database.read() as connection:
+            return _there(store.find(connection, tenant, grant), grant)
+
+    def listing(self, tenant: TenantId, session: str | None = None, *, active: bool = False) -> list[Grant]:
+        """The tenant's grants, newest first."""
+        with self._database.read() as connection:
+            return store.listing(connection, tenant, session, active=active)
+
+    @staticmethod
+    def _holds(unit: Unit, grant: Grant, asked: Asked) -> bool:
+        if grant.state is not GrantState.ACTIVE:
+            return False
+        changed = "tool" if grant.behaviour_hash != asked.behaviour_hash else ""
+        if changed or grant.image != asked.image:
+            store.end(unit.connection, grant.id, f"The {changed or 'image'} has changed since.", None)
+            return False
+        # Every rule that asks must be one that asked then, word for word: another may have been added, or changed.
+        return asked.rules.items() <= grant.rules.items()
+
+
+def _there(found: Grant | None, grant: str) -> Grant:
+    if found is None:
+        raise GrantUnknown(f"There is no grant {grant}.", advice="`codesdk grants list` shows them.")
+    return found
