@@ -90,6 +90,7 @@ RULES: dict[tuple[str, str], Action | Door] = {
     ("GET", "/v1/keys"): Action.KEYS_READ,
     ("POST", "/v1/keys"): Action.KEYS_MANAGE,
     ("DELETE", "/v1/keys/{key_id}"): Action.KEYS_MANAGE,
+    ("GET", "/v1/audit"): Action.AUDIT_READ,
 }
 """What each route does; who may do it stands in `tenancy.access.GRANTS`."""
 

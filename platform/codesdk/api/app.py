@@ -19,6 +19,7 @@ from codesdk.api.stream import Readers
 from codesdk.archive.retention import DAY_S, Retention
 from codesdk.bootstrap import Services
 from codesdk.errors import Fault
+from codesdk.eventlog.audit.seals import Sealer
 from codesdk.mcphost import McpHost
 from codesdk.settings import Settings
 from codesdk.toolcalls.pipeline import Pipeline
@@ -107,11 +108,13 @@ async def _keep_house(services: Services, settings: Settings) -> None:
     retention = Retention(
         database=services.database, writer=services.writer, artifacts=services.artifacts, clock=services.clock
     )
+    sealer = Sealer(services.database, services.writer, services.clock)
 
     def work() -> None:
         if settings.retention_days:
             reason = f"closed for more than {settings.retention_days:g} days"
             retention.prune(settings.retention_days * DAY_S, reason=reason)
+        sealer.seal()
         services.collector.collect()
         services.outward.endpoints.forget(settings.webhook_log_days)
 

@@ -18,6 +18,7 @@ from codesdk.domain.events import EventUnreadable
 from codesdk.domain.ids import HostId, Kind, PrincipalId, SessionId, TenantId
 from codesdk.domain.upcasting import read_event
 from codesdk.errors import ExitCode, Fault
+from codesdk.eventlog.audit import Act, Trail
 from codesdk.eventlog.log import PAGE
 from codesdk.storage.writer import Unit
 from codesdk.tenancy import store as tenancy_store
@@ -25,6 +26,8 @@ from codesdk.tenancy.principal import Principal, PrincipalKind
 
 NAME = "import"
 """Of the principal and of the host that imported sessions have here. Neither can do anything."""
+HOLDER = "data-directory"
+"""Who imports: whoever can write it."""
 PIECE = 1024 * 1024
 ANOTHER = "Use another copy of the export."
 
@@ -240,6 +243,8 @@ def _insert(
             if store.has_artifact(unit.connection, artifact.id):
                 raise ArtifactExists(f"Artifact {artifact.id} is here already.", advice="Leave the directory out.")
             record.artifacts.record(unit, artifact)
+        known = {"tenant": head.tenant_id, "events": count, "artifacts": len(kept)}
+        Trail(record.clock).record(unit, owner.tenant, Act.SESSION_IMPORTED, actor=HOLDER, target=head.id, **known)
         return count
 
     count = record.writer.run(work)

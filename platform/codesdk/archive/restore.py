@@ -21,6 +21,7 @@ from codesdk.domain.decisions import Frozen
 from codesdk.domain.execution import SandboxSummary
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import ExitCode, Fault
+from codesdk.eventlog.audit import INSTALLATION, Act, Trail
 from codesdk.eventlog.hints import LocalHints
 from codesdk.eventlog.log import Log
 from codesdk.jobs import LocalWakeups
@@ -107,6 +108,12 @@ def _make(source: Path, made: Manifest, settings: Settings) -> Restored:
         place.chmod(0o600)
     with open_record(settings) as record:
         lost, closed = _part_from_original(record)
+        known = {"backup_of": made.instance, "made_at": made.created_at, "version": made.version}
+        trail, act = Trail(record.clock), Act.INSTALLATION_RESTORED
+        instance = settings.instance_id()
+        record.writer.run(
+            lambda unit: trail.record(unit, INSTALLATION, act, actor="data-directory", target=instance, **known)
+        )
     return Restored(
         data_dir=str(settings.data_dir),
         instance=settings.instance_id(),

@@ -9,6 +9,7 @@ from codesdk.artifacts import Artifacts
 from codesdk.domain.clock import Clock
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.ids import SessionId
+from codesdk.eventlog.audit import Act, Trail
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 
@@ -34,8 +35,9 @@ class Retention:
         self._writer = writer
         self._artifacts = artifacts
         self._clock = clock
+        self._trail = Trail(clock)
 
-    def prune(self, older_than_s: float, *, reason: str, dry: bool = False) -> Pruned:
+    def prune(self, older_than_s: float, *, reason: str, actor: str = "retention", dry: bool = False) -> Pruned:
         """Remove every session that was closed longer ago than that, with its artifacts; `dry`: only say which.
 
         A session stays while its sandbox is not gone, or while an open session starts from one of its artifacts.
@@ -45,7 +47,7 @@ class Retention:
         after = ""
         while batch := self._due(before, after):
             for session in batch:
-                removed = self._measure(session) if dry else self._remove(session, before, reason)
+                removed = self._measure(session) if dry else self._remove(session, before, reason, actor)
                 done = Pruned(
                     sessions=done.sessions + removed.sessions,
                     events=done.events + removed.events,
@@ -63,12 +65,15 @@ class Retention:
             events, artifacts = store.sizes(connection, session)
         return Pruned(sessions=(session,), events=events, artifacts=artifacts)
 
-    def _remove(self, session: SessionId, before: float, reason: str) -> Pruned:
+    def _remove(self, session: SessionId, before: float, reason: str, actor: str) -> Pruned:
         def work(unit: Unit) -> Pruned:
             if not store.still_due(unit.connection, session, before):
                 return Pruned()
             artifacts = self._artifacts.delete_of_session(unit, session)
+            tenant = store.tenant_of(unit.connection, session)
             events = store.remove_session(unit.connection, session, self._clock.now().timestamp(), reason)
+            known = {"reason": reason, "events": events, "artifacts": artifacts}
+            self._trail.record(unit, tenant, Act.SESSION_REMOVED, actor=actor, target=session, **known)
             return Pruned(sessions=(session,), events=events, artifacts=artifacts)
 
         removed = self._writer.run(work)

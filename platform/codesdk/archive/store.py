@@ -178,6 +178,11 @@ def _over(closed_before: float) -> ColumnElement[bool]:
     return and_(sessions.c.state == "closed", sessions.c.closed_at < closed_before, ~alive, ~seeds)
 
 
+def tenant_of(connection: Connection, session: SessionId) -> TenantId:
+    """Whose it is."""
+    return TenantId(connection.execute(select(sessions.c.tenant_id).where(sessions.c.id == session)).scalar_one())
+
+
 def sizes(connection: Connection, session: SessionId) -> tuple[int, int]:
     """How many events and artifacts a session has."""
     owned = select(func.count()).where(artifacts.c.session_id == session).scalar_subquery()

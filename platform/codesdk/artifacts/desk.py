@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 
 from codesdk.artifacts import store
@@ -139,15 +139,24 @@ class Artifacts:
         with self._database.read() as connection:
             return store.listing(connection, tenant, session, (last.created_at, last.id) if last else None, limit)
 
-    def delete(self, tenant: TenantId, artifact: str) -> StoredArtifact:
+    def delete(
+        self, tenant: TenantId, artifact: str, noting: Callable[[Unit, StoredArtifact], None] = lambda *_: None
+    ) -> StoredArtifact:
         """Remove the record. Its bytes go with the next collection, if nothing else names them.
+
+        `noting`: what else belongs to the same unit.
 
         Raises:
             ArtifactUnknown: not there, or another tenant's.
             ArtifactInUse: an open session starts from it.
         """
         found = self.find(tenant, artifact)
-        self._writer.run(lambda unit: self._delete(unit, found))
+
+        def work(unit: Unit) -> None:
+            self._delete(unit, found)
+            noting(unit, found)
+
+        self._writer.run(work)
         return found
 
     def of_session(self, session: SessionId) -> list[StoredArtifact]:

@@ -9,6 +9,7 @@ from codesdk.approvals import Desk
 from codesdk.artifacts import Artifacts, Collector
 from codesdk.bootstrap.administration import wire_tenancy
 from codesdk.bootstrap.outward import Outward, wire_outward
+from codesdk.bootstrap.policy_record import PolicyRecord
 from codesdk.bootstrap.record import lock_path
 from codesdk.bootstrap.shelf import Shelf
 from codesdk.domain.clock import Clock, SystemClock
@@ -110,6 +111,9 @@ def open_services(
         opened.callback(wakeups.close)
         writer = Writer(database, lock_path(settings, database))
         opened.callback(writer.close)
+        policy_record = PolicyRecord(bundles, database, writer, clock)
+        policy_record.note()
+        bundles.after_look(policy_record.note)
         log = Log(database, clock, hints)
         tail = Tail(log, hints, clock, settings.poll_s)
         opened.callback(tail.close)

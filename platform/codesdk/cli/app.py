@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from codesdk.cli.artifacts import artifacts_app
+from codesdk.cli.audit_app import audit_app
 from codesdk.cli.connecting.clients import Kind
 from codesdk.cli.log_commands import events_app, transcript
 from codesdk.cli.options import DataDir, Json, place
@@ -41,6 +42,7 @@ app.add_typer(events_app, name="events")
 app.add_typer(policy_app, name="policy")
 app.add_typer(artifacts_app, name="artifacts")
 app.add_typer(keys_app, name="keys")
+app.add_typer(audit_app, name="audit")
 app.add_typer(tenants_app, name="tenants")
 app.add_typer(tools_app, name="tools")
 app.add_typer(groups_app, name="groups")

@@ -12,6 +12,7 @@ from codesdk.archive.imports import take_in
 from codesdk.archive.retention import DAY_S, Pruned, Retention
 from codesdk.bootstrap.record import open_record
 from codesdk.cli.artifact_files import FileRefused
+from codesdk.cli.office import HOLDER
 from codesdk.cli.places import settings_of
 from codesdk.cli.schema.files import private
 from codesdk.cli.voice import Voice
@@ -88,7 +89,9 @@ def prune(days: float, *, dry: bool, data_dir: Path | None, as_json: bool) -> No
         retention = Retention(
             database=record.database, writer=record.writer, artifacts=record.artifacts, clock=record.clock
         )
-        done = retention.prune(days * DAY_S, reason=f"`codesdk events prune --older-than {days:g}`", dry=dry)
+        done = retention.prune(
+            days * DAY_S, reason=f"`codesdk events prune --older-than {days:g}`", actor=HOLDER.id, dry=dry
+        )
     if as_json:
         voice.give(done.model_dump() | {"dry_run": dry})
     elif dry:

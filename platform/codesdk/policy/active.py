@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -119,6 +119,16 @@ class ActiveBundles:
             self.tenants[name] = Layer(self._directory(name), known_tools, tenant=True)
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
+        self._looked: Callable[[], None] = lambda: None
+
+    def after_look(self, listener: Callable[[], None]) -> None:
+        """Run `listener` after each look of `watch`, on its thread."""
+        self._looked = listener
+
+    def hashes(self) -> dict[str, str]:
+        """What is in force now: the hash of the `shared` layer, and of each tenant's that can be read, by its id."""
+        own = {name: layer.bundle.hash for name, layer in list(self.tenants.items()) if isinstance(layer, Layer)}
+        return {"shared": self.shared.bundle.hash, **own}
 
     def know_sessions(self, layers: SessionLayers) -> None:
         """From now on sessions can have rules of their own; before, one that has some is denied everything."""
@@ -197,6 +207,7 @@ class ActiveBundles:
         while not self._closing.wait(LOOK_S):
             try:
                 self.look()
+                self._looked()
             except Exception:  # noqa: BLE001 (a defect here must not end the watch: the last good bundles stay)
                 _log.exception("looking at the policy's files failed")
 

@@ -25,6 +25,7 @@ from codesdk.storage.approval_tables import (
     grants,
     group_members,
 )
+from codesdk.storage.audit_tables import audit_entries, audit_heads
 from codesdk.storage.metadata import ID as _ID
 from codesdk.storage.metadata import metadata
 
@@ -34,6 +35,8 @@ __all__ = [
     "approval_tickets",
     "approval_votes",
     "approvals",
+    "audit_entries",
+    "audit_heads",
     "grants",
     "group_members",
     "metadata",
@@ -113,6 +116,10 @@ sessions = Table(
     Column("closed_at", Float),
     Column("imported_at", Float),  # its log came from an export: no rows of calls stand beside it
     Column("policy_hash", String(71)),  # of the rules that it was opened with, in policy_texts
+    Column(
+        "sealed_seq", BigInteger, nullable=False, server_default=text("0")
+    ),  # its log is in the audit's chain so far
+    Column("sealed_hash", String(71), nullable=False, server_default=text("''")),  # of all its events up to there
     Index("ix_sessions_tenant", "tenant_id", "created_at"),
     Index("ix_sessions_tenant_state", "tenant_id", "state"),
 )

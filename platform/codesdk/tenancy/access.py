@@ -43,6 +43,7 @@ class Action(StrEnum):
     WEBHOOKS_MANAGE = "webhooks.manage"
     QUOTAS_READ = "quotas.read"
     QUOTAS_SET = "quotas.set"
+    AUDIT_READ = "audit.read"
 
 
 class Grant(NamedTuple):
@@ -95,6 +96,7 @@ GRANTS: dict[Action, Grant] = {
     Action.WEBHOOKS_MANAGE: Grant(_OPERATES),  # it sends the tenant's content elsewhere, and answers as an approver
     Action.QUOTAS_READ: Grant(_ALL, across=True),  # whoever is refused for a quota may see it
     Action.QUOTAS_SET: Grant(_OPERATES, reach=Reach.INSTANCE, across=True),  # a tenant does not lift its own limits
+    Action.AUDIT_READ: Grant(_OVERSEES, across=True),
 }
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import Ids, Kind, PrincipalId, TenantId
 from codesdk.domain.quotas import Resource
+from codesdk.eventlog.audit import INSTALLATION, Act, Trail
+from codesdk.eventlog.audit import store as audit_store
+from codesdk.eventlog.audit.entry import Entry
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.tenancy import store
@@ -49,6 +53,7 @@ class Administration:
         self._quotas = quotas
         self._clock = clock
         self._ids = ids
+        self._trail = Trail(clock)
 
     # -- tenants -----------------------------------------------------------------------------------------------------
 
@@ -79,6 +84,7 @@ class Administration:
             if store.tenant_named(unit.connection, name) is not None:
                 raise TenantTaken(f"There is a tenant {name}.", advice="Choose another name.")
             store.insert_tenant(unit.connection, made.id, name, made.created_at)
+            self._keep(unit, caller, made.id, Act.TENANT_CREATED, made.id, name=name)
 
         self._writer.run(create)
         _log.info("%s made tenant %s", caller.id, made.id)
@@ -96,7 +102,12 @@ class Administration:
                 "You belong to this tenant: you could not resume it.",
                 advice="Suspend it from the data directory, with `codesdk tenants suspend` while nothing runs.",
             )
-        self._writer.run(lambda unit: store.set_suspended(unit.connection, found.id, self._now()))
+
+        def suspend(unit: Unit) -> None:
+            store.set_suspended(unit.connection, found.id, self._now())
+            self._keep(unit, caller, found.id, Act.TENANT_SUSPENDED, found.id)
+
+        self._writer.run(suspend)
         _log.info("%s suspended tenant %s", caller.id, found.id)
         return self.tenant(caller, tenant)
 
@@ -107,7 +118,12 @@ class Administration:
             Forbidden, TenantUnknown: nothing was changed.
         """
         found = self._tenant(caller, Action.TENANTS_MANAGE, tenant)
-        self._writer.run(lambda unit: store.set_suspended(unit.connection, found.id, None))
+
+        def resume(unit: Unit) -> None:
+            store.set_suspended(unit.connection, found.id, None)
+            self._keep(unit, caller, found.id, Act.TENANT_RESUMED, found.id)
+
+        self._writer.run(resume)
         _log.info("%s resumed tenant %s", caller.id, found.id)
         return self.tenant(caller, tenant)
 
@@ -118,7 +134,12 @@ class Administration:
             Forbidden, TenantUnknown: nothing was changed.
         """
         found = self._tenant(caller, Action.TENANTS_MANAGE, tenant)
-        self._writer.run(lambda unit: store.set_weight(unit.connection, found.id, weight))
+
+        def weigh(unit: Unit) -> None:
+            store.set_weight(unit.connection, found.id, weight)
+            self._keep(unit, caller, found.id, Act.TENANT_WEIGHED, found.id, weight=weight)
+
+        self._writer.run(weigh)
         _log.info("%s gave tenant %s the weight %d", caller.id, found.id, weight)
         return self.tenant(caller, tenant)
 
@@ -139,7 +160,14 @@ class Administration:
             Forbidden, TenantUnknown: nothing was changed.
         """
         found = self._tenant(caller, Action.QUOTAS_SET, tenant)
-        self._writer.run(lambda unit: self._quotas.set_limits(unit, found.id, changes))
+
+        def change(unit: Unit) -> None:
+            self._quotas.set_limits(unit, found.id, changes)
+            # As text where it is past what canonical JSON takes for a number.
+            limits = {resource.value: None if amount is None else str(amount) for resource, amount in changes.items()}
+            self._keep(unit, caller, found.id, Act.QUOTAS_SET, found.id, limits=limits)
+
+        self._writer.run(change)
         said = ", ".join(f"{resource.value}={amount}" for resource, amount in changes.items())
         _log.info("%s set limits of tenant %s: %s", caller.id, found.id, said)
         return self._quotas.report(self._database, found.id)
@@ -196,6 +224,8 @@ class Administration:
             if store.principal_named(unit.connection, found.id, name) is not None:
                 raise PrincipalTaken(f"The tenant has a principal {name}.", advice="Choose another name.")
             store.insert_principal(unit.connection, made, self._now())
+            known = {"name": name, "roles": [role.value for role in roles], "reach": reach.value}
+            self._keep(unit, caller, found.id, Act.PRINCIPAL_CREATED, made.id, **known)
 
         self._writer.run(create)
         _log.info("%s made principal %s of tenant %s", caller.id, made.id, found.id)
@@ -208,7 +238,12 @@ class Administration:
             Forbidden, PrincipalUnknown: nothing was changed.
         """
         found = self.principal(caller, principal, Action.PRINCIPALS_MANAGE)
-        self._writer.run(lambda unit: store.disable(unit.connection, found.id, self._now()))
+
+        def disable(unit: Unit) -> None:
+            store.disable(unit.connection, found.id, self._now())
+            self._keep(unit, caller, found.tenant_id, Act.PRINCIPAL_DISABLED, found.id)
+
+        self._writer.run(disable)
         _log.info("%s disabled principal %s", caller.id, found.id)
         return self.principal(caller, principal)
 
@@ -241,6 +276,8 @@ class Administration:
                 store.join_group(unit.connection, found, name)
             for name in leave:
                 store.leave_group(unit.connection, found, name)
+            known = {"joins": sorted(join), "leaves": sorted(leave)}
+            self._keep(unit, caller, found.tenant_id, Act.PRINCIPAL_REGROUPED, found.id, **known)
 
         self._writer.run(change)
         _log.info("%s regrouped principal %s: joins %s, leaves %s", caller.id, found.id, list(join), list(leave))
@@ -266,7 +303,14 @@ class Administration:
             Forbidden, PrincipalUnknown, QuotaExceeded: nothing was made.
         """
         holder = self.principal(caller, principal, Action.KEYS_MANAGE)
-        made = self._writer.run(lambda unit: self._directory.mint_key(unit, holder.tenant_id, holder.id, name, ttl_s))
+
+        def mint(unit: Unit) -> NewKey:
+            made = self._directory.mint_key(unit, holder.tenant_id, holder.id, name, ttl_s)
+            known = {"principal": holder.id, "name": name, "prefix": made.key.prefix, "ttl_s": ttl_s}
+            self._keep(unit, caller, holder.tenant_id, Act.KEY_CREATED, made.key.id, **known)
+            return made
+
+        made = self._writer.run(mint)
         _log.info("%s made key %s of principal %s", caller.id, made.key.id, holder.id)
         return made
 
@@ -284,10 +328,34 @@ class Administration:
             raise unknown
         target = Target(tenant_id=found.tenant_id, reach=holder.reach)
         require(decide_access(caller, Action.KEYS_MANAGE, target), unknown)
-        self._writer.run(lambda unit: store.revoke_key(unit.connection, found.id, self._now()))
+
+        def revoke(unit: Unit) -> None:
+            store.revoke_key(unit.connection, found.id, self._now())
+            self._keep(unit, caller, found.tenant_id, Act.KEY_REVOKED, found.id, principal=holder.id)
+
+        self._writer.run(revoke)
         _log.info("%s revoked key %s of principal %s", caller.id, found.id, holder.id)
         with self._database.read() as connection:
             return store.key(connection, key) or found
+
+    # -- audit -------------------------------------------------------------------------------------------------------
+
+    def audit(self, caller: Principal, chain: str, after: int, limit: int) -> list[Entry]:
+        """A tenant's entries after that number, or those of `installation`, in order.
+
+        Raises:
+            Forbidden, TenantUnknown: see `decide_access`.
+        """
+        if chain == INSTALLATION:
+            target = Target(tenant_id=TenantId(INSTALLATION))
+            require(decide_access(caller, Action.AUDIT_READ, target), _no_tenant(chain))
+        else:
+            self._tenant(caller, Action.AUDIT_READ, chain)
+        with self._database.read() as connection:
+            return audit_store.after(connection, chain, after, limit)
+
+    def _keep(self, unit: Unit, caller: Principal, tenant: TenantId, act: Act, target: str, **details: Any) -> None:
+        self._trail.record(unit, tenant, act, actor=caller.id, target=target, **details)
 
     def _tenant(self, caller: Principal, action: Action, tenant: str, reach: Reach = Reach.TENANT) -> Tenant:
         with self._database.read() as connection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import Ids, Kind, PrincipalId, TenantId
 from codesdk.errors import ExitCode, Fault
+from codesdk.eventlog.audit import INSTALLATION, Act, Trail
 from codesdk.storage.writer import Unit
 from codesdk.tenancy import store
 from codesdk.tenancy.directory import Directory
@@ -15,6 +16,8 @@ from codesdk.tenancy.tenant import DEFAULT_TENANT
 
 OPERATOR = "operator"
 """The principal's name."""
+FOUNDER = "data-directory"
+"""Whoever can write it makes the operator."""
 
 
 class AlreadyFounded(Fault):
@@ -33,6 +36,7 @@ class Founding:
         self._quotas = quotas
         self._clock = clock
         self._ids = ids
+        self._trail = Trail(clock)
 
     def found(self, unit: Unit, *, rotate: bool = False) -> NewKey:
         """The operator's first key; with `rotate` a new one, and all its others are revoked.
@@ -45,7 +49,9 @@ class Founding:
         self._quotas.hold(unit, tenant)  # of two that found at once, the second finds what the first has made
         operator = store.principal_named(unit.connection, tenant, OPERATOR)
         if operator is None:
-            return self._directory.mint_key(unit, tenant, self._enroll(unit, tenant), OPERATOR)
+            holder = self._enroll(unit, tenant)
+            self._trail.record(unit, INSTALLATION, Act.INSTALLATION_FOUNDED, actor=FOUNDER, target=tenant, by=holder)
+            return self._key(unit, tenant, holder)
         _check(operator)
         if not rotate:
             raise AlreadyFounded(
@@ -56,7 +62,16 @@ class Founding:
         for key in store.keys_of(unit.connection, tenant):
             if key.principal_id == operator.id:
                 store.revoke_key(unit.connection, key.id, now)
-        return self._directory.mint_key(unit, tenant, operator.id, OPERATOR)
+                if key.revoked_at is None:
+                    known = {"principal": operator.id}
+                    self._trail.record(unit, tenant, Act.KEY_REVOKED, actor=FOUNDER, target=key.id, **known)
+        return self._key(unit, tenant, operator.id)
+
+    def _key(self, unit: Unit, tenant: TenantId, holder: PrincipalId) -> NewKey:
+        made = self._directory.mint_key(unit, tenant, holder, OPERATOR)
+        known = {"principal": holder, "name": OPERATOR, "prefix": made.key.prefix}
+        self._trail.record(unit, tenant, Act.KEY_CREATED, actor=FOUNDER, target=made.key.id, **known)
+        return made
 
     def _tenant(self, unit: Unit) -> TenantId:
         found = store.tenant_named(unit.connection, DEFAULT_TENANT)

@@ -115,7 +115,7 @@ class World:
         unknown = set(names) - set(things)
         assert not unknown, f"a route with new parameters: tell this test what {unknown} are"
         more: dict[str, Any] = {}
-        if path in ("/v1/quotas", "/v1/principals", "/v1/groups", "/v1/keys") and method != "DELETE":
+        if path in ("/v1/quotas", "/v1/principals", "/v1/groups", "/v1/keys", "/v1/audit") and method != "DELETE":
             more["params"] = {"tenant_id": things["tenant_id"]}
         if path == "/v1/artifacts" or (path == "/v1/approvals" and method == "GET"):
             more["params"] = {"session_id": things["session_id"]}
@@ -266,6 +266,7 @@ def test_a_foreign_id_answers_word_for_word_as_one_that_does_not_exist(world, me
         ("GET", "/v1/principals", "tenant_id"),
         ("GET", "/v1/keys", "tenant_id"),
         ("GET", "/v1/groups", "tenant_id"),
+        ("GET", "/v1/audit", "tenant_id"),
         ("POST", "/v1/principals", "tenant_id"),
     ],
 )

@@ -50,6 +50,7 @@ tenants.manage     O      everywhere instance
 principals.read    OU     everywhere
 principals.manage  O      everywhere
 keys.read          OU     everywhere
+audit.read         OU     everywhere
 keys.manage        O      everywhere
 webhooks.read      OU
 webhooks.manage    O

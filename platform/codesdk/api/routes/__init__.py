@@ -4,6 +4,7 @@ from codesdk.api.routes import (
     approval_pages,
     approvals,
     artifacts,
+    audit,
     calls,
     catalog,
     events,
@@ -28,5 +29,6 @@ ROUTERS = (
     tenants.router,
     principals.router,
     webhooks.router,
+    audit.router,
 )
 """All of them."""

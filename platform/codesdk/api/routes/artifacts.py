@@ -14,10 +14,12 @@ from starlette.requests import ClientDisconnect
 from codesdk.api.access import Caller, Wired, guarded_router
 from codesdk.api.download import Download
 from codesdk.api.ranges import Part, Unsatisfiable, wanted
-from codesdk.artifacts import Artifact
+from codesdk.artifacts import Artifact, StoredArtifact
 from codesdk.artifacts.digests import CHUNK
 from codesdk.artifacts.spool import Spool
 from codesdk.domain.decisions import Frozen
+from codesdk.eventlog.audit import Act, Trail
+from codesdk.storage.writer import Unit
 
 _TYPE = 120
 """Characters of a content type that are kept."""
@@ -110,7 +112,13 @@ def read_artifact(request: Request, artifact_id: str, caller: Caller, services: 
 @router.delete("/v1/artifacts/{artifact_id}")
 def delete_artifact(artifact_id: str, caller: Caller, services: Wired) -> Artifact:
     """Remove it. Events that name it keep their reference, which then leads nowhere."""
-    return services.artifacts.delete(caller.tenant_id, artifact_id)
+
+    def keep(unit: Unit, gone: StoredArtifact) -> None:
+        known = {"name": gone.name, "content_hash": gone.content_hash, "session": gone.session_id}
+        act = Act.ARTIFACT_DELETED
+        Trail(services.clock).record(unit, gone.tenant_id, act, actor=caller.id, target=gone.id, **known)
+
+    return services.artifacts.delete(caller.tenant_id, artifact_id, keep)
 
 
 async def _receive(request: Request, spool: Spool) -> None:

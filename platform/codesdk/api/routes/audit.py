@@ -1,0 +1,40 @@
+"""The audit over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+
+from codesdk.api.access import Caller, Wired, guarded_router
+from codesdk.domain.decisions import Frozen
+from codesdk.eventlog.audit import Entry
+from codesdk.eventlog.log import PAGE
+
+router = guarded_router()
+Chain = Annotated[
+    str | None,
+    Query(max_length=40, description="A tenant, or `installation`; the caller's own tenant where it is left out."),
+]
+
+
+class EntryPage(Frozen):
+    """Entries in order; ask again with `next` as `after`."""
+
+    entries: list[Entry]
+    next: int
+    """Number of the last entry of this page."""
+
+
+@router.get("/v1/audit")
+def read_audit(
+    caller: Caller,
+    services: Wired,
+    *,
+    tenant_id: Chain = None,
+    after: Annotated[int, Query(ge=0, le=2**62)] = 0,
+    limit: Annotated[int, Query(ge=1, le=PAGE)] = 100,
+) -> EntryPage:
+    """What was done to a tenant, its keys, quotas, policy and record, and by whom."""
+    found = services.administration.audit(caller, tenant_id or caller.tenant_id, after, limit)
+    return EntryPage(entries=found, next=found[-1].number if found else after)
