@@ -16,11 +16,14 @@ from codesdk.api.origins import HostGate, SideDoor, host_names, host_patterns, o
 from codesdk.api.problems import install
 from codesdk.api.routes import ROUTERS
 from codesdk.api.stream import Readers
+from codesdk.approvals import Approval
 from codesdk.archive.retention import DAY_S, Retention
 from codesdk.bootstrap import Services
+from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
 from codesdk.eventlog.audit.seals import Sealer
 from codesdk.mcphost import McpHost
+from codesdk.mcphost.asking import Link
 from codesdk.settings import Settings
 from codesdk.toolcalls.pipeline import Pipeline
 
@@ -50,6 +53,8 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
         allowed_origins=origin_patterns(names),
         state_key=settings.resolved_sealing_key,
         forms=settings.trust_clients,
+        # Whoever sees the link can answer with it, so it goes to clients only where they are trusted with the answer.
+        link=_page_of(services, settings.public_url or url) if settings.trust_clients else None,
     )
     readers = Readers()
     post_room = services.outward.post_room(settings.public_url or url)
@@ -93,6 +98,24 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     app.add_middleware(SideDoor, path="/mcp", behind=mcp.app)
     app.add_middleware(HostGate, names=names)
     return app
+
+
+def _page_of(services: Services, base: str) -> Link:
+    def link(approval: Approval, subject: Subject) -> str:
+        ticket = services.writer.run(
+            lambda unit: services.tickets.mint(
+                unit,
+                tenant=approval.tenant_id,
+                session=approval.session_id,
+                approval=approval.id,
+                principal=subject.principal_id,
+                digest=approval.digest,
+                expires_at=approval.expires_at,
+            )
+        )
+        return services.tickets.page(ticket, base)
+
+    return link
 
 
 async def _sweep(pipeline: Pipeline) -> None:

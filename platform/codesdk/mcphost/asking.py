@@ -1,7 +1,8 @@
 """Asking the session's own user through the agent's client (elicitation): which way, in which words, and what counts.
 
-A link to the approval's page comes first. A form's answer passes through the agent's host, so it is used only where the
-operator trusts that host; it is the vote of the session's own principal and of nobody else.
+A link to the approval's page comes first, and a form where there is none. Both pass through the agent's host, which could
+answer by itself: they are for hosts that the operator trusts, and are the vote of the session's own principal and of
+nobody else, so neither is used where it takes another person or several.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class Round(Frozen):
     call: ToolCallId
     approval: str
     digest: str
+    form: bool
+    """Whether the answer itself is the vote; where a link was shown, what came back says only that it was opened."""
 
 
 class Answered(Frozen):
@@ -82,7 +85,8 @@ def question(
     link: Link | None,
 ) -> types.ElicitRequest | None:
     """How to ask this client's user; None where they may not decide, or the client cannot show a question."""
-    if capability is None or not GRANTS[Action.APPROVALS_DECIDE].roles.intersection(subject.roles):
+    may = GRANTS[Action.APPROVALS_DECIDE].roles.intersection(subject.roles)
+    if capability is None or not may or not counts_alone(approval):
         return None
     text = _words(approval)
     if capability.url is not None and link is not None and (url := link(approval, subject)) is not None:
@@ -90,13 +94,13 @@ def question(
         return types.ElicitRequest(params=page)
     # `elicitation: {}` of older clients means forms.
     shows_forms = capability.form is not None or capability.url is None
-    if forms and shows_forms and counts_alone(approval):
+    if forms and shows_forms:
         return types.ElicitRequest(params=types.ElicitRequestFormParams(message=text, requested_schema=_FORM))
     return None
 
 
 def counts_alone(approval: Approval) -> bool:
-    """Whether one yes of the session's own principal can be all that it takes. A form never counts as another person."""
+    """Whether one yes of the session's own principal can be all that it takes."""
     return not approval.not_requester and all(demand.quorum == 1 for demand in approval.demands)
 
 
@@ -124,8 +128,18 @@ def second_round(params: types.CallToolRequestParams) -> Answered | None:
 
 def first_round(approval: Approval, asked: types.ElicitRequest) -> types.InputRequiredResult:
     """The result that asks, for clients that are asked in results."""
-    about = Round(call=approval.tool_call_id, approval=approval.id, digest=approval.digest)
+    about = round_of(approval, asked)
     return types.InputRequiredResult(input_requests={KEY: asked}, request_state=about.model_dump_json())
+
+
+def round_of(approval: Approval, asked: types.ElicitRequest) -> Round:
+    """What this question is about."""
+    return Round(
+        call=approval.tool_call_id,
+        approval=approval.id,
+        digest=approval.digest,
+        form=isinstance(asked.params, types.ElicitRequestFormParams),
+    )
 
 
 _FORM: dict[str, Any] = {
@@ -148,5 +162,5 @@ def _words(approval: Approval) -> str:
     given = json.dumps(shown.get("input"), ensure_ascii=False)
     cut = given if len(given) <= _SHOWN else f"{given[:_SHOWN]} … ({len(given) - _SHOWN} characters more)"
     rules = ", ".join(shown.get("rules", ())) or "the default"
-    whose = f" It takes {who(approval)}." if approval.demands or approval.not_requester else ""
+    whose = f" It takes {who(approval)}." if approval.demands else ""
     return f"May the agent run {shown.get('tool')}? Input: {cut}. Asked by {rules}: {shown.get('reason')}{whose}"

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
@@ -148,7 +149,7 @@ class Calls:
         return self._pipeline.find(subject.tenant_id, subject.session_id, call), place
 
     def _vote(self, subject: Subject, about: asking.Round, said: asking.Said | None) -> None:
-        if said is None or not self._forms:
+        if said is None or not self._forms or not about.form:
             return
         approval = self._desk.find(subject.tenant_id, about.approval)
         if approval.session_id != subject.session_id or not asking.counts_alone(approval):
@@ -262,16 +263,15 @@ class Calls:
         if not isinstance(outcome, Waiting) or ours is None or ours.answered is not None or ours.capability is None:
             return None
         approval = await self._thread(self._desk.find, caller.subject.tenant_id, outcome.approval_id)
-        asked = asking.question(approval, caller.subject, ours.capability, forms=self._forms, link=self._link)
+        how = partial(asking.question, forms=self._forms, link=self._link)  # in a thread: the link is on record
+        asked = await self._thread(how, approval, caller.subject, ours.capability)
         return (approval, asked) if asked is not None else None
 
     async def _ask(self, approval: Approval, asked: types.ElicitRequest, caller: Caller) -> None:
         """Put the question to a client that answers while the call waits, and take a form's answer as the user's vote."""
         assert caller.asking is not None  # noqa: S101 (there is a question)
         result = await caller.asking.ask(asked)
-        if asked.params.mode == "form":
-            about = asking.Round(call=approval.tool_call_id, approval=approval.id, digest=approval.digest)
-            await self._thread(self._vote, caller.subject, about, asking.said(result))
+        await self._thread(self._vote, caller.subject, asking.round_of(approval, asked), asking.said(result))
 
     async def _thread(self, function: Callable[..., _T], *given: Any) -> _T:
         return await to_thread.run_sync(function, *given, limiter=self._limiter)

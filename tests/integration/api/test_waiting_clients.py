@@ -21,7 +21,6 @@ from mcp.shared.exceptions import MCPError
 from codesdk.api import app
 from codesdk.approvals import Verdict
 from codesdk.domain.tools import ToolResult
-from codesdk.mcphost import McpHost
 from codesdk.tenancy.principal import Role
 
 ERAS = ["legacy", "auto"]
@@ -34,8 +33,20 @@ def details(result):
 
 @pytest.fixture(scope="module")
 def trusting(tmp_path_factory, helpers):
-    """A stack whose operator trusts the agents' own hosts with a person's answer."""
-    with helpers.running(tmp_path_factory.mktemp("trusting"), 5.0, trust_clients=True) as built:
+    """A stack whose operator trusts the agents' own hosts with a person's answer; it has no pages, so forms are shown."""
+    with pytest.MonkeyPatch.context() as patched:
+        # The official client says that it shows links as well as forms.
+        patched.setattr(app, "_page_of", lambda *_: lambda *_: None)
+        with helpers.running(tmp_path_factory.mktemp("trusting"), 5.0, trust_clients=True) as built:
+            patched.undo()
+            yield built
+
+
+@pytest.fixture
+def paged(tmp_path, helpers):
+    """The same with its pages."""
+    with helpers.running(tmp_path, 5.0, trust_clients=True) as built:
+        built.worker.answer = made
         yield built
 
 
@@ -152,26 +163,27 @@ class TestWhoIsAsked:
         assert makes(stack, helpers, token, mode, elsewhere).content[0].text == "made"
 
     @pytest.mark.parametrize("mode", ERAS)
-    def test_a_page_is_preferred_to_a_form_and_opening_it_decides_nothing(self, tmp_path, helpers, monkeypatch, mode):
-        def with_pages(**more):
-            return McpHost(**more, link=lambda approval, _subject: f"https://approve.example/{approval.id}")
+    def test_a_client_that_opens_links_gets_the_approvals_page_and_only_its_answer_counts(self, paged, helpers, mode):
+        stack = paged
+        session, token = stack.open_session()
+        asked = []
 
-        monkeypatch.setattr(app, "McpHost", with_pages)
-        with helpers.running(tmp_path, 5.0, trust_clients=True) as stack:
-            stack.worker.answer = made
-            session, token = stack.open_session()
-            asked = []
+        async def opens(_context, params):
+            if params.mode == "url":
+                asked.append(params.url)
+                asyncio.get_running_loop().call_later(0.3, answer, params.url)
+            return types.ElicitResult(action="accept", content={"decision": "reject"})
 
-            async def opens(_context, params):
-                asked.append(params)
-                assert stack.pending(session)
-                asyncio.get_running_loop().call_later(0.3, vote, stack, session, Verdict.APPROVE)
-                return types.ElicitResult(action="accept")
+        def answer(url):
+            form = {"verdict": "approve", "digest": stack.pending(session).digest, "comment": "seen on the page"}
+            httpx2.post(url, data=form, headers={"Origin": stack.url}, timeout=10, trust_env=False)
 
-            assert makes(stack, helpers, token, mode, opens).content[0].text == "made"
-            assert [(params.mode, params.url.startswith("https://approve.example/apr_")) for params in asked] == [
-                ("url", True)
-            ]
+        result = makes(stack, helpers, token, mode, opens)
+        (approval,) = stack.services.desk.listing(session.tenant_id, None, session.id)
+        # The official client says that it shows both forms and links, so the link comes first.
+        assert [url.startswith(f"{stack.url}/approve/") for url in asked] == [True]
+        assert result.content[0].text == "made"
+        assert (approval.decided_by, approval.comment) == (session.principal_id, "seen on the page")
 
 
 @pytest.mark.parametrize("mode", ERAS)

@@ -65,10 +65,9 @@ def test_a_page_comes_first_and_a_form_only_where_it_is_trusted(capability, form
     [{"not_requester": True}, {"demands": (Standing(quorum=2, approved=0),)}],
     ids=["another person", "two people"],
 )
-def test_a_form_never_stands_for_another_person(wanted):
-    assert asking.question(approval(**wanted), SUBJECT, FORMS, forms=True, link=None) is None
-    page = asking.question(approval(**wanted), SUBJECT, PAGES, forms=True, link=link)
-    assert mode(page) == "url"
+def test_an_agents_client_never_stands_for_another_person(wanted):
+    assert asking.question(approval(**wanted), SUBJECT, BOTH, forms=True, link=None) is None
+    assert asking.question(approval(**wanted), SUBJECT, BOTH, forms=True, link=link) is None
 
 
 def test_who_may_not_approve_is_not_asked():
