@@ -57,7 +57,7 @@ _STATES = {
     ApprovalState.VOIDED: "Void: what would have run was no longer what was approved",
 }
 _ELSEWHERE = frozenset(
-    {"tool", "title", "input", "commands", "risk", "preview", "rules", "reason", "principal", "session"}
+    {"tool", "title", "input", "commands", "risk", "preview", "rules", "reason", "principal", "session", "bound"}
 )
 
 
@@ -89,6 +89,7 @@ def render(view: View) -> str:
         "<h2>What will run</h2>",
         *_fields(shown.get("input")),
         *_commands(shown.get("commands")),
+        *_bound(shown.get("bound")),
         *_preview(shown.get("preview")),
         "<h2>Why it is asked</h2>",
         _facts(
@@ -153,6 +154,31 @@ def _commands(given: Any) -> Iterator[str]:
         text = shlex.join(map(str, words)) if isinstance(words, Sequence) and not isinstance(words, str) else str(words)
         yield f"<li>{_block(text)}</li>"
     yield "</ol>"
+
+
+def _bound(given: Any) -> Iterator[str]:
+    """The files that a yes is about: if one of them is another by then, nothing runs."""
+    if not isinstance(given, Mapping) or not given:
+        return
+    files = given.get("files")
+    marks = [each for each in files if isinstance(each, Mapping)] if isinstance(files, Sequence) else []
+    there = [each for each in marks if each.get("kind") != "absent"]
+    absent = ", ".join(str(each.get("path")) for each in marks if each.get("kind") == "absent")
+    yield "<h2>Files that a yes is about</h2>"
+    yield from (f"<p>{escape(line(_mark(each)))}</p>" for each in there)
+    if absent:
+        yield f'<p class="size">Not there, and must not be: {escape(line(absent))}</p>'
+    if other := {name: value for name, value in given.items() if name != "files"}:
+        yield _block(_json(other))
+
+
+def _mark(mark: Mapping[str, Any]) -> str:
+    rest = {
+        name: value for name, value in mark.items() if name not in ("path", "cwd", "kind", "real", "size") and value
+    }
+    real = f" → {mark['real']}" if mark.get("real") else ""
+    more = "".join(f", {name} {value}" for name, value in rest.items())
+    return f"{mark.get('path')}{real}: {mark.get('kind')}, {mark.get('size', 0)} bytes{more}"
 
 
 def _preview(given: Any) -> Iterator[str]:

@@ -189,6 +189,13 @@ class Stack:
         """The types of the session's events."""
         return [event.type.value for event in self.services.log.read(session.id)]
 
+    def ask(self, command: str, tenant: str = "default") -> Any:
+        """A command's approval, in a session of its own, once a worker has looked at its files and people are asked."""
+        session, token = self.open_session(tenant=tenant)
+        subject = self.services.directory.subject(token)
+        self.services.pipeline.submit("workspace_exec", {"command": command}, subject)
+        return self.pending(session)
+
     def pending(self, session: Any, seconds: float = 10.0) -> Any:
         """The session's approval, once it is asked for."""
         return eventually(

@@ -12,11 +12,8 @@ def asked(standing):
     return ask(standing)
 
 
-def ask(standing):
-    session, token = standing.open_session()
-    subject = standing.services.directory.subject(token)
-    outcome = standing.services.pipeline.submit("workspace_exec", {"command": "make"}, subject)
-    return standing.services.desk.find(session.tenant_id, outcome.approval_id)
+def ask(standing, command="make"):
+    return standing.ask(command)
 
 
 def ticket(standing, asked, principal=None, *roles):

@@ -31,10 +31,7 @@ def operator(sending, tenant):
 
 
 def ask(sending, tenant, command="make"):
-    session, token = sending.open_session(tenant=tenant)
-    subject = sending.services.directory.subject(token)
-    outcome = sending.services.pipeline.submit("workspace_exec", {"command": command}, subject)
-    return sending.services.desk.find(session.tenant_id, outcome.approval_id)
+    return sending.ask(command, tenant)
 
 
 def create(operator, url, **wish):

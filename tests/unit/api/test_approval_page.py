@@ -70,6 +70,16 @@ def test_every_command_of_a_line_is_listed_as_one_would_type_it():
     assert "rm -rf 'a b'" in text
 
 
+def test_the_files_that_a_yes_is_about_are_named():
+    files = [
+        {"path": "deploy.sh", "cwd": ".", "kind": "file", "real": "/w/<b>.sh", "size": 12, "sha256": "ab" * 32},
+        {"path": "gone", "cwd": ".", "kind": "absent", "real": "", "size": 0},
+    ]
+    text = page({"input": {}, "bound": {"files": files}})
+    assert "deploy.sh → /w/&lt;b&gt;.sh: file, 12 bytes, sha256 abab" in text
+    assert "Not there, and must not be: gone" in text
+
+
 def test_a_preview_shows_its_diff_and_its_output():
     text = page({"input": {}, "preview": {"exit_code": 1, "diff": "-old\n+new\n same", "output": "\x1b[31mno"}})
     assert '<span class="cut">-old</span>' in text
@@ -101,7 +111,9 @@ def test_what_people_said_is_there():
 
 @pytest.mark.parametrize("given_", [None, "text", 3, [], {"a": [1, {"b": None}]}])
 def test_any_json_can_be_shown(given_):
-    assert page({"input": given_, "commands": given_, "preview": given_, "risk": given_, "rules": None})
+    assert page(
+        {"input": given_, "commands": given_, "preview": given_, "bound": given_, "risk": given_, "rules": None}
+    )
 
 
 def test_a_problem_is_escaped_too():
