@@ -47,7 +47,7 @@ class Tool:
     _output: CompiledSchema | None = field(repr=False, compare=False)
 
     def check_input(self, given: Mapping[str, Any]) -> None:
-        """Let a fitting input pass.
+        """Let a fitting input pass, of which every word of a command can be made.
 
         Raises:
             InvalidInput: names the place and what was expected there.
@@ -55,6 +55,7 @@ class Tool:
         misfit = self._input.misfit(given)
         if misfit is not None:
             raise InvalidInput(self.name, misfit.pointer, misfit.expected)
+        self.argv(given)
 
     def check_output(self, structured: Mapping[str, Any] | None) -> None:
         """Let a fitting output pass; a tool without an output schema may give anything.

@@ -145,8 +145,12 @@ def test_an_argv_template_takes_whole_words_and_no_options(load):
     tool = load(manifest(runs="{argv: [wc, -l, {arg: /count, flag: --max}, {arg: /path}]}")).resolve("a.b")
     assert tool.argv({"path": "a b", "count": 3}) == ("wc", "-l", "--max", "3", "a b")
     assert tool.argv({}) == ("wc", "-l")
-    with pytest.raises(InvalidInput, match="does not begin with a dash"):
-        tool.argv({"path": "--x"})
+    for refuse in (tool.argv, tool.check_input):
+        with pytest.raises(InvalidInput, match="does not begin with a dash") as refused:
+            refuse({"path": "--x"})
+        assert refused.value.pointer == "/path"
+    with pytest.raises(InvalidInput, match="text without NUL"):
+        tool.check_input({"path": "a\0b"})
 
 
 def test_a_pattern_that_explodes_elsewhere_is_answered_at_once(load):
