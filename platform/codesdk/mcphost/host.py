@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
@@ -25,13 +26,14 @@ from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault, InternalFault
 from codesdk.mcphost import answers, asking, collecting, listing
 from codesdk.mcphost.access import TokenGate, subject_of
+from codesdk.mcphost.announcing import Announcer
 from codesdk.mcphost.asking import Link
 from codesdk.mcphost.calls import Answer, Caller, Calls, Report
 from codesdk.mcphost.client import ClientAsking, LateCodec, wait_of
 from codesdk.mcphost.reading import Reading, one_page, with_links
 from codesdk.mcphost.streams import RETRY_MS, ResumableSessions
 from codesdk.mcphost.throttle import Throttle
-from codesdk.registry import UnknownTool
+from codesdk.registry import Registry, UnknownTool
 from codesdk.tenancy.directory import Directory
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import Results
@@ -101,6 +103,8 @@ class McpHost:
             on_read_resource=reading.read,
             get_tool_input_schema=self._input_schema,
         )
+        self.announcer = Announcer(self._made_of, self._told_of, self._token_limiter)
+        self.announcer.serve(self.server)
         sealing = RequestStateSecurity(
             codec=LateCodec(state_key), ttl=STATE_S, bind_principal=lambda ctx: subject_of(ctx.request).session_id
         )
@@ -123,9 +127,12 @@ class McpHost:
     async def run(self) -> AsyncIterator[None]:
         """Serve while entered."""
         async with self._manager.run():
+            watching = asyncio.create_task(self.announcer.watch())
             try:
                 yield
             finally:
+                watching.cancel()
+                await asyncio.wait([watching])
                 self.stop()
                 await self._calls.settled()
 
@@ -142,6 +149,13 @@ class McpHost:
     def _listed(self, subject: Subject) -> list[types.Tool]:
         bundle = self._pipeline.bundles.of(subject.tenant_id, subject.policy_hash)
         return listing.listed(self._pipeline.registry.of(subject.tenant_id), bundle, subject)
+
+    def _made_of(self, subject: Subject) -> tuple[str, Registry]:
+        bundle = self._pipeline.bundles.of(subject.tenant_id, subject.policy_hash)
+        return bundle.hash, self._pipeline.registry.of(subject.tenant_id)
+
+    def _told_of(self, subject: Subject) -> tuple[str, ...]:
+        return tuple(tool.model_dump_json() for tool in self._listed(subject))
 
     async def _list_tools(self, ctx: _Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         one_page(params)

@@ -152,6 +152,7 @@ class Stack:
         self.settings = settings
         self.url = url
         self.mcp_url = f"{url}/mcp"
+        self.mcp: Any = None
         self.stop: Callable[[], None] = lambda: None
         self.worker = Worker(services)
 
@@ -252,6 +253,7 @@ def running(
         around(app), http=Impatient, ws="none", lifespan="on", log_config=None, timeout_graceful_shutdown=3
     )
     built = Stack(services, settings, _url("127.0.0.1", listener))
+    built.mcp = app.state.mcp
     server = _Server(config, app, settings.data_dir, built.url)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
