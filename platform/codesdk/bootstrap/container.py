@@ -20,6 +20,8 @@ from codesdk.eventlog.tail import Tail
 from codesdk.jobs import RqWakeups, Wakeups
 from codesdk.policy import ActiveBundles
 from codesdk.policy.sessions import SessionRules
+from codesdk.policy.shadow import Shadow
+from codesdk.policy.versions import Versions
 from codesdk.registry import ActiveRegistry
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.profiles import DEFAULT, Profiles, load_profiles
@@ -59,6 +61,8 @@ class Services:
     outward: Outward
     registry: ActiveRegistry
     bundles: ActiveBundles
+    versions: Versions
+    shadow: Shadow
     pipeline: Pipeline
     results: Results
     sessions: Sessions
@@ -102,7 +106,6 @@ def open_services(
         bring_up(database, migrate=settings.auto_migrate)
         rules = SessionRules(database, known_tools)
         bundles.know_sessions(rules)
-        bundles.watch()
         opened.callback(registry.close)
         registry.watch()
         hints = hints or RedisHints(settings.resolved_redis_url())
@@ -111,9 +114,15 @@ def open_services(
         opened.callback(wakeups.close)
         writer = Writer(database, lock_path(settings, database))
         opened.callback(writer.close)
+        versions = Versions(database, writer, ids, known_tools, clock)
+        bundles.follow(versions)
         policy_record = PolicyRecord(bundles, database, writer, clock)
         policy_record.note()
         bundles.after_look(policy_record.note)
+        bundles.watch()
+        shadow = Shadow(bundles, versions.saw)
+        opened.callback(shadow.close)
+        shadow.start()
         log = Log(database, clock, hints)
         tail = Tail(log, hints, clock, settings.poll_s)
         opened.callback(tail.close)
@@ -142,6 +151,7 @@ def open_services(
             wakeups=wakeups,
             ids=ids,
             quotas=tenancy.quotas,
+            shadow=shadow,
         )
         sessions = Sessions(
             database=database,
@@ -177,6 +187,8 @@ def open_services(
             outward=outward,
             registry=registry,
             bundles=bundles,
+            versions=versions,
+            shadow=shadow,
             pipeline=pipeline,
             results=Results(pipeline, log, tail, hints),
             sessions=sessions,

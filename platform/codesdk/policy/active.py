@@ -14,7 +14,12 @@ from codesdk.policy.bundle import Bundle, make_bundle, unreadable_bundle
 from codesdk.policy.faults import PolicyInvalid
 from codesdk.policy.layers import SESSION, layered, make_tenant_layer
 from codesdk.policy.sessions import SessionLayers
-from codesdk.policy.sources import read_sources
+from codesdk.policy.shadow import Candidate
+from codesdk.policy.sources import read_sources, read_tests
+from codesdk.policy.store import ACTIVE, SHADOW, Pin
+from codesdk.policy.version import SHARED, VersionUnknown
+from codesdk.policy.versions import Versions
+from codesdk.storage.database import StorageUnavailable
 
 _log = logging.getLogger(__name__)
 
@@ -92,6 +97,14 @@ class Layer:
         self.bundle = bundle
         return changed
 
+    def sources(self) -> dict[str, str]:
+        """The texts as they are now, those of the tests among them.
+
+        Raises:
+            PolicyInvalid: one cannot be read.
+        """
+        return {**read_sources(self.directory), **read_tests(self.directory)}
+
     def _load(self) -> Bundle:
         return self._make(read_sources(self.directory), self._known_tools, self.directory)
 
@@ -115,6 +128,12 @@ class ActiveBundles:
         self.shared = Layer(shared, known_tools)
         self.tenants: dict[str, Layer | PolicyInvalid] = {}
         self._made: dict[tuple[str, ...], Bundle] = {}
+        self._versions: Versions | None = None
+        self._pinned: dict[Pin, Bundle] = {}
+        self._pins: dict[Pin, str] = {}
+        self._told: dict[str, str] = {}
+        """By layer, what the record was told that its files say."""
+        self._pin_problems: dict[str, PolicyInvalid] = {}
         for name in self._tenant_names():
             self.tenants[name] = Layer(self._directory(name), known_tools, tenant=True)
         self._closing = threading.Event()
@@ -128,20 +147,72 @@ class ActiveBundles:
     def hashes(self) -> dict[str, str]:
         """What is in force now: the hash of the `shared` layer, and of each tenant's that can be read, by its id."""
         own = {name: layer.bundle.hash for name, layer in list(self.tenants.items()) if isinstance(layer, Layer)}
-        return {"shared": self.shared.bundle.hash, **own}
+        pinned = {pin.layer: hash_ for pin, hash_ in self._pins.items() if pin.role == ACTIVE}
+        return {SHARED: self.shared.bundle.hash, **own, **pinned}
 
     def know_sessions(self, layers: SessionLayers) -> None:
         """From now on sessions can have rules of their own; before, one that has some is denied everything."""
         self._sessions = layers
 
+    def follow(self, versions: Versions) -> None:
+        """From now on a version that is pinned is in force in place of its layer's files, and what files say is kept.
+
+        Raises:
+            PolicyInvalid, VersionUnknown: a pinned version cannot be used; nothing starts with other rules than those.
+            StorageUnavailable: the database does not answer.
+        """
+        self._versions = versions
+        self._look_at_pins(versions)
+        for problem in self._pin_problems.values():
+            raise problem
+        self._tell(versions)
+
     def of(self, tenant: TenantId, session_rules: str | None = None) -> Bundle:
         """The bundle in force today. A tenant or session whose own rules cannot be read is denied everything."""
-        layer = self.tenants.get(tenant)
-        if isinstance(layer, PolicyInvalid):
-            return unreadable_bundle(f"This tenant's policy cannot be read, so nothing is allowed: {layer}")
-        day = self._clock.now().date()
         # Each is read once: another may be in force a moment later, and must not be kept under this one's hash.
-        shared, own = self.shared.bundle, layer.bundle if layer else None
+        own = self._own(tenant)
+        if isinstance(own, PolicyInvalid):
+            return unreadable_bundle(f"This tenant's policy cannot be read, so nothing is allowed: {own}")
+        return self._layered(self._pinned.get(Pin(SHARED, ACTIVE)) or self.shared.bundle, own, session_rules)
+
+    def tries(self, tenant: str) -> bool:
+        """Whether something is tried for the tenant."""
+        return Pin(SHARED, SHADOW) in self._pinned or Pin(tenant, SHADOW) in self._pinned
+
+    def candidate(self, tenant: str, session_rules: str | None) -> Candidate | None:
+        """What is tried for the tenant: its own candidate, else the shared one."""
+        for layer in (tenant, SHARED):
+            tried = self._pinned.get(Pin(layer, SHADOW))
+            if tried is not None:
+                whole = self.with_layer(layer, tried, TenantId(tenant), session_rules)
+                return Candidate(layer, self._pins.get(Pin(layer, SHADOW), tried.hash), whole)
+        return None
+
+    def with_layer(self, layer: str, bundle: Bundle, tenant: TenantId, session_rules: str | None) -> Bundle:
+        """What would be in force for the tenant, were that layer this bundle."""
+        own = self._own(tenant)
+        if layer != SHARED:
+            return self._layered(self._pinned.get(Pin(SHARED, ACTIVE)) or self.shared.bundle, bundle, session_rules)
+        return self._layered(bundle, None if isinstance(own, PolicyInvalid) else own, session_rules)
+
+    def pinned(self, layer: str) -> str | None:
+        """The hash of the version that is in force in place of the layer's files."""
+        return self._pins.get(Pin(layer, ACTIVE))
+
+    def files_hash(self, layer: str) -> str | None:
+        """What the layer's files say, in force or not."""
+        found = self.shared if layer == SHARED else self.tenants.get(layer)
+        return found.bundle.hash if isinstance(found, Layer) else None
+
+    def _own(self, tenant: str) -> Bundle | PolicyInvalid | None:
+        pinned = self._pinned.get(Pin(tenant, ACTIVE))
+        if pinned is not None:
+            return pinned
+        layer = self.tenants.get(tenant)
+        return layer.bundle if isinstance(layer, Layer) else layer
+
+    def _layered(self, shared: Bundle, own: Bundle | None, session_rules: str | None) -> Bundle:
+        day = self._clock.now().date()
         key = (shared.hash, own.hash if own else "", session_rules or "", day.isoformat())
         made = self._made.get(key)
         if made is None:
@@ -157,6 +228,7 @@ class ActiveBundles:
         found = {"shared": self.shared.problem} if self.shared.problem else {}
         if self._tenants_problem is not None:
             found["tenants"] = self._tenants_problem
+        found |= self._pin_problems
         for name, layer in list(self.tenants.items()):  # the watch adds and removes
             problem = layer if isinstance(layer, PolicyInvalid) else layer.problem
             if problem is not None:
@@ -169,6 +241,60 @@ class ActiveBundles:
         Where the directory of all tenants is gone or cannot be read, every tenant keeps its last good rules.
         """
         self.shared.look()
+        self._look_at_tenants()
+        if self._versions is not None:
+            try:
+                self._look_at_pins(self._versions)
+                self._tell(self._versions)
+            except StorageUnavailable as fault:
+                _log.warning("which versions of policy are pinned is not known, those known stay: %s", fault)
+
+    def _look_at_pins(self, versions: Versions) -> None:
+        pins = versions.pins()
+        if pins == self._pins:
+            return
+        made = dict(self._pinned)
+        problems: dict[str, PolicyInvalid] = {}
+        for pin in set(made) - set(pins):
+            del made[pin]
+        used: dict[Pin, str] = {}
+        for pin, bundle_hash in pins.items():
+            if pin in made and self._pins.get(pin) == bundle_hash:
+                used[pin] = bundle_hash
+                continue
+            try:
+                made[pin] = versions.bundle(pin.layer, bundle_hash)
+            except (PolicyInvalid, VersionUnknown) as error:  # tried again at each look: a tool may come back
+                unusable = error if isinstance(error, PolicyInvalid) else PolicyInvalid(bundle_hash, 1, 1, str(error))
+                problems[pin.layer] = unusable
+                if str(unusable) != str(self._pin_problems.get(pin.layer)):
+                    _log.error("the %s version %s of %s is not used: %s", pin.role, bundle_hash, pin.layer, error)
+            else:
+                used[pin] = bundle_hash
+                _log.info("the %s policy of %s is version %s now", pin.role, pin.layer, bundle_hash)
+        self._pinned, self._pins, self._pin_problems = made, used, problems
+
+    def _tell(self, versions: Versions) -> None:
+        """Keep what files say, so that it can be gone back to."""
+        layers = {
+            SHARED: self.shared,
+            **{name: layer for name, layer in self.tenants.items() if isinstance(layer, Layer)},
+        }
+        for name, layer in layers.items():
+            if self._told.get(name) == layer.bundle.hash or layer.problem is not None:
+                continue
+            bundle = layer.bundle
+            try:
+                sources = layer.sources()
+            except PolicyInvalid:  # changed since: the next look reads it
+                continue
+            versions.took_up(name, bundle, sources)
+            self._told[name] = bundle.hash
+        for gone in set(self._told) - set(self.tenants) - {SHARED}:
+            versions.took_away(gone)
+            del self._told[gone]
+
+    def _look_at_tenants(self) -> None:
         try:
             names = self._tenant_names()
         except PolicyInvalid as error:

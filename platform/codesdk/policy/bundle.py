@@ -96,6 +96,8 @@ def make_bundle(sources: Sources, known_tools: Collection[str], directory: Path)
         PolicyInvalid: as `load_bundle`.
     """
     files = [_parsed(directory / name, text) for name, text in sorted(rules_in(sources).items())]
+    if not files:
+        raise _invalid(directory, Place(1, 1), "There is no policy file (`*.yaml`) in it.")
     names = [(file.name, place) for file, place in ((f.model, f) for f in files) if file.name]
     defaults = [file for file in files if file.model.default is not None]
     for label, found in (("name", [file for _, file in names]), ("default", defaults)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from codesdk.domain.decisions import Decision, Effect
@@ -52,12 +52,22 @@ class Comparison:
 def compare_bundles(
     trials: Iterable[Trial], tools: Mapping[str, ToolFacts], before: Bundle, after: Bundle
 ) -> Comparison:
-    """Judge every call twice."""
+    """Judge every call by either."""
+    return compare_calls(trials, tools, lambda _: before, lambda _: after)
+
+
+def compare_calls(
+    trials: Iterable[Trial],
+    tools: Mapping[str, ToolFacts],
+    before: Callable[[Trial], Bundle],
+    after: Callable[[Trial], Bundle],
+) -> Comparison:
+    """Judge every call twice, each by the bundles that hold for it."""
     matrix: Counter[tuple[Effect, Effect]] = Counter()
     changes: list[Change] = []
     seen: set[tuple[str, str, str]] = set()
     for trial in trials:
-        one, other = judge(trial, tools, before), judge(trial, tools, after)
+        one, other = judge(trial, tools, before(trial)), judge(trial, tools, after(trial))
         matrix[one.effect, other.effect] += 1
         kind = (trial.tool, str(trial.input), f"{one.effect}{other.effect}")
         if one.effect is not other.effect and kind not in seen and len(changes) < SHOWN:

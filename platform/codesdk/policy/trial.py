@@ -31,6 +31,8 @@ class Where(Frozen):
     tenant: str = "ten_trial"
     runtime: str = "mcp-client"
     labels: dict[str, str] = {}
+    policy_hash: str | None = None
+    """Of the rules that it was opened with."""
 
 
 def _named(value: Any) -> Any:
@@ -56,6 +58,7 @@ class Trial(Frozen):
             runtime=self.session.runtime,
             roles=self.principal.roles,
             labels=self.session.labels,
+            policy_hash=self.session.policy_hash,
         )
 
 

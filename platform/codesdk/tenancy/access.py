@@ -30,6 +30,8 @@ class Action(StrEnum):
     POLICY_READ = "policy.read"
     POLICY_DECIDE = "policy.decide"
     POLICY_EXPLAIN = "policy.explain"
+    POLICY_DIFF = "policy.diff"
+    POLICY_PROMOTE = "policy.promote"
     ARTIFACTS_WRITE = "artifacts.write"
     ARTIFACTS_READ = "artifacts.read"
     ARTIFACTS_DELETE = "artifacts.delete"
@@ -83,6 +85,10 @@ GRANTS: dict[Action, Grant] = {
     Action.POLICY_READ: Grant(_AUTHORS),  # the rules themselves say what to try; whoever runs agents asks case by case
     Action.POLICY_DECIDE: Grant(_AUTHORS | _RUNS),
     Action.POLICY_EXPLAIN: Grant(_AUTHORS),
+    Action.POLICY_DIFF: Grant(_AUTHORS),  # shows recorded calls: an author has to see what a rule would change
+    Action.POLICY_PROMOTE: Grant(
+        frozenset({Role.POLICY_AUTHOR, Role.OPERATOR})
+    ),  # the shared layer: reach of the instance
     Action.ARTIFACTS_WRITE: Grant(_RUNS),
     Action.ARTIFACTS_READ: Grant(_WATCHES),
     Action.ARTIFACTS_DELETE: Grant(_OPERATES),  # the log refers to them: a part of the record

@@ -18,6 +18,7 @@ from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import Log
 from codesdk.jobs import Wakeups
 from codesdk.policy import Bundles, decide
+from codesdk.policy.shadow import Shadow
 from codesdk.registry import Registries, Tool
 from codesdk.sandbox.port import FileMark
 from codesdk.storage.writer import Unit, Writer
@@ -47,6 +48,7 @@ class Pipeline:
         wakeups: Wakeups,
         ids: Ids,
         quotas: Quotas[Unit],
+        shadow: Shadow | None = None,
     ) -> None:
         self.registry = registry
         self.bundles = bundles
@@ -61,6 +63,7 @@ class Pipeline:
         self._unasked = Unasked(
             registry=registry, bundles=bundles, questions=self._questions, log=log, wakeups=wakeups, ids=ids
         )
+        self._shadow = shadow
 
     def submit(
         self,
@@ -92,6 +95,8 @@ class Pipeline:
             input=arguments,
         )
         decision = decide(call, tool, subject, self.bundles.of(subject.tenant_id, subject.policy_hash))
+        if self._shadow is not None:
+            self._shadow.see(call, tool, subject, decision)
         input_ref = self._keep_large(call, subject, input_bytes)
         return self._writer.run(
             lambda unit: self._record(unit, call, tool, subject, decision=decision, input_ref=input_ref, join=join)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from sqlalchemy import Float, bindparam
 
 from codesdk.domain.calls import ToolCall
-from codesdk.domain.ids import ToolCallId
+from codesdk.domain.ids import TenantId, ToolCallId
 from codesdk.domain.subjects import Subject
 from codesdk.policy.trial import Trial, Where, Who
 from codesdk.storage.database import Database, database_now
@@ -23,14 +24,16 @@ _RECORDED = (
 )
 
 
-def trials(database: Database, days: float) -> Iterator[Trial]:
-    """What was asked for in the last `days`, oldest first.
+def trials(database: Database, days: float, tenant: TenantId | None = None, most: int | None = None) -> Iterator[Trial]:
+    """What was asked for in the last `days`, oldest first: by everybody, or in one tenant; at most so many.
 
     Raises:
         StorageUnavailable: the database does not answer.
     """
     with database.read() as connection:
-        for stored in store.found(connection.execution_options(yield_per=500), _RECORDED, {"seconds": days * DAY_S}):
+        found = store.found(connection.execution_options(yield_per=500), _RECORDED, {"seconds": days * DAY_S})
+        own = (stored for stored in found if tenant is None or stored.tenant_id == tenant)
+        for stored in islice(own, most):
             yield _trial(stored.call, stored.subject)
 
 
@@ -51,5 +54,11 @@ def _trial(call: ToolCall, subject: Subject) -> Trial:
         input=call.input,
         principal=Who(id=subject.principal_id, roles=subject.roles),
         mode=subject.permission_mode,
-        session=Where(id=subject.session_id, tenant=subject.tenant_id, runtime=subject.runtime, labels=subject.labels),
+        session=Where(
+            id=subject.session_id,
+            tenant=subject.tenant_id,
+            runtime=subject.runtime,
+            labels=subject.labels,
+            policy_hash=subject.policy_hash,
+        ),
     )

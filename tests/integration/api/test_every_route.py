@@ -39,6 +39,10 @@ CALLERS = {
 SHARED = {"/health", "/v1/tools"}
 """What belongs to no tenant."""
 ENDPOINT = {"target": "https://receiver.invalid/", "types": ["task.*"]}
+BUNDLE = {
+    "policy.yaml": "version: 1\ndefault: ask\nrules: [{id: no, effect: deny, tool: patch.apply}]\n",
+    "tests/t.yaml": "version: 1\ncases: [{name: n, tool: patch.apply, input: {}, expect: deny}]\n",
+}
 NAMES_NONE = {
     ("POST", "/v1/tenants"),
     ("POST", "/v1/sessions"),
@@ -48,6 +52,13 @@ NAMES_NONE = {
     ("POST", "/v1/policy/decide"),
     ("POST", "/v1/policy/explain"),
     ("GET", "/v1/grants"),
+    ("GET", "/v1/policy/versions"),
+    ("POST", "/v1/policy/diff"),
+    ("POST", "/v1/policy/promote"),
+    ("POST", "/v1/policy/rollback"),
+    ("GET", "/v1/policy/shadow"),
+    ("POST", "/v1/policy/shadow"),
+    ("DELETE", "/v1/policy/shadow"),
     ("GET", "/v1/approvals"),  # one may name a session, and a foreign one has none: see the tests below
     ("GET", "/v1/artifacts"),
     ("GET", "/v1/webhooks"),
@@ -129,6 +140,10 @@ class World:
             ("POST", "/v1/sessions"): {},
             ("POST", "/v1/policy/decide"): {"tool": "workspace.read"},
             ("POST", "/v1/policy/explain"): {"tool": "workspace.read"},
+            ("POST", "/v1/policy/diff"): {"files": BUNDLE},
+            ("POST", "/v1/policy/promote"): {"files": BUNDLE},
+            ("POST", "/v1/policy/rollback"): {"to_files": True},
+            ("POST", "/v1/policy/shadow"): {"files": BUNDLE},
             ("POST", "/v1/approvals/{approval_id}/decision"): {"verdict": "reject", "digest": "sha256:" + "0" * 64},
             # Names that are taken: whoever may do it gets a conflict, and the walk makes nothing.
             ("POST", "/v1/tenants"): {"name": OURS},

@@ -39,9 +39,13 @@ calls.read         ODAU
 calls.cancel       OD
 approvals.read     ODAU
 approvals.decide   OA
+grants.read        ODAU
+grants.revoke      OA
 policy.read        OPU
 policy.decide      ODPU
 policy.explain     OPU
+policy.diff        OPU
+policy.promote     OP
 artifacts.write    OD
 artifacts.read     ODAU
 artifacts.delete   O

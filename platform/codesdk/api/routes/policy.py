@@ -79,4 +79,5 @@ def _judged(trial: Trial, tenant: TenantId, services: Wired, *, every: bool) -> 
     # Whatever the question says, it is about the caller's own tenant: another's rules are not to be found out.
     session = trial.session.model_copy(update={"tenant": tenant})
     tools = {tool.name: tool for tool in services.registry.of(tenant).tools()}
-    return judge(trial.model_copy(update={"session": session}), tools, services.bundles.of(tenant), every=every)
+    bundle = services.bundles.of(tenant, session.policy_hash)
+    return judge(trial.model_copy(update={"session": session}), tools, bundle, every=every)

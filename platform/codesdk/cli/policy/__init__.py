@@ -1,4 +1,4 @@
-"""`codesdk policy …`: what policy authors work with. Nothing here needs a running daemon."""
+"""`codesdk policy …`: what policy authors work with. Only versions, promotion and shadows need a running daemon."""
 # ruff: noqa: PLC0415 - `codesdk version` must not wait for the parsers
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import Annotated
 import typer
 
 policy_app = typer.Typer(help="Write, test and compare policy bundles.", no_args_is_help=True)
+shadow_app = typer.Typer(help="Try a bundle on live calls without obeying it.", no_args_is_help=True)
+policy_app.add_typer(shadow_app, name="shadow")
 
 
 class Format(StrEnum):
@@ -161,3 +163,68 @@ def fmt(
     from codesdk.cli.policy.files import lay_out
 
     return lay_out(paths, check=check)
+
+
+Tenant = Annotated[bool, typer.Option("--tenant", help="The rules of your own tenant, not everybody's.")]
+Wanted = Annotated[str, typer.Argument(metavar="DIR|HASH", help="A bundle, or a version by its hash.")]
+Comment = Annotated[str, typer.Option("--comment", "-m", help="Kept in the record.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+
+
+@policy_app.command()
+def versions(*, tenant: Tenant = False, data_dir: DataDir = None, json: AsJson = False) -> int:
+    """Show the versions that were in force, and who put which there."""
+    from codesdk.cli.policy.versions import list_versions
+
+    return list_versions(data_dir, tenant=tenant, as_json=json)
+
+
+@policy_app.command()
+def promote(
+    wanted: Wanted, *, comment: Comment = "", tenant: Tenant = False, data_dir: DataDir = None, json: AsJson = False
+) -> int:
+    """Put a bundle into force that passes its own tests, in place of the files."""
+    from codesdk.cli.policy.versions import promote as put
+
+    return put(wanted, comment, data_dir, tenant=tenant, as_json=json)
+
+
+@policy_app.command()
+def rollback(
+    *,
+    comment: Comment = "",
+    to_files: Annotated[
+        bool, typer.Option("--to-files", help="What the policy directory says is in force again.")
+    ] = False,
+    tenant: Tenant = False,
+    data_dir: DataDir = None,
+    json: AsJson = False,
+) -> int:
+    """Put into force what was before."""
+    from codesdk.cli.policy.versions import roll_back
+
+    return roll_back(comment, data_dir, tenant=tenant, to_files=to_files, as_json=json)
+
+
+@shadow_app.command("start")
+def start_shadow(wanted: Wanted, *, tenant: Tenant = False, data_dir: DataDir = None, json: AsJson = False) -> int:
+    """Try a bundle beside the one in force, in place of any that is tried now."""
+    from codesdk.cli.policy.versions import start_shadow as start
+
+    return start(wanted, data_dir, tenant=tenant, as_json=json)
+
+
+@shadow_app.command("status")
+def show_shadow(*, tenant: Tenant = False, data_dir: DataDir = None, json: AsJson = False) -> int:
+    """Say how the tried bundle decided live calls so far."""
+    from codesdk.cli.policy.versions import shadow_status
+
+    return shadow_status(data_dir, tenant=tenant, as_json=json)
+
+
+@shadow_app.command("stop")
+def stop_shadow(*, tenant: Tenant = False, data_dir: DataDir = None, json: AsJson = False) -> int:
+    """Try it no more, and say how it decided."""
+    from codesdk.cli.policy.versions import shadow_status
+
+    return shadow_status(data_dir, tenant=tenant, as_json=json, end=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 from codesdk.cli.daemon import NotRunning
@@ -14,12 +14,15 @@ from codesdk.cli.policy.loading import bundle_directory, known_tools
 from codesdk.cli.policy.questions import NotACall, trial_from
 from codesdk.cli.policy.reports import Item, Kind, Report, write
 from codesdk.domain.decisions import Effect
+from codesdk.domain.ids import TenantId
 from codesdk.errors import ExitCode
 from codesdk.policy import load_bundle
-from codesdk.policy.comparison import Change, compare_bundles
+from codesdk.policy.comparison import Change, compare_bundles, compare_calls
 from codesdk.policy.trial import Trial
+from codesdk.policy.versions import RecordedBundles
 from codesdk.settings import Settings
 from codesdk.storage.database import Database
+from codesdk.storage.migration import check
 from codesdk.toolcalls import recorded
 
 SHOWN_INPUT = 160
@@ -42,10 +45,22 @@ def compare(
         PolicyInvalid: one of the bundles. NotACall: a line of the calls. NotRunning: there is no record.
     """
     tools = known_tools()
-    old = load_bundle(bundle_directory(before), list(tools))
     new = load_bundle(bundle_directory(after), list(tools))
-    trials = read_calls(calls) if calls is not None else read_record(settings_of(data_dir), days)
-    found = compare_bundles(trials, tools, old, new)
+    settings = settings_of(data_dir)
+    with running_bundles(settings, list(tools)) if before is None else nullcontext() as running:
+        if running is not None and running.shared is not None:
+            # By what the installation decides, with the tenants' and sessions' own rules on top of either.
+            old, now, then = running.shared, running.beneath(running.shared), running.beneath(new)
+            found = compare_calls(
+                read_record(settings, days),
+                tools,
+                lambda trial: now(TenantId(trial.session.tenant), trial.session.policy_hash),
+                lambda trial: then(TenantId(trial.session.tenant), trial.session.policy_hash),
+            )
+        else:
+            old = load_bundle(bundle_directory(before), list(tools))
+            trials = read_calls(calls) if calls is not None else read_record(settings, days)
+            found = compare_bundles(trials, tools, old, new)
     matrix = {f"{one}→{other}": count for (one, other), count in sorted(found.matrix.items())}
     moved = sum(count for (one, other), count in found.matrix.items() if one is not other)
     summary = f"{found.total} calls, {moved} decided differently, {found.new_allows} newly allowed"
@@ -60,6 +75,22 @@ def compare(
     }
     write(Report("diff", [_item(change, after) for change in found.changes], summary, facts), report)
     return ExitCode.FAILED if found.new_allows and not accept else ExitCode.OK
+
+
+@contextmanager
+def running_bundles(settings: Settings, known_tools: list[str]) -> Iterator[RecordedBundles | None]:
+    """What the installation of this data directory decides by, as its database has it; None where it has none.
+
+    Raises:
+        StorageUnavailable, SchemaBehind: the database does not answer, or is an older version's.
+        PolicyInvalid: a version in force needs other tools.
+    """
+    if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
+        yield None
+        return
+    with closing(Database(settings.resolved_database_url())) as database:
+        check(database)
+        yield RecordedBundles(database, known_tools)
 
 
 def read_calls(path: Path) -> Iterator[Trial]:

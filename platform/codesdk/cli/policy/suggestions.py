@@ -7,11 +7,14 @@ from contextlib import closing
 from pathlib import Path
 
 from codesdk.cli.places import settings_of
-from codesdk.cli.policy.loading import load
+from codesdk.cli.policy.comparisons import running_bundles
+from codesdk.cli.policy.loading import Loaded, load
 from codesdk.cli.policy.questions import NotACall, trial_from
 from codesdk.documents import dumped
 from codesdk.domain.decisions import Effect
+from codesdk.domain.ids import TenantId
 from codesdk.errors import ExitCode
+from codesdk.policy import Bundle
 from codesdk.policy.suggestion import suggest_case, suggest_rule
 from codesdk.policy.trial import Trial, judge
 from codesdk.storage.database import Database
@@ -28,7 +31,7 @@ def print_suggestion(call: str, policies: Path | None, data_dir: Path | None) ->
     loaded = load(policies)
     if trial.tool not in loaded.tools:
         raise NotACall(f"There is no tool {trial.tool}.")
-    now = judge(trial, loaded.tools, loaded.bundle)
+    now = judge(trial, loaded.tools, _in_force(loaded, trial, policies, data_dir))
     rule = suggest_rule(trial, loaded.tools[trial.tool])
     out = [f"# Now: {now.effect} by {', '.join(now.rules) or 'default'}."]
     if now.rules and now.effect is not Effect.ALLOW:
@@ -40,6 +43,16 @@ def print_suggestion(call: str, policies: Path | None, data_dir: Path | None) ->
     ]
     sys.stdout.write("\n".join(out) + "\n")
     return ExitCode.OK
+
+
+def _in_force(loaded: Loaded, trial: Trial, policies: Path | None, data_dir: Path | None) -> Bundle:
+    """What the installation decides such a call by, where it has a record of that and no other bundle was named."""
+    if policies is not None:
+        return loaded.bundle
+    with running_bundles(settings_of(data_dir), list(loaded.tools)) as running:
+        if running is None or running.shared is None:
+            return loaded.bundle
+        return running.beneath(running.shared)(TenantId(trial.session.tenant), trial.session.policy_hash)
 
 
 def _recorded(call: str, data_dir: Path | None) -> Trial:

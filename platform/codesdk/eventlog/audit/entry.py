@@ -33,6 +33,11 @@ class Act(StrEnum):
     SESSION_REMOVED = "session.removed"
     SESSION_SEALED = "session.sealed"
     POLICY_IN_FORCE = "policy.in_force"
+    POLICY_PROMOTED = "policy.promoted"
+    POLICY_ROLLED_BACK = "policy.rolled_back"
+    POLICY_UNPINNED = "policy.unpinned"
+    POLICY_SHADOW = "policy.shadow"
+    POLICY_SHADOW_ENDED = "policy.shadow_ended"
 
 
 class Deed(Frozen):

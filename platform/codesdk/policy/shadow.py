@@ -1,0 +1,142 @@
+"""A candidate beside the bundle in force: asked about live calls on a thread of its own, counted, never obeyed.
+
+The live call pays for one look at whether there is a candidate and, where there is, for putting itself into a bounded
+queue. What does not fit is skipped and counted. Whatever the candidate does, the live decision is made already.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from codesdk.domain.calls import ToolCall
+from codesdk.domain.decisions import Decision, Effect
+from codesdk.domain.subjects import Subject
+from codesdk.errors import Fault
+from codesdk.policy.bundle import Bundle
+from codesdk.policy.decide import decide
+from codesdk.policy.facts import ToolFacts
+from codesdk.policy.version import Difference
+
+_log = logging.getLogger(__name__)
+
+WAITING = 1000
+"""Calls that wait for the candidate at most; each holds its input, at most 4 MiB but mostly below 1 KiB."""
+WRITE_S = 1.0
+"""Seconds between writings of what was counted."""
+
+
+class Candidate(NamedTuple):
+    """What is tried, for one tenant."""
+
+    layer: str
+    hash: str
+    """Of the layer's candidate alone."""
+    bundle: Bundle
+    """With the layers that would be above and beneath it."""
+
+
+class Candidates(Protocol):
+    """Who knows what is tried."""
+
+    def tries(self, tenant: str) -> bool:
+        """Whether there is a candidate for the tenant's calls: a look into memory."""
+        ...
+
+    def candidate(self, tenant: str, session_rules: str | None) -> Candidate | None:
+        """The candidate for a session's calls, if there is one."""
+        ...
+
+
+class _Seen(NamedTuple):
+    call: ToolCall
+    tool: ToolFacts
+    subject: Subject
+    before: Effect
+
+
+class Shadow:
+    """Safe to use from any thread."""
+
+    def __init__(self, candidates: Candidates, write: Callable[[Iterable[tuple[str, str, Difference]]], None]) -> None:
+        """`write` adds counts to those that are kept: layer, hash, count."""
+        self._candidates = candidates
+        self._write = write
+        self._waiting: deque[_Seen] = deque()
+        self._counts: dict[tuple[str, str, Effect, Effect | None, str], tuple[int, str]] = {}
+        self._news = threading.Event()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.skipped = 0
+        """Calls that came faster than the candidate decides."""
+
+    def see(self, call: ToolCall, tool: ToolFacts, subject: Subject, decision: Decision) -> None:
+        """A call was decided. Never waits and never fails."""
+        if not self._candidates.tries(subject.tenant_id):
+            return
+        if len(self._waiting) >= WAITING:
+            self.skipped += 1
+            return
+        self._waiting.append(_Seen(call, tool, subject, decision.effect))
+        self._news.set()
+
+    def start(self) -> None:
+        """Decide on a thread of its own until `close`."""
+        self._thread = threading.Thread(target=self._run, name="codesdk-shadow", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; what was counted is written."""
+        self._closing.set()
+        self._news.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
+
+    def work(self) -> None:
+        """Decide what waits, and write what was counted."""
+        while self._waiting:
+            seen = self._waiting.popleft()
+            try:
+                found = self._candidates.candidate(seen.subject.tenant_id, seen.subject.policy_hash)
+            except Fault as fault:  # the rules of its session cannot be read now
+                _log.warning("a call was not shown to the shadow policy: %s", fault)
+                self.skipped += 1
+                continue
+            if found is not None:
+                self._count(seen, found)
+        if self._counts:
+            counted, self._counts = self._counts, {}
+            try:
+                self._write([_difference(key, *value) for key, value in counted.items()])
+            except Fault as fault:
+                _log.warning("what a shadow policy decided was not written, and is counted later: %s", fault)
+                self._counts = counted
+
+    def _count(self, seen: _Seen, candidate: Candidate) -> None:
+        try:
+            told = decide(seen.call, seen.tool, seen.subject, candidate.bundle)
+            after, rule = told.effect, next(iter(told.rules), "")
+        except Exception:  # noqa: BLE001 (decide is total; a defect in it that only a candidate meets is counted, not raised)
+            _log.exception("the shadow policy %s failed on call %s", candidate.hash, seen.call.identity.tool_call_id)
+            after, rule = None, ""
+        key = (candidate.layer, candidate.hash, seen.before, after, rule)
+        self._counts[key] = (self._counts.get(key, (0, ""))[0] + 1, seen.call.identity.tool_call_id)
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._news.wait()
+            self._news.clear()
+            try:
+                self.work()
+            except Exception:  # noqa: BLE001 (the thread must go on: nothing that it does touches a live call)
+                _log.exception("trying a shadow policy failed")
+            self._closing.wait(WRITE_S)  # so that many calls make one writing
+        self.work()
+
+
+def _difference(key: tuple[str, str, Effect, Effect | None, str], count: int, call: str) -> tuple[str, str, Difference]:
+    layer, bundle_hash, before, after, rule = key
+    return layer, bundle_hash, Difference(before=before, after=after, rule=rule, count=count, last_call=call, last_at=0)

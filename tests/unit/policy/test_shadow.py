@@ -1,0 +1,140 @@
+"""A candidate beside the bundle in force: counted, never obeyed, and unable to touch a live decision."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from codesdk.domain.calls import CallIdentity, ToolCall
+from codesdk.domain.decisions import Effect
+from codesdk.policy import decide
+from codesdk.policy import shadow as shadow_module
+from codesdk.policy.shadow import Shadow
+from codesdk.policy.version import SHARED
+from codesdk.toolcalls.pipeline import Pipeline
+from codesdk.toolcalls.stored import Denied, Queued
+
+from .conftest import WRITE, subject
+from .test_versions import Office, rules
+
+ALLOW, ASK, DENY = Effect.ALLOW, Effect.ASK, Effect.DENY
+
+
+@pytest.fixture
+def office(stage, tmp_path):
+    return Office(stage, tmp_path)
+
+
+@pytest.fixture
+def shadow(office):
+    made = Shadow(office.active, office.versions.saw)
+    yield made
+    made.close()
+
+
+def call(number):
+    identity = CallIdentity(tool_call_id=f"call_{number}", input_hash="sha256:" + "0" * 64)
+    return ToolCall(identity=identity, name="workspace.write", input={"path": "a", "content": ""})
+
+
+def see(office, shadow, number=1):
+    made = call(number)
+    decision = decide(made, WRITE, subject(), office.active.of("ten_1"))
+    shadow.see(made, WRITE, subject(), decision)
+    return decision.effect
+
+
+def seen(office, version):
+    return [
+        (d.before, d.after, d.rule, d.count, d.last_call) for d in office.versions.differences(SHARED, version.hash)
+    ]
+
+
+def test_differences_are_counted_and_the_live_decision_stays(office, shadow):
+    version = office.versions.shadow(SHARED, {"policy.yaml": rules(DENY)}, "prn_boss")
+    office.active.look()
+    assert [see(office, shadow, number) for number in range(3)] == [ALLOW] * 3
+    shadow.work()
+    see(office, shadow, 9)
+    shadow.work()
+    assert seen(office, version) == [(ALLOW, DENY, "a", 4, "call_9")]
+    assert office.effect() is ALLOW
+
+
+def test_what_decides_the_same_is_counted_too_and_nothing_is_tried_after_the_end(office, shadow):
+    version = office.versions.shadow(SHARED, {"policy.yaml": rules(ALLOW, "default: ask\n")}, "prn_boss")
+    office.active.look()
+    see(office, shadow)
+    shadow.work()
+    assert seen(office, version) == [(ALLOW, ALLOW, "a", 1, "call_1")]
+    office.versions.end_shadow(SHARED, "prn_boss")
+    office.active.look()
+    see(office, shadow)
+    shadow.work()
+    assert seen(office, version) == [(ALLOW, ALLOW, "a", 1, "call_1")]
+
+
+def test_an_error_in_the_candidate_is_counted_and_touches_nothing(office, shadow, monkeypatch):
+    version = office.versions.shadow(SHARED, {"policy.yaml": rules(DENY)}, "prn_boss")
+    office.active.look()
+
+    def fail(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(shadow_module, "decide", fail)
+    assert see(office, shadow) is ALLOW
+    shadow.work()
+    assert seen(office, version) == [(ALLOW, None, "", 1, "call_1")]
+
+
+def test_a_candidate_that_falls_behind_skips_calls_and_holds_none_up(office, shadow, monkeypatch):
+    office.versions.shadow(SHARED, {"policy.yaml": rules(DENY)}, "prn_boss")
+    office.active.look()
+    monkeypatch.setattr(shadow_module, "WAITING", 5)
+    assert [see(office, shadow, number) for number in range(8)] == [ALLOW] * 8
+    assert shadow.skipped == 3
+
+
+def test_a_tenants_candidate_stands_on_the_shared_rules_and_is_tried_for_it_alone(office, shadow):
+    version = office.versions.shadow("ten_1", {"policy.yaml": rules(ASK)}, "prn_boss")
+    office.active.look()
+    assert office.active.candidate("ten_2", None) is None
+    see(office, shadow)
+    shadow.work()
+    found = office.versions.differences("ten_1", version.hash)
+    assert [(d.before, d.after, d.rule) for d in found] == [(ALLOW, ASK, "tenant/a")]
+
+
+def test_the_thread_writes_what_it_counted_before_it_ends(office, shadow):
+    version = office.versions.shadow(SHARED, {"policy.yaml": rules(DENY)}, "prn_boss")
+    office.active.look()
+    shadow.start()
+    see(office, shadow)
+    shadow.close()
+    assert seen(office, version) == [(ALLOW, DENY, "a", 1, "call_1")]
+    assert not any(thread.name == "codesdk-shadow" for thread in threading.enumerate())
+
+
+def test_the_pipeline_shows_every_call_and_obeys_the_bundle_in_force(stage, office, shadow):
+    version = office.versions.shadow(SHARED, {"policy.yaml": rules(DENY, "default: deny\n")}, "prn_boss")
+    office.active.look()
+    pipeline = Pipeline(
+        registry=stage.registry,
+        bundles=office.active,
+        desk=stage.desk,
+        log=stage.log,
+        artifacts=stage.artifacts,
+        writer=stage.writer,
+        wakeups=stage.wakeups,
+        ids=stage.ids,
+        quotas=stage.quotas,
+        shadow=shadow,
+    )
+    outcomes = [
+        pipeline.submit("workspace.write", {"path": "a", "content": "b"}, stage.subject),
+        pipeline.submit("workspace.read", {"path": "a"}, stage.subject),
+    ]
+    assert [type(outcome) for outcome in outcomes] == [Queued, Denied]
+    shadow.work()
+    assert {(before, after) for before, after, *_ in seen(office, version)} == {(ALLOW, DENY), (DENY, DENY)}

@@ -1,0 +1,196 @@
+"""Versions: what files said is kept, what passes its tests can be promoted, and the way back is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from codesdk.domain.clock import ManualClock
+from codesdk.domain.decisions import Effect
+from codesdk.policy import ActiveBundles, Call, PolicyInvalid, decide
+from codesdk.policy.store import ACTIVE, Pin
+from codesdk.policy.version import SHARED, Change, NothingBefore, TestsFailed, VersionUnknown
+from codesdk.policy.versions import RecordedBundles, Versions
+
+from .conftest import TOOLS, WRITE, subject
+
+ALLOW, ASK, DENY = Effect.ALLOW, Effect.ASK, Effect.DENY
+CALL = Call(name="workspace.write", input={"path": "a", "content": ""})
+KNOWN = {"workspace.write": WRITE}
+
+
+def rules(effect, more=""):
+    return f"version: 1\nrules: [{{id: a, effect: {effect}, tool: workspace.write}}]\n{more}"
+
+
+def with_tests(effect, *expected):
+    case = f"{{name: n, tool: workspace.write, input: {{}}, expect: {(*expected, effect)[0]}}}"
+    return {"policy.yaml": rules(effect), "tests/t.yaml": f"version: 1\ncases: [{case}]\n"}
+
+
+@pytest.fixture
+def office(stage, tmp_path):
+    return Office(stage, tmp_path)
+
+
+class Office:
+    """An installation's policy on the stage's database; `again` is another process on the same."""
+
+    def __init__(self, stage, root):
+        self.stage = stage
+        self.root = root
+        (root / "shared").mkdir(exist_ok=True)
+        (root / "tenants").mkdir(exist_ok=True)
+        if not (root / "shared" / "policy.yaml").exists():
+            self.write(ALLOW)
+        self.versions = Versions(stage.database, stage.writer, stage.ids, TOOLS, stage.clock)
+        self.active = ActiveBundles(root / "shared", TOOLS, ManualClock(), tenants=root / "tenants")
+        self.active.follow(self.versions)
+
+    def again(self):
+        return Office(self.stage, self.root)
+
+    def write(self, effect, tenant=None):
+        place = self.root / "tenants" / tenant if tenant else self.root / "shared"
+        place.mkdir(exist_ok=True)
+        (place / "policy.yaml").write_text(rules(effect, f"# {effect}\n"))
+
+    def effect(self, tenant="ten_1"):
+        self.active.look()
+        return decide(CALL, WRITE, subject(), self.active.of(tenant)).effect
+
+    def promote(self, wanted, layer=SHARED):
+        return self.versions.promote(layer, wanted, KNOWN, "prn_boss", "why")[0]
+
+    def actions(self, layer=SHARED):
+        return [entry.action for entry in self.versions.record(layer)]
+
+
+def test_a_promoted_version_is_in_force_in_place_of_the_files_also_after_a_restart(office):
+    before = office.active.shared.bundle.hash
+    made = office.promote(with_tests(DENY))
+    assert office.effect() is DENY
+    office.write(ASK)
+    assert (office.effect(), office.again().effect()) == (DENY, DENY)
+    entry = office.versions.record(SHARED)[0]
+    assert (entry.action, entry.hash, entry.before, entry.by, entry.comment) == (
+        Change.PROMOTE,
+        made.hash,
+        before,
+        "prn_boss",
+        "why",
+    )
+    chain, actor, details = office.stage.sql(
+        "SELECT chain, actor, details FROM audit_entries WHERE act = 'policy.promoted'"
+    )[0]
+    assert (chain, actor, made.hash in details) == ("installation", "prn_boss", True)
+    assert [(one.hash, one.active) for one in office.versions.listing(SHARED) if one.active] == [(made.hash, True)]
+
+
+def test_a_version_that_fails_or_has_no_tests_or_cannot_be_read_never_becomes_active(office):
+    for wanted, fault in (
+        (with_tests(DENY, ALLOW), TestsFailed),
+        ({"policy.yaml": rules(DENY)}, TestsFailed),
+        ({"policy.yaml": "version: 1\nruls: []\n"}, PolicyInvalid),
+        ({**with_tests(DENY), "tests/u.yaml": "cases: 3\n"}, PolicyInvalid),
+        ("sha256:" + "0" * 64, VersionUnknown),
+    ):
+        with pytest.raises(fault):
+            office.promote(wanted)
+    assert office.effect() is ALLOW
+    assert office.versions.pins() == {}
+    assert office.actions() == [Change.FILES]
+
+
+def test_rollback_goes_back_step_by_step_to_what_the_files_said_and_no_further(office):
+    office.promote(with_tests(DENY))
+    office.promote(with_tests(ASK))
+    assert office.effect() is ASK
+    office.versions.roll_back(SHARED, "prn_boss")
+    assert office.effect() is DENY
+    office.versions.roll_back(SHARED, "prn_boss")
+    assert office.effect() is ALLOW
+    with pytest.raises(NothingBefore):
+        office.versions.roll_back(SHARED, "prn_boss")
+    assert office.actions() == [Change.ROLLBACK, Change.ROLLBACK, Change.PROMOTE, Change.PROMOTE, Change.FILES]
+
+
+def test_changed_files_can_be_taken_back_and_then_followed_again(office):
+    office.write(DENY)
+    assert office.effect() is DENY
+    office.versions.roll_back(SHARED, "prn_boss")
+    assert office.effect() is ALLOW
+    office.versions.unpin(SHARED, office.active.files_hash(SHARED), "prn_boss")
+    assert office.effect() is DENY
+    assert office.versions.pins() == {}
+
+
+def test_an_earlier_version_is_promoted_by_its_hash_and_another_layers_is_not_found(office):
+    first = office.promote(with_tests(DENY))
+    office.promote(with_tests(ASK))
+    office.promote(first.hash)
+    assert office.effect() is DENY
+    with pytest.raises(VersionUnknown):
+        office.promote(first.hash, layer="ten_1")
+
+
+def test_a_tenants_version_holds_for_that_tenant_alone_and_may_not_enable(office):
+    office.promote(with_tests(DENY), layer="ten_1")
+    assert (office.effect("ten_1"), office.effect("ten_2")) == (DENY, ALLOW)
+    with pytest.raises(PolicyInvalid, match="cannot enable"):
+        office.promote({**with_tests(DENY), "b.yaml": "version: 1\nenable: [workspace.exec]\n"}, layer="ten_1")
+
+
+def test_nothing_starts_where_the_pinned_version_cannot_be_used(office):
+    office.promote(with_tests(DENY))
+    assert office.effect() is DENY
+    office.stage.sql("UPDATE policy_texts SET sources = '{}'")
+    with pytest.raises(PolicyInvalid):
+        ActiveBundles(office.root / "shared", TOOLS, ManualClock()).follow(office.versions)
+    assert office.effect() is DENY
+
+
+def test_a_version_that_cannot_be_used_yet_is_said_and_taken_up_once_it_can(office):
+    office.promote(with_tests(DENY))
+    kept = office.stage.sql("SELECT hash, sources FROM policy_texts")
+    office.stage.sql("UPDATE policy_texts SET sources = '{}'")
+    assert office.effect() is ALLOW
+    assert "no policy file" in str(office.active.problems()[SHARED])
+    for bundle_hash, sources in kept:
+        office.stage.sql("UPDATE policy_texts SET sources = :text WHERE hash = :of", text=sources, of=bundle_hash)
+    assert office.effect() is DENY
+    assert office.active.problems() == {}
+
+
+def test_processes_that_tell_the_same_files_make_one_entry(office):
+    office.again()
+    office.again()
+    assert office.actions() == [Change.FILES]
+    office.write(ASK)
+    office.active.look()
+    office.again()
+    assert office.actions() == [Change.FILES, Change.FILES]
+
+
+def test_commands_judge_by_what_the_installation_decides_by(office):
+    office.write(DENY, tenant="ten_1")
+    office.active.look()
+    office.promote(with_tests(ASK))
+    office.write(DENY, tenant="ten_gone")
+    office.active.look()
+    (office.root / "tenants" / "ten_gone" / "policy.yaml").unlink()
+    (office.root / "tenants" / "ten_gone").rmdir()
+    office.active.look()
+    found = RecordedBundles(office.stage.database, TOOLS)
+    of = found.beneath(found.shared)
+    effects = [decide(CALL, WRITE, subject(), of(tenant)).effect for tenant in ("ten_1", "ten_2", "ten_gone")]
+    assert effects == [DENY, ASK, ASK]
+
+
+def test_a_database_without_a_record_gives_no_bundle(stage):
+    assert RecordedBundles(stage.database, TOOLS).shared is None
+
+
+def test_what_is_pinned_is_told(office):
+    made = office.promote(with_tests(DENY))
+    office.active.look()
+    assert (office.active.pinned(SHARED), office.versions.pins()) == (made.hash, {Pin(SHARED, ACTIVE): made.hash})
