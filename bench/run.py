@@ -35,6 +35,7 @@ import docker
 from rich.console import Console
 from rich.table import Table
 
+import approvals
 import beside_gvisor
 import claims
 import lifecycle
@@ -213,6 +214,7 @@ def show(console: Console, report: dict[str, Any]) -> None:
         ("ratios (p50)", report["ratios"], ""),
         ("a governed call's time (p50)", report["stages_ms"], " ms"),
         ("at once, and held", {name.replace("_", " "): report[name] for name in load.PLAIN}, ""),
+        ("approvals", {name.replace("_", " "): report[name] for name in approvals.PLAIN}, " ms"),
         ("claims", {name.replace("_", " "): round(report[name], 3) for name in claims.PLAIN}, ""),
         ("the MCP host", {name.replace("_", " "): report[name] for name in mcp_host.PLAIN}, ""),
         ("decisions (µs p50)", {name.replace("_", " "): report[name] for name in policy.PLAIN}, ""),
@@ -231,6 +233,9 @@ def show(console: Console, report: dict[str, Any]) -> None:
     console.print(f"\nAim: a governed call at no more than {AIM} of docker exec: [bold]{verdict}[/bold] ({share}).")
     times = report["ratios"]["governed / docker_exec, a second, 16 at once"]
     verdict = "reached" if times >= AIM_AT_ONCE else "not reached"
+    took = report["approval_overhead_ms"]
+    verdict = "reached" if took <= approvals.AIM_MS else "not reached"
+    console.print(f"Aim: {approvals.AIM_MS:.0f} ms from an approval to the start: [bold]{verdict}[/bold] ({took} ms).")
     console.print(f"Aim: {AIM_AT_ONCE} times as many as docker exec, 16 at once: [bold]{verdict}[/bold] ({times}).")
 
 
@@ -247,6 +252,7 @@ def run(rounds: int, console: Console) -> dict[str, Any]:
         events = list(stack.daemon.events(session.session.id))
         fold(events)  # a measured run whose record has a gap would be worth nothing
         summary = {**samples.summary(), **load.at_once(stack, peers.docker_exec, peers.docker_run, say)}
+        summary |= approvals.measure(stack, say)
         summary |= load.memory(settings.policies_dir, settings.registry_dir, say)
         say("where the time goes")
         of_call = stages.measure(settings.policies_dir, say)

@@ -147,10 +147,12 @@ class Desk:
             raise ApprovalUnknown(f"There is no approval {approval}.")
         return found
 
-    def listing(self, tenant: TenantId, state: ApprovalState | None, session: str | None) -> list[Approval]:
-        """The tenant's approvals, newest first."""
+    def listing(
+        self, tenant: TenantId, state: ApprovalState | None, session: str | None, rule: str | None = None
+    ) -> list[Approval]:
+        """The tenant's approvals, newest first. `rule`: those that it asks about."""
         with self._database.read() as connection:
-            return store.listing(connection, tenant, state, session)
+            return store.listing(connection, tenant, state, session, rule)
 
 
 def _refusal(found: Approval, digest: str, by: PrincipalId) -> ApprovalConflict | NotAnApprover:

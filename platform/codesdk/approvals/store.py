@@ -140,13 +140,17 @@ def of_call(connection: Connection, call: ToolCallId, attempt: int) -> Approval 
     return next(iter(_read(connection, rows)), None)
 
 
-def listing(connection: Connection, tenant: str, state: ApprovalState | None, session: str | None) -> list[Approval]:
+def listing(
+    connection: Connection, tenant: str, state: ApprovalState | None, session: str | None, rule: str | None
+) -> list[Approval]:
     """The tenant's approvals, newest first, at most 200."""
     query = _APPROVALS.where(approvals.c.tenant_id == tenant)
     if state is not None:
         query = query.where(_STATE.in_([state.value]))
     if session is not None:
         query = query.where(approvals.c.session_id == session)
+    if rule is not None:
+        query = query.where(approvals.c.rules.contains(json.dumps(rule), autoescape=True))
     return _read(connection, connection.execute(query.order_by(approvals.c.created_at.desc()).limit(200)).all())
 
 

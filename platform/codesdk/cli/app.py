@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from codesdk.cli.approvals_app import approvals_app, grants_app
 from codesdk.cli.artifacts import artifacts_app
 from codesdk.cli.audit_app import audit_app
 from codesdk.cli.connecting.clients import Kind
@@ -30,9 +31,9 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-approvals_app = typer.Typer(help="What waits for a person, and answering it.", no_args_is_help=True)
 sessions_app = typer.Typer(help="Sessions of the running daemon.", no_args_is_help=True)
 app.add_typer(approvals_app, name="approvals")
+app.add_typer(grants_app, name="grants")
 app.add_typer(sessions_app, name="sessions")
 images_app = typer.Typer(help="What sandboxes are made of: ours, and the operator's own.", no_args_is_help=True)
 app.add_typer(images_app, name="images")
@@ -65,7 +66,6 @@ Port = Annotated[
         "--port", help="Port of API and MCP host; 0 takes any free one.", min=0, max=65535, envvar="CODESDK_PORT"
     ),
 ]
-Comment = Annotated[str | None, typer.Option("--comment", "-m", help="Told to the agent, and recorded.")]
 Mode = Annotated[PermissionMode, typer.Option("--mode", help="How eager the session is to ask people.")]
 Sandbox = Annotated[
     SandboxKind | None,
@@ -269,37 +269,6 @@ def connect_client(
         data_dir=data_dir,
         as_json_answer=json,
     )
-
-
-@approvals_app.command("list")
-def list_approvals(
-    *,
-    every: Annotated[bool, typer.Option("--all", help="Not only those that wait.")] = False,
-    data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
-    """What waits for a person."""
-    from codesdk.cli.approvals import show
-
-    show(every=every, data_dir=data_dir, as_json=json)
-
-
-@approvals_app.command("approve")
-def approve(approval: str, *, comment: Comment = None, data_dir: DataDir = None, json: Json = False) -> None:
-    """Let exactly what is shown run, once."""
-    from codesdk.approvals import Verdict
-    from codesdk.cli.approvals import vote
-
-    vote(approval, Verdict.APPROVE, comment=comment, data_dir=data_dir, as_json=json)
-
-
-@approvals_app.command("reject")
-def reject(approval: str, *, comment: Comment = None, data_dir: DataDir = None, json: Json = False) -> None:
-    """Do not let it run."""
-    from codesdk.approvals import Verdict
-    from codesdk.cli.approvals import vote
-
-    vote(approval, Verdict.REJECT, comment=comment, data_dir=data_dir, as_json=json)
 
 
 @sessions_app.command("open")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.table import Table
 from rich.text import Text
 
-from codesdk.approvals import Approval, ApprovalState, Verdict
-from codesdk.cli.daemon import connect
+from codesdk.approvals import Approval, ApprovalState, Verdict, Wish, who
+from codesdk.cli.daemon import Daemon, connect
 from codesdk.cli.environment import tell
+from codesdk.cli.given import InputWrong
 from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
 from codesdk.cli.voice import Voice
@@ -20,32 +24,123 @@ SHOWN_INPUT = 2000
 """Characters of an input in the table; `--json` has all of it."""
 
 
-def show(*, every: bool, data_dir: Path | None, as_json: bool) -> None:
+class Chosen(NamedTuple):
+    """Which approvals an answer is for: one by its id, or all that wait of a rule, of a session, of both."""
+
+    approval: str | None = None
+    rule: str | None = None
+    session: str | None = None
+
+
+def show(*, every: bool, rule: str | None, session: str | None, data_dir: Path | None, as_json: bool) -> None:
     """List them."""
     voice = Voice(as_json=as_json)
     settings = settings_of(data_dir)
     tell(voice, settings)
     with connect(settings) as daemon:
-        found = daemon.approvals(None if every else ApprovalState.PENDING)
+        found = daemon.approvals(None if every else ApprovalState.PENDING, session, rule)
     if as_json:
         voice.give({"approvals": [approval.model_dump(mode="json") for approval in found]})
     elif not found:
         voice.out.print("Nothing waits for a person.")
     else:
         voice.out.print(table(found, time.time()))
+        for line in () if every else batches(found):
+            voice.say(line)
 
 
-def vote(approval: str, verdict: Verdict, *, comment: str | None, data_dir: Path | None, as_json: bool) -> None:
-    """Vote on the approval as it stands now."""
+def show_one(approval: str, *, data_dir: Path | None, as_json: bool) -> None:
+    """One, whole."""
     voice = Voice(as_json=as_json)
     with connect(settings_of(data_dir)) as daemon:
-        shown = daemon.approval(approval)
-        decided = daemon.vote(shown, verdict, comment)
+        found = daemon.approval(approval)
     if as_json:
-        voice.give(decided.model_dump(mode="json"))
+        voice.give(found.model_dump(mode="json"))
     else:
-        word = "Approved" if verdict is Verdict.APPROVE else "Rejected"
-        voice.out.print(Text(f"{word} {decided.id}: {shown.shown.get('tool')} {call_line(shown)}"))
+        for line in whole(found, time.time()):
+            voice.out.print(Text(line))
+
+
+def vote(
+    chosen: Chosen,
+    verdict: Verdict,
+    *,
+    comment: str | None,
+    wish: Wish | None,
+    data_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Vote on the approval as it stands now, or on all that wait of a rule or session.
+
+    Raises:
+        InputWrong: neither an id nor a rule nor a session is given.
+    """
+    voice = Voice(as_json=as_json)
+    with connect(settings_of(data_dir)) as daemon:
+        answered = [daemon.vote(shown, verdict, comment, wish) for shown in _those(daemon, chosen)]
+    if as_json:
+        told = [each.model_dump(mode="json") for each in answered]
+        voice.give(told[0] if chosen.approval else {"approvals": told})
+        return
+    word = "Approved" if verdict is Verdict.APPROVE else "Rejected"
+    for each in answered:
+        more = f" (still waits: it takes {who(each)})" if each.state is ApprovalState.PENDING else ""
+        voice.out.print(Text(f"{word} {each.id}: {each.shown.get('tool')} {call_line(each)}{more}"))
+    if not answered:
+        voice.out.print("Nothing of that waits for a person.")
+
+
+def _those(daemon: Daemon, chosen: Chosen) -> Iterator[Approval]:
+    """What an answer is for; what comes after it began is not among them, for nobody has seen that."""
+    if chosen.approval is not None:
+        yield daemon.approval(chosen.approval)
+        return
+    if chosen.rule is None and chosen.session is None:
+        raise InputWrong("Which approval?", advice="Give its id, or --rule, or --session; `approvals list` shows them.")
+    began = time.time()
+    done: set[str] = set()
+    while page := [
+        each
+        for each in daemon.approvals(ApprovalState.PENDING, chosen.session, chosen.rule)
+        if each.id not in done and each.created_at <= began
+    ]:
+        yield from page
+        done.update(each.id for each in page)
+
+
+def batches(approvals: Sequence[Approval]) -> list[str]:
+    """How many wait of one rule in one session, and how to answer them together."""
+    counts = Counter((rule, each.session_id) for each in approvals for rule in each.rules[:1])
+    return [
+        f"{count} of the rule {rule}: `codesdk approvals approve --rule {rule} --session {session}` answers them together"
+        for (rule, session), count in counts.items()
+        if count > 1
+    ]
+
+
+def whole(approval: Approval, now: float) -> list[str]:
+    """Lines for a terminal, with what agents wrote made harmless."""
+    shown = approval.shown
+    left = f", {approval.expires_at - now:.0f} s left" if approval.state is ApprovalState.PENDING else ""
+    commands = [" ".join(map(str, words)) for words in shown.get("commands", [])]
+    offer = (
+        f"Grant      {', '.join(approval.grant.offer)}, at most {approval.grant.max_ttl_s} s" if approval.grant else ""
+    )
+    votes = [f"Vote       {vote.verdict} by {vote.by} {vote.comment or ''}" for vote in approval.votes]
+    lines = [
+        f"Approval   {approval.id} ({approval.state}{left})",
+        f"Call       {shown.get('tool')} ({shown.get('classification')}) {call_line(approval)}",
+        *(f"Command    {line}" for line in commands),
+        *(f"Risk       {line}" for line in shown.get("risk", [])),
+        f"Rule       {', '.join(approval.rules) or 'none: the default or the session mode'}",
+        f"Why        {shown.get('reason', '')}",
+        f"Who asks   {shown.get('principal')} in {approval.session_id}, profile {shown.get('profile')}",
+        f"It takes   {who(approval)}",
+        *votes,
+        offer,
+        f"Digest     {approval.digest}",
+    ]
+    return [plain(line) for line in lines if line]
 
 
 def table(approvals: list[Approval], now: float) -> Table:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import httpx2
 
-from codesdk.approvals import Approval, ApprovalState, Verdict
+from codesdk.approvals import Approval, ApprovalState, Grant, Verdict, Wish
 from codesdk.artifacts import Artifact
 from codesdk.cli.stack.operator import operator_key
 from codesdk.domain.decisions import Frozen
@@ -113,9 +113,11 @@ class Daemon:
         """Remove its record."""
         return Artifact.model_validate(self.request("DELETE", f"/v1/artifacts/{artifact}"))
 
-    def approvals(self, state: ApprovalState | None = None, session: str | None = None) -> list[Approval]:
-        """Newest first."""
-        asked = {"state": state.value if state else None, "session_id": session}
+    def approvals(
+        self, state: ApprovalState | None = None, session: str | None = None, rule: str | None = None
+    ) -> list[Approval]:
+        """Newest first, at most 200."""
+        asked = {"state": state.value if state else None, "session_id": session, "rule": rule}
         params = {name: value for name, value in asked.items() if value}
         found = self.request("GET", "/v1/approvals", params=params)["approvals"]
         return [Approval.model_validate(item) for item in found]
@@ -124,9 +126,20 @@ class Daemon:
         """One approval."""
         return Approval.model_validate(self.request("GET", f"/v1/approvals/{approval}"))
 
-    def vote(self, shown: Approval, verdict: Verdict, comment: str | None = None) -> Approval:
+    def grants(self, session: str | None = None, *, active: bool = False) -> list[Grant]:
+        """Newest first, at most 200."""
+        params = {"active": active, **({"session_id": session} if session else {})}
+        return [Grant.model_validate(item) for item in self.request("GET", "/v1/grants", params=params)["grants"]]
+
+    def revoke_grant(self, grant: str) -> Grant:
+        """End it."""
+        return Grant.model_validate(self.request("DELETE", f"/v1/grants/{grant}"))
+
+    def vote(self, shown: Approval, verdict: Verdict, comment: str | None = None, wish: Wish | None = None) -> Approval:
         """Answer exactly what was shown."""
-        body = {"verdict": verdict.value, "digest": shown.digest, "comment": comment}
+        body: dict[str, Any] = {"verdict": verdict.value, "digest": shown.digest, "comment": comment}
+        if wish is not None:
+            body["grant"] = wish.model_dump(mode="json")
         return Approval.model_validate(self.request("POST", f"/v1/approvals/{shown.id}/decision", json=body))
 
     def events(self, session: str, after: int = 0) -> Iterator[Event]:

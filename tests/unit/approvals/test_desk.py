@@ -195,3 +195,51 @@ def test_a_person_speaks_in_the_log_with_their_source(stage, asked):
         ("user", Effect.DENY),
     ]
     assert spoken[1].payload["decided_by"] == stage.principal.id
+
+
+class PowerCut(Exception):
+    """The process ends here."""
+
+
+def test_a_process_that_ends_between_vote_and_commit_has_counted_nothing(stage, asked):
+    def cut(unit):
+        stage.desk.vote(
+            unit, asked.tenant_id, asked.id, Verdict.APPROVE, digest=asked.digest, by=stage.principal.id, comment=None
+        )
+        raise PowerCut
+
+    with pytest.raises(PowerCut):
+        stage.writer.run(cut)
+    assert (state(stage, asked), stage.sql("SELECT * FROM approval_votes")) == (ApprovalState.PENDING, [])
+    assert stage.claims().take() is None
+    assert vote(stage, asked).state is ApprovalState.APPROVED
+
+
+def test_a_worker_that_ends_between_consume_and_run_leaves_nothing_that_a_second_could_start(stage, asked):
+    vote(stage, asked)
+    first = stage.claims(generation=1).take()
+    assert first.stored.identity.tool_call_id == asked.tool_call_id
+    assert stage.claims(generation=2).take() is None  # it is the first's, or what recovery makes of it
+    assert state(stage, asked) is ApprovalState.CONSUMED
+    assert stage.types().count("tool.call.started") == 1
+
+
+def test_at_the_very_moment_of_expiry_a_vote_and_the_sweep_agree_on_one_outcome(stage, asked, at_once):
+    stage.sql(f"UPDATE approvals SET expires_at = {stage.now} + 0.05")
+
+    def act(number):
+        for _ in range(20):
+            if number % 2:
+                stage.pipeline.expire_overdue()
+                continue
+            try:
+                vote(stage, asked)
+            except ApprovalConflict:
+                continue
+
+    at_once(act, 4)
+    stage.sql(f"UPDATE approvals SET expires_at = {stage.now} WHERE state = 'pending'")
+    stage.pipeline.expire_overdue()
+    types = stage.types()
+    assert types.count("approval.decided") + types.count("approval.expired") == 1
+    assert ("tool.call.denied" in types) is (state(stage, asked) is ApprovalState.EXPIRED)

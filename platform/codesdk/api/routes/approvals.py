@@ -42,9 +42,10 @@ def list_approvals(
     services: Wired,
     state: Annotated[ApprovalState | None, Query()] = None,
     session_id: Annotated[str | None, Query(max_length=40)] = None,
+    rule: Annotated[str | None, Query(max_length=80)] = None,
 ) -> ApprovalList:
     """The tenant's approvals."""
-    return ApprovalList(approvals=services.desk.listing(caller.tenant_id, state, session_id))
+    return ApprovalList(approvals=services.desk.listing(caller.tenant_id, state, session_id, rule))
 
 
 @router.get("/v1/approvals/{approval_id}")

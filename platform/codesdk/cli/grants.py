@@ -1,0 +1,55 @@
+"""`codesdk grants`: what people let through beyond one call."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from codesdk.approvals import Grant, GrantState
+from codesdk.cli.daemon import connect
+from codesdk.cli.places import settings_of
+from codesdk.cli.plain import plain
+from codesdk.cli.voice import Voice
+
+
+def show(*, every: bool, session: str | None, data_dir: Path | None, as_json: bool) -> None:
+    """List them."""
+    voice = Voice(as_json=as_json)
+    with connect(settings_of(data_dir)) as daemon:
+        found = daemon.grants(session, active=not every)
+    if as_json:
+        voice.give({"grants": [grant.model_dump(mode="json") for grant in found]})
+    elif not found:
+        voice.out.print("Nothing is granted.")
+    else:
+        voice.out.print(table(found, time.time()))
+
+
+def revoke(grant: str, *, data_dir: Path | None, as_json: bool) -> None:
+    """End one."""
+    voice = Voice(as_json=as_json)
+    with connect(settings_of(data_dir)) as daemon:
+        ended = daemon.revoke_grant(grant)
+    if as_json:
+        voice.give(ended.model_dump(mode="json"))
+    else:
+        voice.out.print(Text(f"{ended.id} lets nothing through any more: {plain(ended.ended_why or '')}"))
+
+
+def table(grants: list[Grant], now: float) -> Table:
+    """One row a grant. `now`: seconds since the epoch."""
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("grant", "state", "left", "uses", "what", "whose", "by", "why"):
+        shown.add_column(column, overflow="fold", no_wrap=column in ("grant", "state", "left", "uses"))
+    for grant in grants:
+        left = f"{grant.expires_at - now:.0f} s" if grant.state is GrantState.ACTIVE else ""
+        what = f"{grant.tool} ({', '.join(grant.rules)}){' this input' if grant.input_hash else ''}"
+        whose = grant.session_id or grant.principal_id
+        why = grant.ended_why or grant.reason
+        uses = f"{grant.uses}/{grant.max_uses}" if grant.max_uses else str(grant.uses)
+        told = (plain(what), whose, grant.granted_by, plain(why))
+        shown.add_row(grant.id, grant.state.value, left, uses, *map(Text, told))
+    return shown

@@ -1,0 +1,66 @@
+"""What an approver reads on a terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from codesdk.approvals import Approval, ApprovalState, Standing
+from codesdk.cli.approvals import batches, whole
+
+
+def approval(**changes):
+    shown = {
+        "tool": "workspace.exec",
+        "classification": "dangerous",
+        "input": {"command": "make && sudo rm -rf /"},
+        "commands": [["make"], ["sudo", "rm", "-rf", "/"], ["rm", "-rf", "/"]],
+        "risk": ["It may do anything that its sandbox lets it."],
+        "reason": "Look first.",
+        "principal": "prn_1",
+        "profile": "default",
+    }
+    fields = {
+        "id": "apr_1",
+        "tool_call_id": "call_1",
+        "attempt": 1,
+        "session_id": "ses_1",
+        "tenant_id": "ten_1",
+        "state": ApprovalState.PENDING,
+        "digest": "sha256:0",
+        "shown": shown,
+        "created_at": 0.0,
+        "expires_at": 600.0,
+        "rules": ("commands",),
+        "demands": (Standing(group="finance", quorum=2, approved=0),),
+    }
+    return Approval(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Approval   apr_1 (pending, 590 s left)",
+        "Call       workspace.exec (dangerous) make && sudo rm -rf /",
+        "Command    rm -rf /",
+        "Risk       It may do anything that its sandbox lets it.",
+        "Rule       commands",
+        "Why        Look first.",
+        "Who asks   prn_1 in ses_1, profile default",
+        "It takes   2 people of finance",
+    ],
+)
+def test_everything_that_decides_is_on_the_screen(line):
+    assert line in whole(approval(), 10.0)
+
+
+def test_control_characters_of_an_agent_reach_no_terminal():
+    evil = {"tool": "x", "commands": [["a", "\x1b[2J\u202e"]], "input": {"command": "\x1b]0;t\x07"}, "reason": "\r\n"}
+    lines = whole(approval(shown=evil), 10.0)
+    assert all(line.isprintable() for line in lines)
+    assert "Command    a \\x1b[2J\\u202e" in lines
+
+
+def test_a_flood_of_one_rule_and_session_is_one_line_with_one_answer():
+    many = [approval(id=f"apr_{number}") for number in range(150)]
+    (line,) = batches([*many, approval(rules=("other",))])
+    assert line.startswith("150 of the rule commands: `codesdk approvals approve --rule commands --session ses_1`")
