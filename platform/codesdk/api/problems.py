@@ -70,7 +70,10 @@ async def _on_fault(_request: Request, error: Exception) -> Response:
 async def _on_invalid(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 (registered for it)
     # The values stay out: they may be secrets, and the caller has them.
-    fields = [{"field": _field(item["loc"]), "expected": str(item["msg"])} for item in error.errors()]
+    fields = [
+        {"field": _field(item["loc"]), "expected": str(item["msg"]).removeprefix("Value error, ")}
+        for item in error.errors()
+    ]
     text = "; ".join(f"{field['field']}: {field['expected']}" for field in fields)
     advice = "Mend the fields that are named, and send it again."
     return problem(InvalidRequest(f"{text}.", advice=advice, details={"fields": fields}))

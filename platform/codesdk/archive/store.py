@@ -165,6 +165,9 @@ def still_due(connection: Connection, session: SessionId, closed_before: float) 
     locked = select(sessions.c.id).where(sessions.c.id == session).with_for_update()
     if connection.execute(locked).scalar() is None:
         return False
+    # A session that starts from one of its artifacts may be opening: it is there now, or finds them gone.
+    owned = select(artifacts.c.id).where(artifacts.c.session_id == session).order_by(artifacts.c.id)
+    connection.execute(owned.with_for_update()).all()
     query = select(sessions.c.id).where(sessions.c.id == session, _over(closed_before))
     return connection.execute(query).scalar() is not None
 

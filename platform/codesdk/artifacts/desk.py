@@ -127,6 +127,15 @@ class Artifacts:
             raise ArtifactUnknown(f"There is no artifact {artifact}.")
         return found
 
+    def use(self, unit: Unit, tenant: TenantId, artifact: str) -> None:
+        """Make sure that it is there at the unit's commit, for what the unit makes from it.
+
+        Raises:
+            ArtifactUnknown: not there, or another tenant's.
+        """
+        if store.find(unit.connection, tenant, artifact) is None or not store.locked(unit.connection, artifact):
+            raise ArtifactUnknown(f"There is no artifact {artifact}.")
+
     def listing(
         self, tenant: TenantId, session: str | None = None, after: str | None = None, limit: int = 100
     ) -> list[StoredArtifact]:
@@ -228,6 +237,9 @@ class Artifacts:
             self._writer.run(lambda unit: store.mark_damaged(unit.connection, blob.key))
 
     def _delete(self, unit: Unit, artifact: StoredArtifact) -> None:
+        store.locked(
+            unit.connection, artifact.id, to_remove=True
+        )  # first: a session that starts from it may be opening
         if store.seeds_open_session(unit.connection, artifact.id):
             raise ArtifactInUse(
                 f"An open session starts from artifact {artifact.id}.", advice="Close the session first."

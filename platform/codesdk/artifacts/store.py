@@ -55,6 +55,16 @@ def find(connection: Connection, tenant: str, artifact: str) -> StoredArtifact |
     return _artifact(row) if row else None
 
 
+def locked(connection: Connection, artifact: str, *, to_remove: bool = False) -> bool:
+    """Keep the record from being removed until the commit, or with `to_remove` from being kept so. False: it is gone."""
+    lock = (
+        select(artifacts.c.id)
+        .where(artifacts.c.id == artifact)
+        .with_for_update(read=not to_remove, key_share=not to_remove)
+    )
+    return connection.execute(lock).scalar() is not None
+
+
 def listing(
     connection: Connection, tenant: str, session: str | None, before: tuple[float, str] | None, limit: int
 ) -> list[StoredArtifact]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from codesdk.bootstrap.record import Record, open_record
 from codesdk.cli.places import settings_of
-from codesdk.cli.plain import plain
+from codesdk.cli.plain import counted, plain
 from codesdk.cli.voice import Voice
 from codesdk.errors import ExitCode, Fault
 from codesdk.eventlog.audit import INSTALLATION, store
@@ -62,7 +62,7 @@ def seal(*, data_dir: Path | None, as_json: bool) -> None:
     if as_json:
         voice.give({"sessions": done})
     else:
-        voice.out.print(f"Sealed the logs of {done} session{'' if done == 1 else 's'}.")
+        voice.out.print(f"Sealed the log{'' if done == 1 else 's'} of {counted(done, 'session')}.")
 
 
 def verify(heads: tuple[str, ...], *, data_dir: Path | None, as_json: bool) -> int:
@@ -80,8 +80,8 @@ def verify(heads: tuple[str, ...], *, data_dir: Path | None, as_json: bool) -> i
     else:
         for each in found.findings:
             voice.out.print(Text(plain(f"{each.chain}: {each.where}: {each.what}."), style="red"), soft_wrap=True)
-        counts = f"{found.entries} entries and {found.sealed_events} sealed events"
-        voice.out.print(f"{counts} were hashed again; {'something' if found.findings else 'nothing'} was changed.")
+        counts = f"{counted(found.entries, 'entry', 'entries')} and {counted(found.sealed_events, 'sealed event')}"
+        voice.out.print(f"Hashed again: {counts}; {'something' if found.findings else 'nothing'} was changed.")
         for chain, end in found.heads.items():
             voice.out.print(Text(f"{chain}:{end}", style="dim"), soft_wrap=True)
     return ExitCode.FAILED if found.findings else ExitCode.OK

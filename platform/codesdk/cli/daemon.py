@@ -212,7 +212,7 @@ def connect(settings: Settings) -> Daemon:
             f"CodeSDK is not running on {settings.data_dir}.",
             advice="Start it with `codesdk up`, or name its --data-dir.",
         )
-    return Daemon(str(said["url"]), operator_key(settings.data_dir))
+    return Daemon(str(said["url"]), operator_key(settings.data_dir, settings.operator_key_file))
 
 
 def fault_of(response: httpx2.Response) -> Fault:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from codesdk.archive.export import Exported, export
 from codesdk.archive.imports import take_in
-from codesdk.archive.retention import DAY_S, Pruned, Retention
+from codesdk.archive.retention import DAY_S, Retention
 from codesdk.bootstrap.record import open_record
 from codesdk.cli.artifact_files import FileRefused
 from codesdk.cli.office import HOLDER
 from codesdk.cli.places import settings_of
+from codesdk.cli.plain import counted
 from codesdk.cli.schema.files import private
 from codesdk.cli.voice import Voice
 from codesdk.errors import ExitCode, Fault
@@ -79,7 +80,7 @@ def import_from(
     if as_json:
         voice.give(done.model_dump())
     else:
-        voice.out.print(f"Imported {done.sessions} sessions, {done.events} events, {done.artifacts} artifacts.")
+        voice.out.print(f"Imported {_told(done.sessions, done.events, done.artifacts)}.")
 
 
 def prune(days: float, *, dry: bool, data_dir: Path | None, as_json: bool) -> None:
@@ -92,22 +93,22 @@ def prune(days: float, *, dry: bool, data_dir: Path | None, as_json: bool) -> No
         done = retention.prune(
             days * DAY_S, reason=f"`codesdk events prune --older-than {days:g}`", actor=HOLDER.id, dry=dry
         )
+    said = _told(len(done.sessions), done.events, done.artifacts)
     if as_json:
         voice.give(done.model_dump() | {"dry_run": dry})
     elif dry:
-        voice.out.print(f"{_told(done)} would be removed.")
+        voice.out.print(f"{said} would be removed.")
     else:
-        said = _told(done)
         voice.out.print(f"Removed {said}; the artifacts' bytes go in a day.")
 
 
-def _told(done: Pruned) -> str:
-    return f"{len(done.sessions)} sessions, {done.events} events, {done.artifacts} artifacts"
+def _told(sessions: int, events: int, artifacts: int) -> str:
+    return f"{counted(sessions, 'session')}, {counted(events, 'event')}, {counted(artifacts, 'artifact')}"
 
 
 def _say_exported(voice: Voice, done: Exported, output: Path) -> None:
     if voice.as_json:
         voice.give(done.model_dump() | {"path": str(output)})
     else:
-        said = f"{done.sessions} sessions, {done.events} events, {done.artifacts} artifacts"
+        said = _told(done.sessions, done.events, done.artifacts)
         voice.out.print(f"Exported {said} to {output}.", soft_wrap=True)

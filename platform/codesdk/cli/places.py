@@ -34,7 +34,7 @@ def settings_of(
         first = error.errors()[0]
         name = "_".join(str(part) for part in first["loc"])
         raise SettingWrong(
-            f"The setting {name} is wrong: {first['msg'].lower()}.",
+            f"The setting {name} is wrong: {first['msg'].removeprefix('Value error, ').lower()}.",
             advice=f"Mend the option, or the variable CODESDK_{name.upper()}.",
         ) from error
     # Children run in other directories: a relative path must mean the same place there.

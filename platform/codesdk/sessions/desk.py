@@ -77,8 +77,6 @@ class Sessions:
             ArtifactUnknown: the seed is not the tenant's.
             QuotaExceeded: the tenant has as many sessions, or as much memory or CPU in sandboxes, as it may.
         """
-        if wish.seed_artifact is not None:
-            self._artifacts.find(principal.tenant_id, wish.seed_artifact)
         profile = self._profiles.named(wish.profile)
         rules = self._rules.check(wish.policy) if wish.policy is not None else None
         return self._writer.run(lambda unit: self._open(unit, principal, wish, profile, rules))
@@ -144,6 +142,8 @@ class Sessions:
                 advice=f"`codesdk up --profile {profile.name}` builds it where it can and starts a worker;"
                 " `codesdk images list` says what is there.",
             )
+        if wish.seed_artifact is not None:
+            self._artifacts.use(unit, principal.tenant_id, wish.seed_artifact)
         host, image = placed[0]
         self._reserve(unit, principal.tenant_id, profile)
         session = Session(

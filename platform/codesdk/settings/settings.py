@@ -73,6 +73,8 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(default_factory=default_data_dir)
     """Database, artifacts, sockets, keys of an embedded installation."""
+    operator_key_file: Path | None = None
+    """Where commands that speak to the API find their key; unset: `operator.key` in the data directory."""
     database_url: str = Field(default="", repr=False)
     """`postgresql://user:password@host/database`, or `sqlite:///path`; empty: SQLite in the data directory."""
     auto_migrate: bool = True

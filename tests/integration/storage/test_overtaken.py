@@ -9,6 +9,8 @@ import pytest
 from sqlalchemy import text
 
 from codesdk.approvals import Verdict
+from codesdk.archive.retention import Retention
+from codesdk.artifacts import ArtifactInUse, ArtifactUnknown
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.sessions import NewSession
 from codesdk.storage.database import Database
@@ -140,3 +142,46 @@ def test_a_row_that_another_process_made_first_is_found_on_the_next_try(stage, o
 
     assert stage.writer.run(work) == "theirs"
     assert tries == [None, "theirs"]
+
+
+@pytest.mark.parametrize("by", ["deletion", "retention"])
+def test_a_seed_that_is_to_be_removed_while_a_session_opens_from_it_stays(stage, other, monkeypatch, by):
+    """A session reads its seed's record and is not there yet for whoever removes artifacts."""
+    tenant, old = stage.principal.tenant_id, stage.session.id
+    seed = stage.artifacts.keep(b"tar", tenant, old, content_type="application/x-tar", name="seed")
+    stage.writer.run(lambda unit: stage.artifacts.record(unit, seed))
+    stage.sessions.close(tenant, old)
+    stage.sql("UPDATE sandboxes SET state = 'gone'")
+    stage.sql("UPDATE sessions SET closed_at = 0")
+    artifacts = of_other(stage.artifacts, other)
+    retention = Retention(database=stage.database, writer=other, artifacts=artifacts, clock=stage.clock)
+    remove = {
+        "deletion": lambda: artifacts.delete(tenant, seed.id),
+        "retention": lambda: retention.prune(1.0, reason="test"),
+    }[by]
+    reserve, removing = stage.sessions._reserve, []
+
+    with ThreadPoolExecutor() as beside:
+
+        def remove_meanwhile(*given):
+            if not removing:
+                removing.append(beside.submit(remove))
+                with pytest.raises(TimeoutError):
+                    removing[0].result(timeout=0.5)
+            return reserve(*given)
+
+        monkeypatch.setattr(stage.sessions, "_reserve", remove_meanwhile)
+        opened, _ = stage.sessions.open(stage.principal, NewSession(seed_artifact=seed.id))
+        if by == "deletion":
+            with pytest.raises(ArtifactInUse):
+                removing[0].result(timeout=DEADLINE_S)
+        else:
+            assert removing[0].result(timeout=DEADLINE_S).sessions == ()
+    assert stage.artifacts.find(tenant, seed.id) == seed
+    assert opened.state == "open"
+
+
+def test_a_seed_that_is_gone_or_a_strangers_opens_no_session(stage):
+    with pytest.raises(ArtifactUnknown):
+        stage.sessions.open(stage.principal, NewSession(seed_artifact="art_none"))
+    assert len(stage.sessions.listing(stage.principal.tenant_id)) == 1

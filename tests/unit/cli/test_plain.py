@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from codesdk.cli import events, sessions
-from codesdk.cli.plain import plain
+from codesdk.cli.plain import counted, plain
 from codesdk.cli.voice import Voice
 from codesdk.domain.events import Event
 from codesdk.sessions import Session
@@ -66,3 +66,8 @@ def test_labels_of_a_session_are_text(capsys):
 def test_what_a_process_says_of_its_end_is_text(capsys, speak):
     speak(Voice(), "it ended: [/x] \\[bold]b")
     assert "[/x] \\[bold]b" in capsys.readouterr().err
+
+
+def test_one_is_one_thing_and_all_else_are_many():
+    assert [counted(number, "call") for number in (0, 1, 2)] == ["0 calls", "1 call", "2 calls"]
+    assert counted(2, "entry", "entries") == "2 entries"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from codesdk.cli.daemon import NotRunning
 from codesdk.cli.places import settings_of
+from codesdk.cli.plain import counted
 from codesdk.cli.policy import Format
 from codesdk.cli.policy.loading import bundle_directory, known_tools
 from codesdk.cli.policy.questions import NotACall, trial_from
@@ -63,7 +64,7 @@ def compare(
             found = compare_bundles(trials, tools, old, new)
     matrix = {f"{one}→{other}": count for (one, other), count in sorted(found.matrix.items())}
     moved = sum(count for (one, other), count in found.matrix.items() if one is not other)
-    summary = f"{found.total} calls, {moved} decided differently, {found.new_allows} newly allowed"
+    summary = f"{counted(found.total, 'call')}, {moved} decided differently, {found.new_allows} newly allowed"
     if matrix:
         summary += ": " + ", ".join(f"{name} {count}" for name, count in matrix.items())
     facts = {

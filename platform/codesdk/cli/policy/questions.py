@@ -90,7 +90,7 @@ def trial_from(line: bytes) -> Trial:
         if isinstance(error, ValidationError):
             first = error.errors()[0]
             where = ".".join(str(step) for step in first["loc"]) or "the call"
-            raise NotACall(f"{where}: {first['msg']}.") from error
+            raise NotACall(f"{where}: {first['msg'].removeprefix('Value error, ')}.") from error
         raise NotACall(f"This is no JSON object: {str(error) or 'it is too deep'}.") from error
 
 

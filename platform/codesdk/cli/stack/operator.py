@@ -46,18 +46,20 @@ def ensure_operator(services: Services, say: Say) -> str:
     return key
 
 
-def operator_key(data_dir: Path) -> str:
-    """The key that `codesdk up` left.
+def operator_key(data_dir: Path, other: Path | None = None) -> str:
+    """The key that `codesdk up` left, or what is in the file `other`.
 
     Raises:
         NoOperatorKey: none, or not readable for this user.
     """
     try:
-        return (data_dir / KEY_FILE).read_text().strip()
+        return (other or data_dir / KEY_FILE).read_text().strip()
     except OSError as error:
         raise NoOperatorKey(
-            f"There is no operator key in {data_dir} ({(error.strerror or str(error)).lower()}).",
-            advice="Start `codesdk up` with the same --data-dir, as the same user.",
+            f"There is no operator key in {other or data_dir} ({(error.strerror or str(error)).lower()}).",
+            advice="Mend CODESDK_OPERATOR_KEY_FILE."
+            if other
+            else "Start `codesdk up` with the same --data-dir, as the same user, or name a file in CODESDK_OPERATOR_KEY_FILE.",
         ) from error
 
 

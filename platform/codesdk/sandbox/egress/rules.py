@@ -161,4 +161,5 @@ def read(document: object) -> EgressRules:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise EgressRulesInvalid(f"{place}: {first['msg']}" if place else first["msg"]) from error
+        said = first["msg"].removeprefix("Value error, ")
+        raise EgressRulesInvalid(f"{place}: {said}" if place else said) from error
