@@ -24,6 +24,7 @@ from codesdk.sandbox.port import FileMark
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, rates, store, turns
 from codesdk.toolcalls.binding import asked_of
+from codesdk.toolcalls.bound_files import named
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.questions import Questions, unasked, waiting
 from codesdk.toolcalls.stored import Denied, Ended, Finished, Outcome, Queued, StoredCall
@@ -97,9 +98,19 @@ class Pipeline:
         decision = decide(call, tool, subject, self.bundles.of(subject.tenant_id, subject.policy_hash))
         if self._shadow is not None:
             self._shadow.see(call, tool, subject, decision)
+        names_files = decision.effect is Effect.ASK and bool(named(tool, arguments))
         input_ref = self._keep_large(call, subject, input_bytes)
         return self._writer.run(
-            lambda unit: self._record(unit, call, tool, subject, decision=decision, input_ref=input_ref, join=join)
+            lambda unit: self._record(
+                unit,
+                call,
+                tool,
+                subject,
+                decision=decision,
+                names_files=names_files,
+                input_ref=input_ref,
+                join=join,
+            )
         )
 
     def vote(
@@ -179,6 +190,7 @@ class Pipeline:
         subject: Subject,
         *,
         decision: Decision,
+        names_files: bool,
         input_ref: StoredArtifact | None,
         join: bool,
     ) -> Outcome:
@@ -229,8 +241,8 @@ class Pipeline:
                 refusal = deny(unit, self._log, stored, code, decision.reason, rules=decision.rules)
                 return refusal.model_copy(update={"retry_after_s": limited.retry_after_s}) if limited else refusal
             case Effect.ASK:
-                later = self._unasked.begin(unit, call, tool, facts)
-                return later or self._questions.ask(unit, call, tool, decision, facts)
+                ask = self._questions.ask
+                return self._unasked.begin(unit, call, facts) if names_files else ask(unit, call, tool, decision, facts)
             case Effect.ALLOW:
                 return self._queue(unit, call.identity, subject, facts.host_id)
 

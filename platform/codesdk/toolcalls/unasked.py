@@ -12,12 +12,12 @@ from codesdk.domain.ids import ApprovalId, Ids, Kind, ToolCallId
 from codesdk.eventlog.log import Log
 from codesdk.jobs import Wakeups
 from codesdk.policy import Bundles, decide
-from codesdk.registry import Registries, Tool, UnknownTool
+from codesdk.registry import Registries, UnknownTool
 from codesdk.sandbox.port import FileMark
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
 from codesdk.toolcalls import preparations, store
-from codesdk.toolcalls.bound_files import files_of, named
+from codesdk.toolcalls.bound_files import files_of
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.questions import PATIENCE_S, Questions, unasked
 from codesdk.toolcalls.stored import SessionFacts, StoredCall, Waiting
@@ -36,10 +36,8 @@ class Unasked:
         self._wakeups = wakeups
         self._ids = ids
 
-    def begin(self, unit: Unit, call: ToolCall, tool: Tool, facts: SessionFacts) -> Waiting | None:
-        """Let the question wait for its worker, where the call names files; None where it can be put at once."""
-        if not named(tool, call.input):
-            return None
+    def begin(self, unit: Unit, call: ToolCall, facts: SessionFacts) -> Waiting:
+        """Let the question about a call that names files wait for its worker."""
         approval = ApprovalId(self._ids.new(Kind.APPROVAL))
         preparations.begin(unit.connection, call.identity.tool_call_id, approval)
         unit.after_commit(lambda: self._wakeups.wake(facts.host_id, facts.subject.session_id))

@@ -56,7 +56,7 @@ class Dispatcher:
         # Cancels and expiries wait for neither: a person who cancels must be heard while an engine hangs.
         self._errands = ThreadPoolExecutor(1, thread_name_prefix="codesdk-errand")
         # A look may have to open a sandbox, and hash much; a cancel must not wait for that.
-        self._looks = ThreadPoolExecutor(1, thread_name_prefix="codesdk-look")
+        self._looks = ThreadPoolExecutor(CHORES, thread_name_prefix="codesdk-look")
         self._looking = Looking(host=host, rooms=rooms, pipeline=pipeline, database=database)
         # Each cancel has a thread: a sandbox that does not answer takes half a minute, and the others' must not wait.
         self._cancels = ThreadPoolExecutor(threads, thread_name_prefix="codesdk-cancel")
@@ -70,7 +70,7 @@ class Dispatcher:
         if is_id(subject, Kind.SESSION):
             self._chores.submit(guarded, self._rooms.reconcile)
             self._errands.submit(guarded, self._pass_on_cancels)
-            self._looks.submit(guarded, self._looking.look)
+            self._errands.submit(guarded, self._look)
         else:
             self._calls.submit(guarded, self._serve_woken)
 
@@ -86,7 +86,7 @@ class Dispatcher:
         self._chores.submit(guarded, self._rooms.reconcile)
         self._errands.submit(guarded, self._pass_on_cancels)
         self._errands.submit(guarded, self._expire)
-        self._looks.submit(guarded, self._looking.look)
+        self._errands.submit(guarded, self._look)
 
     def sweep(self) -> None:
         """Remove what has no owner."""
@@ -125,6 +125,10 @@ class Dispatcher:
         result = self._execution.run(claimed, lambda: self._rooms.ready(session))
         if result.code in {SandboxGone.code, EngineRestarted.code}:
             self._rooms.lose(session)
+
+    def _look(self) -> None:
+        if not self._draining.is_set():
+            self._looking.look(lambda work: self._looks.submit(guarded, work))
 
     def _expire(self) -> None:
         self._pipeline.expire_overdue()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Callable
+from functools import partial
 
-from codesdk.domain.ids import SessionId
+from codesdk.domain.ids import SessionId, ToolCallId
 from codesdk.errors import Fault
 from codesdk.registry import UnknownTool
 from codesdk.sandbox.port import FileMark, FileName, FileRefused, MarkKind
@@ -20,29 +23,40 @@ _log = logging.getLogger(__name__)
 
 
 class Looking:
-    """The calls of one host that wait for it."""
+    """The calls of one host that wait for it. Safe to use from the worker's threads."""
 
     def __init__(self, *, host: Host, rooms: Rooms, pipeline: Pipeline, database: Database) -> None:
         self._host = host
         self._rooms = rooms
         self._pipeline = pipeline
         self._database = database
+        self._lock = threading.Lock()
+        self._at_work: set[ToolCallId] = set()
 
-    def look(self) -> None:
-        """See to all of them."""
+    def look(self, start: Callable[[Callable[[], None]], object] = lambda work: work()) -> None:
+        """See to all that nobody sees to yet. `start` runs the work on each: one sandbox that hangs holds up no other."""
         with self._database.read() as connection:
             waiting = preparations.on_host(connection, self._host.id)
         for stored in waiting:
-            try:
-                marks = self._marks(stored)
-            except Fault as fault:
-                if fault.retryable:
-                    _log.warning("call %s waits: %s", stored.identity.tool_call_id, fault)
-                    continue  # the next poll looks again
+            call = stored.identity.tool_call_id
+            with self._lock:
+                if call in self._at_work:
+                    continue
+                self._at_work.add(call)
+            start(partial(self._see, stored))
+
+    def _see(self, stored: StoredCall) -> None:
+        call = stored.identity.tool_call_id
+        try:
+            self._pipeline.put(call, self._marks(stored))
+        except Fault as fault:
+            _log.warning("call %s waits: %s", call, fault)  # the next poll looks again
+            if not fault.retryable:
                 # A sandbox that is gone shows nothing: the question is put without, and would run nothing.
-                _log.warning("no file of call %s can be looked at: %s", stored.identity.tool_call_id, fault)
-                marks = ()
-            self._pipeline.put(stored.identity.tool_call_id, marks)
+                self._pipeline.put(call, ())
+        finally:
+            with self._lock:
+                self._at_work.discard(call)
 
     def _marks(self, stored: StoredCall) -> tuple[FileMark, ...]:
         try:

@@ -12,7 +12,7 @@ from codesdk.sandbox.port import FileName
 from codesdk.toolcalls.questions import PATIENCE_S
 from codesdk.toolcalls.stored import Claimed, Denied, Queued, Waiting
 from codesdk.worker.looking import Looking
-from stage import Room, bundle, said, stored_call
+from stage import Room, bundle, said, stored_call, wait_for
 
 ASKING = """\
 version: 1
@@ -94,7 +94,7 @@ def test_the_worker_of_the_host_is_woken(asking):
     woken = []
     asking.wakeups.bind(asking.host.id, woken.append)
     asking.pipeline.submit(*RUN, asking.subject)
-    assert woken == [asking.subject.session_id]
+    wait_for(lambda: woken == [asking.subject.session_id], "its wake-up")
 
 
 def test_the_same_call_again_joins_the_one_that_is_not_asked_yet(asking):

@@ -1,0 +1,70 @@
+"""Files are looked at for many calls at once: one sandbox that hangs holds up no other's question."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from codesdk.worker.looking import Looking
+from stage import Room, bundle, wait_for
+
+ASKING = """\
+version: 1
+default: deny
+rules:
+  - {id: all, effect: ask, tool: workspace.write}
+"""
+
+
+class Rooms:
+    """A room for each session; some hang until a test lets them go."""
+
+    def __init__(self):
+        self.hung = {}
+        self.asked = []
+
+    def ready(self, session):
+        self.asked.append(session)
+        gate = self.hung.get(session)
+        if gate is not None:
+            assert gate.wait(20)
+        return Room()
+
+
+@pytest.fixture
+def rooms():
+    return Rooms()
+
+
+@pytest.fixture
+def looking(stage, tmp_path, rooms):
+    stage.bundle = bundle(tmp_path / "asking", ASKING, stage.registry)
+    stage.pipeline = stage.pipeline_with(stage.bundle)
+    stage.pipeline.looks = False
+    return Looking(host=stage.host, rooms=rooms, pipeline=stage.pipeline, database=stage.database)
+
+
+def threaded(work):
+    threading.Thread(target=work, daemon=True).start()
+
+
+def test_a_sandbox_that_hangs_holds_up_no_other_question_and_is_not_asked_twice(stage, looking, rooms):
+    other = stage.open_session()
+    for subject in (stage.subject, other):
+        stage.pipeline.submit("workspace.write", {"path": "a", "content": "1"}, subject)
+    gate = rooms.hung[stage.subject.session_id] = threading.Event()
+    looking.look(threaded)
+    wait_for(lambda: len(stage.pending()) == 1, "the other's question")
+    looking.look(threaded)
+    assert rooms.asked.count(stage.subject.session_id) == 1
+    gate.set()
+    wait_for(lambda: len(stage.pending()) == 2, "both questions")
+
+
+def test_what_failed_is_looked_at_again(stage, looking, rooms):
+    stage.pipeline.submit("workspace.write", {"path": "a", "content": "1"}, stage.subject)
+    looking.look(lambda _work: None)  # as when a pool is full, and its worker dies before it comes to it
+    assert stage.pending() == []
+    Looking(host=stage.host, rooms=rooms, pipeline=stage.pipeline, database=stage.database).look()
+    assert len(stage.pending()) == 1
