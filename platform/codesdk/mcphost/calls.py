@@ -35,6 +35,8 @@ Report = Callable[[float, str], Awaitable[None]]
 _T = TypeVar("_T")
 Answer = types.CallToolResult | types.InputRequiredResult
 
+LOOK_S, LOOKS = 0.02, 500
+"""Seconds between two looks whether a question was put, and how often: after ten seconds its client is not asked."""
 MARGIN_S = 30.0
 """Seconds past a tool's own limit: for its turn, for starting a sandbox, and for recording the end."""
 CANCEL_S = 10.0
@@ -170,6 +172,8 @@ class Calls:
 
     async def _wait(self, outcome: Outcome, place: int, caller: Caller, tool: Tool | None) -> Answer:
         """Follow the call to its end, or until this caller must have an answer. `tool`: None where it only collects."""
+        if tool is not None and caller.asking is not None:
+            outcome = await self._until_asked(outcome, caller)
         if isinstance(outcome, Denied | Finished):
             return await self._answer(outcome, caller, tool)
         asked = await self._question(outcome, caller) if tool else None
@@ -258,9 +262,33 @@ class Calls:
 
     # -- asking the session's user ------------------------------------------------------------------------------------
 
+    async def _until_asked(self, outcome: Outcome, caller: Caller) -> Outcome:
+        """Nobody is asked before a worker has looked at the files that a call names: mostly a few milliseconds."""
+        call, place = outcome.identity.tool_call_id, (caller.subject.tenant_id, caller.subject.session_id)
+        self._followers.join(call)
+        try:
+            for _ in range(LOOKS):
+                if not isinstance(outcome, Waiting) or outcome.asked:
+                    break
+                await asyncio.sleep(LOOK_S)
+                outcome = await self._thread(self._pipeline.find, *place, call) or outcome
+        except get_cancelled_exc_class():
+            if not self._stopping:
+                self._followers.abandon(call, caller.subject)
+            raise
+        finally:
+            self._followers.leave(call)
+        return outcome
+
     async def _question(self, outcome: Outcome, caller: Caller) -> tuple[Approval, types.ElicitRequest] | None:
         ours = caller.asking
-        if not isinstance(outcome, Waiting) or ours is None or ours.answered is not None or ours.capability is None:
+        if (
+            not isinstance(outcome, Waiting)
+            or not outcome.asked
+            or ours is None
+            or ours.answered is not None
+            or ours.capability is None
+        ):
             return None
         approval = await self._thread(self._desk.find, caller.subject.tenant_id, outcome.approval_id)
         how = partial(asking.question, forms=self._forms, link=self._link)  # in a thread: the link is on record

@@ -92,6 +92,9 @@ class Worker:
         self._closing = False
         self.files = FakeFiles(Profile())
         """The workspace that every session's calls name their files in."""
+        self.sees = threading.Event()
+        """Cleared: the worker has not come to look at files yet."""
+        self.sees.set()
         self._looking = Looking(
             host=SimpleNamespace(id=HOST), rooms=self, pipeline=services.pipeline, database=services.database
         )
@@ -101,6 +104,7 @@ class Worker:
 
     def ready(self, _session: Any) -> Any:
         """The sandbox of a session, for whoever looks at files."""
+        self.sees.wait(20)
         return SimpleNamespace(files=self.files)
 
     def say(self, claimed: Claimed, text: str) -> None:

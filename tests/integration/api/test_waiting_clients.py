@@ -113,6 +113,33 @@ class TestWhoIsAsked:
         assert stack.types(session).count("tool.call.requested") == 1
 
     @pytest.mark.parametrize("mode", ERAS)
+    def test_a_client_is_asked_about_a_call_with_files_when_its_worker_has_looked_at_them(self, stack, helpers, mode):
+        session, token = stack.open_session()
+        person = Person("accept", decision="approve")
+        stack.worker.sees.clear()
+
+        async def go():
+            async with asked_client(stack, token, mode, person) as client:
+                call = asyncio.create_task(client.call_tool("workspace_exec", {"command": "bash make.sh"}))
+                for _ in range(1000):
+                    if "tool.call.policy_evaluated" in stack.types(session):
+                        break
+                    await asyncio.sleep(0.02)
+                assert person.asked == []
+                assert stack.services.desk.listing(session.tenant_id, None, session.id) == []
+                stack.worker.sees.set()
+                return await call
+
+        try:
+            result = helpers.within(go())
+        finally:
+            stack.worker.sees.set()
+        assert result.content[0].text == "made"
+        assert len(person.asked) == 1
+        (approval,) = stack.services.desk.listing(session.tenant_id, None, session.id)
+        assert [file["path"] for file in approval.shown["bound"]["files"]] == ["make.sh"]
+
+    @pytest.mark.parametrize("mode", ERAS)
     def test_a_no_in_the_form_reaches_the_agent(self, stack, helpers, mode):
         _, token = stack.open_session()
         result = makes(stack, helpers, token, mode, Person("accept", decision="reject", comment="Use ninja."))
