@@ -64,6 +64,9 @@ class Courier:
     def turn(self, holder: str) -> int | None:
         """Lease the endpoint whose turn it is and send what is due there. None: nothing is due anywhere."""
         now = self._now()
+        with self._database.read() as connection:
+            if not store.is_due(connection, now, OF_TENANT):
+                return None
         found = self._writer.run(lambda unit: store.lease(unit.connection, holder, now, now + LEASE_S, OF_TENANT))
         if found is None:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, delete, exists, func, select, text, update
+from sqlalchemy import Connection, Row, Select, delete, exists, func, select, text, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.ids import DeliveryId, EndpointId, PrincipalId, SessionId, TenantId, TicketId
@@ -143,12 +143,7 @@ def lease(connection: Connection, holder: str, now: float, until: float, most_of
     One process at a time sends to an endpoint, and of one tenant only so many are sent to at once: who has thousands of
     messages for a dead receiver takes nobody else's turn.
     """
-    other = _E.alias()
-    taken = select(func.count()).where(other.c.tenant_id == _E.c.tenant_id, other.c.lease_until > now)
-    due = exists().where(_D.c.endpoint_id == _E.c.id, _D.c.state == _PENDING, _D.c.due_at <= now)
-    free = (_E.c.lease_until <= now) & _E.c.disabled_at.is_(None) & (_E.c.not_before <= now)
-    query = select(_E.c.id).where(free, due, taken.scalar_subquery() < most_of_tenant)
-    chosen = query.order_by(_E.c.turn_at, _E.c.id).limit(1).with_for_update(skip_locked=True, of=_E)
+    chosen = _next(now, most_of_tenant).with_for_update(skip_locked=True, of=_E)
     found = connection.execute(chosen).scalar()
     if found is None:
         return None
@@ -156,6 +151,20 @@ def lease(connection: Connection, holder: str, now: float, until: float, most_of
     if connection.execute(taken_now.values(lease_until=until, lease_holder=holder, turn_at=now)).rowcount != 1:
         return None
     return _stored(connection.execute(select(_E).where(_E.c.id == found)).one())
+
+
+def is_due(connection: Connection, now: float, most_of_tenant: int) -> bool:
+    """Whether `lease` would find something: a look that takes no lock of the writers."""
+    return connection.execute(_next(now, most_of_tenant)).first() is not None
+
+
+def _next(now: float, most_of_tenant: int) -> Select[tuple[str]]:
+    other = _E.alias()
+    taken = select(func.count()).where(other.c.tenant_id == _E.c.tenant_id, other.c.lease_until > now)
+    due = exists().where(_D.c.endpoint_id == _E.c.id, _D.c.state == _PENDING, _D.c.due_at <= now)
+    free = (_E.c.lease_until <= now) & _E.c.disabled_at.is_(None) & (_E.c.not_before <= now)
+    query = select(_E.c.id).where(free, due, taken.scalar_subquery() < most_of_tenant)
+    return query.order_by(_E.c.turn_at, _E.c.id).limit(1)
 
 
 def keep_lease(connection: Connection, endpoint: str, holder: str, until: float) -> bool:
