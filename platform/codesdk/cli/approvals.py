@@ -58,7 +58,7 @@ def show_one(approval: str, *, data_dir: Path | None, as_json: bool) -> None:
         voice.give(found.model_dump(mode="json"))
     else:
         for line in whole(found, time.time()):
-            voice.out.print(Text(line))
+            voice.out.print(Text(line), soft_wrap=True)
 
 
 def vote(
@@ -91,7 +91,10 @@ def vote(
 
 
 def _those(daemon: Daemon, chosen: Chosen) -> Iterator[Approval]:
-    """What an answer is for; what comes after it began is not among them, for nobody has seen that."""
+    """What an answer is for; what comes after it began is not among them, for nobody has seen that.
+
+    Answer each before you ask for the next: a listing has 200, and those that are answered make room for the rest.
+    """
     if chosen.approval is not None:
         yield daemon.approval(chosen.approval)
         return

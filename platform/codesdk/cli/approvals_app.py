@@ -87,6 +87,14 @@ def reject(
     approvals.vote(chosen, Verdict.REJECT, comment=comment, wish=None, data_dir=data_dir, as_json=json)
 
 
+@approvals_app.command("watch")
+def watch_approvals(*, session: OfSession = None, data_dir: DataDir = None) -> None:
+    """A live inbox: each question as it comes, answered with one key."""
+    from codesdk.cli.inbox import watch
+
+    watch(session=session, data_dir=data_dir)
+
+
 @grants_app.command("list")
 def list_grants(
     *,

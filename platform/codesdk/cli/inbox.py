@@ -1,0 +1,101 @@
+"""`codesdk approvals watch`: what waits, as it comes, answered with single keys."""
+
+from __future__ import annotations
+
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.text import Text
+
+from codesdk.approvals import Approval, ApprovalState, Verdict
+from codesdk.cli.approvals import whole
+from codesdk.cli.daemon import Daemon, connect
+from codesdk.cli.places import settings_of
+from codesdk.cli.voice import Voice
+from codesdk.errors import Fault
+
+LOOK_S = 1.0
+"""Seconds between two looks at what waits; a key is heard at once."""
+VERDICTS = {"a": Verdict.APPROVE, "r": Verdict.REJECT}
+HELP = "a approves, r rejects, s leaves it, q ends"
+
+Key = Callable[[float], str]
+"""Waits so many seconds for a key; empty where none came, `q` where none can come any more."""
+
+
+class Inbox:
+    """One approval after the other, oldest first. What is shown is what is answered: a vote names its digest."""
+
+    def __init__(self, daemon: Daemon, session: str | None, say: Callable[[str], object], key: Key) -> None:
+        self._daemon = daemon
+        self._session = session
+        self._say = say
+        self._key = key
+        self._done: set[str] = set()
+
+    def run(self) -> None:
+        """Until somebody presses q."""
+        while True:
+            found = self._daemon.approvals(ApprovalState.PENDING, self._session)
+            waiting = [each for each in reversed(found) if each.id not in self._done]
+            if not waiting:
+                if self._key(LOOK_S) == "q":
+                    return
+            elif not self._put(waiting[0], len(waiting)):
+                return
+
+    def _put(self, shown: Approval, count: int) -> bool:
+        """Show one until it is answered, left, or over. False: end."""
+        for line in (*whole(shown, time.time()), f"{count} waiting: {HELP}"):
+            self._say(line)
+        self._done.add(shown.id)
+        while True:
+            pressed = self._key(LOOK_S)
+            if pressed in ("q", "s"):
+                return pressed == "s"
+            if pressed in VERDICTS:
+                self._say(self._answer(shown, VERDICTS[pressed]))
+                return True
+            state = self._daemon.approval(shown.id).state
+            if state is not ApprovalState.PENDING:
+                self._say(f"{shown.id} is {state} now.")
+                return True
+
+    def _answer(self, shown: Approval, verdict: Verdict) -> str:
+        try:
+            return f"{shown.id} is {self._daemon.vote(shown, verdict).state} now."
+        except Fault as fault:  # somebody was first, or it is not this person's: the inbox goes on
+            return str(fault)
+
+
+def watch(*, session: str | None, data_dir: Path | None) -> None:
+    """Watch on this terminal."""
+    voice = Voice()
+    with connect(settings_of(data_dir)) as daemon, _keys() as key:
+        voice.say(f"Waiting for questions: {HELP}.")
+        Inbox(daemon, session, lambda line: voice.out.print(Text(line), soft_wrap=True), key).run()
+
+
+@contextmanager
+def _keys() -> Iterator[Key]:
+    """Keys of the terminal, each without Enter; of a pipe, its characters."""
+    before = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
+
+    def key(seconds: float) -> str:
+        if not select.select([sys.stdin], [], [], seconds)[0]:
+            return ""
+        return sys.stdin.read(1).lower() or "q"
+
+    try:
+        if before is not None:
+            tty.setcbreak(sys.stdin)
+        yield key
+    finally:
+        if before is not None:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

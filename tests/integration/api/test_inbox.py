@@ -1,0 +1,86 @@
+"""The inbox on a terminal and answers to many at once, against a real API."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+
+from codesdk.approvals import ApprovalState, Verdict, store
+from codesdk.cli.approvals import Chosen, _those
+from codesdk.cli.daemon import Daemon
+from codesdk.cli.inbox import Inbox
+from codesdk.sessions import NewSession
+from codesdk.tenancy.principal import Role
+from stage import wait_for
+
+
+@pytest.fixture
+def daemon(standing):
+    services = standing.services
+    _, key = services.writer.run(lambda unit: services.directory.enroll(unit, "inbox", "ann", tuple(Role)))
+    with Daemon(standing.url, key) as opened:
+        yield opened
+
+
+@pytest.fixture
+def subject(standing, daemon):
+    return standing.services.directory.subject(daemon.open_session(NewSession()).token)
+
+
+@pytest.fixture
+def ask(standing, subject):
+    def submit(number):
+        services = standing.services
+        waiting = services.pipeline.submit("workspace.exec", {"command": f"make {number}"}, subject)
+        wait_for(lambda: asked(services.database.read, waiting.approval_id), "the files that it names were looked at")
+        return waiting
+
+    return submit
+
+
+def asked(reading, approval):
+    with reading() as connection:
+        return store.find(connection, approval) is not None
+
+
+def watched(daemon, subject, keys):
+    """What the inbox says when these keys are pressed, one at each look."""
+    said = []
+    pressed = iter(keys)
+    Inbox(daemon, subject.session_id, said.append, lambda _: next(pressed, "q")).run()
+    return said
+
+
+def states(daemon, *waiting):
+    return [daemon.approval(each.approval_id).state for each in waiting]
+
+
+def test_questions_are_answered_oldest_first_with_one_key_each(daemon, subject, ask):
+    first, second, third, fourth = (ask(number) for number in range(4))
+    said = watched(daemon, subject, ["a", "r", "s", "q"])
+    assert states(daemon, first)[0] in (ApprovalState.APPROVED, ApprovalState.CONSUMED)
+    assert states(daemon, second, third, fourth) == [ApprovalState.REJECTED, *[ApprovalState.PENDING] * 2]
+    assert any(line.startswith("Command    make 0") for line in said)
+
+
+def test_one_that_somebody_else_answers_meanwhile_is_told_and_left(daemon, subject, ask):
+    waiting = ask(0)
+
+    def keys():
+        yield ""
+        daemon.vote(daemon.approval(waiting.approval_id), Verdict.REJECT)
+        yield ""
+
+    assert f"{waiting.approval_id} is rejected now." in watched(daemon, subject, keys())
+
+
+def test_a_flood_of_one_rule_is_answered_whole_beyond_a_page_and_nothing_that_came_later(daemon, subject, ask):
+    many = [ask(number).approval_id for number in range(205)]
+    rule = daemon.approval(many[0]).rules[0]
+    chosen = _those(daemon, Chosen(rule=rule, session=subject.session_id))
+    first = next(chosen)
+    late = ask("late")
+    answered = [daemon.vote(shown, Verdict.REJECT).id for shown in chain([first], chosen)]
+    assert sorted(answered) == sorted(many)
+    assert states(daemon, late) == [ApprovalState.PENDING]
