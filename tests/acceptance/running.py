@@ -49,6 +49,12 @@ class Running:
         """Say yes, as the operator."""
         self._daemon.vote(self._daemon.approval(approval), Verdict.APPROVE)
 
+    def grant(self, approval: str) -> None:
+        """Say yes to this call and to others of its kind, as long as the session is open."""
+        digest = self._daemon.approval(approval).digest
+        vote = {"verdict": "approve", "digest": digest, "grant": {"kind": "session"}}
+        self._daemon.request("POST", f"/v1/approvals/{approval}/decision", json=vote)
+
     def reject(self, approval: str) -> None:
         """Say no, as the operator."""
         self._daemon.vote(self._daemon.approval(approval), Verdict.REJECT)

@@ -1,4 +1,4 @@
-"""What can become of a call, each with a real agent: distinct in the log, in the transcript, and in what the agent reads.
+"""The seven things that can become of a call, each with a real agent: distinct in the log, in the transcript, and in what the agent reads.
 
 The model is scripted, the agent is Claude Code, everything else is the running product (`running.py`).
 """
@@ -108,6 +108,29 @@ def test_a_real_agent_is_told_what_became_of_its_call_as_the_log_has_it(stack, r
     told = markdown.render(fold(Event.model_validate(event) for event in events))
     assert outcome.recorded in told
     assert not any(other.recorded in told for other in others if other.told.startswith("["))
+
+
+def test_the_second_call_of_a_real_agent_runs_by_the_grant_that_the_first_ones_yes_gave(stack, run_claude):
+    session, token = stack.open_session(files={})
+    command = Call("workspace_exec", {"command": "touch mark && ls"})
+
+    agent = run_claude(script(command, command), token)
+    stack.grant(asked(stack, session, agent))
+    run = agent.finish()
+
+    assert run.sound, run
+    assert [outcome.is_error for outcome in run.outcomes] == [False, False]
+    assert all("mark" in outcome.text for outcome in run.outcomes)
+    events = stack.events(session)
+    first, second = [event["payload"] for event in events if event["type"] == "tool.call.approved"]
+    assert first.get("approval_id")
+    assert not first.get("grant_id")
+    assert second.get("grant_id")
+    assert not second.get("approval_id")
+    voices = [event for event in events if event["type"].endswith("policy_evaluated")]
+    assert [spoken(event) for event in voices] == [("codesdk", "ask"), ("user", "allow")] * 2
+    assert voices[-1]["payload"]["grant_id"] == second["grant_id"]
+    assert sum(event["type"] == "approval.requested" for event in events) == 1
 
 
 def spoken(event: dict[str, Any]) -> tuple[str, str]:

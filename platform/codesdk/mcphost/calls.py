@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import mcp_types as types
 from anyio import CancelScope, CapacityLimiter, get_cancelled_exc_class, to_thread
 
-from codesdk.approvals import Approval, ApprovalConflict, Desk, NotAnApprover
+from codesdk.approvals import Approval, ApprovalConflict, ApprovalUnknown, Desk, NotAnApprover
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import ToolCallId
 from codesdk.domain.subjects import Subject
@@ -35,14 +35,16 @@ Report = Callable[[float, str], Awaitable[None]]
 _T = TypeVar("_T")
 Answer = types.CallToolResult | types.InputRequiredResult
 
-LOOK_S, LOOKS = 0.02, 500
-"""Seconds between two looks whether a question was put, and how often: after ten seconds its client is not asked."""
 MARGIN_S = 30.0
 """Seconds past a tool's own limit: for its turn, for starting a sandbox, and for recording the end."""
 CANCEL_S = 10.0
 """Seconds that a cancelled run may take to end: stopping a tree takes the runner well under one."""
 BEAT_S = 5.0
 """Seconds between progress notifications where nothing happens; the shortest idle limit measured is 60 s."""
+PREPARE_S = 10.0
+"""Seconds until a question without an approval is given up: a worker looks at files in some milliseconds."""
+AGAIN_S = 0.1
+"""Seconds between two looks for it."""
 GAP_S = 0.25
 """Least seconds between two notifications, however fast the output comes."""
 
@@ -172,25 +174,24 @@ class Calls:
 
     async def _wait(self, outcome: Outcome, place: int, caller: Caller, tool: Tool | None) -> Answer:
         """Follow the call to its end, or until this caller must have an answer. `tool`: None where it only collects."""
-        if tool is not None and caller.asking is not None:
-            outcome = await self._until_asked(outcome, caller)
         if isinstance(outcome, Denied | Finished):
             return await self._answer(outcome, caller, tool)
-        asked = await self._question(outcome, caller) if tool else None
-        if asked is not None and caller.asking is not None and not caller.asking.live:
-            return asking.first_round(*asked)
         journey = Journey(outcome, place, self._clock)
         call = outcome.identity.tool_call_id
         self._followers.join(call)
         beside = [asyncio.create_task(_tell(journey, caller.report))] if caller.report else []
-        if asked is not None:
-            beside.append(asyncio.create_task(self._ask(*asked, caller)))
+        asks = tool is not None and isinstance(outcome, Waiting) and self._may_ask(caller)
+        live = caller.asking is not None and caller.asking.live
+        if asks and live:
+            beside.append(asyncio.create_task(self._ask(outcome, caller)))
         wait = CancelScope()
         self._waits.add(wait)
         if self._stopping:
             wait.cancel()
         try:
             with wait:
+                if asks and not live and (question := await self._question(outcome, caller)) is not None:
+                    return asking.first_round(*question)
                 outcome = await self._follow(outcome, caller, tool, journey)
             if wait.cancelled_caught:
                 return answers.interrupted(call, asked=journey.phase is Phase.DECISION)
@@ -262,44 +263,41 @@ class Calls:
 
     # -- asking the session's user ------------------------------------------------------------------------------------
 
-    async def _until_asked(self, outcome: Outcome, caller: Caller) -> Outcome:
-        """Nobody is asked before a worker has looked at the files that a call names: mostly a few milliseconds."""
-        call, place = outcome.identity.tool_call_id, (caller.subject.tenant_id, caller.subject.session_id)
-        self._followers.join(call)
-        try:
-            for _ in range(LOOKS):
-                if not isinstance(outcome, Waiting) or outcome.asked:
-                    break
-                await asyncio.sleep(LOOK_S)
-                outcome = await self._thread(self._pipeline.find, *place, call) or outcome
-        except get_cancelled_exc_class():
-            if not self._stopping:
-                self._followers.abandon(call, caller.subject)
-            raise
-        finally:
-            self._followers.leave(call)
-        return outcome
+    def _may_ask(self, caller: Caller) -> bool:
+        ours = caller.asking
+        return (
+            (self._forms or self._link is not None)
+            and ours is not None
+            and ours.answered is None
+            and bool(ours.capability)
+        )
 
     async def _question(self, outcome: Outcome, caller: Caller) -> tuple[Approval, types.ElicitRequest] | None:
-        ours = caller.asking
-        if (
-            not isinstance(outcome, Waiting)
-            or not outcome.asked
-            or ours is None
-            or ours.answered is not None
-            or ours.capability is None
-        ):
+        """What to ask this client's user, once the approval is there: a worker looks at the files first that it binds."""
+        if not isinstance(outcome, Waiting) or caller.asking is None:
             return None
-        approval = await self._thread(self._desk.find, caller.subject.tenant_id, outcome.approval_id)
+        due = self._clock.monotonic() + PREPARE_S
+        while (approval := await self._thread(self._approval, caller.subject, outcome)) is None:
+            if self._clock.monotonic() > due:
+                return None
+            await asyncio.sleep(AGAIN_S)
         how = partial(asking.question, forms=self._forms, link=self._link)  # in a thread: the link is on record
-        asked = await self._thread(how, approval, caller.subject, ours.capability)
+        asked = await self._thread(how, approval, caller.subject, caller.asking.capability)
         return (approval, asked) if asked is not None else None
 
-    async def _ask(self, approval: Approval, asked: types.ElicitRequest, caller: Caller) -> None:
+    async def _ask(self, outcome: Outcome, caller: Caller) -> None:
         """Put the question to a client that answers while the call waits, and take a form's answer as the user's vote."""
-        assert caller.asking is not None  # noqa: S101 (there is a question)
-        result = await caller.asking.ask(asked)
-        await self._thread(self._vote, caller.subject, asking.round_of(approval, asked), asking.said(result))
+        question = await self._question(outcome, caller)
+        if question is not None and caller.asking is not None:
+            approval, asked = question
+            result = await caller.asking.ask(asked)
+            await self._thread(self._vote, caller.subject, asking.round_of(approval, asked), asking.said(result))
+
+    def _approval(self, subject: Subject, outcome: Waiting) -> Approval | None:
+        try:
+            return self._desk.find(subject.tenant_id, outcome.approval_id)
+        except ApprovalUnknown:
+            return None  # it is being prepared, or it came to nothing; the call's own row then says so
 
     async def _thread(self, function: Callable[..., _T], *given: Any) -> _T:
         return await to_thread.run_sync(function, *given, limiter=self._limiter)
