@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializationInfo, model_serializer, model_validator
 
 from codesdk.domain.hosts import HostPattern, meet_all, shortest
 
@@ -155,6 +155,44 @@ class RuleRate(Frozen):
     rate: Rate
 
 
+class RedactedKind(StrEnum):
+    """What can be taken out by its name; `codesdk.domain.redaction` has the patterns."""
+
+    EMAIL = "email"
+    CREDIT_CARD = "credit-card"
+    AWS_KEY = "aws-key"
+    PRIVATE_KEY = "private-key"
+
+
+REDACTED = "[redacted]"
+"""What stands where something was taken out."""
+IN_FULL = {"in_full": True}
+"""Context of a dump that must keep what is looked for; any other dump may be shown, so it has the mark instead."""
+
+
+class Redaction(Frozen):
+    """One thing that nobody gets to see of a call's result. Exactly one of the fields is set."""
+
+    kind: RedactedKind | None = None
+    literal: str | None = Field(default=None, min_length=1, max_length=1000)
+    """This text."""
+    pattern: str | None = Field(default=None, min_length=1, max_length=1000)
+    """What this regular expression (RE2) matches."""
+    pointer: str | None = Field(default=None, pattern=r"^(/([^~/]|~[01])*)+$", max_length=1000)
+    """JSON pointer to a value in the structured result."""
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> Redaction:
+        if sum(value is not None for _, value in self) != 1:
+            raise ValueError("a redaction has one of `kind`, `literal`, `pattern` and `pointer`")
+        return self
+
+    @model_serializer
+    def _hide(self, info: SerializationInfo) -> dict[str, str]:
+        hidden = () if (info.context or {}).get("in_full") else ("literal", "pattern")
+        return {name: REDACTED if name in hidden else str(value) for name, value in self if value is not None}
+
+
 class Obligations(Frozen):
     """What must hold if the call runs. Obligations only tighten; several combine to the tightest."""
 
@@ -163,20 +201,24 @@ class Obligations(Frozen):
     sandbox: SandboxBounds = SandboxBounds()
     rate: Rate | None = None
     """Of the one rule; it is kept when the call comes, so it is no part of what several rules combine to."""
+    redactions: tuple[Redaction, ...] = ()
+    """What is taken out of the result before anybody gets it; of several rules, all of them."""
 
 
 def tightest(all_of: Iterable[Obligations]) -> Obligations:
     """One that keeps every one of them."""
     timeout_s: float | None = None
     bounds: dict[str, Any] = {}
+    redactions: dict[Redaction, None] = {}
     for item in all_of:
+        redactions |= dict.fromkeys(item.redactions)
         if item.timeout_s is not None:
             timeout_s = item.timeout_s if timeout_s is None else min(timeout_s, item.timeout_s)
         for name, value in item.sandbox.model_dump(exclude_none=True).items():
             known = bounds.get(name)
             combine = meet_all if name == "egress" else min
             bounds[name] = value if known is None else combine(known, value)
-    return Obligations(timeout_s=timeout_s, sandbox=SandboxBounds(**bounds))
+    return Obligations(timeout_s=timeout_s, sandbox=SandboxBounds(**bounds), redactions=tuple(redactions))
 
 
 class RuleTrace(Frozen):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from codesdk.documents import SIZE, TIME, Document, Unreadable
+from codesdk.domain.redaction import PatternRefused, check_pattern
 
 CONTAINER = "a container has it from its start, and a call runs in one that is there; open the session with a profile"
 SESSION = "it is about the whole session; open that with a profile that says so"
@@ -46,6 +47,7 @@ def _rule(document: Document, number: int, rule: Any) -> Any:
     if isinstance(obligations.get("rate"), dict):
         obligations = {**obligations, "rate": _rate(document, number, obligations["rate"])}
         rule = {**rule, "obligations": obligations}
+    _check_patterns(document, number, obligations.get("redactions"))
     if not isinstance(obligations.get("sandbox"), dict):
         return rule
     where = ("rules", number, "obligations", "sandbox")
@@ -62,6 +64,18 @@ def _rate(document: Document, number: int, rate: dict[str, Any]) -> dict[str, An
     except ValueError as error:
         place = document.place(("rules", number, "obligations", "rate", "per"))
         raise Unreadable(place, f"`per`: {error}") from error
+
+
+def _check_patterns(document: Document, number: int, redactions: Any) -> None:
+    for at, item in enumerate(redactions if isinstance(redactions, list) else []):
+        pattern = item.get("pattern") if isinstance(item, dict) else None
+        if not isinstance(pattern, str):
+            continue
+        try:
+            check_pattern(pattern)
+        except PatternRefused as error:
+            place = document.place(("rules", number, "obligations", "redactions", at, "pattern"))
+            raise Unreadable(place, f"`pattern` is no RE2 regular expression that can be used: {error}.") from error
 
 
 def _bound(document: Document, where: tuple[str | int, ...], name: str, value: Any) -> Any:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from codesdk.domain.canonical import content_hash
-from codesdk.domain.decisions import Classification, Effect
+from codesdk.domain.decisions import IN_FULL, Classification, Effect
 from codesdk.domain.subjects import Subject
 from codesdk.policy.arguments import compile_arguments, folder_of, globs
 from codesdk.policy.conditions import Condition
@@ -256,7 +256,7 @@ def compile_rule(rule: Rule, file: str, line: int) -> CompiledRule:
     Raises:
         NotCanonical: a number in it is beyond what JSON can say exactly.
     """
-    written = rule.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"examples"})
+    written = rule.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"examples"}, context=IN_FULL)
     return CompiledRule(
         rule=rule,
         file=file,

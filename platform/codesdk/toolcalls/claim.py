@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codesdk.approvals import Approval, ApprovalState, Desk
 from codesdk.domain.calls import CallState, DenialCode
-from codesdk.domain.decisions import Decision, Effect
+from codesdk.domain.decisions import IN_FULL, Decision, Effect
 from codesdk.domain.ids import ApprovalId, GrantId, HostId, TenantId
 from codesdk.domain.quotas import QuotaExceeded, Quotas, Resource
 from codesdk.eventlog.log import Log
@@ -170,7 +170,7 @@ class Claims:
             CallState.QUEUED,
             CallState.RUNNING,
             generation=self._generation,
-            obligations=obliged.model_dump_json(exclude_defaults=True),
+            obligations=obliged.model_dump_json(exclude_defaults=True, context=IN_FULL),
         )
         self._log.append(unit, history.approved(stored.call, stored.subject, stored.sources, approval, grant))
         self._log.append(unit, history.started(stored.call, stored.subject, claimed.environment, claimed.sandbox))

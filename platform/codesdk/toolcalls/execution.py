@@ -14,6 +14,7 @@ from codesdk.domain.calls import IllegalTransition
 from codesdk.domain.clock import Clock
 from codesdk.domain.decisions import Obligations, tightest
 from codesdk.domain.quotas import QuotaExceeded
+from codesdk.domain.redaction import Redactor
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.log import Draft, Log, Written
@@ -150,6 +151,8 @@ class Execution:
         profile = Profile.model_validate(stored.profile).tighten(obliged)
         if (refused := lacking(profile.egress, tool, stored.tenant_id, self._secret_problem)) is not None:
             return refused
+        redactor = Redactor(obliged.redactions) if obliged.redactions else None
+        hidden = redactor is not None and redactor.holds_back_output
         bench = Bench(
             sandbox=sandbox,
             profile=profile.model_copy(update={"egress": granted(profile.egress, tool, registry.secrets)}),
@@ -157,15 +160,16 @@ class Execution:
             bound=stored.bound,
             identity=stored.identity,
             timeout_s=claimed.timeout_s,
-            on_output=output.add,
-            attach=output.attached.append,
+            on_output=_nowhere if hidden else output.add,
+            attach=_nowhere if hidden else output.attached.append,
+            redactor=redactor,
         )
         if stored.bound and not runs_one_exec(tool) and (changed := _changed(sandbox, stored.bound)):
             return files_changed(changed)
         result = run_tool(tool, stored.call.input, bench)
         if result.structured is not None and not result.is_error:
             tool.check_output(result.structured)
-        return result
+        return result if redactor is None else redactor.clean_result(result)
 
     def _finish(self, claimed: Claimed, result: ToolResult, output: Output, duration_ms: float) -> None:
         last_output = output.rest()
@@ -236,6 +240,10 @@ def gap_mark(offset: int, dropped: int, total: int) -> bytes:
     """
     words = f"{dropped} of {total} bytes were dropped here, from byte {offset} to byte {offset + dropped}"
     return f"\n[codesdk: {words}; the profile's keep_output_bytes keeps no more]\n".encode()
+
+
+def _nowhere(_what: object) -> None:
+    """Where output goes that might show a value which policy hides."""
 
 
 def _changed(sandbox: Sandbox, bound: tuple[FileMark, ...]) -> str:

@@ -95,6 +95,39 @@ def test_a_bound_that_no_rule_can_keep_is_refused_where_it_stands(tmp_path, line
     assert (caught.value.line, caught.value.column) == (8, 7)
 
 
+REDACTING = "version: 1\nrules:\n- id: a\n  effect: allow\n  obligations:\n    redactions:\n    - {kind: email}\n    - "
+
+
+@pytest.mark.parametrize(
+    ("item", "column", "says"),
+    [
+        ("{pattern: '('}", 8, "is no RE2 regular expression that can be used: missing )"),
+        ("{pattern: 'a*'}", 8, "it matches the empty text"),
+        ("{pattern: '(a)\\1'}", 8, "invalid escape sequence"),
+        ("{patern: a}", 8, "is not a key"),
+        ("{kind: mail}", 8, "email"),
+        ("{pointer: a}", 8, "pattern"),
+        ("{kind: email, literal: a}", 7, "a redaction has one of"),
+        ("{}", 7, "a redaction has one of"),
+    ],
+)
+def test_a_redaction_that_cannot_be_kept_is_refused_where_it_stands(tmp_path, item, column, says):
+    (tmp_path / "policy.yaml").write_text(f"{REDACTING}{item}\n")
+    with pytest.raises(PolicyInvalid) as caught:
+        load_bundle(tmp_path, TOOLS)
+    assert says in caught.value.problem
+    assert (caught.value.line, caught.value.column) == (8, column)
+
+
+def test_a_rule_that_redacts_something_else_is_another_rule(tmp_path):
+    hashes = set()
+    for item in ("{literal: one}", "{literal: two}", "{pattern: one}", "{kind: aws-key}", "{pointer: /one}"):
+        (tmp_path / "policy.yaml").write_text(f"{REDACTING}{item}\n")
+        (rule,) = load_bundle(tmp_path, TOOLS).rules
+        hashes.add(rule.hash)
+    assert len(hashes) == 5
+
+
 def test_bounds_as_they_may_be_written_fit_the_schema_that_editors_use():
     lines = (
         "memory_bytes: 64MiB",

@@ -76,6 +76,20 @@ def test_a_command_that_is_taken_up_keeps_what_policy_demanded_when_it_began(sta
     assert (ran.timeout_s, ran.limits.pids) == (9, 90)
 
 
+def test_a_command_that_is_taken_up_is_redacted_as_policy_demanded_when_it_began(stage, crew, tmp_path):
+    demand = "obligations: {redactions: [{pattern: 'tok_[a-z]+'}, {literal: hunter2}]}"
+    redacting = POLICY.replace("tool: workspace.exec}", f"tool: workspace.exec, {demand}}}")
+    chosen = bundle(tmp_path / "redacting", redacting, stage.registry)
+    stage.pipeline, keep = stage.pipeline_with(chosen), stage.pipeline
+    call = submit(stage, "workspace.exec", {"command": "done"})
+    assert stage.claims(chosen, generation=crew.host.generation).take() is not None
+    stage.pipeline = keep  # the next worker reads a bundle that demands nothing
+    crew.sandboxes.choose = lambda _asked: Script(stdout=b"a tok_abc b hunter2")
+    crew.next().recovery.take_up()
+    assert result(stage, call).structured["stdout"] == "a [redacted] b [redacted]"
+    assert not any(secret in str(stage.events()) for secret in ("tok_abc", "hunter2"))
+
+
 def test_a_command_that_ended_meanwhile_gives_its_result(stage, crew):
     call = submit(stage, "workspace.exec", {"command": "done"})
     claimed = claim(stage, crew)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.decisions import SandboxBounds
+from codesdk.domain.redaction import Redactor
 from codesdk.domain.tools import ToolResult
 from codesdk.sandbox.port import (
     ExecRequest,
@@ -22,6 +23,7 @@ from codesdk.sandbox.port import (
     Sandbox,
 )
 from codesdk.sandbox.profile import Profile
+from codesdk.toolcalls.builtins.withheld import WithheldOutput
 
 
 class Attachment(NamedTuple):
@@ -54,6 +56,8 @@ class Bench:
     """Keeps something as an artifact of the call, when it ends."""
     bound: tuple[FileMark, ...] = ()
     """Files that a person was shown: the call runs with these or not at all."""
+    redactor: Redactor | None = None
+    """Takes out what policy says nobody is to see. A tool that cuts what it read has it cleaned before."""
 
     def run(self, argv: tuple[str, ...], on_output: OnOutput | None = None, **more: Any) -> ExecResult:
         """Run a command as this call's one exec."""
@@ -70,6 +74,17 @@ class Bench:
             **more,
         )
         return self.sandbox.exec(request, on_output or self.on_output)
+
+    def run_shown(self, argv: tuple[str, ...], on_output: OnOutput, **more: Any) -> ExecResult:
+        """Run a command whose output goes out as it is: as it comes, or clean at its end where policy redacts."""
+        if self.redactor is None:
+            return self.run(argv, on_output, **more)
+        withheld = WithheldOutput()
+        return withheld.release(self.run(argv, withheld.add, **more), self.redactor, on_output)
+
+    def clean(self, text: str, *, is_cut: bool = False) -> str:
+        """A text without what policy redacts; `is_cut` where it goes on elsewhere."""
+        return text if self.redactor is None else self.redactor.clean_text(text, is_cut=is_cut)
 
     def write(self, writes: tuple[FileWrite, ...]) -> tuple[FileInfo, ...] | FileRefused:
         """Write files, none of them larger than this call may make one."""

@@ -42,7 +42,7 @@ def run_command(
         excerpts[chunk.stream].add(chunk.data, chunk.offset)
         bench.on_output(chunk)
 
-    result = bench.run(argv, show, cwd=cwd, stdin=stdin, timeout_s=timeout_s)
+    result = bench.run_shown(argv, show, cwd=cwd, stdin=stdin, timeout_s=timeout_s)
     if result.kind is ExitKind.FILES_CHANGED:
         return files_changed(result.error)
     excerpts["stdout"].end(result.stdout.bytes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -64,7 +65,7 @@ def fetch(given: dict[str, Any], bench: Bench) -> ToolResult:
     argv = ("python3", "-I", "-S", "-c", _PROGRAM.read_text())
     ended = bench.run(argv, collect, egress=rules, stdin=json.dumps(request).encode())
     if ended.kind is not ExitKind.EXITED or ended.exit_code != 0:
-        return _not_run(ended, bytes(pieces["stderr"]))
+        return _not_run(ended, bytes(pieces["stderr"]), bench.clean)
     line, _, body = bytes(pieces["stdout"]).partition(b"\n")
     try:
         head = json.loads(line)
@@ -116,14 +117,14 @@ def _check_headers(headers: dict[str, str]) -> None:
             raise _Refused("INVALID_HEADER", f"The header `{name}` cannot be set; CodeSDK writes it.")
 
 
-def _not_run(ended: ExecResult, stderr: bytes) -> ToolResult:
+def _not_run(ended: ExecResult, stderr: bytes, clean: Callable[[str], str]) -> ToolResult:
     text: str
     code: str
     match ended.kind:
         case ExitKind.SPAWN_FAILED:
             text, code = f"This sandbox image has no python3: {ended.error}", "NO_PYTHON"
         case ExitKind.EXITED:
-            last = stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            last = clean(stderr.decode("utf-8", "replace")).strip().rpartition("\n")[2]
             text, code = f"The fetch failed in the sandbox: {last[:500]}", "FETCH_FAILED"
         case ExitKind.TIMED_OUT:
             text, code = f"No whole answer within {ended.duration_s:.1f} s.", "TIMED_OUT"
@@ -134,12 +135,14 @@ def _not_run(ended: ExecResult, stderr: bytes) -> ToolResult:
 
 def _answer(given: dict[str, Any], head: dict[str, Any], body: bytes, bench: Bench) -> ToolResult:
     if "error" in head:
-        text = f"{given['url']}: {str(head['message'])[:1000]}"
+        text = f"{given['url']}: {bench.clean(str(head['message']))[:1000]}"
         return ToolResult(text=text, is_error=True, code=head["error"] if head["error"] in _ERRORS else "FETCH_FAILED")
     headers: dict[str, str] = {}
     for name, value in head["headers"]:
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     content_type = headers.get("content-type", "")
+    if bench.redactor is not None:
+        body = bench.redactor.clean(body, is_cut=bool(head["cut"]))
     whole = _text(body, content_type, cut=bool(head["cut"]))
     shown = None if whole is None else whole[: bench.profile.show_output_bytes]
     artifact = shown is None or shown != whole

@@ -32,7 +32,7 @@ def read(given: dict[str, Any], bench: Bench) -> ToolResult:
             is_error=True,
             code="NOT_TEXT",
         )
-    lines = lines_of(text)
+    lines = lines_of(bench.clean(text, is_cut=cut > 0))
     first = given.get("offset", 1)
     wanted = lines[first - 1 : first - 1 + given.get("limit", DEFAULT_LINES)]
     chosen, left_out = _fitting(wanted)

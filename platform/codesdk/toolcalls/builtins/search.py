@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any
 
 from codesdk.domain.tools import ToolResult
@@ -27,18 +28,12 @@ def search(given: dict[str, Any], bench: Bench) -> ToolResult:
         text = f"{place} is a symbolic link; search what it points to."
         return ToolResult(text=text, is_error=True, code="SYMLINK")
     most = given.get("max_results", DEFAULT_RESULTS)
-    argv = ["rg", "--json", "--no-config", "--sort=path", f"--max-columns={LINE_BYTES}", "--max-columns-preview"]
-    if given.get("ignore_case"):
-        argv.append("--ignore-case")
-    if given.get("glob"):
-        argv.append(f"--glob={given['glob']}")
-    argv += ["--regexp", given["pattern"], "--", place]
     pieces: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
 
     def collect(chunk: Chunk) -> None:
         pieces[chunk.stream].append(chunk.data)
 
-    result = bench.run(tuple(argv), collect, egress=NOTHING)
+    result = bench.run(_argv(given, place, whole_lines=bench.redactor is not None), collect, egress=NOTHING)
     if result.kind is ExitKind.SPAWN_FAILED:
         return ToolResult(
             text="This sandbox image has no ripgrep. Use an image with `rg`, or search with a command.",
@@ -47,7 +42,7 @@ def search(given: dict[str, Any], bench: Bench) -> ToolResult:
         )
     if result.kind is not ExitKind.EXITED or result.exit_code not in (0, 1, 2):
         return ToolResult(text=f"The search did not end well: {result.kind}.", is_error=True, code=result.kind.upper())
-    matches = _matches(b"".join(pieces["stdout"]), most + 1)
+    matches = _matches(b"".join(pieces["stdout"]), most + 1, bench.clean)
     if result.exit_code == 2 and not matches:  # noqa: PLR2004 (rg(1): 2 is an error, 1 no match)
         message = b"".join(pieces["stderr"]).decode("utf-8", "replace").strip()
         return ToolResult(text=message or "The search failed.", is_error=True, code="SEARCH_FAILED")
@@ -59,7 +54,19 @@ def search(given: dict[str, Any], bench: Bench) -> ToolResult:
     return ToolResult(text="\n".join(lines) or "No match.", structured={"matches": matches, "truncated": truncated})
 
 
-def _matches(output: bytes, most: int) -> list[dict[str, Any]]:
+def _argv(given: dict[str, Any], place: str, *, whole_lines: bool) -> tuple[str, ...]:
+    """`whole_lines`: what is redacted must not be cut in half before."""
+    argv = ["rg", "--json", "--no-config", "--sort=path"]
+    if not whole_lines:
+        argv += [f"--max-columns={LINE_BYTES}", "--max-columns-preview"]
+    if given.get("ignore_case"):
+        argv.append("--ignore-case")
+    if given.get("glob"):
+        argv.append(f"--glob={given['glob']}")
+    return (*argv, "--regexp", given["pattern"], "--", place)
+
+
+def _matches(output: bytes, most: int, clean: Callable[[str], str]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for line in output.splitlines():
         if len(found) >= most:
@@ -74,7 +81,7 @@ def _matches(output: bytes, most: int) -> list[dict[str, Any]]:
                 {
                     "path": _text(data["path"]).removeprefix("./"),
                     "line": data["line_number"],
-                    "text": _text(data["lines"]).rstrip("\n")[:LINE_BYTES],
+                    "text": clean(_text(data["lines"])).rstrip("\n")[:LINE_BYTES],
                 }
             )
     return found

@@ -1,0 +1,152 @@
+"""Takes out of a call's result what policy says nobody is to see. Patterns are RE2: linear in what they read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import re2
+
+from codesdk.domain.decisions import REDACTED, RedactedKind, Redaction
+from codesdk.domain.tools import ToolResult
+
+EDGE_BYTES = 4096
+"""Bytes that are held back where something was cut: a literal (1,000 characters of at most 4 bytes) that the cut split
+would begin in them."""
+_KINDS = {
+    RedactedKind.EMAIL: r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+",
+    # By the issuers' ranges (ISO/IEC 7812): Visa, Mastercard, Discover with 16 digits, American Express with 15.
+    RedactedKind.CREDIT_CARD: (
+        r"\b(?:(?:4\d{3}|5[1-5]\d{2}|2[2-7]\d{2}|6011|65\d{2})(?:[ -]?\d{4}){3}|3[47]\d{2}[ -]?\d{6}[ -]?\d{5})\b"
+    ),
+    # The id by its prefix, the secret by the name that it is written behind; it has no shape of its own.
+    RedactedKind.AWS_KEY: (
+        r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
+        r"|(?i:(?:aws_?)?(?:secret_?access_?key|session_?token))[\\\"']*\s*[:=]\s*[\\\"']*[A-Za-z0-9/+=]{16,}"
+    ),
+    # RFC 7468 and OpenPGP; one without an end reaches to the end of the text.
+    RedactedKind.PRIVATE_KEY: (
+        r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
+        r".*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)"
+    ),
+}
+
+
+class PatternRefused(ValueError):
+    """RE2 cannot use the pattern; says why."""
+
+
+def check_pattern(pattern: str) -> None:
+    """Let a usable pattern pass.
+
+    Raises:
+        PatternRefused: it does not parse, or matches the empty text.
+    """
+    if _compiled(pattern).search(b"") is not None:
+        raise PatternRefused("it matches the empty text")
+
+
+class Redactor:
+    """Cleans the parts of one call's result, and counts what it takes out."""
+
+    def __init__(self, redactions: Iterable[Redaction]) -> None:
+        every = tuple(redactions)
+        self._patterns = [_compiled(_expression(item)) for item in every if item.pointer is None]
+        self._pointers = [_steps(item.pointer) for item in every if item.pointer is not None]
+        self.count = 0
+
+    @property
+    def holds_back_output(self) -> bool:
+        """A value is pointed at: whatever might hold it in another form (output, attachments) is kept nowhere."""
+        return bool(self._pointers)
+
+    def clean(self, data: bytes, *, is_cut: bool = False) -> bytes:
+        """The bytes with a mark, and as many line ends as it had, for each match; overlapping matches are one.
+
+        `is_cut`: what follows is missing, so a match may be cut in half; the last `EDGE_BYTES` are taken out too.
+        """
+        spans = [match.span() for pattern in self._patterns for match in pattern.finditer(data)]
+        if is_cut and self._patterns:
+            spans.append((max(0, len(data) - EDGE_BYTES), len(data)))
+        pieces: list[bytes] = []
+        place = 0
+        for start, end in _merged(spans):
+            self.count += 1
+            pieces += (data[place:start], REDACTED.encode(), b"\n" * data.count(b"\n", start, end))
+            place = end
+        return b"".join((*pieces, data[place:]))
+
+    def clean_text(self, text: str, *, is_cut: bool = False) -> str:
+        """The same of a text."""
+        return self.clean(text.encode("utf-8", "replace"), is_cut=is_cut).decode("utf-8", "replace")
+
+    def clean_result(self, result: ToolResult) -> ToolResult:
+        """The whole result; its text says how much was taken out, and shows no value that a pointer hides."""
+        structured = self._value(result.structured)
+        for steps in self._pointers:
+            structured, found = _replaced(structured, steps)
+            self.count += found
+        changes: dict[str, Any] = {"structured": structured, "text": self.clean_text(result.text)}
+        if self._pointers:
+            changes |= {"stdout": None, "stderr": None}
+            if structured is not None:
+                changes["text"] = json.dumps(structured, ensure_ascii=False)
+        if self.count:
+            changes["text"] += (
+                f"\n[policy took out {self.count} {'part' if self.count == 1 else 'parts'} of this result]"
+            )
+        return result.model_copy(update=changes)
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.clean_text(value)
+        if isinstance(value, dict):
+            return {key: self._value(item) for key, item in value.items()}
+        return [self._value(item) for item in value] if isinstance(value, list) else value
+
+
+def _expression(redaction: Redaction) -> str:
+    if redaction.kind is not None:
+        return _KINDS[redaction.kind]
+    return str(redaction.pattern) if redaction.literal is None else str(re2.escape(redaction.literal))
+
+
+@lru_cache(maxsize=1024)
+def _compiled(expression: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(expression, options)
+    except re2.error as error:
+        said = error.args[0] if error.args else "it does not parse"
+        raise PatternRefused(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)) from error
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        elif start < end:
+            merged.append((start, end))
+    return merged
+
+
+def _steps(pointer: str) -> tuple[str, ...]:
+    return tuple(step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
+
+
+def _replaced(value: Any, steps: tuple[str, ...]) -> tuple[Any, bool]:
+    """The value with the mark at the end of these steps, and whether there was something."""
+    if not steps:
+        return REDACTED, True
+    first, rest = steps[0], steps[1:]
+    if isinstance(value, dict) and first in value:
+        inner, found = _replaced(value[first], rest)
+        return {**value, first: inner}, found
+    if isinstance(value, list) and first.isdecimal() and int(first) < len(value):
+        inner, found = _replaced(value[int(first)], rest)
+        return [*value[: int(first)], inner, *value[int(first) + 1 :]], found
+    return value, False

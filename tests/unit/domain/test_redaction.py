@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from codesdk.domain.decisions import IN_FULL, Obligations, RedactedKind, Redaction, tightest
+from codesdk.domain.redaction import EDGE_BYTES, PatternRefused, Redactor, check_pattern
+from codesdk.domain.tools import ToolResult
+
+TOKEN = Redaction(pattern=r"tok_[a-z0-9]{8}")
+KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIabc\ndef\n-----END RSA PRIVATE KEY-----"
+
+
+def clean(text, *redactions, is_cut=False):
+    return Redactor(redactions).clean_text(text, is_cut=is_cut)
+
+
+@pytest.mark.parametrize(
+    ("redaction", "text", "left"),
+    [
+        (TOKEN, "a tok_abcd1234 b", "a [redacted] b"),
+        (Redaction(literal="a.b"), "a.b axb", "[redacted] axb"),
+        (Redaction(kind="email"), "to jo.doe+x@mail.example.org!", "to [redacted]!"),
+        (Redaction(kind="credit-card"), "4111 1111 1111 1111, 3782-822463-10005", "[redacted], [redacted]"),
+        (Redaction(kind="credit-card"), "1764316800123456789 4111", "1764316800123456789 4111"),
+        (Redaction(kind="aws-key"), "id AKIAIOSFODNN7EXAMPLE.", "id [redacted]."),
+        (Redaction(kind="aws-key"), 'aws_secret_access_key = "wJalrXUtnFEMI/K7MDENG"', '[redacted]"'),
+        (Redaction(kind="aws-key"), '{"SecretAccessKey": "wJalrXUtnFEMI/K7MD"}', '{"[redacted]"}'),
+        (Redaction(kind="aws-key"), '{"SecretAccessKey": 1}', '{"SecretAccessKey": 1}'),
+        (Redaction(kind="private-key"), f"x\n{KEY}\ny", "x\n[redacted]\n\n\n\ny"),
+        (Redaction(kind="private-key"), f"x {KEY[:40]}", "x [redacted]\n\n"),
+        (Redaction(pattern="né+"), "é né né\ufffd", "é [redacted] [redacted]\ufffd"),
+    ],
+)
+def test_what_is_named_is_replaced_and_line_numbers_stay(redaction, text, left):
+    assert clean(text, redaction) == left
+
+
+def test_every_kind_has_a_pattern_that_can_be_used():
+    for kind in RedactedKind:
+        assert clean("nothing here", Redaction(kind=kind)) == "nothing here"
+
+
+def test_matches_that_overlap_are_one_and_no_end_of_one_is_left():
+    redactor = Redactor([Redaction(literal="abcd"), Redaction(literal="cdef"), Redaction(literal="ef")])
+    assert (redactor.clean(b"xabcdefy efz"), redactor.count) == (b"x[redacted]y [redacted]z", 2)
+
+
+def test_bytes_that_are_no_text_stay_as_they_are():
+    assert Redactor([TOKEN]).clean(b"\xff\x00tok_abcd1234\xfe") == b"\xff\x00[redacted]\xfe"
+
+
+@given(st.integers(0, 12), st.integers(0, 3 * EDGE_BYTES))
+def test_no_beginning_of_a_secret_is_left_at_a_cut(length, before):
+    secret = "S3CRET-VALUE"
+    found = clean("x" * before + secret[:length], Redaction(literal=secret), is_cut=True)
+    assert secret[:1] not in found.removesuffix("[redacted]")
+
+
+@given(st.lists(st.sampled_from(["tok_abcd1234", "x", "é", "\n", "tok_"])))
+def test_nothing_that_matches_is_left_and_all_else_is(parts):
+    assert "tok_abcd1234" not in clean("".join(parts), TOKEN)
+    rest = [part for part in parts if part != "tok_abcd1234"]
+    assert clean("".join(rest), Redaction(literal="never there")) == "".join(rest)
+
+
+def test_a_result_is_cleaned_in_text_and_structure_and_says_how_much_is_gone():
+    result = ToolResult(text="tok_abcd1234", structured={"a": ["tok_abcd1234", 7, None], "b": {"c": "tok_abcd1234"}})
+    found = Redactor([TOKEN]).clean_result(result)
+    assert found.structured == {"a": ["[redacted]", 7, None], "b": {"c": "[redacted]"}}
+    assert found.text == "[redacted]\n[policy took out 3 parts of this result]"
+
+
+def test_a_value_that_is_pointed_at_is_in_no_part_of_the_result():
+    result = ToolResult(text="pin 1234", structured={"a/b": [{"pin": 1234}], "c": "kept"})
+    found = Redactor([Redaction(pointer="/a~1b/0/pin")]).clean_result(result)
+    assert found.structured == {"a/b": [{"pin": "[redacted]"}], "c": "kept"}
+    assert "1234" not in found.text
+    assert json.loads(found.text.partition("\n")[0]) == found.structured
+
+
+@pytest.mark.parametrize("pointer", ["/nothing", "/c/0", "/list/9", "/list/x"])
+def test_a_pointer_to_nothing_changes_nothing(pointer):
+    result = ToolResult(text="t", structured={"c": "kept", "list": [1]})
+    redactor = Redactor([Redaction(pointer=pointer)])
+    assert (redactor.clean_result(result).structured, redactor.count) == (result.structured, 0)
+
+
+@pytest.mark.parametrize("pattern", ["(", "a*", "", r"(a)\1", "(?=a)"])
+def test_a_pattern_that_cannot_be_used_is_refused(pattern):
+    with pytest.raises(PatternRefused):
+        check_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"kind": "email", "literal": "x"}, {"kind": "mail"}, {"pointer": "a"}, {"literal": ""}]
+)
+def test_a_redaction_is_one_known_thing(wrong):
+    with pytest.raises(ValidationError):
+        Redaction.model_validate(wrong)
+
+
+def test_several_obligations_redact_all_that_one_of_them_does():
+    mail = Redaction(kind="email")
+    together = tightest([Obligations(redactions=(TOKEN, mail)), Obligations(), Obligations(redactions=(mail,))])
+    assert together.redactions == (TOKEN, mail)
+
+
+def test_what_is_looked_for_is_shown_nowhere_but_in_a_dump_that_wants_it():
+    obliged = Obligations(redactions=(Redaction(literal="hunter2"), TOKEN, Redaction(pointer="/pin")))
+    shown = obliged.model_dump(mode="json", exclude_defaults=True)
+    assert shown == {"redactions": [{"literal": "[redacted]"}, {"pattern": "[redacted]"}, {"pointer": "/pin"}]}
+    kept = obliged.model_dump_json(exclude_defaults=True, context=IN_FULL)
+    assert Obligations.model_validate_json(kept) == obliged
+
+
+def test_an_evil_pattern_on_a_long_text_takes_linear_time():
+    redactor = Redactor([Redaction(pattern="(a+)+b")])
+    began = time.monotonic()
+    assert redactor.clean(b"a" * 200_000) == b"a" * 200_000
+    assert time.monotonic() - began < 10
