@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 import codesdk.domain
 from codesdk.domain.canonical import canonical_json
 from codesdk.domain.content import TextBlock, ToolResultBlock, TranscriptMessage
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import IN_FULL, Frozen
 from codesdk.domain.failures import error_of
 from codesdk.domain.manifests import RuntimeInput, ToolManifest, ToolManifestEntry
 from codesdk.domain.runtimes import RuntimeCapabilities, RuntimeEnv
@@ -61,9 +61,9 @@ CAPABILITIES = {
 @given(data=st.data())
 def test_a_record_comes_back_from_json_as_it_went(model, data):
     record = data.draw(records(model))
-    assert model.model_validate_json(record.model_dump_json()) == record
-    assert model.model_validate_json(record.model_dump_json(exclude_none=True)) == record
-    assert model.model_validate(json.loads(json.dumps(record.model_dump(mode="json")))) == record
+    assert model.model_validate_json(record.model_dump_json(context=IN_FULL)) == record
+    assert model.model_validate_json(record.model_dump_json(exclude_none=True, context=IN_FULL)) == record
+    assert model.model_validate(json.loads(json.dumps(record.model_dump(mode="json", context=IN_FULL)))) == record
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.__name__)
