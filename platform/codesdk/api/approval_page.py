@@ -17,6 +17,7 @@ from html import escape
 from typing import Any
 
 from codesdk.approvals import Approval, ApprovalState, Verdict, who
+from codesdk.domain.decisions import GrantKind, GrantOffer
 from codesdk.transcript.shown import line, visible
 
 _STYLE = """
@@ -28,6 +29,7 @@ ol{padding-left:1.6rem}dl{display:grid;grid-template-columns:max-content 1fr;gap
 dt{opacity:.7}dd{margin:0}.note{border-left:4px solid #c80;padding:.4rem .8rem;margin:.8rem 0;background:#c801}
 .size{opacity:.7;font-size:.85rem}textarea{width:100%;box-sizing:border-box;font:inherit;min-height:4rem}
 .add{background:#2a02}.cut{background:#a002}
+fieldset{border:1px solid #8888;border-radius:6px;margin:.8rem 0}fieldset label{display:block;padding:.4rem 0}
 .two{display:flex;gap:.8rem;margin:1rem 0 2rem}
 button{flex:1;font:inherit;font-weight:600;padding:.9rem;border-radius:8px;border:2px solid;background:none;color:inherit;cursor:pointer}
 .yes{border-color:#182}.no{border-color:#b22}
@@ -56,6 +58,11 @@ _STATES = {
     ApprovalState.CANCELLED: "Cancelled",
     ApprovalState.VOIDED: "Void: what would have run was no longer what was approved",
 }
+_REACH = {
+    GrantKind.SESSION: "also the next calls that these rules ask about, in this session",
+    GrantKind.UNTIL: "also the next calls that these rules ask about, in any session of who asks",
+}
+_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 _ELSEWHERE = frozenset(
     {"tool", "title", "input", "commands", "risk", "preview", "rules", "reason", "principal", "session", "bound"}
 )
@@ -168,7 +175,11 @@ def _bound(given: Any) -> Iterator[str]:
     yield from (f"<p>{escape(line(_mark(each)))}</p>" for each in there)
     if absent:
         yield f'<p class="size">Not there, and must not be: {escape(line(absent))}</p>'
-    if other := {name: value for name, value in given.items() if name != "files"}:
+    more = given.get("more")
+    if isinstance(more, str) and more:
+        yield f'<p class="note">{escape(line(more))}</p>'
+    told = ("files", "more") if isinstance(more, str) else ("files",)
+    if other := {name: value for name, value in given.items() if name not in told}:
         yield _block(_json(other))
 
 
@@ -216,9 +227,31 @@ def _form(view: View) -> Iterator[str]:
     yield '<form method="post" action="">'
     yield f'<input type="hidden" name="digest" value="{escape(view.approval.digest)}">'
     yield f'<h2><label for="comment">Comment, told to the agent</label></h2><textarea id="comment" name="comment" maxlength="{MAX_COMMENT}"></textarea>'
+    yield from _grants(view.approval.grant)
     yield f"<p>You answer as <strong>{escape(line(view.voter))}</strong>, once.</p>"
     yield '<div class="two"><button class="no" name="verdict" value="reject">Reject</button>'
     yield '<button class="yes" name="verdict" value="approve">Approve</button></div></form>'
+
+
+def _grants(offer: GrantOffer | None) -> Iterator[str]:
+    """How far a yes may go, where the rules offer more than the one call; the least is chosen beforehand."""
+    kinds = [kind for kind in _REACH if offer is not None and kind in offer.offer]
+    if offer is None or not kinds:
+        return
+    ends = [_span(offer.max_ttl_s), *([f"{offer.max_uses} calls"] if offer.max_uses is not None else [])]
+    yield "<fieldset><legend>If you approve</legend>"
+    yield f'<label><input type="radio" name="grant" value="{GrantKind.ONCE}" checked> this call, once</label>'
+    for kind in kinds:
+        text = f"{_REACH[kind]}, for at most {' and '.join(ends)}"
+        yield f'<label><input type="radio" name="grant" value="{kind}"> {escape(text)}</label>'
+    yield "</fieldset>"
+
+
+def _span(seconds: int) -> str:
+    """A time in the largest unit that divides it: `8 hours`."""
+    size, unit = next((size, unit) for size, unit in _UNITS if seconds % size == 0)
+    count = seconds // size
+    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
 
 
 def _diff(text: str) -> str:

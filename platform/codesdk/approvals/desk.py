@@ -147,6 +147,11 @@ class Desk:
             raise ApprovalUnknown(f"There is no approval {approval}.")
         return found
 
+    def may_answer(self, approval: ApprovalId, by: PrincipalId) -> bool:
+        """Whether a vote of theirs would be counted now; the vote itself judges again."""
+        with self._database.read() as connection:
+            return store.may_answer(connection, approval, by)
+
     def listing(
         self, tenant: TenantId, state: ApprovalState | None, session: str | None, rule: str | None = None
     ) -> list[Approval]:

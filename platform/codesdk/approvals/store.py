@@ -42,6 +42,17 @@ _VOTES = (
     .where(approval_votes.c.approval_id.in_(bindparam("asked", expanding=True)))
     .order_by(approval_votes.c.voted_at, approval_votes.c.principal_id)
 )
+_THEIRS = (
+    ballot.OPEN,
+    ballot.eligible(principals),
+    ~select(approval_votes.c.principal_id)
+    .where(approval_votes.c.approval_id == approvals.c.id, approval_votes.c.principal_id == principals.c.id)
+    .exists(),
+)
+"""The row of principals may still vote on the row of approvals."""
+_MAY_ANSWER = select(approvals.c.id).where(
+    approvals.c.id == bindparam("approval"), principals.c.id == bindparam("by"), *_THEIRS
+)
 _CAST = (
     insert_into(approval_votes)
     .from_select(
@@ -56,11 +67,7 @@ _CAST = (
             approvals.c.id == bindparam("approval"),
             approvals.c.digest == bindparam("digest"),
             principals.c.id == bindparam("by"),
-            ballot.OPEN,
-            ballot.eligible(principals),
-            ~select(approval_votes.c.principal_id)
-            .where(approval_votes.c.approval_id == approvals.c.id, approval_votes.c.principal_id == principals.c.id)
-            .exists(),
+            *_THEIRS,
         ),
     )
     .execution_options(preserve_rowcount=True)
@@ -202,6 +209,11 @@ def cast(
     """Add a vote, if it is in time, about this digest, the voter's first, and theirs to give. Else False."""
     vote = {"approval": approval, "digest": digest, "verdict": verdict.value, "by": by, "comment": comment}
     return connection.execute(_CAST, vote).rowcount == 1
+
+
+def may_answer(connection: Connection, approval: str, by: PrincipalId) -> bool:
+    """Whether `cast` would count a vote of theirs on what it shows."""
+    return connection.execute(_MAY_ANSWER, {"approval": approval, "by": by}).first() is not None
 
 
 def decide(connection: Connection, approval: str, verdict: Verdict, *, by: PrincipalId, comment: str | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from browser import browsing
+from codesdk.domain.decisions import GrantOffer
 from codesdk.tenancy.principal import Role
 
 HOSTILE = (
@@ -211,6 +212,58 @@ def test_where_two_people_must_agree_the_first_is_told_so(standing):
         assert state(standing, asked).state == "approved"
     finally:
         standing.worker.paused = False
+
+
+def offer(standing, asked, **what):
+    with standing.services.database.writer.begin() as connection:
+        row = (GrantOffer(**what).model_dump_json(), asked.id)
+        connection.exec_driver_sql("UPDATE approvals SET grant_offer = ? WHERE id = ?", row)
+
+
+def test_a_grant_that_is_offered_can_be_chosen_and_none_that_is_not(standing):
+    asked = ask(standing)
+    offer(standing, asked, offer=("once", "session"), max_ttl_s=600, max_uses=3)
+    ann, _ = standing.principal(Role.APPROVER)
+    url = link(standing, asked, principal=ann)
+    with standing.http() as client:
+        shown = client.get(url).text
+        assert "10 minutes and 3 calls" in shown
+        assert 'value="until"' not in shown
+        for wrong in ("until", "for ever"):
+            form = {"verdict": "approve", "digest": asked.digest, "grant": wrong}
+            assert client.post(url, data=form).status_code == 409
+        assert state(standing, asked).state == "pending"
+        assert standing.services.desk.grants.listing(asked.tenant_id, asked.session_id) == []
+        form = {"verdict": "approve", "digest": asked.digest, "grant": "session"}
+        assert client.post(url, data=form).status_code == 303
+    (grant,) = standing.services.desk.grants.listing(asked.tenant_id, asked.session_id)
+    assert (grant.session_id, grant.granted_by, grant.max_uses) == (asked.session_id, ann.id, 3)
+    assert grant.expires_at - grant.created_at == pytest.approx(600)
+
+
+def test_a_no_gives_no_grant_whatever_was_chosen(standing):
+    asked = ask(standing)
+    offer(standing, asked, offer=("once", "session"))
+    with standing.http() as client:
+        form = {"verdict": "reject", "digest": asked.digest, "grant": "session"}
+        assert client.post(link(standing, asked), data=form).status_code == 303
+    assert state(standing, asked).state == "rejected"
+    assert standing.services.desk.grants.listing(asked.tenant_id, asked.session_id) == []
+
+
+def test_who_may_not_answer_reads_so_before_the_click(standing):
+    asked = ask(standing)
+    with standing.services.database.writer.begin() as connection:
+        group = "INSERT INTO approval_demands (approval_id, number, quorum, group_name) VALUES (?, 0, 1, 'finance')"
+        connection.exec_driver_sql(group, (asked.id,))
+    url = link(standing, asked)
+    with standing.http() as client:
+        page = client.get(url)
+    assert page.status_code == 200
+    assert "This is not yours to answer: it takes one of finance." in page.text
+    assert "<button" not in page.text
+    assert send(standing, url, asked).status_code == 403
+    assert state(standing, asked).state == "pending"
 
 
 def test_every_command_of_the_line_stands_on_the_page(standing):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from codesdk.api.approval_page import HEADERS, View, render, render_problem
 from codesdk.approvals import Approval, ApprovalState, Verdict, Vote
+from codesdk.domain.decisions import GrantKind, GrantOffer
 
 DIGEST = "sha256:" + "0" * 64
 
@@ -78,6 +79,33 @@ def test_the_files_that_a_yes_is_about_are_named():
     text = page({"input": {}, "bound": {"files": files}})
     assert "deploy.sh → /w/&lt;b&gt;.sh: file, 12 bytes, sha256 abab" in text
     assert "Not there, and must not be: gone" in text
+
+
+def test_files_that_are_not_bound_are_told_in_a_sentence():
+    text = page({"input": {}, "bound": {"files": [], "more": "Only the <first> are bound."}})
+    assert '<p class="note">Only the &lt;first&gt; are bound.</p>' in text
+    assert "more" not in Reading(text).text
+
+
+def choices(offer):
+    text = page({"tool": "t", "input": {}}, grant=offer)
+    return [kind for kind in GrantKind if f'name="grant" value="{kind}"' in text], text
+
+
+@pytest.mark.parametrize("offer", [None, GrantOffer()])
+def test_where_a_rule_offers_no_grant_there_is_nothing_to_choose(offer):
+    kinds, text = choices(offer)
+    assert kinds == []
+    assert "<fieldset" not in text
+
+
+@pytest.mark.parametrize("kind", [GrantKind.SESSION, GrantKind.UNTIL])
+def test_a_grant_can_be_chosen_where_it_is_offered_with_its_limits_and_once_is_the_default(kind):
+    kinds, text = choices(GrantOffer(offer=(GrantKind.ONCE, kind), max_ttl_s=5400, max_uses=7))
+    assert kinds == [GrantKind.ONCE, kind]
+    assert "for at most 90 minutes and 7 calls" in text
+    assert text.count(" checked>") == 1
+    assert 'value="once" checked>' in text
 
 
 def test_a_preview_shows_its_diff_and_its_output():

@@ -12,8 +12,9 @@ from codesdk.api import approval_page
 from codesdk.api.access import Wired, guarded_router, let_in_by_ticket
 from codesdk.api.approval_page import View
 from codesdk.api.routes.approvals import using
-from codesdk.approvals import ApprovalConflict, ApprovalState, Verdict
+from codesdk.approvals import ApprovalConflict, ApprovalState, Verdict, Wish, who
 from codesdk.bootstrap import Services
+from codesdk.domain.decisions import GrantKind
 from codesdk.domain.ids import PrincipalId
 from codesdk.errors import Fault, InternalFault
 from codesdk.tenancy.access import Action
@@ -77,6 +78,7 @@ def _answer(services: Services, token: str, said: dict[str, str], foreign: bool)
 def _vote(services: Services, ticket: Ticket, voter: Principal, said: dict[str, str]) -> None:
     try:
         verdict = Verdict(said.get("verdict", ""))
+        kind = GrantKind(said.get("grant", GrantKind.ONCE))
     except ValueError as error:
         raise ApprovalConflict("The form had no answer; nothing was changed.") from error
     digest = said.get("digest", "")
@@ -90,6 +92,7 @@ def _vote(services: Services, ticket: Ticket, voter: Principal, said: dict[str, 
         digest=digest,
         by=voter.id,
         comment=comment or None,
+        wish=Wish(kind=kind),
         before=using(services, ticket, approval=ticket.approval_id, digest=digest),
     )
 
@@ -97,12 +100,19 @@ def _vote(services: Services, ticket: Ticket, voter: Principal, said: dict[str, 
 def _page(services: Services, ticket: Ticket, voter: Principal, fault: Fault | None = None) -> Response:
     approval = services.desk.find(ticket.tenant_id, ticket.approval_id)
     pending = approval.state is ApprovalState.PENDING
+    waits = pending and ticket.used_at is None and not ticket.expired
+    theirs = waits and services.desk.may_answer(approval.id, voter.id)
     notice = str(fault) if fault else ""
     if not fault and pending and ticket.used_at is not None:
         notice = "Your answer was counted. Others must answer too."
+    elif not fault and waits and not theirs:
+        answered = any(vote.by == voter.id for vote in approval.votes)
+        notice = (
+            "You have answered this already." if answered else f"This is not yours to answer: it takes {who(approval)}."
+        )
     view = View(
         approval=approval,
-        answers=pending and ticket.used_at is None and not ticket.expired,
+        answers=theirs,
         voter=voter.name,
         requester=_name(services, approval.shown.get("principal")),
         now=services.clock.now().timestamp(),
