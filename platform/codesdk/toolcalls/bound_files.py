@@ -22,6 +22,7 @@ from codesdk.toolcalls.builtins.diff import PatchRejected, parse
 
 MAX_NAMES = 512
 """Files that one call may name. Of more none is bound beyond these, and the approver is told so."""
+MORE = f"Only the first {MAX_NAMES} files that the call names are bound: others may have changed when it runs."
 MAX_PATH = 4096
 MAX_DIRECTORIES = 8
 _ARGUMENTS = ("path", "target")
@@ -108,7 +109,10 @@ def _path(word: Word) -> str:
 def files_of(marks: tuple[FileMark, ...]) -> dict[str, Any] | None:
     """What an approval binds of them and its approver is shown, as JSON values: first what is there. None of none."""
     found = sorted(marks, key=lambda mark: mark.kind is MarkKind.ABSENT)
-    return {"files": [mark.model_dump(mode="json", exclude_none=True) for mark in found]} if marks else None
+    if not marks:
+        return None
+    files = [mark.model_dump(mode="json", exclude_none=True) for mark in found]
+    return {"files": files} if len(files) < MAX_NAMES else {"files": files, "more": MORE}
 
 
 def difference(wanted: tuple[FileMark, ...], found: tuple[FileMark, ...]) -> str:

@@ -183,7 +183,6 @@ def unasked(stored: StoredCall) -> Waiting:
     return Waiting(
         identity=stored.identity,
         approval_id=stored.preparing or "",
-        asked=False,
         reason="The files that it names are looked at first.",
         expires_at=stored.requested_at + PATIENCE_S,
     )

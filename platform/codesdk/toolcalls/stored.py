@@ -100,8 +100,6 @@ class Waiting(Frozen):
 
     identity: CallIdentity
     approval_id: str
-    asked: bool = True
-    """Not so as long as a worker looks at the files that the call names: there is no approval to be found yet."""
     reason: str
     rules: tuple[str, ...] = ()
     """Ids of the rules that ask; none where the default or the session's mode does."""

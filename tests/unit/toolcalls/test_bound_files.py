@@ -62,6 +62,9 @@ def test_what_is_run_comes_first_where_there_are_too_many_words():
     words = " ".join(f"word{number}" for number in range(3 * MAX_NAMES))
     found = names(command=f"echo {words}; bash evil.sh")
     assert len(found) == MAX_NAMES
+    marks = tuple(FileMark(path=path, cwd=cwd, kind=MarkKind.ABSENT) for path, cwd in found)
+    assert "others may have changed" in files_of(marks)["more"]
+    assert "more" not in files_of(marks[1:])
     assert ("evil.sh", ".") in found
 
 
