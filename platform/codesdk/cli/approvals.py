@@ -75,6 +75,9 @@ def vote(
     Raises:
         InputWrong: neither an id nor a rule nor a session is given.
     """
+    if chosen.approval is chosen.rule is chosen.session is None:
+        advice = "Give its id (APPROVAL), or --rule, or --session; `codesdk approvals list` shows them."
+        raise InputWrong("Which approval?", advice=advice)
     voice = Voice(as_json=as_json)
     with connect(settings_of(data_dir)) as daemon:
         answered = [daemon.vote(shown, verdict, comment, wish) for shown in _those(daemon, chosen)]
@@ -98,8 +101,6 @@ def _those(daemon: Daemon, chosen: Chosen) -> Iterator[Approval]:
     if chosen.approval is not None:
         yield daemon.approval(chosen.approval)
         return
-    if chosen.rule is None and chosen.session is None:
-        raise InputWrong("Which approval?", advice="Give its id, or --rule, or --session; `approvals list` shows them.")
     began = time.time()
     done: set[str] = set()
     while page := [

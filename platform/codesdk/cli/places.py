@@ -43,7 +43,9 @@ def settings_of(
 
 def environment_of(settings: Settings) -> dict[str, str]:
     """The `CODESDK_*` variables that give a child process the same settings."""
-    return {f"CODESDK_{name.upper()}": str(getattr(settings, name)) for name in Settings.model_fields}
+    values = {name: getattr(settings, name) for name in Settings.model_fields}
+    # Empty is as good as none, and takes the place of what the child would inherit.
+    return {f"CODESDK_{name.upper()}": "" if value is None else str(value) for name, value in values.items()}
 
 
 def _absolute(path: Path | None) -> Path | None:

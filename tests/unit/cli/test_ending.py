@@ -79,7 +79,7 @@ def test_a_defect_shows_its_traceback_where_debugging_was_asked_for(monkeypatch,
         (["up", "--bogus"], "--bogus"),
         (["up", "--port", "many"], "--port"),
         (["up", "--port", "70000"], "--port"),
-        (["approvals", "approve"], "APPROVAL"),
+        (["approvals", "show"], "APPROVAL"),
     ],
 )
 def test_a_wrong_command_line_is_named_in_one_line(line, named, capsys):
@@ -88,6 +88,11 @@ def test_a_wrong_command_line_is_named_in_one_line(line, named, capsys):
     assert said.startswith("error: ")
     assert named.lower() in said.lower()
     assert "codesdk --help" in said
+
+
+def test_an_answer_to_nothing_is_refused_before_anybody_is_asked(capsys):
+    assert ending.ended(["approvals", "approve"]) == 64
+    assert "--rule" in one_line(capsys)
 
 
 def test_no_arguments_show_the_help_and_no_error(capsys):
