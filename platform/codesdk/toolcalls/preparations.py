@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Float, bindparam, update
+from sqlalchemy import Connection, Float, bindparam, select, update
 
 from codesdk.domain.calls import CallState
 from codesdk.domain.ids import ApprovalId, HostId, ToolCallId
 from codesdk.sandbox.port import FileMark
 from codesdk.storage.database import database_now
-from codesdk.storage.schema import tool_calls
+from codesdk.storage.schema import hosts, tool_calls
 from codesdk.toolcalls import store
 from codesdk.toolcalls.stored import StoredCall
 
@@ -19,7 +19,10 @@ _PREPARING = (
     .limit(AT_ONCE)
 )
 _HERE = _PREPARING.where(tool_calls.c.host_id == bindparam("host"))
-_LEFT = _PREPARING.where(tool_calls.c.requested_at < database_now() - bindparam("seconds", type_=Float))
+_LEFT = _PREPARING.where(
+    tool_calls.c.host_id.in_(select(hosts.c.id)),  # all of them; through the index, since this is asked every second
+    tool_calls.c.requested_at < database_now() - bindparam("seconds", type_=Float),
+)
 
 
 def begin(connection: Connection, call: ToolCallId, approval: ApprovalId) -> None:

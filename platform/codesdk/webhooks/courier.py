@@ -89,6 +89,8 @@ class Courier:
                 continue
             outcome = self._send(stored, delivery, message)
             sent += 1
+            if outcome.failure is None and stored.endpoint.failures:
+                stored = stored._replace(endpoint=stored.endpoint.model_copy(update={"failures": 0}))
             if not self._record(stored, delivery, outcome, began=now):
                 break
         return sent

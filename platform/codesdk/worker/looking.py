@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from codesdk.domain.ids import SessionId, ToolCallId
+from codesdk.domain.ids import SessionId
 from codesdk.errors import Fault
 from codesdk.registry import UnknownTool
 from codesdk.sandbox.port import FileMark, FileName, FileRefused, MarkKind
@@ -31,39 +31,53 @@ class Looking:
         self._pipeline = pipeline
         self._database = database
         self._lock = threading.Lock()
-        self._at_work: set[ToolCallId] = set()
+        self._at_work: set[str] = set()
+        """Sessions whose calls are seen to."""
 
     def look(self, start: Callable[[Callable[[], None]], object] = lambda work: work()) -> None:
         """See to all that nobody sees to yet. `start` runs the work on each: one sandbox that hangs holds up no other."""
         with self._database.read() as connection:
             waiting = preparations.on_host(connection, self._host.id)
+        calls: dict[str, list[StoredCall]] = {}
         for stored in waiting:
-            call = stored.identity.tool_call_id
+            calls.setdefault(stored.subject.session_id, []).append(stored)
+        for session, theirs in calls.items():
             with self._lock:
-                if call in self._at_work:
+                if session in self._at_work:
                     continue
-                self._at_work.add(call)
-            start(partial(self._see, stored))
+                self._at_work.add(session)
+            start(partial(self._see_all, session, theirs))
+
+    def _see_all(self, session: str, calls: list[StoredCall]) -> None:
+        """One sandbox's calls in a row: however many of them hang, they take one thread."""
+        try:
+            for stored in calls:
+                self._see(stored)
+        finally:
+            with self._lock:
+                self._at_work.discard(session)
 
     def _see(self, stored: StoredCall) -> None:
         call = stored.identity.tool_call_id
+        names = self._names(stored)
         try:
-            self._pipeline.put(call, self._marks(stored))
+            self._pipeline.put(call, self._marks(stored, names))
         except Fault as fault:
             _log.warning("call %s waits: %s", call, fault)  # the next poll looks again
             if not fault.retryable:
-                # A sandbox that is gone shows nothing: the question is put without, and would run nothing.
-                self._pipeline.put(call, ())
-        finally:
-            with self._lock:
-                self._at_work.discard(call)
+                # The question is put; what nobody has seen is bound as such, so that it runs nothing that is there then.
+                self._pipeline.put(call, _unseen(names))
 
-    def _marks(self, stored: StoredCall) -> tuple[FileMark, ...]:
+    def _names(self, stored: StoredCall) -> tuple[FileName, ...]:
         try:
             tool = self._pipeline.registry.of(stored.tenant_id).resolve(stored.call.name)
         except UnknownTool:
             return ()  # which is said where the question would be put
-        names = named(tool, stored.call.input)
+        return named(tool, stored.call.input)
+
+    def _marks(self, stored: StoredCall, names: tuple[FileName, ...]) -> tuple[FileMark, ...]:
+        if not names:
+            return ()
         found = self._rooms.ready(SessionId(stored.subject.session_id)).files.marks(names)
         return _unseen(names) if isinstance(found, FileRefused) else found
 

@@ -121,6 +121,15 @@ def test_a_form_that_was_changed_decides_nothing(standing):
     assert send(standing, url, asked).status_code == 303
 
 
+def test_a_form_with_more_fields_than_ours_decides_nothing_and_is_no_defect(standing):
+    asked = ask(standing)
+    many = {"verdict": "approve", "digest": asked.digest, **{f"field-{number}": "x" for number in range(100)}}
+    with standing.http() as client:
+        assert client.post(link(standing, asked), data=many).status_code == 409
+        assert client.post(f"{standing.url}/approve/x", data=many).status_code == 404
+    assert state(standing, asked).state == "pending"
+
+
 def test_a_link_that_is_not_whole_says_nothing_about_what_is_there(standing):
     asked = ask(standing)
     url = link(standing, asked)

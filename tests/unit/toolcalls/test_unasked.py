@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import event
 
 from codesdk.approvals import Verdict
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.events import EventType
 from codesdk.errors import Fault
-from codesdk.sandbox.port import FileName
+from codesdk.sandbox.faults import SandboxPaused
+from codesdk.sandbox.port import FileName, MarkKind
 from codesdk.toolcalls.questions import PATIENCE_S
 from codesdk.toolcalls.stored import Claimed, Denied, Queued, Waiting
 from codesdk.worker.looking import Looking
+from databases import ONLY_SQLITE
 from stage import Room, bundle, said, stored_call, wait_for
 
 ASKING = """\
@@ -204,6 +207,26 @@ def test_while_the_engine_is_away_the_question_waits_and_where_nothing_is_left_t
     assert [approval.id for approval in asking.pending()] == [waiting.approval_id]
 
 
+def test_a_call_whose_files_nobody_could_see_runs_nothing_although_its_sandbox_lives(asking, room):
+    for given in (RUN, WRITE):
+        room.files.put("a.txt", b"old")
+        asking.pipeline.submit(*given, asking.subject)
+        asking.rooms.fault = SandboxPaused("ses_1")  # as when it was frozen, or taken over, between two looks
+        asking.looking.look()
+        (approval,) = asking.pending()
+        assert [each["kind"] for each in approval.shown["bound"]["files"]] == ["closed"]
+        asking.rooms.fault = None
+        approve(asking)
+        claimed = asking.claims(asking.bundle).take()
+        assert [mark.kind for mark in claimed.stored.bound] == [MarkKind.CLOSED]
+        result = asking.execution().run(claimed, lambda: room)
+        if given is WRITE:
+            assert result.code == "FILES_CHANGED"
+            assert room.files.read("a.txt").data == b"old"
+        else:
+            assert [mark.kind for mark in room.requests[0].bound] == [MarkKind.CLOSED]  # the runner refuses it by that
+
+
 def test_a_call_that_no_worker_looks_at_is_denied_after_a_while_as_not_asked(asking):
     waiting = asking.pipeline.submit(*RUN, asking.subject)
     assert asking.pipeline.expire_overdue() == 0
@@ -213,6 +236,25 @@ def test_a_call_that_no_worker_looks_at_is_denied_after_a_while_as_not_asked(ask
     outcome = asking.find(waiting.identity.tool_call_id)
     assert outcome.code is DenialCode.EXPIRED
     assert "nobody was asked" in outcome.message
+
+
+@ONLY_SQLITE
+def test_the_look_for_what_is_overdue_reads_no_history(asking):
+    engine, statements = asking.database.reader, []
+
+    def note(_connection, _cursor, statement, parameters, *_more):
+        statements.append((statement, parameters))
+
+    event.listen(engine, "before_cursor_execute", note)
+    asking.pipeline.expire_overdue()
+    event.remove(engine, "before_cursor_execute", note)
+    assert len(statements) == 2
+    with engine.connect() as connection:
+        plans = [
+            connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given) for statement, given in statements
+        ]
+        steps = [row[3] for plan in plans for row in plan]
+    assert [step for step in steps if "SCAN tool_calls" in step or "SCAN approvals" in step] == []
 
 
 def test_a_call_that_policy_allows_binds_nothing(stage, room):

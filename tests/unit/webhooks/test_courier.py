@@ -297,3 +297,19 @@ def test_old_deliveries_that_are_over_are_forgotten(post):
     post.stage.clock.advance(31 * 24 * 3600)
     assert post.endpoints.forget(30) == 1
     assert [delivery.type for delivery in post.deliveries(endpoint)] == ["approval.requested"]
+
+
+def test_a_success_ends_the_count_of_failures_also_within_one_turn(post):
+    endpoint = post.endpoint()
+    for path in ("a", "b", "c"):
+        post.ask(path)
+    post.feed.step()
+    post.sender.answer = lambda _: REFUSED
+    for _ in range(3):
+        post.turns()
+        post.stage.clock.advance(LONGEST_REST_S * 2)
+    assert post.endpoints.find(endpoint.tenant_id, endpoint.id).failures == 3
+    answers = iter([Sent(status=200), REFUSED])
+    post.sender.answer = lambda _: next(answers)
+    assert post.courier.turn("one") == 2
+    assert post.endpoints.find(endpoint.tenant_id, endpoint.id).failures == 1

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from codesdk.worker.dispatcher import CHORES
 from codesdk.worker.looking import Looking
 from stage import Room, bundle, wait_for
 
@@ -68,3 +70,18 @@ def test_what_failed_is_looked_at_again(stage, looking, rooms):
     assert stage.pending() == []
     Looking(host=stage.host, rooms=rooms, pipeline=stage.pipeline, database=stage.database).look()
     assert len(stage.pending()) == 1
+
+
+def test_however_many_calls_of_one_sandbox_hang_they_take_one_thread(stage, looking, rooms):
+    other = stage.open_session()
+    for number in range(4):
+        stage.pipeline.submit("workspace.write", {"path": f"{number}", "content": "1"}, stage.subject)
+    stage.pipeline.submit("workspace.write", {"path": "a", "content": "1"}, other)
+    gate = rooms.hung[stage.subject.session_id] = threading.Event()
+    with ThreadPoolExecutor(CHORES) as threads:
+        try:
+            looking.look(threads.submit)
+            wait_for(lambda: len(stage.pending()) == 1, "the other's question")
+        finally:
+            gate.set()
+        wait_for(lambda: len(stage.pending()) == 5, "every question")

@@ -48,10 +48,16 @@ def show_approval(token: str, services: Wired) -> Response:
 @router.post("/approve/{token}", response_class=HTMLResponse)
 async def answer_approval(token: str, request: Request, services: Wired) -> Response:
     """The form's answer. Afterwards the browser looks at the page again."""
-    form = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=8)
-    said = {name: values[0] for name, values in form.items()}
+    said = _said((await request.body()).decode("utf-8", "replace"))
     foreign = not _own_form(request, services.settings.public_url)
     return await to_thread.run_sync(_answer, services, token, said, foreign)
+
+
+def _said(body: str) -> dict[str, str]:
+    try:
+        return {name: values[0] for name, values in parse_qs(body, max_num_fields=8).items()}
+    except ValueError:
+        return {}  # no form of ours has so many fields: it says nothing
 
 
 def _answer(services: Services, token: str, said: dict[str, str], foreign: bool) -> Response:
