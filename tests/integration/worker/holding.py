@@ -1,4 +1,8 @@
-"""A worker whose commands never end, until it is killed: `holding.py SETTINGS` says `ready`, and `running` for each."""
+"""A worker whose commands never end, until it is killed: `holding.py SETTINGS` says `ready`, and `running` for each.
+
+`holding.py SETTINGS consumed` stops, once it has said so, where it has used an approval up and committed nothing;
+`holding.py SETTINGS claimed` where that is committed and nothing runs yet.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,29 @@ def play(_request):
     return Script(stdout=b"half", hold=threading.Event())
 
 
+def say_and_stop(word):
+    os.write(1, f"{word}\n".encode())
+    threading.Event().wait()
+
+
+def stop_at(moment, worker, desk):
+    if moment == "claimed":
+        worker.dispatcher._run = lambda _: say_and_stop(moment)
+    elif moment == "consumed":
+        consume = desk.consume
+
+        def consume_and_stop(unit, approval):
+            assert consume(unit, approval)
+            say_and_stop(moment)
+
+        desk.consume = consume_and_stop
+
+
 def main():
     settings = Settings.model_validate_json(sys.argv[1]).model_copy(update={"worker_threads": 2, "warm_pool": 0})
     services = open_services(settings)
     worker = Worker(services, FakeSandboxes(play), {"base": "sha256:" + "0" * 64})
+    stop_at("".join(sys.argv[2:]), worker, services.desk)
     worker.start()
     Listener(settings.resolved_redis_url(), worker.host.id, worker.dispatcher.wake)
     os.write(1, b"ready\n")

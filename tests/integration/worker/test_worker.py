@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -27,6 +28,7 @@ from codesdk.worker.process import Worker
 from databases import ON_BOTH
 from stage import POLICY, stored_call, wait_for
 
+RISKY = '  - {id: risky, effect: ask, tool: workspace.exec, args: {/command: {glob: "risky*"}}}\n'
 IMAGES = {"base": "sha256:" + "0" * 64}
 
 
@@ -35,7 +37,7 @@ class Site:
 
     def __init__(self, redis_url, root, database_url=""):
         (root / "policies").mkdir()
-        (root / "policies" / "policy.yaml").write_text(POLICY)
+        (root / "policies" / "policy.yaml").write_text(POLICY + RISKY)
         self.settings = Settings(
             data_dir=root / "data",
             database_url=database_url,
@@ -83,6 +85,28 @@ class Site:
 
     def submit(self, subject, line="x"):
         return self.api.pipeline.submit("workspace.exec", {"command": line}, subject).identity.tool_call_id
+
+    def risky(self):
+        """A call that waits for a person, and its approval."""
+        subject = self.subject()
+        waiting = self.api.pipeline.submit("workspace.exec", {"command": "risky"}, subject)
+        return waiting.identity.tool_call_id, self.api.desk.find(subject.tenant_id, waiting.approval_id)
+
+    def approver(self):
+        name = f"ann{time.monotonic_ns()}"
+        enroll = self.api.directory.enroll
+        return self.api.writer.run(lambda unit: enroll(unit, "default", name, (Role.APPROVER,)))[0]
+
+    def vote(self, asked, by):
+        return self.api.pipeline.vote(
+            asked.tenant_id, asked.id, Verdict.APPROVE, digest=asked.digest, by=by.id, comment=None
+        )
+
+    def given(self):
+        """Its settings, for another process."""
+        return self.settings.model_dump_json(
+            include={"data_dir", "database_url", "redis_url", "policies_dir", "poll_s"}
+        )
 
     def ended(self, call, deadline_s=15.0):
         def end():
@@ -195,8 +219,7 @@ def test_a_closed_session_leaves_no_sandbox(site):
 @ON_BOTH
 def test_a_call_whose_worker_was_killed_ends_once_as_lost_and_the_next_worker_goes_on(site):
     program = Path(__file__).with_name("holding.py")
-    given = site.settings.model_dump_json(include={"data_dir", "database_url", "redis_url", "policies_dir", "poll_s"})
-    dying = subprocess.Popen([sys.executable, str(program), given], stdout=subprocess.PIPE)
+    dying = subprocess.Popen([sys.executable, str(program), site.given()], stdout=subprocess.PIPE)
     try:
         assert dying.stdout.readline() == b"ready\n"
         subject = site.subject()
@@ -215,6 +238,59 @@ def test_a_call_whose_worker_was_killed_ends_once_as_lost_and_the_next_worker_go
     events = site.api.log.read(subject.session_id)
     ends = [event for event in events if event.type == "tool.call.completed"]
     assert sorted(event.payload["tool_call_id"] for event in ends) == sorted([running, waiting])
+    assert check(events) is None
+
+
+@ON_BOTH
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_vote_whose_process_is_killed_at_its_commit_is_whole_or_not_there_and_counts_once_when_repeated(site, moment):
+    _, stop = site.worker()
+    call, asked = site.risky()
+    stop()
+    ann, program = site.approver(), Path(__file__).with_name("voting.py")
+    told = [site.given(), asked.tenant_id, asked.id, asked.digest, ann.id, moment]
+    died = subprocess.run([sys.executable, str(program), *told], check=False, timeout=60)
+    assert died.returncode == -signal.SIGKILL
+    left = site.api.desk.find(asked.tenant_id, asked.id)
+    whole = moment == "after"
+    assert (left.state, len(left.votes)) == (("approved", 1) if whole else ("pending", 0))
+    assert stored_call(site.api.database, call).state is (CallState.QUEUED if whole else CallState.WAITING)
+    assert [vote.by for vote in site.vote(asked, ann).votes] == [ann.id]
+    site.worker()
+    assert site.ended(call).result.structured["stdout"] == "risky"
+    assert len(site.sandboxes.runs) == 1
+    events = site.api.log.read(asked.session_id)
+    said = [event for event in events if event.payload.get("source") == "user"]
+    assert (len(said), check(events)) == (1, None)
+
+
+@ON_BOTH
+@pytest.mark.parametrize("moment", ["consumed", "claimed"])
+def test_a_call_whose_worker_is_killed_between_the_use_of_its_approval_and_its_run_runs_once(site, moment):
+    _, stop = site.worker()
+    call, asked = site.risky()
+    wait_for(lambda: any(e.type == "sandbox.started" for e in site.api.log.read(asked.session_id)), "the sandbox")
+    stop()
+    program = Path(__file__).with_name("holding.py")
+    dying = subprocess.Popen([sys.executable, str(program), site.given(), moment], stdout=subprocess.PIPE)
+    try:
+        assert dying.stdout.readline() == b"ready\n"
+        site.vote(asked, site.approver())
+        assert dying.stdout.readline() == f"{moment}\n".encode()
+    finally:
+        dying.kill()
+        dying.wait()
+    with dying.stdout as rest:
+        assert rest.read() == b""  # it ran nothing
+    left = site.api.desk.find(asked.tenant_id, asked.id).state
+    assert left == ("consumed" if moment == "claimed" else "approved")
+    site.worker()
+    result = site.ended(call).result
+    # What was claimed is the next worker's to take up: the sandbox knows by its attempt that it never began.
+    assert (result.structured["stdout"], len(site.sandboxes.runs)) == ("risky", 1)
+    assert site.api.desk.find(asked.tenant_id, asked.id).state == "consumed"
+    events = site.api.log.read(asked.session_id)
+    assert [event.type.value for event in events].count("tool.call.approved") == 1
     assert check(events) is None
 
 
