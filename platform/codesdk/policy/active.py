@@ -74,7 +74,7 @@ class Layer:
         self._known_tools = known_tools
         self._make = make_tenant_layer if tenant else make_bundle
         self._stamp = _stamp(directory)
-        self.bundle = self._load()
+        self.bundle, self._texts = self._load()
         self.problem: PolicyInvalid | None = None
 
     def look(self) -> bool:
@@ -83,7 +83,7 @@ class Layer:
         if stamp == self._stamp:
             return False
         try:
-            bundle = self._load()
+            bundle, texts = self._load()
         except PolicyInvalid as error:
             if str(error) != str(self.problem):
                 _log.error("the changed policy is not used, the last good one stays: %s", error)
@@ -94,19 +94,20 @@ class Layer:
         changed = bundle.hash != self.bundle.hash
         if changed:
             _log.info("policy %s is in force now, it was %s", bundle.hash, self.bundle.hash)
-        self.bundle = bundle
+        self.bundle, self._texts = bundle, texts
         return changed
 
     def sources(self) -> dict[str, str]:
-        """The texts as they are now, those of the tests among them.
+        """The texts that the bundle was made from, and those of the tests as they are now.
 
         Raises:
             PolicyInvalid: one cannot be read.
         """
-        return {**read_sources(self.directory), **read_tests(self.directory)}
+        return {**self._texts, **read_tests(self.directory)}
 
-    def _load(self) -> Bundle:
-        return self._make(read_sources(self.directory), self._known_tools, self.directory)
+    def _load(self) -> tuple[Bundle, dict[str, str]]:
+        texts = read_sources(self.directory)
+        return self._make(texts, self._known_tools, self.directory), texts
 
 
 class ActiveBundles:
@@ -133,7 +134,9 @@ class ActiveBundles:
         self._pins: dict[Pin, str] = {}
         self._told: dict[str, str] = {}
         """By layer, what the record was told that its files say."""
-        self._pin_problems: dict[str, PolicyInvalid] = {}
+        self._pin_problems: dict[Pin, PolicyInvalid] = {}
+        self._looking = threading.Lock()
+        """One look at a time: the watch's, and that of a request which has just changed what is pinned."""
         for name in self._tenant_names():
             self.tenants[name] = Layer(self._directory(name), known_tools, tenant=True)
         self._closing = threading.Event()
@@ -163,17 +166,16 @@ class ActiveBundles:
         """
         self._versions = versions
         self._look_at_pins(versions)
-        for problem in self._pin_problems.values():
-            raise problem
+        for pin, problem in self._pin_problems.items():
+            if pin.role == ACTIVE:  # what is only tried decides nothing, and stops nothing
+                raise problem
         self._tell(versions)
 
     def of(self, tenant: TenantId, session_rules: str | None = None) -> Bundle:
         """The bundle in force today. A tenant or session whose own rules cannot be read is denied everything."""
         # Each is read once: another may be in force a moment later, and must not be kept under this one's hash.
         own = self._own(tenant)
-        if isinstance(own, PolicyInvalid):
-            return unreadable_bundle(f"This tenant's policy cannot be read, so nothing is allowed: {own}")
-        return self._layered(self._pinned.get(Pin(SHARED, ACTIVE)) or self.shared.bundle, own, session_rules)
+        return self._whole(self._pinned.get(Pin(SHARED, ACTIVE)) or self.shared.bundle, own, session_rules)
 
     def tries(self, tenant: str) -> bool:
         """Whether something is tried for the tenant."""
@@ -190,10 +192,9 @@ class ActiveBundles:
 
     def with_layer(self, layer: str, bundle: Bundle, tenant: TenantId, session_rules: str | None) -> Bundle:
         """What would be in force for the tenant, were that layer this bundle."""
-        own = self._own(tenant)
         if layer != SHARED:
             return self._layered(self._pinned.get(Pin(SHARED, ACTIVE)) or self.shared.bundle, bundle, session_rules)
-        return self._layered(bundle, None if isinstance(own, PolicyInvalid) else own, session_rules)
+        return self._whole(bundle, self._own(tenant), session_rules)
 
     def pinned(self, layer: str) -> str | None:
         """The hash of the version that is in force in place of the layer's files."""
@@ -210,6 +211,11 @@ class ActiveBundles:
             return pinned
         layer = self.tenants.get(tenant)
         return layer.bundle if isinstance(layer, Layer) else layer
+
+    def _whole(self, shared: Bundle, own: Bundle | PolicyInvalid | None, session_rules: str | None) -> Bundle:
+        if isinstance(own, PolicyInvalid):
+            return unreadable_bundle(f"This tenant's policy cannot be read, so nothing is allowed: {own}")
+        return self._layered(shared, own, session_rules)
 
     def _layered(self, shared: Bundle, own: Bundle | None, session_rules: str | None) -> Bundle:
         day = self._clock.now().date()
@@ -228,7 +234,7 @@ class ActiveBundles:
         found = {"shared": self.shared.problem} if self.shared.problem else {}
         if self._tenants_problem is not None:
             found["tenants"] = self._tenants_problem
-        found |= self._pin_problems
+        found |= {pin.layer: problem for pin, problem in sorted(self._pin_problems.items(), reverse=True)}
         for name, layer in list(self.tenants.items()):  # the watch adds and removes
             problem = layer if isinstance(layer, PolicyInvalid) else layer.problem
             if problem is not None:
@@ -240,21 +246,22 @@ class ActiveBundles:
 
         Where the directory of all tenants is gone or cannot be read, every tenant keeps its last good rules.
         """
-        self.shared.look()
-        self._look_at_tenants()
-        if self._versions is not None:
-            try:
-                self._look_at_pins(self._versions)
-                self._tell(self._versions)
-            except StorageUnavailable as fault:
-                _log.warning("which versions of policy are pinned is not known, those known stay: %s", fault)
+        with self._looking:
+            self.shared.look()
+            self._look_at_tenants()
+            if self._versions is not None:
+                try:
+                    self._look_at_pins(self._versions)
+                    self._tell(self._versions)
+                except StorageUnavailable as fault:
+                    _log.warning("which versions of policy are pinned is not known, those known stay: %s", fault)
 
     def _look_at_pins(self, versions: Versions) -> None:
         pins = versions.pins()
         if pins == self._pins:
             return
         made = dict(self._pinned)
-        problems: dict[str, PolicyInvalid] = {}
+        problems: dict[Pin, PolicyInvalid] = {}
         for pin in set(made) - set(pins):
             del made[pin]
         used: dict[Pin, str] = {}
@@ -266,8 +273,8 @@ class ActiveBundles:
                 made[pin] = versions.bundle(pin.layer, bundle_hash)
             except (PolicyInvalid, VersionUnknown) as error:  # tried again at each look: a tool may come back
                 unusable = error if isinstance(error, PolicyInvalid) else PolicyInvalid(bundle_hash, 1, 1, str(error))
-                problems[pin.layer] = unusable
-                if str(unusable) != str(self._pin_problems.get(pin.layer)):
+                problems[pin] = unusable
+                if str(unusable) != str(self._pin_problems.get(pin)):
                     _log.error("the %s version %s of %s is not used: %s", pin.role, bundle_hash, pin.layer, error)
             else:
                 used[pin] = bundle_hash

@@ -66,12 +66,22 @@ def make_session_layer(text: str, known_tools: Collection[str]) -> Bundle:
     """The rules that one session is opened with: the text of a policy file.
 
     Raises:
+        PolicyInvalid: as `kept_session_layer`.
+    """
+    return kept_session_layer({SESSION_FILE: text}, known_tools)
+
+
+def kept_session_layer(sources: Sources, known_tools: Collection[str]) -> Bundle:
+    """The same from the files that are kept under its hash: a bundle that says the same may have come first.
+
+    Raises:
         PolicyInvalid: with line and column; also where a rule would loosen something.
     """
-    if len(text) > MAX_SESSION_CHARACTERS:
-        said = f"A session's rules have at most {MAX_SESSION_CHARACTERS} characters; these have {len(text)}."
+    characters = sum(map(len, sources.values()))
+    if characters > MAX_SESSION_CHARACTERS:
+        said = f"A session's rules have at most {MAX_SESSION_CHARACTERS} characters; these have {characters}."
         raise PolicyInvalid(SESSION_FILE, 1, 1, said)
-    bundle = make_bundle({SESSION_FILE: text}, known_tools, Path())
+    bundle = make_bundle(sources, known_tools, Path())
     if len(bundle.rules) > MAX_SESSION_RULES:
         said = f"A session has at most {MAX_SESSION_RULES} rules of its own; these are {len(bundle.rules)}."
         raise PolicyInvalid(SESSION_FILE, 1, 1, said)

@@ -8,7 +8,8 @@ from typing import Protocol
 from codesdk.policy import store
 from codesdk.policy.bundle import Bundle, unreadable_bundle
 from codesdk.policy.faults import PolicyInvalid
-from codesdk.policy.layers import SESSION_FILE, make_session_layer
+from codesdk.policy.layers import SESSION_FILE, kept_session_layer, make_session_layer
+from codesdk.policy.sources import rules_in
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
 
@@ -65,6 +66,6 @@ class SessionRules:
         if sources is None:
             return unreadable_bundle("The rules that this session was opened with are gone, so nothing is allowed.")
         try:
-            return self.check(sources[SESSION_FILE])
+            return kept_session_layer(rules_in(sources), self._known_tools)
         except PolicyInvalid as error:  # written under another version, say; or a tool that a rule enables is gone
             return unreadable_bundle(f"The session's own rules cannot be read, so nothing is allowed: {error}")

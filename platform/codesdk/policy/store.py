@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Insert, Table, delete, select, update
+from sqlalchemy import ColumnElement, Connection, Insert, Table, delete, select, true, update
 from sqlalchemy import insert as insert_into
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -31,6 +31,13 @@ class Pin(NamedTuple):
 def keep_text(connection: Connection, bundle_hash: str, sources: Sources) -> None:
     """Keep the texts of a bundle under its hash, where they are not there yet."""
     _add_once(connection, policy_texts, {"hash": bundle_hash, "sources": json.dumps(dict(sources))})
+
+
+def replace_text(connection: Connection, bundle_hash: str, sources: Sources) -> None:
+    """Keep these texts in place of others that say the same: they bring the tests that were passed."""
+    connection.execute(
+        update(policy_texts).where(policy_texts.c.hash == bundle_hash).values(sources=json.dumps(dict(sources)))
+    )
 
 
 def text_of(connection: Connection, bundle_hash: str) -> dict[str, str] | None:
@@ -91,9 +98,13 @@ def add_change(connection: Connection, id_: str, layer: str, change: Changed) ->
 
 def changes(connection: Connection, layer: str, limit: int) -> list[Changed]:
     """The layer's record, newest first."""
+    return _changes(connection, layer, limit)
+
+
+def _changes(connection: Connection, layer: str, limit: int, *which: ColumnElement[bool]) -> list[Changed]:
     query = (
         select(policy_changes)
-        .where(policy_changes.c.layer == layer)
+        .where(policy_changes.c.layer == layer, *which)
         .order_by(policy_changes.c.at.desc(), policy_changes.c.id.desc())
         .limit(limit)
     )
@@ -105,8 +116,9 @@ def changes(connection: Connection, layer: str, limit: int) -> list[Changed]:
 
 def last_of(connection: Connection, layer: str, *actions: Change, bundle_hash: str | None = None) -> Changed | None:
     """The layer's newest entry of these kinds, or of these about one version."""
-    found = (entry for entry in changes(connection, layer, 1000) if entry.action in actions)
-    return next((entry for entry in found if bundle_hash is None or entry.hash == bundle_hash), None)
+    told = policy_changes.c.action.in_([action.value for action in actions])
+    same = policy_changes.c.hash == bundle_hash if bundle_hash is not None else true()
+    return next(iter(_changes(connection, layer, 1, told, same)), None)
 
 
 def in_force(connection: Connection, layer: str) -> str | None:

@@ -164,6 +164,7 @@ class Versions:
 
         def work(unit: Unit) -> None:
             self._keep(unit, layer, bundle, sources, by)
+            store.replace_text(unit.connection, bundle.hash, sources)
             self._note(unit, layer, Change.PROMOTE, bundle.hash, by, comment)
             store.pin(unit.connection, Pin(layer, store.ACTIVE), bundle.hash)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 from sqlalchemy import Float, bindparam
 
@@ -14,14 +15,23 @@ from codesdk.policy.trial import Trial, Where, Who
 from codesdk.storage.database import Database, database_now
 from codesdk.storage.schema import tool_calls
 from codesdk.toolcalls import store
+from codesdk.toolcalls.stored import StoredCall
 
 DAY_S = 86_400.0
+PAGE = 500
+"""Calls of one read: no read of the database is a long one."""
 _RECORDED = (
-    # A retry is no question of its own.
+    # A retry is no question of its own. Ids are sorted by time, and the table has them in that order.
     store.CALLS.where(
-        tool_calls.c.attempt == 1, tool_calls.c.requested_at > database_now() - bindparam("seconds", type_=Float)
-    ).order_by(tool_calls.c.requested_at, tool_calls.c.id)
+        tool_calls.c.attempt == 1,
+        tool_calls.c.requested_at > database_now() - bindparam("seconds", type_=Float),
+        tool_calls.c.id > bindparam("after"),
+    )
+    .order_by(tool_calls.c.id)
+    .limit(PAGE)
 )
+_OF_TENANT = _RECORDED.where(tool_calls.c.tenant_id == bindparam("tenant"))
+"""The database looks for them: one tenant's question is not to read what everybody called."""
 
 
 def trials(database: Database, days: float, tenant: TenantId | None = None, most: int | None = None) -> Iterator[Trial]:
@@ -30,11 +40,22 @@ def trials(database: Database, days: float, tenant: TenantId | None = None, most
     Raises:
         StorageUnavailable: the database does not answer.
     """
-    with database.read() as connection:
-        found = store.found(connection.execution_options(yield_per=500), _RECORDED, {"seconds": days * DAY_S})
-        own = (stored for stored in found if tenant is None or stored.tenant_id == tenant)
-        for stored in islice(own, most):
-            yield _trial(stored.call, stored.subject)
+    for stored in islice(_recorded(database, days, tenant), most):
+        yield _trial(stored.call, stored.subject)
+
+
+def _recorded(database: Database, days: float, tenant: TenantId | None) -> Iterator[StoredCall]:
+    given: dict[str, Any] = {"seconds": days * DAY_S, "after": ""}
+    query = _RECORDED
+    if tenant is not None:
+        query, given = _OF_TENANT, {**given, "tenant": tenant}
+    while True:
+        with database.read() as connection:
+            page = list(store.found(connection, query, given))
+        yield from page
+        if len(page) < PAGE:
+            return
+        given["after"] = page[-1].identity.tool_call_id
 
 
 def trial(database: Database, call: str) -> Trial | None:

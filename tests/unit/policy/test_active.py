@@ -11,7 +11,9 @@ import pytest
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.decisions import Effect
 from codesdk.policy import ActiveBundles, Call, PolicyInvalid, decide
+from codesdk.policy.active import Layer
 from codesdk.policy.layers import make_session_layer
+from codesdk.policy.version import SHARED
 
 from .conftest import TOOLS, WRITE, subject
 
@@ -202,3 +204,20 @@ def test_a_sessions_rules_count_on_top_of_its_tenants_and_only_there(active, tmp
 
 def test_a_session_whose_rules_are_not_known_is_denied_everything(active):
     assert decide(Call(name="workspace.write", input={}), WRITE, subject(), active.of("ten_1", "h")).effect is DENY
+
+
+def test_a_changed_shared_bundle_lets_nothing_through_for_a_tenant_whose_own_rules_cannot_be_read(active, tmp_path):
+    write(tmp_path / "tenants" / "ten_1", DENY, text="version: 1\nruls: []\n")
+    active.look()
+    candidate = active.with_layer(SHARED, active.shared.bundle, "ten_1", None)
+    assert decide(Call(name="workspace.write", input={}), WRITE, subject(), candidate).effect is DENY
+    assert effect(active) is DENY
+
+
+def test_the_texts_of_a_bundle_are_those_that_it_was_made_from_though_the_file_has_changed_since(tmp_path):
+    write(tmp_path, ALLOW)
+    layer = Layer(tmp_path, TOOLS)
+    write(tmp_path, DENY)
+    assert "effect: allow" in layer.sources()["policy.yaml"]
+    layer.look()
+    assert "effect: deny" in layer.sources()["policy.yaml"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.decisions import Effect
-from codesdk.policy import ActiveBundles, Call, PolicyInvalid, decide
+from codesdk.policy import ActiveBundles, Call, PolicyInvalid, decide, store
 from codesdk.policy.store import ACTIVE, Pin
-from codesdk.policy.version import SHARED, Change, NothingBefore, TestsFailed, VersionUnknown
+from codesdk.policy.version import SHARED, Change, Changed, NothingBefore, TestsFailed, VersionUnknown
 from codesdk.policy.versions import RecordedBundles, Versions
 
 from .conftest import TOOLS, WRITE, subject
@@ -194,3 +196,63 @@ def test_what_is_pinned_is_told(office):
     made = office.promote(with_tests(DENY))
     office.active.look()
     assert (office.active.pinned(SHARED), office.versions.pins()) == (made.hash, {Pin(SHARED, ACTIVE): made.hash})
+
+
+def test_what_was_tried_without_tests_and_then_promoted_with_them_is_promoted_by_its_hash_later(office):
+    office.versions.shadow(SHARED, {"policy.yaml": rules(DENY)}, "prn_boss")
+    first = office.promote(with_tests(DENY))
+    office.promote(with_tests(ASK))
+    office.promote(first.hash)
+    assert office.effect() is DENY
+
+
+def test_what_is_in_force_is_known_however_many_candidates_were_tried_since(office):
+    def note(unit):
+        entry = Changed(action=Change.SHADOW, hash=None, before=None, by="prn_boss", at=0.0)
+        for number in range(1001):
+            store.add_change(unit.connection, f"req_{number}", SHARED, entry)
+
+    office.stage.writer.run(note)
+    assert RecordedBundles(office.stage.database, TOOLS).shared.hash == office.active.shared.bundle.hash
+
+
+def test_a_candidate_that_cannot_be_used_stops_no_start_and_is_said(office):
+    office.versions.shadow(SHARED, {"policy.yaml": rules(DENY)}, "prn_boss")
+    office.stage.sql("UPDATE policy_texts SET sources = '{}'")
+    again = office.again()
+    assert again.effect() is ALLOW
+    assert "no policy file" in str(again.active.problems()[SHARED])
+
+
+class SlowOnce(Versions):
+    """Its first answer about pins is told late."""
+
+    def __init__(self, *rest):
+        super().__init__(*rest)
+        self.read, self.tell = threading.Event(), threading.Event()
+
+    def pins(self):
+        found = super().pins()
+        if not self.read.is_set():
+            self.read.set()
+            assert self.tell.wait(10)
+        return found
+
+
+def test_a_look_that_began_before_a_promotion_does_not_bring_back_what_was_before(office):
+    stage = office.stage
+    slow = SlowOnce(stage.database, stage.writer, stage.ids, TOOLS, stage.clock)
+    slow.read.set()
+    office.active.follow(slow)
+    slow.read.clear()
+    early = threading.Thread(target=office.active.look)
+    early.start()
+    assert slow.read.wait(10)
+    office.promote(with_tests(DENY))
+    late = threading.Thread(target=office.active.look)
+    late.start()
+    late.join(0.2)  # were looks side by side, it would be done by then
+    slow.tell.set()
+    early.join(10)
+    late.join(10)
+    assert decide(CALL, WRITE, subject(), office.active.of("ten_1")).effect is DENY

@@ -7,6 +7,7 @@ import pytest
 from codesdk.domain.calls import DenialCode
 from codesdk.policy import PolicyInvalid
 from codesdk.policy.sessions import SessionRules
+from codesdk.policy.versions import Versions
 from codesdk.sessions import NewSession
 from codesdk.toolcalls.stored import Denied, Queued, Waiting
 
@@ -63,3 +64,15 @@ def test_rules_that_would_loosen_open_nothing(stage):
     with pytest.raises(PolicyInvalid, match="can only ask or deny"):
         stage.sessions.open(stage.principal, NewSession(policy="version: 1\nrules: [{id: a, effect: allow}]\n"))
     assert len(stage.sessions.listing(stage.principal.tenant_id)) == before
+
+
+def test_a_session_can_be_opened_with_what_its_tenants_bundle_says_already(stage):
+    tools = {tool.name: tool for tool in stage.registry.tools()}
+    case = "{name: n, tool: workspace.read, input: {path: secret/a}, expect: deny}"
+    sources = {"policy.yaml": RULES, "tests/t.yaml": f"version: 1\ncases: [{case}]\n"}
+    versions = Versions(stage.database, stage.writer, stage.ids, tools, stage.clock)
+    versions.promote(stage.principal.tenant_id, sources, tools, stage.principal.id)
+    own = stage.open_session(policy=RULES)
+    denied = stage.pipeline.submit(*READ, own)
+    assert isinstance(denied, Denied)
+    assert denied.message == "Not in this session."
