@@ -32,7 +32,7 @@ class Tenancy:
 def wire_tenancy(settings: Settings, database: Database, writer: Writer, clock: Clock, ids: Ids) -> Tenancy:
     """The part of the wiring that both a whole process and a command on the data directory need."""
     quotas = quotas_of(settings)
-    directory = Directory(database, clock, ids, quotas=quotas, writer=writer)
+    directory = Directory(database, clock, ids, quotas=quotas, writer=writer, yolo=settings.allow_yolo)
     administration = Administration(
         database=database, writer=writer, directory=directory, quotas=quotas, clock=clock, ids=ids
     )

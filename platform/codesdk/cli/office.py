@@ -42,6 +42,10 @@ class Office(Protocol):
         """Give it another share of each host."""
         ...
 
+    def allow_yolo(self, tenant: TenantId, *, allowed: bool) -> Tenant:
+        """Let its sessions have the mode `yolo`, or not."""
+        ...
+
     def suspend(self, tenant: TenantId) -> Tenant:
         """Stop its keys and tokens."""
         ...
@@ -106,6 +110,10 @@ class DirectOffice:
     def weigh(self, tenant: TenantId, weight: int) -> Tenant:
         """Give it another share of each host."""
         return self._office.weigh(HOLDER, tenant, weight)
+
+    def allow_yolo(self, tenant: TenantId, *, allowed: bool) -> Tenant:
+        """Let its sessions have the mode `yolo`, or not."""
+        return self._office.allow_yolo(HOLDER, tenant, allowed=allowed)
 
     def suspend(self, tenant: TenantId) -> Tenant:
         """Stop its keys and tokens."""
@@ -172,6 +180,10 @@ class RemoteOffice:
     def weigh(self, tenant: TenantId, weight: int) -> Tenant:
         """Give it another share of each host."""
         return Tenant.model_validate(self._daemon.request("PATCH", f"/v1/tenants/{tenant}", json={"weight": weight}))
+
+    def allow_yolo(self, tenant: TenantId, *, allowed: bool) -> Tenant:
+        """Let its sessions have the mode `yolo`, or not."""
+        return Tenant.model_validate(self._daemon.request("PATCH", f"/v1/tenants/{tenant}", json={"yolo": allowed}))
 
     def suspend(self, tenant: TenantId) -> Tenant:
         """Stop its keys and tokens."""

@@ -133,6 +133,20 @@ def tenant_weight(
     tenants.weigh(tenant, weight, data_dir=data_dir, as_json=json)
 
 
+@tenants_app.command("allow-yolo")
+def allow_yolo(
+    tenant: str,
+    *,
+    off: Annotated[bool, typer.Option("--off", help="Not any more; open sessions in it behave as in `auto`.")] = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Let its sessions have the mode `yolo`, which allows every ask of a rule without `floor`."""
+    from codesdk.cli import tenants
+
+    tenants.allow_yolo(tenant, allowed=not off, data_dir=data_dir, as_json=json)
+
+
 @tenants_app.command("quota")
 def tenant_quota(
     tenant: str,

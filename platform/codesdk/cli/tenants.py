@@ -77,6 +77,14 @@ def weigh(tenant: str, weight: int, *, data_dir: Path | None, as_json: bool) -> 
     _say(voice, done, f"From now on weight {done.weight}:")
 
 
+def allow_yolo(tenant: str, *, allowed: bool, data_dir: Path | None, as_json: bool) -> None:
+    """Let its sessions have the mode `yolo`, or not."""
+    voice = Voice(as_json=as_json)
+    with open_office(settings_of(data_dir)) as office:
+        done = office.allow_yolo(tenant_of(office, tenant).id, allowed=allowed)
+    _say(voice, done, "From now on yolo is allowed to" if done.yolo else "From now on yolo is not allowed to")
+
+
 def suspend(tenant: str, *, data_dir: Path | None, as_json: bool) -> None:
     """Stop its keys and tokens."""
     voice = Voice(as_json=as_json)
@@ -143,7 +151,8 @@ def _columns(*names: str) -> Table:
 
 
 def _state(tenant: Tenant) -> str:
-    return "active" if tenant.suspended_at is None else f"suspended since {_day(tenant.suspended_at)}"
+    state = "active" if tenant.suspended_at is None else f"suspended since {_day(tenant.suspended_at)}"
+    return f"{state}, yolo allowed" if tenant.yolo else state
 
 
 def _day(moment: float) -> str:

@@ -10,6 +10,7 @@ from codesdk.approvals import store as approval_store
 from codesdk.artifacts import Artifacts
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.clock import Clock, to_wire
+from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.events import CONTRACT_VERSION
 from codesdk.domain.ids import Ids, Kind, SandboxId, SessionId, TenantId
 from codesdk.domain.payloads import SandboxSessionClosed, SessionCreated
@@ -75,6 +76,7 @@ class Sessions:
             ProfileUnknown: there is none of that name. NoHost: no worker has the profile's image.
             PolicyInvalid: its own rules cannot be read, or would loosen something.
             ArtifactUnknown: the seed is not the tenant's.
+            YoloNotAllowed: nobody has allowed the tenant that mode.
             QuotaExceeded: the tenant has as many sessions, or as much memory or CPU in sandboxes, as it may.
         """
         profile = self._profiles.named(wish.profile)
@@ -135,6 +137,8 @@ class Sessions:
     def _open(
         self, unit: Unit, principal: Principal, wish: NewSession, profile: Profile, rules: Bundle | None
     ) -> tuple[Session, str]:
+        if wish.permission_mode is PermissionMode.YOLO:
+            self._directory.check_yolo(unit, principal.tenant_id)
         placed = store.hosts_with(unit.connection, profile.image)
         if not placed:
             raise NoHost(

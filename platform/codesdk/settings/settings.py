@@ -138,6 +138,8 @@ class Settings(BaseSettings):
     trust_clients: bool = False
     """Whether an approver may answer through the agent's own client (elicitation). Such a client could answer by itself;
     it votes as the session's principal, and as nobody else."""
+    allow_yolo: bool = False
+    """Whether a tenant that is made may have sessions in the mode `yolo`; `codesdk tenants allow-yolo` changes it later."""
     webhook_threads: int = Field(default=4, ge=0, le=64)
     """Threads of an API process that send webhooks, chat messages and mail; 0: it sends none."""
     webhook_networks: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = ()

@@ -52,6 +52,7 @@ tenants = Table(
     Column("limits", Text, nullable=False, server_default=text("'{}'")),  # JSON: resource -> its own limit
     Column("artifact_bytes", BigInteger, nullable=False, server_default=text("0")),  # sum of its artifacts' sizes
     Column("weight", Integer, nullable=False, server_default=text("1")),  # calls it gets where others get one
+    Column("yolo", Boolean, nullable=False, server_default=text("false")),  # its sessions may have that mode
 )
 
 principals = Table(

@@ -77,16 +77,17 @@ class Administration:
         Raises:
             Forbidden, TenantTaken: nothing was made.
         """
-        made = Tenant(id=TenantId(self._ids.new(Kind.TENANT)), name=name, created_at=self._now())
-        require(decide_access(caller, Action.TENANTS_MANAGE, Target(tenant_id=made.id)), _no_tenant(made.id))
+        id_ = TenantId(self._ids.new(Kind.TENANT))
+        require(decide_access(caller, Action.TENANTS_MANAGE, Target(tenant_id=id_)), _no_tenant(id_))
 
-        def create(unit: Unit) -> None:
+        def create(unit: Unit) -> Tenant:
             if store.tenant_named(unit.connection, name) is not None:
                 raise TenantTaken(f"There is a tenant {name}.", advice="Choose another name.")
-            store.insert_tenant(unit.connection, made.id, name, made.created_at)
+            made = self._directory.add_tenant(unit, id_, name)
             self._keep(unit, caller, made.id, Act.TENANT_CREATED, made.id, name=name)
+            return made
 
-        self._writer.run(create)
+        made = self._writer.run(create)
         _log.info("%s made tenant %s", caller.id, made.id)
         return made
 
@@ -141,6 +142,22 @@ class Administration:
 
         self._writer.run(weigh)
         _log.info("%s gave tenant %s the weight %d", caller.id, found.id, weight)
+        return self.tenant(caller, tenant)
+
+    def allow_yolo(self, caller: Principal, tenant: str, *, allowed: bool) -> Tenant:
+        """Let its sessions have the permission mode `yolo`, or not; open ones that have it behave as in `auto` then.
+
+        Raises:
+            Forbidden, TenantUnknown: nothing was changed.
+        """
+        found = self._tenant(caller, Action.TENANTS_MANAGE, tenant)
+
+        def allow(unit: Unit) -> None:
+            store.set_yolo(unit.connection, found.id, allowed=allowed)
+            self._keep(unit, caller, found.id, Act.TENANT_YOLO_SET, found.id, allowed=allowed)
+
+        self._writer.run(allow)
+        _log.info("%s set yolo of tenant %s: %s", caller.id, found.id, allowed)
         return self.tenant(caller, tenant)
 
     # -- quotas ------------------------------------------------------------------------------------------------------

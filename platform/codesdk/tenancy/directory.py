@@ -15,6 +15,7 @@ from codesdk.tenancy import store
 from codesdk.tenancy.keys import ApiKey, NewKey
 from codesdk.tenancy.principal import Principal, Reach, Role, Unauthenticated
 from codesdk.tenancy.secrets import KEY_PREFIX, TOKEN_PREFIX, hash_of, mint, recognisable
+from codesdk.tenancy.tenant import Tenant, YoloNotAllowed
 
 _log = logging.getLogger(__name__)
 
@@ -33,13 +34,18 @@ class Directory:
         *,
         quotas: Quotas[Unit] | None = None,
         writer: Writer | None = None,
+        yolo: bool = False,
     ) -> None:
-        """`quotas`: count keys; none: nobody does. `writer`: notes when keys were used; none: nobody does."""
+        """`quotas`: count keys; none: nobody does. `writer`: notes when keys were used; none: nobody does.
+
+        `yolo`: whether a tenant that is made may have sessions in that mode.
+        """
         self._database = database
         self._clock = clock
         self._ids = ids
         self._quotas = quotas or Unmetered()
         self._writer = writer
+        self._yolo = yolo
 
     def principal(self, api_key: str) -> Principal:
         """Who holds the key.
@@ -90,6 +96,24 @@ class Directory:
         with self._database.read() as connection:
             return store.still(connection, principal)
 
+    def add_tenant(self, unit: Unit, id_: TenantId, name: str) -> Tenant:
+        """A new tenant of a name that is free, with nobody in it."""
+        made = Tenant(id=id_, name=name, created_at=self._clock.now().timestamp(), yolo=self._yolo)
+        store.insert_tenant(unit.connection, made)
+        return made
+
+    def check_yolo(self, unit: Unit, tenant: TenantId) -> None:
+        """See that a session of the tenant may have the permission mode `yolo`.
+
+        Raises:
+            YoloNotAllowed: no operator of the installation has said so.
+        """
+        if not store.allows_yolo(unit.connection, tenant):
+            raise YoloNotAllowed(
+                "This tenant's sessions may not have the permission mode yolo.",
+                advice=f"Choose auto; or an operator of the installation runs `codesdk tenants allow-yolo {tenant}`.",
+            )
+
     def mint_token(self, unit: Unit, session: SessionId, ttl_s: float) -> str:
         """A new token for the session; the caller shows it once."""
         token = mint(TOKEN_PREFIX)
@@ -134,8 +158,7 @@ class Directory:
         now = self._clock.now().timestamp()
         tenant = store.tenant_named(unit.connection, tenant_name)
         if tenant is None:
-            tenant = TenantId(self._ids.new(Kind.TENANT))
-            store.insert_tenant(unit.connection, tenant, tenant_name, now)
+            tenant = self.add_tenant(unit, TenantId(self._ids.new(Kind.TENANT)), tenant_name).id
         id_ = PrincipalId(self._ids.new(Kind.PRINCIPAL))
         principal = Principal(id=id_, tenant_id=tenant, name=name, roles=roles, reach=reach)
         store.insert_principal(unit.connection, principal, now)

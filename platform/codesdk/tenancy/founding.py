@@ -77,9 +77,7 @@ class Founding:
         found = store.tenant_named(unit.connection, DEFAULT_TENANT)
         if found is not None:
             return found
-        made = TenantId(self._ids.new(Kind.TENANT))
-        store.insert_tenant(unit.connection, made, DEFAULT_TENANT, self._clock.now().timestamp())
-        return made
+        return self._directory.add_tenant(unit, TenantId(self._ids.new(Kind.TENANT)), DEFAULT_TENANT).id
 
     def _enroll(self, unit: Unit, tenant: TenantId) -> PrincipalId:
         id_ = PrincipalId(self._ids.new(Kind.PRINCIPAL))

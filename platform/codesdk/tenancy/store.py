@@ -37,7 +37,7 @@ _STILL_WITH_KEY = _STILL.join(api_keys, api_keys.c.principal_id == principals.c.
     api_keys.c.id == bindparam("key"), _GOOD_KEY
 )
 _SUBJECT = (
-    select(sessions, sessions.c.id.label("session_id"), principals.c.roles)
+    select(sessions, sessions.c.id.label("session_id"), principals.c.roles, tenants.c.yolo)
     .join(session_tokens, session_tokens.c.session_id == sessions.c.id)
     .join(principals, principals.c.id == sessions.c.principal_id)
     .join(tenants, tenants.c.id == sessions.c.tenant_id)
@@ -102,12 +102,16 @@ def subject_of_token(connection: Connection, token_hash: str) -> Subject | None:
 
 
 def subject_from(row: Row[Any]) -> Subject:
-    """The subject in a row that has `session_id`, the session's columns and its principal's roles."""
+    """The subject in a row that has `session_id`, the session's columns, its principal's roles, its tenant's `yolo`.
+
+    A session in the mode `yolo` is one in the mode `auto` while its tenant is not allowed that mode.
+    """
+    mode = PermissionMode(row.permission_mode)
     return Subject(
         tenant_id=TenantId(row.tenant_id),
         principal_id=PrincipalId(row.principal_id),
         session_id=SessionId(row.session_id),
-        permission_mode=PermissionMode(row.permission_mode),
+        permission_mode=PermissionMode.AUTO if mode is PermissionMode.YOLO and not row.yolo else mode,
         runtime=row.runtime,
         roles=tuple(json.loads(row.roles)),
         labels=json.loads(row.labels),
@@ -135,14 +139,25 @@ def all_tenants(connection: Connection) -> list[Tenant]:
     return [_tenant(row) for row in connection.execute(select(tenants).order_by(tenants.c.created_at, tenants.c.id))]
 
 
-def insert_tenant(connection: Connection, tenant: TenantId, name: str, now: float) -> None:
+def insert_tenant(connection: Connection, made: Tenant) -> None:
     """Add a tenant."""
-    connection.execute(insert_into(tenants), {"id": tenant, "name": name, "created_at": now})
+    row = made.model_dump(include={"id", "name", "created_at", "yolo"})
+    connection.execute(insert_into(tenants), row)
 
 
 def set_weight(connection: Connection, tenant: TenantId, weight: int) -> None:
     """Its share of each host's calls."""
     connection.execute(update(tenants).where(tenants.c.id == tenant).values(weight=weight))
+
+
+def set_yolo(connection: Connection, tenant: TenantId, *, allowed: bool) -> None:
+    """Whether its sessions may have the mode `yolo`."""
+    connection.execute(update(tenants).where(tenants.c.id == tenant).values(yolo=allowed))
+
+
+def allows_yolo(connection: Connection, tenant: TenantId) -> bool:
+    """Whether they may."""
+    return bool(connection.execute(select(tenants.c.yolo).where(tenants.c.id == tenant)).scalar())
 
 
 def set_suspended(connection: Connection, tenant: TenantId, since: float | None) -> None:
@@ -260,9 +275,7 @@ def revoke_key(connection: Connection, key: KeyId, now: float) -> None:
 
 
 def _tenant(row: Row[Any]) -> Tenant:
-    return Tenant(
-        id=TenantId(row.id), name=row.name, created_at=row.created_at, weight=row.weight, suspended_at=row.suspended_at
-    )
+    return Tenant.model_validate({name: getattr(row, name) for name in Tenant.model_fields})
 
 
 def _principal(row: Row[Any]) -> Principal:

@@ -25,6 +25,8 @@ class Tenant(Frozen):
     created_at: float
     weight: Weight = 1
     """Calls that a host starts for it where it starts one for a tenant of weight 1, while both wait."""
+    yolo: bool = False
+    """Whether its sessions may have the permission mode `yolo`. Where not, those that have it behave as in `auto`."""
     suspended_at: float | None = None
     """Since then none of its keys and tokens opens anything, and none of its calls starts."""
 
@@ -51,3 +53,11 @@ class OwnTenant(Fault):
     code = "OWN_TENANT"
     status = 409
     exit_code = ExitCode.FAILED
+
+
+class YoloNotAllowed(Fault):
+    """A session would be opened in the permission mode `yolo`, and its tenant is not allowed that."""
+
+    code = "YOLO_NOT_ALLOWED"
+    status = 403
+    exit_code = ExitCode.NO_PERMISSION

@@ -30,6 +30,7 @@ CALLS = (
     select(
         tool_calls,
         (tenants.c.suspended_at.is_not(None) | principals.c.disabled_at.is_not(None)).label("barred"),
+        tenants.c.yolo,
         sessions.c.principal_id,
         sessions.c.permission_mode,
         sessions.c.runtime,
@@ -45,8 +46,9 @@ CALLS = (
     .join(tenants, tenants.c.id == sessions.c.tenant_id)
 )
 _FACTS = (
-    select(sessions, sessions.c.id.label("session_id"), principals.c.roles)
+    select(sessions, sessions.c.id.label("session_id"), principals.c.roles, tenants.c.yolo)
     .join(principals, principals.c.id == sessions.c.principal_id)
+    .join(tenants, tenants.c.id == sessions.c.tenant_id)
     .where(sessions.c.id == bindparam("session"))
 )
 _INSERT = insert_into(tool_calls).values(

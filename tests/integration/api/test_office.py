@@ -58,6 +58,15 @@ def test_a_tenants_weight_is_set_and_shown(office, tenant):
     assert next(each for each in office.tenants() if each.id == tenant.id).weight == 4
 
 
+def test_a_tenant_is_allowed_yolo_and_not_any_more_and_keeps_its_weight(office, tenant):
+    office.weigh(tenant.id, 3)
+    assert not tenant.yolo
+    assert office.allow_yolo(tenant.id, allowed=True).yolo
+    assert next(each for each in office.tenants() if each.id == tenant.id).yolo
+    after = office.allow_yolo(tenant.id, allowed=False)
+    assert (after.yolo, after.weight) == (False, 3)
+
+
 def test_a_suspended_tenants_keys_stop_at_the_next_request_and_come_back(standing, office, tenant):
     holder = office.create_principal(tenant.id, "ann", (Role.AUDITOR,), PrincipalKind.PERSON)
     key = office.create_key(holder.id, "k", None)

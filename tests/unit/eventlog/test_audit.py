@@ -73,17 +73,19 @@ def test_what_an_administrator_does_is_kept_with_who_did_it_and_no_secret(busy, 
     assert changed(busy) == []
 
 
-def test_suspending_resuming_weighing_and_making_a_tenant_are_kept_in_its_chain(stage, operator):
+def test_suspending_resuming_weighing_allowing_yolo_and_making_a_tenant_are_kept_in_its_chain(stage, operator):
     made = stage.administration.create_tenant(operator, "another")
     stage.administration.suspend(operator, made.id)
     stage.administration.resume(operator, made.id)
     stage.administration.weigh(operator, made.id, 3)
+    stage.administration.allow_yolo(operator, made.id, allowed=True)
     said = [(entry.act, entry.details) for entry in entries(stage, made.id)]
     assert said == [
         ("tenant.created", {"name": "another"}),
         ("tenant.suspended", {}),
         ("tenant.resumed", {}),
         ("tenant.weighed", {"weight": 3}),
+        ("tenant.yolo_set", {"allowed": True}),
     ]
 
 

@@ -251,3 +251,24 @@ def test_a_session_that_was_imported_before_is_known_as_one(database):
     with database.read() as connection:
         rows = connection.execute(text("SELECT id, imported_at FROM sessions ORDER BY id")).all()
     assert [tuple(row) for row in rows] == [("came", 9), ("made", None)]
+
+
+def test_a_way_back_holds_at_auto_what_no_tenant_was_allowed(database):
+    test_tenants_of_before_quotas_keep_their_keys_and_know_their_bytes(database)
+    with database.writer.begin() as connection:
+        connection.execute(text("INSERT INTO hosts VALUES('h', 'local', 1, 0, '{}', 0)"))
+        connection.execute(text("UPDATE tenants SET yolo = true WHERE id = 'two'"))
+        for session, tenant, holder in (("s1", "ten", "dev"), ("s2", "two", "far")):
+            connection.execute(
+                text(
+                    "INSERT INTO sessions (id, tenant_id, principal_id, host_id, state, runtime, permission_mode, profile,"
+                    f" image, labels, log_epoch, created_at) VALUES('{session}', '{tenant}', '{holder}', 'h', 'open', 'x',"
+                    " 'yolo', '{}', 'i', '{}', 'e', 7)"
+                )
+            )
+    downgrade(database, "0017")
+    with database.read() as connection:
+        found = connection.execute(
+            text("SELECT id, permission_mode FROM sessions WHERE id LIKE 's_' ORDER BY id")
+        ).all()
+    assert found == [("s1", "auto"), ("s2", "yolo")]

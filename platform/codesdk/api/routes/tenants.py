@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Query
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from codesdk.api.access import Caller, Wired, guarded_router
 from codesdk.domain.decisions import Frozen
@@ -40,11 +40,19 @@ class QuotaList(Frozen):
     quotas: list[Quota]
 
 
-class NewWeight(Frozen):
-    """A tenant's share."""
+class TenantChange(Frozen):
+    """What to change of a tenant; what is not named stays."""
 
-    weight: Weight
+    weight: Weight | None = None
     """Calls that a host starts for it where it starts one for a tenant of weight 1, while both wait."""
+    yolo: bool | None = None
+    """Whether its sessions may have the permission mode `yolo`."""
+
+    @model_validator(mode="after")
+    def _check_any(self) -> TenantChange:
+        if self.weight is None and self.yolo is None:
+            raise ValueError("it names neither weight nor yolo")
+        return self
 
 
 class NewLimits(Frozen):
@@ -73,9 +81,13 @@ def read_tenant(tenant_id: str, caller: Caller, services: Wired) -> Tenant:
 
 
 @router.patch("/v1/tenants/{tenant_id}")
-def weigh_tenant(tenant_id: str, wish: NewWeight, caller: Caller, services: Wired) -> Tenant:
-    """Give it a larger or smaller share of each host."""
-    return services.administration.weigh(caller, tenant_id, wish.weight)
+def change_tenant(tenant_id: str, wish: TenantChange, caller: Caller, services: Wired) -> Tenant:
+    """Give it a larger or smaller share of each host; allow it the mode `yolo`, or not any more."""
+    if wish.weight is not None:
+        services.administration.weigh(caller, tenant_id, wish.weight)
+    if wish.yolo is not None:
+        services.administration.allow_yolo(caller, tenant_id, allowed=wish.yolo)
+    return services.administration.tenant(caller, tenant_id)
 
 
 @router.post("/v1/tenants/{tenant_id}/suspend")

@@ -22,6 +22,7 @@ class Act(StrEnum):
     TENANT_SUSPENDED = "tenant.suspended"
     TENANT_RESUMED = "tenant.resumed"
     TENANT_WEIGHED = "tenant.weighed"
+    TENANT_YOLO_SET = "tenant.yolo_set"
     QUOTAS_SET = "quotas.set"
     PRINCIPAL_CREATED = "principal.created"
     PRINCIPAL_REGROUPED = "principal.regrouped"
