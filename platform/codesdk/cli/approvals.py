@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
@@ -136,6 +136,7 @@ def whole(approval: Approval, now: float) -> list[str]:
         f"Call       {shown.get('tool')} ({shown.get('classification')}) {call_line(approval)}",
         *(f"Command    {line}" for line in commands),
         *(f"Risk       {line}" for line in shown.get("risk", [])),
+        *(f"File       {line}" for line in _files(shown.get("bound"))),
         f"Rule       {', '.join(approval.rules) or 'none: the default or the session mode'}",
         f"Why        {shown.get('reason', '')}",
         f"Who asks   {shown.get('principal')} in {approval.session_id}, profile {shown.get('profile')}",
@@ -145,6 +146,22 @@ def whole(approval: Approval, now: float) -> list[str]:
         f"Digest     {approval.digest}",
     ]
     return [plain(line) for line in lines if line]
+
+
+def _files(bound: Any) -> Iterator[str]:
+    """The files that a yes is about, as they were looked at: if one of them is another by then, nothing runs."""
+    if not isinstance(bound, dict):
+        return
+    for mark in bound.get("files", []):
+        if mark.get("kind") == "absent":
+            yield f"{mark.get('path')}: not there, and must not be"
+            continue
+        real = f" → {mark['real']}" if mark.get("real") else ""
+        size = f", {mark['size']} bytes" if "size" in mark else ""
+        content = f", sha256 {str(mark['sha256'])[:16]}…" if mark.get("sha256") else ""
+        yield f"{mark.get('path')}{real}: {mark.get('kind')}{size}{content}"
+    if more := bound.get("more"):
+        yield str(more)
 
 
 def table(approvals: list[Approval], now: float) -> Table:

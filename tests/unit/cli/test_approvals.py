@@ -18,6 +18,13 @@ def approval(**changes):
         "reason": "Look first.",
         "principal": "prn_1",
         "profile": "default",
+        "bound": {
+            "files": [
+                {"path": "x.sh", "cwd": ".", "kind": "file", "real": "bin/x.sh", "sha256": "ab" * 32, "size": 12},
+                {"path": "y", "cwd": ".", "kind": "absent", "real": "", "size": 0},
+            ],
+            "more": "Only the first 512.",
+        },
     }
     fields = {
         "id": "apr_1",
@@ -43,6 +50,9 @@ def approval(**changes):
         "Call       workspace.exec (dangerous) make && sudo rm -rf /",
         "Command    rm -rf /",
         "Risk       It may do anything that its sandbox lets it.",
+        "File       x.sh → bin/x.sh: file, 12 bytes, sha256 abababababababab…",
+        "File       y: not there, and must not be",
+        "File       Only the first 512.",
         "Rule       commands",
         "Why        Look first.",
         "Who asks   prn_1 in ses_1, profile default",
