@@ -12,7 +12,7 @@ from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 
 FILES = "policy-files"
-"""Who changes a policy: whoever can write its files."""
+"""Who changes a policy that nobody promoted: whoever can write its files."""
 _log = logging.getLogger(__name__)
 
 
@@ -52,6 +52,15 @@ class PolicyRecord:
             if kept is None or kept.details["hash"] != hash_:
                 before = kept.details["hash"] if kept else ""
                 known = {"hash": hash_, "before": before}
-                self._trail.record(unit, chain, Act.POLICY_IN_FORCE, actor=FILES, target="policy", **known)
+                actor = _who(unit, chain, hash_)
+                self._trail.record(unit, chain, Act.POLICY_IN_FORCE, actor=actor, target="policy", **known)
 
         self._writer.run(work)
+
+
+def _who(unit: Unit, chain: str, hash_: str) -> str:
+    """The person whose promotion or rollback put it in force; else whoever wrote the files."""
+    acts = (Act.POLICY_PROMOTED, Act.POLICY_ROLLED_BACK, Act.POLICY_UNPINNED)
+    found = [entry for act in acts if (entry := store.last_of(unit.connection, chain, act)) is not None]
+    newest = max(found, key=lambda entry: entry.number, default=None)
+    return newest.actor if newest is not None and newest.details["hash"] == hash_ else FILES

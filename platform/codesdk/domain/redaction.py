@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,9 @@ from codesdk.domain.tools import ToolResult
 EDGE_BYTES = 4096
 """Bytes that are held back where something was cut: a literal (1,000 characters of at most 4 bytes) that the cut split
 would begin in them."""
+MOST_MATCHES = 10_000
+"""Of one pattern in one text. All after these is taken out as one: a tool that prints what matches would else fill the
+memory of its worker, and its output would grow by the marks."""
 _KINDS = {
     RedactedKind.EMAIL: r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+",
     # By the issuers' ranges (ISO/IEC 7812): Visa, Mastercard, Discover with 16 digits, American Express with 15.
@@ -67,7 +70,7 @@ class Redactor:
 
         `is_cut`: what follows is missing, so a match may be cut in half; the last `EDGE_BYTES` are taken out too.
         """
-        spans = [match.span() for pattern in self._patterns for match in pattern.finditer(data)]
+        spans = [span for pattern in self._patterns for span in _spans(pattern, data)]
         if is_cut and self._patterns:
             spans.append((max(0, len(data) - EDGE_BYTES), len(data)))
         pieces: list[bytes] = []
@@ -105,6 +108,14 @@ class Redactor:
         if isinstance(value, dict):
             return {key: self._value(item) for key, item in value.items()}
         return [self._value(item) for item in value] if isinstance(value, list) else value
+
+
+def _spans(pattern: Any, data: bytes) -> Iterator[tuple[int, int]]:
+    for number, match in enumerate(pattern.finditer(data)):
+        if number == MOST_MATCHES:
+            yield match.start(), len(data)
+            return
+        yield match.span()
 
 
 def _expression(redaction: Redaction) -> str:

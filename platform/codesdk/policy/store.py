@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Insert, Table, delete, select, true, update
+from sqlalchemy import ColumnElement, Connection, Insert, Table, delete, select, update
 from sqlalchemy import insert as insert_into
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -114,11 +114,18 @@ def _changes(connection: Connection, layer: str, limit: int, *which: ColumnEleme
     ]
 
 
-def last_of(connection: Connection, layer: str, *actions: Change, bundle_hash: str | None = None) -> Changed | None:
-    """The layer's newest entry of these kinds, or of these about one version."""
+def last_of(connection: Connection, layer: str, *actions: Change) -> Changed | None:
+    """The layer's newest entry of these kinds."""
     told = policy_changes.c.action.in_([action.value for action in actions])
-    same = policy_changes.c.hash == bundle_hash if bundle_hash is not None else true()
-    return next(iter(_changes(connection, layer, 1, told, same)), None)
+    return next(iter(_changes(connection, layer, 1, told)), None)
+
+
+def brought(connection: Connection, layer: str, bundle_hash: str, *actions: Change) -> Changed | None:
+    """The newest entry of these kinds that put the version into the place of another, or of nothing."""
+    told = policy_changes.c.action.in_([action.value for action in actions])
+    other = policy_changes.c.before.is_distinct_from(policy_changes.c.hash)
+    same = policy_changes.c.hash == bundle_hash
+    return next(iter(_changes(connection, layer, 1, told, same, other)), None)
 
 
 def in_force(connection: Connection, layer: str) -> str | None:

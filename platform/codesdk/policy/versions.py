@@ -181,8 +181,9 @@ class Versions:
 
         def work(unit: Unit) -> str:
             now = store.in_force(unit.connection, layer)
-            brought = (Change.FILES, Change.PROMOTE, Change.UNPIN)
-            entry = store.last_of(unit.connection, layer, *brought, bundle_hash=now) if now else None
+            # A version may be promoted that is in force already: that brought nothing.
+            kinds = (Change.FILES, Change.PROMOTE, Change.UNPIN)
+            entry = store.brought(unit.connection, layer, now, *kinds) if now else None
             if entry is None or entry.before is None:
                 advice = "`codesdk policy versions` shows what was in force."
                 raise NothingBefore("There is no earlier version to go back to.", advice=advice)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from codesdk.domain.decisions import IN_FULL, Obligations, RedactedKind, Redaction, tightest
-from codesdk.domain.redaction import EDGE_BYTES, PatternRefused, Redactor, check_pattern
+from codesdk.domain.decisions import IN_FULL, REDACTED, Obligations, RedactedKind, Redaction, tightest
+from codesdk.domain.redaction import EDGE_BYTES, MOST_MATCHES, PatternRefused, Redactor, check_pattern
 from codesdk.domain.tools import ToolResult
 
 TOKEN = Redaction(pattern=r"tok_[a-z0-9]{8}")
@@ -67,6 +67,13 @@ def test_nothing_that_matches_is_left_and_all_else_is(parts):
     assert "tok_abcd1234" not in clean("".join(parts), TOKEN)
     rest = [part for part in parts if part != "tok_abcd1234"]
     assert clean("".join(rest), Redaction(literal="never there")) == "".join(rest)
+
+
+def test_of_more_matches_than_are_told_apart_all_that_is_left_goes_as_one():
+    cleaner = Redactor((Redaction(pattern="x"),))
+    cleaned = cleaner.clean(b"x." * (3 * MOST_MATCHES) + b"tail")
+    assert cleaned == (REDACTED.encode() + b".") * MOST_MATCHES + REDACTED.encode()
+    assert cleaner.count == MOST_MATCHES + 1
 
 
 def test_a_result_is_cleaned_in_text_and_structure_and_says_how_much_is_gone():

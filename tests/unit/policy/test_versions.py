@@ -256,3 +256,18 @@ def test_a_look_that_began_before_a_promotion_does_not_bring_back_what_was_befor
     early.join(10)
     late.join(10)
     assert decide(CALL, WRITE, subject(), office.active.of("ten_1")).effect is DENY
+
+
+def test_a_version_that_was_promoted_twice_is_still_taken_back(office):
+    office.promote(with_tests(DENY))
+    office.promote(with_tests(DENY))
+    office.versions.roll_back(SHARED, "prn_boss")
+    assert office.effect() is ALLOW
+
+
+def test_files_that_were_promoted_as_well_are_still_taken_back(office):
+    office.write(DENY)
+    assert office.effect() is DENY
+    office.promote(with_tests(DENY))
+    office.versions.roll_back(SHARED, "prn_boss")
+    assert office.effect() is ALLOW

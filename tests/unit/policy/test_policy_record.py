@@ -1,0 +1,42 @@
+"""The audit says who put a policy in force."""
+
+from __future__ import annotations
+
+from codesdk.bootstrap.policy_record import FILES, PolicyRecord
+from codesdk.eventlog.audit import INSTALLATION, Act, Trail, store
+
+
+class Layers:
+    """What is in force, by layer: all that the record asks of the bundles."""
+
+    def __init__(self, shared):
+        self.shared = shared
+
+    def hashes(self):
+        return {"shared": self.shared}
+
+
+def told(stage):
+    with stage.database.read() as connection:
+        return store.last_of(connection, INSTALLATION, Act.POLICY_IN_FORCE)
+
+
+def test_a_promoted_policy_is_its_promoters_and_one_from_files_is_nobodys(stage):
+    layers = Layers("sha256:a")
+    record = PolicyRecord(layers, stage.database, stage.writer, stage.clock)
+    record.note()
+    assert told(stage).actor == FILES
+
+    promoted = {"hash": "sha256:b", "before": "sha256:a", "comment": ""}
+    stage.writer.run(
+        lambda unit: Trail(stage.clock).record(
+            unit, INSTALLATION, Act.POLICY_PROMOTED, actor="prn_boss", target="policy", **promoted
+        )
+    )
+    layers.shared = "sha256:b"
+    record.note()
+    assert (told(stage).actor, told(stage).details["hash"]) == ("prn_boss", "sha256:b")
+
+    layers.shared = "sha256:c"
+    record.note()
+    assert told(stage).actor == FILES
