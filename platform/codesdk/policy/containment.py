@@ -31,7 +31,8 @@ def contains(wide: Matcher, narrow: Matcher) -> bool:
     if wide.when is not None and wide.when != narrow.when:
         return False
     labels = narrow.labels or {}
-    if not all(_names(patterns, labels.get(name)) for name, patterns in (wide.labels or {}).items()):
+    # Also `*` asks for the label to be there.
+    if not all(name in labels and _names(patterns, labels[name]) for name, patterns in (wide.labels or {}).items()):
         return False
     tests = narrow.args or {}
     if not all(pointer in tests and implies(tests[pointer], test) for pointer, test in (wide.args or {}).items()):

@@ -198,6 +198,11 @@ _CALLS = st.tuples(
 )
 
 
+def test_a_rule_for_any_value_of_a_label_is_none_for_sessions_without_it():
+    assert not contains(Matcher.model_validate({"labels": {"l": "*"}}), Matcher.model_validate({"labels": {}}))
+    assert not contains(Matcher.model_validate({"labels": {"l": "*"}}), Matcher())
+
+
 @settings(max_examples=300, deadline=None)
 @given(_MATCHERS, _MATCHERS, st.lists(_CALLS, min_size=8, max_size=8), st.sampled_from(["allow", "deny"]))
 def test_what_one_matcher_contains_matches_wherever_the_other_does(wide, narrow, calls, effect):
