@@ -4,6 +4,7 @@ from codesdk.documents.amounts import SIZE, TIME
 from codesdk.documents.document import Document, Place, Unreadable, nearest, parse_document, read_document, read_text
 from codesdk.documents.faults import FileInvalid
 from codesdk.documents.layout import dumped, laid_out
+from codesdk.documents.watch import Watch
 
 __all__ = [
     "SIZE",
@@ -12,6 +13,7 @@ __all__ = [
     "FileInvalid",
     "Place",
     "Unreadable",
+    "Watch",
     "dumped",
     "laid_out",
     "nearest",

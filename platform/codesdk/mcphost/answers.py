@@ -71,10 +71,8 @@ def waiting(outcome: Waiting, rules: tuple[str, ...], who: str) -> types.CallToo
         "approval_id": outcome.approval_id,
         "approvers": who,
         "expires_at": until,
-        "retryable": True,
-        "collect": _collect(outcome.identity),
     }
-    return _answer(text, details, outcome.identity, is_error=True)
+    return _later(text, details, outcome.identity)
 
 
 def running(outcome: Queued) -> types.CallToolResult:
@@ -83,13 +81,7 @@ def running(outcome: Queued) -> types.CallToolResult:
         "This call was taken and has not ended yet; it goes on. "
         f"{_how(outcome.identity)} The same call again waits for the same run. [CALL_RUNNING]"
     )
-    details = {
-        "status": "running",
-        "code": "CALL_RUNNING",
-        "retryable": True,
-        "collect": _collect(outcome.identity),
-    }
-    return _answer(text, details, outcome.identity, is_error=True)
+    return _later(text, {"status": "running", "code": "CALL_RUNNING"}, outcome.identity)
 
 
 def ready(outcome: Finished) -> types.CallToolResult:
@@ -98,13 +90,7 @@ def ready(outcome: Finished) -> types.CallToolResult:
         "This call was not run again: the one that you were told to repeat has ended meanwhile. "
         f"{_how(outcome.identity)} To run it anew, call the tool once more. [RESULT_READY]"
     )
-    details = {
-        "status": "ready",
-        "code": "RESULT_READY",
-        "retryable": True,
-        "collect": _collect(outcome.identity),
-    }
-    return _answer(text, details, outcome.identity, is_error=True)
+    return _later(text, {"status": "ready", "code": "RESULT_READY"}, outcome.identity)
 
 
 def is_end(answer: types.CallToolResult | types.InputRequiredResult) -> bool:
@@ -161,6 +147,12 @@ def _how(identity: CallIdentity) -> str:
 
 def _collect(identity: CallIdentity) -> dict[str, Any]:
     return {"tool": COLLECT, "arguments": {"call_id": identity.tool_call_id}}
+
+
+def _later(text: str, details: dict[str, Any], identity: CallIdentity) -> types.CallToolResult:
+    """No result yet, and how to come by it."""
+    told = {**details, "retryable": True, "collect": _collect(identity)}
+    return _answer(text, told, identity, is_error=True)
 
 
 def _answer(

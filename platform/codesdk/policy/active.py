@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Protocol
 
+from codesdk.documents import Watch
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import TenantId
 from codesdk.policy.bundle import Bundle, make_bundle, unreadable_bundle
@@ -22,9 +23,6 @@ from codesdk.policy.versions import Versions
 from codesdk.storage.database import StorageUnavailable
 
 _log = logging.getLogger(__name__)
-
-LOOK_S = 1.0
-"""Seconds between looks at the files' names, sizes and times."""
 
 KEPT = 256
 """Layered bundles of one process that are kept ready: of tenants and of sessions with rules of their own."""
@@ -139,8 +137,7 @@ class ActiveBundles:
         """One look at a time: the watch's, and that of a request which has just changed what is pinned."""
         for name in self._tenant_names():
             self.tenants[name] = Layer(self._directory(name), known_tools, tenant=True)
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._watch = Watch("the policy's files", self._look_and_tell, thread="codesdk-policy")
         self._looked: Callable[[], None] = lambda: None
 
     def after_look(self, listener: Callable[[], None]) -> None:
@@ -327,22 +324,15 @@ class ActiveBundles:
 
     def watch(self) -> None:
         """Look again and again, on a thread of its own, until `close`."""
-        self._thread = threading.Thread(target=self._watch, name="codesdk-policy", daemon=True)
-        self._thread.start()
+        self._watch.start()
 
     def close(self) -> None:
         """Stop looking."""
-        self._closing.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5.0)
+        self._watch.close()
 
-    def _watch(self) -> None:
-        while not self._closing.wait(LOOK_S):
-            try:
-                self.look()
-                self._looked()
-            except Exception:  # noqa: BLE001 (a defect here must not end the watch: the last good bundles stay)
-                _log.exception("looking at the policy's files failed")
+    def _look_and_tell(self) -> None:
+        self.look()
+        self._looked()
 
     def _tenant_names(self) -> set[str]:
         """The tenants that have a directory.

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Protocol
 
+from codesdk.documents import Watch
 from codesdk.registry.faults import ManifestInvalid
 from codesdk.registry.layers import tenant_directories, tenant_registry
 from codesdk.registry.registry import Registry, manifest_files
 
 _log = logging.getLogger(__name__)
-
-LOOK_S = 1.0
-"""Seconds between looks at the files' names, sizes and times."""
 
 Stamp = tuple[tuple[str, int, int], ...]
 
@@ -67,8 +64,7 @@ class ActiveRegistry:
             self._stamps[name] = _stamp(path)
             self._tenants[name] = tenant_registry(path, self.shared)
         self._listeners: list[Callable[[], None]] = []
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._watch = Watch("the tools' files", self.look, thread="codesdk-registry")
 
     def of(self, tenant: str) -> Registry:
         """The tools of a tenant now."""
@@ -97,21 +93,11 @@ class ActiveRegistry:
 
     def watch(self) -> None:
         """Look again and again, on a thread of its own, until `close`."""
-        self._thread = threading.Thread(target=self._watch, name="codesdk-registry", daemon=True)
-        self._thread.start()
+        self._watch.start()
 
     def close(self) -> None:
         """Stop looking."""
-        self._closing.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5.0)
-
-    def _watch(self) -> None:
-        while not self._closing.wait(LOOK_S):
-            try:
-                self.look()
-            except Exception:  # noqa: BLE001 (a defect here must not end the watch: the last good tools stay)
-                _log.exception("looking at the tools' files failed")
+        self._watch.close()
 
     def _look_at_shared(self) -> bool:
         stamp = _stamp(self._directory)

@@ -10,7 +10,7 @@ from codesdk.approvals import Approval, ApprovalState, Desk, Grant, Verdict, Wis
 from codesdk.approvals.approval import Due
 from codesdk.artifacts import Artifacts, StoredArtifact
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
-from codesdk.domain.canonical import canonical_json, content_hash
+from codesdk.domain.canonical import bytes_hash, canonical_json
 from codesdk.domain.decisions import Decision, Effect, Evaluation, Speaker
 from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, SessionId, TenantId, ToolCallId
 from codesdk.domain.quotas import Quotas, Resource
@@ -90,7 +90,7 @@ class Pipeline:
             identity=CallIdentity(
                 tool_call_id=ToolCallId(self._ids.new(Kind.CALL)),
                 runtime_tool_call_id=runtime_tool_call_id,
-                input_hash=content_hash(arguments),
+                input_hash=bytes_hash(input_bytes),
             ),
             name=tool.name,
             input=arguments,

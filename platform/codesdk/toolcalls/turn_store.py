@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Float, bindparam, case, exists, false, func, or_, select, true, update
+from sqlalchemy import ColumnElement, Connection, Float, bindparam, case, exists, false, func, or_, select, true, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.calls import CallState
@@ -25,15 +25,19 @@ from codesdk.storage.schema import sessions, tenants, tool_calls, turns
 _QUEUED = CallState.QUEUED.value
 _RUNNING = CallState.RUNNING.value
 _others = turns.alias("others")
-# Nobody gains by having been away: who comes back stands where those are who wait, or, where nobody does, with the
-# one that was served most.
-_NOW = func.coalesce(
-    select(func.min(_others.c.position))
-    .where(_others.c.host_id == turns.c.host_id, _others.c.waiting)
-    .scalar_subquery(),
-    select(func.max(_others.c.position)).where(_others.c.host_id == turns.c.host_id).scalar_subquery(),
-    0.0,
-)
+
+
+def _now(host: ColumnElement[str]) -> ColumnElement[float]:
+    """Where who comes to that host's queue stands: beside those who wait; where nobody does, beside the most served.
+
+    Nobody gains by having been away.
+    """
+    lowest = select(func.min(_others.c.position)).where(_others.c.host_id == host, _others.c.waiting)
+    highest = select(func.max(_others.c.position)).where(_others.c.host_id == host)
+    return func.coalesce(lowest.scalar_subquery(), highest.scalar_subquery(), 0.0)
+
+
+_NOW = _now(turns.c.host_id)
 _BACK = case((turns.c.waiting, turns.c.position), (turns.c.position < _NOW, _NOW), else_=turns.c.position)
 _HAS_QUEUED = exists().where(
     tool_calls.c.host_id == turns.c.host_id,
@@ -54,13 +58,7 @@ _JOIN = insert_into(turns).values(
     tenant_id=bindparam("tenant"),
     waiting=true(),
     stamp=0,
-    position=func.coalesce(
-        select(func.min(_others.c.position))
-        .where(_others.c.host_id == bindparam("host"), _others.c.waiting)
-        .scalar_subquery(),
-        select(func.max(_others.c.position)).where(_others.c.host_id == bindparam("host")).scalar_subquery(),
-        0.0,
-    ),
+    position=_now(bindparam("host")),
 )
 _FREED = update(turns).where(turns.c.tenant_id == bindparam("tenant"), _HAS_QUEUED).values(_SHOW)
 _UNSEEN = (turns.c.host_id == bindparam("host")) & turns.c.waiting.is_(False) & _COULD_START

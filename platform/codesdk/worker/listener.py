@@ -82,10 +82,6 @@ class WakeupWorker(SimpleWorker):
         else:
             self._on_wake(subject)
 
-    def execute_job(self, job: Job, queue: Queue) -> None:
-        """Never called: wake-ups do not come out of the loop above."""
-        raise NotImplementedError
-
     def _install_signal_handlers(self) -> None:
         """The process handles signals; this loop runs on a thread."""
 

@@ -98,28 +98,26 @@ class Worker:
                 writer=services.writer,
                 log=services.log,
             )
+            self._claims = Claims(
+                registry=services.registry,
+                bundles=services.bundles,
+                desk=services.desk,
+                log=services.log,
+                writer=services.writer,
+                host=self.host.id,
+                generation=self.host.generation,
+                quotas=services.quotas,
+                surroundings=sandboxes.surroundings,
+            )
             self.dispatcher = Dispatcher(
                 host=self.host,
                 rooms=self.rooms,
-                claims=(
-                    claims := Claims(
-                        registry=services.registry,
-                        bundles=services.bundles,
-                        desk=services.desk,
-                        log=services.log,
-                        writer=services.writer,
-                        host=self.host.id,
-                        generation=self.host.generation,
-                        quotas=services.quotas,
-                        surroundings=sandboxes.surroundings,
-                    )
-                ),
+                claims=self._claims,
                 execution=execution,
                 pipeline=services.pipeline,
                 database=services.database,
                 threads=settings.worker_threads,
             )
-            self._claims = claims
             opened.callback(lambda: self.dispatcher.drain(DRAIN_S))
             self._stopping = threading.Event()
             self._poller = threading.Thread(target=self._poll, name="codesdk-poll", daemon=True)

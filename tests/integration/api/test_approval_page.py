@@ -7,6 +7,7 @@ import pytest
 from browser import browsing
 from codesdk.domain.decisions import GrantOffer
 from codesdk.tenancy.principal import Role
+from tickets import minted
 
 HOSTILE = (
     "echo '<script>document.title=1</script><img src=https://evil.example/x onerror=alert(1)>"
@@ -21,17 +22,7 @@ def ask(standing, command="make test && git push"):
 def link(standing, asked, *, principal=None, path=True):
     principal = principal or standing.principal(Role.APPROVER)[0]
     tickets = standing.services.tickets
-    ticket = standing.services.writer.run(
-        lambda unit: tickets.mint(
-            unit,
-            tenant=principal.tenant_id,
-            session=asked.session_id,
-            approval=asked.id,
-            principal=principal.id,
-            digest=asked.digest,
-            expires_at=asked.expires_at,
-        )
-    )
+    ticket = minted(standing.services.writer, tickets, asked, principal, principal.tenant_id)
     return tickets.page(ticket, standing.url if path else "")
 
 

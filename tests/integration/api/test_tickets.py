@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from codesdk.tenancy.principal import Role
+from tickets import minted
 
 
 @pytest.fixture
@@ -19,17 +20,7 @@ def ask(standing, command="make"):
 def ticket(standing, asked, principal=None, *roles):
     principal = principal or standing.principal(*(roles or (Role.APPROVER,)))[0]
     tickets = standing.services.tickets
-    made = standing.services.writer.run(
-        lambda unit: tickets.mint(
-            unit,
-            tenant=principal.tenant_id,
-            session=asked.session_id,
-            approval=asked.id,
-            principal=principal.id,
-            digest=asked.digest,
-            expires_at=asked.expires_at,
-        )
-    )
+    made = minted(standing.services.writer, tickets, asked, principal, principal.tenant_id)
     return principal, tickets.token(made)
 
 

@@ -6,6 +6,7 @@ from codesdk.approvals import ApprovalConflict, ApprovalState, Verdict
 from codesdk.tenancy.principal import Role
 from codesdk.toolcalls.stored import Waiting
 from codesdk.webhooks import Seal, TicketElsewhere, TicketExpired, TicketInvalid, Tickets, TicketUsed
+from tickets import minted
 
 OTHER = "sha256:" + "1" * 64
 
@@ -32,17 +33,7 @@ def asked(stage):
 
 
 def mint(stage, tickets, asked, approver):
-    return stage.writer.run(
-        lambda unit: tickets.mint(
-            unit,
-            tenant=asked.tenant_id,
-            session=asked.session_id,
-            approval=asked.id,
-            principal=approver.id,
-            digest=asked.digest,
-            expires_at=asked.expires_at,
-        )
-    )
+    return minted(stage.writer, tickets, asked, approver)
 
 
 def vote(stage, tickets, token, asked, verdict=Verdict.APPROVE, *, digest=None):

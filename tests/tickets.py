@@ -1,0 +1,26 @@
+"""A ticket for an approval, as a delivery would carry it."""
+
+from __future__ import annotations
+
+from codesdk.approvals import Approval
+from codesdk.storage.writer import Writer
+from codesdk.tenancy.principal import Principal
+from codesdk.webhooks import Tickets
+from codesdk.webhooks.ticket import Ticket
+
+
+def minted(
+    writer: Writer, tickets: Tickets, asked: Approval, principal: Principal, tenant: str | None = None
+) -> Ticket:
+    """One that answers `asked` as that principal; `tenant`: where not the approval's own."""
+    return writer.run(
+        lambda unit: tickets.mint(
+            unit,
+            tenant=tenant or asked.tenant_id,
+            session=asked.session_id,
+            approval=asked.id,
+            principal=principal.id,
+            digest=asked.digest,
+            expires_at=asked.expires_at,
+        )
+    )
