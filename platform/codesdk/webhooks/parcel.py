@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Protocol
 
 from codesdk.domain.decisions import Frozen
-from codesdk.errors import Fault
 from codesdk.webhooks.delivery import Failure, Message
 
 
@@ -67,9 +66,3 @@ class Sender(Protocol):
     def send(self, parcel: Parcel) -> Sent:
         """Send it and wait for the answer, for a bounded time."""
         ...
-
-
-class Unsendable(Fault):
-    """A setting that sending needs is missing."""
-
-    code = "UNSENDABLE"
