@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -174,6 +175,9 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     """Provide all that the selected tests need."""
     if session.config.option.collectonly or session.testsfailed:
         return
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts its background jobs so; agents that are stopped by SIGINT would inherit it and never end.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     machine = Machine(_speaker(session.config))
     session.config.stash[MACHINE] = machine
     wanted = {name for item in session.items for name in getattr(item, "fixturenames", []) if name in PROVIDERS}
