@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import evidence
 from sqlalchemy import text
 
 from codesdk.bootstrap import open_services
@@ -25,7 +26,10 @@ from codesdk.tenancy.principal import Role
 from codesdk.toolcalls.stored import Denied, Finished
 from stage import POLICY, stored_call, wait_for
 
-READY_S = 60.0
+READY_S = 120.0
+"""Seconds in which a worker must serve, on a machine that does much else."""
+START_S = 2.0
+"""Seconds that a worker takes to serve on a machine that is at rest. Where it took longer, all takes longer."""
 CALL_S = 180.0
 POLL_S = 0.1
 SETTLE_S = 900.0
@@ -52,7 +56,10 @@ class Installation:
         )
         self.outcomes: Counter[str] = Counter()
         self.kills = 0
-        self._log = (root / "worker.log").open("ab")
+        self.kills_while_starting = 0
+        self.ended_by_themselves = 0
+        self.log_file = root / "worker.log"
+        self._log = self.log_file.open("ab")
         self._environment = {
             **os.environ,
             "CODESDK_DATA_DIR": str(self.settings.data_dir),
@@ -91,8 +98,26 @@ class Installation:
             stderr=self._log,
         )
 
-    def wait_ready(self) -> None:
-        wait_for(lambda: runfile.read(self.settings.data_dir, "worker"), "a worker", READY_S)
+    def wait_ready(self, stop: threading.Event | None = None) -> bool:
+        """Until the worker that was launched last serves; False where `stop` came first.
+
+        One that ends by itself is followed by another, as a supervisor does, and counted.
+
+        Raises:
+            AssertionError: none served in time; with the worker's log.
+        """
+        deadline = time.monotonic() + READY_S
+        while True:
+            said = runfile.read(self.settings.data_dir, "worker")
+            if said is not None and said["pid"] == self.worker.pid:  # not what a killed one left
+                return True
+            if stop is not None and stop.is_set():
+                return False
+            assert time.monotonic() < deadline, f"no worker in {READY_S:.0f} s:\n{evidence.tail(self.log_file)}"
+            if self.worker.poll() is not None:
+                self.ended_by_themselves += 1
+                self.worker = self._launch()
+            time.sleep(0.02)
 
     def kill_worker(self) -> None:
         """As the kernel does when memory is short; another starts at once."""
@@ -102,8 +127,23 @@ class Installation:
         self.worker = self._launch()
 
     def keep_killing(self, chance: random.Random, stop: threading.Event) -> None:
-        """At random points: while it starts, while it serves, while it removes."""
-        while not stop.wait(chance.uniform(0.5, 12.0)):
+        """At random points: one of six while it starts, the others while it serves.
+
+        The time to live counts from its readiness, and a slow machine's worker has as much more of it as its start took
+        longer: by the clock alone no worker would ever come to serve there, and the soak would show nothing.
+        """
+        while not stop.is_set():
+            began = time.monotonic()
+            if chance.random() < 1 / 6:
+                if stop.wait(chance.uniform(0.0, START_S)):
+                    return
+                self.kills_while_starting += runfile.read(self.settings.data_dir, "worker") is None
+            else:
+                if not self.wait_ready(stop):
+                    return
+                slowness = max(1.0, (time.monotonic() - began) / START_S)
+                if stop.wait(chance.uniform(0.5, 12.0) * slowness):
+                    return
             self.kill_worker()
 
     # -- sessions ------------------------------------------------------------------------------------------------
@@ -141,7 +181,11 @@ class Installation:
             found = self.services.pipeline.find(at.tenant_id, at.subject.session_id, call)
             return found if isinstance(found, Finished | Denied) else None
 
-        found = wait_for(ended, f"{call} to end", CALL_S)
+        try:
+            found = wait_for(ended, f"{call} to end", CALL_S)
+        except AssertionError as late:
+            said = evidence.of_call(self.services.database, call, self.log_file, self._watched)
+            raise AssertionError(f"{late}\n{said}") from late
         if isinstance(found, Denied):
             return "denied"
         return "ok" if not found.result.is_error else (found.result.code or "failed")

@@ -46,6 +46,8 @@ def soak(installation: Installation, sessions: int) -> dict:
     report = {
         "sessions": sessions,
         "kills": installation.kills,
+        "kills_while_starting": installation.kills_while_starting,
+        "ended_by_themselves": installation.ended_by_themselves,
         "containers_made": installation.containers_made,
         "outcomes": dict(installation.outcomes),
         "swept_at_the_end": len(installation.swept.containers),
