@@ -8,10 +8,13 @@ import shlex
 MARGIN_S = 60
 """Seconds that an agent waits longer than we do: our answer, not its time-out, ends a call that waits for a person."""
 
+LONGEST_TOOL_S = 600.0
+"""Seconds that a call may run at most with the tools that ship."""
 
-def call_limit_s(wait_s: float, tool_s: float) -> int:
+
+def call_limit_s(wait_s: float) -> int:
     """Seconds that an agent should give one call: the wait for a person, the run, and a margin."""
-    return int(wait_s + tool_s) + MARGIN_S
+    return int(wait_s + LONGEST_TOOL_S) + MARGIN_S
 
 
 def lines(url: str, token: str, limit_s: int) -> dict[str, str]:

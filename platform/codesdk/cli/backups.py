@@ -8,6 +8,7 @@ from codesdk.archive.backup import back_up
 from codesdk.archive.restore import restore
 from codesdk.bootstrap.record import open_record
 from codesdk.cli.places import settings_of
+from codesdk.cli.plain import counted
 from codesdk.cli.voice import Voice
 from codesdk.errors import ExitCode
 
@@ -36,7 +37,7 @@ def put_back(source: Path, *, data_dir: Path, as_json: bool) -> None:
         voice.give(restored.model_dump(mode="json"))
         return
     voice.out.print(
-        f"Restored {restored.files} files into {restored.data_dir}, as instance {restored.instance}.\n"
-        f"{restored.closed_sessions} open sessions were closed, {restored.lost_calls} running calls ended as lost.",
+        f"Restored {counted(restored.files, 'file')} into {restored.data_dir}, as instance {restored.instance}.\n"
+        f"Open sessions that were closed: {restored.closed_sessions}. Running calls that ended as lost: {restored.lost_calls}.",
         soft_wrap=True,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from codesdk.cli.daemon import Daemon, Opened
+from codesdk.cli.plain import counted
 from codesdk.cli.workspace import pack
 from codesdk.documents import Unreadable, read_text
 from codesdk.domain.decisions import PermissionMode
@@ -35,7 +36,7 @@ def open_with(
     seed = None
     if workspace is not None:
         content, files = pack(workspace)
-        say(f"Copying {files} files of {workspace} into the session's workspace")
+        say(f"Copying {counted(files, 'file')} of {workspace} into the session's workspace")
         seed = daemon.upload(content, "workspace.tar.gz").id
     labels = {"opened-by": opened_by}
     wish = NewSession(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from codesdk.cli.environment import execution_env
@@ -52,8 +53,11 @@ def run(
                     )
                 )
             else:
+                elsewhere = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir is not None else ""
                 welcome(voice.out, opened, settings)
-                voice.say("Ready. Approve what asks with `codesdk approvals`; Ctrl-C stops everything.")
+                voice.say(
+                    f"Ready. Approve what asks with `codesdk approvals watch{elsewhere}`; Ctrl-C stops everything."
+                )
             stack.watch(voice.warn, signals.wait_for_stop)
             voice.say("Stopping")
     finally:

@@ -13,9 +13,6 @@ from codesdk.cli.environment import execution_env
 from codesdk.sandbox.surroundings import DOCKER
 from codesdk.settings import Settings
 
-LONGEST_TOOL_S = 300.0
-"""Seconds that the slowest call of the shipped policies may run."""
-
 
 def opened_as_json(opened: Opened, **more: Any) -> dict[str, Any]:
     """For programs."""
@@ -24,7 +21,7 @@ def opened_as_json(opened: Opened, **more: Any) -> dict[str, Any]:
 
 def welcome(console: Console, opened: Opened, settings: Settings) -> None:
     """For people: nothing is wrapped, so that every line can be pasted as it stands."""
-    limit_s = call_limit_s(settings.wait_s, LONGEST_TOOL_S)
+    limit_s = call_limit_s(settings.wait_s)
     facts = {"MCP URL": opened.mcp_url, "token": opened.token, "session": opened.session.id}
     where = execution_env(settings)
     if where not in (None, DOCKER):

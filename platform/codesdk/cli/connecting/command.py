@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from codesdk.cli.agents import call_limit_s
+from codesdk.cli.agents import MARGIN_S, call_limit_s
 from codesdk.cli.bridge import TokenMissing
 from codesdk.cli.connecting import trial
 from codesdk.cli.connecting.clients import CLIENTS, TOKEN, Client, Endpoint, Kind, as_json, as_toml
@@ -19,10 +19,6 @@ from codesdk.cli.schema.files import CannotWrite
 from codesdk.cli.voice import Voice
 from codesdk.domain.decisions import PermissionMode
 from codesdk.settings import Settings
-
-LONGEST_TOOL_S = 600.0
-"""Seconds that a call may run at most with the tools that ship."""
-MARGIN_S = 60
 
 
 def run(
@@ -92,7 +88,7 @@ def _endpoint(
     if bool(url) != bool(token):
         raise TokenMissing("--url and --token belong together.", advice="Give both, or neither.")
     settings = settings_of(data_dir)
-    limit_s = wait_s + MARGIN_S if wait_s is not None else call_limit_s(settings.wait_s, LONGEST_TOOL_S)
+    limit_s = wait_s + MARGIN_S if wait_s is not None else call_limit_s(settings.wait_s)
     if not url or not token:
         url, token = _open(voice, settings, workspace)
     return Endpoint(url, token, limit_s, wait_s)
