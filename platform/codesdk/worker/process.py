@@ -27,6 +27,7 @@ from codesdk.worker.pool import Pool, sorts_of
 from codesdk.worker.recovery import Recovery
 from codesdk.worker.rest import Rest
 from codesdk.worker.rooms import Rooms
+from codesdk.worker.rounds import Duty, Round
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ SWEEP_POLLS = 120
 """Polls between sweeps: at the default poll, a minute."""
 REST_POLLS = 10
 """Polls between looks for idle sandboxes: at the default poll, five seconds."""
+POLLER_S = 5.0
+"""Seconds that a stopping worker waits for a look that is under way."""
 KEEPER_S = 60.0
 """Seconds that a stopping worker waits for a sandbox which its pool is just making."""
 HOST_NAME = "local"
@@ -48,7 +51,6 @@ class Worker:
         """`images`: image name -> image id on this engine."""
         settings = services.settings
         with ExitStack() as opened:
-            self._poll_s = settings.poll_s
             opened.callback(lock_engine(settings.data_dir / "worker.lock").close)
             services.wakeups.check()
             self.host = register(services.writer, services.ids, HOST_NAME, images, services.clock.now().timestamp())
@@ -119,10 +121,10 @@ class Worker:
                 threads=settings.worker_threads,
             )
             opened.callback(lambda: self.dispatcher.drain(DRAIN_S))
-            self._stopping = threading.Event()
-            self._poller = threading.Thread(target=self._poll, name="codesdk-poll", daemon=True)
+            clock, poll_s = services.clock, settings.poll_s
+            self._poller = Round("codesdk-poll", clock, self._of_poller(poll_s))
             # A thread of its own: the pool and idle sandboxes must hold up neither calls nor sessions.
-            self._keeper = threading.Thread(target=self._keep, name="codesdk-keeper", daemon=True)
+            self._keeper = Round("codesdk-keeper", clock, self._of_keeper(poll_s))
             self._opened = opened.pop_all()
 
     def start(self) -> None:
@@ -137,32 +139,54 @@ class Worker:
 
     def stop(self) -> None:
         """Drain and let go. Sandboxes live on."""
-        self._stopping.set()
-        for thread, patience_s in ((self._poller, 5.0), (self._keeper, KEEPER_S)):
-            if thread.is_alive():
-                thread.join(timeout=patience_s)
+        self._poller.tell()
+        self._keeper.tell()
+        self._poller.end(POLLER_S)
+        self._keeper.end(KEEPER_S)
         self._opened.close()
 
-    def _poll(self) -> None:
-        polls = 0
-        while True:
-            self.dispatcher.poll()
-            polls += 1
-            if polls % SWEEP_POLLS == 0:
-                self.dispatcher.sweep()
-            if self._stopping.wait(self._poll_s):
-                return
+    def _of_poller(self, poll_s: float) -> tuple[Duty, ...]:
+        """What finds work that no wake-up told of. It only hands over to threads, so it never takes long."""
+        return (
+            Duty(
+                name="look for calls, cancels, sessions and expiries",
+                every_s=poll_s,
+                work=self.dispatcher.poll,
+                otherwise="wake-ups still come, and the next poll looks at all of it",
+            ),
+            Duty(
+                name="sweep",
+                every_s=SWEEP_POLLS * poll_s,
+                work=self.dispatcher.sweep,
+                otherwise="containers without an owner stay until the next",
+                at_once=False,  # the start has swept
+            ),
+        )
 
-    def _keep(self) -> None:
-        polls = 0
-        while True:
-            guarded(self._pool.tend)
-            polls += 1
-            if polls % REST_POLLS == 0:
-                guarded(self._rest.look)
-                guarded(self._claims.look_again)
-            if self._stopping.wait(self._poll_s):
-                return
+    def _of_keeper(self, poll_s: float) -> tuple[Duty, ...]:
+        """What waits for the engine, and may take as long as the engine does."""
+        return (
+            Duty(
+                name="keep the pool full",
+                every_s=poll_s,
+                work=self._pool.tend,
+                otherwise="sessions whose sandbox is not warm wait for one that is made",
+            ),
+            Duty(
+                name="look at idle sandboxes",
+                every_s=REST_POLLS * poll_s,
+                work=self._rest.look,
+                otherwise="they are paused and closed later than their profile says",
+                at_once=False,
+            ),
+            Duty(
+                name="look again at tenants that had no call to start",
+                every_s=REST_POLLS * poll_s,
+                work=self._claims.look_again,
+                otherwise="a raised limit is seen at the end of one of their calls",
+                at_once=False,
+            ),
+        )
 
     def _drain_pool(self) -> None:
         guarded(self._pool.close)
