@@ -9,11 +9,20 @@ PROGRAMS = ("alpha", "beta", "gamma", "rm", "git", "delta-2")
 WRAPPERS = (
     "env", "env A=1", "env -u HOME", "nice", "nice -n 5", "timeout 5", "timeout -k 1 5", "nohup", "command", "exec",
     "builtin eval", "eval", "time", "!", "xargs -n1", "stdbuf -o0", "setsid", "env -i PATH=$PATH", "xargs",
+    "nice -5", "nice -n", "nice --adjustment=5", "timeout -s KILL 5", "timeout --signal=KILL 5s", "timeout -k 5", "timeout 5 --",
+    "timeout -sKILL 5", "timeout $X", "timeout alpha", "stdbuf -o L -eL", "stdbuf --output=0", "time -p", "command --", "command -p",
+    "command -v", "env --", "env -", "env A=1 B=2", "env -S", "nice --", "xargs -r", "xargs $X", "xargs -?", "time $X",
 )  # fmt: skip
 """What runs the words after it; each is really there in the sandbox."""
+INPUTS = (
+    "-I{}", "-I {}", "-I rm", "-I alpha", "-I a", "-I {} -n1", "-n1 -I {}", "-I {} -L1", "-I % -I {}", "-n 1", "-n1 -r", "-L 1", "-0", "-d l",
+    "-d alpha", "-P2", "-x -n2", "-i", "-i{}", "-l", "-E alpha", "-e", "-t", "-s 99", "--max-args=1", "--replace={}", "--replace", "-a x", "-I",
+    "-I *", "-n", "--", "-0n1", "--verbose", "--process-slot-var=PATH", "-I ''", "-I $X", "-n$X",
+)  # fmt: skip
+"""Options of xargs, each with words on its standard input: names of programs, options, both."""
 ARGUMENTS = (
     "x", "-f", "--force", "'a b'", '"a b"', "a\\ b", "$'a\\tb'", '"$HOME"', "$X", "${X:-y}", "*.none", "~", "--", "1",
-    "{a,b}", "$((1+1))", "'$(alpha)'", '"`beta`"', "#no", "a#b", "'rm'", "rm",
+    "{a,b}", "$((1+1))", "{}", "%", "x{}", '"$X"', '"a $X"', "$?", "${X}", "-$X", "'$(alpha)'", '"`beta`"', "#no", "a#b", "'rm'", "rm",
 )  # fmt: skip
 
 
@@ -76,10 +85,32 @@ _COMPOUND = (
     lambda _r, inner: f"time {{ {inner()}\n}}",
     lambda _r, inner: f"! {{ {inner()}\n}}",
     lambda _r, inner: f"source <({inner()})",
+    lambda r, inner: f"{r.choice(_TESTS)} && {inner()}",
+    lambda r, inner: f"if {r.choice(_TESTS)}; then {inner()}\nfi",
+    lambda r, inner: f"for v in {r.choice(ARGUMENTS)} rm alpha; do {r.choice(_LOOPED)} ; {inner()}\ndone",
+)
+_TESTS = (
+    "[ -e alpha ]", '[ -n "$HOME" ]', "[ \"$X\" = '' ]", "[[ -n $HOME ]]", "test -e alpha", "! [ -e none ]", "[ -v 'a[$(alpha)]' ]",
+    "[[ 'a[$(rm)0]' -eq 0 ]]", "[[ $HOME == /* ]]", "test -v 'a[`rm`]'", "[ -e * ]", "[ -e alpha -a -v 'a[$(rm)]' ]", "[[ -e alpha ]]",
+)  # fmt: skip
+_LOOPED = (
+    "$v",
+    '"$v"',
+    "alpha $v",
+    'alpha "$v"',
+    "nice $v",
+    "env $v",
+    "alpha x$v",
+    "xargs $v",
+    "timeout 5 $v x",
+    "command $v",
 )
 
 
 def _simple(rng: random.Random, depth: int) -> str:
+    if rng.random() < 0.06:
+        tail = " ".join(rng.choice(ARGUMENTS) for _ in range(rng.choice((0, 1, 2))))
+        return f"printf '%s\\n' rm -f 'alpha rm' | xargs {rng.choice(INPUTS)} {_program(rng)} {tail}"
     words = [_program(rng)]
     for _ in range(rng.choice((0, 0, 1, 1, 2))):
         words.insert(0, rng.choice(WRAPPERS))

@@ -17,8 +17,9 @@ from codesdk.policy.conditions import Condition
 from codesdk.policy.facts import CallFacts, ToolFacts
 from codesdk.policy.faults import Unevaluable
 from codesdk.policy.language import CommandMatcher, GlobToken, Matcher, Rule
-from codesdk.policy.shell.commands import ShellViews
+from codesdk.policy.shell.commands import ShellViews, SimpleCommand
 from codesdk.policy.shell.patterns import REST, Fit, Pattern, Token
+from codesdk.policy.shell.transparent import within
 from codesdk.policy.shell.views import analyze_argv, analyze_line
 
 
@@ -166,16 +167,28 @@ class CompiledMatcher:
         covered: set[int] = set()
         why = ""
         for index, command in enumerate(shell.allowable):
-            refusal = f"`{command.words[0].text[:40]}` is another command"
-            for pattern in self._patterns_for(command.words[0].text):
-                refusal = pattern.allows(command)
+            refusal = self._uncovered(command)
+            for inner in within(command) if refusal else ():
+                refusal = self._uncovered(inner)
                 if not refusal:
-                    covered.add(index)
                     break
-            why = why or refusal
+            if refusal:
+                why = why or refusal
+            else:
+                covered.add(index)
         if len(covered) == len(shell.allowable):
             return Match(Verdict.YES, covered=frozenset(covered))
         return Match(Verdict.PART if covered else Verdict.NO, why, covered=frozenset(covered))
+
+    def _uncovered(self, command: SimpleCommand) -> str:
+        """Empty where a pattern covers a command of the allow view, else why none does."""
+        name = command.words[0].text
+        refusal = f"`{name[:40]}` is another command"
+        for pattern in self._patterns_for(name):
+            refusal = pattern.allows(command)
+            if not refusal:
+                break
+        return refusal
 
     def _touches(self, shell: ShellViews) -> Match:
         best = Fit.NO

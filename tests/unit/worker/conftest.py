@@ -40,6 +40,7 @@ class Crew:
             writer=stage.writer,
             log=stage.log,
         )
+        self.execution = stage.execution()
         self._dispatcher = None
 
     def choose(self, request):
@@ -56,7 +57,7 @@ class Crew:
                 host=self.host,
                 rooms=self.rooms,
                 claims=self.stage.claims(generation=self.host.generation),
-                execution=self.stage.execution(),
+                execution=self.execution,
                 pipeline=self.stage.pipeline,
                 database=self.stage.database,
                 threads=4,

@@ -4,11 +4,12 @@ import threading
 
 import pytest
 
-from codesdk.domain.calls import DenialCode
+from codesdk.domain.calls import CallState, DenialCode
 from codesdk.sandbox.faults import EngineUnavailable
+from codesdk.toolcalls.execution import Released
 from codesdk.toolcalls.stored import Denied, Finished
 from codesdk.worker.host import WorkerRunning, lock_engine
-from stage import wait_for
+from stage import stored_call, wait_for
 
 
 def submit(stage, name="workspace.exec", given=None, subject=None):
@@ -149,6 +150,64 @@ def test_draining_waits_for_what_runs_and_starts_nothing_more(stage, crew):
     assert ended(stage, running).structured["stdout"] == "held"
     assert not isinstance(stage.find(queued), Finished)
     crew.dispatcher.wake(queued)
+
+
+def test_a_cancel_is_heard_while_the_worker_drains(stage, crew):
+    call = submit(stage, given={"command": "hold"})
+    crew.dispatcher.poll()
+    wait_for(lambda: crew.sandboxes.runs, "the command")
+    draining = threading.Thread(target=crew.dispatcher.drain, args=(30.0,))
+    draining.start()
+    wait_for(crew.dispatcher._draining.is_set, "the drain to begin")
+    stage.cancel(call, "enough")
+    crew.dispatcher.wake(stage.session.id)
+    draining.join(10)
+    assert not draining.is_alive()
+    assert ended(stage, call).code == "CANCELLED"
+
+
+def test_a_call_that_a_leaving_worker_has_not_begun_is_left_to_the_next_and_runs_there_once(stage, crew):
+    call = submit(stage)
+    claimed = stage.claims(generation=crew.host.generation).take()
+    crew.dispatcher.drain(0.0)
+    with pytest.raises(Released):
+        crew.execution.run(claimed, lambda: pytest.fail("its sandbox was opened"))
+    assert (stored_call(stage.database, call).state, crew.sandboxes.runs) == (CallState.RUNNING, [])
+    crew.next().recovery.take_up()
+    assert ended(stage, call).structured["stdout"] == "x"
+    assert len(crew.sandboxes.runs) == 1
+
+
+def test_a_call_whose_time_is_over_is_handed_back_and_joined_by_the_next_worker(stage, crew):
+    call = submit(stage, given={"command": "hold"})
+    crew.dispatcher.poll()
+    wait_for(lambda: crew.sandboxes.runs, "the command")
+    crew.dispatcher.drain(0.01)
+    crew.rooms.close()
+    later = crew.next()
+    joining = threading.Thread(target=later.recovery.take_up)
+    joining.start()
+    wait_for(lambda: stage.sql("SELECT 1 FROM tool_calls WHERE generation = 2"), "the adoption")
+    crew.hold.set()
+    joining.join(10)
+    assert ended(stage, call).structured["stdout"] == "held"
+    assert len(crew.sandboxes.runs) == 1
+    assert stage.types().count("tool.call.completed") == 1
+
+
+def test_what_another_worker_left_and_nobody_has_begun_here_is_not_begun_while_draining(stage, crew):
+    started, hold = [], threading.Event()
+    for number in range(4):
+        crew.dispatcher.start(lambda number=number: (started.append(number), hold.wait(10)))
+    wait_for(lambda: len(started) == 4, "all threads to be busy")
+    crew.dispatcher.start(lambda: started.append("late"))
+    draining = threading.Thread(target=crew.dispatcher.drain, args=(10.0,))
+    draining.start()
+    wait_for(crew.dispatcher._draining.is_set, "the drain to begin")
+    wait_for(lambda: crew.dispatcher._calls._work_queue.qsize() <= 1, "the queue to be emptied")
+    hold.set()
+    draining.join(10)
+    assert "late" not in started
 
 
 def test_draining_has_a_deadline(stage, crew):

@@ -8,11 +8,14 @@ MAX_LENGTH = 8192
 """Characters; a longer program is for a person to read."""
 
 _STRING = re.compile(r'"([^"\\\n]|\\.)*"', re.DOTALL)
-_REGEX = re.compile(r"/([^/\\\n\[]|\\.|\[\^?\]?([^\]\\\n]|\\.)*\])+/")
+# No `/` or lone `[` inside a bracket expression: the awks do not agree on where such a pattern ends.
+_REGEX = re.compile(r"/([^/\\\n\[]|\\.|\[\^?\]?(\[:[a-z]+:\]|[^\]\[\\\n/]|\\.)*\])+/")
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_DANGER = re.compile(r"system|[|>@]")
+_DANGER = re.compile(r"system|/inet|[|>@]")
 _STARTS_REGEX = frozenset(("", "(", ",", "{", ";", "\n", "!", "~", "&&", "||", "}"))
-_ENDS_VALUE = re.compile(r"[\w\]$]")
+_ENDS_VALUE = re.compile(r"[\w\]]")
+_NO_VALUES = frozenset(("print", "printf", "in", "return", "getline", "else", "do", "exit", "case", "delete", "length"))
+"""Words behind which `/` may start a pattern."""
 
 
 def reads_only(program: str) -> bool:  # noqa: C901, PLR0912 (a tokenizer: a branch for each kind of token)
@@ -39,34 +42,33 @@ def reads_only(program: str) -> bool:  # noqa: C901, PLR0912 (a tokenizer: a bra
             step, before = match.end() - at, "/re/"
         elif char == "/":
             # Division or a pattern? After a value it is division; else trust neither reading of the rest.
-            plain_value = _ENDS_VALUE.fullmatch(before[-1:]) is not None and before not in (
-                "print",
-                "in",
-                "return",
-                "getline",
-                "printf",
-            )
+            plain_value = _ENDS_VALUE.fullmatch(before[-1:]) is not None and before not in _NO_VALUES
             if not plain_value and ('"' in program[at:] or _DANGER.search(program, at)):
                 return False
             before = "/"
         elif match := _NAME.match(program, at):
             if match[0] in ("system", "getline") and (match[0] == "system" or "|" in program):
                 return False
-            printing = printing or match[0] in ("print", "printf")
+            if match[0] in ("print", "printf"):
+                printing, depth = True, 0  # `for (;;)` leaves a closing parenthesis too many
             step, before = match.end() - at, match[0]
         elif program[at : at + 2] in ("||", "&&"):
             step, before = 2, program[at : at + 2]
         elif (
             char in "|@"
             or program[at : at + 2] == ">>"
-            or (char == ">" and printing and depth == 0)
+            or (char == ">" and printing and depth <= 0)
             or (char == "\\" and program[at + 1 : at + 2] != "\n")
         ):
             return False
+        elif char == "\\":
+            step = 2  # the line goes on: what stood before it still stands before what follows
         elif not char.isspace() or char == "\n":
-            if char in ";}\n":
+            # Not at a newline: behind a comma, `&&` or `||` the same statement goes on, with its redirection.
+            if char in ";}":
                 printing, depth = False, 0
             depth += (char in "([") - (char in ")]")
             before = char
         at += step
-    return len(program) <= MAX_LENGTH
+    # gawk opens connections under such names.
+    return len(program) <= MAX_LENGTH and "/inet" not in program

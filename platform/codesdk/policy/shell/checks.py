@@ -85,6 +85,8 @@ def awk_program(words: Sequence[Word]) -> Found:
         index += 1
     if index < len(words) and (words[index].glob or not awk.reads_only(words[index].text)):
         yield index
+    # BusyBox looks for options behind the program too.
+    yield from (at for at, word in enumerate(words) if at > index and word.text[:1] == "-" and word.text != "-")
 
 
 _TAR_VALUES = frozenset("fCbTXVNHKLIgF")
@@ -106,7 +108,7 @@ def tar(words: Sequence[Word]) -> Found:
 
 
 def _tar_options(words: Sequence[Word]) -> Iterator[tuple[int, str, str]]:
-    """Index, option and value; the first word may be a cluster without a dash, which takes its values from the words behind."""
+    """Where the value stands (the option, where it has none), option and value; the first word may be a cluster without a dash, which takes its values from the words behind."""
     index = 1
     while index < len(words):
         at, text = index, words[index].text
@@ -114,13 +116,15 @@ def _tar_options(words: Sequence[Word]) -> Iterator[tuple[int, str, str]]:
         following = words[index].text if index < len(words) else ""
         if text.startswith("--"):
             name, equals, value = text.partition("=")
-            index += not equals and name in ("--file", "--directory")
-            yield at, name, value if equals else following
+            apart = not equals and name in ("--file", "--directory")
+            yield index if apart else at, name, value if equals else following
+            index += apart
         elif text.startswith("-") or at == 1:
             cluster = text.removeprefix("-")
             for place, letter in enumerate(cluster):
                 rest = cluster[place + 1 :] if letter in _TAR_VALUES and text.startswith("-") else ""
-                yield at, letter, rest or following
+                apart = letter in _TAR_VALUES and not rest and index < len(words)
+                yield index if apart else at, letter, rest or following
                 if rest:
                     break
                 if letter in _TAR_VALUES:
@@ -202,6 +206,24 @@ def git(words: Sequence[Word]) -> Found:
     for options in (_GIT_OPTIONS, _GIT_SHORT.get(subcommand)):
         if options is not None:
             yield from (index + at for index in dangerous_options(options, words[at:]))
+
+
+def date(words: Sequence[Word]) -> Found:
+    """`date 01020304` sets the clock, as `--set` does; `date +%s` and options with their values do not."""
+    index = 1
+    while index < len(words):
+        text = words[index].text
+        if text in ("-d", "-f", "-r", "--date", "--file", "--reference"):
+            index += 1  # a value follows, whatever it looks like
+        elif not text.startswith(("-", "+")) or words[index].may_be_option:
+            yield index
+        index += 1
+
+
+def command_query(words: Sequence[Word]) -> Found:
+    """`command -v ls` asks where `ls` is; everything else that `command` does is running it."""
+    if len(words) < 2 or not words[1].literal or words[1].text not in ("-v", "-V"):  # noqa: PLR2004 (its name and an option)
+        yield from range(1, len(words)) if len(words) > 1 else (0,)
 
 
 def printf(words: Sequence[Word]) -> Found:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from codesdk.policy.shell.brackets import evaluated
 from codesdk.policy.shell.checks import (
     assigned,
     awk_program,
+    command_query,
+    date,
     dot_commands,
     find,
     git,
@@ -32,6 +35,8 @@ class Hazards:
 
     options: Options | None = None
     check: Callable[[Sequence[Word]], Found] | None = None
+    values: bool = False
+    """The check knows what to make of a variable's value; elsewhere each is dangerous, for it may be any argument."""
     whole: bool = False
     """The command runs or interprets its arguments: every one of them is dangerous."""
 
@@ -47,6 +52,8 @@ def hazards(name: str, words: Sequence[Word]) -> Iterator[int]:
     if entry.options is not None:
         yield from dangerous_options(entry.options, words)
     if entry.check is not None:
+        if not entry.values:
+            yield from (at for at, word in enumerate(words) if word.dynamic)
         yield from entry.check(words)
 
 
@@ -117,6 +124,8 @@ TABLE: dict[str, Hazards] = {
     **dict.fromkeys(("eval", "ssh", "watch", "parallel", "hyperfine"), _WHOLE),
     **{name: Hazards(check=awk_program) for name in AWKS},
     **{name: Hazards(check=subscripts) for name in EVALUATORS - {"printf", *_EVALUATING}},
+    **{name: Hazards(check=evaluated, values=True) for name in ("test", "[", "[[")},
+    "command": Hazards(check=command_query, values=True),
     "printf": Hazards(check=printf),
     "find": Hazards(check=find), "gfind": Hazards(check=find),
     "sed": Hazards(check=sed_script), "gsed": Hazards(check=sed_script),
@@ -128,7 +137,7 @@ TABLE: dict[str, Hazards] = {
     "rg": Hazards(_o("--pre --hostname-bin --search-zip", "z", "ABCEMTdefgjmrt", abbreviated=False)),
     "sort": Hazards(_o("--compress-program --output", "o", "ktST")),
     "man": Hazards(_o("--pager --html --gxditview --config-file --preprocessor --troff-device --prompt --local-file", "PHXCpTrl", "mMsSeLRE")),
-    "date": Hazards(_o("--set", "s", "dfrI")),
+    "date": Hazards(_o("--set", "s", "dfrI"), date),
     "hostname": Hazards(_o("--file --boot", "Fb"), second_operand),
     "uniq": Hazards(check=second_operand), "xxd": Hazards(_o("-r -revert", "r", single_dash=False), second_operand),
     "tree": Hazards(_o("", "oR", "LPIHT", abbreviated=False)),

@@ -137,6 +137,10 @@ def _wrapped(wrapper: Wrapper, arguments: tuple[Word, ...]) -> Iterator[Inner]:
         arguments = arguments[first + 1 :]
     starts, scripts, replaced = _starts(wrapper, arguments)
     yield from scripts
+    certain = next((at for at, word in enumerate(arguments) if _may_be_several(word)), len(arguments))
+    if not starts or max(starts) > certain:
+        # A pattern or a value in front may be several words, or none: then another word than it seems is the command.
+        yield from [Inner(words=(UNKNOWN,))] if certain < len(arguments) else ()
     for start in sorted(starts):
         words = arguments[start:]
         if not wrapper.inputs:
@@ -147,6 +151,11 @@ def _wrapped(wrapper: Wrapper, arguments: tuple[Word, ...]) -> Iterator[Inner]:
             Word(word.text, dynamic=True) if any(mark in word.text for mark in marks) else word for word in words
         )
         yield Inner(words=filled if filled != words else (*words, UNKNOWN))
+
+
+def _may_be_several(word: Word) -> bool:
+    """Whether more or fewer words than one, or an option, may stand here in the end."""
+    return word.may_be_option or word.glob or not (word.literal or word.single)
 
 
 def _starts(wrapper: Wrapper, arguments: tuple[Word, ...]) -> tuple[set[int], list[Inner], list[str]]:
@@ -189,8 +198,8 @@ def _after_option(
     if option in wrapper.script:
         behind = arguments[at + (2 if value is None else 1) :] if option in ("-S", "--split-string") else ()
         text = " ".join([carried.text, *(word.text for word in behind)])
-        scripts.append(Inner(script=Word(text, dynamic=carried.dynamic)))
-    if option in ("-I", "--replace"):
+        scripts.append(Inner(script=Word(text, dynamic=not all(word.literal for word in (carried, *behind)))))
+    if option == "-I" or (option == "--replace" and value is not None):
         replaced.append(carried.text)
     takes = value is None and (option in wrapper.values or option in wrapper.script)
     if takes or (value is None and option not in wrapper.bare):

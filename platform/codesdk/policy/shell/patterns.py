@@ -88,10 +88,24 @@ class Pattern:
         """`git --no-pager log` is `git log`."""
         words = command.words
         harmless = _HARMLESS_GLOBALS.get(command.name)
-        if not harmless or len(words) == 1 or words[1].text not in harmless or self.tokens[-1].option:
+        if not harmless or len(words) == 1 or self.tokens[-1].option:
             return words
-        kept = next((at for at, word in enumerate(words) if at and word.text not in harmless), len(words))
-        return (words[0], *words[kept:])
+        if len(self.tokens) > 1 and self.tokens[1].fits(words[1].text):  # the rule spells it out
+            return words
+        at = 1
+        while at < len(words) and words[at].literal and not words[at].glob:
+            # `git -C there log` looks around there, as `cd there && git log` does.
+            step = (
+                1
+                if words[at].text in harmless
+                else 2
+                if command.name == "git" and _is_folder(words[at : at + 2])
+                else 0
+            )
+            if not step:
+                break
+            at += step
+        return words if at == 1 else (words[0], *words[at:])
 
     def _fits_words(self, words: tuple[Word, ...]) -> bool:
         count = len(self.tokens)
@@ -100,7 +114,7 @@ class Pattern:
         if count == 1:
             return True
         pairs = zip(self.tokens[1:], words[1:], strict=False)
-        return all(not word.glob and token.fits(word.text) for token, word in pairs)
+        return all(word.literal and not word.glob and token.fits(word.text) for token, word in pairs)
 
     def _option_refusal(self, name: str, words: tuple[Word, ...]) -> str:
         if self.forbid_flags and any(has_flag(words[1:], flag) is not Fit.NO for flag in self.forbid_flags):
@@ -153,6 +167,11 @@ class Pattern:
         """Options that the pattern named stay where they are while its other tokens are matched."""
         named = any(token.option for token in self.tokens)
         return named and all(word.text.startswith("-") for word in arguments)
+
+
+def _is_folder(words: Sequence[Word]) -> bool:
+    """`-C` and a folder that is known, or one whatever it is."""
+    return len(words) == 2 and words[0].text == "-C" and not words[1].glob and (words[1].literal or words[1].single)  # noqa: PLR2004
 
 
 def _steps(

@@ -12,6 +12,7 @@ from itertools import pairwise
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser, Tree
 
+from codesdk.policy.shell.brackets import bracket_words
 from codesdk.policy.shell.commands import MAX_BYTES, SimpleCommand
 from codesdk.policy.shell.words import UNKNOWN, Word, unquote
 
@@ -55,6 +56,8 @@ class Script:
         self.root = (tree or Parser(_BASH).parse(b"")).root_node
         self.commands: dict[int, SimpleCommand] = {}
         """By node id."""
+        self.plain_tests: set[int] = set()
+        """Node ids of `[ … ]` and `[[ … ]]` whose words are known."""
         self.here_documents: list[Word] = []
         self.embedded: list[str] = []
         """Scripts that tree-sitter does not see: backquotes in here-documents, in expansions, in backquotes."""
@@ -109,11 +112,23 @@ def _command(script: Script, node: Node, kind: str) -> SimpleCommand | None:
     if kind in ("declaration_command", "unset_command"):
         return SimpleCommand(tuple(script.word(child) for child in node.children))
     if kind == "test_command":
+        words = _bracketed(script, node)
+        if words:
+            script.plain_tests.add(node.id)
+            return SimpleCommand(words)
         quoted = (child for child in _leaves(node) if child.type in ("raw_string", "string"))
         return SimpleCommand((Word("["), *(script.word(child) for child in quoted)))
     if kind == "variable_assignment" and (node.parent is None or node.parent.type != "command"):
         return SimpleCommand((), (_assignment(script, node),))
     return None
+
+
+def _bracketed(script: Script, node: Node) -> tuple[Word, ...]:
+    """The words of a bracket that stands alone; tree-sitter reads an expression where bash reads a command's arguments."""
+    before = script.source[max(node.start_byte - 1, 0) : node.start_byte]
+    after = script.source[node.end_byte : node.end_byte + 1]
+    alone = not before.strip(b" \t\n;&|({!") and not after.strip(b" \t\n;&|)}")
+    return bracket_words(script.text(node.start_byte, node.end_byte)) if alone else ()
 
 
 def _backquoted(text: str) -> list[str]:

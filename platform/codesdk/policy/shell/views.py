@@ -18,8 +18,16 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufff0-\ufffb\ue000-\uf8ff\ud800-\udfff"
     "\U000e0000-\U000e0fff]"
 )
-_JOINTS = frozenset(("&&", "||", ";", "|", "|&", "\n", "!"))
-_DESCENDED = frozenset(("program", "list", "pipeline", "negated_command", "redirected_statement"))
+_JOINTS = frozenset(
+    ("&&", "||", ";", "|", "|&", "\n", "!", "(", ")", "{", "}", "if", "then", "elif", "else", "fi", "do", "done")
+)
+_LOOP_VARIABLE = re.compile(r"(?!histchars|auto_resume)[a-z][a-z0-9_]{0,30}(?<!_proxy)")
+_DESCENDED = frozenset(
+    [
+        *("program", "list", "pipeline", "negated_command", "redirected_statement", "subshell", "compound_statement"),
+        *("if_statement", "elif_clause", "else_clause", "do_group"),
+    ]
+)
 _BEFORE_WORD = frozenset(b" \t\n;&|()<>{`!")
 
 
@@ -146,18 +154,28 @@ def _allow_view(script: Script) -> tuple[tuple[SimpleCommand, ...] | None, str]:
         refusal = _refusal(script, node, kind)
         if refusal:
             return None, refusal
-        if kind == "command":
+        if kind == "for_statement":
+            stack.append(node.children[-1])
+        if kind in ("command", "test_command"):
             commands.append(script.commands[node.id])
         elif kind == "heredoc_redirect":  # what follows the document's mark on its line stands inside it
             stack.extend(child for child in reversed(node.children) if not child.type.startswith(("heredoc_", "<<")))
     return (tuple(commands), "") if commands else (None, "it runs no command")
 
 
-def _refusal(script: Script, node: Node, kind: str) -> str:
+def _refusal(script: Script, node: Node, kind: str) -> str:  # noqa: C901 (a branch for each kind of node)
     """Why a part of a script cannot stand in the allow view; empty where it can."""
     refusal = ""
     if kind == "command":
         refusal = _command_refusal(script, node, script.commands[node.id])
+    elif kind == "for_statement":
+        refusal = _loop_refusal(script, node)
+    elif kind == "test_command":
+        refusal = "" if node.id in script.plain_tests else _unknown(script, node)
+    elif kind == "{":  # `{ls` is a word to bash
+        refusal = (
+            "" if script.source[node.end_byte : node.end_byte + 1] in (b" ", b"\t", b"\n") else _unknown(script, node)
+        )
     elif kind == "file_redirect":
         refusal = _redirect_refusal(script, node)
     elif kind in ("heredoc_redirect", "herestring_redirect"):
@@ -167,9 +185,13 @@ def _refusal(script: Script, node: Node, kind: str) -> str:
         if not _starts_clean(script, node.start_byte):
             refusal = "a comment in it may be none"
     elif kind not in _JOINTS:
-        name = kind.replace("_", " ") if node.is_named else script.text(node.start_byte, node.end_byte)[:20]
-        refusal = f"it uses `{name}`"
+        refusal = _unknown(script, node)
     return refusal
+
+
+def _unknown(script: Script, node: Node) -> str:
+    name = node.type.replace("_", " ") if node.is_named else script.text(node.start_byte, node.end_byte)[:20]
+    return f"it uses `{name}`"
 
 
 def _command_refusal(script: Script, node: Node, command: SimpleCommand) -> str:
@@ -185,14 +207,37 @@ def _command_refusal(script: Script, node: Node, command: SimpleCommand) -> str:
             before = script.source[: child.start_byte]
             if not before.endswith(b"\\\n"):
                 return "its words cannot be told apart"
-    values = [value for _, value in command.assignments]
+    return _words_refusal(command)
+
+
+def _words_refusal(command: SimpleCommand) -> str:
+    """Arguments may be values of variables; the command word, and what is set in front of it, are literal."""
+    words = command.words
+    if not words:
+        return "it only sets variables"
     # Spelled out, not `word.literal`: this runs for each word of each command.
-    for word in (*command.words, *values):
-        if word.dynamic or word.broken:
+    for word in words:
+        if word.broken or (word.dynamic and not word.plain):
             return "it expands something that is only known when it runs"
-    if command.words and command.words[0].glob:
-        return "the name of a command in it is a pattern"
-    return "" if command.words else "it only sets variables"
+    if words[0].dynamic or any(value.dynamic or value.broken for _, value in command.assignments):
+        return "it expands something that is only known when it runs"
+    return "the name of a command in it is a pattern" if words[0].glob else ""
+
+
+def _loop_refusal(script: Script, node: Node) -> str:
+    """`for name in words; do …; done` with a variable that nothing but the loop knows; its body is looked at like the rest."""
+    kinds = [child.type for child in node.children]
+    if kinds[0] != "for" or kinds[-1] != "do_group" or "ERROR" in kinds:
+        return "it uses a loop of another kind"
+    for child in node.children[1:-1]:
+        if child.type == "variable_name":
+            if not _LOOP_VARIABLE.fullmatch(script.text(child.start_byte, child.end_byte)):
+                return "a loop in it sets a variable that may mean something to a program"
+        elif child.type not in ("in", ";", "\n"):
+            word = script.word(child)
+            if word.broken or (word.dynamic and not word.plain) or not _starts_clean(script, child.start_byte):
+                return "it expands something that is only known when it runs"
+    return ""
 
 
 def _redirect_refusal(script: Script, node: Node) -> str:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=,@%+^-]+")
 # What makes `$` an expansion; before anything else it is a dollar sign.
 _EXPANDS = re.compile(r"[A-Za-z0-9_@*#?$!({\[-]")
+# A variable's value as it is, or a number of the shell's own: no default, no subscript, no indirection, no transformation.
+_VALUE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\}|[?$#](?![A-Za-z0-9_{(\[]))")
 _ENDS_A_WORD = frozenset(" \t\n;&|()<>")
 _ESCAPED_IN_DOUBLE_QUOTES = frozenset('$`"\\\n')
 
@@ -31,11 +33,17 @@ class Word(NamedTuple):
     """Holds an unquoted `*`, `?` or `[`: a file's name may stand here."""
     broken: bool = False
     """Is no single shell word; what it was cut from was misread."""
+    plain: bool = False
+    """Dynamic by nothing but values of variables (`$HOME`, `"${x}"`, `$?`): nothing runs when it is expanded."""
+    single: bool = False
+    """Of a plain word: exactly one argument, whatever the value is, since all of it that is not known is in quotes."""
 
     @property
     def may_be_option(self) -> bool:
-        """Whether a file's name that stands here may begin with a dash: `*`, `-[o]`, `--out*`. Anybody can make such a file."""
-        return self.glob and self.text[:1] in "*?[-"
+        """Whether what stands here in the end may begin with a dash: a file's name (`*`, `--out*`), or a variable's value."""
+        if self.dynamic and not self.single:
+            return True
+        return (self.glob or self.dynamic) and self.text[:1] in "*?[-"
 
     @property
     def literal(self) -> bool:
@@ -68,6 +76,8 @@ class _Reader:
         self._at = 0
         self._out: list[str] = []
         self._glob = False
+        self._known: str | None = None  # what stands before the first value of a variable
+        self._single = True
         # A brace expands where a comma or two dots, and then a closing brace, stand behind it; a little too often is fine.
         closing = raw.rfind("}")
         self._braces_until = max(raw.rfind(",", 0, max(closing, 0)), raw.rfind("..", 0, max(closing, 0)))
@@ -77,8 +87,24 @@ class _Reader:
             while self._at < len(self._raw):
                 self._step(self._raw[self._at])
         except _Stop as stop:
-            return Word("".join(self._out), dynamic=stop.dynamic, glob=self._glob, broken=not stop.dynamic)
-        return Word("".join(self._out), glob=self._glob)
+            dynamic = stop.dynamic or self._known is not None
+            return Word(self._text(), dynamic=dynamic, glob=self._glob, broken=not dynamic)
+        if self._known is None:
+            return Word(self._text(), glob=self._glob)
+        single = self._single and not self._glob
+        return Word(self._known, dynamic=True, glob=self._glob, plain=True, single=single)
+
+    def _text(self) -> str:
+        return "".join(self._out) if self._known is None else self._known
+
+    def _value(self, *, quoted: bool) -> None:
+        """Step over the value of a variable; anything else that expands ends the reading."""
+        match = _VALUE.match(self._raw, self._at)
+        if match is None:
+            raise _Stop(dynamic=True)
+        self._known = self._text()
+        self._single = self._single and quoted
+        self._at = match.end()
 
     def _step(self, char: str) -> None:
         if char == "\\":
@@ -123,9 +149,11 @@ class _Reader:
             if char == '"':
                 self._at += 1
                 return
-            if char == "`" or (char == "$" and _EXPANDS.match(following)):
+            if char == "`":
                 raise _Stop(dynamic=True)
-            if char == "\\" and following in _ESCAPED_IN_DOUBLE_QUOTES:
+            if char == "$" and _EXPANDS.match(following):
+                self._value(quoted=True)
+            elif char == "\\" and following in _ESCAPED_IN_DOUBLE_QUOTES:
                 self._out.append("" if following == "\n" else following)
                 self._at += 2
             else:
@@ -140,7 +168,7 @@ class _Reader:
         elif following == '"':
             self._at += 1
         elif following and _EXPANDS.match(following):
-            raise _Stop(dynamic=True)
+            self._value(quoted=False)
         else:
             self._out.append("$")
             self._at += 1

@@ -98,7 +98,8 @@ WRAPPERS: dict[str, Wrapper] = {
     "noglob": _w(),
     "nocorrect": _w(),
     "xargs": _w(
-        "-I -n -P -L -s -d -E -a --arg-file --delimiter --max-args --max-procs --max-lines --max-chars --replace",
+        # --replace, --max-lines and --eof have their value behind `=` or none: of those both readings are followed.
+        "-I -n -P -L -s -d -E -a --arg-file --delimiter --max-args --max-procs --max-chars --process-slot-var",
         "-0 -r -t -p -x -o --null --no-run-if-empty --verbose --interactive --exit --open-tty -i -l -e",
         inputs=True,
     ),
