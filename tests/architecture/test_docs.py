@@ -84,9 +84,11 @@ def test_every_page_is_in_the_index_or_a_decision_record():
         )
 
 
-def test_decision_records_are_numbered_without_gaps():
-    names = sorted(path.name for path in (ROOT / "docs" / "adr").glob("*.md"))
-    assert [name[:4] for name in names] == [f"{number:04}" for number in range(1, len(names) + 1)]
+def test_each_decision_record_has_a_number_of_its_own():
+    # Numbers are given when the work begins, so one may be missing for a while.
+    numbers = [path.name[:4] for path in (ROOT / "docs" / "adr").glob("*.md")]
+    assert all(number.isdecimal() for number in numbers)
+    assert len(set(numbers)) == len(numbers)
 
 
 def test_every_variable_that_is_named_exists(page):

@@ -18,6 +18,7 @@ from typing import Any
 
 from codesdk.approvals import Approval, ApprovalState, Verdict, who
 from codesdk.domain.decisions import GrantKind, GrantOffer
+from codesdk.transcript import previews
 from codesdk.transcript.shown import line, visible
 
 _STYLE = """
@@ -62,6 +63,10 @@ _REACH = {
     GrantKind.SESSION: "also the next calls that these rules ask about, in this session",
     GrantKind.UNTIL: "also the next calls that these rules ask about, in any session of who asks",
 }
+_PREVIEW_LIMITS = (
+    "The copy has the workspace and nothing else: no network, no secrets, no other programs. "
+    "A tool that changes files makes exactly this change or none; a command runs anew, and may do something else."
+)
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 _ELSEWHERE = frozenset(
     {"tool", "title", "input", "commands", "risk", "preview", "rules", "reason", "principal", "session", "bound"}
@@ -196,8 +201,17 @@ def _preview(given: Any) -> Iterator[str]:
     """What happened when it was tried in a copy of the workspace, where it was."""
     if not isinstance(given, Mapping):
         return
-    yield "<h2>What it did in a copy of the workspace</h2>"
-    yield from _fields(given)
+    yield f"<h2>{previews.HEADING}</h2>"
+    kind = ' class="note"' if {"failed", "failed_in_copy"} & set(given) else ""
+    yield f"<p{kind}>{escape(previews.ending(given))}</p>"
+    if changed := previews.changes(given):
+        yield f"<ul>{''.join(f'<li>{escape(each)}</li>' for each in changed)}</ul>"
+    if text := previews.diff(given):
+        yield _diff(text)
+    for name, text in previews.outputs(given):
+        yield f"<p>{escape(name)}</p>"
+        yield _block(text)
+    yield f'<p class="size">{_PREVIEW_LIMITS}</p>'
 
 
 def _list(title: str, given: Any) -> Iterator[str]:

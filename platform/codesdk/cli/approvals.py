@@ -19,6 +19,7 @@ from codesdk.cli.given import InputWrong
 from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
 from codesdk.cli.voice import Voice
+from codesdk.transcript import previews
 
 SHOWN_INPUT = 2000
 """Characters of an input in the table; `--json` has all of it."""
@@ -137,6 +138,7 @@ def whole(approval: Approval, now: float) -> list[str]:
         *(f"Command    {line}" for line in commands),
         *(f"Risk       {line}" for line in shown.get("risk", [])),
         *(f"File       {line}" for line in _files(shown.get("bound"))),
+        *(f"Preview    {line}" for line in previews.lines(shown.get("preview"))),
         f"Rule       {', '.join(approval.rules) or 'none: the default or the session mode'}",
         f"Why        {shown.get('reason', '')}",
         f"Who asks   {shown.get('principal')} in {approval.session_id}, profile {shown.get('profile')}",

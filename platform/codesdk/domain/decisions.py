@@ -39,6 +39,10 @@ class Classification(StrEnum):
     DANGEROUS = "dangerous"
 
 
+PREVIEWED = frozenset({Classification.WRITE, Classification.DANGEROUS})
+"""What a tool that can be tried in a copy of the workspace is: one without a network is no trial of the others."""
+
+
 class PermissionMode(StrEnum):
     """How eager a session is to ask people (contract 001)."""
 
@@ -88,6 +92,8 @@ class ApprovalSpec(Frozen):
     """All must be met, and one person's yes counts in each that they may answer; none: one yes of anybody."""
     not_requester: bool = False
     """The session's own principal may not answer, with whatever key, nor may a program."""
+    preview: bool = False
+    """The call is tried in a copy of the workspace first, and people are shown what it did there."""
 
 
 class GrantKind(StrEnum):

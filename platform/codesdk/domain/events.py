@@ -42,6 +42,8 @@ class EventType(StrEnum):
     TASK_STOPPED = "task.stopped"
 
     APPROVAL_REQUESTED = "approval.requested"
+    APPROVAL_PREVIEW_STARTED = "approval.preview_started"
+    APPROVAL_PREVIEWED = "approval.previewed"
     APPROVAL_ESCALATED = "approval.escalated"
     APPROVAL_DECIDED = "approval.decided"
     APPROVAL_EXPIRED = "approval.expired"

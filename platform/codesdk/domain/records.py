@@ -99,6 +99,8 @@ class ToolCallRecord(CallIdentity):
     ended_at: str | None = None
     duration_ms: float | None = None
     """Milliseconds of the run itself."""
+    differs: tuple[str, ...] | None = None
+    """In what it was not as the preview that was approved, where it was not."""
 
 
 class Artifact(Frozen):

@@ -92,6 +92,7 @@ class Redactor:
             structured, found = _replaced(structured, steps)
             self.count += found
         changes: dict[str, Any] = {"structured": structured, "text": self.clean_text(result.text)}
+        changes["differs"] = tuple(map(self.clean_text, result.differs))
         if self._pointers:
             changes |= {"stdout": None, "stderr": None}
             if structured is not None:

@@ -47,6 +47,8 @@ class ToolResult(Frozen):
     """Ids of artifacts that hold what the result only shows in part."""
     stdout: Truncation | None = None
     stderr: Truncation | None = None
+    differs: tuple[str, ...] = Field(default=(), exclude_if=lambda told: not told)
+    """In what it is not as the preview that people were shown; empty where it is, or where there was none."""
 
 
 class ToolFacts(Protocol):

@@ -29,6 +29,7 @@ def finished(outcome: Finished) -> types.CallToolResult:
         "status": "failed" if result.is_error else "completed",
         "code": result.code,
         "artifacts": list(result.artifacts) or None,
+        "differs_from_preview": list(result.differs) or None,
         "stdout": result.stdout.model_dump() if result.stdout else None,
         "stderr": result.stderr.model_dump() if result.stderr else None,
     }

@@ -8,7 +8,7 @@ nobody else, so neither is used where it takes another person or several.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import mcp_types as types
@@ -19,6 +19,7 @@ from codesdk.domain.decisions import Frozen
 from codesdk.domain.ids import ToolCallId
 from codesdk.domain.subjects import Subject
 from codesdk.tenancy.access import GRANTS, Action
+from codesdk.transcript import previews
 
 Link = Callable[[Approval, Subject], str | None]
 """The address of the approval's page for the session's user; None where there is no such page."""
@@ -163,4 +164,6 @@ def _words(approval: Approval) -> str:
     cut = given if len(given) <= _SHOWN else f"{given[:_SHOWN]} … ({len(given) - _SHOWN} characters more)"
     rules = ", ".join(shown.get("rules", ())) or "the default"
     whose = f" It takes {who(approval)}." if approval.demands else ""
-    return f"May the agent run {shown.get('tool')}? Input: {cut}. Asked by {rules}: {shown.get('reason')}{whose}"
+    preview = shown.get("preview")
+    tried = f" {previews.HEADING}: {previews.ending(preview)}." if isinstance(preview, Mapping) else ""
+    return f"May the agent run {shown.get('tool')}? Input: {cut}.{tried} Asked by {rules}: {shown.get('reason')}{whose}"

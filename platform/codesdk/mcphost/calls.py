@@ -43,6 +43,8 @@ BEAT_S = 5.0
 """Seconds between progress notifications where nothing happens; the shortest idle limit measured is 60 s."""
 PREPARE_S = 10.0
 """Seconds until a question without an approval is given up: a worker looks at files in some milliseconds."""
+TRIAL_S = 90.0
+"""The same, of a call that is tried in a copy of its workspace first; never longer than its client waits."""
 AGAIN_S = 0.1
 """Seconds between two looks for it."""
 GAP_S = 0.25
@@ -276,7 +278,8 @@ class Calls:
         """What to ask this client's user, once the approval is there: a worker looks at the files first that it binds."""
         if not isinstance(outcome, Waiting) or caller.asking is None:
             return None
-        due = self._clock.monotonic() + PREPARE_S
+        wait_s = self._wait_s if caller.wait_s is None else caller.wait_s
+        due = self._clock.monotonic() + (min(TRIAL_S, wait_s) if outcome.is_tried else PREPARE_S)
         while (approval := await self._thread(self._approval, caller.subject, outcome)) is None:
             if self._clock.monotonic() > due:
                 return None

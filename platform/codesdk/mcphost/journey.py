@@ -22,6 +22,12 @@ class Phase(StrEnum):
     RESULT = "running"
 
 
+_TOLD: dict[str, str] = {
+    EventType.APPROVAL_PREVIEW_STARTED: "being tried in a copy of the workspace, before a person is asked",
+    EventType.APPROVAL_PREVIEWED: "tried in a copy of the workspace; waiting for a person to approve it",
+}
+
+
 class Journey:
     """Follows a call by its events. Used on one event loop."""
 
@@ -30,6 +36,7 @@ class Journey:
         self._clock = clock
         self._began = clock.monotonic()
         self._note = ""
+        self._trial = ""
         self._reason = f" ({_told(outcome)})" if isinstance(outcome, Waiting) else ""
         self.asked = isinstance(outcome, Waiting)
         """A person stands in its way, or stood there."""
@@ -45,6 +52,8 @@ class Journey:
         self.place = event.seq
         if event.type is EventType.CALL_STARTED:
             self.enter(Phase.RESULT)
+        elif told := _TOLD.get(str(event.type)):
+            self._trial = told
         elif event.type is EventType.APPROVAL_DECIDED:
             self.enter(Phase.WORKER)
         elif event.type is EventType.OUTPUT_DELTA:
@@ -66,7 +75,7 @@ class Journey:
         """One line for a person who watches."""
         match self.phase:
             case Phase.DECISION:
-                return self.phase.value + self._reason
+                return (self._trial or self.phase.value) + self._reason
             case Phase.RESULT if self._note:
                 return f"{self.phase.value}: {self._note}"
             case _:

@@ -21,6 +21,7 @@ def needed(written: Iterable[Approval | None]) -> ApprovalSpec:
         timeout_s=min(approval.timeout for approval in told),
         demands=_together([_demand(approval) for approval in told]),
         not_requester=any(approval.not_requester for approval in told),
+        preview=any(approval.preview for approval in told),
     )
 
 

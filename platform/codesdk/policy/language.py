@@ -202,6 +202,9 @@ class Approval(Frozen):
     """Until the approval expires."""
     on_timeout: Literal["deny"] = "deny"
     """What then becomes of the call; there is nothing else."""
+    preview: bool = False
+    """Try the call in a throw-away copy of the workspace before anybody is asked, and show what it did there. Only calls
+    that write files or run commands are tried; others are asked about without."""
     escalate: Escalate | None = None
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 
-from codesdk.domain.decisions import Effect
+from codesdk.domain.decisions import PREVIEWED, Effect
 from codesdk.policy.bundle import Bundle, Finding, load_bundle
 from codesdk.policy.containment import contains, told_values
 from codesdk.policy.contradictions import contradictions
@@ -53,7 +53,7 @@ def _of_bundle(bundle: Bundle, directory: Path, shapes: Mapping[str, ToolShape],
         impossible = list(contradictions(rule, shapes, day))
         shadow = others.of(rule) if not impossible else None
         shadowed = [f"never decides: `{shadow.id}` {_verb(shadow)} all that it matches."] if shadow else []
-        for message in (*_of_rule(rule), *impossible, *shadowed):
+        for message in (*_of_rule(rule), *_previews_nothing(rule.rule, shapes), *impossible, *shadowed):
             yield Finding(str(directory / rule.file), rule.line, 1, f"The rule `{rule.id}` {message}")
 
 
@@ -62,6 +62,17 @@ def _of_rule(rule: CompiledRule) -> Iterator[str]:
         yield "stops a command only without further arguments; end its patterns with `...`."
     if rule.effect is Effect.ALLOW and rule.rule.command is None and not _restricted(rule):
         yield "allows every tool; name tools or a classification."
+
+
+def _previews_nothing(rule: Rule, shapes: Mapping[str, ToolShape]) -> Iterator[str]:
+    """`approval.preview` where no call that the rule matches would be tried."""
+    if rule.approval is None or not rule.approval.preview:
+        return
+    named = [shapes.get(name) for name in rule.tool or ()]
+    classes = {shape.classification for shape in named if shape is not None} if all(named) else set()
+    classes = classes or set(rule.classification or ())
+    if classes and not classes & PREVIEWED:
+        yield "wants a preview, and its tools neither write files nor run commands; take `preview` off."
 
 
 def _restricted(rule: CompiledRule) -> bool:

@@ -153,7 +153,7 @@ class Sandbox(Protocol):
         ...
 
     def snapshot(self) -> Iterator[bytes]:
-        """The workspace as a tar, piece by piece. Every tool stands still until it is over or closed; execs are refused.
+        """The workspace as a tar, piece by piece. Every tool stands still until it is over or closed; execs wait.
 
         Modes, times, symlinks as they are and hard links are kept; sockets, FIFOs, and what the tool user closed to
         itself are left out. The sandbox gives it up when nobody has read for 30 seconds.

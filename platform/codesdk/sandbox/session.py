@@ -49,6 +49,8 @@ ANSWER_S = 30.0
 SLACK_S = 30.0
 """Added to wall time and grace before a silent exec counts as lost."""
 HELLO_S = 15.0
+HELD_S = 0.05
+"""Between two starts of an exec while the tools stand still for a snapshot."""
 MAX_JOINS = 20
 """How often one exec is joined again after a lost connection."""
 
@@ -266,6 +268,9 @@ class RunnerSandbox:
             try:
                 order = {**header, "from": received.next}
                 answer, _ = link.call(order, spec + request.stdin, timeout_s=ANSWER_S, check=self._unless_paused)
+                if answer.get("held") is True and time.monotonic() < deadline:
+                    time.sleep(HELD_S)  # a snapshot is short, and whose call this is knows nothing of it
+                    continue
                 return self._refused(answer, request) or self._follow(link, events, received, on_output, deadline)
             except Empty as error:
                 self._unless_paused()

@@ -35,6 +35,8 @@ class SandboxState(StrEnum):
     WANTED = "wanted"
     POOLED = "pooled"
     """Started, nobody's: a session may claim it."""
+    COPY = "copy"
+    """Holds a copy of a session's workspace for as long as its worker tries a call in it; nobody's either."""
     READY = "ready"
     PAUSED = "paused"
     """A session's, frozen because it is idle; the next call lets it go on."""
@@ -95,8 +97,9 @@ def insert(
     image: str,
     profile: Profile,
     generation: int | None = None,
+    state: SandboxState = SandboxState.WANTED,
 ) -> int:
-    """Want a sandbox, for a session or for the pool of the worker of that generation.
+    """Want a sandbox, for a session or for the pool of the worker of that generation, or as a copy of its.
 
     Returns its tool uid, the lowest that is free on the host. (A quota of sandboxes belongs here and in `claim`: these
     two are the only ways to one.)
@@ -118,7 +121,7 @@ def insert(
         "id": sandbox,
         "session_id": session,
         "host_id": host,
-        "state": "wanted",
+        "state": state.value,
         "tool_uid": uid,
         "image": image,
         "profile": profile_text(profile),

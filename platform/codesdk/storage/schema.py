@@ -160,13 +160,13 @@ sandboxes = Table(
     "sandboxes",
     metadata,
     Column("id", _ID, primary_key=True),
-    Column("session_id", _ID, ForeignKey("sessions.id"), unique=True),  # none while it is the warm pool's
+    Column("session_id", _ID, ForeignKey("sessions.id"), unique=True),  # none while it is the warm pool's, or a copy's
     Column("host_id", _ID, ForeignKey("hosts.id"), nullable=False),
     Column("state", String(16), nullable=False),  # see sandbox.store.SandboxState
     Column("tool_uid", Integer, nullable=False),
     Column("image", String(80), nullable=False),  # image id on the host
     Column("profile", Text, nullable=False),  # JSON; a pooled sandbox is claimed by a session of the same text
-    Column("generation", BigInteger),  # of the worker whose pool made it
+    Column("generation", BigInteger),  # of the worker that made it for its pool, or as a copy
     Column("ready_at", Float),  # when its session got it: idle and absolute lifetime count from here
     Column("active_at", Float),  # when something was last seen to run in it that no call waits for
     Column("attestation", Text),  # JSON, read back from engine and kernel
@@ -204,6 +204,8 @@ tool_calls = Table(
     Column("digest", String(71)),  # what an approval binds, set where policy asked
     Column("preparing", _ID),  # the approval that is asked for when a worker has looked at named files
     Column("bound_files", Text),  # JSON: what the approval binds of them
+    Column("preview_tries", Integer),  # how often a preview was begun; none where none is wanted
+    Column("preview", Text),  # JSON: what people were shown of it, as it is compared with the run
     Column("grant_id", _ID),  # what turned policy's ask into an allow, where something did
     Column("sources", Text, nullable=False),  # JSON: the voices so far
     Column("generation", BigInteger),  # of the worker that claimed it

@@ -10,6 +10,7 @@ from codesdk.domain.calls import ToolCall
 from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import Decision
 from codesdk.registry import Tool
+from codesdk.toolcalls.preview import Preview
 from codesdk.toolcalls.stored import SessionFacts
 
 
@@ -20,6 +21,7 @@ def digest_of(
     facts: SessionFacts,
     *,
     bound: Mapping[str, Any] | None = None,
+    preview: Preview | None = None,
 ) -> str:
     """`sha256:` over tenant, session, principal, tool, input, image, profile, and the rules that asked.
 
@@ -27,6 +29,7 @@ def digest_of(
 
     Each rule counts with its own hash. The bundle's is left out on purpose: a change of some other rule must not void a
     pending question. `bound`: more facts that what would run depends on, as JSON values (hashes of files, say).
+    `preview`: what people were shown of a trial.
     """
     subject = facts.subject
     return content_hash(
@@ -44,6 +47,7 @@ def digest_of(
             "rules": decision.rule_hashes,
             "obligations": decision.obligations.model_dump(mode="json"),
             **({"bound": dict(bound)} if bound else {}),
+            **({"preview": preview.model_dump(mode="json")} if preview else {}),
         }
     )
 

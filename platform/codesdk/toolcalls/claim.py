@@ -137,7 +137,8 @@ class Claims:
                 else None
             )
         bound = files_of(stored.bound)
-        now = digest_of(stored.call, tool.behaviour_hash, decision, _facts(stored), bound=bound)
+        facts = _facts(stored)
+        now = digest_of(stored.call, tool.behaviour_hash, decision, facts, bound=bound, preview=stored.preview)
         if decision.effect is Effect.ASK and now != asked.digest:
             return "What was approved is not what would run now. Call it again to ask again."
         return None if self._desk.consume(unit, asked.id) else "The approval is not there any more."

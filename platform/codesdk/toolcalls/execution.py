@@ -25,6 +25,7 @@ from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.faults import ValueRefused
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, store
+from codesdk.toolcalls.as_previewed import run_as_previewed
 from codesdk.toolcalls.bound_files import difference
 from codesdk.toolcalls.builtins import Attachment, Bench, files_changed, process_limits, run_tool, runs_one_exec
 from codesdk.toolcalls.ending import complete, is_small
@@ -166,7 +167,11 @@ class Execution:
         )
         if stored.bound and not runs_one_exec(tool) and (changed := _changed(sandbox, stored.bound)):
             return files_changed(changed)
-        result = run_tool(tool, stored.call.input, bench)
+        if stored.preview is None or stored.preview.failed:
+            result = run_tool(tool, stored.call.input, bench)
+        else:
+            begun = claimed.behaviour_hash is None
+            result = run_as_previewed(tool, stored, stored.preview, bench, begun=begun)
         if result.structured is not None and not result.is_error:
             tool.check_output(result.structured)
         return result if redactor is None else redactor.clean_result(result)

@@ -133,6 +133,7 @@ def completed(
         is_error=result.is_error,
         duration_ms=round(duration_ms, 3),
         code=result.code or None,
+        differs=result.differs or None,
         result_ref=_ref(result_ref) if result_ref else None,
         result_preview=result.text[: PREVIEW_BYTES // 8] if result_ref else whole,
     )

@@ -12,7 +12,7 @@ from codesdk.artifacts import Artifacts, StoredArtifact
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
 from codesdk.domain.canonical import bytes_hash, canonical_json
 from codesdk.domain.decisions import Decision, Effect, Evaluation, Speaker
-from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, SessionId, TenantId, ToolCallId
+from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, SandboxId, SessionId, TenantId, ToolCallId
 from codesdk.domain.quotas import Quotas, Resource
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import Log
@@ -26,9 +26,10 @@ from codesdk.toolcalls import history, rates, store, turns
 from codesdk.toolcalls.binding import asked_of
 from codesdk.toolcalls.bound_files import named
 from codesdk.toolcalls.ending import deny
+from codesdk.toolcalls.preview import Tried, wants_preview
 from codesdk.toolcalls.questions import Questions, unasked, waiting
 from codesdk.toolcalls.stored import Denied, Ended, Finished, Outcome, Queued, StoredCall
-from codesdk.toolcalls.unasked import Unasked
+from codesdk.toolcalls.unasked import Preparation, Trial, Unasked
 
 SMALL_INPUT = 8 * 1024
 """Canonical bytes; a larger input stands in the log as an artifact."""
@@ -98,7 +99,9 @@ class Pipeline:
         decision = decide(call, tool, subject, self.bundles.of(subject.tenant_id, subject.policy_hash))
         if self._shadow is not None:
             self._shadow.see(call, tool, subject, decision)
-        names_files = decision.effect is Effect.ASK and bool(named(tool, arguments))
+        waits_for = Preparation(
+            files=decision.effect is Effect.ASK and bool(named(tool, arguments)), preview=wants_preview(tool, decision)
+        )
         input_ref = self._keep_large(call, subject, input_bytes)
         return self._writer.run(
             lambda unit: self._record(
@@ -107,7 +110,7 @@ class Pipeline:
                 tool,
                 subject,
                 decision=decision,
-                names_files=names_files,
+                waits_for=waits_for,
                 input_ref=input_ref,
                 join=join,
             )
@@ -158,9 +161,20 @@ class Pipeline:
         overdue = self._desk.overdue()
         return never_asked + sum(self._writer.run(partial(self._questions.expire, approval=each)) for each in overdue)
 
-    def put(self, call: ToolCallId, files: tuple[FileMark, ...]) -> None:
-        """Ask about a call that waits for it, now that its worker has looked at the files that it names."""
-        self._writer.run(lambda unit: self._unasked.put(unit, call, files))
+    def put(self, call: ToolCallId, files: tuple[FileMark, ...], tried: Tried | None = None) -> None:
+        """Ask about a call that waits for it, now that its worker has looked at the files that it names.
+
+        `tried`: what came of it in a copy of the workspace, where rules want that.
+        """
+        self._writer.run(lambda unit: self._unasked.put(unit, call, files, tried))
+
+    def trial(self, stored: StoredCall) -> Trial | None:
+        """How a call that waits for it is to be tried; None where that is not wanted any more."""
+        return self._unasked.trial(stored)
+
+    def try_begins(self, unit: Unit, stored: StoredCall, sandbox: SandboxId) -> bool:
+        """A worker tries it, in a copy of that id. False: it ended meanwhile, and nothing is to be tried."""
+        return self._unasked.try_begins(unit, stored, sandbox)
 
     def escalate_due(self) -> int:
         """Tell in the log of approvals that others may answer by now; returns of how many."""
@@ -190,7 +204,7 @@ class Pipeline:
         subject: Subject,
         *,
         decision: Decision,
-        names_files: bool,
+        waits_for: Preparation,
         input_ref: StoredArtifact | None,
         join: bool,
     ) -> Outcome:
@@ -241,8 +255,7 @@ class Pipeline:
                 refusal = deny(unit, self._log, stored, code, decision.reason, rules=decision.rules)
                 return refusal.model_copy(update={"retry_after_s": limited.retry_after_s}) if limited else refusal
             case Effect.ASK:
-                ask = self._questions.ask
-                return self._unasked.begin(unit, call, facts) if names_files else ask(unit, call, tool, decision, facts)
+                return self._unasked.ask(unit, call, tool, decision, facts, waits_for=waits_for)
             case Effect.ALLOW:
                 return self._queue(unit, call.identity, subject, facts.host_id)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Float, bindparam, select, update
+from sqlalchemy import Connection, Float, bindparam, func, select, update
 
 from codesdk.domain.calls import CallState
 from codesdk.domain.ids import ApprovalId, HostId, ToolCallId
@@ -10,6 +10,7 @@ from codesdk.sandbox.port import FileMark
 from codesdk.storage.database import database_now
 from codesdk.storage.schema import hosts, tool_calls
 from codesdk.toolcalls import store
+from codesdk.toolcalls.preview import Preview
 from codesdk.toolcalls.stored import StoredCall
 
 AT_ONCE = 100
@@ -19,20 +20,43 @@ _PREPARING = (
     .limit(AT_ONCE)
 )
 _HERE = _PREPARING.where(tool_calls.c.host_id == bindparam("host"))
+_TO_LOOK_AT = _HERE.where(tool_calls.c.preview_tries.is_(None))
+_TO_TRY = _HERE.where(tool_calls.c.preview_tries.is_not(None))
 _LEFT = _PREPARING.where(
     tool_calls.c.host_id.in_(select(hosts.c.id)),  # all of them; through the index, since this is asked every second
     tool_calls.c.requested_at < database_now() - bindparam("seconds", type_=Float),
 )
 
 
-def begin(connection: Connection, call: ToolCallId, approval: ApprovalId) -> None:
-    """Note that a worker must look at files before anybody is asked, and by which id they will be asked."""
-    connection.execute(update(tool_calls).where(tool_calls.c.id == call).values(preparing=approval))
+def begin(connection: Connection, call: ToolCallId, approval: ApprovalId, *, preview: bool) -> None:
+    """Note that a worker must look at files before anybody is asked, and by which id they will be asked.
+
+    `preview`: it is to try the call as well.
+    """
+    values = {"preparing": approval, "preview_tries": 0 if preview else None}
+    connection.execute(update(tool_calls).where(tool_calls.c.id == call).values(values))
 
 
 def on_host(connection: Connection, host: HostId) -> list[StoredCall]:
-    """Those of that host, oldest first, at most `AT_ONCE`."""
-    return list(store.found(connection, _HERE, {"host": host}))
+    """Those of that host whose files are to be looked at, oldest first, at most `AT_ONCE`."""
+    return list(store.found(connection, _TO_LOOK_AT, {"host": host}))
+
+
+def to_try(connection: Connection, host: HostId) -> list[StoredCall]:
+    """Those of that host that are to be tried, oldest first, at most `AT_ONCE`."""
+    return list(store.found(connection, _TO_TRY, {"host": host}))
+
+
+def count_try(connection: Connection, call: ToolCallId) -> None:
+    """A preview of it is begun."""
+    tries = func.coalesce(tool_calls.c.preview_tries, 0) + 1
+    connection.execute(update(tool_calls).where(tool_calls.c.id == call).values(preview_tries=tries))
+
+
+def want_try(connection: Connection, call: ToolCallId) -> None:
+    """It is to be tried, since rules say so by now."""
+    tries = func.coalesce(tool_calls.c.preview_tries, 0)
+    connection.execute(update(tool_calls).where(tool_calls.c.id == call).values(preview_tries=tries))
 
 
 def left_for(connection: Connection, seconds: float) -> list[StoredCall]:
@@ -40,7 +64,11 @@ def left_for(connection: Connection, seconds: float) -> list[StoredCall]:
     return list(store.found(connection, _LEFT, {"seconds": seconds}))
 
 
-def end(connection: Connection, call: ToolCallId, files: tuple[FileMark, ...]) -> None:
-    """Keep what the approval binds: the files that the call names, as they are now."""
-    values = {"preparing": None, "bound_files": store.MARKS.dump_json(files).decode()}
+def end(connection: Connection, call: ToolCallId, files: tuple[FileMark, ...], preview: Preview | None) -> None:
+    """Keep what the approval binds: the files that the call names, as they are now, and what came of trying it."""
+    values = {
+        "preparing": None,
+        "bound_files": store.MARKS.dump_json(files).decode(),
+        "preview": preview.model_dump_json() if preview else None,
+    }
     connection.execute(update(tool_calls).where(tool_calls.c.id == call).values(values))

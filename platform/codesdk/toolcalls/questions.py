@@ -17,6 +17,7 @@ from codesdk.storage.writer import Unit
 from codesdk.toolcalls import history, store
 from codesdk.toolcalls.binding import digest_of
 from codesdk.toolcalls.ending import deny
+from codesdk.toolcalls.preview import Tried
 from codesdk.toolcalls.shown import shown
 from codesdk.toolcalls.stored import Denied, SessionFacts, StoredCall, Waiting
 
@@ -51,19 +52,22 @@ class Questions:
         facts: SessionFacts,
         *,
         bound: Mapping[str, Any] | None = None,
+        tried: Tried | None = None,
         approval: ApprovalId | None = None,
     ) -> Waiting | Denied:
         """Ask about a call that was recorded. `bound`: more facts that a yes is about; they are shown too.
 
-        `approval`: the id that its caller has been told already.
+        `tried`: what came of it in a copy; a yes is about that as well. `approval`: the id that its caller has been told
+        already.
 
         Denied: those whose yes it takes are not there, so that waiting for them is no use.
         """
         spec = decision.approval or ApprovalSpec()
         more = dict(bound or {})
-        digest = digest_of(call, tool.behaviour_hash, decision, facts, bound=more)
+        preview = tried.preview if tried else None
+        digest = digest_of(call, tool.behaviour_hash, decision, facts, bound=more, preview=preview)
         store.set_digest(unit.connection, call.identity.tool_call_id, digest)
-        seen = shown(call, tool, decision, facts)
+        seen = {**shown(call, tool, decision, facts), **({"preview": tried.shown} if tried else {})}
         asking = self._desk.request(
             unit,
             call.identity,
@@ -179,12 +183,16 @@ class Questions:
 
 
 def unasked(stored: StoredCall) -> Waiting:
-    """The outcome of a call about which nobody is asked yet: a worker looks at the files that it names first."""
+    """The outcome of a call about which nobody is asked yet: a worker looks at its files first, or tries it in a copy."""
+    tried = stored.preview_tries is not None
     return Waiting(
         identity=stored.identity,
         approval_id=stored.preparing or "",
-        reason="The files that it names are looked at first.",
+        reason="It is tried in a copy of the workspace first."
+        if tried
+        else "The files that it names are looked at first.",
         expires_at=stored.requested_at + PATIENCE_S,
+        is_tried=tried,
     )
 
 

@@ -22,6 +22,7 @@ from codesdk.storage.database import database_now
 from codesdk.storage.faults import Overtaken
 from codesdk.storage.schema import principals, sessions, tenants, tool_calls
 from codesdk.tenancy.store import subject_from
+from codesdk.toolcalls.preview import Preview
 from codesdk.toolcalls.stored import Ended, SessionFacts, StoredCall
 
 MARKS = TypeAdapter(tuple[FileMark, ...])
@@ -368,5 +369,7 @@ def _stored(row: Row[Any]) -> StoredCall:
         result=ToolResult.model_validate_json(row.result) if row.result else None,
         preparing=ApprovalId(row.preparing) if row.preparing else None,
         bound=MARKS.validate_json(row.bound_files) if row.bound_files else (),
+        preview_tries=row.preview_tries,
+        preview=Preview.model_validate_json(row.preview) if row.preview else None,
         requested_at=row.requested_at,
     )

@@ -11,6 +11,7 @@ from codesdk.domain.ids import ApprovalId, GrantId, HostId, TenantId
 from codesdk.domain.subjects import Subject
 from codesdk.domain.tools import ToolResult
 from codesdk.sandbox.port import FileMark
+from codesdk.toolcalls.preview import Preview
 
 
 class SessionFacts(Frozen):
@@ -52,6 +53,10 @@ class StoredCall(Frozen):
     """The approval that will be asked for when a worker has looked at the files that the call names."""
     bound: tuple[FileMark, ...] = ()
     """The files that its approval binds, as they were when it was asked for."""
+    preview_tries: int | None = None
+    """How often a preview of it was begun; None where none is wanted."""
+    preview: Preview | None = None
+    """What came of trying it, where people were shown that."""
     requested_at: float = 0.0
     """Seconds since the epoch, on the database's clock."""
 
@@ -107,6 +112,8 @@ class Waiting(Frozen):
     """Whose yes it takes, in words."""
     expires_at: float
     """Seconds since the epoch."""
+    is_tried: bool = False
+    """Nobody is asked yet: it is tried in a copy of the workspace first."""
 
 
 class Queued(Frozen):

@@ -1,26 +1,46 @@
-"""Calls about which nobody is asked yet: they name files, and a person must see what these hold (ADR 18).
+"""Calls about which nobody is asked yet.
 
+A person must see what the files hold that they name (ADR 21), or what they do in a copy of the workspace (ADR 30).
 Only a worker reaches a sandbox. So the unit that records the call notes that its question waits, the worker of its host
-looks at the files, and the question is put in the unit that keeps what was found.
+looks at the files or tries the call, and the question is put in the unit that keeps what was found.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from codesdk.domain.calls import CallState, DenialCode, ToolCall
-from codesdk.domain.decisions import Effect
-from codesdk.domain.ids import ApprovalId, Ids, Kind, ToolCallId
+from codesdk.domain.decisions import Decision, Effect, Obligations
+from codesdk.domain.ids import ApprovalId, Ids, Kind, SandboxId, ToolCallId
+from codesdk.domain.payloads import ApprovalPreviewed, ApprovalPreviewStarted
 from codesdk.eventlog.log import Log
 from codesdk.jobs import Wakeups
 from codesdk.policy import Bundles, decide
-from codesdk.registry import Registries, UnknownTool
+from codesdk.registry import Registries, Tool, UnknownTool
 from codesdk.sandbox.port import FileMark
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
-from codesdk.toolcalls import preparations, store
+from codesdk.toolcalls import history, preparations, store
 from codesdk.toolcalls.bound_files import files_of
 from codesdk.toolcalls.ending import deny
+from codesdk.toolcalls.preview import Preview, Tried, obliged_hash, wants_preview
 from codesdk.toolcalls.questions import PATIENCE_S, Questions, unasked
-from codesdk.toolcalls.stored import SessionFacts, StoredCall, Waiting
+from codesdk.toolcalls.stored import Denied, SessionFacts, StoredCall, Waiting
+
+
+class Preparation(NamedTuple):
+    """What must be seen before anybody is asked."""
+
+    files: bool
+    preview: bool
+
+
+class Trial(NamedTuple):
+    """What is to be tried."""
+
+    tool: Tool
+    obligations: Obligations
+    """What policy demands of the run."""
 
 
 class Unasked:
@@ -36,33 +56,78 @@ class Unasked:
         self._wakeups = wakeups
         self._ids = ids
 
-    def begin(self, unit: Unit, call: ToolCall, facts: SessionFacts) -> Waiting:
-        """Let the question about a call that names files wait for its worker."""
+    def ask(
+        self,
+        unit: Unit,
+        call: ToolCall,
+        tool: Tool,
+        decision: Decision,
+        facts: SessionFacts,
+        *,
+        waits_for: Preparation,
+    ) -> Waiting | Denied:
+        """Ask at once, or let the question about a call that names files, or is to be tried, wait for its worker."""
+        if not waits_for.files and not waits_for.preview:
+            return self._questions.ask(unit, call, tool, decision, facts)
         approval = ApprovalId(self._ids.new(Kind.APPROVAL))
-        preparations.begin(unit.connection, call.identity.tool_call_id, approval)
+        preparations.begin(unit.connection, call.identity.tool_call_id, approval, preview=waits_for.preview)
         unit.after_commit(lambda: self._wakeups.wake(facts.host_id, facts.subject.session_id))
         return unasked(_held(unit, call.identity.tool_call_id))
 
-    def put(self, unit: Unit, call: ToolCallId, files: tuple[FileMark, ...]) -> None:
-        """Ask, now that a worker has looked. Decided once more: rules, tool and session may be others by now."""
+    def trial(self, stored: StoredCall) -> Trial | None:
+        """How the call is to be tried, as rules and tools are now; None where nobody wants that (any more)."""
+        try:
+            tool = self._registry.of(stored.tenant_id).resolve(stored.call.name)
+        except UnknownTool:
+            return None
+        decision = self._decide(stored, tool)
+        return Trial(tool, decision.obligations) if wants_preview(tool, decision) else None
+
+    def try_begins(self, unit: Unit, stored: StoredCall, sandbox: SandboxId) -> bool:
+        """Count it and tell of it, in the unit that makes the copy's row. False: the call ended meanwhile."""
+        held = _held(unit, stored.identity.tool_call_id)
+        if held.state is not CallState.WAITING or held.preparing is None:
+            return False
+        preparations.count_try(unit.connection, stored.identity.tool_call_id)
+        begun = ApprovalPreviewStarted(
+            approval_id=held.preparing,
+            tool_call_id=stored.identity.tool_call_id,
+            sandbox_id=sandbox,
+            number=(held.preview_tries or 0) + 1,
+        )
+        self._log.append(unit, history.draft(held.subject, begun))
+        return True
+
+    def put(self, unit: Unit, call: ToolCallId, files: tuple[FileMark, ...], tried: Tried | None = None) -> None:
+        """Ask, now that a worker has looked. Decided once more: rules, tool and session may be others by now.
+
+        `tried`: what came of the call in a copy. Where rules want that and it is not there, or was made under other
+        demands than theirs, the question waits for it.
+        """
         stored = _held(unit, call)
         if stored.state is not CallState.WAITING or stored.preparing is None:
             return  # it ended meanwhile, or another thread was first
-        preparations.end(unit.connection, call, files)
+        preview = tried.preview if tried else None
         try:
             tool = self._registry.of(stored.tenant_id).resolve(stored.call.name)
         except UnknownTool:
             deny(unit, self._log, stored, DenialCode.VOIDED, f"The tool {stored.call.name} is gone.")
             return
-        subject = stored.subject
-        decision = decide(stored.call, tool, subject, self._bundles.of(subject.tenant_id, subject.policy_hash))
+        decision = self._decide(stored, tool)
         facts = store.session_facts(unit.connection, stored.subject.session_id)
         if decision.effect is not Effect.ASK or facts is None or not facts.open:
             reason = "Policy or session have changed since this call was decided. Call it again."
             deny(unit, self._log, stored, DenialCode.VOIDED, reason)
             return
-        bound = files_of(files)
-        self._questions.ask(unit, stored.call, tool, decision, facts, bound=bound, approval=stored.preparing)
+        if wants_preview(tool, decision) and (preview is None or preview.obliged != obliged_hash(decision.obligations)):
+            preparations.want_try(unit.connection, call)
+            return  # the next poll tries it
+        preparations.end(unit.connection, call, files, preview)
+        if preview is not None:
+            self._log.append(unit, history.draft(stored.subject, _previewed(stored, stored.preparing, preview)))
+        self._questions.ask(
+            unit, stored.call, tool, decision, facts, bound=files_of(files), tried=tried, approval=stored.preparing
+        )
 
     def left(self, database: Database) -> list[StoredCall]:
         """Those that no worker has looked at in time."""
@@ -74,9 +139,29 @@ class Unasked:
         stored = _held(unit, call)
         if stored.state is not CallState.WAITING or stored.preparing is None:
             return False
-        reason = "No worker has looked at the files that this call names, so nobody was asked. It was not rejected."
+        what = (
+            "looked at the files that this call names" if stored.preview_tries is None else "tried this call in a copy"
+        )
+        reason = f"No worker has {what}, so nobody was asked. It was not rejected."
         deny(unit, self._log, stored, DenialCode.EXPIRED, reason)
         return True
+
+    def _decide(self, stored: StoredCall, tool: Tool) -> Decision:
+        subject = stored.subject
+        return decide(stored.call, tool, subject, self._bundles.of(subject.tenant_id, subject.policy_hash))
+
+
+def _previewed(stored: StoredCall, approval: ApprovalId, preview: Preview) -> ApprovalPreviewed:
+    ending = preview.ending
+    return ApprovalPreviewed(
+        approval_id=approval,
+        tool_call_id=stored.identity.tool_call_id,
+        preview_hash=preview.shown_hash,
+        failed=preview.failed or None,
+        is_error=ending.is_error if ending else None,
+        exit_code=ending.exit_code if ending else None,
+        changes=preview.effects_count if ending else None,
+    )
 
 
 def _held(unit: Unit, call: ToolCallId) -> StoredCall:

@@ -82,6 +82,7 @@ def _change(before: ToolCallRecord, event: Event, payload: CallPayload) -> dict[
                 "result_ref": payload.result_ref,
                 "ended_at": event.time,
                 "duration_ms": payload.duration_ms,
+                "differs": payload.differs,
             }
         case _:
             return {}

@@ -136,4 +136,6 @@ def _result(payload: CallCompleted | CallDenied) -> ToolResultBlock:
             "artifact_ref": payload.result_ref.model_dump(mode="json", exclude_none=True),
             "preview": payload.result_preview,
         }
+    if payload.differs and isinstance(result, dict):  # a text says so itself
+        result = {**result, "differs_from_preview": list(payload.differs)}
     return ToolResultBlock(tool_call_id=payload.tool_call_id, result=result, is_error=payload.is_error or None)

@@ -20,8 +20,8 @@ _PREFIXES = ("approval.", "task.", "sandbox.")
 OFFERED = frozenset(
     {EventType.CALL_COMPLETED, EventType.CALL_DENIED}
     | {known for known in EventType if known.value.startswith(_PREFIXES)}
-)
-"""Events that can be told: none of those that come by the hundred."""
+) - {EventType.APPROVAL_PREVIEW_STARTED, EventType.APPROVAL_PREVIEWED}
+"""Events that can be told: none of those that come by the hundred, and one message for a question, when it can be answered."""
 _NAMES = frozenset(each.value for each in OFFERED)
 _GROUPS = frozenset({f"{prefix}*" for prefix in _PREFIXES})
 

@@ -29,6 +29,10 @@ CLOSED_S = 10.0
 """Seconds between looks at closed sessions, whose logs hardly grow: how late their last events may be told."""
 FIELD_BYTES = 2 * 1024
 """JSON of one field of an event's payload: what is larger is left out and named in `omitted`."""
+SHORT_BYTES = 512
+"""JSON of one text of a preview that goes into a message."""
+FEW_FILES = 10
+"""Changed files that a message names, where a preview is too large for it."""
 SHOWN_BYTES = 12 * 1024
 """JSON of the input that an approval shows; a larger one is on the page and in the API."""
 _ASKING = frozenset({"approval.requested", "approval.escalated"})
@@ -155,11 +159,25 @@ def message_of(event: Event, type_: str, asked: Question | None) -> Message:
         data["omitted"] = omitted
     if asked is not None:
         shown = {name: value for name, value in asked.shown.items() if name == "input" or _size(value) <= FIELD_BYTES}
+        if "preview" in asked.shown and "preview" not in shown:
+            shown["preview"] = _begun(asked.shown["preview"])
+            data["omitted"] = [*omitted, "approval.preview"]
         if _size(shown.get("input")) > SHOWN_BYTES:
             del shown["input"]
-            data["omitted"] = [*omitted, "approval.input"]
+            data["omitted"] = [*data.get("omitted", omitted), "approval.input"]
         data["approval"] = {**shown, "digest": asked.digest, "expires_at": asked.expires_at}
     return Message(type=type_, timestamp=event.time, data=data)
+
+
+def _begun(preview: Any) -> Any:
+    """A preview without its texts, and with the first of its files: the page shows all of it."""
+    if not isinstance(preview, dict):
+        return preview
+    files = preview.get("files") or []
+    few = {name: value for name, value in preview.items() if _size(value) <= SHORT_BYTES}
+    kept = [file for file in files[:FEW_FILES] if _size(file) <= SHORT_BYTES]
+    left = int(preview.get("files_left_out", 0)) + len(files) - len(kept)
+    return {**few, "files": kept, **({"files_left_out": left} if left else {})}
 
 
 def _size(value: Any) -> int:

@@ -6,9 +6,12 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from codesdk.transcript import previews
 from codesdk.transcript.shown import line, visible
 from codesdk.webhooks.delivery import Message
 
+PREVIEW_CHARACTERS = 1200
+"""Of a preview: a chat's message takes 3,000 in all, and the page shows the whole."""
 _TITLES = {
     "approval.requested": "Approval wanted",
     "approval.escalated": "Approval still wanted",
@@ -44,6 +47,8 @@ def lines(message: Message) -> list[str]:
         found += ["", "It would run:", visible(in_words(approval["input"]))]
     elif approval:
         found += ["", "What would run is too long for a message; the page shows it."]
+    if tried := previews.lines(approval.get("preview"), PREVIEW_CHARACTERS):
+        found += ["", *tried]
     payload = message.data.get("payload") or {}
     found += [f"{name}: {line(str(payload[name]))}" for name in ("state", "by", "code", "is_error") if name in payload]
     return found

@@ -21,6 +21,7 @@ from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.stored import Claimed
 from codesdk.worker.host import Host
 from codesdk.worker.looking import Looking
+from codesdk.worker.previews import Previews
 from codesdk.worker.rooms import Rooms
 
 _log = logging.getLogger(__name__)
@@ -42,8 +43,10 @@ class Dispatcher:
         pipeline: Pipeline,
         database: Database,
         threads: int,
+        previews: Previews | None = None,
     ) -> None:
-        """`threads`: calls that run at once."""
+        """`threads`: calls that run at once. `previews`: what tries calls before people are asked."""
+        self._previews = previews
         self._host = host
         self._rooms = rooms
         self._claims = claims
@@ -101,6 +104,8 @@ class Dispatcher:
         waiter.start()
         waiter.join(timeout_s)
         self._execution.abandon()
+        if self._previews is not None:
+            self._previews.close()
         for pool in (self._chores, self._errands, self._looks):
             pool.shutdown(wait=True, cancel_futures=True)
         self._cancels.shutdown(wait=False, cancel_futures=True)  # what hangs ends with its connection
@@ -129,6 +134,8 @@ class Dispatcher:
     def _look(self) -> None:
         if not self._draining.is_set():
             self._looking.look(lambda work: self._looks.submit(guarded, work))
+            if self._previews is not None:
+                self._previews.look()
 
     def _expire(self) -> None:
         self._pipeline.expire_overdue()

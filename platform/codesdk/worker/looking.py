@@ -10,7 +10,7 @@ from functools import partial
 from codesdk.domain.ids import SessionId
 from codesdk.errors import Fault
 from codesdk.registry import UnknownTool
-from codesdk.sandbox.port import FileMark, FileName, FileRefused, MarkKind
+from codesdk.sandbox.port import FileMark, FileName, FileRefused, MarkKind, Sandbox
 from codesdk.storage.database import Database
 from codesdk.toolcalls import preparations
 from codesdk.toolcalls.bound_files import named
@@ -59,28 +59,34 @@ class Looking:
 
     def _see(self, stored: StoredCall) -> None:
         call = stored.identity.tool_call_id
-        names = self._names(stored)
+        names = names_of(self._pipeline, stored)
         try:
             self._pipeline.put(call, self._marks(stored, names))
         except Fault as fault:
             _log.warning("call %s waits: %s", call, fault)  # the next poll looks again
             if not fault.retryable:
                 # The question is put; what nobody has seen is bound as such, so that it runs nothing that is there then.
-                self._pipeline.put(call, _unseen(names))
-
-    def _names(self, stored: StoredCall) -> tuple[FileName, ...]:
-        try:
-            tool = self._pipeline.registry.of(stored.tenant_id).resolve(stored.call.name)
-        except UnknownTool:
-            return ()  # which is said where the question would be put
-        return named(tool, stored.call.input)
+                self._pipeline.put(call, unseen(names))
 
     def _marks(self, stored: StoredCall, names: tuple[FileName, ...]) -> tuple[FileMark, ...]:
-        if not names:
-            return ()
-        found = self._rooms.ready(SessionId(stored.subject.session_id)).files.marks(names)
-        return _unseen(names) if isinstance(found, FileRefused) else found
+        return marks_of(self._rooms.ready(SessionId(stored.subject.session_id)), names) if names else ()
 
 
-def _unseen(names: tuple[FileName, ...]) -> tuple[FileMark, ...]:
+def names_of(pipeline: Pipeline, stored: StoredCall) -> tuple[FileName, ...]:
+    """The files that a call names; none where its tool is gone, which is said where the question would be put."""
+    try:
+        tool = pipeline.registry.of(stored.tenant_id).resolve(stored.call.name)
+    except UnknownTool:
+        return ()
+    return named(tool, stored.call.input)
+
+
+def marks_of(sandbox: Sandbox, names: tuple[FileName, ...]) -> tuple[FileMark, ...]:
+    """What they lead to now."""
+    found = sandbox.files.marks(names) if names else ()
+    return unseen(names) if isinstance(found, FileRefused) else found
+
+
+def unseen(names: tuple[FileName, ...]) -> tuple[FileMark, ...]:
+    """As what they are bound where nobody could look."""
     return tuple(FileMark(path=name.path, cwd=name.cwd, kind=MarkKind.CLOSED) for name in names)

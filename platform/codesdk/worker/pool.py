@@ -86,7 +86,7 @@ class Pool:
         """Remove what is not wanted any more; make one sandbox where one is missing."""
         rows = self._rows()
         for row in rows:
-            if row.state is SandboxState.CLOSING or not self._fits(row):
+            if row.state is SandboxState.CLOSING or not (self._fits(row) or self._is_copy(row)):
                 self._remove(row)
         kept = [(row.image, row.profile) for row in rows if row.state is SandboxState.POOLED and self._fits(row)]
         for kind, sort in self._sorts.items():
@@ -110,6 +110,10 @@ class Pool:
             and row.generation == self._host.generation
             and (row.image, row.profile) in self._sorts
         )
+
+    def _is_copy(self, row: PoolRow) -> bool:
+        """A copy that this worker tries a call in. One of an earlier worker was lost with it."""
+        return row.state is SandboxState.COPY and row.generation == self._host.generation
 
     def _add(self, kind: Kept, sort: Sort) -> None:
         sandbox = SandboxId(self._ids.new(Kind.SANDBOX))
@@ -143,7 +147,7 @@ class Pool:
             self._writer.run(lambda unit: store.move(unit.connection, sandbox, wanted, pooled, unclaimed=True))
 
     def _remove(self, row: PoolRow) -> None:
-        before = (SandboxState.WANTED, SandboxState.POOLED, SandboxState.CLOSING)
+        before = (SandboxState.WANTED, SandboxState.POOLED, SandboxState.COPY, SandboxState.CLOSING)
         closing = SandboxState.CLOSING
         if not self._writer.run(lambda unit: store.move(unit.connection, row.id, before, closing, unclaimed=True)):
             return  # a session has it now

@@ -19,11 +19,13 @@ from codesdk.sandbox.profiles import DEFAULT
 from codesdk.settings import Settings, runfile
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.execution import Execution
+from codesdk.worker.copies import Copies
 from codesdk.worker.dispatcher import Dispatcher, guarded
 from codesdk.worker.egress_record import EgressRecord
 from codesdk.worker.host import lock_engine, register
 from codesdk.worker.listener import Listener
 from codesdk.worker.pool import Pool, sorts_of
+from codesdk.worker.previews import Previews
 from codesdk.worker.recovery import Recovery
 from codesdk.worker.rest import Rest
 from codesdk.worker.rooms import Rooms
@@ -111,6 +113,20 @@ class Worker:
                 quotas=services.quotas,
                 surroundings=sandboxes.surroundings,
             )
+            previews = Previews(
+                host=self.host,
+                rooms=self.rooms,
+                copies=Copies(
+                    sandboxes=sandboxes,
+                    host=self.host,
+                    instance=settings.instance_id(),
+                    writer=services.writer,
+                    ids=services.ids,
+                ),
+                pipeline=services.pipeline,
+                database=services.database,
+                place=settings.data_dir,
+            )
             self.dispatcher = Dispatcher(
                 host=self.host,
                 rooms=self.rooms,
@@ -119,6 +135,7 @@ class Worker:
                 pipeline=services.pipeline,
                 database=services.database,
                 threads=settings.worker_threads,
+                previews=previews,
             )
             opened.callback(lambda: self.dispatcher.drain(DRAIN_S))
             clock, poll_s = services.clock, settings.poll_s

@@ -109,7 +109,7 @@ def test_a_grant_can_be_chosen_where_it_is_offered_with_its_limits_and_once_is_t
 
 
 def test_a_preview_shows_its_diff_and_its_output():
-    text = page({"input": {}, "preview": {"exit_code": 1, "diff": "-old\n+new\n same", "output": "\x1b[31mno"}})
+    text = page({"input": {}, "preview": {"exit_code": 1, "diff": "-old\n+new\n same", "stdout": "\x1b[31mno"}})
     assert '<span class="cut">-old</span>' in text
     assert '<span class="add">+new</span>' in text
     assert "\\x1b[31mno" in text

@@ -9,6 +9,8 @@ from codesdk.domain.payloads.approval import (
     ApprovalDecided,
     ApprovalEscalated,
     ApprovalExpired,
+    ApprovalPreviewed,
+    ApprovalPreviewStarted,
     ApprovalRequested,
 )
 from codesdk.domain.payloads.call import (
@@ -50,6 +52,8 @@ __all__ = [
     "ApprovalDecided",
     "ApprovalEscalated",
     "ApprovalExpired",
+    "ApprovalPreviewStarted",
+    "ApprovalPreviewed",
     "ApprovalRequested",
     "CallApproved",
     "CallCompleted",
@@ -107,6 +111,8 @@ PAYLOADS: dict[EventType, type[Payload]] = {
         TaskFailed,
         TaskStopped,
         ApprovalRequested,
+        ApprovalPreviewStarted,
+        ApprovalPreviewed,
         ApprovalEscalated,
         ApprovalDecided,
         ApprovalExpired,

@@ -142,6 +142,8 @@ class CallCompleted(NamedCallPayload):
     """Whether it failed; a command that exits with another code than 0 did."""
     duration_ms: float | None = Field(default=None, ge=0)
     """Milliseconds of the run itself."""
+    differs: tuple[str, ...] | None = None
+    """In what it was not as the [preview](approvals.md#previews) that was approved, where it was not."""
     code: str | None = None
     """One of the [codes of a completed call](#codes-of-a-completed-call), where there is one."""
     result_ref: ArtifactRef | None = None

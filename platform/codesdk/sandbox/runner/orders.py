@@ -154,7 +154,8 @@ class Orders:
         if self._execs.full():
             return {"error": "BUSY", "message": "too many execs run in this sandbox"}
         if self.held:
-            return {"error": "BUSY", "message": "the tools stand still, for a snapshot perhaps; try again after it"}
+            text = "the tools stand still, for a snapshot perhaps; try again after it"
+            return {"error": "BUSY", "held": True, "message": text}
         why = "" if header.get("probe") else self.hindrance()
         return {"error": "NO_SPACE", "message": why} if why else None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import posixpath
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -54,6 +55,8 @@ class Bench:
     """What policy lowers for this call's processes."""
     attach: Callable[[Attachment], None] = _nowhere
     """Keeps something as an artifact of the call, when it ends."""
+    expected: Mapping[str, str] = field(default_factory=dict)
+    """What files must hold for a write to land, by path: those that a preview changed, as they were then."""
     bound: tuple[FileMark, ...] = ()
     """Files that a person was shown: the call runs with these or not at all."""
     redactor: Redactor | None = None
@@ -93,7 +96,11 @@ class Bench:
             if most and item.content is not None and len(item.content) > most:
                 text = f"{item.path} would have {len(item.content)} bytes; this call may write {most} to a file."
                 return FileRefused(path=item.path, error=FileError.TOO_LARGE, message=text)
-        return self.sandbox.files.write(writes)
+        return self.sandbox.files.write(tuple(self._held_to_preview(item) for item in writes))
+
+    def _held_to_preview(self, item: FileWrite) -> FileWrite:
+        wanted = self.expected.get(posixpath.normpath(item.path))
+        return item if item.if_sha256 or wanted is None else item.model_copy(update={"if_sha256": wanted})
 
 
 def process_limits(bounds: SandboxBounds) -> ProcessLimits:

@@ -50,13 +50,16 @@ class Excerpt:
         """Bytes of the stream that `text` shows."""
         return sum(map(len, self._parts()))
 
-    def text(self) -> str:
-        """Head, a mark that counts what is missing, tail. Bytes that are no UTF-8 show as U+FFFD."""
+    def text(self, rest: str = "the whole output is in the artifact") -> str:
+        """Head, a mark that counts what is missing, tail. Bytes that are no UTF-8 show as U+FFFD.
+
+        `rest`: where what is left out can be found.
+        """
         head, tail = self._parts()
         if not self.cut:
             return (head + tail).decode("utf-8", "replace")
         missing = self._total - len(head) - len(tail)
-        where = "the whole output is in the artifact"
+        where = rest
         if self._dropped:
             where = f"{self._dropped} of them were too many to keep and are lost, the rest is in the artifact"
         mark = f"[… {missing} bytes left out; {where} …]"

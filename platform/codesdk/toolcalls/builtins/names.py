@@ -29,3 +29,16 @@ def unquoted(name: str) -> str:
         return _ESCAPE.sub(byte, name[1:-1].encode()).decode()
     except UnicodeDecodeError as error:
         raise PatchRejected(f"{name[:100]} is not UTF-8; rename the file first.") from error
+
+
+def quoted(name: str) -> str:
+    """The name as git writes it: in quotes where it holds anything that could be read as something else."""
+    plain = name.isprintable() and not set(name) & set('"\\') and name == name.strip()
+    if plain:
+        return name
+    kept = (chr(byte) if 0x20 <= byte < 0x7F and byte not in b'"\\' else f"\\{byte:03o}" for byte in _bytes(name))  # noqa: PLR2004 (ASCII)
+    return f'"{"".join(kept)}"'
+
+
+def _bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")

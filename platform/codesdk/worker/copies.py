@@ -1,0 +1,109 @@
+"""Throw-away sandboxes: opened for one trial, without network, and removed whatever comes of it.
+
+The row is written before the engine is asked, as for every sandbox. Whose worker died with one is of an earlier
+generation: the pool of the next worker removes it (`worker.pool`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from codesdk.domain.ids import Ids, Kind, SandboxId
+from codesdk.errors import Fault
+from codesdk.sandbox import store
+from codesdk.sandbox.port import Sandbox, Sandboxes, SandboxSpec
+from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.store import SandboxState
+from codesdk.storage.writer import Unit, Writer
+from codesdk.worker.host import Host
+
+_log = logging.getLogger(__name__)
+
+
+class NotWanted(Exception):
+    """What was to be tried ended before the copy was made."""
+
+
+class Copies:
+    """Makes and removes them. Safe to use from the worker's threads."""
+
+    def __init__(self, *, sandboxes: Sandboxes, host: Host, instance: str, writer: Writer, ids: Ids) -> None:
+        self._sandboxes = sandboxes
+        self._host = host
+        self._instance = instance
+        self._writer = writer
+        self._ids = ids
+        self._lock = threading.Lock()
+        self._left: set[SandboxId] = set()
+        """Those whose removal failed."""
+
+    @contextmanager
+    def open(self, image: str, profile: Profile, begins: Callable[[Unit, SandboxId], bool]) -> Iterator[Sandbox]:
+        """An empty sandbox for the block. `begins` is called in the unit that makes its row; False undoes that.
+
+        Raises:
+            NotWanted: `begins` said so.
+            Fault: the engine could not open it.
+        """
+        sandbox = SandboxId(self._ids.new(Kind.SANDBOX))
+        uid = self._writer.run(lambda unit: self._row(unit, sandbox, image, profile, begins))
+        try:
+            opened = self._sandboxes.open(
+                SandboxSpec(
+                    owner=sandbox,
+                    instance=self._instance,
+                    profile=profile,
+                    image=image,
+                    tool_uid=uid,
+                    generation=self._host.generation,
+                )
+            )
+            try:
+                yield opened
+            finally:
+                opened.close()
+        finally:
+            self._remove(sandbox)
+
+    def tend(self) -> None:
+        """Remove what could not be removed before."""
+        with self._lock:
+            left, self._left = self._left, set()
+        for sandbox in left:
+            self._remove(sandbox)
+
+    def _row(
+        self,
+        unit: Unit,
+        sandbox: SandboxId,
+        image: str,
+        profile: Profile,
+        begins: Callable[[Unit, SandboxId], bool],
+    ) -> int:
+        uid = store.insert(
+            unit.connection,
+            sandbox,
+            None,
+            self._host.id,
+            image=image,
+            profile=profile,
+            generation=self._host.generation,
+            state=SandboxState.COPY,
+        )
+        if not begins(unit, sandbox):
+            raise NotWanted
+        return uid
+
+    def _remove(self, sandbox: SandboxId) -> None:
+        before, after = (SandboxState.COPY, SandboxState.CLOSING), SandboxState.CLOSING
+        try:
+            self._writer.run(lambda unit: store.move(unit.connection, sandbox, before, after, unclaimed=True))
+            self._sandboxes.destroy(sandbox)
+            self._writer.run(lambda unit: store.forget_pooled(unit.connection, sandbox))
+        except Fault as fault:
+            _log.warning("the copy %s could not be removed yet: %s", sandbox, fault)
+            with self._lock:
+                self._left.add(sandbox)

@@ -1,0 +1,79 @@
+"""A worker that is killed while it tries a call: `trying.py SETTINGS ENGINE IMAGE MOMENT` says `ready`, then dies there.
+
+Moments: `row` (the copy's row is written, its container is not asked for), `made` (it is there), `taken` (the snapshot is),
+`ran` (the call was tried), `removed` (the container is gone, its row is not).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from contextlib import closing
+
+from codesdk.bootstrap import open_services
+from codesdk.sandbox.docker_driver import DockerSandboxes
+from codesdk.sandbox.engine import Engine
+from codesdk.settings import Settings
+from codesdk.worker import previews, process
+from codesdk.worker.copies import Copies
+from codesdk.worker.process import Worker
+from codesdk.worker.still import Still
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Dying:
+    """Sandboxes as the copies have them."""
+
+    def __init__(self, sandboxes, moment):
+        self._sandboxes = sandboxes
+        self._moment = moment
+
+    def open(self, spec):
+        if self._moment == "row":
+            die()
+        made = self._sandboxes.open(spec)
+        if self._moment == "made":
+            die()
+        return made
+
+    def destroy(self, owner):
+        self._sandboxes.destroy(owner)
+        if self._moment == "removed":
+            die()
+
+
+def after(function):
+    def call(*given, **more):
+        found = function(*given, **more)
+        die()
+        return found
+
+    return call
+
+
+def arm(moment):
+    process.Copies = lambda *, sandboxes, **more: Copies(sandboxes=Dying(sandboxes, moment), **more)
+    if moment == "taken":
+        Still.take = after(Still.take)
+    elif moment == "ran":
+        previews.rehearse = after(previews.rehearse)
+
+
+def main(given, engine, image, moment):
+    arm(moment)
+    settings = Settings.model_validate_json(given).model_copy(update={"worker_threads": 2, "warm_pool": 0})
+    services = open_services(settings)
+    with closing(Engine(engine)) as docker:
+        worker = Worker(services, DockerSandboxes(settings.instance_id(), docker), {"base": image})
+        worker.start()
+        os.write(1, b"ready\n")
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
