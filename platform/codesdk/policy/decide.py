@@ -22,7 +22,8 @@ from codesdk.policy.facts import CallFacts, ToolFacts
 from codesdk.policy.rules import CompiledRule, Match, Question, Verdict
 from codesdk.policy.shell.commands import ShellViews
 
-SHELL_TOOL = "workspace.exec"
+SHELL_TOOLS = frozenset({"workspace.exec", "process.start"})
+"""The tools whose input is a command: what of it cannot be read is asked about."""
 
 
 class Possibility(StrEnum):
@@ -68,7 +69,7 @@ def may_ever_allow(tool: ToolFacts, subject: Subject, bundle: Bundle) -> Possibi
     if Effect.DENY in sure or possible <= {Effect.DENY} or not opened:
         return Possibility.NEVER
     asks = subject.permission_mode is PermissionMode.ASK and tool.classification is not Classification.READ_ONLY
-    reads_commands = tool.name == SHELL_TOOL  # one that cannot be read is asked about
+    reads_commands = tool.name in SHELL_TOOLS
     return (
         Possibility.ALWAYS
         if sure == possible == {Effect.ALLOW} and not asks and not reads_commands
@@ -147,7 +148,7 @@ def _decide(
         found.add(rule, match)
         if every or match.error or match.verdict in (Verdict.YES, Verdict.MAYBE):
             found.trace.append(_traced(rule, match))
-    runs_commands = rules.has_commands or tool.name == SHELL_TOOL
+    runs_commands = rules.has_commands or tool.name in SHELL_TOOLS
     shell = question.shell if runs_commands else None
     found.join_parts(shell)
     if bundle.closed and not found.allows and all(rule.layer in bundle.closed for rule in found.asks):

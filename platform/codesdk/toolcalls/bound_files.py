@@ -41,7 +41,7 @@ def named(tool: Tool, given: dict[str, Any]) -> tuple[FileName, ...]:
 def _named(tool: Tool, given: dict[str, Any]) -> Iterator[FileName]:
     if isinstance(tool.runs, Template):
         yield from _of_views(analyze_argv(tool.argv(given)), ".")
-    elif tool.runs.builtin == "workspace.exec":
+    elif tool.runs.builtin in ("workspace.exec", "process.start"):
         stdin = given.get("stdin")
         cwd = str(given.get("cwd", "."))
         if "argv" in given:

@@ -27,9 +27,10 @@ from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history, store
 from codesdk.toolcalls.as_previewed import run_as_previewed
 from codesdk.toolcalls.bound_files import difference
-from codesdk.toolcalls.builtins import Attachment, Bench, files_changed, process_limits, run_tool, runs_one_exec
+from codesdk.toolcalls.builtins import DAY_S, Attachment, Bench, files_changed, process_limits, run_tool, runs_one_exec
 from codesdk.toolcalls.ending import complete, is_small
 from codesdk.toolcalls.granting import SecretProblem, granted, lacking, no_secrets
+from codesdk.toolcalls.started import carried_over
 from codesdk.toolcalls.stored import Claimed, StoredCall
 
 _log = logging.getLogger(__name__)
@@ -148,7 +149,8 @@ class Execution:
         if claimed.behaviour_hash not in (None, tool.behaviour_hash):
             text = f"{tool.name} was not run: its manifest has changed since this call was decided."
             return ToolResult(text=text, is_error=True, code="TOOL_CHANGED")
-        obliged = tightest((stored.obligations, Obligations(sandbox=tool.sandbox)))
+        carried = carried_over(tool, stored.call.input, self._log.database)
+        obliged = tightest((stored.obligations, Obligations(sandbox=tool.sandbox), carried))
         profile = Profile.model_validate(stored.profile).tighten(obliged)
         if (refused := lacking(profile.egress, tool, stored.tenant_id, self._secret_problem)) is not None:
             return refused
@@ -161,6 +163,7 @@ class Execution:
             bound=stored.bound,
             identity=stored.identity,
             timeout_s=claimed.timeout_s,
+            lasts_s=min(obliged.timeout_s or DAY_S, profile.lifetime_s or DAY_S),
             on_output=_nowhere if hidden else output.add,
             attach=_nowhere if hidden else output.attached.append,
             redactor=redactor,

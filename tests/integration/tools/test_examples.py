@@ -13,7 +13,8 @@ REGISTRY = Registry.load(REPOSITORY / "tool-registry")
 EXAMPLES = [
     pytest.param(tool, example, id=f"{tool.name}-{number}")
     for tool in REGISTRY.tools()
-    if tool.name != "http.fetch"  # run in test_fetch.py, with a server
+    # Run in test_fetch.py with a server, and in test_background.py with a process.
+    if tool.name not in ("http.fetch", "process.read", "process.signal")
     for number, example in enumerate(tool.examples, start=1)
 ]
 

@@ -44,11 +44,18 @@ def shipped():
     return Registry.load(SHIPPED)
 
 
-def test_the_shipped_tools_load_and_only_exec_is_disabled(shipped):
+def test_the_shipped_tools_load_and_only_those_that_run_commands_are_disabled(shipped):
     assert [tool.name for tool in shipped.tools()] == sorted(shipped.names())
-    assert [tool.name for tool in shipped.tools() if not tool.enabled] == ["workspace.exec"]
+    assert [tool.name for tool in shipped.tools() if not tool.enabled] == [
+        "process.list",
+        "process.read",
+        "process.signal",
+        "process.start",
+        "workspace.exec",
+    ]
     assert {tool.name for tool in shipped.tools() if tool.serial} == {
         "patch.apply",
+        "process.start",
         "workspace.delete",
         "workspace.exec",
         "workspace.move",

@@ -26,6 +26,9 @@ from codesdk.sandbox.port import (
 from codesdk.sandbox.profile import Profile
 from codesdk.toolcalls.builtins.withheld import WithheldOutput
 
+DAY_S = 24 * 3600.0
+"""Of a background process where neither profile nor policy says less."""
+
 
 class Attachment(NamedTuple):
     """Something that a tool made and that is kept as an artifact of its call."""
@@ -51,6 +54,8 @@ class Bench:
     """Wall time that is left for this call, seconds."""
     on_output: OnOutput
     """Where a command's output goes as it comes."""
+    lasts_s: float = DAY_S
+    """How long what it starts in the background may live, seconds."""
     limits: ProcessLimits = field(default_factory=ProcessLimits)
     """What policy lowers for this call's processes."""
     attach: Callable[[Attachment], None] = _nowhere

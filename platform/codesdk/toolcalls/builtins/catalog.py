@@ -12,6 +12,8 @@ from codesdk.toolcalls.builtins.entries import delete, move, stat
 from codesdk.toolcalls.builtins.fetch import fetch
 from codesdk.toolcalls.builtins.files import list_directory, read, write
 from codesdk.toolcalls.builtins.patch import apply
+from codesdk.toolcalls.builtins.processes import list_processes, send_signal, start
+from codesdk.toolcalls.builtins.processes import read as read_process
 from codesdk.toolcalls.builtins.search import search
 
 BUILTINS: dict[str, Builtin] = {
@@ -23,6 +25,10 @@ BUILTINS: dict[str, Builtin] = {
     "workspace.move": move,
     "workspace.delete": delete,
     "workspace.exec": execute,
+    "process.start": start,
+    "process.list": list_processes,
+    "process.read": read_process,
+    "process.signal": send_signal,
     "patch.apply": apply,
     "http.fetch": fetch,
 }
@@ -38,7 +44,7 @@ def run_tool(tool: Tool, given: dict[str, Any], bench: Bench) -> ToolResult:
 
 def runs_one_exec(tool: Tool) -> bool:
     """Whether the runner knows the call by its exec, so that a new worker can join it instead of running it again."""
-    return isinstance(tool.runs, Template) or tool.runs.builtin in ("workspace.exec", "http.fetch")
+    return isinstance(tool.runs, Template) or tool.runs.builtin in ("workspace.exec", "http.fetch", "process.start")
 
 
 def _pointed(given: dict[str, Any], pointer: str) -> Any:

@@ -6,10 +6,12 @@ Cleaned piece by piece, a secret that two pieces share would pass; and what is k
 from __future__ import annotations
 
 from codesdk.domain.redaction import EDGE_BYTES, Redactor
-from codesdk.sandbox.port import Chunk, ExecResult, OnOutput, OutputCount, Stream
+from codesdk.sandbox.port import Chunk, ExecResult, OnOutput, OutputCount, Process, Processes, Stream
 
 PIECE_BYTES = 64 * 1024
 """Bytes of a chunk that is handed on."""
+PART_BYTES = 1024 * 1024
+"""Bytes of one answer about an ended process: what a runner gives at once."""
 STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 
 
@@ -38,3 +40,15 @@ class WithheldOutput:
             lost = written.bytes - max(0, len(data) - EDGE_BYTES) if is_cut else 0
             counts[name] = OutputCount(bytes=len(clean) + lost, dropped=lost, gap=len(clean) if lost else 0)
         return result.model_copy(update=counts)
+
+
+def kept_of(processes: Processes, process: Process, stream: Stream) -> tuple[bytes, bool]:
+    """The beginning of a stream of an ended process, up to where bytes were dropped; and whether it is cut there."""
+    pieces: list[bytes] = []
+    end = 0
+    while (found := processes.output(process.call, process.attempt, stream, end, length=PART_BYTES)) is not None:
+        if not found.data or found.offset != end:
+            return b"".join(pieces), end < found.seen
+        pieces.append(found.data)
+        end += len(found.data)
+    return b"".join(pieces), True

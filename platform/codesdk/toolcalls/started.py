@@ -1,0 +1,31 @@
+"""What policy demanded of the call that started a process holds for what later calls read of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from codesdk.domain.decisions import Obligations, Redaction
+from codesdk.domain.ids import ToolCallId
+from codesdk.registry import Template, Tool
+from codesdk.storage.database import Database
+from codesdk.toolcalls import store
+from codesdk.toolcalls.builtins.processes import call_of
+
+_SHOWN = "/text"
+"""Where process.read has the output."""
+
+
+def carried_over(tool: Tool, given: dict[str, Any], database: Database) -> Obligations:
+    """The redactions that come with a process which this call reads; none for other calls."""
+    if isinstance(tool.runs, Template) or tool.runs.builtin != "process.read":
+        return Obligations()
+    with database.read() as connection:
+        started = store.find(connection, ToolCallId(call_of(str(given["process"]))))
+    if started is None:
+        return Obligations()
+    # A pointer means a place in the start's own result: what it hides may be anywhere in the output.
+    return Obligations(
+        redactions=tuple(
+            item if item.pointer is None else Redaction(pointer=_SHOWN) for item in started.obligations.redactions
+        )
+    )
