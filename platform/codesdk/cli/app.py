@@ -278,13 +278,16 @@ def open_session(
     mode: Mode = PermissionMode.AUTO,
     profile: ProfileName = "default",
     rules: SessionRules = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Make changes of its workspace's files events (sandbox.files_changed).")
+    ] = False,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
     """Open one, and print its MCP URL and token."""
     from codesdk.cli.sessions import open_one
 
-    open_one(workspace=workspace, mode=mode, profile=profile, rules=rules, data_dir=data_dir, as_json=json)
+    open_one(workspace=workspace, mode=mode, profile=profile, rules=rules, watch=watch, data_dir=data_dir, as_json=json)
 
 
 @sessions_app.command("list")

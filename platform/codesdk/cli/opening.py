@@ -25,6 +25,7 @@ def open_with(
     runtime: str = "mcp-client",
     profile: str = DEFAULT,
     rules: Path | None = None,
+    watch: bool = False,
 ) -> Opened:
     """A new session, labelled with who opened it.
 
@@ -45,6 +46,7 @@ def open_with(
         profile=profile,
         seed_artifact=seed,
         runtime=runtime,
+        watch=watch,
         policy=read_rules(rules) if rules is not None else None,
     )
     return daemon.open_session(wish)

@@ -25,6 +25,7 @@ def open_one(
     mode: PermissionMode,
     profile: str,
     rules: Path | None,
+    watch: bool,
     data_dir: Path | None,
     as_json: bool,
 ) -> None:
@@ -34,7 +35,9 @@ def open_one(
     tell(voice, settings)
     with connect(settings) as daemon:
         by = "codesdk sessions open"
-        opened = open_with(daemon, workspace, mode=mode, opened_by=by, say=voice.say, profile=profile, rules=rules)
+        opened = open_with(
+            daemon, workspace, mode=mode, opened_by=by, say=voice.say, profile=profile, rules=rules, watch=watch
+        )
     if as_json:
         voice.give(opened_as_json(opened, execution_env=execution_env(settings)))
     else:

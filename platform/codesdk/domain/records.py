@@ -43,6 +43,8 @@ class Session(Frozen):
     priority: SessionPriority = SessionPriority.INTERACTIVE
     parallel_calls: int = PARALLEL_CALLS
     """Calls of this session that run at once, at most."""
+    watch: bool = False
+    """Changes of files in its workspace become events."""
     last_seq: int
     """The log's newest number."""
     created_at: float

@@ -70,6 +70,8 @@ class SandboxRow(Frozen):
     principal_id: str
     permission_mode: str
     runtime: str
+    watch: bool = False
+    """Changes in its workspace become events."""
 
 
 class PoolRow(Frozen):
@@ -314,6 +316,7 @@ _ROWS = select(
     sessions.c.principal_id,
     sessions.c.permission_mode,
     sessions.c.runtime,
+    sessions.c.watch,
 ).join(sessions, sessions.c.id == sandboxes.c.session_id)
 
 

@@ -162,6 +162,7 @@ class Sessions:
             image=image,
             priority=wish.priority,
             parallel_calls=wish.parallel_calls,
+            watch=wish.watch,
             last_seq=0,
             created_at=self._clock.now().timestamp(),
             policy_hash=self._rules.keep(unit, rules, wish.policy) if rules and wish.policy is not None else None,

@@ -55,6 +55,8 @@ class NewSession(Frozen):
     """`batch`: its calls let those of the tenant's interactive sessions go first."""
     parallel_calls: int = Field(default=PARALLEL_CALLS, ge=1, le=64)
     """Calls that run at once, at most. Those that write to the workspace go one by one in any case."""
+    watch: bool = False
+    """Whether changes of files in its workspace become events (`sandbox.files_changed`)."""
     policy: str | None = Field(default=None, max_length=64 * 1024)
     """Rules of its own, as the text of a policy file (YAML): they count beside the tenant's and the installation's, and
     can only ask or deny."""

@@ -90,6 +90,7 @@ def _session(row: Row[Any]) -> Session:
         image=row.image,
         priority=SessionPriority(row.priority),
         parallel_calls=row.parallel_calls,
+        watch=row.watch,
         last_seq=row.last_seq,
         created_at=row.created_at,
         closed_at=row.closed_at,

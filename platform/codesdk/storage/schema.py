@@ -110,6 +110,7 @@ sessions = Table(
     Column("labels", Text, nullable=False),  # JSON object
     Column("priority", String(16), nullable=False, server_default=text("'interactive'")),  # interactive, batch
     Column("parallel_calls", Integer, nullable=False, server_default=text("16")),  # that run at once, at most
+    Column("watch", Boolean, nullable=False, server_default=text("false")),  # changed files become events
     Column("seed_artifact", _ID),  # archive that the workspace starts from
     Column("last_seq", BigInteger, nullable=False, server_default=text("0")),
     Column("log_epoch", String(32), nullable=False),  # a restored log gets another; cursors carry it

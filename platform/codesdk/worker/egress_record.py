@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.execution import ToolExecutionEnv
-from codesdk.domain.ids import PrincipalId
 from codesdk.domain.payloads import SandboxEgress
-from codesdk.domain.subjects import Subject
 from codesdk.errors import InternalFault
 from codesdk.eventlog.log import Log
 from codesdk.sandbox import store
 from codesdk.sandbox.egress.attempt import Attempt
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls import history
+from codesdk.worker.rooms import draft_of
 
 
 class EgressRecord:
@@ -43,17 +40,10 @@ class EgressRecord:
             row = store.find(connection, attempt.owner)
         if row is None:
             raise InternalFault(f"An attempt to leave names sandbox {attempt.owner}, which no session owns.")
-        subject = Subject(
-            tenant_id=row.tenant_id,
-            principal_id=PrincipalId(row.principal_id),
-            session_id=row.session_id,
-            permission_mode=PermissionMode(row.permission_mode),
-            runtime=row.runtime,
-        )
         known = attempt.model_dump(mode="json", exclude={"owner", "call"}, exclude_defaults=True)
         where = {"sandbox_id": attempt.owner, "tool_call_id": attempt.call, "execution_env": self._environment}
         payload = SandboxEgress.model_validate({**where, **known})
-        draft = self._log.written(history.draft(subject, payload))
+        draft = self._log.written(draft_of(row, payload))
 
         def store_it(unit: Unit) -> None:
             self._log.append(unit, draft)

@@ -30,6 +30,7 @@ from codesdk.worker.recovery import Recovery
 from codesdk.worker.rest import Rest
 from codesdk.worker.rooms import Rooms
 from codesdk.worker.rounds import Duty, Round
+from codesdk.worker.watching import Watching
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +44,8 @@ POLLER_S = 5.0
 """Seconds that a stopping worker waits for a look that is under way."""
 KEEPER_S = 60.0
 """Seconds that a stopping worker waits for a sandbox which its pool is just making."""
+WATCHER_S = 35.0
+"""Seconds that a stopping worker waits for a sandbox that is just asked for changed files, and may not answer."""
 HOST_NAME = "local"
 
 
@@ -83,6 +86,14 @@ class Worker:
                 sessions=services.sessions,
                 host=self.host,
                 database=services.database,
+                clock=services.clock,
+            )
+            self._watching = Watching(
+                rooms=self.rooms,
+                host=self.host,
+                database=services.database,
+                log=services.log,
+                writer=services.writer,
                 clock=services.clock,
             )
             execution = Execution(
@@ -142,6 +153,8 @@ class Worker:
             self._poller = Round("codesdk-poll", clock, self._of_poller(poll_s))
             # A thread of its own: the pool and idle sandboxes must hold up neither calls nor sessions.
             self._keeper = Round("codesdk-keeper", clock, self._of_keeper(poll_s))
+            # Another: a sandbox that does not answer must hold up none of these.
+            self._watcher = Round("codesdk-watch", clock, self._of_watcher(poll_s))
             self._opened = opened.pop_all()
 
     def start(self) -> None:
@@ -153,13 +166,15 @@ class Worker:
         self._claims.take_up()
         self._poller.start()
         self._keeper.start()
+        self._watcher.start()
 
     def stop(self) -> None:
         """Drain and let go. Sandboxes live on."""
-        self._poller.tell()
-        self._keeper.tell()
+        for each in (self._poller, self._keeper, self._watcher):
+            each.tell()
         self._poller.end(POLLER_S)
         self._keeper.end(KEEPER_S)
+        self._watcher.end(WATCHER_S)
         self._opened.close()
 
     def _of_poller(self, poll_s: float) -> tuple[Duty, ...]:
@@ -202,6 +217,17 @@ class Worker:
                 work=self._claims.look_again,
                 otherwise="a raised limit is seen at the end of one of their calls",
                 at_once=False,
+            ),
+        )
+
+    def _of_watcher(self, poll_s: float) -> tuple[Duty, ...]:
+        """What asks the sandboxes themselves, one after the other."""
+        return (
+            Duty(
+                name="look for changed files",
+                every_s=poll_s,
+                work=self._watching.look,
+                otherwise="they wait in their sandboxes, and are told later or counted as lost",
             ),
         )
 

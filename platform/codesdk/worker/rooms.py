@@ -325,11 +325,16 @@ class Rooms:
         return ToolExecutionEnv(self.surroundings.environment)
 
     def _draft(self, row: SandboxRow, payload: Payload) -> Draft:
-        subject = Subject(
-            tenant_id=row.tenant_id,
-            principal_id=PrincipalId(row.principal_id),
-            session_id=row.session_id,
-            permission_mode=PermissionMode(row.permission_mode),
-            runtime=row.runtime,
-        )
-        return history.draft(subject, payload)
+        return draft_of(row, payload)
+
+
+def draft_of(row: SandboxRow, payload: Payload) -> Draft:
+    """An event of the session whose sandbox that is."""
+    subject = Subject(
+        tenant_id=row.tenant_id,
+        principal_id=PrincipalId(row.principal_id),
+        session_id=row.session_id,
+        permission_mode=PermissionMode(row.permission_mode),
+        runtime=row.runtime,
+    )
+    return history.draft(subject, payload)

@@ -38,8 +38,10 @@ from codesdk.domain.payloads.model import (
 )
 from codesdk.domain.payloads.payload import Payload
 from codesdk.domain.payloads.sandbox import (
+    FileChange,
     SandboxEgress,
     SandboxFailed,
+    SandboxFilesChanged,
     SandboxSessionClosed,
     SandboxStarted,
     SandboxStopped,
@@ -63,6 +65,7 @@ __all__ = [
     "CallRequested",
     "CallStarted",
     "CostSource",
+    "FileChange",
     "ModelInput",
     "ModelOutputCompleted",
     "ModelOutputDelta",
@@ -75,6 +78,7 @@ __all__ = [
     "RuntimeRequestStarted",
     "SandboxEgress",
     "SandboxFailed",
+    "SandboxFilesChanged",
     "SandboxSessionClosed",
     "SandboxStarted",
     "SandboxStopped",
@@ -119,6 +123,7 @@ PAYLOADS: dict[EventType, type[Payload]] = {
         SandboxStarted,
         SandboxFailed,
         SandboxEgress,
+        SandboxFilesChanged,
         SandboxStopped,
         SandboxSessionClosed,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from codesdk.domain.attestation import Attestation
+from codesdk.domain.decisions import Frozen
 from codesdk.domain.events import EventType
 from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.ids import SandboxId, ToolCallId
@@ -85,6 +86,43 @@ class SandboxEgress(Payload):
     """Seconds."""
     count: int | None = None
     """How many refusals this stands for, where more than one."""
+
+
+class FileChange(Frozen):
+    """One change of a file or directory."""
+
+    kind: Literal["created", "changed", "deleted", "moved"]
+    """`created` also where another took its place in one step, as by an atomic write."""
+    path: str
+    """Relative to the workspace; what is no UTF-8 in it is replaced."""
+    source: str | None = None
+    """Of a move: the path before."""
+
+
+class SandboxFilesChanged(Payload):
+    """Files of a watched workspace changed: about a second's changes in one event.
+
+    A change may be told twice, and those of a burst as one; none is left out without a mark (`dropped`, `lost`).
+    """
+
+    event_type: ClassVar[EventType] = EventType.SANDBOX_FILES_CHANGED
+
+    sandbox_id: SandboxId
+    """Whose workspace."""
+    phase: Literal["begun", "changed", "ended"]
+    """`begun`: from here on changes are told, and those before it, since an earlier `begun` too, may be missing."""
+    changes: tuple[FileChange, ...] = ()
+    """In order."""
+    dropped: int = 0
+    """Changes beyond those of this event, which nothing else tells of: look at the workspace anew."""
+    lost: tuple[str, ...] = ()
+    """Directories beneath which changes were lost, and how many is unknown: look at them anew."""
+    method: Literal["inotify", "polling"] | None = None
+    """Of `begun`, how changes are seen: `polling` looks once a second or less, and misses what was made and deleted between."""
+    reason: str | None = None
+    """Of `ended`, why."""
+    execution_env: ToolExecutionEnv
+    """Where its tools run."""
 
 
 class SandboxStopped(Payload):

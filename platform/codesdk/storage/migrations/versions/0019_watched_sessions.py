@@ -1,0 +1,24 @@
+"""sessions whose changed files become events
+
+Revision: 0019, after 0018
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0019"
+down_revision = "0018"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """No session that is there already asked for it."""
+    op.add_column("sessions", sa.Column("watch", sa.Boolean(), nullable=False, server_default=sa.text("false")))
+
+
+def downgrade() -> None:
+    """Undo it. The version before passes the events that are there on as they are."""
+    op.drop_column("sessions", "watch")

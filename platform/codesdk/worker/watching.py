@@ -1,0 +1,164 @@
+"""Turns changed files of watched workspaces into events: a second's changes in one, bounded, and never left out silently."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from codesdk.domain.clock import Clock
+from codesdk.domain.execution import ToolExecutionEnv
+from codesdk.domain.payloads import FileChange, SandboxFilesChanged
+from codesdk.errors import Fault
+from codesdk.eventlog.log import Log
+from codesdk.sandbox import store
+from codesdk.sandbox.faults import SandboxGone
+from codesdk.sandbox.port import Change, ChangeKind, FileError, FileRefused, WatchMethod
+from codesdk.sandbox.store import SandboxRow, SandboxState
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Writer
+from codesdk.worker.host import Host
+from codesdk.worker.rooms import Rooms, draft_of
+
+_log = logging.getLogger(__name__)
+
+PAUSE_S = 1.0
+"""Between two looks at one workspace, so at most as many events a second."""
+BUSY_EVENTS = 10
+"""Events in a row after which a workspace that never rests, a growing log file say, is looked at more seldom."""
+BUSY_PAUSE_S = 5.0
+RETRY_S = 60.0
+"""After a watch that could not be begun or read."""
+TAKEN = 1000
+"""Changes that are taken at once; the runner keeps four thousand more."""
+CHANGES = 200
+"""Of one event, at most."""
+PATH_BYTES = 64 * 1024
+"""Of all paths of one event: JSON makes up to six bytes of each, and the log takes 256 KiB."""
+
+
+@dataclass
+class _Watched:
+    """How far one workspace has been told of."""
+
+    watch: str = ""
+    untold: WatchMethod | None = None
+    """Of a watch whose beginning is not stored yet."""
+    after: int = 0
+    due: float = 0.0
+    in_a_row: int = 0
+    ended: set[str] = field(default_factory=set)
+    """Reasons that were told already: a watch that fails for good is tried again, and said once."""
+
+
+class Watching:
+    """Goes from workspace to workspace; called from one thread."""
+
+    def __init__(
+        self, *, rooms: Rooms, host: Host, database: Database, log: Log, writer: Writer, clock: Clock
+    ) -> None:
+        self._rooms = rooms
+        self._host = host
+        self._database = database
+        self._log = log
+        self._writer = writer
+        self._clock = clock
+        self._watched: dict[str, _Watched] = {}
+
+    def look(self) -> None:
+        """Go once through the watched workspaces that are due. A frozen sandbox changes nothing, so it is not woken."""
+        with self._database.read() as connection:
+            rows = store.on_host(connection, self._host.id, (SandboxState.READY,))
+        rows = [row for row in rows if row.watch]
+        for gone in self._watched.keys() - {row.id for row in rows}:
+            del self._watched[gone]
+        for row in rows:
+            known = self._watched.setdefault(row.id, _Watched())
+            if self._clock.monotonic() < known.due:
+                continue
+            try:
+                self._look_at(row, known)
+            except SandboxGone:
+                self._rooms.lose(row.session_id)
+            except Fault as fault:
+                # One that does not answer must not keep the others waiting again and again.
+                _log.warning("the workspace of session %s cannot be watched now: %s", row.session_id, fault)
+                known.due = self._clock.monotonic() + RETRY_S
+
+    def _look_at(self, row: SandboxRow, known: _Watched) -> None:
+        files = self._rooms.ready(row.session_id).files
+        if not known.watch:
+            begun = files.watch()
+            if isinstance(begun, FileRefused):
+                self._end(row, known, begun.message)
+                return
+            known.watch, known.after, known.untold = begun.id, 0, begun.method
+        if known.untold is not None:
+            method = known.untold.value
+            self._tell(row, phase="begun", method=method)
+            known.untold = None
+            known.ended.clear()
+        found = files.changes(known.watch, known.after, limit=TAKEN)
+        if isinstance(found, FileRefused):
+            known.watch = (
+                ""  # its runner was started anew, or nobody had read it for long: the next look begins another
+            )
+            if found.error is not FileError.NOT_FOUND:
+                self._end(row, known, found.message)
+            return
+        if found.changes:
+            changes, dropped, lost = gathered(found.changes)
+            self._tell(row, phase="changed", changes=changes, dropped=dropped, lost=lost)
+        # Only after the commit: what was not stored is asked for again.
+        known.after = found.next
+        known.in_a_row = known.in_a_row + 1 if found.changes else 0
+        known.due = self._clock.monotonic() + (BUSY_PAUSE_S if known.in_a_row > BUSY_EVENTS else PAUSE_S)
+        if found.over and not found.changes:
+            known.watch = ""
+            self._end(row, known, found.over)
+
+    def _end(self, row: SandboxRow, known: _Watched, reason: str) -> None:
+        known.due = self._clock.monotonic() + RETRY_S
+        if reason in known.ended:
+            return
+        self._tell(row, phase="ended", reason=reason[:500])
+        known.ended.add(reason)
+
+    def _tell(self, row: SandboxRow, **said: Any) -> None:
+        payload = SandboxFilesChanged(sandbox_id=row.id, execution_env=self._environment, **said)
+        written = self._log.written(draft_of(row, payload))
+        self._writer.run(lambda unit: self._log.append(unit, written))
+
+    @property
+    def _environment(self) -> ToolExecutionEnv:
+        return ToolExecutionEnv(self._rooms.surroundings.environment)
+
+
+def gathered(found: Iterable[Change]) -> tuple[tuple[FileChange, ...], int, tuple[str, ...]]:
+    """What one event tells: changes, how many more there were, and where some were lost before they came here."""
+    kept: list[FileChange] = []
+    lost: dict[str, None] = {}
+    dropped, size = 0, 0
+    for change in found:
+        path = _plain(change.path)
+        if change.kind is ChangeKind.OVERFLOW:
+            lost[path] = None
+            continue
+        told = FileChange(
+            kind=change.kind.value, path=path, source=None if change.source is None else _plain(change.source)
+        )
+        if kept and kept[-1] == told and not dropped:
+            continue
+        size += len(told.path.encode()) + len((told.source or "").encode())
+        # Once one is dropped all after it are: what is told is a beginning without gaps.
+        if dropped or len(kept) == CHANGES or size > PATH_BYTES:
+            dropped += 1
+        else:
+            kept.append(told)
+    places = tuple(lost) if len("".join(lost)) <= PATH_BYTES // 2 and len(lost) <= CHANGES else (".",)
+    return tuple(kept), dropped, places
+
+
+def _plain(path: str) -> str:
+    return path.encode("utf-8", "replace").decode()
