@@ -945,6 +945,69 @@ def test_what_is_gone_can_neither_be_paused_nor_resumed(world):
             step("sbx_never_was")
 
 
+# -- stopping and starting -------------------------------------------------------------------------------------------
+
+
+def test_a_stopped_sandbox_comes_back_with_its_workspace_and_without_its_processes(world):
+    asked = world.spec(workspace_bytes=1 << 30)
+    made = world.sandboxes.open(asked)
+    made.files.write((FileWrite(path="deep/kept", content=b"kept", mode=0o751),))
+    made.processes.start(request(*SLOW, call="held"))
+    for _ in range(2):
+        world.sandboxes.stop(made.owner)
+    for ask in (lambda: made.files.stat("."), lambda: run(made, "true")):
+        with pytest.raises(SandboxGone):
+            ask()
+    assert isinstance(world.sandboxes.reattach(made.owner, 1), Gone)
+    again = world.sandboxes.start(asked)
+    assert again.files.read("deep/kept").data == b"kept"
+    assert again.files.stat("deep/kept").mode == 0o751
+    assert again.processes.list() == ()
+    assert again.attestation.disk_cap == made.attestation.disk_cap
+    assert run(again, "true", call="first").result.exit_code == 0
+    world.sandboxes.destroy(made.owner)
+
+
+def test_a_sandbox_that_runs_is_started_anew_by_the_next_worker_with_its_workspace(world):
+    """As after a worker that was killed between a start and its record."""
+    asked = world.spec(workspace_bytes=1 << 30)
+    made = world.sandboxes.open(asked)
+    made.files.write((FileWrite(path="kept", content=b"kept"),))
+    made.close()
+    again = world.sandboxes.start(asked.model_copy(update={"generation": 2}))
+    assert again.files.read("kept").data == b"kept"
+    world.sandboxes.destroy(made.owner)
+
+
+def test_a_stopped_sandbox_that_is_destroyed_never_comes_back(world):
+    asked = world.spec(workspace_bytes=1 << 30)
+    made = world.sandboxes.open(asked)
+    world.sandboxes.stop(made.owner)
+    world.sandboxes.destroy(made.owner)
+    with pytest.raises(SandboxGone):
+        world.sandboxes.start(asked)
+    with pytest.raises(SandboxGone):
+        world.sandboxes.stop(made.owner)
+    assert isinstance(world.sandboxes.reattach(made.owner, 1), Gone)
+
+
+def test_a_stopped_sandbox_without_a_living_owner_is_swept(world, sandbox):
+    asked = world.spec(workspace_bytes=1 << 30)
+    made = world.sandboxes.open(asked)
+    world.sandboxes.stop(made.owner)
+    assert made.owner not in world.sandboxes.sweep((made.owner, sandbox.owner)).volumes
+    assert made.owner in world.sandboxes.sweep((sandbox.owner,)).volumes
+    with pytest.raises(SandboxGone):
+        world.sandboxes.start(asked)
+
+
+def test_what_never_was_can_neither_be_stopped_nor_started(world):
+    with pytest.raises(SandboxGone):
+        world.sandboxes.stop("sbx_never_was")
+    with pytest.raises(SandboxGone):
+        world.sandboxes.start(world.spec())
+
+
 # -- limits of one exec ----------------------------------------------------------------------------------------------
 
 TAKES_MEMORY = "import sys; bytearray(int(sys.argv[1]))"

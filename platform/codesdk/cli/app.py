@@ -306,6 +306,25 @@ def close_session(session: str, *, data_dir: DataDir = None, json: Json = False)
     close_one(session, data_dir=data_dir, as_json=json)
 
 
+Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait until it is so.", min=0, max=600)]
+
+
+@sessions_app.command("stop")
+def stop_session(session: str, *, wait: Wait = 60.0, data_dir: DataDir = None, json: Json = False) -> None:
+    """Stop its sandbox: processes end, memory is free, the workspace stays; the next call starts it again."""
+    from codesdk.cli.sessions import turn_one
+
+    turn_one(session, "stop", wait_s=wait, data_dir=data_dir, as_json=json)
+
+
+@sessions_app.command("start")
+def start_session(session: str, *, wait: Wait = 60.0, data_dir: DataDir = None, json: Json = False) -> None:
+    """Start a stopped sandbox again now, and not with the next call."""
+    from codesdk.cli.sessions import turn_one
+
+    turn_one(session, "start", wait_s=wait, data_dir=data_dir, as_json=json)
+
+
 app.command("transcript")(transcript)
 
 

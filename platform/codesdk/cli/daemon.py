@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import httpx2
 
@@ -15,7 +15,7 @@ from codesdk.cli.stack.operator import operator_key
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.events import Event
 from codesdk.errors import ExitCode, Fault
-from codesdk.sessions import NewSession, Session
+from codesdk.sessions import NewSession, Session, SessionSandbox
 from codesdk.settings import Settings, runfile
 
 TIMEOUT = httpx2.Timeout(30.0, connect=5.0)
@@ -76,6 +76,12 @@ class Daemon:
     def close_session(self, session: str) -> Session:
         """End it."""
         return Session.model_validate(self.request("DELETE", f"/v1/sessions/{session}"))
+
+    def sandbox(self, session: str, turn: Literal["stop", "start"] | None = None) -> SessionSandbox:
+        """How its sandbox is; `turn`: after asking for that."""
+        where = f"/v1/sessions/{session}/sandbox"
+        answer = self.request("POST", f"{where}/{turn}") if turn else self.request("GET", where)
+        return SessionSandbox.model_validate(answer)
 
     def upload(self, content: bytes, name: str, content_type: str = "application/gzip") -> Artifact:
         """Keep bytes as an artifact."""

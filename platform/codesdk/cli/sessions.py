@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from rich.table import Table
 from rich.text import Text
@@ -16,7 +18,10 @@ from codesdk.cli.plain import plain
 from codesdk.cli.voice import Voice
 from codesdk.cli.welcome import opened_as_json, welcome
 from codesdk.domain.decisions import PermissionMode
+from codesdk.sandbox.store import SandboxState
 from codesdk.sessions import Session
+
+POLL_S = 0.1
 
 
 def open_one(
@@ -69,6 +74,28 @@ def close_one(session: str, *, data_dir: Path | None, as_json: bool) -> None:
         voice.give(closed.model_dump(mode="json"))
     else:
         voice.out.print(f"Closed {closed.id}; its log of {closed.last_seq} events stays.")
+
+
+def turn_one(
+    session: str, turn: Literal["stop", "start"], *, wait_s: float, data_dir: Path | None, as_json: bool
+) -> None:
+    """Stop its sandbox, or start it, and wait until it is so."""
+    voice = Voice(as_json=as_json)
+    wanted = {"stop": SandboxState.STOPPED, "start": SandboxState.READY}[turn]
+    under_way = (SandboxState.WANTED, SandboxState.STOPPING, SandboxState.HALTING, SandboxState.STARTING)
+    with connect(settings_of(data_dir)) as daemon:
+        found = daemon.sandbox(session, turn)
+        deadline = time.monotonic() + wait_s
+        while found.state in under_way and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+            found = daemon.sandbox(session)
+    if as_json:
+        voice.give(found.model_dump(mode="json"))
+    elif found.state is wanted or (turn, found.state) == ("start", SandboxState.PAUSED):
+        said = {"stop": "stopped; its workspace stays, and the next call starts it again", "start": "ready"}
+        voice.out.print(f"The sandbox of {session} is {said[turn]}.")
+    else:
+        voice.out.print(f"The sandbox of {session} is {found.state.value}.")
 
 
 def table(sessions: list[Session]) -> Table:

@@ -51,6 +51,7 @@ class EventType(StrEnum):
     SANDBOX_FAILED = "sandbox.failed"
     SANDBOX_EGRESS = "sandbox.egress"
     SANDBOX_FILES_CHANGED = "sandbox.files_changed"
+    SANDBOX_HALTED = "sandbox.halted"
     SANDBOX_STOPPED = "sandbox.stopped"
     SANDBOX_SESSION_CLOSED = "sandbox.session_closed"
 

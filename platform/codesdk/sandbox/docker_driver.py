@@ -28,6 +28,7 @@ from codesdk.sandbox.faults import (
     RuntimeMissing,
     SandboxGone,
     SandboxPaused,
+    StopRefused,
 )
 from codesdk.sandbox.images import check_image
 from codesdk.sandbox.link import LinkLost
@@ -79,6 +80,9 @@ class DockerSandboxes:
             self.resume(spec.owner)
         elif found["State"]["Status"] not in ("created", "running"):
             raise self._fate(spec.owner, found)
+        return self._enter(spec, name)
+
+    def _enter(self, spec: SandboxSpec, name: str) -> RunnerSandbox:
         sandbox = self._sandbox(spec)
         stream = self._engine.attach(name)  # before the start: nothing that the runner says is lost
         try:
@@ -106,11 +110,12 @@ class DockerSandboxes:
             options = self._engine.api.inspect_volume(name).get("Options") or {}
         return self._disks is not None and options.get("device") == self._disks.device(name)
 
-    def _create(self, spec: SandboxSpec) -> None:
+    def _create(self, spec: SandboxSpec, kept: Cap | None = None) -> None:
+        """`kept`: what caps a workspace that is there already."""
         name = specs.name_of(spec.instance, spec.owner)
         check_image(self._engine, spec.image)
         self._check_runtime(spec.profile.runtime)
-        cap = disk.choose(spec.profile, self.disk_facts())
+        cap = kept or disk.choose(spec.profile, self.disk_facts())
         labels = {**specs.labels(spec), disk.LABEL: cap.value}
         options = disk.volume_options(spec, cap, self._loop_device(spec, name) if cap is Cap.LOOP else "")
         with self._engine.doing("create a volume"):
@@ -265,6 +270,46 @@ class DockerSandboxes:
                 case _:
                     raise
 
+    # -- stopping and starting ---------------------------------------------------------------------------------------
+
+    def stop(self, owner: str) -> None:
+        """Remove the container and keep the workspace; see the port."""
+        if self._kept(owner) is Cap.TMPFS:
+            raise StopRefused(owner)
+        self._residents.evict(owner, "it was stopped", self._end)
+
+    def start(self, spec: SandboxSpec) -> RunnerSandbox:
+        """A new container over the workspace that was kept; see the port."""
+        return self._residents.open(spec, self._start_again, self._end)
+
+    def _start_again(self, spec: SandboxSpec) -> RunnerSandbox:
+        kept = self._kept(spec.owner)
+        if kept is Cap.TMPFS:
+            raise SandboxGone(spec.owner, "its workspace was in memory")
+        self._end(spec.owner)
+        self._create(spec, kept)
+        return self._enter(spec, specs.name_of(spec.instance, spec.owner))
+
+    def _kept(self, owner: str) -> Cap:
+        """What caps the workspace that is there."""
+        name = specs.name_of(self._instance, owner)
+        files = self._disks.names() if self._disks is not None else set()
+        with self._engine.doing("inspect a volume"):
+            try:
+                found = self._engine.api.inspect_volume(name)
+            except NotFound:
+                if name in files:
+                    return Cap.LOOP  # of such a one the volume only names the device, and is made anew for another
+                raise SandboxGone(owner, "its workspace is gone") from None
+        cap = Cap((found.get("Labels") or {}).get(disk.LABEL, Cap.NONE.value))
+        if cap is Cap.LOOP and name not in files:
+            raise SandboxGone(owner, "its workspace is gone")
+        return cap
+
+    def _end(self, owner: str) -> None:
+        name = specs.name_of(self._instance, owner)
+        self._until_gone(name, lambda: self._engine.api.remove_container(name, force=True, v=True))
+
     # -- removing ----------------------------------------------------------------------------------------------------
 
     def destroy(self, owner: str) -> None:
@@ -273,7 +318,7 @@ class DockerSandboxes:
 
     def _remove(self, owner: str) -> None:
         name = specs.name_of(self._instance, owner)
-        self._until_gone(name, lambda: self._engine.api.remove_container(name, force=True, v=True))
+        self._end(owner)
         self._until_gone(name, lambda: self._engine.api.remove_volume(name, force=True))
         if self._disks is not None:
             self._disks.release(name)  # last: as long as a volume names the device, it must be nobody else's

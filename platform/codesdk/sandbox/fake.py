@@ -273,6 +273,7 @@ class FakeSandboxes:
         """(owner, call, attempt) of everything that ran, in order: at most once each."""
         self._states: dict[str, _State] = {}
         self._doomed: set[str] = set()
+        self._stopped: dict[str, FakeFiles] = {}
 
     def _answer(self) -> None:
         if self.engine_down:
@@ -316,6 +317,23 @@ class FakeSandboxes:
         """Let it answer again."""
         self._alive(owner).paused = False
 
+    def stop(self, owner: str) -> None:
+        """End what runs in it and keep its files."""
+        self._answer()
+        if owner not in self._stopped:
+            state = self._alive(owner)
+            state.gone = "it was stopped"
+            self._stopped[owner] = state.files
+
+    def start(self, spec: SandboxSpec) -> FakeSandbox:
+        """Another with the files that were kept."""
+        if spec.owner in self._doomed:
+            raise SandboxGone(spec.owner, "it was destroyed")
+        self.stop(spec.owner)
+        state = self._states[spec.owner] = _State(spec)
+        state.files = self._stopped.pop(spec.owner)
+        return FakeSandbox(state, self)
+
     def _alive(self, owner: str) -> _State:
         self._answer()
         state = self._states.get(owner)
@@ -330,6 +348,7 @@ class FakeSandboxes:
         self._remove(owner, "it was destroyed")
 
     def _remove(self, owner: str, reason: str) -> None:
+        self._stopped.pop(owner, None)
         state = self._states.pop(owner, None)
         if state is not None:
             state.gone = reason

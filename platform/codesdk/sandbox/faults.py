@@ -151,6 +151,28 @@ class EngineRestarted(SandboxGone):
         super().__init__(owner, f"the Docker engine was restarted and ended it ({reason})")
 
 
+class SandboxEnded(Fault):
+    """The session's sandbox is gone or being removed."""
+
+    code = "SANDBOX_ENDED"
+    status = 409
+
+
+class StopRefused(Fault):
+    """The sandbox cannot be stopped without losing its workspace."""
+
+    code = "STOP_REFUSED"
+    status = 409
+    exit_code = ExitCode.FAILED
+
+    def __init__(self, owner: str) -> None:
+        super().__init__(
+            f"The workspace of sandbox {owner} is in memory and would not outlive a stop.",
+            advice="Its profile's `workspace_bytes` is at most half of `memory_bytes`; a larger one is kept on disk.",
+            details={"owner": owner},
+        )
+
+
 class SandboxPaused(Fault):
     """The sandbox is frozen and answers nothing. What was asked of it is done when it goes on, or not at all."""
 

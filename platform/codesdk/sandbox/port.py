@@ -241,6 +241,28 @@ class Sandboxes(Protocol):
         """
         ...
 
+    def stop(self, owner: str) -> None:
+        """End every process of it and free its memory; the workspace stays. Doing it twice is no error.
+
+        Until `start`, it can be neither opened nor taken up.
+
+        Raises:
+            SandboxGone: there is no workspace of it.
+            StopRefused: its workspace is in memory, and would not stay.
+        """
+        ...
+
+    def start(self, spec: SandboxSpec) -> Sandbox:
+        """Bring a stopped one back with its workspace. What runs in it, or an interrupted start left, ends first.
+
+        A failure leaves the workspace as it is.
+
+        Raises:
+            SandboxGone: there is no workspace of it, or it was destroyed.
+            EngineUnavailable, ImageMissing, IsolationDrift: as `open`.
+        """
+        ...
+
     def destroy(self, owner: str) -> None:
         """Remove container and workspace; doing it twice is no error."""
         ...

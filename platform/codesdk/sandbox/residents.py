@@ -30,8 +30,13 @@ class Residents(Generic[SandboxT]):
         self._doomed: dict[str, None] = {}
         self._live: dict[str, SandboxT] = {}
 
-    def open(self, spec: SandboxSpec, make: Callable[[SandboxSpec], SandboxT]) -> SandboxT:
-        """The open sandbox of that spec, or a new one. What fails to open is removed.
+    def open(
+        self,
+        spec: SandboxSpec,
+        make: Callable[[SandboxSpec], SandboxT],
+        undo: Callable[[str], object] | None = None,
+    ) -> SandboxT:
+        """The open sandbox of that spec, or a new one. What fails to open is removed, or as much of it as `undo` takes.
 
         Raises:
             SandboxGone: it was destroyed, before or meanwhile.
@@ -45,7 +50,7 @@ class Residents(Generic[SandboxT]):
             raise  # a newer worker's: not ours to remove
         except BaseException:
             try:
-                self._remove_what_failed(spec.owner)
+                self._remove_what_failed(spec.owner, undo or self._remove)
             finally:
                 self._end_turn(spec.owner)  # else the next open would wait for this one for ever
             raise
@@ -77,13 +82,13 @@ class Residents(Generic[SandboxT]):
                 del self._doomed[each]
         self.evict(owner, "it was destroyed")
 
-    def evict(self, owner: str, reason: str) -> None:
-        """Remove what there is of an owner; who waits for its sandbox is told the reason."""
+    def evict(self, owner: str, reason: str, remove: Callable[[str], object] | None = None) -> None:
+        """Remove what there is of an owner, or as much as `remove` takes; who waits for its sandbox is told the reason."""
         with self._turn:
             live = self._live.pop(owner, None)
         if live is not None:
             live.end(reason)
-        self._remove(owner)
+        (remove or self._remove)(owner)
 
     def sweep(self, owners: Collection[str]) -> set[str]:
         """Remove what there is of each of these, whatever becomes of the others; those that are gone."""
@@ -136,9 +141,9 @@ class Residents(Generic[SandboxT]):
         _let_go(older, sandbox)
         return False
 
-    def _remove_what_failed(self, owner: str) -> None:
+    def _remove_what_failed(self, owner: str, remove: Callable[[str], object]) -> None:
         try:
-            self._remove(owner)
+            remove(owner)
         except Fault as fault:
             # The caller hears why the open failed; what could not be removed now, the sweep removes.
             _log.warning("sandbox %s failed to open and could not be removed yet: %s", owner, fault)

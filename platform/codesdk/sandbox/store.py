@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, ScalarSelect, delete, exists, func, select, update
 from sqlalchemy import insert as insert_into
 
+from codesdk.domain.attestation import Attestation
 from codesdk.domain.calls import CallState
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.ids import HostId, SandboxId, SessionId, TenantId
@@ -40,11 +41,21 @@ class SandboxState(StrEnum):
     READY = "ready"
     PAUSED = "paused"
     """A session's, frozen because it is idle; the next call lets it go on."""
+    STOPPING = "stopping"
+    """A session's, asked to be stopped; as ready until the worker finds that no call runs."""
+    HALTING = "halting"
+    """A session's, being stopped: no call runs, its processes end, its workspace stays."""
+    STOPPED = "stopped"
+    """A session's, of which there is the workspace alone; the next call brings it back."""
+    STARTING = "starting"
+    """A session's, on its way back."""
     CLOSING = "closing"
     GONE = "gone"
 
 
-OPEN = (SandboxState.WANTED, SandboxState.READY, SandboxState.PAUSED)
+HALTED = (SandboxState.HALTING, SandboxState.STOPPED, SandboxState.STARTING)
+"""States of a session's sandbox that was stopped and is not back: no call has run in what there is of it."""
+OPEN = (SandboxState.WANTED, SandboxState.READY, SandboxState.PAUSED, SandboxState.STOPPING, *HALTED)
 """States of a session's sandbox that has not ended."""
 _UNDER_WAY = (CallState.QUEUED.value, CallState.RUNNING.value)
 _WAITING = CallState.WAITING.value
@@ -67,6 +78,8 @@ class SandboxRow(Frozen):
     seed_artifact: str | None
     reason: str | None = None
     """Why it is closing, where it ended by itself."""
+    attestation: Attestation | None = None
+    """Read back from engine and kernel when it started."""
     principal_id: str
     permission_mode: str
     runtime: str
@@ -246,7 +259,7 @@ def move(
 
 
 class Resting(Frozen):
-    """A session's ready or paused sandbox, with what its clocks count from (seconds since the epoch)."""
+    """A session's ready, paused or stopped sandbox, with what its clocks count from (seconds since the epoch)."""
 
     row: SandboxRow
     ready_at: float
@@ -257,8 +270,8 @@ class Resting(Frozen):
 
 
 def resting(connection: Connection, host: HostId, session: str | None = None) -> list[Resting]:
-    """Every ready or paused sandbox of the host, or the one of that session."""
-    states = [SandboxState.READY.value, SandboxState.PAUSED.value]
+    """Every ready, paused or stopped sandbox of the host, or the one of that session."""
+    states = [SandboxState.READY.value, SandboxState.PAUSED.value, SandboxState.STOPPED.value]
     query = _ROWS.add_columns(
         _unended(*_UNDER_WAY).label("busy"), _unended(_WAITING).label("awaits"), _last_end().label("ended_at")
     ).where(sandboxes.c.host_id == host, sandboxes.c.state.in_(states))
@@ -273,6 +286,37 @@ def resting(connection: Connection, host: HostId, session: str | None = None) ->
         )
         for row in connection.execute(query)
     ]
+
+
+def ask_stop(connection: Connection, sandbox: SandboxId) -> bool:
+    """Let a ready or paused sandbox be stopped if no call of its session is queued or runs; False: not so."""
+    changed = connection.execute(
+        update(sandboxes)
+        .where(
+            sandboxes.c.id == sandbox,
+            sandboxes.c.state.in_([SandboxState.READY.value, SandboxState.PAUSED.value]),
+            ~_unended(*_UNDER_WAY),
+        )
+        .values(state=SandboxState.STOPPING.value)
+    )
+    return changed.rowcount == 1
+
+
+def halt(connection: Connection, sandbox: SandboxId) -> bool:
+    """Begin to stop it where it is asked to be and no call runs in it; False: not so.
+
+    A call that the worker claims after this waits for it before it gets to the sandbox.
+    """
+    changed = connection.execute(
+        update(sandboxes)
+        .where(
+            sandboxes.c.id == sandbox,
+            sandboxes.c.state == SandboxState.STOPPING.value,
+            ~_unended(CallState.RUNNING.value),
+        )
+        .values(state=SandboxState.HALTING.value)
+    )
+    return changed.rowcount == 1
 
 
 def pause(connection: Connection, sandbox: SandboxId, idle_before: float) -> bool:
@@ -326,4 +370,7 @@ def _rows(connection: Connection, condition: ColumnElement[bool]) -> list[Sandbo
 
 def _row(row: Row[Any]) -> SandboxRow:
     fields = SandboxRow.model_fields
-    return SandboxRow.model_validate({name: value for name, value in row._asdict().items() if name in fields})
+    values = {name: value for name, value in row._asdict().items() if name in fields}
+    if values["attestation"]:
+        values["attestation"] = json.loads(values["attestation"])
+    return SandboxRow.model_validate(values)

@@ -2,6 +2,6 @@
 
 from codesdk.domain.records import Session
 from codesdk.sessions.desk import Sessions
-from codesdk.sessions.session import NewSession, NoHost, SessionUnknown
+from codesdk.sessions.session import NewSession, NoHost, SessionSandbox, SessionUnknown
 
-__all__ = ["NewSession", "NoHost", "Session", "SessionUnknown", "Sessions"]
+__all__ = ["NewSession", "NoHost", "Session", "SessionSandbox", "SessionUnknown", "Sessions"]

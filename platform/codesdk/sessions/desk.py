@@ -22,11 +22,13 @@ from codesdk.jobs import Wakeups
 from codesdk.policy import Bundle
 from codesdk.policy.sessions import SessionRules
 from codesdk.sandbox import store as sandbox_store
+from codesdk.sandbox.disk import Cap
+from codesdk.sandbox.faults import SandboxEnded, StopRefused
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.profiles import Profiles
-from codesdk.sandbox.store import SandboxState
+from codesdk.sandbox.store import SandboxRow, SandboxState
 from codesdk.sessions import store
-from codesdk.sessions.session import NewSession, NoHost, SessionRemoved, SessionUnknown
+from codesdk.sessions.session import NewSession, NoHost, SandboxBusy, SessionRemoved, SessionSandbox, SessionUnknown
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.tenancy.directory import Directory
@@ -124,6 +126,66 @@ class Sessions:
         found = self.find(tenant, session)
         self._writer.run(lambda unit: self._close(unit, found, "asked for"))
         return self.find(tenant, session)
+
+    def sandbox(self, tenant: TenantId, session: str) -> SessionSandbox:
+        """How the session's sandbox is.
+
+        Raises:
+            SessionUnknown: not there, or another tenant's.
+        """
+        found = self.find(tenant, session)
+        with self._database.read() as connection:
+            row = sandbox_store.of_session(connection, found.id)
+        return SessionSandbox.of(row)
+
+    def stop_sandbox(self, tenant: TenantId, session: str) -> SessionSandbox:
+        """End its processes and free its memory; the workspace stays, and the next call brings it back.
+
+        The worker does it: where a call begins first, it is not done. Of a stopped one it is no error.
+
+        Raises:
+            SessionUnknown: not there, or another tenant's. SandboxEnded: it has ended, or is ending.
+            SandboxBusy: a call of the session waits for its turn or runs, or the sandbox is just being made.
+        """
+        return self._turn_sandbox(self.find(tenant, session), self._stop)
+
+    def start_sandbox(self, tenant: TenantId, session: str) -> SessionSandbox:
+        """Bring a stopped one back now, and not with the next call. Of any other that has not ended it is no error.
+
+        Raises:
+            SessionUnknown: not there, or another tenant's. SandboxEnded: it has ended, or is ending.
+        """
+        return self._turn_sandbox(self.find(tenant, session), self._start)
+
+    def _turn_sandbox(self, session: Session, turn: Callable[[Unit, SandboxRow], None]) -> SessionSandbox:
+        def work(unit: Unit) -> None:
+            row = sandbox_store.of_session(unit.connection, session.id)
+            if row is None or row.state not in sandbox_store.OPEN:
+                raise SandboxEnded("The session's sandbox has ended.", advice="Open another session.")
+            turn(unit, row)
+            unit.after_commit(lambda: self._wakeups.wake(session.host_id, session.id))
+
+        self._writer.run(work)
+        return self.sandbox(session.tenant_id, session.id)
+
+    @staticmethod
+    def _stop(unit: Unit, row: SandboxRow) -> None:
+        if row.state in (SandboxState.STOPPING, SandboxState.HALTING, SandboxState.STOPPED):
+            return
+        if row.attestation is not None and row.attestation.disk_cap == Cap.TMPFS.value:
+            raise StopRefused(row.id)
+        if not sandbox_store.ask_stop(unit.connection, row.id):
+            raise SandboxBusy(
+                "The sandbox is being made, or a call of its session waits for its turn or runs.",
+                advice="Try again when the session's calls have ended; cancel those that nobody needs.",
+            )
+
+    @staticmethod
+    def _start(unit: Unit, row: SandboxRow) -> None:
+        # Where nothing has been done yet, nothing needs to be.
+        sandbox_store.move(unit.connection, row.id, (SandboxState.STOPPING,), SandboxState.READY)
+        before = (SandboxState.HALTING, SandboxState.STOPPED)
+        sandbox_store.move(unit.connection, row.id, before, SandboxState.STARTING)
 
     def retire(self, tenant: TenantId, session: SessionId, reason: str, due: Callable[[Unit], bool]) -> bool:
         """End it for a reason of ours if `due` still holds, judged in the transaction that ends it.

@@ -6,10 +6,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from codesdk.domain.attestation import Attestation
 from codesdk.domain.decisions import Frozen, PermissionMode
-from codesdk.domain.ids import ArtifactId
+from codesdk.domain.ids import ArtifactId, SandboxId
 from codesdk.domain.records import PARALLEL_CALLS, SessionPriority
 from codesdk.errors import ExitCode, Fault
+from codesdk.sandbox.faults import SandboxEnded
+from codesdk.sandbox.store import SandboxRow, SandboxState
 
 
 class NoHost(Fault):
@@ -37,8 +40,39 @@ class SessionRemoved(Fault):
     exit_code = ExitCode.FAILED
 
 
+class SandboxBusy(Fault):
+    """The sandbox cannot be stopped now: calls wait or run, or it is just being made."""
+
+    code = "SANDBOX_BUSY"
+    retryable = True
+    status = 409
+    exit_code = ExitCode.UNAVAILABLE
+
+
 Label = Annotated[str, Field(max_length=200)]
 """A label's name or value; the bound also refuses what is no Unicode text, which no database takes."""
+
+
+class SessionSandbox(Frozen):
+    """How a session's sandbox is now."""
+
+    id: SandboxId
+    state: SandboxState
+    reason: str | None = None
+    """Why it ended, where it did by itself."""
+    attestation: Attestation | None = None
+    """What was read back from engine and kernel when it started last; None before that."""
+
+    @classmethod
+    def of(cls, row: SandboxRow | None) -> SessionSandbox:
+        """What its row says.
+
+        Raises:
+            SandboxEnded: retention or a restore has taken the row.
+        """
+        if row is None:
+            raise SandboxEnded("The session has no sandbox any more.", advice="Open another session.")
+        return cls(id=row.id, state=row.state, reason=row.reason, attestation=row.attestation)
 
 
 class NewSession(Frozen):

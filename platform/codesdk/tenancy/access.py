@@ -19,6 +19,7 @@ class Action(StrEnum):
     SESSIONS_OPEN = "sessions.open"
     SESSIONS_READ = "sessions.read"
     SESSIONS_CLOSE = "sessions.close"
+    SANDBOXES_TURN = "sandboxes.turn"
     EVENTS_READ = "events.read"
     CALLS_MAKE = "calls.make"
     CALLS_READ = "calls.read"
@@ -74,6 +75,7 @@ GRANTS: dict[Action, Grant] = {
     Action.SESSIONS_OPEN: Grant(_RUNS),
     Action.SESSIONS_READ: Grant(_WATCHES),
     Action.SESSIONS_CLOSE: Grant(_RUNS),
+    Action.SANDBOXES_TURN: Grant(_RUNS),  # stops and starts: what runs in the background of the session ends with it
     Action.EVENTS_READ: Grant(_WATCHES),
     Action.CALLS_MAKE: Grant(_RUNS, by_token=True),
     Action.CALLS_READ: Grant(_WATCHES),

@@ -10,7 +10,7 @@ from codesdk.sandbox import store
 from codesdk.sandbox.egress.attempt import Attempt
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
-from codesdk.worker.rooms import draft_of
+from codesdk.worker.sandbox_events import draft_of
 
 
 class EgressRecord:

@@ -9,23 +9,22 @@ from collections import defaultdict
 
 from codesdk.artifacts import Artifacts
 from codesdk.domain.clock import Clock
-from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.execution import ToolExecutionEnv
-from codesdk.domain.ids import ArtifactId, PrincipalId, SessionId
-from codesdk.domain.payloads import Payload, SandboxFailed, SandboxStarted, SandboxStopped
-from codesdk.domain.subjects import Subject
+from codesdk.domain.ids import ArtifactId, SessionId
+from codesdk.domain.payloads import SandboxFailed, SandboxStarted, SandboxStopped
 from codesdk.errors import Fault
-from codesdk.eventlog.log import Draft, Log
+from codesdk.eventlog.log import Log
 from codesdk.sandbox import store
-from codesdk.sandbox.faults import IsolationDrift, SandboxGone
+from codesdk.sandbox.faults import IsolationDrift, SandboxEnded, SandboxGone
 from codesdk.sandbox.port import Gone, Sandbox, Sandboxes, SandboxSpec
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.store import SandboxRow, SandboxState
 from codesdk.sandbox.surroundings import Surroundings
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls import history
+from codesdk.worker.halting import Halting
 from codesdk.worker.host import Host
+from codesdk.worker.sandbox_events import draft_of
 
 _log = logging.getLogger(__name__)
 
@@ -33,13 +32,6 @@ REMOVALS = 4
 """Sandboxes that one pass removes. With passes at every poll this is more than an engine manages."""
 RETRY_S = 10.0
 """Pause before a sandbox that did not open is tried again without anybody asking for it, where that may help."""
-
-
-class SandboxEnded(Fault):
-    """The session's sandbox is gone or being removed."""
-
-    code = "SANDBOX_ENDED"
-    status = 409
 
 
 class Rooms:
@@ -65,6 +57,7 @@ class Rooms:
         self._log = log
         self._artifacts = artifacts
         self._clock = clock
+        self._halting = Halting(sandboxes=sandboxes, writer=writer, log=log, clock=clock)
         self._live: dict[str, Sandbox] = {}
         self._resting: dict[str, Sandbox] = {}
         self._lock = threading.Lock()
@@ -82,6 +75,21 @@ class Rooms:
         with self._guards[session]:
             live = self._live.get(session)
             return live if live is not None else self._enter(session)
+
+    def reach(self, session: SessionId) -> Sandbox:
+        """As `ready`, for what is no call: a sandbox that is stopped stays so.
+
+        Raises:
+            SandboxEnded: it is stopped, or as `ready`.
+        """
+        with self._guards[session]:
+            if (row := self._row(session)) is not None and row.state in (SandboxState.STOPPING, *store.HALTED):
+                raise SandboxEnded("The session's sandbox is stopped.")
+            return self.ready(session)
+
+    def _row(self, session: SessionId) -> SandboxRow | None:
+        with self._database.read() as connection:
+            return store.of_session(connection, session)
 
     @property
     def surroundings(self) -> Surroundings:
@@ -103,7 +111,7 @@ class Rooms:
         """Drop a sandbox that was said to be gone; where it is, its row says why from now on, and it is removed."""
         self.forget(session)
         try:
-            self.ready(session)
+            self.reach(session)
         except Fault as fault:
             _log.warning("the sandbox of session %s: %s", session, fault)
 
@@ -132,7 +140,7 @@ class Rooms:
             Fault: it is gone, or cannot be asked.
         """
         try:
-            processes = self.ready(row.session_id).processes.list()
+            processes = self.reach(row.session_id).processes.list()
         except SandboxGone:
             self.lose(row.session_id)
             raise
@@ -142,11 +150,13 @@ class Rooms:
         return is_at_work
 
     def reconcile(self) -> None:
-        """Make what is wanted, remove what is closing. Called on every wake-up and every poll."""
+        """Make what is wanted, end what is closing or to be stopped. Called on every wake-up and every poll."""
+        opening = (SandboxState.WANTED, SandboxState.STARTING)
+        ending = (SandboxState.CLOSING, SandboxState.STOPPING, SandboxState.HALTING)
         with self._database.read() as connection:
-            rows = store.on_host(connection, self._host.id, (SandboxState.WANTED, SandboxState.CLOSING))
-        wanted = [row for row in rows if row.state is SandboxState.WANTED]
-        closing = [row for row in rows if row.state is SandboxState.CLOSING]
+            rows = store.on_host(connection, self._host.id, (*opening, *ending))
+        wanted = [row for row in rows if row.state in opening]
+        closing = [row for row in rows if row.state in ending]
         # Opening first, and few removals a pass: somebody waits for the one, and hundreds of the other must not stand
         # before it. The next poll goes on.
         self._work_on(wanted)
@@ -177,6 +187,8 @@ class Rooms:
     def _make_so(self, row: SandboxRow) -> None:
         if row.state is SandboxState.CLOSING:
             self._remove(row)
+        elif row.state in (SandboxState.STOPPING, SandboxState.HALTING):
+            self._halt(row)
         elif self._clock.monotonic() >= self._not_before.get(row.session_id, 0.0):
             self._try_open(row)
 
@@ -205,8 +217,7 @@ class Rooms:
             self._not_before[row.session_id] = self._clock.monotonic() + pause_s
 
     def _enter(self, session: SessionId) -> Sandbox:
-        with self._database.read() as connection:
-            row = store.of_session(connection, session)
+        row = self._row(session)
         if row is None or row.state in (SandboxState.CLOSING, SandboxState.GONE):
             raise SandboxEnded("The session's sandbox has ended.", advice="Open another session.")
         match row.state:
@@ -214,13 +225,18 @@ class Rooms:
                 sandbox = self._open(row)
             case SandboxState.PAUSED:
                 sandbox = self._resume(row)
+            case SandboxState.HALTING | SandboxState.STOPPED | SandboxState.STARTING:
+                sandbox = self._start(row)
+            case SandboxState.STOPPING:
+                self._halting.withdraw(row)  # this comes first
+                sandbox = self._reattach(row)
             case _:
                 sandbox = self._reattach(row)
         self._live[session] = sandbox
         return sandbox
 
-    def _open(self, row: SandboxRow) -> Sandbox:
-        spec = SandboxSpec(
+    def _spec(self, row: SandboxRow) -> SandboxSpec:
+        return SandboxSpec(
             owner=row.id,
             instance=self._instance,
             profile=Profile.model_validate_json(row.profile),
@@ -228,6 +244,28 @@ class Rooms:
             tool_uid=row.tool_uid,
             generation=self._host.generation,
         )
+
+    def _halt(self, row: SandboxRow) -> None:
+        try:
+            if self._halting.begin(row, self._live.get(row.session_id)):
+                self.forget(row.session_id)
+                self._halting.stop(row)
+        except Fault as fault:
+            _log.warning("sandbox %s could not be stopped yet: %s", row.id, fault)
+
+    def _start(self, row: SandboxRow) -> Sandbox:
+        self.forget(row.session_id)
+        try:
+            sandbox = self._halting.start(row, self._spec(row))
+        except SandboxGone as gone:
+            raise self._ended(row, gone.message) from gone
+        if sandbox is None:
+            self._sandboxes.destroy(row.id)
+            raise SandboxEnded("The session was closed.", advice="Open another session.")
+        return sandbox
+
+    def _open(self, row: SandboxRow) -> Sandbox:
+        spec = self._spec(row)
         try:
             sandbox = self._make(spec, pooled=row.generation is not None)
             try:
@@ -239,7 +277,7 @@ class Rooms:
             failed = SandboxFailed(
                 sandbox_id=row.id, code=fault.code, reason=fault.message, execution_env=self._environment
             )
-            self._writer.run(lambda unit: self._log.append(unit, self._draft(row, failed)))
+            self._writer.run(lambda unit: self._log.append(unit, draft_of(row, failed)))
             raise
         attestation = sandbox.attestation
         started = SandboxStarted(
@@ -251,7 +289,7 @@ class Rooms:
             text = attestation.model_dump_json()
             if not store.move(unit.connection, row.id, before, after, attestation=text, ready_at=self._now()):
                 return False
-            self._log.append(unit, self._draft(row, started))
+            self._log.append(unit, draft_of(row, started))
             return True
 
         if not self._writer.run(mark):
@@ -296,7 +334,8 @@ class Rooms:
         return sandbox
 
     def _ended(self, row: SandboxRow, reason: str) -> SandboxEnded:
-        before, after = (SandboxState.READY, SandboxState.PAUSED), SandboxState.CLOSING
+        before = (SandboxState.READY, SandboxState.PAUSED, SandboxState.STOPPING, *store.HALTED)
+        after = SandboxState.CLOSING
         self._writer.run(lambda unit: store.move(unit.connection, row.id, before, after, reason=reason))
         return SandboxEnded(f"The session's sandbox is gone: {reason}.", advice="Open another session.")
 
@@ -311,7 +350,7 @@ class Rooms:
         def mark(unit: Unit) -> None:
             if store.move(unit.connection, row.id, (SandboxState.CLOSING,), SandboxState.GONE):
                 stopped = SandboxStopped(sandbox_id=row.id, reason=row.reason, execution_env=self._environment)
-                self._log.append(unit, self._draft(row, stopped))
+                self._log.append(unit, draft_of(row, stopped))
 
         self._writer.run(mark)
         self._guards.pop(row.session_id, None)
@@ -323,18 +362,3 @@ class Rooms:
     @property
     def _environment(self) -> ToolExecutionEnv:
         return ToolExecutionEnv(self.surroundings.environment)
-
-    def _draft(self, row: SandboxRow, payload: Payload) -> Draft:
-        return draft_of(row, payload)
-
-
-def draft_of(row: SandboxRow, payload: Payload) -> Draft:
-    """An event of the session whose sandbox that is."""
-    subject = Subject(
-        tenant_id=row.tenant_id,
-        principal_id=PrincipalId(row.principal_id),
-        session_id=row.session_id,
-        permission_mode=PermissionMode(row.permission_mode),
-        runtime=row.runtime,
-    )
-    return history.draft(subject, payload)

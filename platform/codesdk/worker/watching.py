@@ -19,7 +19,8 @@ from codesdk.sandbox.store import SandboxRow, SandboxState
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
 from codesdk.worker.host import Host
-from codesdk.worker.rooms import Rooms, draft_of
+from codesdk.worker.rooms import Rooms
+from codesdk.worker.sandbox_events import draft_of
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class Watching:
                 known.due = self._clock.monotonic() + RETRY_S
 
     def _look_at(self, row: SandboxRow, known: _Watched) -> None:
-        files = self._rooms.ready(row.session_id).files
+        files = self._rooms.reach(row.session_id).files
         if not known.watch:
             begun = files.watch()
             if isinstance(begun, FileRefused):

@@ -8,7 +8,7 @@ from fastapi import Query, Request
 
 from codesdk.api.access import Caller, Wired, guarded_router
 from codesdk.domain.decisions import Frozen
-from codesdk.sessions import NewSession, Session
+from codesdk.sessions import NewSession, Session, SessionSandbox
 
 router = guarded_router()
 
@@ -53,3 +53,21 @@ def read_session(session_id: str, caller: Caller, services: Wired) -> Session:
 def close_session(session_id: str, caller: Caller, services: Wired) -> Session:
     """End a session: its tokens, its waiting calls, its sandbox. Its record stays."""
     return services.sessions.close(caller.tenant_id, session_id)
+
+
+@router.get("/v1/sessions/{session_id}/sandbox")
+def read_sandbox(session_id: str, caller: Caller, services: Wired) -> SessionSandbox:
+    """How its sandbox is."""
+    return services.sessions.sandbox(caller.tenant_id, session_id)
+
+
+@router.post("/v1/sessions/{session_id}/sandbox/stop", status_code=202)
+def stop_sandbox(session_id: str, caller: Caller, services: Wired) -> SessionSandbox:
+    """End its processes and free its memory; the workspace stays, and the next call brings it back."""
+    return services.sessions.stop_sandbox(caller.tenant_id, session_id)
+
+
+@router.post("/v1/sessions/{session_id}/sandbox/start", status_code=202)
+def start_sandbox(session_id: str, caller: Caller, services: Wired) -> SessionSandbox:
+    """Bring a stopped one back now."""
+    return services.sessions.start_sandbox(caller.tenant_id, session_id)

@@ -42,6 +42,7 @@ from codesdk.domain.payloads.sandbox import (
     SandboxEgress,
     SandboxFailed,
     SandboxFilesChanged,
+    SandboxHalted,
     SandboxSessionClosed,
     SandboxStarted,
     SandboxStopped,
@@ -79,6 +80,7 @@ __all__ = [
     "SandboxEgress",
     "SandboxFailed",
     "SandboxFilesChanged",
+    "SandboxHalted",
     "SandboxSessionClosed",
     "SandboxStarted",
     "SandboxStopped",
@@ -124,6 +126,7 @@ PAYLOADS: dict[EventType, type[Payload]] = {
         SandboxFailed,
         SandboxEgress,
         SandboxFilesChanged,
+        SandboxHalted,
         SandboxStopped,
         SandboxSessionClosed,
     )

@@ -16,7 +16,7 @@ from codesdk.domain.payloads.payload import Payload
 
 
 class SandboxStarted(Payload):
-    """The sandbox is ready and is as asked."""
+    """The sandbox is ready and is as asked; again where it was halted."""
 
     event_type: ClassVar[EventType] = EventType.SANDBOX_STARTED
 
@@ -121,6 +121,17 @@ class SandboxFilesChanged(Payload):
     """Of `begun`, how changes are seen: `polling` looks once a second or less, and misses what was made and deleted between."""
     reason: str | None = None
     """Of `ended`, why."""
+    execution_env: ToolExecutionEnv
+    """Where its tools run."""
+
+
+class SandboxHalted(Payload):
+    """Its processes have ended and its memory is free; the workspace stays. `sandbox.started` follows when it is back."""
+
+    event_type: ClassVar[EventType] = EventType.SANDBOX_HALTED
+
+    sandbox_id: SandboxId
+    """Which one."""
     execution_env: ToolExecutionEnv
     """Where its tools run."""
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from codesdk.sandbox import disk
 from codesdk.sandbox import spec as specs
 from codesdk.sandbox.egress.service import Egress
-from codesdk.sandbox.faults import IsolationDrift, SandboxGone
+from codesdk.sandbox.faults import IsolationDrift, SandboxGone, StopRefused
 from codesdk.sandbox.link import LinkLost
 from codesdk.sandbox.local import attest, confinement, launch, processes, seccomp
 from codesdk.sandbox.local.confinement import Confinement, Wall
@@ -101,7 +101,10 @@ class LocalSandboxes:
         else:
             # Nothing, or what an interrupted open left before anything ran, or something made for another spec.
             self._remove(spec.owner)
-            place = self._start(spec)
+            place = self._launch(spec)
+        return self._enter(spec, place)
+
+    def _enter(self, spec: SandboxSpec, place: Place) -> LocalSandbox:
         sandbox = self._sandbox(spec, place)
         try:
             sandbox.use(PorterStream(place.directory, place.said))
@@ -121,9 +124,10 @@ class LocalSandboxes:
         if profile.egress and self.confinement.network:
             raise LocalRefused(f"The profile {profile.name} allows some hosts; here nothing would hold tools to them.")
 
-    def _start(self, spec: SandboxSpec) -> Place:
+    def _launch(self, spec: SandboxSpec, *, kept: bool = False) -> Place:
+        """Kept: with the workspace that is there."""
         try:
-            place = self._places.make(spec.owner)
+            place = self._places.make(spec.owner, kept=kept)
             place.write("spec.json", specs.labels(spec)[specs.LABEL_SPEC])
             place.write("launch.json", json.dumps(launch.prepare(spec, self.confinement, place)))
             started = subprocess.run(
@@ -223,6 +227,32 @@ class LocalSandboxes:
         except OSError as error:
             raise NotFrozen(owner, str(error)) from error
 
+    # -- stopping and starting ----------------------------------------------------------------------------------------
+
+    def stop(self, owner: str) -> None:
+        """End its processes and keep its workspace; see the port."""
+        place = self._places.of(owner)
+        if not place.workspace.is_dir():
+            raise SandboxGone(owner, "its workspace is gone")
+        if (said := place.spec()) and self._disk_cap(specs.from_label(said, 1)) is disk.Cap.TMPFS:
+            raise StopRefused(owner)
+        self._residents.evict(owner, "it was stopped", self._clear)
+
+    def start(self, spec: SandboxSpec) -> LocalSandbox:
+        """New processes over the workspace that was kept; see the port."""
+        return self._residents.open(spec, self._start_again, self._clear)
+
+    def _start_again(self, spec: SandboxSpec) -> LocalSandbox:
+        self._check(spec)
+        if not self._places.of(spec.owner).workspace.is_dir() or self._disk_cap(spec) is disk.Cap.TMPFS:
+            raise SandboxGone(spec.owner, "its workspace is gone")
+        self._clear(spec.owner)
+        return self._enter(spec, self._launch(spec, kept=True))
+
+    def _clear(self, owner: str) -> None:
+        self._end(owner)
+        self._places.clear(owner)
+
     # -- removing -----------------------------------------------------------------------------------------------------
 
     def destroy(self, owner: str) -> None:
@@ -230,6 +260,10 @@ class LocalSandboxes:
         self._residents.destroy(owner)
 
     def _remove(self, owner: str) -> None:
+        self._end(owner)
+        self._places.remove(owner)
+
+    def _end(self, owner: str) -> None:
         place = self._places.of(owner)
         group = place.group()
         with contextlib.suppress(OSError):
@@ -241,7 +275,6 @@ class LocalSandboxes:
             group.remove(END_S)
         except OSError as error:
             raise RemovalFailed(owner, f"its cgroup: {error}") from error
-        self._places.remove(owner)
 
     def _kill(self, place: Place) -> None:
         members = _members(place)

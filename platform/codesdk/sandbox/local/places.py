@@ -90,16 +90,34 @@ class Places:
         workspace = self._open_root / owner if self._open_root else directory
         return Place(directory, workspace / "workspace")
 
-    def make(self, owner: str) -> Place:
-        """The directory of a new sandbox, private to this user."""
+    def make(self, owner: str, *, kept: bool = False) -> Place:
+        """The directory of a new sandbox, private to this user; kept: the workspace is there already."""
         place = self.of(owner)
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        place.directory.mkdir(mode=0o700)
+        place.directory.mkdir(mode=0o700, exist_ok=kept)
         if self._open_root is not None:
             _make_open(self._open_root)
-            place.workspace.parent.mkdir(parents=True, mode=0o711)
-        place.workspace.mkdir(mode=0o755)
+            place.workspace.parent.mkdir(parents=True, mode=0o711, exist_ok=kept)
+        place.workspace.mkdir(mode=0o755, exist_ok=kept)
         return place
+
+    def clear(self, owner: str) -> None:
+        """Remove all but the workspace; its processes must have ended.
+
+        Raises:
+            RemovalFailed: something cannot be removed.
+        """
+        place = self.of(owner)
+        try:
+            for directory in dict.fromkeys((place.workspace.parent, place.directory)):
+                for entry in list(directory.iterdir()) if directory.is_dir() else ():
+                    if entry.is_dir() and not entry.is_symlink():
+                        if entry != place.workspace:
+                            remove_tree(entry)
+                    else:
+                        entry.unlink()
+        except OSError as error:
+            raise RemovalFailed(owner, str(error)) from error
 
     def owners(self) -> list[str]:
         """Of everything that there is, whole or not."""

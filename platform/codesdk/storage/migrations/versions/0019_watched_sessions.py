@@ -1,4 +1,4 @@
-"""sessions whose changed files become events
+"""sessions whose changed files become events, and sandboxes that are stopped
 
 Revision: 0019, after 0018
 """
@@ -20,5 +20,9 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Undo it. The version before passes the events that are there on as they are."""
+    """Undo it. The version before passes the events on as they are, and cannot bring a stopped sandbox back."""
+    op.execute(
+        "UPDATE sandboxes SET state = 'closing', reason = 'it was stopped, which an older version does not know'"
+        " WHERE state IN ('stopping', 'halting', 'stopped', 'starting')"
+    )
     op.drop_column("sessions", "watch")
