@@ -56,9 +56,7 @@ class _Watched:
 class Watching:
     """Goes from workspace to workspace; called from one thread."""
 
-    def __init__(
-        self, *, rooms: Rooms, host: Host, database: Database, log: Log, writer: Writer, clock: Clock
-    ) -> None:
+    def __init__(self, *, rooms: Rooms, host: Host, database: Database, log: Log, writer: Writer, clock: Clock) -> None:
         self._rooms = rooms
         self._host = host
         self._database = database
