@@ -19,6 +19,7 @@ from codesdk.errors import Fault
 from codesdk.sandbox.docker_driver import DockerSandboxes
 from codesdk.sandbox.engine import Engine
 from codesdk.sandbox.faults import EngineUnavailable
+from codesdk.sandbox.port import FileWrite
 from sandboxes import spec
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
@@ -104,6 +105,32 @@ def test_an_engine_that_goes_away_at_any_call_leaves_nothing_that_a_sweep_does_n
         assert site.left() == NOTHING, f"after call {number}"
     else:
         pytest.fail("no open came through")
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_an_engine_that_goes_away_at_any_call_of_a_stop_or_a_start_never_takes_the_workspace(site, side):
+    """As a worker that is killed there: nothing that it would do afterwards reaches the engine."""
+    asked = site.spec()
+    made = site.sandboxes.open(asked)
+    made.files.write((FileWrite(path="kept", content=b"kept"),))
+    for step, least in ((lambda: site.sandboxes.stop(asked.owner), 2), (lambda: site.sandboxes.start(asked), 8)):
+        for number in range(1, MOST_CALLS):
+            site.engine.arm(fail_at(number, side, for_good=True))
+            try:
+                step()
+            except Fault:
+                continue
+            break
+        assert number > least
+    site.engine.arm(None)
+    site.sandboxes.close()
+    # The next worker, to which the rows say `starting`.
+    site.sandboxes = DockerSandboxes(site.instance, site.engine, workspaces=site.workspaces)
+    again = site.sandboxes.start(asked)
+    assert again.files.read("kept").data == b"kept"
+    assert again.attestation.disk_cap == made.attestation.disk_cap
+    site.sandboxes.destroy(asked.owner)
+    assert site.left() == NOTHING
 
 
 def test_a_worker_killed_at_each_step_of_an_open_leaves_nothing_that_the_next_one_does_not_find(site, engine):

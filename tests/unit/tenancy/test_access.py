@@ -33,6 +33,7 @@ tools.read         ODPAU
 sessions.open      OD
 sessions.read      ODAU
 sessions.close     OD
+sandboxes.turn     OD
 events.read        ODAU
 calls.make         OD     token
 calls.read         ODAU
