@@ -13,15 +13,17 @@ from codesdk.approvals.approval import (
     who,
 )
 from codesdk.approvals.desk import Desk
-from codesdk.approvals.grant import Grant, GrantNotOffered, GrantState, GrantUnknown, Wish
-from codesdk.approvals.grants import Asked, Grants
+from codesdk.approvals.grant import Grant, GrantNotOffered, GrantState, GrantUnknown, PassedOver, Wish
+from codesdk.approvals.grants import NO_COVER, Asked, Cover, Grants
 
 __all__ = [
+    "NO_COVER",
     "Approval",
     "ApprovalConflict",
     "ApprovalState",
     "ApprovalUnknown",
     "Asked",
+    "Cover",
     "Desk",
     "Grant",
     "GrantNotOffered",
@@ -29,6 +31,7 @@ __all__ = [
     "GrantUnknown",
     "Grants",
     "NotAnApprover",
+    "PassedOver",
     "Standing",
     "Verdict",
     "Vote",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import Field
 
@@ -40,7 +41,11 @@ class Grant(Frozen):
     behaviour_hash: str
     """Of the tool as it was: another schema, command or class voids it."""
     image: str
-    """Of the sandbox; another one voids it."""
+    """Of the sandbox; it does not count for a call under another one."""
+    profile: str
+    """The name of the sandbox's profile."""
+    profile_hash: str
+    """Of all that the profile said; it does not count for a call under one that says something else."""
     granted_by: PrincipalId
     reason: str
     state: GrantState
@@ -54,6 +59,14 @@ class Grant(Frozen):
     ended_by: PrincipalId | None = None
     """None where nobody did: it was voided."""
     ended_why: str | None = None
+
+
+class PassedOver(Frozen):
+    """A grant that a call of its tool did not use."""
+
+    grant_id: GrantId
+    because: Literal["tool", "image", "profile", "rules"]
+    """What is another one now. `tool` ended the grant; with the others it goes on for the calls that it is for."""
 
 
 class Wish(Frozen):

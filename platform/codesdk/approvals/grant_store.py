@@ -102,6 +102,8 @@ def _grant(row: Row[Any]) -> Grant:
         input_hash=row.input_hash,
         behaviour_hash=row.schema_hash,
         image=row.image,
+        profile=row.profile,
+        profile_hash=row.profile_hash,
         granted_by=PrincipalId(row.granted_by),
         reason=row.reason,
         state=GrantState(row.state_now),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 from codesdk.approvals import grant_store as store
 from codesdk.approvals.approval import Approval
-from codesdk.approvals.grant import Grant, GrantNotOffered, GrantState, GrantUnknown, Wish
+from codesdk.approvals.grant import Grant, GrantNotOffered, GrantState, GrantUnknown, PassedOver, Wish
 from codesdk.domain.calls import ToolCall
+from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import Frozen, GrantKind
 from codesdk.domain.ids import GrantId, Ids, Kind, PrincipalId, TenantId
 from codesdk.domain.subjects import Subject
@@ -24,6 +26,25 @@ class Asked(Frozen):
     """Id and hash of each rule that asks."""
     behaviour_hash: str
     image: str
+    profile: Mapping[str, Any]
+    """All that the session's profile says."""
+
+    @property
+    def profile_hash(self) -> str:
+        """`sha256:` over it."""
+        return content_hash(dict(self.profile))
+
+
+class Cover(NamedTuple):
+    """What grants do for a call."""
+
+    grant: Grant | None
+    """Lets it through."""
+    passed: tuple[PassedOver, ...]
+    """Those of its tool that do not, where none does."""
+
+
+NO_COVER = Cover(None, ())
 
 
 class Grants:
@@ -65,13 +86,15 @@ class Grants:
             input_hash=asked.call.identity.input_hash if wish.same_input else None,
             behaviour_hash=asked.behaviour_hash,
             image=asked.image,
+            profile=str(asked.profile.get("name", "")),
+            profile_hash=asked.profile_hash,
             granted_by=by,
             reason=reason,
             max_uses=uses,
         )
 
-    def covering(self, unit: Unit, asked: Asked) -> Grant | None:
-        """A grant that lets this call through; one whose tool or image has changed is voided on the way."""
+    def covering(self, unit: Unit, asked: Asked) -> Cover:
+        """A grant that lets this call through, or why none does; one whose tool has changed is voided on the way."""
         subject, call = asked.subject, asked.call
         found = store.covering(
             unit.connection,
@@ -81,12 +104,18 @@ class Grants:
             tool=call.name,
             input_hash=call.identity.input_hash,
         )
-        return next((grant for grant in found if self._holds(unit, grant, asked)), None)
+        passed = []
+        for grant in found:
+            if (because := self._other(unit, grant, asked)) is None:
+                return Cover(grant, ())
+            passed.append(PassedOver(grant_id=grant.id, because=because))
+        return Cover(None, tuple(passed))
 
     def use(self, unit: Unit, grant: GrantId, asked: Asked) -> bool:
         """Count a use, if the grant still lets the call through. False: it does not, and nothing was counted."""
         found = store.find(unit.connection, asked.subject.tenant_id, grant)
-        return found is not None and self._holds(unit, found, asked) and store.use(unit.connection, grant)
+        holds = found is not None and found.state is GrantState.ACTIVE and self._other(unit, found, asked) is None
+        return holds and store.use(unit.connection, grant)
 
     def revoke(self, unit: Unit, tenant: TenantId, grant: str, *, by: PrincipalId, why: str) -> Grant:
         """End it, at once; one that has ended stays as it is.
@@ -113,15 +142,18 @@ class Grants:
             return store.listing(connection, tenant, session, active=active)
 
     @staticmethod
-    def _holds(unit: Unit, grant: Grant, asked: Asked) -> bool:
-        if grant.state is not GrantState.ACTIVE:
-            return False
-        changed = "tool" if grant.behaviour_hash != asked.behaviour_hash else ""
-        if changed or grant.image != asked.image:
-            store.end(unit.connection, grant.id, f"The {changed or 'image'} has changed since.", None)
-            return False
+    def _other(unit: Unit, grant: Grant, asked: Asked) -> Literal["tool", "image", "profile", "rules"] | None:
+        """What of an active grant is another one in this call. None: nothing, it lets it through."""
+        if grant.behaviour_hash != asked.behaviour_hash:
+            # What a tool does is the same for everybody, so nothing is left that it could be for.
+            store.end(unit.connection, grant.id, "The tool has changed since.", None)
+            return "tool"
+        if grant.image != asked.image:
+            return "image"
+        if grant.profile_hash != asked.profile_hash:
+            return "profile"
         # Every rule that asks must be one that asked then, word for word: another may have been added, or changed.
-        return asked.rules.items() <= grant.rules.items()
+        return None if asked.rules.items() <= grant.rules.items() else "rules"
 
 
 def _there(found: Grant | None, grant: str) -> Grant:

@@ -46,7 +46,8 @@ def table(grants: list[Grant], now: float) -> Table:
         shown.add_column(column, overflow="fold", no_wrap=column in ("grant", "state", "left", "uses"))
     for grant in grants:
         left = f"{grant.expires_at - now:.0f} s" if grant.state is GrantState.ACTIVE else ""
-        what = f"{grant.tool} ({', '.join(grant.rules)}){' this input' if grant.input_hash else ''}"
+        narrowed = " this input" if grant.input_hash else ""
+        what = f"{grant.tool} ({', '.join(grant.rules)}){narrowed} under {grant.profile or 'no profile'}"
         whose = grant.session_id or grant.principal_id
         why = grant.ended_why or grant.reason
         uses = f"{grant.uses}/{grant.max_uses}" if grant.max_uses else str(grant.uses)

@@ -90,6 +90,8 @@ grants = Table(
     Column("input_hash", String(71)),  # none: whatever these rules ask about
     Column("schema_hash", String(71), nullable=False),  # of all that decides what the tool does
     Column("image", String(80), nullable=False),
+    Column("profile", String(40), nullable=False, server_default=text("''")),  # its name, for people
+    Column("profile_hash", String(71), nullable=False, server_default=text("''")),
     Column("granted_by", ID, ForeignKey("principals.id"), nullable=False),
     Column("reason", Text, nullable=False),
     Column("created_at", Float, nullable=False),

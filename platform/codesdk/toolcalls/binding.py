@@ -60,4 +60,5 @@ def asked_of(call: ToolCall, tool: Tool, facts: SessionFacts, decision: Decision
         rules=decision.rule_hashes,
         behaviour_hash=tool.behaviour_hash,
         image=facts.image,
+        profile=facts.profile,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict
 
+from codesdk.approvals import PassedOver
 from codesdk.artifacts import Artifact
 from codesdk.domain.calls import CallIdentity, DenialCode, ToolCall
 from codesdk.domain.decisions import Decision, Evaluation, PermissionMode, PolicySnapshot
@@ -59,11 +60,15 @@ def policy_evaluated(call: ToolCall, subject: Subject, evaluation: Evaluation, *
     return draft(subject, CallPolicyEvaluated.model_validate(voice))
 
 
-def policy_details(decision: Decision) -> dict[str, Any]:
-    """What our policy adds to its voice: every rule that spoke, why, and of which bundle."""
+def policy_details(decision: Decision, passed: tuple[PassedOver, ...] = ()) -> dict[str, Any]:
+    """What our policy adds to its voice: every rule that spoke, why, of which bundle, and in spite of which grants."""
     found: dict[str, Any] = {"rules": decision.rules, "reason": decision.reason, "bundle_hash": decision.bundle_hash}
     obliged = decision.obligations.model_dump(mode="json", exclude_defaults=True)
-    return {**found, "obligations": obliged} if obliged else found
+    if obliged:
+        found["obligations"] = obliged
+    if passed:
+        found["grants_passed"] = tuple(each.model_dump(mode="json") for each in passed)
+    return found
 
 
 def approved(

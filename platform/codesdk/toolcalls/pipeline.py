@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from codesdk.approvals import Approval, ApprovalState, Desk, Grant, Verdict, Wish
+from codesdk.approvals import NO_COVER, Approval, ApprovalState, Cover, Desk, Verdict, Wish
 from codesdk.approvals.approval import Due
 from codesdk.artifacts import Artifacts, StoredArtifact
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
@@ -210,7 +210,8 @@ class Pipeline:
     ) -> Outcome:
         if join and decision.effect is not Effect.DENY and (twin := self._under_way(unit, call, subject)) is not None:
             return twin
-        decision, grant = self._as_granted(unit, call, tool, subject, decision)
+        decision, cover = self._as_granted(unit, call, tool, subject, decision)
+        grant = cover.grant
         if (
             grant is None
             and decision.effect is Effect.ASK
@@ -244,7 +245,8 @@ class Pipeline:
         )
         self._log.append(unit, history.requested(call, subject, input_ref))
         unit.last(f"session:{subject.session_id}", lambda connection: store.check_open(connection, subject.session_id))
-        self._log.append(unit, history.policy_evaluated(call, subject, voice, **history.policy_details(decision)))
+        details = history.policy_details(decision, cover.passed)
+        self._log.append(unit, history.policy_evaluated(call, subject, voice, **details))
         if grant and granted:
             given = {"grant_id": grant.id, "decided_by": grant.granted_by}
             self._log.append(unit, history.policy_evaluated(call, subject, earlier, **given))
@@ -261,17 +263,17 @@ class Pipeline:
 
     def _as_granted(
         self, unit: Unit, call: ToolCall, tool: Tool, subject: Subject, decision: Decision
-    ) -> tuple[Decision, Grant | None]:
-        """The decision as it is with what people granted before; None where nothing of that changes it."""
+    ) -> tuple[Decision, Cover]:
+        """The decision as it is with what people granted before, where something of that changes it."""
         if decision.effect is not Effect.ASK or decision.grant is None:
-            return decision, None
+            return decision, NO_COVER
         facts = store.session_facts(unit.connection, subject.session_id)
         bundle = self.bundles.of(subject.tenant_id, subject.policy_hash)
         granted = decide(call, tool, subject, bundle, granted=decision.rules)
         if facts is None or granted.effect is not Effect.ALLOW:
-            return decision, None
-        grant = self._desk.grants.covering(unit, asked_of(call, tool, facts, decision))
-        return (granted, grant) if grant is not None else (decision, None)
+            return decision, NO_COVER
+        cover = self._desk.grants.covering(unit, asked_of(call, tool, facts, decision))
+        return (granted if cover.grant is not None else decision), cover
 
     def _under_way(self, unit: Unit, call: ToolCall, subject: Subject) -> Queued | None:
         """The same call, where it is on its way already: a client that lost its answer sends it again."""

@@ -173,6 +173,7 @@ class Questions:
             rules=found.rule_hashes,
             behaviour_hash=str(found.shown.get("behaviour", "")),
             image=stored.image,
+            profile=stored.profile,
         )
         return self._desk.grants.give(unit, wish, asked, found, by=by, reason=found.comment or "")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from codesdk.approvals import GrantNotOffered, GrantState, GrantUnknown, Verdict, Wish
 from codesdk.domain.calls import DenialCode
+from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import GrantKind, PermissionMode
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault
@@ -71,6 +73,12 @@ def end(stage, claimed):
     stage.writer.run(
         lambda unit: complete(unit, stage.log, claimed, result, result_ref=None, last_output=(), duration_ms=1.0)
     )
+
+
+def passed_over(stage, subject=None):
+    """What the newest voice of policy says of grants."""
+    voices = [event.payload for event in stage.events(subject) if event.type == "tool.call.policy_evaluated"]
+    return voices[-1].get("grants_passed")
 
 
 def grant_of(stage, grant):
@@ -208,11 +216,40 @@ def test_a_changed_tool_voids_its_grant_at_the_decision_and_at_the_start(stage):
     assert isinstance(write(stage, "more"), Waiting)
 
 
-def test_a_changed_image_voids_its_grant(stage):
+@pytest.mark.parametrize(
+    ("column", "value", "because"),
+    [("image", "sha256:other", "image"), ("profile", '{"name": "roomy", "pids": 512}', "profile")],
+)
+def test_a_call_under_another_image_or_profile_does_not_use_a_grant_nor_end_it(stage, column, value, because):
+    grant = give(stage, write(stage), Wish(kind=GrantKind.UNTIL, ttl_s=600))
+    other = stage.open_session()
+    stage.sql(f"UPDATE sessions SET {column} = '{value}' WHERE id = '{other.session_id}'")
+    assert isinstance(write(stage, "more", other), Waiting)
+    assert passed_over(stage, other) == [{"grant_id": grant.id, "because": because}]
+    assert grant_of(stage, grant).state is GrantState.ACTIVE
+    assert isinstance(write(stage, "home"), Queued)
+
+
+def test_what_waits_in_the_queue_by_a_grant_does_not_start_under_another_profile(stage):
     grant = give(stage, write(stage))
-    stage.sql("UPDATE sessions SET image = 'sha256:other'")
-    assert isinstance(write(stage, "more"), Waiting)
-    assert grant_of(stage, grant).ended_why == "The image has changed since."
+    write(stage, "queued")
+    stage.sql("UPDATE sessions SET profile = '{}'")
+    assert stage.claims().take().code is DenialCode.VOIDED
+    assert (grant_of(stage, grant).state, grant_of(stage, grant).uses) == (GrantState.ACTIVE, 0)
+
+
+def test_a_grant_says_under_which_profile_and_image_it_holds(stage):
+    grant = give(stage, write(stage))
+    profile = json.loads(stage.sql("SELECT profile FROM sessions")[0][0])
+    assert (grant.profile, grant.profile_hash) == (profile["name"], content_hash(profile))
+    assert [(grant.image,)] == stage.sql("SELECT image FROM sessions")
+
+
+def test_the_log_says_which_grant_was_passed_over_for_its_tool_or_rules(stage):
+    grant = give(stage, write(stage))
+    put(stage, RULES.replace("max_uses: 3", "max_uses: 2"))
+    write(stage, "other rule")
+    assert passed_over(stage) == [{"grant_id": grant.id, "because": "rules"}]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Boolean, Float, Integer, LargeBinary, insert, inspect, text
 
+from codesdk.domain.canonical import content_hash
 from codesdk.storage.database import Database
 from codesdk.storage.migration import SCRIPTS, SchemaBehind, SchemaUnknown, check, downgrade, upgrade
 from codesdk.storage.schema import metadata
@@ -194,10 +195,14 @@ def test_a_newer_schema_is_not_taken_for_one_that_lacks_something(database):
 
 
 def filled(database):
-    """One row in every table, made from the schema: foreign keys name the row of their table."""
+    """One row in every table that is there, made from the schema: foreign keys name the row of their table."""
+    known = inspect(database.reader)
+    here = {name: {column["name"] for column in known.get_columns(name)} for name in known.get_table_names()}
     with database.writer.begin() as connection:
         for table in metadata.sorted_tables:
-            connection.execute(insert(table).values({column.name: value_of(column) for column in table.columns}))
+            columns = [column for column in table.columns if column.name in here.get(table.name, ())]
+            if columns:
+                connection.execute(insert(table).values({column.name: value_of(column) for column in columns}))
 
 
 def value_of(column):
@@ -272,3 +277,26 @@ def test_a_way_back_holds_at_auto_what_no_tenant_was_allowed(database):
             text("SELECT id, permission_mode FROM sessions WHERE id LIKE 's_' ORDER BY id")
         ).all()
     assert found == [("s1", "auto"), ("s2", "yolo")]
+
+
+GRANT = """INSERT INTO grants (id, tenant_id, principal_id, session_id, approval_id, tool, rules, schema_hash, image, granted_by,
+reason, created_at, expires_at, uses) VALUES """
+
+
+def test_grants_of_before_hold_under_the_profile_of_the_session_in_which_they_were_given(database):
+    upgrade(database, "0018")
+    filled(database)
+    with database.writer.begin() as connection:
+        connection.execute(text('UPDATE sessions SET profile = \'{"pids": 256, "name": "small"}\''))
+        connection.execute(text("UPDATE grants SET ended_at = NULL, session_id = NULL"))
+        connection.execute(text(GRANT + "('left', 'x', 'x', 'x', 'removed', 't', '{}', 'h', 'i', 'x', '', 1, 9, 0)"))
+    upgrade(database)
+    with database.read() as connection:
+        rows = connection.execute(text("SELECT profile, profile_hash, ended_why FROM grants ORDER BY id DESC")).all()
+    assert rows[0][:2] == ("small", content_hash({"name": "small", "pids": 256}))
+    assert rows[1][:2] == ("", "")
+    assert "removed" in rows[1].ended_why
+    downgrade(database, "0018")
+    with database.read() as connection:
+        found = connection.execute(text("SELECT id, ended_at FROM grants ORDER BY id DESC")).all()
+    assert all(row.ended_at for row in found)

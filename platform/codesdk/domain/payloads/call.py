@@ -62,6 +62,9 @@ class CallPolicyEvaluated(Evaluation, NamedCallPayload):
     """From a person."""
     grant_id: str | None = None
     """The grant with which a person answered before, in place of `approval_id`."""
+    grants_passed: tuple[dict[str, str], ...] | None = None
+    """Grants for this tool that do not let this call through: `grant_id`, and `because` of another `tool` (that ended it),
+    `image`, `profile` or `rules`. From policy, where it asks in spite of them."""
 
 
 class CallApproved(NamedCallPayload):
