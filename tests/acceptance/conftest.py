@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from acceptance.agents import claude
+from acceptance.agents import claude, opencode, qwen
+from acceptance.agents.agent import Agent
 from acceptance.agents.install import AgentPackage, AgentUnavailable, default_cache, install
 from acceptance.model_server.script import Script
 from acceptance.model_server.server import ModelServer
@@ -35,10 +38,26 @@ def claude_program(npm: str) -> Path:
 
 
 @pytest.fixture(scope="session")
+def qwen_program(npm: str) -> Path:
+    """Qwen Code, likewise."""
+    return program_or_skip(qwen.PACKAGE)
+
+
+@pytest.fixture(scope="session")
+def opencode_program(npm: str) -> Path:
+    """OpenCode, likewise."""
+    return program_or_skip(opencode.PACKAGE)
+
+
+@pytest.fixture(scope="session")
 def stack(engine, sandbox_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """The product, started as `codesdk up` starts it."""
     settings = Settings(
-        data_dir=tmp_path_factory.mktemp("stack"), port=0, policies_dir=POLICIES, docker_host=engine.host
+        data_dir=tmp_path_factory.mktemp("stack"),
+        port=0,
+        policies_dir=POLICIES,
+        docker_host=engine.host,
+        trust_clients=True,  # so that agents which can be asked are: what they say by themselves must not count
     )
     with Stack(settings, lambda _line: None) as stack:
         yield Running(stack.daemon)
@@ -52,18 +71,35 @@ def scripted_model() -> Iterator[Callable[[Script], ModelServer]]:
 
 
 @pytest.fixture
-def run_claude(
-    claude_program: Path, scripted_model: Callable[[Script], ModelServer], stack, tmp_path: Path
-) -> Iterator[Callable[[Script, str], claude.ClaudeCode]]:
-    """Starts Claude Code on a script, with the MCP host of `stack` and a session's token as its only source of tools."""
+def start_agent(
+    scripted_model: Callable[[Script], ModelServer], stack, tmp_path: Path
+) -> Iterator[Callable[..., Agent]]:
+    """Starts an agent on a script, with the MCP host of `stack` and a session's token as its only source of tools."""
     with ExitStack() as running:
 
-        def start(script: Script, token: str) -> claude.ClaudeCode:
+        def start(kind: type[Agent], program: Path, script: Script, token: str, **more: Any) -> Agent:
             model = scripted_model(script)
+            room = tmp_path / kind.__name__
             return running.enter_context(
-                claude.ClaudeCode(
-                    claude_program, tmp_path / "claude", model_url=model.url, mcp_url=stack.url, token=token
-                )
+                kind(program, room, model_url=model.url, mcp_url=stack.url, token=token, **more)  # type: ignore[call-arg]
             )
 
         yield start
+
+
+@pytest.fixture
+def run_claude(claude_program: Path, start_agent: Callable[..., Agent]) -> Callable[..., Agent]:
+    """Starts Claude Code: `run_claude(script, token)`."""
+    return partial(start_agent, claude.ClaudeCode, claude_program)
+
+
+@pytest.fixture
+def run_qwen(qwen_program: Path, start_agent: Callable[..., Agent]) -> Callable[..., Agent]:
+    """Starts Qwen Code: `run_qwen(script, token)`."""
+    return partial(start_agent, qwen.QwenCode, qwen_program)
+
+
+@pytest.fixture
+def run_opencode(opencode_program: Path, start_agent: Callable[..., Agent]) -> Callable[..., Agent]:
+    """Starts OpenCode: `run_opencode(script, token)`."""
+    return partial(start_agent, opencode.OpenCode, opencode_program)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import tarfile
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from acceptance.agents.agent import Agent
 from codesdk.approvals import ApprovalState, Verdict
 from codesdk.cli.daemon import Daemon
 from codesdk.domain.decisions import PermissionMode
 from codesdk.sessions import NewSession
 
+APPROVAL_LIMIT_S = 60.0
+"""From the start of an agent to its first question: starting takes the slowest of them some seconds."""
 POLICIES = Path(__file__).parent / "policies"
 
 
@@ -63,6 +67,23 @@ class Running:
         """End the call that waits for this approval."""
         asked = self._daemon.approval(approval)
         self._daemon.request("POST", f"/v1/sessions/{asked.session_id}/calls/{asked.tool_call_id}/cancel")
+
+
+def wait_for_approval(stack: Running, session: str, agent: Agent) -> str:
+    """The one approval that waits.
+
+    Raises:
+        AssertionError: none came in time, or the agent ended before.
+    """
+    deadline = time.monotonic() + APPROVAL_LIMIT_S
+    while time.monotonic() < deadline:
+        assert agent.running, agent.finish()
+        pending = list(stack.pending(session))
+        assert len(pending) <= 1
+        if pending:
+            return pending[0]
+        time.sleep(0.05)
+    raise AssertionError(f"No approval was asked for within {APPROVAL_LIMIT_S:.0f} s")
 
 
 def _tar(files: Mapping[str, str]) -> bytes:

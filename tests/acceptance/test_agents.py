@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from acceptance.agents import claude
+from acceptance.agents import claude, opencode, qwen
 from acceptance.agents.install import PINS, AgentPackage, AgentUnavailable, Reason, install
-from acceptance.agents.process import AgentProcess, Rooms, private_env
+from acceptance.agents.process import AgentProcess, Dialogue, Rooms, private_env
 
 PACKAGE = AgentPackage(name="tiny", binary="node_modules/tiny-*/tiny")
 GOOD = """\
@@ -247,9 +247,55 @@ def test_only_a_last_line_may_be_cut_in_half():
         claude.read_run(['{"type": "us', *whole], exit_code=None)
 
 
+def test_a_dialogue_keeps_standard_input_open_until_all_is_done(tmp_path):
+    rooms = Rooms.beneath(tmp_path / "run")
+    line = ["/bin/sh", "-c", "read word; echo got $word; sleep 0.2; echo over; cat; echo end of input"]
+    dialogue = Dialogue(says=b"hello\n", over=b"over")
+    with AgentProcess(line, private_env(rooms, {}), rooms, dialogue) as process:
+        end = process.finish(20)
+
+    assert (end.code, end.lines) == (0, ("got hello", "over", "end of input"))
+
+
+def test_a_dialogue_with_a_program_that_does_not_listen_ends_with_it(tmp_path):
+    rooms = Rooms.beneath(tmp_path / "run")
+    dialogue = Dialogue(says=b"x" * 1_000_000, over=b"never")
+    with AgentProcess(["/bin/false"], private_env(rooms, {}), rooms, dialogue) as process:
+        assert process.finish(20).code == 1
+
+
+def test_opencodes_events_become_a_record():
+    call = {"type": "tool", "tool": "codesdk_workspace_read", "callID": "c1"}
+    good = {**call, "state": {"status": "completed", "output": "1013 hPa"}}
+    bad = {**call, "callID": "c2", "state": {"status": "error", "error": "Request timed out"}}
+    said = {"type": "text", "text": "Done."}
+    events = [{"type": kind, "part": part} for kind, part in [("tool_use", good), ("tool_use", bad), ("text", said)]]
+    run = opencode.read_run(lines_of({"type": "step_start", "part": {}}, *events), exit_code=0)
+
+    assert run.sound
+    assert run.final_text == "Done."
+    assert [(one.call_id, one.text, one.is_error) for one in run.outcomes] == [
+        ("c1", "1013 hPa", False),
+        ("c2", "Request timed out", True),
+    ]
+    assert not opencode.read_run(lines_of(*events, {"type": "error", "error": {}}), exit_code=0).sound
+    assert not opencode.read_run(lines_of(events[2]), exit_code=0).sound
+
+
+def test_no_agent_has_its_token_on_its_command_line():
+    line = [*qwen.command(Path("qwen"), Path("mcp.json")), *claude.command(Path("claude"), Path("mcp.json"))]
+    given = opencode.variables("http://127.0.0.1:1", "http://127.0.0.1:2/mcp", "s3cret", 9.0)
+
+    assert given["CODESDK_TOKEN"] == "s3cret"
+    assert "s3cret" not in given["OPENCODE_CONFIG_CONTENT"]
+    assert json.loads(given["OPENCODE_CONFIG_CONTENT"])["mcp"]["codesdk"]["timeout"] == 9000
+    assert qwen.mcp_config("http://127.0.0.1:2/mcp", "s3cret", 9.0)["mcpServers"]["codesdk"]["timeout"] == 9000
+    assert not any("s3cret" in part for part in line)
+
+
 def test_the_token_stands_in_neither_the_command_line_nor_the_configuration():
     config = json.dumps(claude.mcp_config("http://127.0.0.1:1/mcp", 120))
-    line = claude.command(Path("claude"), "go", Path("mcp.json"))
+    line = claude.command(Path("claude"), Path("mcp.json"))
 
     assert "${CODESDK_TOKEN}" in config
     assert claude.variables("http://127.0.0.1:2", "s3cret", 120)["CODESDK_TOKEN"] == "s3cret"

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 import socket
-import time
 
 import pytest
 from typer.testing import CliRunner
 
 from acceptance.agents.install import INSTALL_LIMIT_S
 from acceptance.model_server.script import Call, Say, script
+from acceptance.running import wait_for_approval
 from codesdk.cli.app import app
 
 pytestmark = [
@@ -25,7 +25,6 @@ pytestmark = [
 ]
 
 README = "# Barometer\nIt reads 1013 hPa at sea level, said nobody before this test.\n"
-APPROVAL_LIMIT_S = 40.0
 
 
 def of_calls(events):
@@ -135,23 +134,6 @@ def test_parallel_calls_of_a_real_agent_get_their_own_results(stack, run_claude)
     for call_id, content in zip(sorted(texts), files.values(), strict=True):
         assert content.strip() in texts[call_id]
     assert list(calls_by_id(stack.events(session)).values()) == [FULL_LIFE] * 3
-
-
-def wait_for_approval(stack, session, agent):
-    """The one approval that waits.
-
-    Raises:
-        AssertionError: none came in time, or the agent ended before.
-    """
-    deadline = time.monotonic() + APPROVAL_LIMIT_S
-    while time.monotonic() < deadline:
-        assert agent.running, agent.finish()
-        pending = list(stack.pending(session))
-        if pending:
-            (approval,) = pending
-            return approval
-        time.sleep(0.05)
-    raise AssertionError(f"No approval was asked for within {APPROVAL_LIMIT_S:.0f} s")
 
 
 def test_connect_proves_that_the_real_program_sees_the_tools(stack, claude_program, monkeypatch):

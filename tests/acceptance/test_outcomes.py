@@ -5,7 +5,6 @@ The model is scripted, the agent is Claude Code, everything else is the running 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from acceptance.agents.install import INSTALL_LIMIT_S
 from acceptance.model_server.script import Call, script
+from acceptance.running import wait_for_approval
 from codesdk.domain.events import Event
 from codesdk.transcript import fold, markdown
 
@@ -22,8 +22,6 @@ pytestmark = [
     pytest.mark.redis,
     pytest.mark.timeout(INSTALL_LIMIT_S + 120),  # the first test may have to install the agent
 ]
-
-LIMIT_S = 40.0
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ def test_a_real_agent_is_told_what_became_of_its_call_as_the_log_has_it(stack, r
 
     agent = run_claude(script(Call("workspace_exec", {"command": outcome.command})), token)
     if outcome.act:
-        getattr(stack, outcome.act)(asked(stack, session, agent))
+        getattr(stack, outcome.act)(wait_for_approval(stack, session, agent))
     run = agent.finish()
 
     assert run.sound, run
@@ -115,7 +113,7 @@ def test_the_second_call_of_a_real_agent_runs_by_the_grant_that_the_first_ones_y
     command = Call("workspace_exec", {"command": "touch mark && ls"})
 
     agent = run_claude(script(command, command), token)
-    stack.grant(asked(stack, session, agent))
+    stack.grant(wait_for_approval(stack, session, agent))
     run = agent.finish()
 
     assert run.sound, run
@@ -137,18 +135,3 @@ def spoken(event: dict[str, Any]) -> tuple[str, str]:
     """Who spoke, and what they said."""
     said = event["payload"]
     return said["source"], said["result"]
-
-
-def asked(stack, session, agent):
-    """The approval that waits.
-
-    Raises:
-        AssertionError: none came in time, or the agent ended before.
-    """
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        assert agent.running, agent.finish()
-        if pending := list(stack.pending(session)):
-            return pending[0]
-        time.sleep(0.05)
-    raise AssertionError(f"No approval was asked for within {LIMIT_S:.0f} s")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acceptance.model_server.anthropic import AnthropicMessages
+from acceptance.model_server.openai_chat import OpenAIChat
 from acceptance.model_server.script import Call, Say, Script, script
 from acceptance.model_server.server import ModelServer
 from acceptance.model_server.turns import (
@@ -24,6 +25,7 @@ from acceptance.model_server.turns import (
 )
 
 ANTHROPIC = AnthropicMessages()
+CHAT = OpenAIChat()
 NAMES = ("workspace_read", "workspace_write", "workspace_exec")
 TOOLS = [{"name": f"mcp__codesdk__{name}", "input_schema": {"type": "object"}} for name in NAMES]
 
@@ -101,6 +103,63 @@ def test_a_stream_and_a_whole_answer_say_the_same(plan):
     turn = next_turn(plan, ANTHROPIC.read(body))
 
     assert joined(ANTHROPIC.stream(turn, body)) == ANTHROPIC.whole(turn, body)
+
+
+CHAT_TOOLS = [{"type": "function", "function": {"name": f"codesdk_{name}", "parameters": {}}} for name in NAMES]
+
+
+def joined_chunks(events):
+    """The completion that an agent puts together from chunks, read by the API's documentation."""
+    *chunks, done = events
+    assert (done.name, done.data) == ("", "[DONE]")
+    message, end, usage, head = {"role": "assistant", "content": None}, None, None, {}
+    for one in map(json.loads, (chunk.data for chunk in chunks)):
+        head = {name: one[name] for name in ("id", "created", "model")}
+        usage = one.get("usage", usage)
+        for choice in one["choices"]:
+            delta, end = choice["delta"], choice["finish_reason"]
+            if delta.get("content"):
+                message["content"] = (message["content"] or "") + delta["content"]
+            for piece in delta.get("tool_calls", ()):
+                every = message.setdefault("tool_calls", [])
+                if piece["index"] == len(every):
+                    every.append({name: piece[name] for name in ("id", "type", "function")})
+                else:
+                    every[piece["index"]]["function"]["arguments"] += piece["function"]["arguments"]
+    choice = {"index": 0, "message": message, "finish_reason": end}
+    return {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
+
+
+@given(scripts)
+def test_a_chat_agent_that_obeys_is_led_through_every_turn_once_and_then_hears_every_result(plan):
+    messages = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "go"}]
+    made = []
+    for _ in plan.turns:
+        body = {"tools": CHAT_TOOLS, "messages": messages, "stream": True, "stream_options": {"include_usage": True}}
+        turn = next_turn(plan, CHAT.read(body))
+        completion = joined_chunks(CHAT.stream(turn, body))
+        assert completion == CHAT.whole(turn, body)
+        message = completion["choices"][0]["message"]
+        assert completion["choices"][0]["finish_reason"] == "tool_calls"
+        made.append(
+            [(use["function"]["name"], json.loads(use["function"]["arguments"])) for use in message["tool_calls"]]
+        )
+        messages += [
+            message,
+            *(
+                {"role": "tool", "tool_call_id": use["id"], "content": f"of {use['id']}"}
+                for use in message["tool_calls"]
+            ),
+        ]
+    last = next_turn(plan, CHAT.read({"tools": CHAT_TOOLS, "messages": messages}))
+
+    assert made == [
+        [(f"codesdk_{step.tool}", step.args) for step in turn if isinstance(step, Call)] for turn in plan.turns
+    ]
+    assert last.uses == ()
+    *quotes, closing = last.texts[0].splitlines()
+    assert closing == "The end."
+    assert len(set(quotes)) == sum(map(len, made))
 
 
 def test_the_users_next_words_begin_the_script_anew_with_fresh_call_ids():

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -61,10 +62,23 @@ class Exit:
     stderr_tail: str
 
 
+@dataclass(frozen=True)
+class Dialogue:
+    """Standard input of a CLI that is led by a program; it stays open until there is nothing more to say."""
+
+    says: bytes
+    over: bytes
+    """Stands in the CLI's output when it has done all."""
+
+
 class AgentProcess:
     """A context manager around the running CLI; leaving it leaves nothing of the group alive."""
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str], rooms: Rooms) -> None:
+    def __init__(
+        self, argv: Sequence[str], env: Mapping[str, str], rooms: Rooms, dialogue: Dialogue | None = None
+    ) -> None:
+        """`dialogue`: none: it has no standard input."""
+        self._dialogue = dialogue
         self._argv = list(argv)
         self._env = dict(env)
         self._rooms = rooms
@@ -79,11 +93,16 @@ class AgentProcess:
                 self._argv,
                 cwd=self._rooms.work,
                 env=self._env,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if self._dialogue else subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,
             )
+        if self._dialogue is not None:
+            assert self._process.stdin is not None
+            with suppress(BrokenPipeError):  # it ended at once: what it printed says why
+                self._process.stdin.write(self._dialogue.says)
+                self._process.stdin.flush()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -99,6 +118,7 @@ class AgentProcess:
         deadline = time.monotonic() + time_limit_s
         while self.running and time.monotonic() < deadline:
             time.sleep(POLL_S)
+            self._hang_up()
         late = self.running
         code = self._end()
         return Exit(
@@ -106,6 +126,24 @@ class AgentProcess:
             lines=tuple(self._stdout.read_text(encoding="utf-8", errors="replace").splitlines()),
             stderr_tail=self._stderr.read_text(encoding="utf-8", errors="replace")[-STDERR_TAIL:],
         )
+
+    def printed(self, what: bytes, time_limit_s: float) -> None:
+        """Wait until its output holds that.
+
+        Raises:
+            AssertionError: it ended, or the time was over, and it had not come.
+        """
+        deadline = time.monotonic() + time_limit_s
+        while what not in self._stdout.read_bytes():
+            assert self.running, f"it ended without {what!r}: {self._stdout.read_text(errors='replace')[-STDERR_TAIL:]}"
+            assert time.monotonic() < deadline, f"no {what!r} within {time_limit_s:.0f} s"
+            time.sleep(POLL_S)
+
+    def _hang_up(self) -> None:
+        """Close its standard input once it has done all."""
+        stdin = self._process.stdin if self._process else None
+        if self._dialogue and stdin and not stdin.closed and self._dialogue.over in self._stdout.read_bytes():
+            stdin.close()
 
     def _ended(self) -> bool:
         """Looks without reaping: as long as the leader is a zombie, its group's number cannot be another's."""
@@ -118,4 +156,7 @@ class AgentProcess:
         if self._process.returncode is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
         return self._process.returncode

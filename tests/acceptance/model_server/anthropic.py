@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
-from acceptance.model_server.protocol import Json, ServerSentEvent, event
+from acceptance.model_server.protocol import Json, ServerSentEvent, blocks, event, speaks
 from acceptance.model_server.turns import Conversation, OfferedTool, ToolAnswer, Turn
 
 USAGE = {"input_tokens": 100, "cache_creation_input_tokens": 10, "cache_read_input_tokens": 20, "output_tokens": 1}
@@ -44,15 +43,15 @@ class AnthropicMessages:
         calling = False
         answers: list[ToolAnswer] = []
         for message in body.get("messages", ()):
-            blocks = _blocks(message)
+            parts = blocks(message)
             if message["role"] == "assistant":
-                calling = calling or any(block["type"] == "tool_use" for block in blocks)
+                calling = calling or any(block["type"] == "tool_use" for block in parts)
                 continue
-            results = [block for block in blocks if block["type"] == "tool_result"]
+            results = [block for block in parts if block["type"] == "tool_result"]
             if results:
                 turns += calling
                 answers += [_answer(block) for block in results]
-            elif _speaks(blocks):
+            elif speaks(parts):
                 earlier, turns, answers = earlier + turns, 0, []
             calling = False
         return Conversation(tools=tools, earlier_turns=earlier, turns=turns, answers=tuple(answers))
@@ -107,17 +106,6 @@ def _events(turn: Turn, message: Json) -> Iterator[ServerSentEvent]:
     usage = {"output_tokens": OUTPUT_TOKENS}
     yield event("message_delta", {"type": "message_delta", "delta": end, "usage": usage})
     yield event("message_stop", {"type": "message_stop"})
-
-
-def _blocks(message: Json) -> list[dict[str, Any]]:
-    content = message["content"]
-    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-
-
-def _speaks(blocks: list[dict[str, Any]]) -> bool:
-    """Whether the user says something; agents slip notes of their own in between, as `<system-reminder>` texts."""
-    texts = [block["text"].strip() for block in blocks if block["type"] == "text"]
-    return any(text and not text.startswith("<system-reminder>") for text in texts)
 
 
 def _answer(block: Json) -> ToolAnswer:

@@ -30,6 +30,18 @@ def event(name: str, data: Json) -> ServerSentEvent:
     return ServerSentEvent(name, json.dumps(data, separators=(",", ":")))
 
 
+def blocks(message: Json) -> list[dict[str, Any]]:
+    """The parts of a message, whose content may be a text alone or nothing."""
+    content = message.get("content") or ""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+
+
+def speaks(parts: list[dict[str, Any]]) -> bool:
+    """Whether the user says something; agents slip notes of their own in between, as `<system-reminder>` texts."""
+    texts = [block["text"].strip() for block in parts if block["type"] == "text"]
+    return any(text and not text.startswith("<system-reminder>") for text in texts)
+
+
 class ModelProtocol(Protocol):
     """One model API: pure translation, no I/O."""
 

@@ -1,0 +1,72 @@
+"""One run of an agent CLI, whichever it is: its rooms, its process, and what its output says in the end."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from acceptance.agents.process import AgentProcess, Dialogue, Exit, Rooms, private_env
+from acceptance.agents.record import AgentRun
+
+PROMPT = "Do what the script says."
+CALL_LIMIT_S = 120.0
+"""How long an agent waits for one tool call. Their own limits differ by program and version, so it is set."""
+RUN_LIMIT_S = 90.0
+"""A run takes one to seven seconds; a busy machine may need ten times that."""
+
+
+class Agent(ABC):
+    """A context manager, so that a failing test leaves no process behind."""
+
+    def __init__(
+        self, rooms: Rooms, argv: Sequence[str], env: Mapping[str, str], dialogue: Dialogue | None = None
+    ) -> None:
+        """`env`: beyond what every agent gets."""
+        self._rooms = rooms
+        self._process = AgentProcess(argv, private_env(rooms, env), rooms, dialogue)
+
+    @abstractmethod
+    def read(self, end: Exit) -> AgentRun:
+        """What its output says."""
+
+    @property
+    def work(self) -> Path:
+        """Its working directory on the host, where a built-in tool would leave its traces."""
+        return self._rooms.work
+
+    @property
+    def running(self) -> bool:
+        """Whether it still lives."""
+        return self._process.running
+
+    def __enter__(self) -> Self:
+        self._process.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.__exit__(kind, error, at)
+
+    def printed(self, what: bytes, time_limit_s: float = RUN_LIMIT_S) -> None:
+        """Wait until its output holds that."""
+        self._process.printed(what, time_limit_s)
+
+    def finish(self, time_limit_s: float = RUN_LIMIT_S) -> AgentRun:
+        """Wait for its end, kill what is left, and say what happened."""
+        return self.read(self._process.finish(time_limit_s))
+
+
+def parse_lines(lines: Iterable[str]) -> list[dict[str, Any]]:
+    """Lines of JSON. A last one that a kill cut in half is passed over; any other must be JSON."""
+    every = list(lines)
+    events = []
+    for number, line in enumerate(every):
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            if number != len(every) - 1:
+                raise
+    return events

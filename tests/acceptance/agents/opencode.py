@@ -1,0 +1,111 @@
+"""OpenCode: how it is installed, started and read.
+
+Keys and variables are those of 1.18.33, the pinned version, which cancels every call once more after its answer; a newer
+one must be tried before the pin moves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from acceptance.agents.agent import CALL_LIMIT_S, PROMPT, Agent, parse_lines
+from acceptance.agents.install import AgentPackage
+from acceptance.agents.process import Exit, Rooms
+from acceptance.agents.record import AgentRun, ToolOutcome
+
+PACKAGE = AgentPackage(name="opencode", binary="node_modules/opencode-ai/bin/opencode")
+SERVER = "codesdk"
+"""The MCP server's name in its configuration, so its tools are `codesdk_*`."""
+MODEL = "scripted/scripted"
+
+
+class OpenCode(Agent):
+    """One run of `opencode run`."""
+
+    def __init__(
+        self,
+        program: Path,
+        folder: Path,
+        *,
+        model_url: str,
+        mcp_url: str,
+        token: str,
+        call_limit_s: float = CALL_LIMIT_S,
+    ) -> None:
+        """`call_limit_s`: since the last progress that the server told."""
+        line = [str(program), "run", "--format", "json", "--model", MODEL, PROMPT]
+        super().__init__(Rooms.beneath(folder), line, variables(model_url, mcp_url, token, call_limit_s))
+
+    def read(self, end: Exit) -> AgentRun:
+        """Its events."""
+        return read_run(end.lines, exit_code=end.code, stderr_tail=end.stderr_tail)
+
+
+def config(model_url: str, mcp_url: str, call_limit_s: float) -> dict[str, Any]:
+    """Its configuration: no built-in tools, no model but the scripted one; the token comes from the environment."""
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",  # comes with it
+        "options": {"baseURL": f"{model_url}/v1", "apiKey": "scripted-model-needs-no-key"},
+        "models": {"scripted": {"name": "Scripted", "limit": {"context": 128_000, "output": 8_000}}},
+    }
+    server = {
+        "type": "remote",
+        "url": mcp_url,
+        "headers": {"Authorization": "Bearer {env:CODESDK_TOKEN}"},
+        "timeout": int(call_limit_s * 1000),
+        "oauth": False,
+    }
+    return {
+        "provider": {"scripted": provider},
+        "model": MODEL,
+        "mcp": {SERVER: server},
+        "permission": {"*": "deny", f"{SERVER}_*": "allow"},
+        "autoupdate": False,
+        "share": "disabled",
+        "snapshot": False,
+    }
+
+
+def variables(model_url: str, mcp_url: str, token: str, call_limit_s: float) -> dict[str, str]:
+    """Its environment, beyond what every agent gets."""
+    return {
+        "CODESDK_TOKEN": token,
+        "OPENCODE_CONFIG_CONTENT": json.dumps(config(model_url, mcp_url, call_limit_s)),
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
+        "OPENCODE_DISABLE_CLAUDE_CODE": "1",
+    }
+
+
+def read_run(lines: Iterable[str], *, exit_code: int | None, stderr_tail: str = "") -> AgentRun:
+    """A run, from its events. They name no servers and no tools: ours counts as connected where it answered a call."""
+    events = parse_lines(lines)
+    parts = [event["part"] for event in events if event["type"] in ("tool_use", "text")]
+    outcomes = tuple(_outcome(part) for part in parts if part["type"] == "tool")
+    ours = any(outcome.tool.startswith(f"{SERVER}_") for outcome in outcomes)
+    texts = [part["text"] for part in parts if part["type"] == "text"]
+    return AgentRun(
+        final_text=texts[-1] if texts else None,
+        failed=any(event["type"] == "error" for event in events),
+        outcomes=outcomes,
+        servers={SERVER: "connected"} if ours else {},
+        tools=(),
+        exit_code=exit_code,
+        stderr_tail=stderr_tail,
+    )
+
+
+def _outcome(part: dict[str, Any]) -> ToolOutcome:
+    state = part["state"]
+    failed = state["status"] != "completed"
+    return ToolOutcome(
+        call_id=part["callID"],
+        tool=part["tool"],
+        text=str(state.get("error" if failed else "output") or ""),
+        is_error=failed,
+    )

@@ -1,0 +1,70 @@
+"""Qwen Code: how it is installed, started and read.
+
+Flags and variables are those of 0.15.10, the pinned version, which sends a call that timed out again up to three times;
+a newer one must be tried before the pin moves.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from acceptance.agents.agent import CALL_LIMIT_S, PROMPT, Agent
+from acceptance.agents.install import AgentPackage
+from acceptance.agents.process import Exit, Rooms
+from acceptance.agents.record import AgentRun
+from acceptance.agents.stream_json import read_run
+
+PACKAGE = AgentPackage(name="qwen-code", binary="node_modules/@qwen-code/qwen-code/cli.js")
+SERVER = "codesdk"
+"""The MCP server's name in its configuration, so its tools are `mcp__codesdk__*`."""
+NOT_OURS = ("agent", "ask_user_question", "exit_plan_mode", "send_message", "skill", "task_stop", "tool_search")
+"""Built-in tools that `--core-tools none` leaves; behind `tool_search` the model would not see ours either."""
+
+
+class QwenCode(Agent):
+    """One run in print mode."""
+
+    def __init__(
+        self,
+        program: Path,
+        folder: Path,
+        *,
+        model_url: str,
+        mcp_url: str,
+        token: str,
+        call_limit_s: float = CALL_LIMIT_S,
+    ) -> None:
+        """`call_limit_s`: hard, whatever progress the server tells; then it starts a new MCP session and calls again."""
+        rooms = Rooms.beneath(folder)
+        config = rooms.home / "mcp.json"
+        config.write_text(json.dumps(mcp_config(mcp_url, token, call_limit_s)), encoding="utf-8")
+        super().__init__(rooms, command(program, config), variables(model_url))
+
+    def read(self, end: Exit) -> AgentRun:
+        """Its stream."""
+        return read_run(end.lines, exit_code=end.code, stderr_tail=end.stderr_tail)
+
+
+def command(program: Path, config: Path) -> list[str]:
+    """The command line: no built-in tools, no MCP server but ours, whose tools all may run: the MCP host decides."""
+    line = [str(program), "--auth-type", "openai", "--output-format", "stream-json", "--mcp-config", str(config)]
+    line += ["--core-tools", "none", "--exclude-tools", ",".join(NOT_OURS), "--allowed-mcp-server-names", SERVER]
+    return [*line, "--approval-mode", "yolo", "-p", PROMPT]
+
+
+def mcp_config(url: str, token: str, call_limit_s: float) -> dict[str, Any]:
+    """The MCP configuration, in a file that only this run's home holds."""
+    server = {"httpUrl": url, "headers": {"Authorization": f"Bearer {token}"}, "timeout": int(call_limit_s * 1000)}
+    return {"mcpServers": {SERVER: server}}
+
+
+def variables(model_url: str) -> dict[str, str]:
+    """Its environment, beyond what every agent gets."""
+    return {
+        "OPENAI_API_KEY": "scripted-model-needs-no-key",
+        "OPENAI_BASE_URL": f"{model_url}/v1",
+        "OPENAI_MODEL": "scripted",
+        "QWEN_CODE_NO_RELAUNCH": "true",
+    }
