@@ -10,9 +10,15 @@ from codesdk.webhooks.ticket import Ticket
 
 
 def minted(
-    writer: Writer, tickets: Tickets, asked: Approval, principal: Principal, tenant: str | None = None
+    writer: Writer,
+    tickets: Tickets,
+    asked: Approval,
+    principal: Principal,
+    tenant: str | None = None,
+    *,
+    look_only: bool = False,
 ) -> Ticket:
-    """One that answers `asked` as that principal; `tenant`: where not the approval's own."""
+    """One that answers `asked` as that principal, or only shows it; `tenant`: where not the approval's own."""
     return writer.run(
         lambda unit: tickets.mint(
             unit,
@@ -22,5 +28,6 @@ def minted(
             principal=principal.id,
             digest=asked.digest,
             expires_at=asked.expires_at,
+            look_only=look_only,
         )
     )

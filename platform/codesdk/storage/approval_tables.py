@@ -50,6 +50,8 @@ approval_tickets = Table(  # each answers one approval once, as its principal
     Column("digest", String(71), nullable=False),
     Column("expires_at", Float, nullable=False),
     Column("used_at", Float),
+    Column("endpoint_id", ID),  # to which it went, and with which it ends; none: to nobody's endpoint
+    Column("look_only", Boolean, nullable=False, server_default=text("false")),
     Index("ix_approval_tickets_session", "session_id"),
     Index("ix_approval_tickets_approval", "approval_id"),
 )

@@ -276,6 +276,7 @@ webhook_deliveries = Table(
     Column("until", Float, nullable=False),  # not tried again after it
     Column("tries", Integer, nullable=False),  # since it was made, or replayed
     Column("attempts", Text, nullable=False),  # JSON list, oldest first: the last of them
+    Column("replays", Integer, nullable=False, server_default=text("0")),
     Index("ix_webhook_deliveries_due", "endpoint_id", "state", "due_at"),
     Index("ix_webhook_deliveries_session", "session_id"),
     Index("ix_webhook_deliveries_created", "created_at"),

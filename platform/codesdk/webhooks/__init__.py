@@ -1,7 +1,15 @@
 """What goes out to people and programs that are not looking: signed deliveries, and tickets by which they answer."""
 
 from codesdk.webhooks.sealing import Seal, SealBroken
-from codesdk.webhooks.ticket import Ticket, TicketElsewhere, TicketExpired, TicketInvalid, TicketUsed
+from codesdk.webhooks.ticket import (
+    Ticket,
+    TicketElsewhere,
+    TicketExpired,
+    TicketInvalid,
+    TicketLooksOnly,
+    TicketUsed,
+    TicketWithdrawn,
+)
 from codesdk.webhooks.tickets import TICKET_PREFIX, Tickets
 
 __all__ = [
@@ -12,6 +20,8 @@ __all__ = [
     "TicketElsewhere",
     "TicketExpired",
     "TicketInvalid",
+    "TicketLooksOnly",
     "TicketUsed",
+    "TicketWithdrawn",
     "Tickets",
 ]

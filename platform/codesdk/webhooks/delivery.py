@@ -84,6 +84,8 @@ class Delivery(Frozen):
     """Since it was made, or replayed."""
     attempts: tuple[Attempt, ...] = ()
     """The last of them, oldest first."""
+    replays: int = 0
+    """How often somebody asked that it be sent once more."""
 
 
 class Message(Frozen):

@@ -123,6 +123,7 @@ class Feed:
                 principal=endpoint.principal_id,
                 digest=asked.digest,
                 expires_at=asked.expires_at,
+                endpoint=endpoint.id,
             )
         delivery = Delivery(
             id=DeliveryId(self._ids.new(Kind.DELIVERY)),

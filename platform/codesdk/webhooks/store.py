@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, Select, delete, exists, func, select, text, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, exists, func, select, text, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.ids import DeliveryId, EndpointId, PrincipalId, SessionId, TenantId, TicketId
-from codesdk.storage.schema import sessions, webhook_cursors, webhook_deliveries, webhook_endpoints
+from codesdk.storage.schema import sessions, tenants, webhook_cursors, webhook_deliveries, webhook_endpoints
 from codesdk.webhooks.delivery import KEPT_ATTEMPTS, Attempt, Delivery, DeliveryState, Message
 from codesdk.webhooks.endpoint import Endpoint, EndpointKind, SigningKey
 
@@ -163,13 +163,18 @@ def _next(now: float, most_of_tenant: int) -> Select[tuple[str]]:
     taken = select(func.count()).where(other.c.tenant_id == _E.c.tenant_id, other.c.lease_until > now)
     due = exists().where(_D.c.endpoint_id == _E.c.id, _D.c.state == _PENDING, _D.c.due_at <= now)
     free = (_E.c.lease_until <= now) & _E.c.disabled_at.is_(None) & (_E.c.not_before <= now)
-    query = select(_E.c.id).where(free, due, taken.scalar_subquery() < most_of_tenant)
+    query = select(_E.c.id).where(free, due, _serves(), taken.scalar_subquery() < most_of_tenant)
     return query.order_by(_E.c.turn_at, _E.c.id).limit(1)
 
 
+def _serves() -> ColumnElement[bool]:
+    """The endpoint's tenant is not suspended: what it would be told waits, and is sent afterwards where it is not too old."""
+    return exists().where(tenants.c.id == _E.c.tenant_id, tenants.c.suspended_at.is_(None)).correlate(_E)
+
+
 def keep_lease(connection: Connection, endpoint: str, holder: str, until: float) -> bool:
-    """Hold it longer. False: it is another's by now, or there is no such endpoint any more."""
-    mine = update(_E).where(_E.c.id == endpoint, _E.c.lease_holder == holder, _E.c.disabled_at.is_(None))
+    """Hold it longer. False: it is another's by now, there is no such endpoint any more, or nothing may be sent to it."""
+    mine = update(_E).where(_E.c.id == endpoint, _E.c.lease_holder == holder, _E.c.disabled_at.is_(None), _serves())
     return connection.execute(mine.values(lease_until=until)).rowcount == 1
 
 
@@ -192,10 +197,15 @@ def due(connection: Connection, endpoint: str, now: float, limit: int) -> list[t
 
 
 def record(connection: Connection, delivery: Delivery) -> None:
-    """How an attempt went: its state, its next time, its attempts; nothing where it was removed meanwhile."""
+    """How an attempt went: its state, its next time, its attempts; nothing where it was removed meanwhile.
+
+    Where it was asked for once more while the attempt was under way, it stays due: only the attempt is added.
+    """
     kept = [attempt.model_dump(mode="json", exclude_defaults=True) for attempt in delivery.attempts[-KEPT_ATTEMPTS:]]
+    ours = update(_D).where(_D.c.id == delivery.id)
+    connection.execute(ours.values(attempts=json.dumps(kept)))
     values = {"state": delivery.state.value, "due_at": delivery.due_at, "tries": delivery.tries}
-    connection.execute(update(_D).where(_D.c.id == delivery.id).values(**values, attempts=json.dumps(kept)))
+    connection.execute(ours.where(_D.c.replays == delivery.replays).values(**values))
 
 
 # -- the delivery log --------------------------------------------------------------------------------------------------
@@ -219,7 +229,7 @@ def delivery(connection: Connection, endpoint: str, id_: str) -> tuple[Delivery,
 
 def again(connection: Connection, delivery: str, now: float, until: float) -> None:
     """Send it once more, whatever became of it."""
-    values = {"state": _PENDING, "due_at": now, "until": until, "tries": 0}
+    values = {"state": _PENDING, "due_at": now, "until": until, "tries": 0, "replays": _D.c.replays + 1}
     connection.execute(update(_D).where(_D.c.id == delivery).values(**values))
 
 
@@ -263,4 +273,5 @@ def _delivery(row: Row[Any]) -> Delivery:
         until=row.until,
         tries=row.tries,
         attempts=tuple(Attempt.model_validate(each) for each in json.loads(row.attempts)),
+        replays=row.replays,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codesdk.domain.decisions import Frozen
-from codesdk.domain.ids import ApprovalId, PrincipalId, SessionId, TenantId, TicketId
+from codesdk.domain.ids import ApprovalId, EndpointId, PrincipalId, SessionId, TenantId, TicketId
 from codesdk.errors import ExitCode, Fault
 
 
@@ -20,9 +20,15 @@ class Ticket(Frozen):
     """Of exactly what would run."""
     expires_at: float
     """Seconds since the epoch, on the database's clock."""
+    endpoint_id: EndpointId | None = None
+    """To which it went: removed or disabled, it takes its tickets along."""
+    look_only: bool = False
+    """Its page shows the approval, and it answers nothing: who decides there does so by a key of their own."""
     used_at: float | None = None
     expired: bool = False
     """As of the reading, on the database's clock."""
+    withdrawn: bool = False
+    """As of the reading: its endpoint is removed or disabled."""
 
 
 class TicketInvalid(Fault):
@@ -46,6 +52,22 @@ class TicketUsed(Fault):
 
     code = "TICKET_USED"
     status = 409
+
+
+class TicketWithdrawn(Fault):
+    """The endpoint to which it went was removed, or is disabled."""
+
+    code = "TICKET_WITHDRAWN"
+    status = 403
+    exit_code = ExitCode.NO_PERMISSION
+
+
+class TicketLooksOnly(Fault):
+    """It went to somebody who is not trusted to decide: it only shows."""
+
+    code = "TICKET_LOOKS_ONLY"
+    status = 403
+    exit_code = ExitCode.NO_PERMISSION
 
 
 class TicketElsewhere(Fault):

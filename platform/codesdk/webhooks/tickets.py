@@ -10,12 +10,20 @@ import base64
 import hmac
 import re
 
-from codesdk.domain.ids import ApprovalId, Ids, Kind, PrincipalId, SessionId, TenantId, TicketId
+from codesdk.domain.ids import ApprovalId, EndpointId, Ids, Kind, PrincipalId, SessionId, TenantId, TicketId
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
 from codesdk.webhooks import ticket_store
 from codesdk.webhooks.sealing import Seal
-from codesdk.webhooks.ticket import Ticket, TicketElsewhere, TicketExpired, TicketInvalid, TicketUsed
+from codesdk.webhooks.ticket import (
+    Ticket,
+    TicketElsewhere,
+    TicketExpired,
+    TicketInvalid,
+    TicketLooksOnly,
+    TicketUsed,
+    TicketWithdrawn,
+)
 
 TICKET_PREFIX = "csdk_tkt_"
 _FORM = re.compile(r"csdk_tkt_([0-9A-HJKMNP-TV-Z]{26})_([A-Za-z0-9_-]{43})", re.ASCII)
@@ -40,10 +48,13 @@ class Tickets:
         principal: PrincipalId,
         digest: str,
         expires_at: float,
+        endpoint: EndpointId | None = None,
+        look_only: bool = False,
     ) -> Ticket:
         """A new ticket. Whoever holds its token votes as `principal`, whose role is looked at when it is used.
 
-        `expires_at`: of the approval, seconds since the epoch on the database's clock.
+        `expires_at`: of the approval, seconds since the epoch on the database's clock. `endpoint`: to which it goes, and
+        with which it ends. `look_only`: it shows the approval and decides nothing.
         """
         ticket = Ticket(
             id=TicketId(self._ids.new(Kind.TICKET)),
@@ -53,6 +64,8 @@ class Tickets:
             principal_id=principal,
             digest=digest,
             expires_at=expires_at,
+            endpoint_id=endpoint,
+            look_only=look_only,
         )
         ticket_store.insert(unit.connection, ticket)
         return ticket
@@ -76,6 +89,7 @@ class Tickets:
 
         Raises:
             TicketInvalid: which of the reasons is not told.
+            TicketWithdrawn: its endpoint is gone or disabled.
         """
         form = _FORM.fullmatch(token)
         found = self.find(TicketId(f"{Kind.TICKET}_{form[1]}")) if form else None
@@ -83,6 +97,8 @@ class Tickets:
             raise TicketInvalid(
                 "This link or token is not valid.", advice="Use it whole, as it was sent; or vote with an API key."
             )
+        if found.withdrawn:
+            raise _withdrawn()
         return found
 
     def use(self, unit: Unit, ticket: Ticket, *, approval: str, digest: str) -> None:
@@ -90,8 +106,13 @@ class Tickets:
 
         Raises:
             TicketElsewhere: the vote is not what the ticket was given for.
-            TicketUsed, TicketExpired: judged by the database, in the statement that uses it.
+            TicketLooksOnly: it decides nothing.
+            TicketUsed, TicketWithdrawn, TicketExpired: judged by the database, in the statement that uses it.
         """
+        if ticket.look_only:
+            raise TicketLooksOnly(
+                "This link only shows the approval.", advice="Decide on its page, or over the API, by your own API key."
+            )
         if approval != ticket.approval_id or not hmac.compare_digest(digest, ticket.digest):
             raise TicketElsewhere(
                 "This token is for another approval, or for other content than your vote names.",
@@ -106,8 +127,19 @@ class Tickets:
                 advice="Read the approval: its outcome stands.",
                 details={"used_at": found.used_at},
             )
+        if found is not None and found.withdrawn:
+            raise _withdrawn()
         raise TicketExpired("The time for this answer is over; nothing was changed.")
 
     def _mark(self, ticket: Ticket) -> bytes:
         facts = (ticket.id, ticket.tenant_id, ticket.approval_id, ticket.principal_id, ticket.digest)
-        return self._seal.mark(_PURPOSE, *facts, repr(ticket.expires_at))
+        # Only where they are there: a token that was given out before there were such tickets stays what it was.
+        bounds = [ticket.endpoint_id or "", "looks" if ticket.look_only else ""]
+        return self._seal.mark(_PURPOSE, *facts, repr(ticket.expires_at), *(bounds if any(bounds) else ()))
+
+
+def _withdrawn() -> TicketWithdrawn:
+    return TicketWithdrawn(
+        "The webhook, chat or mailbox to which this was sent is removed or disabled.",
+        advice="Answer with an API key, or in the terminal (`codesdk approvals`).",
+    )

@@ -80,6 +80,62 @@ def test_what_was_given_up_is_replayed_under_its_id(post):
     assert len(post.sender.parcels) == 3
 
 
+def test_a_replay_that_is_asked_for_while_it_is_being_sent_is_sent_too(post):
+    endpoint = post.endpoint()
+    post.ask()
+    post.feed.step()
+    (waiting,) = post.deliveries(endpoint)
+
+    def replay(_parcel):
+        post.sender.answer = lambda _: Sent(status=204)
+        post.endpoints.replay(endpoint.tenant_id, endpoint.id, waiting.id)
+        return Sent(status=200)
+
+    post.sender.answer = replay
+    assert post.courier.turn("one") == 1
+    (again,) = post.deliveries(endpoint)
+    assert (again.state, again.replays, again.tries) == (DeliveryState.PENDING, 1, 0)
+    assert post.turns() == 1
+    (done,) = post.deliveries(endpoint)
+    assert (done.state, [attempt.status for attempt in done.attempts]) == (DeliveryState.DELIVERED, [200, 204])
+
+
+def test_what_waits_for_a_suspended_tenant_is_held_and_goes_out_afterwards_unless_it_is_too_old(post):
+    endpoint = post.endpoint(types=("approval.*",))
+    other = post.endpoint(tenant=post.stage.enroll("other", "eve")[0].tenant_id)
+    post.ask("old")
+    post.feed.step()
+    post.endpoints.test(other.tenant_id, other.id)
+    suspend(post, "1.0")
+    assert post.turns() == 1
+    assert [parcel.message.type for parcel in post.sender.parcels] == ["webhook.test"]
+    assert [each.state for each in post.deliveries(endpoint)] == [DeliveryState.PENDING]
+    post.stage.sql("UPDATE webhook_deliveries SET until = 1 WHERE endpoint_id = :endpoint", endpoint=endpoint.id)
+    post.endpoints.test(endpoint.tenant_id, endpoint.id)
+    suspend(post, "NULL")
+    assert post.turns() == 1
+    assert [each.state for each in post.deliveries(endpoint)] == [DeliveryState.DEAD, DeliveryState.DELIVERED]
+
+
+def test_a_tenant_that_is_suspended_during_a_turn_is_sent_nothing_more(post):
+    post.endpoint()
+    post.ask("one")
+    post.ask("two")
+    post.feed.step()
+
+    def suspended(_parcel):
+        suspend(post, "1.0")
+        return Sent(status=200)
+
+    post.sender.answer = suspended
+    assert post.turns() == 1
+
+
+def suspend(post, moment):
+    own = post.stage.principal.tenant_id
+    post.stage.sql(f"UPDATE tenants SET suspended_at = {moment} WHERE id = :own", own=own)
+
+
 def test_a_question_that_expired_unsent_is_not_sent(post):
     endpoint = post.endpoint()
     post.ask()

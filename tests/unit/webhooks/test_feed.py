@@ -6,6 +6,7 @@ import pytest
 
 from codesdk.approvals import Verdict
 from codesdk.archive.store import forget_endpoints, remove_session
+from codesdk.webhooks import TicketInvalid, TicketWithdrawn
 from codesdk.webhooks.delivery import WINDOW_S
 
 
@@ -207,3 +208,55 @@ def test_a_restored_copy_tells_nobody(post):
     post.stage.writer.run(lambda unit: forget_endpoints(unit.connection))
     assert post.endpoints.listing(endpoint.tenant_id) == []
     assert post.turns() == 0
+
+
+def ticket_of(post, endpoint):
+    """The token that the one message to it carries."""
+    (delivery,) = post.deliveries(endpoint)
+    return post.tickets.find(delivery.ticket_id)
+
+
+def use(post, ticket):
+    use = post.tickets.use
+    post.stage.writer.run(lambda unit: use(unit, ticket, approval=ticket.approval_id, digest=ticket.digest))
+
+
+def test_a_disabled_endpoints_tickets_open_nothing_until_it_is_enabled(post):
+    endpoint = post.endpoint(principal_id=post.approver().id)
+    post.ask()
+    post.feed.step()
+    ticket = ticket_of(post, endpoint)
+    assert ticket.endpoint_id == endpoint.id
+    token = post.tickets.token(ticket)
+    post.endpoints.disable(endpoint.tenant_id, endpoint.id, "enough")
+    with pytest.raises(TicketWithdrawn):
+        post.tickets.read(token)
+    with pytest.raises(TicketWithdrawn):
+        use(post, ticket)
+    post.endpoints.enable(endpoint.tenant_id, endpoint.id)
+    assert post.tickets.read(token) == ticket
+    use(post, ticket)
+
+
+def test_a_removed_endpoints_tickets_decide_nothing_any_more(post):
+    endpoint = post.endpoint(principal_id=post.approver().id)
+    other = post.endpoint(principal_id=post.approver("bob").id)
+    post.ask()
+    post.feed.step()
+    gone, left = ticket_of(post, endpoint), ticket_of(post, other)
+    post.endpoints.delete(endpoint.tenant_id, endpoint.id)
+    with pytest.raises(TicketWithdrawn):
+        use(post, gone)
+    with pytest.raises(TicketWithdrawn):
+        post.tickets.read(post.tickets.token(gone))
+    use(post, left)
+
+
+def test_a_ticket_whose_endpoint_was_changed_in_the_database_opens_nothing(post):
+    endpoint = post.endpoint(principal_id=post.approver().id)
+    post.ask()
+    post.feed.step()
+    token = post.tickets.token(ticket_of(post, endpoint))
+    post.stage.sql("UPDATE approval_tickets SET endpoint_id = NULL")
+    with pytest.raises(TicketInvalid):
+        post.tickets.read(token)

@@ -5,7 +5,7 @@ import pytest
 from codesdk.approvals import ApprovalConflict, ApprovalState, Verdict
 from codesdk.tenancy.principal import Role
 from codesdk.toolcalls.stored import Waiting
-from codesdk.webhooks import Seal, TicketElsewhere, TicketExpired, TicketInvalid, Tickets, TicketUsed
+from codesdk.webhooks import Seal, TicketElsewhere, TicketExpired, TicketInvalid, TicketLooksOnly, Tickets, TicketUsed
 from tickets import minted
 
 OTHER = "sha256:" + "1" * 64
@@ -157,6 +157,18 @@ def test_a_token_signed_with_another_key_opens_nothing(stage, tickets, asked, ap
     ticket = mint(stage, tickets, asked, approver)
     with pytest.raises(TicketInvalid):
         tickets.read(Tickets(stage.database, stage.ids, Seal(lambda: b"x" * 32)).token(ticket))
+
+
+def test_a_ticket_that_only_shows_is_read_and_decides_nothing(stage, tickets, asked, approver):
+    ticket = minted(stage.writer, tickets, asked, approver, look_only=True)
+    token = tickets.token(ticket)
+    assert tickets.read(token) == ticket
+    with pytest.raises(TicketLooksOnly):
+        vote(stage, tickets, token, asked)
+    assert state(stage, asked) is ApprovalState.PENDING
+    stage.sql("UPDATE approval_tickets SET look_only = false")
+    with pytest.raises(TicketInvalid):
+        tickets.read(token)
 
 
 @pytest.mark.parametrize("column", ["principal_id", "approval_id", "digest", "expires_at", "tenant_id"])
