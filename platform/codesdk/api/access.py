@@ -50,6 +50,7 @@ RULES: dict[tuple[str, str], Action | Door] = {
     ("GET", "/v1/sessions/{session_id}/calls/{call_id}"): Action.CALLS_READ,
     ("POST", "/v1/sessions/{session_id}/calls/{call_id}/cancel"): Action.CALLS_CANCEL,
     ("GET", "/v1/approvals"): Action.APPROVALS_READ,
+    ("GET", "/v1/approvals/events"): Action.APPROVALS_READ,
     ("GET", "/v1/approvals/{approval_id}"): Action.APPROVALS_READ,
     ("POST", "/v1/approvals/{approval_id}/decision"): Action.APPROVALS_DECIDE,
     ("GET", "/approve/{token}"): Door.TICKET,

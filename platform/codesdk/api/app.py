@@ -12,6 +12,7 @@ from anyio import to_thread
 from fastapi import FastAPI
 from starlette.routing import Route
 
+from codesdk.api.approval_stream import Bell
 from codesdk.api.origins import HostGate, SideDoor, host_names, host_patterns, origin_patterns
 from codesdk.api.problems import install
 from codesdk.api.routes import ROUTERS
@@ -90,6 +91,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     app.state.services = services
     app.state.mcp = mcp
     app.state.readers = readers
+    app.state.bell = Bell(services.desk.feeds, settings.poll_s)
     app.state.stop = stop
     install(app)
     for router in ROUTERS:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+CURSOR = r"^([A-Za-z0-9_]{1,64}-)?(0|[1-9][0-9]{0,15})$"
+"""What a reader may say of its place, as a pattern for its query."""
 _CURSOR = re.compile(r"(?:(?P<epoch>[A-Za-z0-9_]{1,64})-)?(?P<seq>0|[1-9][0-9]{0,15})", re.ASCII)
 
 

@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 from anyio import to_thread
@@ -33,6 +33,7 @@ HEARTBEAT_S = 15.0
 """Seconds of silence before a comment: proxies and clients end connections that are silent for about a minute."""
 RECHECK_S = 15.0
 """Seconds after which it is asked again whether the reader may still read: a revoked key, a suspended tenant."""
+SSE_HEADERS = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
 SEND_S = 30.0
 """Seconds that one write may take; a reader that takes nothing for so long is gone."""
 
@@ -89,24 +90,32 @@ class Inbox:
         self._wake.set()
 
 
+class Reader(Protocol):
+    """One that can be let go."""
+
+    def close(self) -> None:
+        """On the event loop: let it go."""
+        ...
+
+
 class Readers:
     """The open streams of this process, so that stopping it does not wait for readers that never leave."""
 
     def __init__(self) -> None:
-        self._inboxes: set[Inbox] = set()
+        self._readers: set[Reader] = set()
 
-    def add(self, inbox: Inbox) -> None:
+    def add(self, reader: Reader) -> None:
         """A reader has come."""
-        self._inboxes.add(inbox)
+        self._readers.add(reader)
 
-    def discard(self, inbox: Inbox) -> None:
+    def discard(self, reader: Reader) -> None:
         """A reader has gone."""
-        self._inboxes.discard(inbox)
+        self._readers.discard(reader)
 
     def close(self) -> None:
         """Let all of them go; they come back to the next process with their last ids."""
-        for inbox in self._inboxes:
-            inbox.close()
+        for reader in self._readers:
+            reader.close()
 
 
 class EventStream(Response):
@@ -130,7 +139,7 @@ class EventStream(Response):
         """
         self.status_code = 200
         self.background = None
-        self.init_headers({"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"})
+        self.init_headers(SSE_HEADERS)
         self._log = log
         self._tail = tail
         self._readers = readers
@@ -148,19 +157,19 @@ class EventStream(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(_watch, receive, group.cancel_scope)
+                group.start_soon(watch_leaving, receive, group.cancel_scope)
                 with anyio.CancelScope() as writing:
-                    await self._write(inbox, _Pen(send, writing))
+                    await self._write(inbox, Pen(send, writing))
                 group.cancel_scope.cancel()
         finally:
             self._readers.discard(inbox)
 
-    async def _write(self, inbox: Inbox, pen: _Pen) -> None:
+    async def _write(self, inbox: Inbox, pen: Pen) -> None:
         epoch, after, resync = self._begin
         await pen.write("retry: 1000\n\n")
         if resync is not None:
             about = {"reason": resync, "epoch": epoch, "head": self._head}
-            await pen.write(_control("resync", about, encode(epoch, 0)))
+            await pen.write(control("resync", about, encode(epoch, 0)))
         subscription = None
         try:
             after = await self._catch_up(inbox, pen, after)
@@ -176,11 +185,11 @@ class EventStream(Response):
                 after = events[-1].seq if events else after
             if inbox.overflowed:
                 waited = f"more than {self._inbox_limit} events waited for this reader"
-                await pen.write(_evicted(f"{waited}; come back with your last id", encode(epoch, after)))
+                await pen.write(evicted(f"{waited}; come back with your last id", encode(epoch, after)))
             elif inbox.fault is not None:
-                await pen.write(_evicted(inbox.fault.message, encode(epoch, after), inbox.fault.code))
+                await pen.write(evicted(inbox.fault.message, encode(epoch, after), inbox.fault.code))
         except (Unauthenticated, Forbidden, SessionUnknown) as fault:
-            await pen.write(_evicted(f"you may not read this any more: {fault.message}", encode(epoch, after)))
+            await pen.write(evicted(f"you may not read this any more: {fault.message}", encode(epoch, after)))
         except Fault as fault:
             # The stream has begun, so no status can say it: the reader comes back and then gets a problem.
             _log.warning("the stream of %s ends early: %s", self._session, fault)
@@ -189,7 +198,7 @@ class EventStream(Response):
                 self._tail.unsubscribe(subscription)
         await pen.end()
 
-    async def _catch_up(self, inbox: Inbox, pen: _Pen, after: int) -> int:
+    async def _catch_up(self, inbox: Inbox, pen: Pen, after: int) -> int:
         while not inbox.closed:
             events, fault = await to_thread.run_sync(self._log.page, self._session, after)
             if events:
@@ -203,7 +212,7 @@ class EventStream(Response):
         return after
 
 
-class _Pen:
+class Pen:
     """Writes to one connection, within a time."""
 
     def __init__(self, send: Send, writing: anyio.CancelScope) -> None:
@@ -211,17 +220,20 @@ class _Pen:
         self._writing = writing
 
     async def write(self, text: str) -> None:
+        """Send it; a reader that does not take it in time is gone."""
         with anyio.move_on_after(SEND_S) as within:
             await self._send({"type": "http.response.body", "body": text.encode(), "more_body": True})
         if within.cancelled_caught:
             self._writing.cancel()
 
     async def end(self) -> None:
+        """Nothing more comes."""
         with anyio.move_on_after(SEND_S):
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
+async def watch_leaving(receive: Receive, scope: anyio.CancelScope) -> None:
+    """End `scope` when the reader is gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel()
@@ -232,9 +244,11 @@ def _frame(event: Event, epoch: str) -> str:
     return f"id: {encode(epoch, event.seq)}\ndata: {event.model_dump_json(exclude_none=True)}\n\n"
 
 
-def _evicted(reason: str, cursor: str, code: str | None = None) -> str:
-    return _control("evicted", {"reason": reason} | ({"code": code} if code else {}), cursor)
+def evicted(reason: str, cursor: str, code: str | None = None) -> str:
+    """The last frame of a reader that is sent away."""
+    return control("evicted", {"reason": reason} | ({"code": code} if code else {}), cursor)
 
 
-def _control(kind: str, about: dict[str, Any], cursor: str) -> str:
+def control(kind: str, about: dict[str, Any], cursor: str) -> str:
+    """A frame that is no event of what is followed, and where its reader then is."""
     return f"id: {cursor}\nevent: {kind}\ndata: {json.dumps(about)}\n\n"

@@ -17,6 +17,8 @@ from codesdk.approvals.approval import (
     who,
 )
 from codesdk.approvals.grants import Grants
+from codesdk.approvals.news import Feeds, NewsKind, tell
+from codesdk.approvals.news_store import About
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.decisions import ApprovalSpec, GrantOffer
 from codesdk.domain.ids import ApprovalId, Ids, Kind, PrincipalId, TenantId, ToolCallId
@@ -32,6 +34,7 @@ class Desk:
         self._database = database
         self._ids = ids
         self.grants = Grants(database, ids)
+        self.feeds = Feeds(database)
 
     def request(
         self,
@@ -68,6 +71,7 @@ class Desk:
         if named and not store.possible(unit.connection, asked.id):
             store.remove(unit.connection, asked.id)
             return None
+        tell(unit, _about(asked), NewsKind.REQUESTED)
         return asked
 
     def vote(
@@ -99,6 +103,9 @@ class Desk:
         found = store.find(unit.connection, approval, tenant)
         assert found is not None  # noqa: S101 (found above; nothing removes a pending one)
         if counted and found.state is not ApprovalState.EXPIRED:
+            tell(unit, _about(found), NewsKind.VOTED, by)
+            if found.state is not ApprovalState.PENDING:
+                tell(unit, _about(found), NewsKind.DECIDED, by)
             return found, True
         if found.digest == digest and any(each.by == by and each.verdict is verdict for each in found.votes):
             return found, False
@@ -110,7 +117,10 @@ class Desk:
 
     def end(self, unit: Unit, approval: ApprovalId, before: ApprovalState, after: ApprovalState) -> bool:
         """Expire, cancel or void it, if it still is `before`."""
-        return store.move(unit.connection, approval, before, after)
+        ended = store.move(unit.connection, approval, before, after)
+        if ended:
+            tell(unit, store.about(unit.connection, approval), _ENDS[after])
+        return ended
 
     def of_call(self, unit: Unit, identity: CallIdentity) -> Approval | None:
         """The newest approval of this attempt."""
@@ -133,7 +143,10 @@ class Desk:
 
     def escalated(self, unit: Unit, approval: ApprovalId, number: int) -> bool:
         """Note that it was told. False: it was before, or the approval is not pending any more."""
-        return store.escalated(unit.connection, approval, number)
+        told = store.escalated(unit.connection, approval, number)
+        if told:
+            tell(unit, store.about(unit.connection, approval), NewsKind.ESCALATED)
+        return told
 
     def find(self, tenant: TenantId, approval: str) -> Approval:
         """One approval.
@@ -153,11 +166,30 @@ class Desk:
             return store.may_answer(connection, approval, by)
 
     def listing(
-        self, tenant: TenantId, state: ApprovalState | None, session: str | None, rule: str | None = None
+        self,
+        tenant: TenantId,
+        state: ApprovalState | None,
+        session: str | None,
+        rule: str | None = None,
+        before: str | None = None,
     ) -> list[Approval]:
-        """The tenant's approvals, newest first. `rule`: those that it asks about."""
+        """The tenant's approvals, newest first, at most 200.
+
+        `rule`: those that it asks about; `before`: the last of the page before.
+        """
         with self._database.read() as connection:
-            return store.listing(connection, tenant, state, session, rule)
+            return store.listing(connection, tenant, state, session, rule=rule, before=before)
+
+
+_ENDS = {
+    ApprovalState.EXPIRED: NewsKind.EXPIRED,
+    ApprovalState.CANCELLED: NewsKind.CANCELLED,
+    ApprovalState.VOIDED: NewsKind.VOIDED,
+}
+
+
+def _about(approval: Approval) -> About:
+    return About(approval.id, approval.tenant_id, approval.session_id)
 
 
 def _refusal(found: Approval, digest: str, by: PrincipalId) -> ApprovalConflict | NotAnApprover:

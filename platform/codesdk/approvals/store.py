@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, case, delete, select, update
+from sqlalchemy import Connection, Row, bindparam, case, delete, or_, select, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.approvals import ballot
 from codesdk.approvals.approval import Approval, ApprovalState, Due, Standing, Verdict, Vote
+from codesdk.approvals.news_store import About
 from codesdk.domain.decisions import ApprovalSpec, GrantOffer
 from codesdk.domain.ids import ApprovalId, PrincipalId, SessionId, TenantId, ToolCallId
 from codesdk.storage.database import database_now
@@ -136,6 +137,13 @@ def find(connection: Connection, approval: str, tenant: str | None = None) -> Ap
     return next(iter(_read(connection, connection.execute(query, {"approval": approval}).all())), None)
 
 
+def each(connection: Connection, wanted: Sequence[ApprovalId]) -> list[Approval]:
+    """Those that are there, in no order."""
+    if not wanted:
+        return []
+    return _read(connection, connection.execute(_APPROVALS.where(approvals.c.id.in_(set(wanted)))).all())
+
+
 def hold(connection: Connection, approval: str) -> None:
     """Let nobody else vote on it until the commit: two votes at once must see each other to make a quorum."""
     connection.execute(_HOLD, {"approval": approval})
@@ -148,9 +156,15 @@ def of_call(connection: Connection, call: ToolCallId, attempt: int) -> Approval 
 
 
 def listing(
-    connection: Connection, tenant: str, state: ApprovalState | None, session: str | None, rule: str | None
+    connection: Connection,
+    tenant: str,
+    state: ApprovalState | None,
+    session: str | None,
+    *,
+    rule: str | None = None,
+    before: str | None = None,
 ) -> list[Approval]:
-    """The tenant's approvals, newest first, at most 200."""
+    """The tenant's approvals, newest first, at most 200. `before`: those after this one in that order."""
     query = _APPROVALS.where(approvals.c.tenant_id == tenant)
     if state is not None:
         query = query.where(_STATE.in_([state.value]))
@@ -158,7 +172,14 @@ def listing(
         query = query.where(approvals.c.session_id == session)
     if rule is not None:
         query = query.where(approvals.c.rules.contains(json.dumps(rule), autoescape=True))
-    return _read(connection, connection.execute(query.order_by(approvals.c.created_at.desc()).limit(200)).all())
+    if before is not None:
+        last = select(approvals.c.created_at).where(approvals.c.id == before, approvals.c.tenant_id == tenant)
+        at = last.scalar_subquery()
+        query = query.where(
+            or_(approvals.c.created_at < at, (approvals.c.created_at == at) & (approvals.c.id < before))
+        )
+    newest = query.order_by(approvals.c.created_at.desc(), approvals.c.id.desc())
+    return _read(connection, connection.execute(newest.limit(200)).all())
 
 
 def expired(connection: Connection, limit: int) -> list[Approval]:
@@ -236,13 +257,21 @@ def move(connection: Connection, approval: str, before: ApprovalState, after: Ap
     return changed.rowcount == 1
 
 
-def cancel_of_session(connection: Connection, session: str) -> None:
-    """Cancel what still waits for a person or for its run in that session."""
-    connection.execute(
-        update(approvals)
-        .where(approvals.c.session_id == session, approvals.c.state.in_(["pending", "approved"]))
-        .values(state="cancelled")
-    )
+def cancel_of_session(connection: Connection, session: str) -> list[ApprovalId]:
+    """Cancel what still waits for a person or for its run in that session; which that was."""
+    waiting = approvals.c.state.in_(["pending", "approved"])
+    found = connection.execute(select(approvals.c.id).where(approvals.c.session_id == session, waiting)).scalars().all()
+    if found:
+        cancel = update(approvals).where(approvals.c.session_id == session, waiting)
+        connection.execute(cancel.values(state="cancelled"))
+    return [ApprovalId(id_) for id_ in found]
+
+
+def about(connection: Connection, approval: ApprovalId) -> About:
+    """Whose it is, and of which session."""
+    query = select(approvals.c.tenant_id, approvals.c.session_id).where(approvals.c.id == approval)
+    row = connection.execute(query).one()
+    return About(approval, TenantId(row.tenant_id), SessionId(row.session_id))
 
 
 def _read(connection: Connection, rows: Sequence[Row[Any]]) -> list[Approval]:

@@ -14,6 +14,8 @@ from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, SessionId, Tenant
 from codesdk.sandbox.store import SandboxState
 from codesdk.storage.schema import (
     approval_demands,
+    approval_feeds,
+    approval_news,
     approval_tickets,
     approval_votes,
     approvals,
@@ -53,9 +55,14 @@ def named_blobs(connection: Connection) -> list[Blob]:
 
 
 def renew_epochs(connection: Connection, ids: Ids) -> None:
-    """Give every log another epoch: a reader of the original is told to begin anew."""
+    """Give every log and feed another epoch: a reader of the original is told to begin anew."""
     for session in list(connection.execute(select(sessions.c.id)).scalars()):
         connection.execute(update(sessions).where(sessions.c.id == session).values(log_epoch=ids.new(Kind.REQUEST)))
+    kept = {row.tenant_id: row.last for row in connection.execute(select(approval_feeds))}
+    connection.execute(delete(approval_feeds))
+    for tenant in connection.execute(select(tenants.c.id)).scalars().all():  # also those that have had no news yet
+        fresh = {"tenant_id": tenant, "epoch": ids.new(Kind.REQUEST), "last": kept.get(tenant, 0)}
+        connection.execute(insert_into(approval_feeds), fresh)
 
 
 def forget_endpoints(connection: Connection) -> None:
@@ -206,6 +213,7 @@ def remove_session(connection: Connection, session: SessionId, now: float, reaso
         webhook_cursors,
         grants,
         approval_tickets,
+        approval_news,
         approvals,
         tool_calls,
         session_tokens,

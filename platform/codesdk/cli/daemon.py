@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, Self
 
 import httpx2
 
 from codesdk.approvals import Approval, ApprovalState, Grant, Verdict, Wish
+from codesdk.approvals.news import News
 from codesdk.artifacts import Artifact
 from codesdk.cli.stack.operator import operator_key
 from codesdk.domain.decisions import Frozen
@@ -119,11 +121,22 @@ class Daemon:
         """Remove its record."""
         return Artifact.model_validate(self.request("DELETE", f"/v1/artifacts/{artifact}"))
 
+    def pending(self, session: str | None = None) -> Iterator[Approval]:
+        """All that waits, newest first."""
+        page = self.approvals(ApprovalState.PENDING, session)
+        while page:
+            yield from page
+            page = self.approvals(ApprovalState.PENDING, session, before=page[-1].id)
+
     def approvals(
-        self, state: ApprovalState | None = None, session: str | None = None, rule: str | None = None
+        self,
+        state: ApprovalState | None = None,
+        session: str | None = None,
+        rule: str | None = None,
+        before: str | None = None,
     ) -> list[Approval]:
-        """Newest first, at most 200."""
-        asked = {"state": state.value if state else None, "session_id": session, "rule": rule}
+        """Newest first, at most 200. `before`: the last one of the page before."""
+        asked = {"state": state.value if state else None, "session_id": session, "rule": rule, "before": before}
         params = {name: value for name, value in asked.items() if value}
         found = self.request("GET", "/v1/approvals", params=params)["approvals"]
         return [Approval.model_validate(item) for item in found]
@@ -174,17 +187,53 @@ class Daemon:
                 yield event
             time.sleep(RECONNECT_S)
 
+    def follow_approvals(
+        self, session: str | None, hold: Callable[[socket.socket | None], None], ended: Callable[[], bool]
+    ) -> Iterator[News | None]:
+        """What happens to approvals, across interruptions, until `ended`. None: list what waits now; what comes is told.
+
+        `hold` gets each connection that is read from, and None when it is over: shut down, it ends the reading.
+
+        Raises:
+            Fault: the first connection is refused, or the daemon stays away.
+        """
+        place: str | None = None
+        params = {"session_id": session} if session else {}
+        while not ended():
+            for item in self._frames("/v1/approvals/events", place, params, hold):
+                place = item.id or place
+                if item.event in ("start", "resync"):
+                    yield None
+                elif item.event.startswith("approval.") and item.data:
+                    yield News.model_validate_json(item.data)
+            if not ended():
+                time.sleep(RECONNECT_S)
+
     def _stream(self, session: str, place: str) -> Iterator[tuple[Event, str]]:
-        headers = {"Accept": "text/event-stream", "Last-Event-ID": place}
-        path = f"/v1/sessions/{session}/events"
+        for item in self._frames(f"/v1/sessions/{session}/events", place):
+            if item.event == "message" and item.data:
+                yield Event.model_validate_json(item.data), item.id
+
+    def _frames(
+        self,
+        path: str,
+        place: str | None,
+        params: Mapping[str, str] | None = None,
+        hold: Callable[[socket.socket | None], None] = lambda _: None,
+    ) -> Iterator[httpx2.ServerSentEvent]:
+        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": place} if place is not None else {})}
         try:
-            with self._http.stream("GET", path, headers=headers, timeout=STREAM_TIMEOUT) as response:
+            with self._http.stream(
+                "GET", path, headers=headers, params=dict(params or {}), timeout=STREAM_TIMEOUT
+            ) as response:
                 if response.is_error:
                     response.read()
                     raise fault_of(response)
-                for item in httpx2.EventSource(response):
-                    if item.event == "message" and item.data:
-                        yield Event.model_validate_json(item.data), item.id
+                hold(response.extensions["network_stream"].get_extra_info("socket"))
+                try:
+                    yield from httpx2.EventSource(response)
+                finally:
+                    hold(None)
         except httpx2.ConnectError as error:
             raise _away(self.url) from error
         except httpx2.TransportError:

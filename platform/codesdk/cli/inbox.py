@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 import termios
@@ -16,25 +17,26 @@ from rich.text import Text
 from codesdk.approvals import Approval, ApprovalState, Verdict
 from codesdk.cli.approvals import whole
 from codesdk.cli.daemon import Daemon, connect
+from codesdk.cli.pending import Pending
 from codesdk.cli.places import settings_of
 from codesdk.cli.voice import Voice
 from codesdk.errors import Fault
 
-LOOK_S = 1.0
-"""Seconds between two looks at what waits; a key is heard at once."""
+LOOK_S = 15.0
+"""Seconds between two looks where neither a key nor news came: for what expires, whose end is told a little later."""
 VERDICTS = {"a": Verdict.APPROVE, "r": Verdict.REJECT}
 HELP = "a approves, r rejects, s leaves it, q ends"
 
 Key = Callable[[float], str]
-"""Waits so many seconds for a key; empty where none came, `q` where none can come any more."""
+"""Waits so many seconds for a key, or for news; empty where no key came, `q` where none can come any more."""
 
 
 class Inbox:
     """One approval after the other, oldest first. What is shown is what is answered: a vote names its digest."""
 
-    def __init__(self, daemon: Daemon, session: str | None, say: Callable[[str], object], key: Key) -> None:
+    def __init__(self, daemon: Daemon, pending: Pending, say: Callable[[str], object], key: Key) -> None:
         self._daemon = daemon
-        self._session = session
+        self._pending = pending
         self._say = say
         self._key = key
         self._done: set[str] = set()
@@ -42,8 +44,7 @@ class Inbox:
     def run(self) -> None:
         """Until somebody presses q."""
         while True:
-            found = self._daemon.approvals(ApprovalState.PENDING, self._session)
-            waiting = [each for each in reversed(found) if each.id not in self._done]
+            waiting = [each for each in self._pending.waiting() if each.id not in self._done]
             if not waiting:
                 if self._key(LOOK_S) == "q":
                     return
@@ -62,7 +63,7 @@ class Inbox:
             if pressed in VERDICTS:
                 self._say(self._answer(shown, VERDICTS[pressed]))
                 return True
-            state = self._daemon.approval(shown.id).state
+            state = self._pending.state(shown)
             if state is not ApprovalState.PENDING:
                 self._say(f"{shown.id} is {state} now.")
                 return True
@@ -77,18 +78,21 @@ class Inbox:
 def watch(*, session: str | None, data_dir: Path | None) -> None:
     """Watch on this terminal."""
     voice = Voice()
-    with connect(settings_of(data_dir)) as daemon, _keys() as key:
+    with connect(settings_of(data_dir)) as daemon, Pending(daemon, session) as pending, _keys(pending.bell) as key:
         voice.say(f"Waiting for questions: {HELP}.")
-        Inbox(daemon, session, lambda line: voice.out.print(Text(line), soft_wrap=True), key).run()
+        Inbox(daemon, pending, lambda line: voice.out.print(Text(line), soft_wrap=True), key).run()
 
 
 @contextmanager
-def _keys() -> Iterator[Key]:
-    """Keys of the terminal, each without Enter; of a pipe, its characters."""
+def _keys(bell: int) -> Iterator[Key]:
+    """Keys of the terminal, each without Enter; of a pipe, its characters. `bell`: becomes readable where there is news."""
     before = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
 
     def key(seconds: float) -> str:
-        if not select.select([sys.stdin], [], [], seconds)[0]:
+        ready = select.select([sys.stdin, bell], [], [], seconds)[0]
+        if bell in ready:
+            os.read(bell, 1024)
+        if sys.stdin not in ready:
             return ""
         return sys.stdin.read(1).lower() or "q"
 

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 from codesdk.approvals import grant_store
 from codesdk.approvals import store as approval_store
+from codesdk.approvals.news import NewsKind, tell
+from codesdk.approvals.news_store import About
 from codesdk.artifacts import Artifacts
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.clock import Clock, to_wire
@@ -262,7 +264,8 @@ class Sessions:
         if not store.close(unit.connection, session.id, self._clock.now().timestamp()):
             return False
         self._directory.revoke_tokens(unit, session.id)
-        approval_store.cancel_of_session(unit.connection, session.id)
+        for approval in approval_store.cancel_of_session(unit.connection, session.id):
+            tell(unit, About(approval, session.tenant_id, session.id), NewsKind.CANCELLED)
         grant_store.end_of_session(unit.connection, session.id)
         rate_store.forget(unit.connection, session.id)
         for state in (CallState.WAITING, CallState.QUEUED):

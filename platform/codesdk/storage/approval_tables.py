@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, String, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, String, Table, Text, text
 
 from codesdk.storage.metadata import ID, metadata
 
@@ -106,4 +106,25 @@ grants = Table(
     Index("ix_grants_of", "tenant_id", "principal_id", "tool"),
     Index("ix_grants_tenant", "tenant_id", "created_at"),
     Index("ix_grants_session", "session_id"),
+)
+
+approval_feeds = Table(  # one row a tenant, held by whoever adds to its news until the commit
+    "approval_feeds",
+    metadata,
+    Column("tenant_id", ID, ForeignKey("tenants.id"), primary_key=True),
+    Column("epoch", String(32), nullable=False),  # a restored copy gets another; cursors carry it
+    Column("last", BigInteger, nullable=False),
+)
+
+approval_news = Table(
+    "approval_news",
+    metadata,
+    Column("tenant_id", ID, ForeignKey("tenants.id"), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("approval_id", ID, ForeignKey("approvals.id"), nullable=False),
+    Column("session_id", ID, ForeignKey("sessions.id"), nullable=False),
+    Column("kind", String(16), nullable=False),  # see approvals.news
+    Column("by", ID),
+    Column("at", Float, nullable=False),
+    Index("ix_approval_news_session", "session_id"),
 )

@@ -19,6 +19,8 @@ from sqlalchemy import (
 
 from codesdk.storage.approval_tables import (
     approval_demands,
+    approval_feeds,
+    approval_news,
     approval_tickets,
     approval_votes,
     approvals,
@@ -32,6 +34,8 @@ from codesdk.storage.metadata import metadata
 # What is defined elsewhere and found here, as all tables are.
 __all__ = [
     "approval_demands",
+    "approval_feeds",
+    "approval_news",
     "approval_tickets",
     "approval_votes",
     "approvals",

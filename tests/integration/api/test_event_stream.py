@@ -14,43 +14,7 @@ from sqlalchemy import text
 from codesdk.api import stream as streams
 from codesdk.api.cursor import Start
 from databases import ON_BOTH
-
-
-def parsed(lines):
-    """Frames of a stream of lines: their id, event and data."""
-    frame = {}
-    for line in lines:
-        if line.startswith(":"):
-            yield {"comment": line}
-        elif line:
-            name, _, value = line.partition(": ")
-            frame[name] = value
-        elif frame:
-            if "data" in frame:
-                frame["data"] = json.loads(frame["data"])
-            yield frame
-            frame = {}
-
-
-class Reader:
-    def __init__(self, frames):
-        self._frames = frames
-
-    def take(self, count):
-        """The next frames that are no comments."""
-        taken = []
-        for frame in self._frames:
-            if "data" in frame:
-                taken.append(frame)
-            if len(taken) == count:
-                return taken
-        return taken
-
-    def rest(self):
-        return [frame for frame in self._frames if "data" in frame]
-
-    def comment(self):
-        return next(frame for frame in self._frames if "comment" in frame)
+from frames import Reader, parsed
 
 
 @pytest.fixture
@@ -217,7 +181,7 @@ def test_a_reader_that_takes_nothing_at_all_is_left(stack, helpers, monkeypatch)
         await stream({}, receive, send)
 
     helpers.within(go(), 5.0)
-    assert readers._inboxes == set()
+    assert readers._readers == set()
     assert stack.services.tail._subscriptions == {}
 
 

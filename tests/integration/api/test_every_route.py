@@ -59,6 +59,7 @@ NAMES_NONE = {
     ("GET", "/v1/policy/shadow"),
     ("POST", "/v1/policy/shadow"),
     ("DELETE", "/v1/policy/shadow"),
+    ("GET", "/v1/approvals/events"),
     ("GET", "/v1/approvals"),  # one may name a session, and a foreign one has none: see the tests below
     ("GET", "/v1/artifacts"),
     ("GET", "/v1/webhooks"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import select
+import time
 from itertools import chain
 
 import pytest
@@ -10,9 +13,13 @@ from codesdk.approvals import ApprovalState, Verdict, store
 from codesdk.cli.approvals import Chosen, _those
 from codesdk.cli.daemon import Daemon
 from codesdk.cli.inbox import Inbox
+from codesdk.cli.pending import Pending
+from codesdk.errors import Fault
 from codesdk.sessions import NewSession
 from codesdk.tenancy.principal import Role
 from stage import wait_for
+
+LIMIT_S = 30.0
 
 
 @pytest.fixture
@@ -48,7 +55,8 @@ def watched(daemon, subject, keys):
     """What the inbox says when these keys are pressed, one at each look."""
     said = []
     pressed = iter(keys)
-    Inbox(daemon, subject.session_id, said.append, lambda _: next(pressed, "q")).run()
+    with Pending(daemon, subject.session_id) as pending:
+        Inbox(daemon, pending, said.append, lambda _: next(pressed, "q")).run()
     return said
 
 
@@ -67,16 +75,45 @@ def test_questions_are_answered_oldest_first_with_one_key_each(daemon, subject, 
 def test_one_that_somebody_else_answers_meanwhile_is_told_and_left(daemon, subject, ask):
     waiting = ask(0)
 
+    told = []
+
     def keys():
         yield ""
         daemon.vote(daemon.approval(waiting.approval_id), Verdict.REJECT)
-        yield ""
+        deadline = time.monotonic() + LIMIT_S
+        while not told and time.monotonic() < deadline:
+            time.sleep(0.02)  # the key that nobody presses
+            yield ""
 
-    assert f"{waiting.approval_id} is rejected now." in watched(daemon, subject, keys())
+    with Pending(daemon, subject.session_id) as pending:
+        pressed = keys()
+        say = lambda line: told.append(line) if "now." in line else None  # noqa: E731
+        Inbox(daemon, pending, say, lambda _: next(pressed, "q")).run()
+    assert told == [f"{waiting.approval_id} is rejected now."]
+
+
+def test_a_question_that_comes_while_nothing_waits_rings_and_is_put(daemon, subject, ask):
+    with Pending(daemon, subject.session_id) as pending:
+        assert pending.waiting() == []
+        os.read(pending.bell, 1024)
+        waiting = ask(0)
+        assert select.select([pending.bell], [], [], LIMIT_S)[0]
+        assert [each.id for each in pending.waiting()] == [waiting.approval_id]
+        daemon.vote(daemon.approval(waiting.approval_id), Verdict.REJECT)
+        wait_for(lambda: pending.waiting() == [], "the answer was told", LIMIT_S)
+
+
+def test_an_inbox_of_somebody_who_may_not_see_approvals_says_so_at_once(standing):
+    services = standing.services
+    _, key = services.writer.run(lambda unit: services.directory.enroll(unit, "inbox", "nobody", ()))
+    with Daemon(standing.url, key) as daemon, pytest.raises(Fault, match="role"), Pending(daemon, None):
+        pass
 
 
 def test_a_flood_of_one_rule_is_answered_whole_beyond_a_page_and_nothing_that_came_later(daemon, subject, ask):
     many = [ask(number).approval_id for number in range(205)]
+    with Pending(daemon, subject.session_id) as pending:
+        assert [each.id for each in pending.waiting()] == many
     rule = daemon.approval(many[0]).rules[0]
     chosen = _those(daemon, Chosen(rule=rule, session=subject.session_id))
     first = next(chosen)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, cast
 
-from fastapi import Query
+from fastapi import Query, Request, Response
 from pydantic import Field
+from starlette.responses import JSONResponse
 
-from codesdk.api.access import Caller, Shown, Wired, guarded_router
+from codesdk.api.access import Caller, Shown, Wired, guarded_router, readmission
+from codesdk.api.approval_stream import ApprovalStream, Bell
+from codesdk.api.cursor import CURSOR, encode, start
+from codesdk.api.stream import Readers
 from codesdk.approvals import Approval, ApprovalState, Verdict, Wish
+from codesdk.approvals.news import News
 from codesdk.bootstrap import Services
 from codesdk.domain.decisions import Frozen
 from codesdk.storage.writer import Unit
+from codesdk.tenancy.access import Action
 from codesdk.webhooks import Ticket
 
 router = guarded_router()
@@ -22,6 +28,18 @@ class ApprovalList(Frozen):
     """Approvals, newest first."""
 
     approvals: list[Approval]
+
+
+class NewsPage(Frozen):
+    """News in order, at most 20; ask again with `next` as `after`."""
+
+    news: list[News]
+    next: str
+    """Cursor after the last of this page."""
+    head: int
+    """Number of the newest."""
+    resync: str | None = None
+    """Set where the cursor could not be served, with the reason; then the page is from the beginning."""
 
 
 class Vote(Frozen):
@@ -40,12 +58,52 @@ class Vote(Frozen):
 def list_approvals(
     caller: Caller,
     services: Wired,
+    *,
     state: Annotated[ApprovalState | None, Query()] = None,
     session_id: Annotated[str | None, Query(max_length=40)] = None,
     rule: Annotated[str | None, Query(max_length=80)] = None,
+    before: Annotated[str | None, Query(max_length=40)] = None,
 ) -> ApprovalList:
-    """The tenant's approvals."""
-    return ApprovalList(approvals=services.desk.listing(caller.tenant_id, state, session_id, rule))
+    """The tenant's approvals, at most 200; `before` with the last one's id gives the next page."""
+    return ApprovalList(approvals=services.desk.listing(caller.tenant_id, state, session_id, rule, before))
+
+
+@router.get("/v1/approvals/events", response_model=NewsPage, responses={200: {"content": {"text/event-stream": {}}}})
+def follow_approvals(
+    request: Request,
+    caller: Caller,
+    services: Wired,
+    *,
+    session_id: Annotated[str | None, Query(max_length=40)] = None,
+    after: Annotated[str | None, Query(pattern=CURSOR)] = None,
+) -> Response:
+    """What happened to the tenant's approvals after a place. With `Accept: text/event-stream` a stream that goes on.
+
+    A stream without a place (`Last-Event-ID`, or `after`) begins now, with `start`: list what waits then, and follow. So
+    it is after a `resync`.
+    """
+    feeds = services.desk.feeds
+    epoch, last = feeds.place(caller.tenant_id)
+    if "text/event-stream" in request.headers.get("accept", ""):
+        given = request.headers.get("last-event-id", after)
+        return ApprovalStream(
+            feeds=feeds,
+            bell=cast("Bell", request.app.state.bell),
+            readers=cast("Readers", request.app.state.readers),
+            tenant=caller.tenant_id,
+            begin=None if given is None else start(given, epoch, last),
+            session=session_id,
+            recheck=readmission(request, Action.APPROVALS_READ),
+        )
+    begin = start(after, epoch, last)
+    news = feeds.page(caller.tenant_id, begin.after)
+    page = NewsPage(
+        news=[each for each in news if session_id in (None, each.approval.session_id)],
+        next=encode(epoch, news[-1].number if news else begin.after),
+        head=last,
+        resync=begin.resync,
+    )
+    return JSONResponse(page.model_dump(mode="json", exclude_none=True))
 
 
 @router.get("/v1/approvals/{approval_id}")

@@ -8,7 +8,7 @@ from fastapi import Query, Request, Response
 from starlette.responses import JSONResponse
 
 from codesdk.api.access import Caller, Wired, guarded_router, readmission
-from codesdk.api.cursor import encode, start
+from codesdk.api.cursor import CURSOR, encode, start
 from codesdk.api.stream import EventStream, Readers
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.events import Event
@@ -41,7 +41,7 @@ def read_events(
     caller: Caller,
     services: Wired,
     *,
-    after: Annotated[str | None, Query(pattern=r"^([A-Za-z0-9_]{1,64}-)?(0|[1-9][0-9]{0,15})$")] = None,
+    after: Annotated[str | None, Query(pattern=CURSOR)] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE)] = 100,
 ) -> Response:
     """Events after a cursor. With `Accept: text/event-stream` a stream that goes on, resumed by `Last-Event-ID`."""
