@@ -177,7 +177,7 @@ async def _admit(request: Request, action: Action, *, takes_tickets: bool) -> tu
         raise Unauthenticated("This needs an API key.", advice="Send `Authorization: Bearer <API key>`.")
     if takes_tickets and key.strip().startswith(TICKET_PREFIX):
         return await to_thread.run_sync(let_in_by_ticket, wired(request), key.strip(), action)
-    return None, await to_thread.run_sync(_let_in, wired(request), key.strip(), action)
+    return None, await to_thread.run_sync(let_in, wired(request), key.strip(), action)
 
 
 def readmission(request: Request, action: Action) -> Callable[[], Principal]:
@@ -186,21 +186,27 @@ def readmission(request: Request, action: Action) -> Callable[[], Principal]:
     What it returns raises Unauthenticated and Forbidden as at the beginning.
     """
     key = request.headers.get("authorization", "").partition(" ")[2].strip()
-    return lambda: _let_in(wired(request), key, action)
+    return lambda: let_in(wired(request), key, action)
 
 
 def let_in_by_ticket(services: Services, token: str, action: Action) -> tuple[Ticket, Principal]:
-    """The ticket, and the principal that it acts for.
+    """The ticket, and the principal that it acts for; one that only shows lets in whoever may see approvals.
 
     Raises:
-        TicketInvalid: it is none.
+        TicketInvalid, TicketWithdrawn: it opens nothing.
         Unauthenticated, Forbidden: its principal may not do that, or nothing any more.
     """
     ticket = services.tickets.read(token)
-    return ticket, _permitted(services.directory.acting(ticket.principal_id), action)
+    asked = Action.APPROVALS_READ if ticket.look_only else action
+    return ticket, _permitted(services.directory.acting(ticket.principal_id), asked)
 
 
-def _let_in(services: Services, key: str, action: Action) -> Principal:
+def let_in(services: Services, key: str, action: Action) -> Principal:
+    """Whose key it is.
+
+    Raises:
+        Unauthenticated, Forbidden: it is nobody's, or theirs who may not do that.
+    """
     return _permitted(services.directory.principal(key), action)
 
 

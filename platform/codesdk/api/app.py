@@ -16,6 +16,7 @@ from codesdk.api.approval_stream import Bell
 from codesdk.api.origins import HostGate, SideDoor, host_names, host_patterns, origin_patterns
 from codesdk.api.problems import install
 from codesdk.api.routes import ROUTERS
+from codesdk.api.routes.approval_pages import own_keys
 from codesdk.api.stream import Readers
 from codesdk.approvals import Approval
 from codesdk.archive.retention import DAY_S, Retention
@@ -54,8 +55,8 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
         allowed_origins=origin_patterns(names),
         state_key=settings.resolved_sealing_key,
         forms=settings.trust_clients,
-        # Whoever sees the link can answer with it, so it goes to clients only where they are trusted with the answer.
-        link=_page_of(services, settings.public_url or url) if settings.trust_clients else None,
+        # Whoever sees a link that decides can answer with it: clients get one only where they are trusted with the answer.
+        link=_page_of(services, settings.public_url or url, look_only=not settings.trust_clients),
     )
     readers = Readers()
     post_room = services.outward.post_room(settings.public_url or url)
@@ -91,6 +92,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     app.state.services = services
     app.state.mcp = mcp
     app.state.readers = readers
+    app.state.own_keys = own_keys(services.clock)
     app.state.bell = Bell(services.desk.feeds, settings.poll_s)
     app.state.stop = stop
     install(app)
@@ -102,7 +104,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     return app
 
 
-def _page_of(services: Services, base: str) -> Link:
+def _page_of(services: Services, base: str, *, look_only: bool) -> Link:
     def link(approval: Approval, subject: Subject) -> str:
         ticket = services.writer.run(
             lambda unit: services.tickets.mint(
@@ -113,6 +115,7 @@ def _page_of(services: Services, base: str) -> Link:
                 principal=subject.principal_id,
                 digest=approval.digest,
                 expires_at=approval.expires_at,
+                look_only=look_only,
             )
         )
         return services.tickets.page(ticket, base)

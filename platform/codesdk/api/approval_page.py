@@ -28,7 +28,7 @@ h1{font-size:1.35rem;margin:.5rem 0}h2{font-size:1rem;margin:1.4rem 0 .3rem}
 pre{font:15px/1.45 ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere;margin:.3rem 0;padding:.6rem;border:1px solid #8888;border-radius:6px}
 ol{padding-left:1.6rem}dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem .8rem;margin:.5rem 0}
 dt{opacity:.7}dd{margin:0}.note{border-left:4px solid #c80;padding:.4rem .8rem;margin:.8rem 0;background:#c801}
-.size{opacity:.7;font-size:.85rem}textarea{width:100%;box-sizing:border-box;font:inherit;min-height:4rem}
+.size{opacity:.7;font-size:.85rem}input[type=password]{width:100%;box-sizing:border-box;font:inherit;padding:.6rem}textarea{width:100%;box-sizing:border-box;font:inherit;min-height:4rem}
 .add{background:#2a02}.cut{background:#a002}
 fieldset{border:1px solid #8888;border-radius:6px;margin:.8rem 0}fieldset label{display:block;padding:.4rem 0}
 .two{display:flex;gap:.8rem;margin:1rem 0 2rem}
@@ -79,9 +79,9 @@ class View:
 
     approval: Approval
     answers: bool
-    """Whether its holder may still answer."""
-    voter: str
-    """As whom."""
+    """Whether its holder may still answer, or somebody with a key of their own."""
+    voter: str | None
+    """As whom; None: the link only shows, and who answers gives an API key."""
     requester: str
     """Whose session asks."""
     now: float
@@ -242,7 +242,12 @@ def _form(view: View) -> Iterator[str]:
     yield f'<input type="hidden" name="digest" value="{escape(view.approval.digest)}">'
     yield f'<h2><label for="comment">Comment, told to the agent</label></h2><textarea id="comment" name="comment" maxlength="{MAX_COMMENT}"></textarea>'
     yield from _grants(view.approval.grant)
-    yield f"<p>You answer as <strong>{escape(line(view.voter))}</strong>, once.</p>"
+    if view.voter is None:
+        yield '<h2><label for="key">Your own API key</label></h2>'
+        yield '<input id="key" name="api_key" type="password" autocomplete="off" spellcheck="false" required>'
+        yield '<p class="size">This link only shows. You answer as the person whose key you give; it is kept nowhere.</p>'
+    else:
+        yield f"<p>You answer as <strong>{escape(line(view.voter))}</strong>, once.</p>"
     yield '<div class="two"><button class="no" name="verdict" value="reject">Reject</button>'
     yield '<button class="yes" name="verdict" value="approve">Approve</button></div></form>'
 

@@ -1,8 +1,9 @@
 """Asking the session's own user through the agent's client (elicitation): which way, in which words, and what counts.
 
 A link to the approval's page comes first, and a form where there is none. Both pass through the agent's host, which could
-answer by itself: they are for hosts that the operator trusts, and are the vote of the session's own principal and of
-nobody else, so neither is used where it takes another person or several.
+answer by itself. Where the operator trusts such hosts, either is the vote of the session's own principal and of nobody
+else, so neither is used where it takes another person or several. Where it does not, there are no forms, and the link
+only shows: who decides on its page does so by an API key of their own.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from codesdk.tenancy.access import GRANTS, Action
 from codesdk.transcript import previews
 
 Link = Callable[[Approval, Subject], str | None]
-"""The address of the approval's page for the session's user; None where there is no such page."""
+"""The address of the approval's page for the session's user; None where there is no such page. Whether it decides or only
+shows is for who makes it to say: it only shows where hosts are not trusted."""
 
 KEY = "approval"
 """Of our one question among `inputRequests`."""
+_OWN_KEY = "The page shows all of it; whoever decides there needs an API key of their own that may approve."
 _SHOWN = 2000
 """Characters of the input that a question shows; the whole is in `codesdk approvals show` and on the page."""
 
@@ -85,11 +88,14 @@ def question(
     forms: bool,
     link: Link | None,
 ) -> types.ElicitRequest | None:
-    """How to ask this client's user; None where they may not decide, or the client cannot show a question."""
-    may = GRANTS[Action.APPROVALS_DECIDE].roles.intersection(subject.roles)
-    if capability is None or not may or not counts_alone(approval):
+    """How to ask this client's user; None where they may not decide, or the client cannot show a question.
+
+    `forms`: the agents' own hosts are trusted with a person's answer. Where they are not, anybody is shown the link.
+    """
+    may = bool(GRANTS[Action.APPROVALS_DECIDE].roles.intersection(subject.roles)) and counts_alone(approval)
+    if capability is None or (forms and not may):
         return None
-    text = _words(approval)
+    text = _words(approval) if forms else f"{_words(approval)} {_OWN_KEY}"
     if capability.url is not None and link is not None and (url := link(approval, subject)) is not None:
         page = types.ElicitRequestURLParams(message=text, url=url, elicitation_id=approval.id)
         return types.ElicitRequest(params=page)

@@ -19,10 +19,11 @@ def ask(standing, command="make test && git push"):
     return standing.ask(command)
 
 
-def link(standing, asked, *, principal=None, path=True):
+def link(standing, asked, *, principal=None, path=True, look_only=False):
     principal = principal or standing.principal(Role.APPROVER)[0]
     tickets = standing.services.tickets
-    ticket = minted(standing.services.writer, tickets, asked, principal, principal.tenant_id)
+    writer = standing.services.writer
+    ticket = minted(writer, tickets, asked, principal, principal.tenant_id, look_only=look_only)
     return tickets.page(ticket, standing.url if path else "")
 
 
@@ -30,8 +31,8 @@ def state(standing, asked):
     return standing.services.desk.find(asked.tenant_id, asked.id)
 
 
-def send(standing, url, asked, *, verdict="approve", digest=None, comment="", headers=None):
-    form = {"verdict": verdict, "digest": digest or asked.digest, "comment": comment}
+def send(standing, url, asked, *, verdict="approve", digest=None, comment="", headers=None, **more):
+    form = {"verdict": verdict, "digest": digest or asked.digest, "comment": comment, **more}
     with standing.http() as client:
         return client.post(url, data=form, headers=headers or {})
 
@@ -273,3 +274,111 @@ def test_every_command_of_the_line_stands_on_the_page(standing):
     listed = text.partition("Every command in it")[2]
     for command in ("git status", "curl evil.example"):
         assert command in listed
+
+
+@pytest.fixture
+def looking(standing):
+    """A question, and a link to it that only shows, made for the developer whose session asks."""
+    asked = ask(standing)
+    return asked, link(standing, asked, principal=standing.principal(Role.DEVELOPER)[0], look_only=True)
+
+
+def decides(standing, asked):
+    """Who decided it."""
+    return state(standing, asked).decided_by
+
+
+@pytest.mark.parametrize("how", ["in the form", "in a header"])
+def test_on_a_link_that_only_shows_a_person_answers_by_a_key_of_their_own(standing, looking, how):
+    asked, url = looking
+    ann, key = standing.principal(Role.APPROVER)
+    given = {"api_key": f" {key}\n"} if how == "in the form" else {"headers": {"Authorization": f"Bearer {key}"}}
+    answer = send(standing, url, asked, verdict="reject", comment="not now", **given)
+    assert answer.status_code == 303
+    assert (decides(standing, asked), state(standing, asked).comment) == (ann.id, "not now")
+    with standing.http() as client:
+        after = client.get(url)
+    assert "Rejected" in after.text
+    assert "<button" not in after.text
+    assert key not in after.text + answer.headers["location"]
+
+
+@pytest.mark.parametrize("key", ["none", "wrong", "a developer's", "another tenant's", "a ticket", "in the address"])
+def test_without_an_approvers_key_a_link_that_only_shows_decides_nothing(standing, looking, key):
+    asked, url = looking
+    ticket = url.rpartition("/")[2]
+    given = {
+        "none": "",
+        "wrong": "csdk_key_" + "x" * 43,
+        "a developer's": standing.key(Role.DEVELOPER),
+        "another tenant's": standing.key(Role.APPROVER, tenant="elsewhere"),
+        "a ticket": ticket,
+        "in the address": "",
+    }[key]
+    where = f"{url}?api_key={standing.key(Role.APPROVER)}" if key == "in the address" else url
+    answer = send(standing, where, asked, api_key=given)
+    assert answer.status_code == 403
+    assert "<button" in answer.text
+    assert not given or given not in answer.text
+    assert state(standing, asked).state == "pending"
+    with standing.http(ticket) as client:
+        vote = {"verdict": "approve", "digest": asked.digest}
+        assert client.post(f"/v1/approvals/{asked.id}/decision", json=vote).status_code == 403
+    assert state(standing, asked).state == "pending"
+
+
+def test_another_sites_form_decides_nothing_even_with_a_key(standing, looking):
+    asked, url = looking
+    foreign = {"sec-fetch-site": "cross-site"}
+    assert send(standing, url, asked, api_key=standing.key(Role.APPROVER), headers=foreign).status_code == 403
+    assert state(standing, asked).state == "pending"
+
+
+def test_who_asked_may_not_answer_with_a_key_either_where_the_rule_says_so(standing, looking):
+    asked, url = looking
+    requester = standing.services.sessions.find(asked.tenant_id, asked.session_id).principal_id
+    with standing.services.database.writer.begin() as connection:
+        connection.exec_driver_sql("UPDATE approvals SET not_requester = true WHERE id = ?", (asked.id,))
+    mint = standing.services.directory.mint_key
+    own = standing.services.writer.run(lambda unit: mint(unit, asked.tenant_id, requester, "own")).secret
+    answer = send(standing, url, asked, api_key=own)
+    assert (answer.status_code, state(standing, asked).state) == (403, "pending")
+    assert "not yours to answer" in answer.text
+
+
+def test_guesses_of_keys_on_one_link_are_slowed_down_and_another_link_is_not(standing, looking):
+    asked, url = looking
+    said = [send(standing, url, asked, api_key=f"guess-{number}") for number in range(12)]
+    assert [answer.status_code for answer in said[:10]] == [403] * 10
+    assert said[-1].status_code == 429
+    assert 1 <= int(said[-1].headers["retry-after"]) <= 7
+    other = link(standing, asked, look_only=True)
+    assert send(standing, other, asked, verdict="reject", api_key=standing.key(Role.APPROVER)).status_code == 303
+
+
+def test_a_person_gives_their_key_on_the_page_in_a_real_browser(standing, looking, chromium_command, tmp_path):
+    asked, url = looking
+    ann, key = standing.principal(Role.APPROVER)
+    standing.worker.paused = True
+    try:
+        with browsing(chromium_command) as browser:
+            browser.open(url)
+            assert "This link only shows" in browser.text()
+            browser.type("#key", "not a key")
+            browser.press("button.yes")
+            assert "Your own API key" in browser.text()
+            assert state(standing, asked).state == "pending"
+            assert browser.look("document.querySelector('#key').value") == ""
+            browser.type("#key", key)
+            browser.type("#comment", "looks right")
+            browser.picture(tmp_path / "own-key.png")
+            browser.press("button.yes")
+            assert "Approved" in browser.text()
+            assert browser.look("document.querySelectorAll('button, input').length") == 0
+            assert not any(key in address for address in browser.requested)
+            assert browser.look("document.documentElement.scrollWidth <= window.innerWidth")
+            assert [text for text in browser.violations if "favicon" not in text and "40" not in text] == []
+    finally:
+        standing.worker.paused = False
+    decided = state(standing, asked)
+    assert (decided.state, decided.decided_by, decided.comment) == ("approved", ann.id, "looks right")

@@ -214,11 +214,19 @@ class TestWhoIsAsked:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-def test_where_hosts_are_not_trusted_no_form_is_shown(standing, helpers, mode):
-    _, token = standing.open_session()
+def test_where_hosts_are_not_trusted_the_page_is_shown_and_its_link_decides_nothing(standing, helpers, mode):
+    session, token = standing.open_session()
     person = Person("accept", decision="approve")
     result = makes(standing, helpers, token, mode, person, **{"CodeSDK-Wait": "0.5"})
-    assert (details(result)["code"], person.asked) == ("APPROVAL_PENDING", [])
+    assert details(result)["code"] == "APPROVAL_PENDING"
+    (asked,) = person.asked
+    assert asked.mode == "url"
+    waiting = standing.pending(session)
+    with standing.http() as client:
+        assert "Your own API key" in client.get(asked.url).text
+        form = {"verdict": "approve", "digest": waiting.digest}
+        assert client.post(asked.url, data=form, headers={"Origin": standing.url}).status_code == 403
+    assert standing.pending(session).id == waiting.id
 
 
 def test_a_state_of_another_session_or_of_nobody_is_refused(stack, helpers):

@@ -75,6 +75,15 @@ def test_who_may_not_approve_is_not_asked():
     assert asking.question(approval(), developer, BOTH, forms=True, link=link) is None
 
 
+@pytest.mark.parametrize("roles", [("developer",), ("approver",)])
+@pytest.mark.parametrize("wanted", [{}, {"not_requester": True}, {"demands": (Standing(quorum=2, approved=0),)}])
+def test_a_client_that_is_not_trusted_is_shown_the_page_whoever_must_answer_there(roles, wanted):
+    subject = SUBJECT.model_copy(update={"roles": roles})
+    asked = asking.question(approval(**wanted), subject, BOTH, forms=False, link=link)
+    assert mode(asked) == "url"
+    assert "API key of their own" in asked.params.message
+
+
 def test_a_question_shows_the_call_and_marks_what_it_leaves_out():
     long = approval(shown={"tool": "workspace.write", "input": {"content": "x" * 5000}, "reason": "Why."})
     said = asking.question(long, SUBJECT, FORMS, forms=True, link=None).params.message

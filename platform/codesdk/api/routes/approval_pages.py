@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+from typing import NamedTuple, cast
 from urllib.parse import parse_qs, urlsplit
 
 from anyio import to_thread
@@ -9,14 +11,16 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from codesdk.api import approval_page
-from codesdk.api.access import Wired, guarded_router, let_in_by_ticket
+from codesdk.api.access import Wired, guarded_router, let_in, let_in_by_ticket
 from codesdk.api.approval_page import View
 from codesdk.api.routes.approvals import using
 from codesdk.approvals import ApprovalConflict, ApprovalState, Verdict, Wish, who
 from codesdk.bootstrap import Services
+from codesdk.domain.clock import Clock
 from codesdk.domain.decisions import GrantKind
 from codesdk.domain.ids import PrincipalId
 from codesdk.errors import Fault, InternalFault
+from codesdk.mcphost.throttle import Throttle
 from codesdk.tenancy.access import Action
 from codesdk.tenancy.principal import Principal, Unauthenticated
 from codesdk.webhooks import Ticket, TicketElsewhere
@@ -24,6 +28,34 @@ from codesdk.webhooks import Ticket, TicketElsewhere
 router = guarded_router()
 _SHOW = {401: 404}
 """A person cannot give another credential here: what does not open is not found."""
+
+
+_REFUSED = {401: 403}
+"""A key that opens nothing: 401 would have a browser ask for another kind of credential."""
+
+
+class TooManyAttempts(Fault):
+    """More answers by key came from one link than a person gives."""
+
+    code = "TOO_MANY_ATTEMPTS"
+    retryable = True
+    status = 429
+
+
+def own_keys(clock: Clock) -> Throttle:
+    """How often one link that only shows may be answered by key: ten times together, then once in six seconds."""
+    return Throttle(clock, at_once=2, per_s=1 / 6, burst=10.0)
+
+
+class Form(NamedTuple):
+    """What the page's form brought."""
+
+    token: str
+    key: str
+    """An API key, where the link only shows."""
+    said: dict[str, str]
+    foreign: bool
+    """Another site's page sent it."""
 
 
 class ForeignForm(Fault):
@@ -38,7 +70,7 @@ def show_approval(token: str, services: Wired) -> Response:
     """What would run, why it is asked, and two buttons. Nothing is changed."""
     try:
         ticket, voter = let_in_by_ticket(services, token, Action.APPROVALS_DECIDE)
-        return _page(services, ticket, voter)
+        return _page(services, ticket, None if ticket.look_only else voter)
     except InternalFault:
         raise
     except Fault as fault:
@@ -48,9 +80,33 @@ def show_approval(token: str, services: Wired) -> Response:
 @router.post("/approve/{token}", response_class=HTMLResponse)
 async def answer_approval(token: str, request: Request, services: Wired) -> Response:
     """The form's answer. Afterwards the browser looks at the page again."""
-    said = _said((await request.body()).decode("utf-8", "replace"))
-    foreign = not _own_form(request, services.settings.public_url)
-    return await to_thread.run_sync(_answer, services, token, said, foreign)
+    form = _form(token, request, await request.body(), services.settings.public_url)
+    try:
+        ticket, holder = await to_thread.run_sync(let_in_by_ticket, services, token, Action.APPROVALS_DECIDE)
+    except InternalFault:
+        raise
+    except Fault as fault:
+        return _problem(fault)
+    if not ticket.look_only:
+        return await to_thread.run_sync(_answer, services, ticket, holder, form)
+    tries = cast("Throttle", request.app.state.own_keys)
+    if (wait_s := tries.enter(ticket.id)) > 0:
+        slow = TooManyAttempts("Too many answers came from this link.", advice=f"Try again in {ceil(wait_s)} seconds.")
+        page = await to_thread.run_sync(_page, services, ticket, None, slow)
+        page.headers["retry-after"] = str(ceil(wait_s))
+        return page
+    try:
+        return await to_thread.run_sync(_answer, services, ticket, None, form)
+    finally:
+        tries.leave(ticket.id)
+
+
+def _form(token: str, request: Request, body: bytes, public_url: str) -> Form:
+    said = _said(body.decode("utf-8", "replace"))
+    # A program sends its key as everywhere else; a browser's form cannot.
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    key = given if scheme.lower() == "bearer" else said.pop("api_key", "")
+    return Form(token, key.strip(), said, foreign=not _own_form(request, public_url))
 
 
 def _said(body: str) -> dict[str, str]:
@@ -60,25 +116,27 @@ def _said(body: str) -> dict[str, str]:
         return {}  # no form of ours has so many fields: it says nothing
 
 
-def _answer(services: Services, token: str, said: dict[str, str], foreign: bool) -> Response:
+def _answer(services: Services, ticket: Ticket, holder: Principal | None, form: Form) -> Response:
+    """`holder`: as whom the ticket answers; None: whose key the form brings."""
     try:
-        ticket, voter = let_in_by_ticket(services, token, Action.APPROVALS_DECIDE)
-    except InternalFault:
-        raise
-    except Fault as fault:
-        return _problem(fault)
-    try:
-        if foreign:
+        if form.foreign:
             raise ForeignForm(
                 "This answer did not come from the approval's own page.", advice="Use the page's buttons."
             )
-        _vote(services, ticket, voter, said)
+        _vote(services, ticket, holder or _by_key(services, ticket, form.key), form.said)
     except InternalFault:
         raise
     except Fault as fault:
-        return _page(services, services.tickets.find(ticket.id) or ticket, voter, fault)
+        return _page(services, services.tickets.find(ticket.id) or ticket, holder, fault)
     # Relative, since a proxy may have taken a part of the path off; and a reload then sends nothing again.
-    return RedirectResponse(token, 303, headers=approval_page.HEADERS)
+    return RedirectResponse(form.token, 303, headers=approval_page.HEADERS)
+
+
+def _by_key(services: Services, ticket: Ticket, key: str) -> Principal:
+    voter = let_in(services, key, Action.APPROVALS_DECIDE)
+    if voter.tenant_id != ticket.tenant_id:
+        raise Unauthenticated("This key opens nothing here.", advice="Give a key of the tenant whose approval it is.")
+    return voter
 
 
 def _vote(services: Services, ticket: Ticket, voter: Principal, said: dict[str, str]) -> None:
@@ -99,19 +157,20 @@ def _vote(services: Services, ticket: Ticket, voter: Principal, said: dict[str, 
         by=voter.id,
         comment=comment or None,
         wish=Wish(kind=kind),
-        before=using(services, ticket, approval=ticket.approval_id, digest=digest),
+        before=using(services, None if ticket.look_only else ticket, approval=ticket.approval_id, digest=digest),
     )
 
 
-def _page(services: Services, ticket: Ticket, voter: Principal, fault: Fault | None = None) -> Response:
+def _page(services: Services, ticket: Ticket, voter: Principal | None, fault: Fault | None = None) -> Response:
+    """`voter`: None where the link only shows, so that nobody is known yet."""
     approval = services.desk.find(ticket.tenant_id, ticket.approval_id)
     pending = approval.state is ApprovalState.PENDING
     waits = pending and ticket.used_at is None and not ticket.expired
-    theirs = waits and services.desk.may_answer(approval.id, voter.id)
+    theirs = waits and (voter is None or services.desk.may_answer(approval.id, voter.id))
     notice = str(fault) if fault else ""
     if not fault and pending and ticket.used_at is not None:
         notice = "Your answer was counted. Others must answer too."
-    elif not fault and waits and not theirs:
+    elif not fault and voter is not None and waits and not theirs:
         answered = any(vote.by == voter.id for vote in approval.votes)
         notice = (
             "You have answered this already." if answered else f"This is not yours to answer: it takes {who(approval)}."
@@ -119,12 +178,13 @@ def _page(services: Services, ticket: Ticket, voter: Principal, fault: Fault | N
     view = View(
         approval=approval,
         answers=theirs,
-        voter=voter.name,
+        voter=voter.name if voter else None,
         requester=_name(services, approval.shown.get("principal")),
         now=services.clock.now().timestamp(),
         notice=notice,
     )
-    return HTMLResponse(approval_page.render(view), fault.status if fault else 200, approval_page.HEADERS)
+    status = _REFUSED.get(fault.status, fault.status) if fault else 200
+    return HTMLResponse(approval_page.render(view), status, approval_page.HEADERS)
 
 
 def _problem(fault: Fault) -> Response:
