@@ -50,6 +50,7 @@ from codesdk.tenancy.directory import Directory
 from codesdk.tenancy.principal import Principal, Reach, Role
 from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls import store as call_store
+from codesdk.toolcalls.asks import NO_LIMITS, Asks
 from codesdk.toolcalls.bound_files import named
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.execution import Execution
@@ -197,8 +198,8 @@ class Stage:
         _, token = self.sessions.open(principal or self.principal, NewSession(**wish))
         return self.subject_of(token)
 
-    def pipeline_with(self, chosen: Bundle, registry: Registry | None = None) -> Pipeline:
-        """A pipeline under another bundle or registry."""
+    def pipeline_with(self, chosen: Bundle, registry: Registry | None = None, limits: Asks = NO_LIMITS) -> Pipeline:
+        """A pipeline under another bundle or registry, or with limits of what is asked."""
         return LookingPipeline(
             registry=registry or self.registry,
             bundles=OneBundle(chosen, self.rules),
@@ -209,6 +210,7 @@ class Stage:
             wakeups=self.wakeups,
             ids=self.ids,
             quotas=self.quotas,
+            limits=limits,
         )
 
     def find(self, call: str, subject: Subject | None = None) -> Outcome | None:

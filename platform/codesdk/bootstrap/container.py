@@ -33,6 +33,7 @@ from codesdk.storage.writer import Writer
 from codesdk.tenancy.administration import Administration
 from codesdk.tenancy.directory import Directory
 from codesdk.tenancy.quotas import TenantQuotas
+from codesdk.toolcalls.asks import Asks
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import Results
 from codesdk.webhooks import Tickets
@@ -151,6 +152,11 @@ def open_services(
             wakeups=wakeups,
             ids=ids,
             quotas=tenancy.quotas,
+            limits=Asks(
+                per_minute=settings.asks_per_minute,
+                per_minute_of_tenant=settings.asks_per_minute_of_tenant,
+                waiting=settings.asks_waiting,
+            ),
             shadow=shadow,
         )
         sessions = Sessions(

@@ -8,14 +8,14 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rich.text import Text
 
 from codesdk.approvals import Approval, ApprovalState, Verdict
-from codesdk.cli.approvals import whole
+from codesdk.cli.approvals import call_line, whole
 from codesdk.cli.daemon import Daemon, connect
 from codesdk.cli.pending import Pending
 from codesdk.cli.places import settings_of
@@ -26,6 +26,7 @@ LOOK_S = 15.0
 """Seconds between two looks where neither a key nor news came: for what expires, whose end is told a little later."""
 VERDICTS = {"a": Verdict.APPROVE, "r": Verdict.REJECT}
 HELP = "a approves, r rejects, s leaves it, q ends"
+TOGETHER = "A approves and R rejects these together"
 
 Key = Callable[[float], str]
 """Waits so many seconds for a key, or for news; empty where no key came, `q` where none can come any more."""
@@ -46,18 +47,28 @@ class Inbox:
         while True:
             waiting = [each for each in self._pending.waiting() if each.id not in self._done]
             if not waiting:
-                if self._key(LOOK_S) == "q":
+                if self._key(LOOK_S).lower() == "q":
                     return
-            elif not self._put(waiting[0], len(waiting)):
+            elif not self._put(waiting[0], waiting):
                 return
 
-    def _put(self, shown: Approval, count: int) -> bool:
-        """Show one until it is answered, left, or over. False: end."""
-        for line in (*whole(shown, time.time()), f"{count} waiting: {HELP}"):
+    def _put(self, shown: Approval, waiting: Sequence[Approval]) -> bool:
+        """Show one, and what else waits of its rules in its session, until it is answered, left, or over. False: end."""
+        batch = [each for each in waiting if (each.rules, each.session_id) == (shown.rules, shown.session_id)]
+        for line in whole(shown, time.time()):
             self._say(line)
+        for each in batch[1:]:
+            self._say(f"Also       {each.id} {call_line(each)}")
+        self._say(f"{len(waiting)} waiting: {HELP}{f'; {TOGETHER} {len(batch)}' if len(batch) > 1 else ''}")
         self._done.add(shown.id)
         while True:
             pressed = self._key(LOOK_S)
+            if pressed in ("A", "R") and len(batch) > 1:
+                self._done.update(each.id for each in batch)
+                for each in batch:
+                    self._say(self._answer(each, VERDICTS[pressed.lower()]))
+                return True
+            pressed = pressed.lower()
             if pressed in ("q", "s"):
                 return pressed == "s"
             if pressed in VERDICTS:
@@ -94,7 +105,7 @@ def _keys(bell: int) -> Iterator[Key]:
             os.read(bell, 1024)
         if sys.stdin not in ready:
             return ""
-        return sys.stdin.read(1).lower() or "q"
+        return sys.stdin.read(1) or "q"
 
     try:
         if before is not None:

@@ -96,6 +96,8 @@ class DenialCode(StrEnum):
     """Its tenant was suspended, or its principal disabled, before it started."""
     RATE_LIMITED = "RATE_LIMITED"
     """A rule lets only so many such calls through in a time; the message says when to try again."""
+    TOO_MANY_QUESTIONS = "TOO_MANY_QUESTIONS"
+    """It asks, and its session or tenant has asked too often in the last minute, or too much of it waits; nobody was asked."""
     NO_APPROVER = "NO_APPROVER"
     """It asks, and there are not as many people as the rule wants a yes of."""
 

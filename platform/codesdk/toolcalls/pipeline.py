@@ -22,7 +22,7 @@ from codesdk.policy.shadow import Shadow
 from codesdk.registry import Registries, Tool
 from codesdk.sandbox.port import FileMark
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls import history, rates, store, turns
+from codesdk.toolcalls import asks, history, rates, store, turns
 from codesdk.toolcalls.binding import asked_of
 from codesdk.toolcalls.bound_files import named
 from codesdk.toolcalls.ending import deny
@@ -51,7 +51,9 @@ class Pipeline:
         ids: Ids,
         quotas: Quotas[Unit],
         shadow: Shadow | None = None,
+        limits: asks.Asks = asks.NO_LIMITS,
     ) -> None:
+        """`limits`: of what is asked of people."""
         self.registry = registry
         self.bundles = bundles
         self._desk = desk
@@ -66,6 +68,7 @@ class Pipeline:
             registry=registry, bundles=bundles, questions=self._questions, log=log, wakeups=wakeups, ids=ids
         )
         self._shadow = shadow
+        self._asks = limits
 
     def submit(
         self,
@@ -222,11 +225,10 @@ class Pipeline:
         if facts is None or not facts.open:
             message = "The session is closed; open another one."
             return Denied(identity=call.identity, code=DenialCode.SESSION_CLOSED, message=message)
-        limited = None
+        limited, refused = None, DenialCode.POLICY
         if decision.effect is not Effect.DENY:  # what is denied at once never waits
             self._quotas.reserve(unit, subject.tenant_id, Resource.QUEUED_CALLS)
-            limited = rates.admit(unit, call, subject, decision.rates)
-            decision = rates.refused(decision, limited) if limited else decision
+            decision, limited, refused = self._admit(unit, call, subject, decision)
         if input_ref is not None:
             self._artifacts.record(unit, input_ref)
         earlier = Evaluation(source=Speaker.USER, result=Effect.ALLOW)
@@ -253,13 +255,24 @@ class Pipeline:
         match decision.effect:
             case Effect.DENY:
                 stored = self._found(unit, call.identity.tool_call_id)
-                code = DenialCode.RATE_LIMITED if limited else DenialCode.POLICY
-                refusal = deny(unit, self._log, stored, code, decision.reason, rules=decision.rules)
+                refusal = deny(unit, self._log, stored, refused, decision.reason, rules=decision.rules)
                 return refusal.model_copy(update={"retry_after_s": limited.retry_after_s}) if limited else refusal
             case Effect.ASK:
                 return self._unasked.ask(unit, call, tool, decision, facts, waits_for=waits_for)
             case Effect.ALLOW:
                 return self._queue(unit, call.identity, subject, facts.host_id)
+
+    def _admit(
+        self, unit: Unit, call: ToolCall, subject: Subject, decision: Decision
+    ) -> tuple[Decision, rates.Limited | None, DenialCode]:
+        """The decision, or the denial in its place: under which rate, and what that is called."""
+        if self._asks.full(unit, subject, decision):
+            return self._asks.refused(decision), None, asks.code_of(None)
+        limited = rates.admit(unit, call, subject, self._asks.rates(decision))
+        if limited is None:
+            return decision, None, DenialCode.POLICY
+        refused = self._asks.refused if limited.limit.rule == asks.ASKS else rates.refused
+        return refused(decision, limited), limited, asks.code_of(limited)
 
     def _as_granted(
         self, unit: Unit, call: ToolCall, tool: Tool, subject: Subject, decision: Decision

@@ -22,6 +22,14 @@ from stage import wait_for
 LIMIT_S = 30.0
 
 
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory, helpers):
+    """A stack in which a session may flood people with questions."""
+    no_limits = {"asks_per_minute": 0, "asks_per_minute_of_tenant": 0, "asks_waiting": 0}
+    with helpers.running(tmp_path_factory.mktemp("standing"), 10.0, **no_limits) as built:
+        yield built
+
+
 @pytest.fixture
 def daemon(standing):
     services = standing.services
@@ -70,6 +78,15 @@ def test_questions_are_answered_oldest_first_with_one_key_each(daemon, subject, 
     assert states(daemon, first)[0] in (ApprovalState.APPROVED, ApprovalState.CONSUMED)
     assert states(daemon, second, third, fourth) == [ApprovalState.REJECTED, *[ApprovalState.PENDING] * 2]
     assert any(line.startswith("Command    make 0") for line in said)
+
+
+def test_what_waits_of_one_rule_is_listed_and_answered_together(daemon, subject, ask):
+    batch = [ask(number) for number in range(3)]
+    said = watched(daemon, subject, ["R"])
+    assert states(daemon, *batch) == [ApprovalState.REJECTED] * 3
+    assert [line for line in said if line.startswith("Also")] == [
+        f"Also       {each.approval_id} make {number}" for number, each in enumerate(batch) if number
+    ]
 
 
 def test_one_that_somebody_else_answers_meanwhile_is_told_and_left(daemon, subject, ask):
