@@ -16,7 +16,7 @@ from acceptance.agents.install import AgentPackage
 from acceptance.agents.process import Exit, Rooms
 from acceptance.agents.record import AgentRun, ToolOutcome
 
-PACKAGE = AgentPackage(name="opencode", binary="node_modules/opencode-ai/bin/opencode")
+PACKAGE = AgentPackage(name="opencode", binary="node_modules/opencode-linux-*64/bin/opencode")
 SERVER = "codesdk"
 """The MCP server's name in its configuration, so its tools are `codesdk_*`."""
 MODEL = "scripted/scripted"

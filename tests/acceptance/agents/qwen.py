@@ -67,4 +67,7 @@ def variables(model_url: str) -> dict[str, str]:
         "OPENAI_BASE_URL": f"{model_url}/v1",
         "OPENAI_MODEL": "scripted",
         "QWEN_CODE_NO_RELAUNCH": "true",
+        # It sends loopback through a proxy too, whatever NO_PROXY says.
+        "HTTP_PROXY": "",
+        "HTTPS_PROXY": "",
     }
