@@ -284,7 +284,7 @@ reason, created_at, expires_at, uses) VALUES """
 
 
 def test_grants_of_before_hold_under_the_profile_of_the_session_in_which_they_were_given(database):
-    upgrade(database, "0018")
+    upgrade(database, "0020")
     filled(database)
     with database.writer.begin() as connection:
         connection.execute(text('UPDATE sessions SET profile = \'{"pids": 256, "name": "small"}\''))
@@ -296,7 +296,7 @@ def test_grants_of_before_hold_under_the_profile_of_the_session_in_which_they_we
     assert rows[0][:2] == ("small", content_hash({"name": "small", "pids": 256}))
     assert rows[1][:2] == ("", "")
     assert "removed" in rows[1].ended_why
-    downgrade(database, "0018")
+    downgrade(database, "0020")
     with database.read() as connection:
         found = connection.execute(text("SELECT id, ended_at FROM grants ORDER BY id DESC")).all()
     assert all(row.ended_at for row in found)

@@ -1,6 +1,6 @@
 """tickets end with their endpoints
 
-Revision: 0020, after 0019
+Revision: 0022, after 0021
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0020"
-down_revision = "0019"
+revision = "0022"
+down_revision = "0021"
 branch_labels = None
 depends_on = None
 

@@ -1,6 +1,6 @@
 """grants bind the profile
 
-Revision: 0019, after 0018
+Revision: 0021, after 0020
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from alembic import op
 from codesdk.domain.canonical import content_hash
 from codesdk.storage.clock import database_now
 
-revision = "0019"
-down_revision = "0018"
+revision = "0021"
+down_revision = "0020"
 branch_labels = None
 depends_on = None
 
