@@ -1,8 +1,9 @@
-"""What a decision costs, beside Cedar (cedarpy) on equivalent rules: 10, 100 and 1,000 of them, in one run.
+"""What a decision costs, beside Cedar (cedarpy) and OPA (regopy) on equivalent rules: 10, 100 and 1,000 of them, in one run.
 
 Each rule allows writes beneath one folder to those who have one role; a tenth of the rules deny a file in it. The call
-that is decided matches the last of them. Cedar gets its policies and entities parsed, which is its fastest form. Rounds
-alternate, so that whatever the machine does meanwhile hits both alike. Cedar reads no shell lines, so those have no peer.
+that is decided matches the last of them. Cedar gets its policies and entities parsed, and OPA's policy is built once, which
+are their fastest forms. Rounds alternate, so that whatever the machine does meanwhile hits all alike. Neither reads shell
+lines, so those have no peer.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import cedarpy
 
+import opa
 from codesdk.domain.decisions import Classification, Effect
 from codesdk.policy import Bundle, NamedTool, load_bundle
 from codesdk.policy.trial import Trial, Where, Who, judge
@@ -24,8 +26,12 @@ from codesdk.policy.trial import Trial, Where, Who, judge
 SIZES = (10, 100, 1000)
 ROUNDS = 60
 PER_ROUND = 20
+SLOW_US = 2000.0
+"""A call that takes longer is made once in a round, and in every sixth round only."""
+SLOW_EVERY = 6
+PEERS = ("cedar",) if opa.ABSENT else ("cedar", "opa")
 PLAIN = (
-    *(f"{whose}_us_{size}" for size in SIZES for whose in ("decide", "cedar")),
+    *(f"{whose}_us_{size}" for size in SIZES for whose in ("decide", *PEERS)),
     "decide_shell_us",
     "load_1000_ms",
     "decide_1000_per_10",
@@ -53,8 +59,10 @@ def measure() -> dict[str, float]:
             ours, theirs = _call(bundle, size), _cedar_call(size)
             assert ours() is Effect.ALLOW
             assert theirs() is True
-            times = _alternate(ours, theirs)
-            report[f"decide_us_{size}"], report[f"cedar_us_{size}"] = times
+            rego = [] if opa.ABSENT else [opa.opa_call(size)]
+            assert all(call() is True for call in rego)
+            for whose, took in zip(("decide", *PEERS), _alternate(ours, theirs, *rego), strict=True):
+                report[f"{whose}_us_{size}"] = took
             report["load_1000_ms"] = loaded_ms
         shell = _shell(Path(place) / "shell")
         assert shell() is Effect.ALLOW
@@ -67,13 +75,22 @@ def measure() -> dict[str, float]:
 
 def _alternate(*calls: Callable[[], object]) -> list[float]:
     times: list[list[float]] = [[] for _ in calls]
-    for _ in range(ROUNDS):
+    slow = [_once(call, 1) > SLOW_US for call in calls]
+    for at in range(ROUNDS):
         for number, call in enumerate(calls):
-            start = time.perf_counter()
-            for _ in range(PER_ROUND):
-                call()
-            times[number].append((time.perf_counter() - start) / PER_ROUND * 1e6)
+            if not slow[number]:
+                times[number].append(_once(call, PER_ROUND))
+            elif at % SLOW_EVERY == 0:
+                times[number].append(_once(call, 1))
     return [round(statistics.median(values), 1) for values in times]
+
+
+def _once(call: Callable[[], object], times: int) -> float:
+    """Microseconds of one of `times` calls."""
+    start = time.perf_counter()
+    for _ in range(times):
+        call()
+    return (time.perf_counter() - start) / times * 1e6
 
 
 def _bundle(directory: Path, size: int) -> tuple[Bundle, float]:

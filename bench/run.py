@@ -210,6 +210,8 @@ def show(console: Console, report: dict[str, Any]) -> None:
     console.print(table)
     if "gvisor_absent" in report:
         console.print(f"gVisor was not measured: {report['gvisor_absent']}", markup=False)
+    if policy.opa.ABSENT:
+        console.print(f"OPA was not measured: {policy.opa.ABSENT}", markup=False)
     for title, values, unit in (
         ("ratios (p50)", report["ratios"], ""),
         ("a governed call's time (p50)", report["stages_ms"], " ms"),
