@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
@@ -87,10 +88,11 @@ class Redactor:
 
     def clean_result(self, result: ToolResult) -> ToolResult:
         """The whole result; its text says how much was taken out, and shows no value that a pointer hides."""
-        structured = self._value(result.structured)
-        for steps in self._pointers:
+        structured = result.structured
+        for steps in self._pointers:  # first: a pattern may give a key another name
             structured, found = _replaced(structured, steps)
             self.count += found
+        structured = self._value(structured)
         changes: dict[str, Any] = {"structured": structured, "text": self.clean_text(result.text)}
         changes["differs"] = tuple(map(self.clean_text, result.differs))
         if self._pointers:
@@ -107,8 +109,27 @@ class Redactor:
         if isinstance(value, str):
             return self.clean_text(value)
         if isinstance(value, dict):
-            return {key: self._value(item) for key, item in value.items()}
-        return [self._value(item) for item in value] if isinstance(value, list) else value
+            return self._object(value)
+        if isinstance(value, list):
+            return [self._value(item) for item in value]
+        if isinstance(value, int | float) and not isinstance(value, bool) and self._patterns:
+            # As JSON writes it, so a card's number without quotes is one too; what is left of it is a text.
+            written = json.dumps(value)
+            cleaned = self.clean_text(written)
+            return value if cleaned == written else cleaned
+        return value
+
+    def _object(self, value: dict[str, Any]) -> dict[str, Any]:
+        """An object with its keys cleaned too; keys that became the same are numbered, so that no value is lost."""
+        cleaned: dict[str, Any] = {}
+        often: Counter[str] = Counter()
+        for key, item in value.items():
+            base = name = self.clean_text(key)
+            while base != key and (name in value or name in cleaned):
+                often[base] += 1
+                name = f"{base} {often[base] + 1}"
+            cleaned[name] = self._value(item)
+        return cleaned
 
 
 def _spans(pattern: Any, data: bytes) -> Iterator[tuple[int, int]]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from codesdk.domain.calls import ToolCall
 from codesdk.domain.decisions import Decision, Effect
@@ -24,7 +24,11 @@ from codesdk.policy.version import Difference
 _log = logging.getLogger(__name__)
 
 WAITING = 1000
-"""Calls that wait for the candidate at most; each holds its input, at most 4 MiB but mostly below 1 KiB."""
+"""Calls that wait for the candidate at most."""
+WAITING_BYTES = 16 * 1024 * 1024
+"""Bytes of their inputs, by a measure of the texts in them: an input may have 4 MiB, but most are below 1 KiB."""
+LOOKED_AT = 10_000
+"""Values of an input that are measured; one with more counts as all that may wait."""
 WRITE_S = 1.0
 """Seconds between writings of what was counted."""
 
@@ -56,6 +60,8 @@ class _Seen(NamedTuple):
     tool: ToolFacts
     subject: Subject
     before: Effect
+    size: int
+    """Bytes, about."""
 
 
 class Shadow:
@@ -70,17 +76,26 @@ class Shadow:
         self._news = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        self.skipped = 0
-        """Calls that came faster than the candidate decides."""
+        self._bytes = 0
+        self._lock = threading.Lock()  # of the two counts: calls come from many threads
+        self._skipped: Counter[str] = Counter()
+
+    def skipped(self, tenant: str | None = None) -> int:
+        """Calls of this process that came faster than the candidate decides: a tenant's, or everybody's."""
+        with self._lock:
+            return self._skipped.total() if tenant is None else self._skipped[tenant]
 
     def see(self, call: ToolCall, tool: ToolFacts, subject: Subject, decision: Decision) -> None:
         """A call was decided. Never waits and never fails."""
         if not self._candidates.tries(subject.tenant_id):
             return
-        if len(self._waiting) >= WAITING:
-            self.skipped += 1
-            return
-        self._waiting.append(_Seen(call, tool, subject, decision.effect))
+        size = measure(call.input)
+        with self._lock:
+            if len(self._waiting) >= WAITING or self._bytes + size > WAITING_BYTES:
+                self._skipped[subject.tenant_id] += 1
+                return
+            self._bytes += size
+        self._waiting.append(_Seen(call, tool, subject, decision.effect, size))
         self._news.set()
 
     def start(self) -> None:
@@ -99,11 +114,14 @@ class Shadow:
         """Decide what waits, and write what was counted."""
         while self._waiting:
             seen = self._waiting.popleft()
+            with self._lock:
+                self._bytes -= seen.size
             try:
                 found = self._candidates.candidate(seen.subject.tenant_id, seen.subject.policy_hash)
             except Fault as fault:  # the rules of its session cannot be read now
                 _log.warning("a call was not shown to the shadow policy: %s", fault)
-                self.skipped += 1
+                with self._lock:
+                    self._skipped[seen.subject.tenant_id] += 1
                 continue
             if found is not None:
                 self._count(seen, found)
@@ -135,6 +153,26 @@ class Shadow:
                 _log.exception("trying a shadow policy failed")
             self._closing.wait(WRITE_S)  # so that many calls make one writing
         self.work()
+
+
+def measure(value: Any) -> int:
+    """Bytes of the texts in a call's input, about: characters, and a word for each value."""
+    size = seen = 0
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        seen += 1
+        if seen > LOOKED_AT:
+            return WAITING_BYTES
+        size += 8
+        if isinstance(one, str):
+            size += len(one)
+        elif isinstance(one, Mapping):
+            size += sum(map(len, one))
+            pending.extend(one.values())
+        elif isinstance(one, list):
+            pending.extend(one)
+    return size
 
 
 def _difference(key: tuple[str, str, Effect, Effect | None, str], count: int, call: str) -> tuple[str, str, Difference]:

@@ -68,12 +68,13 @@ def keep_version(connection: Connection, layer: str, bundle_hash: str, name: str
     _add_once(connection, policy_versions, {**row, "made_at": database_now()})
 
 
-def is_version(connection: Connection, layer: str, bundle_hash: str) -> bool:
-    """Whether the layer has that version."""
+def versions_like(connection: Connection, layer: str, beginning: str) -> list[str]:
+    """The hashes of the layer's versions that begin so, with or without `sha256:`; at most three."""
+    whole = f"sha256:{beginning.removeprefix('sha256:')}"
     sought = select(policy_versions.c.hash).where(
-        policy_versions.c.layer == layer, policy_versions.c.hash == bundle_hash
+        policy_versions.c.layer == layer, policy_versions.c.hash.startswith(whole, autoescape=True)
     )
-    return connection.execute(sought).first() is not None
+    return list(connection.execute(sought.order_by(policy_versions.c.hash).limit(3)).scalars())
 
 
 def versions(connection: Connection, layer: str, limit: int) -> list[Version]:
@@ -126,6 +127,21 @@ def brought(connection: Connection, layer: str, bundle_hash: str, *actions: Chan
     other = policy_changes.c.before.is_distinct_from(policy_changes.c.hash)
     same = policy_changes.c.hash == bundle_hash
     return next(iter(_changes(connection, layer, 1, told, same, other)), None)
+
+
+class Earlier(NamedTuple):
+    """What is in force, and what was before it."""
+
+    now: str
+    before: str
+
+
+def earlier(connection: Connection, layer: str) -> Earlier | None:
+    """What the layer can go back to; None where there is nothing."""
+    now = in_force(connection, layer)
+    # A version may be promoted that is in force already: that brought nothing.
+    entry = brought(connection, layer, now, Change.FILES, Change.PROMOTE, Change.UNPIN) if now else None
+    return Earlier(now, entry.before) if now and entry is not None and entry.before else None
 
 
 def in_force(connection: Connection, layer: str) -> str | None:

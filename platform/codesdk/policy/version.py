@@ -83,6 +83,14 @@ class NothingBefore(Fault):
     exit_code = ExitCode.FAILED
 
 
+class VersionsMoved(Fault):
+    """Somebody else changed what is in force at the same time."""
+
+    code = "VERSIONS_MOVED"
+    status = 409
+    exit_code = ExitCode.FAILED
+
+
 class TestsFailed(Fault):
     """A bundle that has no tests, or does not pass them, is not put into force."""
 

@@ -7,6 +7,7 @@ a version that does not load or does not pass its own tests is never pinned.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from codesdk.policy.version import (
     NothingBefore,
     TestsFailed,
     Version,
+    VersionsMoved,
     VersionUnknown,
 )
 from codesdk.storage.database import Database
@@ -38,6 +40,8 @@ _log = logging.getLogger(__name__)
 
 SHOWN = 20
 """Failing tests that a refusal names."""
+SHORT_HASH = re.compile(r"(?:sha256:)?[0-9a-f]{8,64}")
+"""A version's hash, or as much of its beginning as tells it from others: eight digits at least."""
 PLACE = Path("version")
 """Where messages say that the files of a kept version stand."""
 
@@ -62,14 +66,14 @@ def make_layer(layer: str, sources: Sources, known_tools: Collection[str]) -> Bu
     return make(sources, known_tools, PLACE)
 
 
-def check_tests(sources: Sources, bundle: Bundle, tools: Mapping[str, ToolFacts]) -> int:
-    """Run the tests that came with a bundle; returns how many passed.
+def check_tests(sources: Sources, bundle: Bundle, tools: Mapping[str, ToolFacts], *, needed: bool = True) -> int:
+    """Run the tests that came with a bundle; returns how many passed. `needed`: a bundle without any is refused.
 
     Raises:
         TestsFailed: there is none, or some fail; names the first. PolicyInvalid: a file of tests.
     """
     expectations = make_expectations(sources, PLACE)
-    if not expectations:
+    if not expectations and needed:
         advice = "Write tests for its rules (`codesdk policy test` runs them)."
         raise TestsFailed("The bundle has no tests, so it is not put into force.", advice=advice)
     failed = [result for result in try_all(expectations, tools, bundle, every=False) if result.problem]
@@ -172,30 +176,30 @@ class Versions:
         _log.warning("policy %s of %s was promoted by %s", bundle.hash, layer, by)
         return self._found(layer, bundle.hash), bundle.findings
 
-    def roll_back(self, layer: str, by: PrincipalId, comment: str = "") -> Version:
-        """Put into force what was before the version in force now.
+    def roll_back(self, layer: str, tools: Mapping[str, ToolFacts], by: PrincipalId, comment: str = "") -> Version:
+        """Put into force what was before the version in force now. It was in force, so it may have no tests.
 
         Raises:
-            NothingBefore: nothing was. PolicyInvalid: that cannot be used with the tools of today.
+            NothingBefore: nothing was. PolicyInvalid: that cannot be used with the tools of today. TestsFailed: it does
+            not pass its own tests with them. VersionsMoved: another version came into force meanwhile.
         """
+        # Tests may take a second, and a unit of the writer is no place for that.
+        with self._database.read() as connection:
+            moved = store.earlier(connection, layer)
+        if moved is None:
+            advice = "`codesdk policy versions` shows what was in force."
+            raise NothingBefore("There is no earlier version to go back to.", advice=advice)
+        back = moved.before
+        sources = self._sources(back)
+        check_tests(sources, make_layer(layer, sources, self._known_tools), tools, needed=False)
 
-        def work(unit: Unit) -> str:
-            now = store.in_force(unit.connection, layer)
-            # A version may be promoted that is in force already: that brought nothing.
-            kinds = (Change.FILES, Change.PROMOTE, Change.UNPIN)
-            entry = store.brought(unit.connection, layer, now, *kinds) if now else None
-            if entry is None or entry.before is None:
-                advice = "`codesdk policy versions` shows what was in force."
-                raise NothingBefore("There is no earlier version to go back to.", advice=advice)
-            sources = store.text_of(unit.connection, entry.before)
-            if sources is None:
-                raise VersionUnknown(f"There is no version {entry.before}.")
-            make_layer(layer, sources, self._known_tools)
-            self._note(unit, layer, Change.ROLLBACK, entry.before, by, comment)
-            store.pin(unit.connection, Pin(layer, store.ACTIVE), entry.before)
-            return entry.before
+        def work(unit: Unit) -> None:
+            if store.earlier(unit.connection, layer) != moved:
+                raise VersionsMoved("Another version came into force meanwhile.", advice="Look, and say it again.")
+            self._note(unit, layer, Change.ROLLBACK, back, by, comment)
+            store.pin(unit.connection, Pin(layer, store.ACTIVE), back)
 
-        back = self._writer.run(work)
+        self._writer.run(work)
         _log.warning("policy of %s was taken back to %s by %s", layer, back, by)
         return self._found(layer, back)
 
@@ -264,10 +268,12 @@ class Versions:
     def _wanted(self, layer: str, wanted: Sources | str) -> tuple[Sources, Bundle]:
         if isinstance(wanted, str):
             with self._database.read() as connection:
-                known = store.is_version(connection, layer, wanted)
-            if not known:  # another layer's text is not to be found by its hash
+                found = store.versions_like(connection, layer, wanted) if SHORT_HASH.fullmatch(wanted) else []
+            if not found:  # another layer's text is not to be found by its hash
                 raise VersionUnknown(f"There is no version {wanted}.")
-            wanted = self._sources(wanted)
+            if len(found) > 1:
+                raise VersionUnknown(f"Several versions begin with {wanted}: {', '.join(found)}.")
+            wanted = self._sources(found[0])
         return wanted, make_layer(layer, wanted, self._known_tools)
 
     def _sources(self, bundle_hash: str) -> dict[str, str]:

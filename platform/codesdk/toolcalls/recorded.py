@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Float, bindparam
+from sqlalchemy import Float, bindparam, func, select
 
 from codesdk.domain.calls import ToolCall
 from codesdk.domain.ids import TenantId, ToolCallId
@@ -15,47 +15,64 @@ from codesdk.policy.trial import Trial, Where, Who
 from codesdk.storage.database import Database, database_now
 from codesdk.storage.schema import tool_calls
 from codesdk.toolcalls import store
-from codesdk.toolcalls.stored import StoredCall
 
 DAY_S = 86_400.0
 PAGE = 500
 """Calls of one read: no read of the database is a long one."""
-_RECORDED = (
-    # A retry is no question of its own. Ids are sorted by time, and the table has them in that order.
-    store.CALLS.where(
-        tool_calls.c.attempt == 1,
-        tool_calls.c.requested_at > database_now() - bindparam("seconds", type_=Float),
-        tool_calls.c.id > bindparam("after"),
-    )
-    .order_by(tool_calls.c.id)
+_LAST = "zzzz"
+"""Behind every id, in every collation of a database: they begin with a kind, `call_`."""
+# A retry is no question of its own.
+_SINCE = (
+    tool_calls.c.attempt == 1,
+    tool_calls.c.requested_at > database_now() - bindparam("seconds", type_=Float),
+)
+# The database looks for a tenant's: one tenant's question is not to read what everybody called.
+_IN_TENANT = tool_calls.c.tenant_id == bindparam("tenant")
+# Ids are sorted by time, and the table has them in that order.
+_RECORDED = store.CALLS.where(*_SINCE, tool_calls.c.id > bindparam("from")).order_by(tool_calls.c.id).limit(PAGE)
+_NEWEST_OF_TENANT = (
+    store.CALLS.where(*_SINCE, _IN_TENANT, tool_calls.c.id < bindparam("from"))
+    .order_by(tool_calls.c.id.desc())
     .limit(PAGE)
 )
-_OF_TENANT = _RECORDED.where(tool_calls.c.tenant_id == bindparam("tenant"))
-"""The database looks for them: one tenant's question is not to read what everybody called."""
+_COUNT_OF_TENANT = select(func.count()).select_from(tool_calls).where(*_SINCE, _IN_TENANT)
 
 
-def trials(database: Database, days: float, tenant: TenantId | None = None, most: int | None = None) -> Iterator[Trial]:
-    """What was asked for in the last `days`, oldest first: by everybody, or in one tenant; at most so many.
+def trials(database: Database, days: float) -> Iterator[Trial]:
+    """What everybody asked for in the last `days`, oldest first.
 
     Raises:
         StorageUnavailable: the database does not answer.
     """
-    for stored in islice(_recorded(database, days, tenant), most):
-        yield _trial(stored.call, stored.subject)
+    return _paged(database, _RECORDED, {"seconds": days * DAY_S, "from": ""})
 
 
-def _recorded(database: Database, days: float, tenant: TenantId | None) -> Iterator[StoredCall]:
-    given: dict[str, Any] = {"seconds": days * DAY_S, "after": ""}
-    query = _RECORDED
-    if tenant is not None:
-        query, given = _OF_TENANT, {**given, "tenant": tenant}
+def newest(database: Database, days: float, tenant: TenantId, most: int) -> Iterator[Trial]:
+    """The newest of what was asked for in one tenant in the last `days`, newest first; at most so many.
+
+    Raises:
+        StorageUnavailable: the database does not answer.
+    """
+    given = {"seconds": days * DAY_S, "from": _LAST, "tenant": tenant}
+    return islice(_paged(database, _NEWEST_OF_TENANT, given), most)
+
+
+def how_many(database: Database, days: float, tenant: TenantId) -> int:
+    """How many calls `newest` would give, were there no bound."""
+    given = {"seconds": days * DAY_S, "tenant": tenant}
+    with database.read() as connection:
+        return connection.execute(_COUNT_OF_TENANT, given).scalar_one()
+
+
+def _paged(database: Database, query: Any, given: dict[str, Any]) -> Iterator[Trial]:
+    given = dict(given)
     while True:
         with database.read() as connection:
             page = list(store.found(connection, query, given))
-        yield from page
+        yield from (_trial(stored.call, stored.subject) for stored in page)
         if len(page) < PAGE:
             return
-        given["after"] = page[-1].identity.tool_call_id
+        given["from"] = page[-1].identity.tool_call_id
 
 
 def trial(database: Database, call: str) -> Trial | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from codesdk.api.routes import policy_versions
 from codesdk.tenancy.principal import Role
 
 CALL = {"tool": "workspace.write", "input": {"path": "a", "content": ""}}
@@ -109,6 +110,17 @@ def test_a_shadow_is_started_told_and_ended(author):
     assert author.delete("/v1/policy/shadow").json()["version"] is None
 
 
+def test_a_comparison_beyond_its_bound_judges_the_newest_and_says_how_many_it_left_out(standing, request, monkeypatch):
+    monkeypatch.setattr(policy_versions, "MAX_CALLS", 2)
+    with standing.http(standing.key(Role.OPERATOR, tenant=request.node.name)) as client:
+        subject = standing.services.directory.subject(client.post("/v1/sessions", json={}).json()["token"])
+        for number in range(3):
+            standing.services.pipeline.submit("workspace_write", {"path": f"f{number}", "content": ""}, subject)
+        told = client.post("/v1/policy/diff", json={"files": {"policy.yaml": RULES}}).json()
+    assert (told["calls"], told["left_out"]) == (2, 1)
+    assert [change["input"]["path"] for change in told["changes"]] == ["f2", "f1"]
+
+
 def test_recorded_calls_are_compared_under_a_candidate_and_only_the_callers_tenants(standing, request):
     name = request.node.name
     with standing.http(standing.key(Role.OPERATOR, tenant=name)) as client:
@@ -116,7 +128,7 @@ def test_recorded_calls_are_compared_under_a_candidate_and_only_the_callers_tena
         subject = standing.services.directory.subject(made["token"])
         standing.services.pipeline.submit("workspace_write", {"path": "a", "content": ""}, subject)
         told = client.post("/v1/policy/diff", json={"files": {"policy.yaml": RULES}}).json()
-    assert (told["calls"], told["new_allows"], len(told["changes"])) == (1, 0, 1)
+    assert (told["calls"], told["new_allows"], told["left_out"], len(told["changes"])) == (1, 0, 0, 1)
     assert told["changes"][0]["after"] == "deny"
     with standing.http(standing.key(Role.POLICY_AUTHOR, tenant=f"{name}-other")) as client:
         assert client.post("/v1/policy/diff", json={"files": {"policy.yaml": RULES}}).json()["calls"] == 0

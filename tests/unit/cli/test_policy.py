@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from codesdk.cli.policy import policy_app
+from codesdk.cli.policy.questions import NotACall
 from codesdk.policy import PolicyInvalid
+from codesdk.storage.database import Database
+from codesdk.storage.migration import SchemaBehind, upgrade
 
 REPOSITORY = Path(__file__).parents[3]
 DEMO = str(REPOSITORY / "policies" / "demo")
@@ -128,6 +132,32 @@ def test_a_wrong_line_of_calls_is_named_by_its_number(run, tmp_path):
     given.write_text(calls("ls") + "{}\n")
     with pytest.raises(Exception, match="Line 2: tool: Field required"):
         run("diff", DEFAULT, DEMO, "--calls", given)
+
+
+def test_a_line_that_is_no_json_is_named_once(run, tmp_path):
+    given = tmp_path / "calls.jsonl"
+    given.write_text(calls("ls") + "nope\n")
+    with pytest.raises(NotACall) as told:
+        run("diff", DEFAULT, DEMO, "--calls", given)
+    assert str(told.value) == "Line 2: This is no JSON object: Expecting value, at character 1."
+
+
+def test_a_suggestion_for_a_denied_call_says_that_it_would_allow_what_is_denied(run):
+    code, out = run("suggest", calls("git push").strip(), "--policies", DEMO)
+    assert code == 0
+    assert out.startswith(
+        "# Now: deny by no-publish.\n# Publishing is done by people.\n# What follows would ALLOW a call that is denied"
+    )
+    assert "ALLOW a call" not in run("suggest", calls("pip install x").strip(), "--policies", DEMO)[1]
+
+
+def test_calls_of_an_older_schema_are_not_read_and_the_migration_is_named(run, tmp_path):
+    with closing(Database(f"sqlite:///{tmp_path / 'codesdk.db'}")) as database:
+        upgrade(database, "0004")
+    for command in (("replay", DEMO), ("diff", DEFAULT, DEMO), ("suggest", "call_1")):
+        with pytest.raises(SchemaBehind, match="revision 0004") as told:
+            run(*command, "--data-dir", tmp_path)
+        assert "codesdk migrate" in told.value.advice()
 
 
 def test_schema_is_the_shipped_one(run):

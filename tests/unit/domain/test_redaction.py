@@ -131,3 +131,30 @@ def test_an_evil_pattern_on_a_long_text_takes_linear_time():
     began = time.monotonic()
     assert redactor.clean(b"a" * 200_000) == b"a" * 200_000
     assert time.monotonic() - began < 10
+
+
+def structured(value, *redactions):
+    redactor = Redactor(redactions)
+    return redactor.clean_result(ToolResult(is_error=False, structured=value, text="")).structured, redactor.count
+
+
+def test_numbers_and_keys_of_a_structured_result_are_cleaned_too():
+    card, secret = Redaction(kind="credit-card"), Redaction(literal="s3cret")
+    assert structured({"n": 4111111111111111, "m": 4, "t": True, "x": None, "f": 1.5}, card) == (
+        {"n": REDACTED, "m": 4, "t": True, "x": None, "f": 1.5},
+        1,
+    )
+    assert structured({"l": [[{"a s3cret": 1}]]}, secret) == ({"l": [[{f"a {REDACTED}": 1}]]}, 1)
+
+
+def test_keys_that_become_the_same_keep_all_their_values():
+    given = {"tok_abcd1234": 1, "tok_abcd5678": 2, f"{REDACTED} 2": 3, "tok_aaaa1111": 4}
+    assert structured(given, TOKEN)[0] == {REDACTED: 1, f"{REDACTED} 3": 2, f"{REDACTED} 2": 3, f"{REDACTED} 4": 4}
+    many, count = structured({f"tok_{number:08d}": number for number in range(20_000)}, TOKEN)
+    assert (len(many), count) == (20_000, 20_000)
+
+
+def test_a_pointer_finds_its_value_though_a_pattern_takes_the_keys_name():
+    assert structured({"tok_abcd1234": {"a": 1}}, TOKEN, Redaction(pointer="/tok_abcd1234/a"))[0] == {
+        REDACTED: {"a": REDACTED}
+    }

@@ -93,7 +93,23 @@ def test_a_candidate_that_falls_behind_skips_calls_and_holds_none_up(office, sha
     office.active.look()
     monkeypatch.setattr(shadow_module, "WAITING", 5)
     assert [see(office, shadow, number) for number in range(8)] == [ALLOW] * 8
-    assert shadow.skipped == 3
+    assert (shadow.skipped(), shadow.skipped("ten_1"), shadow.skipped("ten_2")) == (3, 3, 0)
+
+
+def test_large_inputs_wait_in_bounded_memory_and_let_go_of_it(office, shadow, monkeypatch):
+    office.versions.shadow(SHARED, {"policy.yaml": rules(DENY)}, "prn_boss")
+    office.active.look()
+    monkeypatch.setattr(shadow_module, "WAITING_BYTES", 3 * shadow_module.measure(call(1).input))
+    assert [see(office, shadow, number) for number in range(5)] == [ALLOW] * 5
+    assert shadow.skipped() == 2
+    shadow.work()
+    see(office, shadow)
+    assert shadow.skipped() == 2
+
+
+def test_what_an_input_holds_is_measured_to_a_bound():
+    assert shadow_module.measure({"a": ["b" * 100, {"c": "d" * 50}]}) == 152 + 8 * 5
+    assert shadow_module.measure([0] * 20_000) == shadow_module.WAITING_BYTES
 
 
 def test_a_tenants_candidate_stands_on_the_shared_rules_and_is_tried_for_it_alone(office, shadow):

@@ -107,19 +107,19 @@ def test_rollback_goes_back_step_by_step_to_what_the_files_said_and_no_further(o
     office.promote(with_tests(DENY))
     office.promote(with_tests(ASK))
     assert office.effect() is ASK
-    office.versions.roll_back(SHARED, "prn_boss")
+    office.versions.roll_back(SHARED, KNOWN, "prn_boss")
     assert office.effect() is DENY
-    office.versions.roll_back(SHARED, "prn_boss")
+    office.versions.roll_back(SHARED, KNOWN, "prn_boss")
     assert office.effect() is ALLOW
     with pytest.raises(NothingBefore):
-        office.versions.roll_back(SHARED, "prn_boss")
+        office.versions.roll_back(SHARED, KNOWN, "prn_boss")
     assert office.actions() == [Change.ROLLBACK, Change.ROLLBACK, Change.PROMOTE, Change.PROMOTE, Change.FILES]
 
 
 def test_changed_files_can_be_taken_back_and_then_followed_again(office):
     office.write(DENY)
     assert office.effect() is DENY
-    office.versions.roll_back(SHARED, "prn_boss")
+    office.versions.roll_back(SHARED, KNOWN, "prn_boss")
     assert office.effect() is ALLOW
     office.versions.unpin(SHARED, office.active.files_hash(SHARED), "prn_boss")
     assert office.effect() is DENY
@@ -133,6 +133,37 @@ def test_an_earlier_version_is_promoted_by_its_hash_and_another_layers_is_not_fo
     assert office.effect() is DENY
     with pytest.raises(VersionUnknown):
         office.promote(first.hash, layer="ten_1")
+
+
+def test_a_version_is_promoted_by_as_much_of_its_hash_as_tells_it_from_others(office):
+    first = office.promote(with_tests(DENY))
+    office.promote(with_tests(ASK))
+    for short in (first.hash[:15], first.hash.removeprefix("sha256:")[:8]):
+        assert office.promote(short).hash == first.hash
+    for wrong in (first.hash[:14], "sha256:", "sha256:________", "%" * 8, ""):
+        with pytest.raises(VersionUnknown):
+            office.promote(wrong)
+
+
+def test_a_beginning_that_several_versions_have_is_refused_with_their_hashes(office):
+    one = office.promote(with_tests(DENY)).hash
+    twin = one[:-1] + ("0" if one[-1] != "0" else "1")
+    for table, columns in (("policy_texts", "sources"), ("policy_versions", "layer, name, made_at")):
+        office.stage.sql(
+            f"INSERT INTO {table} (hash, {columns}) SELECT '{twin}', {columns} FROM {table} WHERE hash = '{one}'"
+        )
+    with pytest.raises(VersionUnknown, match=twin):
+        office.promote(one[:20])
+
+
+def test_a_rollback_to_what_fails_its_own_tests_today_is_refused_and_changes_nothing(office):
+    office.promote(with_tests(ALLOW))
+    office.promote(with_tests(ASK))
+    other = {"workspace.other": WRITE}
+    with pytest.raises(TestsFailed, match="n: "):
+        office.versions.roll_back(SHARED, other, "prn_boss")
+    assert office.effect() is ASK
+    assert Change.ROLLBACK not in office.actions()
 
 
 def test_a_tenants_version_holds_for_that_tenant_alone_and_may_not_enable(office):
@@ -261,7 +292,7 @@ def test_a_look_that_began_before_a_promotion_does_not_bring_back_what_was_befor
 def test_a_version_that_was_promoted_twice_is_still_taken_back(office):
     office.promote(with_tests(DENY))
     office.promote(with_tests(DENY))
-    office.versions.roll_back(SHARED, "prn_boss")
+    office.versions.roll_back(SHARED, KNOWN, "prn_boss")
     assert office.effect() is ALLOW
 
 
@@ -269,5 +300,5 @@ def test_files_that_were_promoted_as_well_are_still_taken_back(office):
     office.write(DENY)
     assert office.effect() is DENY
     office.promote(with_tests(DENY))
-    office.versions.roll_back(SHARED, "prn_boss")
+    office.versions.roll_back(SHARED, KNOWN, "prn_boss")
     assert office.effect() is ALLOW

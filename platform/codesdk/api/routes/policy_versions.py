@@ -118,6 +118,8 @@ class Compared(Frozen):
     matrix: dict[str, int]
     """`allow→deny` and the number of calls."""
     new_allows: int
+    left_out: int
+    """Older calls that were not judged: one comparison judges the newest 20,000."""
     changes: list[ChangedCall]
     """At most 200, one for each kind."""
 
@@ -129,7 +131,7 @@ class ShadowStatus(Frozen):
     differences: list[Difference]
     """Calls by what was decided and what the candidate says; an `after` of null: it failed."""
     skipped: int
-    """Calls of this process that came too fast to be tried."""
+    """Calls of this process that came too fast to be tried: of the caller's tenant, or everybody's for everybody's layer."""
 
 
 @router.get("/v1/policy/versions")
@@ -162,7 +164,8 @@ def roll_back(wanted: Rollback, caller: Caller, services: Wired) -> RolledBack:
         services.versions.unpin(layer, files, caller.id, wanted.comment)
         back = files
     else:
-        back = services.versions.roll_back(layer, caller.id, wanted.comment).hash
+        tools = {tool.name: tool for tool in services.registry.of(caller.tenant_id).tools()}
+        back = services.versions.roll_back(layer, tools, caller.id, wanted.comment).hash
     services.bundles.look()
     return RolledBack(hash=back)
 
@@ -174,7 +177,7 @@ def compare(wanted: Comparison, caller: Caller, services: Wired) -> Compared:
     candidate = services.versions.candidate(layer, wanted.what())
     tools = {tool.name: tool for tool in services.registry.of(caller.tenant_id).tools()}
     found = compare_calls(
-        recorded.trials(services.database, wanted.days, caller.tenant_id, MAX_CALLS),
+        recorded.newest(services.database, wanted.days, caller.tenant_id, MAX_CALLS),
         tools,
         lambda trial: services.bundles.of(caller.tenant_id, trial.session.policy_hash),
         lambda trial: services.bundles.with_layer(layer, candidate, caller.tenant_id, trial.session.policy_hash),
@@ -183,6 +186,7 @@ def compare(wanted: Comparison, caller: Caller, services: Wired) -> Compared:
         calls=found.total,
         matrix={f"{one}→{other}": count for (one, other), count in sorted(found.matrix.items())},
         new_allows=found.new_allows,
+        left_out=max(0, recorded.how_many(services.database, wanted.days, caller.tenant_id) - found.total),
         changes=[
             ChangedCall(
                 tool=change.trial.tool,
@@ -205,7 +209,8 @@ def shadow_status(caller: Caller, services: Wired, layer: Layer = LayerName.TENA
     found = services.versions.differences(name, version.hash) if version else []
     if caller.reach is not Reach.INSTANCE and name == SHARED:
         found = []  # they count everybody's calls
-    return ShadowStatus(version=version, differences=found, skipped=services.shadow.skipped)
+    whose = None if caller.reach is Reach.INSTANCE and name == SHARED else caller.tenant_id
+    return ShadowStatus(version=version, differences=found, skipped=services.shadow.skipped(whose))
 
 
 @router.post("/v1/policy/shadow")

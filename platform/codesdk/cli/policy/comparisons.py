@@ -113,12 +113,13 @@ def read_record(settings: Settings, days: float) -> Iterator[Trial]:
     """Calls of an installation.
 
     Raises:
-        NotRunning: there is no database. StorageUnavailable: it does not answer.
+        NotRunning: there is no database. StorageUnavailable: it does not answer. SchemaBehind: it is an older version's.
     """
     if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
         advice = "Name another --data-dir, or give calls in a file with --calls."
         raise NotRunning(f"There is no database in {settings.data_dir}.", advice=advice)
     with closing(Database(settings.resolved_database_url())) as database:
+        check(database)
         yield from recorded.trials(database, days)
 
 

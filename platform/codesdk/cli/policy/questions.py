@@ -91,7 +91,9 @@ def trial_from(line: bytes) -> Trial:
             first = error.errors()[0]
             where = ".".join(str(step) for step in first["loc"]) or "the call"
             raise NotACall(f"{where}: {first['msg'].removeprefix('Value error, ')}.") from error
-        raise NotACall(f"This is no JSON object: {str(error) or 'it is too deep'}.") from error
+        # The parser counts lines in this one text, and whoever gave many has a number for it already.
+        why = f"{error.msg}, at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise NotACall(f"This is no JSON object: {why or 'it is too deep'}.") from error
 
 
 def _plain(decision: Decision) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from codesdk.policy import Bundle
 from codesdk.policy.suggestion import suggest_case, suggest_rule
 from codesdk.policy.trial import Trial, judge
 from codesdk.storage.database import Database
+from codesdk.storage.migration import check
 from codesdk.toolcalls import recorded
 
 
@@ -34,6 +35,11 @@ def print_suggestion(call: str, policies: Path | None, data_dir: Path | None) ->
     now = judge(trial, loaded.tools, _in_force(loaded, trial, policies, data_dir))
     rule = suggest_rule(trial, loaded.tools[trial.tool])
     out = [f"# Now: {now.effect} by {', '.join(now.rules) or 'default'}."]
+    if now.effect is Effect.DENY:
+        out += [
+            f"# {' '.join(now.reason.split())}",
+            "# What follows would ALLOW a call that is denied now: take it only where the deny is the mistake.",
+        ]
     if now.rules and now.effect is not Effect.ALLOW:
         out.append("# That rule stays stricter than this one: write the exception into its `unless` instead.")
     out += ["# For a file of the bundle, beneath `rules:`", dumped([rule]).rstrip(), ""]
@@ -60,6 +66,7 @@ def _recorded(call: str, data_dir: Path | None) -> Trial:
     found = None
     if settings.database_url or (settings.data_dir / "codesdk.db").exists():
         with closing(Database(settings.resolved_database_url())) as database:
+            check(database)
             found = recorded.trial(database, call)
     if found is None:
         message = f"There is no recorded call {call} in {settings.data_dir}."

@@ -14,6 +14,7 @@ from codesdk.cli.policy.questions import NotACall
 from codesdk.cli.voice import Voice
 from codesdk.errors import ExitCode
 from codesdk.policy.sources import read_sources, read_tests
+from codesdk.policy.versions import SHORT_HASH
 
 SHORT = 19
 """Characters of a hash in a table: `sha256:` and twelve."""
@@ -114,11 +115,12 @@ def _layer(*, tenant: bool) -> str:
 
 
 def _wanted(given: str) -> dict[str, Any]:
-    if given.startswith("sha256:"):
-        return {"hash": given}
     directory = Path(given)
+    if SHORT_HASH.fullmatch(given) and not directory.is_dir():
+        return {"hash": given}
     if not directory.is_dir():
-        raise NotACall(f"{given} is neither a directory nor a hash.", advice="`codesdk policy versions` shows hashes.")
+        advice = "`codesdk policy versions` shows hashes; eight digits of one are enough."
+        raise NotACall(f"{given} is neither a directory nor a hash.", advice=advice)
     return {"files": {**read_sources(directory), **read_tests(directory)}}
 
 
