@@ -1,7 +1,8 @@
-"""What an approval costs once it is given: from the vote that decides to the start of the run, by the log's own times.
+"""What an approval costs, by the log's own times, without what a person takes to answer.
 
-Over HTTP and through the worker of the running installation, one call after another; what a person takes to answer does not
-count. Key: `approval_overhead_ms`, a plain number (median).
+Once it is given: from the vote that decides to the start of the run (`approval_overhead_ms`). With a preview before it is
+asked for: from the request of the call to the question, in an empty workspace (`preview_ms`). Over HTTP and through the
+worker of the running installation, one call after another; plain numbers (medians).
 """
 
 from __future__ import annotations
@@ -21,38 +22,54 @@ from codesdk.domain.events import Event, EventType
 from codesdk.sessions import NewSession
 
 CALLS = 40
+PREVIEWED_CALLS = 7
 PATIENCE_S = 30.0
 AIM_MS = 15.0
-PLAIN = ("approval_overhead_ms",)
+PLAIN = ("approval_overhead_ms", "preview_ms")
+PREVIEWING = """\
+version: 1
+rules:
+  - {id: tried, effect: ask, tool: workspace.exec, approval: {preview: true}}
+"""
 
 
 def measure(stack: Stack, say: Callable[[str], None]) -> dict[str, float]:
-    """The report's key."""
-    say(f"{CALLS} calls that are asked about and approved")
-    asking = NewSession(permission_mode=PermissionMode.ASK, labels={"opened-by": "bench"})
-    session = stack.daemon.open_session(asking)
-    asyncio.run(_run(stack, session.mcp_url, session.token, session.session.id))
-    times = overheads(list(stack.daemon.events(session.session.id)))
-    assert len(times) == CALLS, times
-    return {"approval_overhead_ms": round(statistics.median(times), 3)}
+    """The report's keys."""
+    say(f"{CALLS} calls that are asked about and approved, {PREVIEWED_CALLS} with a preview")
+    labels = {"opened-by": "bench"}
+    asking = NewSession(permission_mode=PermissionMode.ASK, labels=labels)
+    trying = NewSession(policy=PREVIEWING, labels=labels)
+    decided = between(_events(stack, asking, CALLS), EventType.APPROVAL_DECIDED, EventType.CALL_STARTED)
+    tried = between(_events(stack, trying, PREVIEWED_CALLS), EventType.CALL_REQUESTED, EventType.APPROVAL_REQUESTED)
+    assert (len(decided), len(tried)) == (CALLS, PREVIEWED_CALLS), (decided, tried)
+    return {
+        "approval_overhead_ms": round(statistics.median(decided), 3),
+        "preview_ms": round(statistics.median(tried), 3),
+    }
 
 
-def overheads(events: list[Event]) -> list[float]:
-    """Milliseconds from each `approval.decided` to its call's `tool.call.started`."""
-    decided: dict[Any, datetime] = {}
+def between(events: list[Event], first: EventType, last: EventType) -> list[float]:
+    """Milliseconds from the one event of each call to the other."""
+    began: dict[Any, datetime] = {}
     found = []
     for event in events:
         call = event.payload.get("tool_call_id")
-        if event.type is EventType.APPROVAL_DECIDED:
-            decided[call] = _moment(event)
-        elif event.type is EventType.CALL_STARTED and call in decided:
-            found.append((_moment(event) - decided[call]).total_seconds() * 1000)
+        if event.type is first:
+            began[call] = _moment(event)
+        elif event.type is last and call in began:
+            found.append((_moment(event) - began[call]).total_seconds() * 1000)
     return found
 
 
-async def _run(stack: Stack, url: str, token: str, session: str) -> None:
+def _events(stack: Stack, wish: NewSession, calls: int) -> list[Event]:
+    session = stack.daemon.open_session(wish)
+    asyncio.run(_run(stack, session.mcp_url, session.token, session.session.id, calls))
+    return list(stack.daemon.events(session.session.id))
+
+
+async def _run(stack: Stack, url: str, token: str, session: str, calls: int) -> None:
     async with connected(url, token) as client:
-        for number in range(CALLS):
+        for number in range(calls):
             call = asyncio.create_task(client.call_tool("workspace_exec", {"argv": ["true", str(number)]}))
             await asyncio.to_thread(_approve, stack, session)
             result = await call

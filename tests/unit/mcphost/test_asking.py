@@ -105,3 +105,15 @@ def test_only_a_sent_form_decides(action):
     assert asking.said(types.ElicitResult(action=action, content={"decision": "approve"})) is None
     sent = asking.said(types.ElicitResult(action="accept", content={"decision": "approve", "comment": "  "}))
     assert sent == asking.Said(verdict=Verdict.APPROVE, comment=None)
+
+
+def test_a_question_says_what_came_of_a_trial():
+    shown = {"tool": "workspace.exec", "input": {"command": "make"}, "rules": ["exec"], "reason": "Why."}
+    told = {
+        "outcome": "exited",
+        "exit_code": 2,
+        "files": [{"path": "a", "change": "added", "what": "file"}],
+        "diff": "",
+    }
+    asked = asking.question(approval(shown={**shown, "preview": told}), SUBJECT, FORMS, forms=True, link=None)
+    assert "Tried in a copy of the workspace: exit code 2, 1 path changed." in asked.params.message

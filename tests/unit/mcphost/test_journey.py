@@ -67,3 +67,13 @@ def test_entering_the_same_phase_twice_keeps_its_start():
     clock.advance(3)
     journey.enter(Phase.WORKER)
     assert journey.since == 0.0
+
+
+def test_a_call_that_is_tried_in_a_copy_says_so_and_then_that_a_person_must_decide():
+    tried = WAITING.model_copy(update={"reason": "It is tried first.", "is_tried": True})
+    journey = seen(Journey(tried, 0, ManualClock()), event(1, EventType.APPROVAL_PREVIEW_STARTED))
+    assert journey.message().startswith("being tried in a copy of the workspace, before a person is asked (apr_1: ")
+    asked = {"approval_id": "apr_1", "reason": "Why.", "expires_at": 61.0}
+    seen(journey, event(2, EventType.APPROVAL_PREVIEWED), event(3, EventType.APPROVAL_REQUESTED, **asked))
+    told = "tried in a copy of the workspace; waiting for a person to approve it (apr_1: Why. Open until 00:01:01 UTC)"
+    assert journey.message() == told

@@ -35,6 +35,13 @@ def test_everything_that_a_rule_says_of_its_approval_is_in_the_decision(write_bu
     assert decision.grant is None
 
 
+def test_one_rule_that_wants_a_preview_is_enough(write_bundle):
+    assert not asking(write_bundle, "approval: {quorum: 2}", "approval: {timeout: 5m}").approval.preview
+    assert asking(write_bundle, "approval: {quorum: 2}", "approval: {preview: true}").approval.preview
+    with pytest.raises(PolicyInvalid):
+        asking(write_bundle, "approval: {preview: sometimes}")
+
+
 def test_what_a_rule_offers_is_in_the_decision(write_bundle):
     decision = asking(write_bundle, "grant: {offer: [once, session], max_ttl: 2h, max_uses: 20}")
     assert decision.grant == GrantOffer(offer=(ONCE, SESSION), max_ttl_s=7200, max_uses=20)

@@ -231,3 +231,20 @@ def test_the_shipped_bundles_have_no_findings_with_the_shipped_tools():
     for name in ("default", "demo"):
         assert lint(REPOSITORY / "policies" / name, list(REGISTRY), shapes=REGISTRY, day=TODAY) == ()
     assert (EXEC.name, WRITE.name) == ("workspace.exec", "workspace.write")
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        ("tool: workspace.read", True),
+        ("tool: [workspace.read, http.fetch]", True),
+        ("classification: network", True),
+        ("tool: [workspace.read, workspace.write]", False),
+        ("tool: workspace.exec", False),
+        ("tool: 'workspace.*'", False),
+        ("server: workspace", False),
+    ],
+)
+def test_a_preview_of_what_changes_nothing_is_found(found, body, is_told):
+    told = found(f"{{id: one, effect: ask, {body}, approval: {{preview: true}}}}")
+    assert any("take `preview` off" in message for _, message in told) is is_told

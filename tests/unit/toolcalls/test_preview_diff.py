@@ -71,6 +71,12 @@ def test_many_changes_and_long_texts_are_cut_with_their_counts():
     assert len(texts_wanted(effects_of(manifest(), after))) == MOST_DIFFS
 
 
+def test_a_very_long_name_is_cut_with_its_count():
+    (told,) = show(manifest(), manifest(entry("d/" * 1500 + "f")))["files"]
+    assert told["path"].endswith("… (2001 characters more)")
+    assert len(told["path"]) < 1100
+
+
 def test_times_make_no_difference_and_everything_else_does():
     before = manifest(entry("a"))
     one = effects_of(before, manifest(entry("a", "n")))

@@ -95,6 +95,14 @@ def test_large_inputs_and_results_are_references():
     assert (result["result"], result["is_error"]) == ({"artifact_ref": ref, "preview": "begin"}, True)
 
 
+def test_a_result_that_is_not_as_its_preview_says_so():
+    steps = ran(result_preview={"exit_code": 1}, differs=["exit code 1, in the preview 0"])
+    found = fold(log(user("go"), *steps))
+    (block,) = found.messages[-1].content
+    assert block.result == {"exit_code": 1, "differs_from_preview": ["exit code 1, in the preview 0"]}
+    assert found.calls[0].differs == ("exit code 1, in the preview 0",)
+
+
 def test_what_is_said_again_is_told_once_in_its_first_place():
     steps = [user("go"), said("Do", message_id="m1"), said("Other"), said("Done", message_id="m1")]
     assert [blocks[0]["text"] for _, blocks in told(*steps)] == ["go", "Done", "Other"]

@@ -6,8 +6,13 @@ import pytest
 
 from codesdk.approvals import Verdict
 from codesdk.archive.store import forget_endpoints, remove_session
+from codesdk.toolcalls.preview import Preview, Tried, obliged_hash
 from codesdk.webhooks import TicketInvalid, TicketWithdrawn
 from codesdk.webhooks.delivery import WINDOW_S
+from codesdk.webhooks.senders import slack
+from codesdk.webhooks.words import lines
+from previewed import preview
+from stage import POLICY, bundle, stored_call
 
 
 def told(post, endpoint):
@@ -260,3 +265,30 @@ def test_a_ticket_whose_endpoint_was_changed_in_the_database_opens_nothing(post)
     post.stage.sql("UPDATE approval_tickets SET endpoint_id = NULL")
     with pytest.raises(TicketInvalid):
         post.tickets.read(token)
+
+
+def test_a_question_about_what_was_tried_is_one_message_with_what_came_of_it(post, tmp_path):
+    stage, endpoint = post.stage, post.endpoint(types=("approval.*",))
+    asking = POLICY.replace("approval: {timeout: 10m}", "approval: {timeout: 10m, preview: true}")
+    stage.pipeline = stage.pipeline_with(bundle(tmp_path / "previews", asking, stage.registry))
+    stage.pipeline.looks = False
+    waiting = post.ask()
+    stored = stored_call(stage.database, waiting.identity.tool_call_id)
+    assert stage.writer.run(lambda unit: stage.pipeline.try_begins(unit, stored, "sbx_copy"))
+    post.feed.step()
+    assert told(post, endpoint) == []
+    large = {**preview(), "diff": "+x\n" * 20_000}
+    obliged = obliged_hash(stage.pipeline.trial(stored).obligations)
+    stage.pipeline.put(waiting.identity.tool_call_id, (), Tried(Preview(obliged=obliged), large))
+    assert stage.types()[-3:] == ["approval.preview_started", "approval.previewed", "approval.requested"]
+    post.feed.step()
+    assert told(post, endpoint) == ["approval.requested"]
+    post.turns()
+    (parcel,) = post.sender.parcels
+    said = lines(parcel.message)
+    assert "Tried in a copy of the workspace: exit code 3, 3 paths changed" in said
+    assert all(line.isprintable() for part in said for line in part.splitlines())
+    assert parcel.message.data["omitted"] == ["approval.preview"]
+    assert len(json.dumps(parcel.message.data)) < 16_000
+    assert "\n".join(said).count("+x") == 0
+    assert len(slack(parcel)["blocks"][1]["text"]["text"]) < 3000

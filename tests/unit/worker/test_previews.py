@@ -8,7 +8,7 @@ import pytest
 
 from codesdk.approvals import Verdict
 from codesdk.domain.calls import CallState, DenialCode
-from codesdk.sandbox.fake import Script
+from codesdk.sandbox.fake import FakeSandbox, Script
 from codesdk.sandbox.faults import EngineUnavailable
 from codesdk.sandbox.store import SandboxState
 from codesdk.toolcalls.preview import TRIES
@@ -226,6 +226,16 @@ def test_a_command_that_comes_out_otherwise_is_flagged_in_event_answer_and_trans
     assert previewer.stage.events()[-1].payload["differs"] == [said]
 
 
+def test_what_a_later_worker_takes_up_cannot_be_compared_and_says_so(previewer):
+    previewer.crew.scripts["make"] = Script(stdout=b"made\n", writes={"out.txt": b"1\n"})
+    previewer.asked("workspace.exec", {"command": "make"})
+    previewer.approve()
+    claimed = previewer.stage.claims(previewer.stage.bundle).take()
+    taken_up = claimed.model_copy(update={"behaviour_hash": None})
+    result = previewer.stage.execution().run(taken_up, previewer.room)
+    assert result.differs == ("what it changed could not be compared",)
+
+
 def test_a_yes_is_about_the_preview(previewer):
     previewer.files.put("a.txt", b"old\n")
     approval = previewer.asked(*WRITE)
@@ -270,6 +280,15 @@ def test_what_cannot_be_tried_is_shown_as_that_and_can_be_approved(previewer, mo
     assert (result.is_error, result.differs) == (False, ())
     previewer.idle()
     assert previewer.copies() == []
+
+
+@pytest.mark.parametrize("drift", [{"network_interfaces": ("lo", "eth0")}, {"runtime": "plain"}])
+def test_nothing_is_tried_where_it_could_reach_a_network_or_the_machine(previewer, monkeypatch, drift):
+    facts = previewer.room().attestation.model_copy(update=drift)
+    monkeypatch.setattr(FakeSandbox, "attestation", facts)
+    approval = previewer.asked("workspace.exec", {"command": "make"})
+    assert "not closed off enough" in approval.shown["preview"]["failed"]
+    assert previewer.crew.sandboxes.runs == []
 
 
 def test_while_the_engine_is_away_it_is_begun_again_once_and_then_said(previewer, monkeypatch):
