@@ -143,3 +143,8 @@ def test_the_page_on_manifests_names_every_key_and_no_other():
     rows = set(re.findall(r"^\| `([a-z_]+)` \|", page, re.MULTILINE))
     assert rows == keys - {"builtin", "runs"} | {"runs"}
     assert "{builtin: " in page
+
+
+def test_the_page_on_sources_names_every_key():
+    keys = set(json.loads((ROOT / "tool-registry" / "source.schema.json").read_text())["properties"])
+    assert keys <= set(first_column((REFERENCE / "sources.md").read_text()))

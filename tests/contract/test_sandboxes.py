@@ -302,6 +302,27 @@ def test_stdin_comes_bit_by_bit_and_ends_when_told(sandbox):
     assert sandbox.processes.write(asked.call, 1, b"late").open is False
 
 
+def test_a_conversation_is_read_whole_however_long_it_is_and_what_was_read_is_forgotten(sandbox):
+    asked = request(*ECHO, stdin_open=True, flow=True, keep_bytes=1000)
+    sandbox.processes.start(asked)
+    said, heard = b"".join(b"%0999d\n" % number for number in range(8)), b""
+    for begin in range(0, len(said), 1000):
+        sandbox.processes.write(asked.call, 1, said[begin : begin + 1000])
+        while len(heard) < begin + 1000:
+            more = sandbox.processes.output(asked.call, 1, "stdout", len(heard), wait_s=DEADLINE_S)
+            assert (more.offset, more.over) == (len(heard), False)
+            heard += more.data
+    assert heard == said
+    again = sandbox.processes.output(asked.call, 1, "stdout", len(heard))
+    assert (again.offset, again.data, again.seen) == (len(said), b"", len(said))
+    assert sandbox.processes.output(asked.call, 1, "stdout", 0).offset == len(said)
+    sandbox.processes.write(asked.call, 1, b"", end=True)
+    _until(lambda: sandbox.processes.output(asked.call, 1, "stdout", len(said), wait_s=DEADLINE_S).over)
+    ended = next(item.result for item in sandbox.processes.list() if item.call == asked.call)
+    assert (ended.exit_code, ended.stdout.bytes, ended.stdout.dropped) == (0, len(said), 0)
+    sandbox.acknowledge(asked.call, 1)
+
+
 def test_an_unknown_exec_has_no_output_and_takes_nothing(sandbox):
     assert sandbox.processes.output("call_unknown", 1, "stdout", 0) is None
     assert sandbox.processes.write("call_unknown", 1, b"x") is None

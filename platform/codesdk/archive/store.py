@@ -72,7 +72,7 @@ def forget_endpoints(connection: Connection) -> None:
 
 
 def forget_sandboxes(connection: Connection, reason: str) -> None:
-    """No sandbox of the original is this copy's: sessions' are gone, and the pool's were nobody's."""
+    """No sandbox of the original is this copy's: sessions' are gone, the pool's and the servers' nobody's."""
     connection.execute(delete(sandboxes).where(sandboxes.c.session_id.is_(None)))
     connection.execute(
         update(sandboxes)
@@ -180,7 +180,8 @@ def still_due(connection: Connection, session: SessionId, closed_before: float) 
 
 
 def _over(closed_before: float) -> ColumnElement[bool]:
-    alive = exists().where(sandboxes.c.session_id == sessions.c.id, sandboxes.c.state != SandboxState.GONE.value)
+    works_for = (sandboxes.c.session_id == sessions.c.id) | (sandboxes.c.serves == sessions.c.id)
+    alive = exists().where(works_for, sandboxes.c.state != SandboxState.GONE.value)
     other = sessions.alias()
     seeds = exists().where(
         artifacts.c.session_id == sessions.c.id, other.c.seed_artifact == artifacts.c.id, other.c.state == "open"

@@ -27,6 +27,7 @@ from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.profiles import DEFAULT, Profiles, load_profiles
 from codesdk.sessions import Sessions
 from codesdk.settings import Settings
+from codesdk.sources.changes import Changes
 from codesdk.storage.database import Database
 from codesdk.storage.migration import bring_up
 from codesdk.storage.writer import Writer
@@ -67,6 +68,7 @@ class Services:
     pipeline: Pipeline
     results: Results
     sessions: Sessions
+    source_changes: Changes
     profile: Profile
     """What sandboxes of new sessions are limited to where they name none."""
     profiles: Profiles
@@ -107,14 +109,16 @@ def open_services(
         bring_up(database, migrate=settings.auto_migrate)
         rules = SessionRules(database, known_tools)
         bundles.know_sessions(rules)
-        opened.callback(registry.close)
-        registry.watch()
         hints = hints or RedisHints(settings.resolved_redis_url())
         opened.callback(hints.close)
         wakeups = wakeups or RqWakeups(settings.resolved_redis_url(), ids)
         opened.callback(wakeups.close)
         writer = Writer(database, lock_path(settings, database))
         opened.callback(writer.close)
+        source_changes = Changes(database, writer, clock)
+        opened.callback(registry.close)
+        registry.know_changes(source_changes.withheld)
+        registry.watch()
         versions = Versions(database, writer, ids, known_tools, clock)
         bundles.follow(versions)
         policy_record = PolicyRecord(bundles, database, writer, clock)
@@ -198,6 +202,7 @@ def open_services(
             pipeline=pipeline,
             results=Results(pipeline, log, tail, hints),
             sessions=sessions,
+            source_changes=source_changes,
             profile=profiles.named(DEFAULT),
             profiles=profiles,
             _opened=opened.pop_all(),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from codesdk.approvals import ApprovalState, ApprovalUnknown, Desk
+from codesdk.domain.addresses import allowing
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import ApprovalId, Ids, TenantId
 from codesdk.domain.resolution import not_this_machine, system_resolve
@@ -20,7 +21,6 @@ from codesdk.storage.writer import Writer
 from codesdk.tenancy.directory import Directory
 from codesdk.webhooks import Seal, Tickets
 from codesdk.webhooks.courier import Courier
-from codesdk.webhooks.destination import allowing
 from codesdk.webhooks.endpoint import EndpointKind
 from codesdk.webhooks.endpoints import Endpoints
 from codesdk.webhooks.exchange import Exchange

@@ -6,13 +6,15 @@ refused from there: what is assigned later is refused until somebody looks at it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from codesdk.domain.hosts import Address
 
 AddressPolicy = Callable[[Address], str | None]
 """Why an address is refused, or None where it may be connected to."""
+
+Networks = Sequence[IPv4Network | IPv6Network]
 
 REFUSED_4 = {
     "0.0.0.0/8": "this host",
@@ -60,6 +62,15 @@ def public_only(address: Address) -> str | None:
 def public_or(listed: Collection[Address]) -> AddressPolicy:
     """Public addresses, and exactly these others. For tests with a server on loopback; nothing else builds it."""
     return lambda address: None if address in listed else public_only(address)
+
+
+def allowing(networks: Networks, policy: AddressPolicy) -> AddressPolicy:
+    """What `policy` says, and besides the operator's own networks."""
+
+    def judge(address: Address) -> str | None:
+        return None if any(address in network for network in networks) else policy(address)
+
+    return judge
 
 
 def _version_6(address: IPv6Address) -> str | None:

@@ -15,7 +15,7 @@ from codesdk.registry import Registry, Tool, UnknownTool
 
 def listed(registry: Registry, bundle: Bundle, subject: Subject) -> list[types.Tool]:
     """The tools that this session may be shown: those that policy could allow for some input."""
-    judged = ((tool, may_ever_allow(tool, subject, bundle)) for tool in registry.tools())
+    judged = ((tool, may_ever_allow(tool, subject, bundle)) for tool in registry.tools() if not tool.withheld)
     return [as_mcp(tool, possibility) for tool, possibility in judged if possibility is not Possibility.NEVER]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from codesdk.registry.active import ActiveRegistry, Registries
-from codesdk.registry.faults import InvalidInput, InvalidOutput, ManifestInvalid, UnknownTool
+from codesdk.registry.faults import InvalidInput, InvalidOutput, ManifestInvalid, ToolWithheld, UnknownTool
 from codesdk.registry.layers import tenant_registry
 from codesdk.registry.lint import Finding, lint
-from codesdk.registry.manifest import Argument, Builtin, Example, Manifest, Template, manifest_schema
-from codesdk.registry.registry import Loaded, Registry, manifest_files, read_manifest
+from codesdk.registry.manifest import Argument, Builtin, Example, Manifest, SourceCall, Template, manifest_schema
+from codesdk.registry.registry import Loaded, LoadedSource, Registry, manifest_files, read_entry, read_manifest
+from codesdk.registry.source import Source, SourceManifest, source_schema
 from codesdk.registry.tool import Tool, make_tool
 
 __all__ = [
@@ -19,17 +20,24 @@ __all__ = [
     "InvalidInput",
     "InvalidOutput",
     "Loaded",
+    "LoadedSource",
     "Manifest",
     "ManifestInvalid",
     "Registries",
     "Registry",
+    "Source",
+    "SourceCall",
+    "SourceManifest",
     "Template",
     "Tool",
+    "ToolWithheld",
     "UnknownTool",
     "lint",
     "make_tool",
     "manifest_files",
     "manifest_schema",
+    "read_entry",
     "read_manifest",
+    "source_schema",
     "tenant_registry",
 ]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from codesdk.documents import Watch
+from codesdk.errors import Fault
 from codesdk.registry.faults import ManifestInvalid
 from codesdk.registry.layers import tenant_directories, tenant_registry
-from codesdk.registry.registry import Registry, manifest_files
+from codesdk.registry.registry import Registry, manifest_files, pins_files
 
 _log = logging.getLogger(__name__)
 
 Stamp = tuple[tuple[str, int, int], ...]
+Withheld = Callable[[Registry], Mapping[str, str]]
+"""Why tools of these may not be called, by dotted name."""
 
 
 class Registries(Protocol):
@@ -58,7 +61,9 @@ class ActiveRegistry:
         self._stamps: dict[str, Stamp] = {}
         self._problems: dict[str, ManifestInvalid] = {}
         self._stamps[""] = _stamp(directory)
-        self.shared = Registry.load(directory)
+        self._loaded = Registry.load(directory)
+        self._withheld: Withheld = lambda _registry: {}
+        self.shared = self._loaded
         self._tenants: dict[str, Registry] = {}
         for name, path in (tenant_directories(tenants) if tenants is not None else {}).items():
             self._stamps[name] = _stamp(path)
@@ -78,6 +83,11 @@ class ActiveRegistry:
         """What is wrong with files that are therefore not in force: `shared`, `tenants` or the tenant's id, and why."""
         return dict(self._problems)
 
+    def know_changes(self, withheld: Withheld) -> None:
+        """Ask this, at every look, which tools may not be called because their servers have changed them."""
+        self._withheld = withheld
+        self.look()
+
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call this after other tools came into force, on the thread that looked."""
         self._listeners.append(listener)
@@ -85,6 +95,7 @@ class ActiveRegistry:
     def look(self) -> None:
         """Look at all files once. What cannot be used leaves the last good tools of its layer in force."""
         changed = self._look_at_shared()
+        changed = self._look_at_servers() or changed
         # A tenant's tools stand on the shared ones: where those changed, all are put together anew.
         changed = self._look_at_tenants(anew=changed) or changed
         if changed:
@@ -111,10 +122,21 @@ class ActiveRegistry:
         # Files that changed while they were read are read once more at the next look.
         self._stamps[""] = stamp
         self._problems.pop("shared", None)
-        changed = found.hash != self.shared.hash
+        changed = found.hash != self._loaded.hash
         if changed:
-            _log.info("tools %s are in force now, they were %s", found.hash, self.shared.hash)
-            self.shared = found
+            _log.info("tools %s are in force now, they were %s", found.hash, self._loaded.hash)
+            self._loaded = self.shared = found
+        return changed
+
+    def _look_at_servers(self) -> bool:
+        try:
+            reasons = self._withheld(self._loaded)
+        except Fault as fault:
+            _log.warning("what servers have changed is not known now: %s", fault)
+            return False
+        found = self._loaded.with_withheld(reasons) if reasons else self._loaded
+        changed = found.hash != self.shared.hash
+        self.shared = found
         return changed
 
     def _look_at_tenants(self, *, anew: bool) -> bool:
@@ -166,7 +188,7 @@ class ActiveRegistry:
 def _stamp(directory: Path) -> Stamp:
     """Cheap, and different where a file was written, added, removed or renamed."""
     found = []
-    for path in manifest_files(directory):
+    for path in (*manifest_files(directory), *pins_files(directory)):
         try:
             status = path.stat()
         except OSError:  # removed between the listing and here: the next look sees it

@@ -30,6 +30,21 @@ class UnknownTool(Fault):
         self.suggestion = suggestion
 
 
+class ToolWithheld(Fault):
+    """The tool's server has changed it since it was accepted, so nobody may call it until somebody looks."""
+
+    code = "TOOL_CHANGED"
+    status = 409
+
+    def __init__(self, name: str, why: str) -> None:
+        source = name.partition(".")[0]
+        super().__init__(
+            f"`{name}` cannot be called now: {why}.",
+            advice=f"An operator looks with `codesdk tools diff {source}`, and accepts it or does not.",
+            details={"tool": name},
+        )
+
+
 class InvalidInput(Fault):
     """A call's input does not fit the tool's schema. Values are never repeated: they may be secrets, or huge."""
 

@@ -6,10 +6,7 @@ from pathlib import Path
 
 from codesdk.registry.faults import ManifestInvalid
 from codesdk.registry.manifest import Builtin
-from codesdk.registry.registry import Loaded, Registry, read_manifests
-
-RESERVED = frozenset({"codesdk", "http", "patch", "workspace"})
-"""First parts of names that are ours, also where an installation leaves some of our tools out: policies name them."""
+from codesdk.registry.registry import RESERVED, Loaded, Registry, read_manifests
 
 
 def tenant_registry(directory: Path, shared: Registry) -> Registry:
@@ -18,10 +15,15 @@ def tenant_registry(directory: Path, shared: Registry) -> Registry:
     Raises:
         ManifestInvalid: as `Registry.load`; also for a built-in, and for a name or a name's first part that is taken.
     """
-    own = read_manifests(directory) if any(directory.iterdir()) else ()
-    for loaded in own:
+    own = read_manifests(directory) if any(directory.iterdir()) else None
+    if own is None:
+        return Registry(shared.tools(), shared.sources.values())
+    for source in own.sources:
+        message = "A tenant has no MCP servers of its own; an operator adds one to the installation's tools."
+        raise source.invalid("kind", message)
+    for loaded in own.tools:
         check_own(loaded, shared)
-    return Registry((*shared.tools(), *(loaded.tool for loaded in own)))
+    return Registry((*shared.tools(), *(loaded.tool for loaded in own.tools)), shared.sources.values())
 
 
 def check_own(loaded: Loaded, shared: Registry) -> None:
@@ -35,7 +37,8 @@ def check_own(loaded: Loaded, shared: Registry) -> None:
     shadowed = next((other.name for other in shared.tools() if other.wire_name == tool.wire_name), None)
     if shadowed is not None:
         raise loaded.invalid("name", f"`{tool.name}` would shadow `{shadowed}`, a tool of the whole installation.")
-    if first in RESERVED or any(other.name.startswith(f"{first}.") for other in shared.tools()):
+    taken = first in RESERVED or first in shared.sources
+    if taken or any(other.name.startswith(f"{first}.") for other in shared.tools()):
         # Policies of the installation name tools by patterns (`workspace.*`), and mean their own.
         message = f"Names that begin with `{first}.` are the installation's; begin a tenant's with another word."
         raise loaded.invalid("name", message)

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 from codesdk.documents import nearest
 from codesdk.domain.decisions import Classification
 from codesdk.registry.faults import ManifestInvalid
+from codesdk.registry.hidden import suspicions
 from codesdk.registry.layers import check_own
 from codesdk.registry.manifest import Argument, Template
-from codesdk.registry.registry import Loaded, Registry, read_manifest
+from codesdk.registry.pins import pins_path
+from codesdk.registry.registry import Loaded, LoadedSource, Registry, read_entry
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "busybox"})
 _SHORT = 20
@@ -36,7 +38,13 @@ def lint(files: Iterable[Path], shared: Registry | None = None) -> tuple[Finding
     taken: dict[str, Loaded] = {}
     for path in files:
         try:
-            loaded = read_manifest(path)
+            entry = read_entry(path)
+            if isinstance(entry, LoadedSource):
+                if shared is not None:
+                    raise entry.invalid("kind", "A tenant has no MCP servers of its own.")
+                found += [Finding(file, *at, said) for file, at, said in _of_source(entry)]
+                continue
+            loaded = entry
             if shared is not None:
                 check_own(loaded, shared)
             other = taken.setdefault(loaded.tool.wire_name, loaded)
@@ -48,6 +56,24 @@ def lint(files: Iterable[Path], shared: Registry | None = None) -> tuple[Finding
             continue
         found += [Finding(str(path), *loaded.document.place(at), said) for at, said in _of_manifest(loaded)]
     return tuple(sorted(found))
+
+
+def _of_source(entry: LoadedSource) -> Iterator[tuple[str, tuple[int, int], str]]:
+    manifest, place = entry.source.manifest, entry.document.place
+    path = str(entry.path)
+    if not entry.pins.tools:
+        yield path, place(("name",)), f"None of its tools is accepted yet: codesdk tools pin {manifest.name}"
+    known = {pin.name for pin in entry.pins.tools}
+    for name in manifest.tools:
+        if known and name not in known:
+            near = nearest(name, known)
+            hint = f" Did you mean `{near}`?" if near else ""
+            yield path, place(("tools", name)), f"`{name}` is no accepted tool of this server.{hint}"
+    if manifest.url is not None and not manifest.url.startswith("https://"):
+        yield path, place(("url",)), "Not https: whoever is on the way reads and changes what is sent."
+    for pin in entry.pins.tools:
+        for suspicion in suspicions(pin):
+            yield str(pins_path(entry.path)), (1, 1), f"`{pin.name}`: {suspicion}"
 
 
 def _of_manifest(loaded: Loaded) -> Iterator[tuple[Path_, str]]:

@@ -43,6 +43,15 @@ class Template(Frozen):
         return self
 
 
+class SourceCall(Frozen):
+    """Run by somebody else's MCP server. No manifest of a tool says this: it comes from what was accepted of a source."""
+
+    source: str
+    """The source's name."""
+    tool: str
+    """The server's own name for it."""
+
+
 def _way(value: Any) -> str:
     """Which way of running is meant, so that a mistake is told about that one."""
     argv = "argv" in value if isinstance(value, dict) else isinstance(value, Template)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from codesdk.documents import Document, Place, Unreadable, nearest, read_document
 from codesdk.domain.canonical import NotCanonical, content_hash
+from codesdk.registry.accepted import Unusable, accepted_tool
 from codesdk.registry.faults import InvalidInput, InvalidOutput, ManifestInvalid, UnknownTool
 from codesdk.registry.hostile import SchemaRefused, check_schema
 from codesdk.registry.manifest import Manifest
+from codesdk.registry.pins import SUFFIX, Pins, pins_path, read_pins
+from codesdk.registry.source import KIND, Source, SourceManifest, make_source
 from codesdk.registry.tool import Tool, make_tool
 
 MAX_TOOLS = 1000
+RESERVED = frozenset({"codesdk", "http", "patch", "workspace"})
+"""First parts of names that are ours, also where an installation leaves some of our tools out: policies name them."""
 
 
 class Loaded(NamedTuple):
@@ -28,13 +34,30 @@ class Loaded(NamedTuple):
         return _invalid(self.path, self.document.place((key,)), message)
 
 
+class LoadedSource(NamedTuple):
+    """A source of tools, what was accepted of it, and the file that it came from."""
+
+    source: Source
+    pins: Pins
+    tools: tuple[Loaded, ...]
+    path: Path
+    document: Document
+
+    def invalid(self, key: str, message: str) -> ManifestInvalid:
+        """A fault at one of the manifest's keys."""
+        return _invalid(self.path, self.document.place((key,)), message)
+
+
 class Registry:
     """Immutable; look tools up by dotted or by wire name."""
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
+    def __init__(self, tools: Iterable[Tool], sources: Iterable[Source] = ()) -> None:
+        self.sources = {source.name: source for source in sorted(sources, key=lambda source: source.name)}
+        """Other people's servers, by namespace."""
         self._tools = {tool.name: tool for tool in sorted(tools, key=lambda tool: tool.name)}
         self._by_wire = {tool.wire_name: tool for tool in self._tools.values()}
-        self.hash = content_hash([[tool.name, tool.manifest_hash] for tool in self._tools.values()])
+        said = [[tool.name, tool.manifest_hash, tool.withheld] for tool in self._tools.values()]
+        self.hash = content_hash([*said, *([source.name, source.hash] for source in self.sources.values())])
         """`sha256:` of all that the manifests say."""
         self.secrets = frozenset(name for tool in self._tools.values() for name in tool.secrets)
         """Names of secrets that some tool asks for: no other tool has them."""
@@ -46,7 +69,13 @@ class Registry:
         Raises:
             ManifestInvalid: with file, line and column of the first thing that is wrong, or of a name that is taken.
         """
-        return cls(loaded.tool for loaded in read_manifests(directory))
+        found = read_manifests(directory)
+        return cls((loaded.tool for loaded in found.tools), (loaded.source for loaded in found.sources))
+
+    def with_withheld(self, reasons: Mapping[str, str]) -> Registry:
+        """The same tools, where these, by dotted name, may not be called."""
+        tools = (replace(tool, withheld=reasons.get(tool.name, "")) for tool in self._tools.values())
+        return Registry(tools, self.sources.values())
 
     def of(self, tenant: str) -> Registry:
         """Itself: the same tools for every tenant."""
@@ -78,8 +107,21 @@ def manifest_files(directory: Path) -> list[Path]:
     return sorted([*directory.glob("*.yaml"), *directory.glob("*/tool.yaml")]) if directory.is_dir() else []
 
 
-def read_manifests(directory: Path) -> tuple[Loaded, ...]:
-    """Every tool of a directory.
+def pins_files(directory: Path) -> list[Path]:
+    """The files that hold what was accepted of sources, in order."""
+    return sorted([*directory.glob(f"*{SUFFIX}"), *directory.glob(f"*/tool{SUFFIX}")])
+
+
+class Manifests(NamedTuple):
+    """What a directory holds."""
+
+    tools: tuple[Loaded, ...]
+    """Those of sources too."""
+    sources: tuple[LoadedSource, ...]
+
+
+def read_manifests(directory: Path) -> Manifests:
+    """Every tool and source of a directory.
 
     Raises:
         ManifestInvalid: see `Registry.load`.
@@ -87,34 +129,94 @@ def read_manifests(directory: Path) -> tuple[Loaded, ...]:
     paths = manifest_files(directory)
     if not paths:
         raise ManifestInvalid(str(directory), 1, 1, "There is no tool manifest (`*.yaml`) in this directory.")
-    if len(paths) > MAX_TOOLS:
-        raise ManifestInvalid(str(directory), 1, 1, f"There are {len(paths)} manifests; at most {MAX_TOOLS} are read.")
+    entries = [read_entry(path) for path in paths]
+    sources = tuple(entry for entry in entries if isinstance(entry, LoadedSource))
+    tools = [loaded for entry in entries for loaded in (entry.tools if isinstance(entry, LoadedSource) else (entry,))]
+    if len(tools) > MAX_TOOLS:
+        raise ManifestInvalid(str(directory), 1, 1, f"There are {len(tools)} tools; at most {MAX_TOOLS} are read.")
     taken: dict[str, Loaded] = {}
-    for path in paths:
-        loaded = read_manifest(path)
-        other = taken.get(loaded.tool.wire_name)
-        if other is not None:
+    for loaded in tools:
+        other = taken.setdefault(loaded.tool.wire_name, loaded)
+        if other is not loaded:
             name = loaded.tool.wire_name
             message = (
                 f"The name `{name}` that MCP clients would see is taken by `{other.tool.name}` in {other.path.name}."
             )
             raise loaded.invalid("name", message)
-        taken[loaded.tool.wire_name] = loaded
-    return tuple(taken.values())
+    spaces: dict[str, Path] = {}
+    for found in sources:
+        check_namespace(found, tools)
+        if spaces.setdefault(found.source.name, found.path) is not found.path:
+            raise found.invalid("name", f"The source `{found.source.name}` stands in two files.")
+    return Manifests(tuple(tools), sources)
+
+
+def check_namespace(found: LoadedSource, tools: Iterable[Loaded]) -> None:
+    """Let a source pass whose names are no one else's.
+
+    Raises:
+        ManifestInvalid: its namespace means something already.
+    """
+    name = found.source.name
+    others = (each.tool.name for each in tools if each.path != found.path)
+    other = next((one for one in others if one.startswith(f"{name}.")), None)
+    if name in RESERVED or other is not None:
+        why = f"`{other}` is one" if other else "they are ours"
+        raise found.invalid("name", f"Names that begin with `{name}.` are taken ({why}); name the source otherwise.")
 
 
 def _invalid(path: Path, place: Place, message: str) -> ManifestInvalid:
     return ManifestInvalid(str(path), place.line, place.column, message)
 
 
-def read_manifest(path: Path) -> Loaded:
-    """One file.
+def read_entry(path: Path) -> Loaded | LoadedSource:
+    """One file, of a tool or of a source.
 
     Raises:
         ManifestInvalid: with line and column of the first thing that is wrong.
     """
     try:
         document = read_document(path)
+    except Unreadable as error:
+        raise ManifestInvalid.of(path, error) from error
+    is_source = isinstance(document.data, dict) and "kind" in document.data
+    return _source(path, document) if is_source else _tool(path, document)
+
+
+def read_manifest(path: Path) -> Loaded:
+    """One file of a tool.
+
+    Raises:
+        ManifestInvalid: with line and column of the first thing that is wrong; also where it is a source.
+    """
+    entry = read_entry(path)
+    if isinstance(entry, LoadedSource):
+        raise entry.invalid("kind", "This is a source of tools, and no tool.")
+    return entry
+
+
+def _source(path: Path, document: Document) -> LoadedSource:
+    if document.data["kind"] != KIND:
+        raise _invalid(path, document.place(("kind",)), f"`kind` can only be `{KIND}`; a tool has none.")
+    try:
+        manifest = document.model(SourceManifest)
+    except Unreadable as error:
+        raise ManifestInvalid.of(path, error) from error
+    if (wrong := manifest.contradiction()) is not None:
+        raise _invalid(path, document.place((wrong[0],)), wrong[1])
+    try:
+        pins = read_pins(path, manifest.name)
+        made = tuple(Loaded(accepted_tool(manifest, pin), path, document) for pin in pins.tools)
+    except Unreadable as error:
+        raise ManifestInvalid.of(pins_path(path), error) from error
+    except (Unusable, NotCanonical) as error:
+        raise ManifestInvalid(str(pins_path(path)), 1, 1, str(error)) from error
+    pinned = {pin.name: pin.sha256 for pin in pins.tools}
+    return LoadedSource(make_source(manifest, pinned), pins, made, path, document)
+
+
+def _tool(path: Path, document: Document) -> Loaded:
+    try:
         manifest = document.model(Manifest)
     except Unreadable as error:
         raise ManifestInvalid.of(path, error) from error

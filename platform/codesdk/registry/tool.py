@@ -10,7 +10,7 @@ from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import Classification, SandboxBounds
 from codesdk.domain.tools import wire_name
 from codesdk.registry.faults import InvalidInput, InvalidOutput
-from codesdk.registry.manifest import Argument, Builtin, Example, Manifest, Template
+from codesdk.registry.manifest import Argument, Builtin, Example, Manifest, SourceCall, Template
 from codesdk.registry.schemas import CompiledSchema
 
 
@@ -27,7 +27,7 @@ class Tool:
     output_schema: dict[str, Any] | None = field(repr=False)
     schema_hash: str
     """`sha256:` of the canonical input schema."""
-    runs: Builtin | Template
+    runs: Builtin | Template | SourceCall
     timeout_s: float
     enabled: bool
     serial: bool
@@ -45,6 +45,8 @@ class Tool:
     """`sha256:` of the whole manifest."""
     _input: CompiledSchema = field(repr=False, compare=False)
     _output: CompiledSchema | None = field(repr=False, compare=False)
+    withheld: str = ""
+    """Why nobody may call it at present, though it is here: its server has changed it. Empty where they may."""
 
     def check_input(self, given: Mapping[str, Any]) -> None:
         """Let a fitting input pass, of which every word of a command can be made.

@@ -140,7 +140,7 @@ class FakeSandbox:
             self._sandboxes.runs.append((self.owner, *key))
             script = self._sandboxes.choose(request)
             run.script = script or Script(result=_failed(f"no script for {request.argv}"))
-            run.typed += request.stdin
+            run.tell(request.stdin)
             if not request.stdin_open and request.pty is None:
                 run.input_ended.set()
             return run, True
@@ -157,7 +157,7 @@ class FakeSandbox:
             script = Script(result=ExecResult(kind=ExitKind.FILES_CHANGED, error=changed))
             self._end(run, script)
             return
-        hold = run.input_ended if script.echo else script.hold
+        hold = run.input_ended if script.listens else script.hold
         if hold is not None:
             kind = self._hold(run, hold, run.request.timeout_s)
             script = run.script
@@ -166,8 +166,9 @@ class FakeSandbox:
             return
         for path, content in script.writes.items():
             self._state.files.put(path, content)
-        if script.echo:
-            script = replace(script, stdout=script.stdout + bytes(run.typed))
+        if script.listens:
+            # What it said stands in its stdout from now on.
+            script = replace(script, stdout=script.stdout + bytes(run.said))
         if kind is not None:
             script = replace(script, result=ExecResult(kind=kind, signal=9))
         self._end(run, script)
@@ -199,7 +200,7 @@ class FakeSandbox:
         run.output = tuple(_kept(name, data, keep) for name, data in _named(script))
         counts: dict[str, OutputCount] = {
             name: OutputCount(bytes=len(data), dropped=len(data) - keep, gap=head)
-            if len(data) > keep
+            if len(data) > keep and not (run.request.flow and name == "stdout")
             else OutputCount(bytes=len(data))
             for name, data in _named(script)
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -39,6 +40,13 @@ class Script:
     """It runs until this is set, or until it is cancelled or times out (in real time)."""
     echo: bool = False
     """It says what it is told on stdin, until that ends."""
+    answer: Callable[[bytes], bytes] | None = None
+    """It says this to what it is told, each time, until its stdin ends."""
+
+    @property
+    def listens(self) -> bool:
+        """Whether it lives until its stdin ends."""
+        return self.echo or self.answer is not None
 
 
 @dataclass
@@ -52,11 +60,23 @@ class Run:
     output: tuple[tuple[Chunk, ...], ...] = ()
     result: ExecResult | None = None
     typed: bytearray = field(default_factory=bytearray)
+    said: bytearray = field(default_factory=bytearray)
+    """What it answered to what was typed."""
+    read: int = 0
+    """How far the reader of a conversation has come: what lies before it is forgotten."""
     input_ended: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
     """A signal has ended it."""
     cancelled: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
+
+    def tell(self, data: bytes) -> None:
+        """Type it."""
+        self.typed += data
+        if self.script.echo:
+            self.said += data
+        elif self.script.answer is not None and data:
+            self.said += self.script.answer(data)
 
 
 class Stage(Protocol):
@@ -107,6 +127,8 @@ class FakeProcesses:
             run.ended.wait(0.005)
         said, over = _said(run, stream), run.result is not None
         offset = min(offset, len(said))
+        if run.request.flow and stream == "stdout":
+            offset = run.read = max(offset, run.read)
         return Output(offset=offset, data=said[offset : offset + length], seen=len(said), over=over)
 
     def write(self, call: str, attempt: int, data: bytes, *, end: bool = False, wait_s: float = 20.0) -> Input | None:
@@ -116,7 +138,7 @@ class FakeProcesses:
         if run is None:
             return None
         if not run.input_ended.is_set() and run.result is None:
-            run.typed += data
+            run.tell(data)
             if end:
                 run.input_ended.set()
         return Input(offset=len(run.typed), open=not run.input_ended.is_set())
@@ -141,7 +163,7 @@ class FakeProcesses:
 def _said(run: Run, stream: Stream) -> bytes:
     if stream == "stderr":
         return run.script.stderr
-    return run.script.stdout + (bytes(run.typed) if run.script.echo else b"")
+    return run.script.stdout + bytes(run.said)
 
 
 def _process(run: Run) -> Process:

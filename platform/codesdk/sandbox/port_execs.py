@@ -46,6 +46,10 @@ class ExecRequest(Frozen):
     stdin: bytes = b""
     stdin_open: bool = False
     """More follows by `Processes.write`; otherwise stdin is at its end after `stdin`."""
+    flow: bool = False
+    """Its stdout is handed over instead of kept: what lies before the offset of an `output` is forgotten, nothing is
+    dropped, and a program that is `keep_bytes` ahead of its reader waits. Its stderr keeps its end. For conversations;
+    only with `Processes.start`."""
     pty: Pty | None = None
     """Run it in a terminal: its output is one raw stream, stdout, and stdin is what is typed."""
     egress: EgressRules = NOTHING

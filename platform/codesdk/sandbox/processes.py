@@ -130,6 +130,8 @@ def encode(request: ExecRequest, **more: Any) -> bytes:
     wanted: dict[str, Any] = {"argv": request.argv, "cwd": request.cwd, "env": request.env, **more}
     if request.stdin_open:
         wanted["stdin_open"] = True
+    if request.flow:
+        wanted["flow"] = True
     if request.pty is not None:
         wanted["pty"] = {"rows": request.pty.rows, "cols": request.pty.cols}
         wanted["stdin_open"] = True

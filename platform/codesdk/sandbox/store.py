@@ -6,7 +6,7 @@ import json
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, ScalarSelect, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, Connection, Result, Row, ScalarSelect, delete, exists, func, select, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.attestation import Attestation
@@ -113,8 +113,12 @@ def insert(
     profile: Profile,
     generation: int | None = None,
     state: SandboxState = SandboxState.WANTED,
+    source: str | None = None,
+    serves: SessionId | None = None,
 ) -> int:
-    """Want a sandbox, for a session or for the pool of the worker of that generation, or as a copy of its.
+    """Want a sandbox: for a session, for the pool of the worker of that generation, as a copy of its, or for an MCP server.
+
+    `source`: the server's name; `serves`: the one session whose calls it gets.
 
     Returns its tool uid, the lowest that is free on the host. (A quota of sandboxes belongs here and in `claim`: these
     two are the only ways to one.)
@@ -141,6 +145,8 @@ def insert(
         "image": image,
         "profile": profile_text(profile),
         "generation": generation,
+        "source": source,
+        "serves": serves,
     }
     connection.execute(insert_into(sandboxes), row)
     return uid
@@ -185,9 +191,10 @@ def of_session(connection: Connection, session: str) -> SandboxRow | None:
 
 
 def find(connection: Connection, sandbox: str) -> SandboxRow | None:
-    """The row of that sandbox, where a session has it."""
-    rows = _rows(connection, (sandboxes.c.id == sandbox) & sandboxes.c.session_id.is_not(None))
-    return rows[0] if rows else None
+    """The row of that sandbox, where it works for a session: as its own, or as one of its MCP servers."""
+    rows: Result[Any] = connection.execute(_WORKING.where(sandboxes.c.id == sandbox))
+    found = rows.first()
+    return _row(found) if found is not None else None
 
 
 def on_host(connection: Connection, host: HostId, states: tuple[SandboxState, ...]) -> list[SandboxRow]:
@@ -214,6 +221,7 @@ def pool(connection: Connection, host: HostId) -> list[PoolRow]:
     query = select(sandboxes).where(
         sandboxes.c.host_id == host,
         sandboxes.c.session_id.is_(None),
+        sandboxes.c.source.is_(None),
         sandboxes.c.state != SandboxState.GONE.value,
     )
     fields = PoolRow.model_fields
@@ -223,8 +231,14 @@ def pool(connection: Connection, host: HostId) -> list[PoolRow]:
     ]
 
 
+def of_sources(connection: Connection, host: HostId) -> list[SandboxId]:
+    """The sandboxes of the host in which MCP servers run, or ran before a worker ended."""
+    query = select(sandboxes.c.id).where(sandboxes.c.host_id == host, sandboxes.c.source.is_not(None))
+    return [SandboxId(id_) for id_ in connection.execute(query).scalars()]
+
+
 def forget_pooled(connection: Connection, sandbox: SandboxId) -> bool:
-    """Drop the row of a pooled sandbox that was removed: it was nobody's, and nothing tells of it."""
+    """Drop the row of a pooled sandbox, or of a server's, that was removed: nothing tells of it."""
     changed = connection.execute(
         delete(sandboxes).where(
             sandboxes.c.id == sandbox,
@@ -353,15 +367,19 @@ def _last_end() -> ScalarSelect[float | None]:
     )
 
 
-_ROWS = select(
-    sandboxes,
+_SESSION = (
     sessions.c.tenant_id,
     sessions.c.seed_artifact,
     sessions.c.principal_id,
     sessions.c.permission_mode,
     sessions.c.runtime,
     sessions.c.watch,
-).join(sessions, sessions.c.id == sandboxes.c.session_id)
+)
+_ROWS = select(sandboxes, *_SESSION).join(sessions, sessions.c.id == sandboxes.c.session_id)
+_OWN = [column for column in sandboxes.c if column.name != "session_id"]
+_WORKING = select(*_OWN, sessions.c.id.label("session_id"), *_SESSION).join(
+    sessions, sessions.c.id == func.coalesce(sandboxes.c.session_id, sandboxes.c.serves)
+)
 
 
 def _rows(connection: Connection, condition: ColumnElement[bool]) -> list[SandboxRow]:

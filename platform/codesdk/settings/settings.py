@@ -151,6 +151,8 @@ class Settings(BaseSettings):
     """Threads of an API process that send webhooks, chat messages and mail; 0: it sends none."""
     webhook_networks: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = ()
     """Networks that are sent to although they are not public: `10.20.0.0/16`, with commas between."""
+    source_networks: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = ()
+    """Networks in which remote MCP servers may be although they are not public, and there also without TLS."""
     webhook_allow_http: bool = False
     """Whether a target may be `http://`, which anybody on the way can read and change."""
     webhook_log_days: float = Field(default=30.0, gt=0)
@@ -184,7 +186,7 @@ class Settings(BaseSettings):
             raise ValueError("it is no address like https://codesdk.example.com, without a query or a password")
         return given.rstrip("/")
 
-    @field_validator("webhook_networks", mode="before")
+    @field_validator("webhook_networks", "source_networks", mode="before")
     @classmethod
     def _read_networks(cls, given: Any) -> Any:
         if not isinstance(given, str):

@@ -176,6 +176,8 @@ sandboxes = Table(
     Column("active_at", Float),  # when something was last seen to run in it that no call waits for
     Column("attestation", Text),  # JSON, read back from engine and kernel
     Column("reason", Text),
+    Column("source", String(40)),  # the MCP server that runs in it; then session_id is none
+    Column("serves", _ID),  # the session whose calls that server gets; none where it is shared
     Index(
         "uq_sandboxes_host_uid",  # a tool uid is one sandbox's on its host for as long as that sandbox lives
         "host_id",
@@ -185,6 +187,16 @@ sandboxes = Table(
         postgresql_where=text("state <> 'gone'"),
     ),
     Index("ix_sandboxes_host_state", "host_id", "state"),
+)
+
+source_changes = Table(  # tools of MCP servers that are not any more what was accepted, as a worker saw them last
+    "source_changes",
+    metadata,
+    Column("source", String(40), primary_key=True),
+    Column("tool", String(200), primary_key=True),  # the server's own name
+    Column("pinned", String(71), nullable=False),  # the hash that was accepted; the row says nothing of another
+    Column("seen", String(71), nullable=False),  # empty: the server has it no more
+    Column("at", Float, nullable=False),
 )
 
 tool_calls = Table(

@@ -16,7 +16,7 @@ from codesdk.domain.decisions import Classification
 from codesdk.policy.shell.commands import ShellViews, SimpleCommand
 from codesdk.policy.shell.views import analyze_argv, analyze_line
 from codesdk.policy.shell.words import Word, unquote
-from codesdk.registry import Template, Tool
+from codesdk.registry import SourceCall, Template, Tool
 from codesdk.sandbox.port import FileMark, FileName, MarkKind
 from codesdk.toolcalls.builtins.diff import PatchRejected, parse
 
@@ -41,6 +41,8 @@ def named(tool: Tool, given: dict[str, Any]) -> tuple[FileName, ...]:
 def _named(tool: Tool, given: dict[str, Any]) -> Iterator[FileName]:
     if isinstance(tool.runs, Template):
         yield from _of_views(analyze_argv(tool.argv(given)), ".")
+    elif isinstance(tool.runs, SourceCall):
+        return  # it has a workspace of its own: what its input names is no file of this session's
     elif tool.runs.builtin in ("workspace.exec", "process.start"):
         stdin = given.get("stdin")
         cwd = str(given.get("cwd", "."))

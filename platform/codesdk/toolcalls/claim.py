@@ -9,7 +9,7 @@ from codesdk.domain.ids import ApprovalId, GrantId, HostId, TenantId
 from codesdk.domain.quotas import QuotaExceeded, Quotas, Resource
 from codesdk.eventlog.log import Log
 from codesdk.policy import Bundles, decide
-from codesdk.registry import Registries, Tool, UnknownTool
+from codesdk.registry import Registries, Tool, ToolWithheld, UnknownTool
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.surroundings import Surroundings
 from codesdk.storage.writer import Unit, Writer
@@ -76,10 +76,9 @@ class Claims:
         asked = self._desk.of_call(unit, stored.identity) if stored.digest is not None else None
         if (barred := _barred(stored)) is not None:
             return self._deny(unit, stored, asked, *barred)
-        try:
-            tool = self._registry.of(stored.tenant_id).resolve(stored.call.name)
-        except UnknownTool:
-            return self._deny(unit, stored, asked, DenialCode.VOIDED, f"The tool {stored.call.name} is gone.")
+        tool = self._tool(stored)
+        if isinstance(tool, str):
+            return self._deny(unit, stored, asked, DenialCode.VOIDED, tool)
         bundle = self._bundles.of(stored.subject.tenant_id, stored.subject.policy_hash)
         decision = decide(stored.call, tool, stored.subject, bundle)
         if stored.grant_id is not None and decision.effect is Effect.ASK:
@@ -89,6 +88,14 @@ class Claims:
         if refusal is not None:
             return self._deny(unit, stored, asked, DenialCode.VOIDED if asked else DenialCode.POLICY, refusal)
         return self._start(unit, stored, tool, decision, approval=asked.id if asked else None)
+
+    def _tool(self, stored: StoredCall) -> Tool | str:
+        """The call's tool, or why there is none to call."""
+        try:
+            tool = self._registry.of(stored.tenant_id).resolve(stored.call.name)
+        except UnknownTool:
+            return f"The tool {stored.call.name} is gone."
+        return ToolWithheld(tool.name, tool.withheld).message if tool.withheld else tool
 
     def _by_grant(
         self, unit: Unit, stored: StoredCall, tool: Tool, grant: GrantId, *, asks: Decision, granted: Decision

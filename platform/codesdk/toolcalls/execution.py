@@ -12,15 +12,12 @@ from typing import TypeGuard, TypeVar
 from codesdk.artifacts import Artifacts, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
 from codesdk.domain.calls import IllegalTransition
 from codesdk.domain.clock import Clock
-from codesdk.domain.decisions import Obligations, tightest
 from codesdk.domain.quotas import QuotaExceeded
-from codesdk.domain.redaction import Redactor
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.log import Draft, Log, Written
-from codesdk.registry import Registries
+from codesdk.registry import Registries, SourceCall, Tool
 from codesdk.sandbox.port import Chunk, FileMark, FileRefused, Sandbox, Stream
-from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.faults import ValueRefused
 from codesdk.storage.writer import Unit, Writer
@@ -28,10 +25,12 @@ from codesdk.toolcalls import history, store
 from codesdk.toolcalls.as_previewed import run_as_previewed
 from codesdk.toolcalls.bound_files import difference
 from codesdk.toolcalls.builtins import DAY_S, Attachment, Bench, files_changed, process_limits, run_tool, runs_one_exec
+from codesdk.toolcalls.elsewhere import Elsewhere, NoSources, Sources
 from codesdk.toolcalls.ending import complete, is_small
 from codesdk.toolcalls.granting import SecretProblem, granted, lacking, no_secrets
 from codesdk.toolcalls.started import carried_over
 from codesdk.toolcalls.stored import Claimed, StoredCall
+from codesdk.toolcalls.terms import Terms, refusal_of_another
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -59,8 +58,10 @@ class Execution:
         writer: Writer,
         clock: Clock,
         secret_problem: SecretProblem = no_secrets,
+        sources: Sources | None = None,
     ) -> None:
-        """`secret_problem`: tells why a tenant's secret cannot be used; never its value."""
+        """`secret_problem`: tells why a tenant's secret cannot be used, never its value; `sources`: others' servers."""
+        self._sources = sources or NoSources()
         self._secret_problem = secret_problem
         self._registry = registry
         self._log = log
@@ -79,16 +80,21 @@ class Execution:
         began = self._clock.monotonic()
         output = Output(claimed, self._log, self._writer, self._clock)
         opened: list[Sandbox] = []
+        begun: list[str] = []
 
         def work() -> ToolResult:
+            tool = self._registry.of(claimed.stored.tenant_id).resolve(claimed.stored.call.name)
+            if isinstance(tool.runs, SourceCall):
+                begun.append(tool.runs.source)
+                return self._elsewhere(claimed, tool, output)
             opened.append(open_sandbox())
-            return self._work(claimed, opened[0], output)
+            return self._work(claimed, tool, opened[0], output)
 
         ran = _tried(claimed, "run", work)
         if isinstance(ran, Fault) and self._abandoned.is_set():
             raise ran
         result = _failed(ran) if isinstance(ran, Fault) else ran
-        if not opened:
+        if not opened and not begun:
             claimed = claimed.model_copy(update={"ran": False})
         took_ms = (self._clock.monotonic() - began) * 1000
         end = partial(self._finish, claimed, result, output, took_ms)
@@ -142,42 +148,53 @@ class Execution:
             # The end is recorded, which is what counts; the runner's copy of it goes with the sandbox.
             _log.info("the end of call %s was not acknowledged: %s", identity.tool_call_id, fault)
 
-    def _work(self, claimed: Claimed, sandbox: Sandbox, output: Output) -> ToolResult:
+    def _work(self, claimed: Claimed, tool: Tool, sandbox: Sandbox, output: Output) -> ToolResult:
         stored = claimed.stored
-        registry = self._registry.of(stored.tenant_id)
-        tool = registry.resolve(stored.call.name)
-        if claimed.behaviour_hash not in (None, tool.behaviour_hash):
-            text = f"{tool.name} was not run: its manifest has changed since this call was decided."
-            return ToolResult(text=text, is_error=True, code="TOOL_CHANGED")
-        carried = carried_over(tool, stored.call.input, self._log.database)
-        obliged = tightest((stored.obligations, Obligations(sandbox=tool.sandbox), carried))
-        profile = Profile.model_validate(stored.profile).tighten(obliged)
+        if (changed := refusal_of_another(claimed, tool)) is not None:
+            return changed
+        terms = Terms.of(claimed, tool, carried_over(tool, stored.call.input, self._log.database))
+        profile = terms.profile
         if (refused := lacking(profile.egress, tool, stored.tenant_id, self._secret_problem)) is not None:
             return refused
-        redactor = Redactor(obliged.redactions) if obliged.redactions else None
-        hidden = redactor is not None and redactor.holds_back_output
+        claims = self._registry.of(stored.tenant_id).secrets
         bench = Bench(
             sandbox=sandbox,
-            profile=profile.model_copy(update={"egress": granted(profile.egress, tool, registry.secrets)}),
-            limits=process_limits(obliged.sandbox),
+            profile=profile.model_copy(update={"egress": granted(profile.egress, tool, claims)}),
+            limits=process_limits(terms.obliged.sandbox),
             bound=stored.bound,
             identity=stored.identity,
             timeout_s=claimed.timeout_s,
-            lasts_s=min(obliged.timeout_s or DAY_S, profile.lifetime_s or DAY_S),
-            on_output=_nowhere if hidden else output.add,
-            attach=_nowhere if hidden else output.attached.append,
-            redactor=redactor,
+            lasts_s=min(terms.obliged.timeout_s or DAY_S, profile.lifetime_s or DAY_S),
+            on_output=_nowhere if terms.hidden else output.add,
+            attach=_nowhere if terms.hidden else output.attached.append,
+            redactor=terms.redactor,
         )
-        if stored.bound and not runs_one_exec(tool) and (changed := _changed(sandbox, stored.bound)):
-            return files_changed(changed)
+        if stored.bound and not runs_one_exec(tool) and (differs := _changed(sandbox, stored.bound)):
+            return files_changed(differs)
         if stored.preview is None or stored.preview.failed:
-            result = run_tool(tool, stored.call.input, bench)
-        else:
-            begun = claimed.behaviour_hash is None
-            result = run_as_previewed(tool, stored, stored.preview, bench, begun=begun)
-        if result.structured is not None and not result.is_error:
-            tool.check_output(result.structured)
-        return result if redactor is None else redactor.clean_result(result)
+            return terms.clean(tool, run_tool(tool, stored.call.input, bench))
+        begun = claimed.behaviour_hash is None
+        return terms.clean(tool, run_as_previewed(tool, stored, stored.preview, bench, begun=begun))
+
+    def _elsewhere(self, claimed: Claimed, tool: Tool, output: Output) -> ToolResult:
+        """Run it on somebody else's server: the same promises, without a sandbox of the session's."""
+        stored = claimed.stored
+        if (changed := refusal_of_another(claimed, tool)) is not None:
+            return changed
+        terms = Terms.of(claimed, tool)
+        asked = Elsewhere(
+            tool=tool,
+            arguments=stored.call.input,
+            identity=stored.identity,
+            tenant=stored.tenant_id,
+            session=stored.subject.session_id,
+            profile=terms.profile,
+            obligations=terms.obliged,
+            timeout_s=claimed.timeout_s,
+            on_output=_nowhere if terms.hidden else output.add,
+            attach=_nowhere if terms.hidden else output.attached.append,
+        )
+        return terms.clean(tool, self._sources.call(asked))
 
     def _finish(self, claimed: Claimed, result: ToolResult, output: Output, duration_ms: float) -> None:
         last_output = output.rest()

@@ -19,7 +19,7 @@ from codesdk.eventlog.log import Log
 from codesdk.jobs import Wakeups
 from codesdk.policy import Bundles, decide
 from codesdk.policy.shadow import Shadow
-from codesdk.registry import Registries, Tool
+from codesdk.registry import Registries, Tool, ToolWithheld
 from codesdk.sandbox.port import FileMark
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import asks, history, rates, store, turns
@@ -85,9 +85,11 @@ class Pipeline:
         for a person joins it; with `join` it joins one that is queued or runs as well.
 
         Raises:
-            UnknownTool, InvalidInput, NotCanonical, QuotaExceeded: nothing was recorded.
+            UnknownTool, ToolWithheld, InvalidInput, NotCanonical, QuotaExceeded: nothing was recorded.
         """
         tool = self.registry.of(subject.tenant_id).resolve(name)
+        if tool.withheld:
+            raise ToolWithheld(tool.name, tool.withheld)
         input_bytes = canonical_json(arguments)
         tool.check_input(arguments)
         call = ToolCall(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import PREVIEWED, Decision, Frozen, Obligations
 from codesdk.domain.tools import ToolResult
-from codesdk.registry import Tool
+from codesdk.registry import SourceCall, Tool
 from codesdk.toolcalls.effects import Effect, effects_hash
 
 TRIES = 2
@@ -65,6 +65,8 @@ class Tried(NamedTuple):
 
 def wants_preview(tool: Tool, decision: Decision) -> bool:
     """Whether the call is to be tried before anybody is asked about it."""
+    if isinstance(tool.runs, SourceCall):
+        return False  # what a server does happens there: no copy of the workspace shows it
     return decision.approval is not None and decision.approval.preview and tool.classification in PREVIEWED
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from codesdk.domain.decisions import Obligations, Redaction
 from codesdk.domain.ids import ToolCallId
-from codesdk.registry import Template, Tool
+from codesdk.registry import Builtin, Tool
 from codesdk.storage.database import Database
 from codesdk.toolcalls import store
 from codesdk.toolcalls.builtins.processes import call_of
@@ -17,7 +17,7 @@ _SHOWN = "/text"
 
 def carried_over(tool: Tool, given: dict[str, Any], database: Database) -> Obligations:
     """The redactions that come with a process which this call reads; none for other calls."""
-    if isinstance(tool.runs, Template) or tool.runs.builtin != "process.read":
+    if not isinstance(tool.runs, Builtin) or tool.runs.builtin != "process.read":
         return Obligations()
     with database.read() as connection:
         started = store.find(connection, ToolCallId(call_of(str(given["process"]))))

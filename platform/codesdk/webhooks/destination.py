@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network
 from urllib.parse import urlsplit
 
 from codesdk.domain.addresses import AddressPolicy
-from codesdk.domain.hosts import Address, BadName, address_of, canonical, in_url
+from codesdk.domain.hosts import BadName, address_of, canonical, in_url
 from codesdk.webhooks.endpoint import EndpointWrong
 
-Networks = Sequence[IPv4Network | IPv6Network]
 _PATH = re.compile(r"[!-~]*")
 _MAILBOX = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}", re.ASCII)
 
@@ -33,15 +30,6 @@ class Destination:
         """Scheme, host and port, as a Host header or a list shows them."""
         scheme, usual = ("https", 443) if self.tls else ("http", 80)
         return f"{scheme}://{in_url(self.host)}" + ("" if self.port == usual else f":{self.port}")
-
-
-def allowing(networks: Networks, policy: AddressPolicy) -> AddressPolicy:
-    """What `policy` says, and besides the operator's own networks."""
-
-    def judge(address: Address) -> str | None:
-        return None if any(address in network for network in networks) else policy(address)
-
-    return judge
 
 
 def destination_of(url: str, policy: AddressPolicy, *, allow_http: bool) -> Destination:

@@ -13,6 +13,7 @@ from codesdk.provision import bubblewrap
 from codesdk.provision.daemon import DaemonPlaces
 from codesdk.provision.engine import Engine as FoundEngine
 from codesdk.provision.sandbox_image import Shelf
+from codesdk.registry import Registry
 from codesdk.sandbox.docker_driver import DockerSandboxes
 from codesdk.sandbox.egress.secret_files import SecretFiles
 from codesdk.sandbox.egress.service import Egress
@@ -60,7 +61,8 @@ def _serve_locally(settings: Settings) -> None:
     for line in warning(found):
         _log.warning("%s", line)
     # Whatever image a profile names: there is none but this machine's system.
-    images = dict.fromkeys(load_profiles(settings.profiles_dir).images(), host_image())
+    wanted = (*load_profiles(settings.profiles_dir).images(), *source_images(settings))
+    images = dict.fromkeys(wanted, host_image())
     with ExitStack() as opened:
 
         def open_sandboxes(record: EgressRecord) -> LocalSandboxes:
@@ -85,10 +87,21 @@ def find_images(settings: Settings, engine: FoundEngine) -> dict[str, str]:
     shelf = Shelf(settings, engine)
     default = profiles.named(DEFAULT).image
     images = {default: shelf.provide(default, _log.info)}
-    offer = shelf.offer(name for name in profiles.images() if name != default)
+    wanted = {*profiles.images(), *source_images(settings)}
+    offer = shelf.offer(name for name in sorted(wanted) if name != default)
     for why in offer.missing.values():
         _log.info("an image that profiles name is not offered: %s", why)
     return {**images, **offer.images}
+
+
+def source_images(settings: Settings) -> tuple[str, ...]:
+    """The images that MCP servers of the registry name.
+
+    Raises:
+        ManifestInvalid: with file, line and column.
+    """
+    sources = Registry.load(settings.registry_dir).sources.values()
+    return tuple(sorted({source.manifest.image for source in sources if source.manifest.image}))
 
 
 def engine_host(settings: Settings) -> str:

@@ -16,6 +16,7 @@ from codesdk.sandbox.port import Sandbox
 from codesdk.storage.database import Database
 from codesdk.toolcalls import store
 from codesdk.toolcalls.claim import Claims
+from codesdk.toolcalls.elsewhere import NoSources, Sources
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.stored import Claimed
@@ -44,9 +45,14 @@ class Dispatcher:
         database: Database,
         threads: int,
         previews: Previews | None = None,
+        sources: Sources | None = None,
     ) -> None:
-        """`threads`: calls that run at once. `previews`: what tries calls before people are asked."""
+        """`threads`: calls that run at once. `previews`: what tries calls before people are asked.
+
+        `sources`: other people's servers.
+        """
         self._previews = previews
+        self._sources = sources or NoSources()
         self._host = host
         self._rooms = rooms
         self._claims = claims
@@ -145,6 +151,8 @@ class Dispatcher:
         with self._database.read() as connection:
             unwanted = store.to_cancel(connection, self._host.id)
         for stored in unwanted:
+            if self._sources.cancel(stored.identity):
+                continue
             sandbox = self._rooms.live(stored.subject.session_id)
             if sandbox is not None and stored.identity not in self._cancelling:
                 self._cancelling.add(stored.identity)

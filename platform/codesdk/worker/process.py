@@ -13,10 +13,15 @@ from types import FrameType
 
 from codesdk.bootstrap import Services, open_services
 from codesdk.domain.execution import ToolExecutionEnv
-from codesdk.sandbox.egress.secret_files import problem_of
+from codesdk.sandbox.egress.secret_files import problem_of, read_secret
 from codesdk.sandbox.port import Sandboxes
 from codesdk.sandbox.profiles import DEFAULT
 from codesdk.settings import Settings, runfile
+from codesdk.sources.desk import SourceDesk
+from codesdk.sources.housing import Housing, Place
+from codesdk.sources.remote import remote_starter
+from codesdk.sources.starting import BothStarters
+from codesdk.sources.stdio import StdioStarter
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.execution import Execution
 from codesdk.worker.copies import Copies
@@ -96,6 +101,15 @@ class Worker:
                 writer=services.writer,
                 clock=services.clock,
             )
+            self._sources = SourceDesk(
+                registry=services.registry,
+                starter=self._starter(services, sandboxes, images),
+                changes=services.source_changes,
+                database=services.database,
+                clock=services.clock,
+                secret_problem=partial(problem_of, settings.resolved_secrets_dir()),
+            )
+            opened.callback(self._sources.close)
             execution = Execution(
                 registry=services.registry,
                 log=services.log,
@@ -103,6 +117,7 @@ class Worker:
                 writer=services.writer,
                 clock=services.clock,
                 secret_problem=partial(problem_of, settings.resolved_secrets_dir()),
+                sources=self._sources,
             )
             self._recovery = Recovery(
                 host=self.host,
@@ -147,6 +162,7 @@ class Worker:
                 database=services.database,
                 threads=settings.worker_threads,
                 previews=previews,
+                sources=self._sources,
             )
             opened.callback(lambda: self.dispatcher.drain(DRAIN_S))
             clock, poll_s = services.clock, settings.poll_s
@@ -160,6 +176,7 @@ class Worker:
     def start(self) -> None:
         """Clean up after earlier workers, take up what they ran, then serve."""
         self.rooms.sweep()
+        guarded(self._sources.tend)  # servers of a worker that was killed
         taken = self._recovery.take_up(self.dispatcher.start)
         if taken:
             _log.info("took up %d calls of an earlier worker", taken)
@@ -176,6 +193,21 @@ class Worker:
         self._keeper.end(KEEPER_S)
         self._watcher.end(WATCHER_S)
         self._opened.close()
+
+    def _starter(self, services: Services, sandboxes: Sandboxes, images: dict[str, str]) -> BothStarters:
+        settings = services.settings
+        housing = Housing(
+            sandboxes=sandboxes,
+            place=Place(self.host.id, self.host.generation, settings.instance_id(), images),
+            profiles=services.profiles,
+            database=services.database,
+            writer=services.writer,
+            clock=services.clock,
+            ids=services.ids,
+            quotas=services.quotas,
+        )
+        elsewhere = remote_starter(settings.source_networks, partial(read_secret, settings.resolved_secrets_dir()))
+        return BothStarters(StdioStarter(housing, services.clock, services.ids), elsewhere)
 
     def _of_poller(self, poll_s: float) -> tuple[Duty, ...]:
         """What finds work that no wake-up told of. It only hands over to threads, so it never takes long."""
@@ -209,6 +241,13 @@ class Worker:
                 every_s=REST_POLLS * poll_s,
                 work=self._rest.look,
                 otherwise="they are paused and closed later than their profile says",
+                at_once=False,
+            ),
+            Duty(
+                name="look after MCP servers",
+                every_s=REST_POLLS * poll_s,
+                work=self._sources.tend,
+                otherwise="those that are idle, or whose session is closed, run on until the next",
                 at_once=False,
             ),
             Duty(

@@ -12,7 +12,7 @@ from codesdk.domain.ids import SessionId
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault
 from codesdk.eventlog.log import Log
-from codesdk.registry import Registries, UnknownTool
+from codesdk.registry import Registries, SourceCall, UnknownTool
 from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import Database
@@ -86,6 +86,10 @@ class Recovery:
             return
         wall_s = Profile.model_validate(stored.profile).tighten(stored.obligations).wall_s
         claimed = self._claim(stored, min(tool.timeout_s, wall_s))
+        if isinstance(tool.runs, SourceCall) and tool.classification is Classification.READ_ONLY:
+            # The server that had it is gone with its worker; another reads again.
+            self._execution.run(claimed, partial(self._rooms.ready, SessionId(stored.subject.session_id)))
+            return
         if runs_one_exec(tool) or tool.classification is Classification.READ_ONLY:
             try:
                 sandbox = self._rooms.ready(SessionId(stored.subject.session_id))

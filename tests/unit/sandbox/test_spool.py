@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.sandbox.runner.spool import MAX_TURNS, Budget, Cursor, Spool
+from codesdk.sandbox.runner.spool import MAX_TURNS, Budget, Cursor, Flow, Spool
 
 WRITES = st.lists(st.tuples(st.integers(0, 1), st.binary(min_size=1, max_size=50)), max_size=60)
 
@@ -103,3 +103,33 @@ def test_a_released_spool_gives_its_bytes_back():
     spool.add(0, bytes(10))
     spool.release()
     assert budget.used == 0
+
+
+@given(st.lists(st.binary(min_size=1, max_size=50), max_size=40), st.integers(1, 60), st.integers(1, 40))
+def test_a_conversation_is_handed_over_whole_and_holds_no_more_than_its_limit_and_one_read(pieces, keep, limit):
+    budget = Budget(10_000)
+    flow, heard = Flow(keep, budget), b""
+    for piece in pieces:
+        while not flow.room(0):
+            offset, data = flow.read(0, len(heard), limit)
+            assert offset == len(heard)
+            heard += data
+            flow.forget(0, len(heard))
+        flow.add(0, piece)
+        assert budget.used < keep + len(piece)
+    while data := flow.read(0, len(heard), limit)[1]:
+        heard += data
+    flow.forget(0, len(heard) + 5)
+    assert (heard, flow.read(0, 0, 10)) == (b"".join(pieces), (len(heard), b""))
+    assert flow.counts()[0] == (len(heard), 0, 0)
+    flow.release()
+    assert budget.used == 0
+
+
+def test_a_conversations_stderr_keeps_its_end():
+    flow = Flow(20, Budget(1000))
+    for letter in b"abcdefghijklmnop":
+        flow.add(1, bytes([letter]))
+    assert flow.read(1, 0, 100) == (6, b"ghijklmnop")
+    assert flow.counts()[1] == (16, 6, 0)
+    assert flow.after(Cursor(), 10) is None

@@ -28,6 +28,8 @@ Tools = Annotated[
     typer.Option("--tools", parser=place, metavar="DIR", help="The manifests.", envvar="CODESDK_REGISTRY_DIR"),
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the tool, with dots or underscores.")]
+SourceName = Annotated[str, typer.Argument(metavar="SOURCE", help="The `name` in a manifest of `kind: mcp`.")]
+OfTenant = Annotated[str | None, typer.Option("--tenant", metavar="ID", help="Whose secrets a remote server is shown.")]
 Tenant = Annotated[
     str | None,
     typer.Option("--tenant", metavar="ID", help="With the tools of this tenant (CODESDK_TENANT_TOOLS_DIR)."),
@@ -53,6 +55,43 @@ def lint(
     from codesdk.cli.tools.checks import run_lint
 
     return run_lint(paths or [], tools, report, own=own, strict=strict)
+
+
+@tools_app.command("pin")
+def pin_source(
+    source: SourceName, *, tools: Tools = None, tenant: OfTenant = None, data_dir: DataDir = None, json: Json = False
+) -> int:
+    """Start an MCP server in a sandbox and accept its tools, but for those in which something is hidden; 1 where there are."""
+    from codesdk.cli.tools.accepting import pin_source
+
+    return pin_source(source, tools, tenant, data_dir, as_json=json)
+
+
+@tools_app.command("diff")
+def diff_source(
+    source: SourceName, *, tools: Tools = None, tenant: OfTenant = None, data_dir: DataDir = None, json: Json = False
+) -> int:
+    """Start an MCP server in a sandbox and show what it says otherwise than it was accepted; 1 where anything is."""
+    from codesdk.cli.tools.accepting import diff_source
+
+    return diff_source(source, tools, tenant, data_dir, as_json=json)
+
+
+@tools_app.command("accept")
+def accept_tools(
+    source: SourceName,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[TOOL...]", help="By the server's own names.")] = None,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="All that it offers now, whatever they say.")] = False,
+    tools: Tools = None,
+    tenant: OfTenant = None,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> int:
+    """Accept tools of an MCP server as it has them now. What it has no more is taken off."""
+    from codesdk.cli.tools.accepting import accept_tools
+
+    return accept_tools(source, names or [], tools, tenant, data_dir, everything=everything, as_json=json)
 
 
 @tools_app.command("list")

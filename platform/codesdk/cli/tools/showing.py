@@ -15,7 +15,7 @@ from codesdk.cli.voice import Voice
 from codesdk.domain.decisions import PermissionMode
 from codesdk.policy import Bundle, load_bundle, may_ever_allow
 from codesdk.policy.trial import Trial, Who, judge
-from codesdk.registry import Argument, Builtin, Registry, Tool
+from codesdk.registry import Argument, Builtin, Registry, SourceCall, Tool
 
 
 def show_all(tools: Path | None, tenant: str | None, *, as_json: bool) -> None:
@@ -102,6 +102,8 @@ def command_line(tool: Tool) -> str:
     """What it runs, for people."""
     if isinstance(tool.runs, Builtin):
         return f"built in: {tool.runs.builtin}"
+    if isinstance(tool.runs, SourceCall):
+        return f"the MCP server {tool.runs.source}: {tool.runs.tool}"
     words = [word if isinstance(word, str) else _placeholder(word) for word in tool.runs.argv]
     return " ".join(words) + (f" < {{{tool.runs.stdin}}}" if tool.runs.stdin else "")
 

@@ -9,7 +9,7 @@ from codesdk.sandbox.runner import probe
 from codesdk.sandbox.runner.loop import Loop
 from codesdk.sandbox.runner.running import Exec, Key, Seat
 from codesdk.sandbox.runner.shepherd import NOBODY, Nursery
-from codesdk.sandbox.runner.spool import Budget, Spool
+from codesdk.sandbox.runner.spool import Budget, Flow, Spool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Execs:
     def start(self, key: Key, request: dict[str, Any], stdin: bytes, keep: int) -> Exec:
         """Start it. The caller has checked that the key is new and that there is room."""
         seat = self._take_seat()
-        spool = Spool(keep, self._budget)
+        spool = (Flow if request.get("flow") else Spool)(keep, self._budget)
         # A shepherd that took limits on for one exec cannot be rid of them for the next.
         freed = Seat.dismiss if "limits" in request else self._freed
         found = Exec(key, request, stdin, self._loop, self._kill, spool, self._ended, freed, self._oom, self._uid)

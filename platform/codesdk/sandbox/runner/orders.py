@@ -205,6 +205,8 @@ class Orders:
         header = message.header
         stream, offset = STREAMS.index(header["stream"]), int(header["offset"])
         limit = min(int(header["length"]), MAX_PART)
+        found.spool.forget(stream, offset)
+        found.stdio.go_on()
 
         def answer() -> None:
             at, data = found.spool.read(stream, offset, limit)

@@ -146,6 +146,15 @@ class Spool:
         offset = min(max(offset, oldest), self.seen[stream])
         return offset, tail.read(offset - oldest, limit)
 
+    def forget(self, stream: int, offset: int) -> None:
+        """A reader has come so far; what it has read is kept all the same."""
+        del stream, offset
+
+    def room(self, stream: int) -> bool:
+        """Whether more of a stream can be taken: always, since what has no place is counted and dropped."""
+        del stream
+        return True
+
     def counts(self) -> list[tuple[int, int, int]]:
         """For each stream: bytes that came, bytes of these that were dropped, and the offset of the first dropped."""
         return [
@@ -159,3 +168,57 @@ class Spool:
         self._heads = (bytearray(), bytearray())
         self._tails = (Tail(0, self._budget), Tail(0, self._budget))
         self._turns.clear()
+
+
+class Flow(Spool):
+    """A conversation: stdout waits for its one reader, and is forgotten as far as that has come; stderr keeps its end."""
+
+    def __init__(self, keep: int, budget: Budget) -> None:
+        super().__init__(keep, budget)
+        self._limit = max(1, keep)
+        self._waiting = bytearray()
+        self._begins = 0
+        self._tails = (Tail(0, budget), Tail(keep // 2, budget))
+
+    def room(self, stream: int) -> bool:
+        """Whether the tool may say more before somebody reads."""
+        return stream != 0 or len(self._waiting) < self._limit
+
+    def add(self, stream: int, data: bytes) -> None:
+        """Bytes that came out. Those of stdout are all kept: who adds them has asked for room."""
+        if stream == 0:
+            self._waiting += data
+            self._budget.used += len(data)
+        else:
+            self._tails[stream].add(data)
+        self.seen[stream] += len(data)
+
+    def forget(self, stream: int, offset: int) -> None:
+        """The reader will not ask for what lies before this again."""
+        read = max(0, min(offset - self._begins, len(self._waiting))) if stream == 0 else 0
+        if read:
+            del self._waiting[:read]
+            self._begins += read
+            self._budget.used -= read
+
+    def after(self, cursor: Cursor, limit: int) -> tuple[int, int, bytes] | None:
+        """Nothing: a conversation has no listeners."""
+        del cursor, limit
+        return None
+
+    def read(self, stream: int, offset: int, limit: int) -> tuple[int, bytes]:
+        """Bytes at `offset`, or the first that are there still."""
+        if stream != 0:
+            return super().read(stream, offset, limit)
+        start = max(0, min(offset - self._begins, len(self._waiting)))
+        return self._begins + start, bytes(self._waiting[start : start + limit])
+
+    def counts(self) -> list[tuple[int, int, int]]:
+        """As a spool's; of stdout nothing is dropped."""
+        return [(self.seen[0], 0, 0), (self.seen[1], self.seen[1] - len(self._tails[1]), 0)]
+
+    def release(self) -> None:
+        """Forget the bytes."""
+        self._budget.used -= len(self._waiting)
+        self._waiting = bytearray()
+        super().release()

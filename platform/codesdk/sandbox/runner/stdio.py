@@ -31,6 +31,8 @@ class Stdio:
         self._spool = spool
         self._on_end = on_end
         self._outputs: dict[int, int] = {}
+        self._held: list[int] = []
+        self._draining = False
         self._input = -1
         self._terminal = -1
         self._pending = bytearray()
@@ -189,6 +191,10 @@ class Stdio:
 
     def _read(self, fd: int) -> bool:
         """Read once; False when there is nothing more to read now."""
+        if not self._spool.room(self._outputs[fd]) and not self._draining:
+            self._loop.forget(fd)  # the tool waits, as with any pipe that nobody reads
+            self._held.append(fd)
+            return False
         try:
             data = os.read(fd, _READ_BYTES)
         except BlockingIOError:
@@ -210,8 +216,17 @@ class Stdio:
             self._terminal = self._input = -1
             self._end_input()
 
+    def go_on(self) -> None:
+        """Somebody has read: take more where there was no room."""
+        held, self._held = self._held, []
+        for fd in held:
+            if fd in self._outputs:
+                self._loop.watch(fd, select.POLLIN, self._on_ready)
+
     def drain(self) -> None:
-        """Read what is there now."""
+        """Read what is there now; there is room for that, for it is no more than a pipe holds."""
+        self._draining = True
+        self.go_on()
         for fd in list(self._outputs):
             while fd in self._outputs and self._read(fd):
                 pass

@@ -35,7 +35,7 @@ _TAKE_BYTES = (
 )
 _PROFILES = (
     select(sandboxes.c.profile, func.count().label("sandboxes"))
-    .join(sessions, sessions.c.id == sandboxes.c.session_id)
+    .join(sessions, sessions.c.id == func.coalesce(sandboxes.c.session_id, sandboxes.c.serves))
     .where(sessions.c.tenant_id == bindparam("tenant"), sandboxes.c.state != "gone")
     .group_by(sandboxes.c.profile)
 )

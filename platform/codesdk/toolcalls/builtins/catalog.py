@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from codesdk.domain.tools import ToolResult
-from codesdk.registry import Template, Tool
+from codesdk.registry import SourceCall, Template, Tool
 from codesdk.toolcalls.builtins.bench import Bench, Builtin
 from codesdk.toolcalls.builtins.command import execute, run_command
 from codesdk.toolcalls.builtins.entries import delete, move, stat
@@ -36,6 +36,7 @@ BUILTINS: dict[str, Builtin] = {
 
 def run_tool(tool: Tool, given: dict[str, Any], bench: Bench) -> ToolResult:
     """Run a tool on input that was checked."""
+    assert not isinstance(tool.runs, SourceCall)  # noqa: S101 (`Execution` hands these to `Sources`)
     if not isinstance(tool.runs, Template):
         return BUILTINS[tool.runs.builtin](given, bench)
     stdin = _pointed(given, tool.runs.stdin) if tool.runs.stdin else None
@@ -44,6 +45,8 @@ def run_tool(tool: Tool, given: dict[str, Any], bench: Bench) -> ToolResult:
 
 def runs_one_exec(tool: Tool) -> bool:
     """Whether the runner knows the call by its exec, so that a new worker can join it instead of running it again."""
+    if isinstance(tool.runs, SourceCall):
+        return False
     return isinstance(tool.runs, Template) or tool.runs.builtin in ("workspace.exec", "http.fetch", "process.start")
 
 

@@ -1,0 +1,223 @@
+"""`codesdk tools pin`, `diff` and `accept`: what of somebody else's MCP server may be called."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from codesdk.cli.given import InputWrong
+from codesdk.cli.tools.asking import listing_of
+from codesdk.cli.tools.loading import directory_of
+from codesdk.cli.voice import Voice
+from codesdk.documents import nearest
+from codesdk.domain.canonical import NotCanonical
+from codesdk.errors import ExitCode
+from codesdk.registry import LoadedSource
+from codesdk.registry.accepted import Unusable, accepted_tool
+from codesdk.registry.hidden import suspicions, visible
+from codesdk.registry.pins import Difference, Offered, Pin, Pins, differences, pin, pins_path, pins_text
+from codesdk.registry.registry import read_manifests
+from codesdk.sources.listing import Listing
+
+
+def pin_source(name: str, tools: Path | None, tenant: str | None, data_dir: Path | None, *, as_json: bool) -> int:
+    """Accept the tools of a new source, but for those with something to look at. 1 where some are left out.
+
+    Raises:
+        InputWrong: there is no such source, or its tools were accepted before.
+        ManifestInvalid, SourceUnavailable: with what is wrong.
+    """
+    loaded = source_of(name, tools)
+    if loaded.pins.tools:
+        advice = f"See what has changed with `codesdk tools diff {name}`, then accept it."
+        raise InputWrong(f"Tools of {name} were accepted before.", advice=advice)
+    voice = Voice(as_json=as_json)
+    listing = listing_of(loaded, tenant, data_dir, voice)
+    usable, refused = _judged(loaded, listing)
+    suspect = {tool.name: [str(one) for one in suspicions(tool)] for tool in usable}
+    chosen = tuple(tool for tool in usable if not suspect[tool.name])
+    left = {name: said for name, said in suspect.items() if said}
+    _write(loaded, listing, (pin(tool) for tool in chosen))
+    if as_json:
+        voice.give({"source": name, "accepted": [tool.name for tool in chosen], "suspect": left, "refused": refused})
+    else:
+        _say_accepted(voice, loaded, chosen)
+        _say_left(voice, name, left, refused)
+    return ExitCode.FAILED if left or refused else ExitCode.OK
+
+
+def diff_source(name: str, tools: Path | None, tenant: str | None, data_dir: Path | None, *, as_json: bool) -> int:
+    """Show how the server's tools stand to what was accepted. 1 where anything differs.
+
+    Raises:
+        InputWrong: there is no such source.
+        ManifestInvalid, SourceUnavailable: with what is wrong.
+    """
+    loaded = source_of(name, tools)
+    voice = Voice(as_json=as_json)
+    listing = listing_of(loaded, tenant, data_dir, voice)
+    found = differences(loaded.pins, listing.tools)
+    if as_json:
+        voice.give({"source": name, "differences": [_as_json(one) for one in found], "refused": listing.unusable})
+    else:
+        for one in found:
+            _show(voice, one)
+        _say_refused(voice, listing.unusable)
+        if not found:
+            voice.out.print(f"The tools of {name} are as they were accepted.", markup=False, soft_wrap=True)
+    return ExitCode.FAILED if found else ExitCode.OK
+
+
+def accept_tools(
+    name: str,
+    chosen: list[str],
+    tools: Path | None,
+    tenant: str | None,
+    data_dir: Path | None,
+    *,
+    everything: bool,
+    as_json: bool,
+) -> int:
+    """Accept these tools as the server has them now; those that it has no more are taken off.
+
+    Raises:
+        InputWrong: no such source or tool, or nothing was named.
+        ManifestInvalid, SourceUnavailable: with what is wrong.
+    """
+    if bool(chosen) == everything:
+        raise InputWrong("Say which tools are accepted.", advice="Name them, or give --all.")
+    loaded = source_of(name, tools)
+    voice = Voice(as_json=as_json)
+    listing = listing_of(loaded, tenant, data_dir, voice)
+    usable, refused = _judged(loaded, listing)
+    offered = {tool.name: tool for tool in usable}
+    before = loaded.pins.by_name()
+    wanted = sorted({*offered, *before}) if everything else [_meant(each, offered, before, refused) for each in chosen]
+    after = dict(before)
+    for each in wanted:
+        after.pop(each, None)
+        if each in offered:
+            after[each] = pin(offered[each])
+    _write(loaded, listing, after.values())
+    changed = [one for one in differences(loaded.pins, usable) if one.name in wanted]
+    if as_json:
+        voice.give({"source": name, "accepted": [_as_json(one) for one in changed], "refused": refused})
+        return ExitCode.OK
+    for one in changed:
+        _show(voice, one)
+    count = "1 change is" if len(changed) == 1 else f"{len(changed)} changes are"
+    voice.out.print(f"{count} accepted in {pins_path(loaded.path)}.", markup=False, soft_wrap=True)
+    if everything:
+        _say_refused(voice, refused)
+    return ExitCode.OK
+
+
+def source_of(name: str, tools: Path | None) -> LoadedSource:
+    """The source of that name.
+
+    Raises:
+        InputWrong: with the nearest name.
+        ManifestInvalid: a manifest cannot be used.
+    """
+    directory = directory_of(tools)
+    found = {each.source.name: each for each in read_manifests(directory).sources}
+    if name not in found:
+        near = nearest(name, found)
+        known = f"There are: {', '.join(sorted(found))}." if found else "None is there (a manifest with `kind: mcp`)."
+        raise InputWrong(
+            f"{directory} has no source `{name[:100]}`.", advice=f"Did you mean `{near}`?" if near else known
+        )
+    return found[name]
+
+
+def _judged(loaded: LoadedSource, listing: Listing) -> tuple[tuple[Offered, ...], dict[str, str]]:
+    """The tools that can be ours, and why the others cannot."""
+    usable: list[Offered] = []
+    refused = dict(listing.unusable)
+    taken: dict[str, str] = {}
+    for tool in listing.tools:
+        try:
+            made = accepted_tool(loaded.source.manifest, tool)
+            if (other := taken.setdefault(made.wire_name, tool.name)) != tool.name:
+                raise Unusable(f"`{tool.name}` would have the same name here as `{other}`")  # noqa: TRY301 (as the others)
+        except (Unusable, NotCanonical) as error:
+            refused[tool.name] = str(error)
+        else:
+            usable.append(tool)
+    return tuple(usable), refused
+
+
+def _meant(name: str, offered: dict[str, Offered], before: dict[str, Pin], refused: dict[str, str]) -> str:
+    if name in offered or name in before:
+        return name
+    if name in refused:
+        raise InputWrong(f"`{name}` cannot be accepted: {refused[name]}.")
+    near = nearest(name, {*offered, *before})
+    raise InputWrong(f"The server has no tool `{name}`.", advice=f"Did you mean `{near}`?" if near else "")
+
+
+def _write(loaded: LoadedSource, listing: Listing, chosen: Iterable[Pin]) -> None:
+    place = pins_path(loaded.path)
+    text = pins_text(Pins(source=loaded.source.name, server=listing.server, tools=tuple(chosen)))
+    beside = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(place)  # a process that reads it just now sees the old one or the new one
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise InputWrong(f"{place} cannot be written: {error.strerror}.") from error
+
+
+def _say_accepted(voice: Voice, loaded: LoadedSource, chosen: tuple[Offered, ...]) -> None:
+    for tool in chosen:
+        made = accepted_tool(loaded.source.manifest, tool)
+        voice.out.print(Text(f"{made.name}  {made.classification.value}"), soft_wrap=True)
+        voice.out.print(Text(f"    {visible(tool.description)[:300]}", style="dim"), soft_wrap=True)
+    words = (
+        f"{len(chosen)} tools are accepted in {pins_path(loaded.path)}. Read what they say, and keep the file in git."
+    )
+    voice.out.print(words, markup=False, soft_wrap=True)
+
+
+def _say_left(voice: Voice, source: str, left: dict[str, list[str]], refused: dict[str, str]) -> None:
+    for name, found in left.items():
+        voice.warn(f"{visible(name)} is not accepted; look at this first:")
+        for said in found:
+            voice.warn(f"    {said}")
+    if left:
+        voice.warn(f"Accept what is harmless by its name: codesdk tools accept {source} {' '.join(map(visible, left))}")
+    _say_refused(voice, refused)
+
+
+def _say_refused(voice: Voice, refused: dict[str, str]) -> None:
+    for name, why in refused.items():
+        voice.warn(f"{visible(name)} cannot be a tool here: {visible(why)}")
+
+
+def _as_json(one: Difference) -> dict[str, Any]:
+    found = [str(each) for each in suspicions(one.now)] if one.now is not None else []
+    hashes = {"before": one.before.sha256 if one.before else None, "now": one.now.hash if one.now else None}
+    return {"tool": one.name, "kind": one.kind, "fields": list(one.fields()), **hashes, "suspect": found}
+
+
+def _show(voice: Voice, one: Difference) -> None:
+    style = {"new": "green", "gone": "yellow", "changed": "bold red"}[one.kind]
+    voice.out.print(Text.assemble((f"{one.kind} ", style), visible(one.name)), soft_wrap=True)
+    for field in one.fields() or (("description",) if one.now is not None else ()):
+        before = _lines(getattr(one.before, field)) if one.before is not None else []
+        for line in difflib.unified_diff(before, _lines(getattr(one.now, field)), "", "", lineterm="", n=1):
+            if not line.startswith(("---", "+++", "@@")):
+                voice.out.print(Text(f"    {field} {line}", style="dim"), soft_wrap=True)
+    for said in suspicions(one.now) if one.now is not None else ():
+        voice.warn(f"    {said}")
+
+
+def _lines(value: Any) -> list[str]:
+    text = value if isinstance(value, str) else json.dumps(value, indent=1, sort_keys=True)
+    return [visible(line) for line in (text or "").splitlines()]

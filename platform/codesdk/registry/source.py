@@ -1,0 +1,172 @@
+"""Other people's MCP servers as sources of tools: what may stand in a manifest of `kind: mcp`, and what it comes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import ConfigDict, Field, field_validator
+
+from codesdk.domain import hosts
+from codesdk.domain.canonical import content_hash
+from codesdk.domain.decisions import Classification, Frozen, SandboxBounds
+from codesdk.domain.hosts import BadName
+from codesdk.registry.manifest import SecretName
+
+KIND = "mcp"
+Word = Annotated[str, Field(max_length=32_768, pattern=r"^[^\x00]*$")]
+_HEADER = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}$"
+_OURS = frozenset(
+    {"host", "connection", "content-length", "content-type", "accept", "transfer-encoding", "te", "trailer", "upgrade",
+     "expect", "keep-alive", "mcp-session-id", "mcp-protocol-version", "last-event-id"}
+)  # fmt: skip
+"""Headers that the protocol or the connection needs; no manifest sets them."""
+
+
+class SourceTool(Frozen):
+    """What the installation says of one tool of the server. What the server says of itself (annotations) is not read."""
+
+    classification: Classification | None = None
+    enabled: bool | None = None
+    """False: only a policy bundle can switch it on."""
+    timeout_s: float | None = Field(default=None, gt=0, le=24 * 3600)
+    serial: bool | None = None
+    """One call at a time in a session."""
+
+
+class Header(Frozen):
+    """A header of every request to a remote server, whose value is a secret of the session's tenant."""
+
+    header: str = Field(pattern=_HEADER)
+    secret: SecretName
+    prefix: str = Field(default="", max_length=64, pattern=r"^[ -~]*$")
+    """Text before the value, as `Bearer `."""
+
+    @field_validator("header")
+    @classmethod
+    def _free(cls, value: str) -> str:
+        if value.lower() in _OURS or value.lower().startswith("proxy-"):
+            raise ValueError(f"`{value}` cannot be set; CodeSDK writes it.")
+        return value
+
+
+class SourceManifest(Frozen):
+    """One MCP server of somebody else's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", title="CodeSDK tool source manifest")
+
+    kind: Literal["mcp"]
+    name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,30}$")
+    """First part of the names of all its tools: `time` for `time.get_current_time`."""
+    version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
+    title: str = Field(min_length=1, max_length=100)
+    description: str = Field(min_length=1, max_length=4000)
+    """For people: what it is, who wrote it, why it is trusted."""
+    argv: tuple[Word, ...] = Field(default=(), max_length=64)
+    """The server's command, in the image. It speaks MCP on standard input and output."""
+    url: str | None = Field(default=None, max_length=2000)
+    """In place of `argv`: a server elsewhere, which speaks MCP over streamable HTTP."""
+    image: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
+    """An image of ours or of the operator's list; the profile's where none is named."""
+    profile: str = Field(default="default", pattern=r"^[a-z][a-z0-9-]{0,39}$")
+    """What its sandbox may use, hosts on the network among it."""
+    shared: bool = False
+    """One server for all sessions of the host, without network and secrets; otherwise each session has its own."""
+    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")], Word] = Field(default={}, max_length=64)
+    """Variables of its environment. Never a secret: these stand in files, and in the sandbox."""
+    secrets: tuple[SecretName, ...] = Field(default=(), max_length=8)
+    """Secrets that the egress proxy adds to its requests, as the profile's rules say; it never sees them."""
+    headers: tuple[Header, ...] = Field(default=(), max_length=8)
+    """Of a remote server."""
+    limits: SandboxBounds = SandboxBounds()
+    """What its sandbox is held to; only tighter than the profile."""
+    start_s: float = Field(default=30.0, gt=0, le=600)
+    """Seconds until it must have answered the handshake, and its list of tools."""
+    idle_s: float = Field(default=300.0, ge=1, le=24 * 3600)
+    """Seconds without a call after which it is stopped."""
+    timeout_s: float = Field(default=60.0, gt=0, le=24 * 3600)
+    """Upper bound on the wall time of one call, seconds."""
+    classification: Classification = Classification.DANGEROUS
+    """Of each of its tools for which `tools` says nothing else."""
+    enabled: bool = True
+    serial: bool | None = None
+    tools: dict[Annotated[str, Field(max_length=200)], SourceTool] = Field(default={}, max_length=256)
+    """By the server's own names."""
+
+    def contradiction(self) -> tuple[str, str] | None:
+        """A key that cannot stand beside the others, and why; None where all fit together."""
+        if not self.argv and self.url is None:
+            return "name", "A source has either `argv`, its command, or `url`, where it is; this one has neither."
+        if self.argv and self.url is not None:
+            return "url", "A source has either `argv`, its command, or `url`, where it is; this one has both."
+        if self.url is not None:
+            local = sorted({"image", "profile", "shared", "env", "secrets", "limits"} & self.model_fields_set)
+            return (local[0], f"`{local[0]}` is for a server in a sandbox; this one has a `url`.") if local else None
+        if self.headers:
+            return "headers", "`headers` are for a server with a `url`; in a sandbox the profile's egress adds them."
+        if self.shared and self.secrets:
+            return "secrets", "A shared server has no network, so it can have no `secrets`: it would mix tenants."
+        return None
+
+    @field_validator("url")
+    @classmethod
+    def _is_plain(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            parts = urlsplit(value)
+            host, _ = hosts.canonical(parts.hostname or ""), parts.port
+        except (BadName, ValueError) as error:
+            raise ValueError(f"this names no host that is certain: {error}.") from error
+        if parts.scheme not in ("https", "http") or not host or "@" in parts.netloc or parts.fragment:
+            raise ValueError("an https:// URL, without a password and without a fragment.")
+        return value
+
+    def facts_of(self, tool: str) -> SourceTool:
+        """What holds for one tool: its own words, else the source's."""
+        own = self.tools.get(tool, SourceTool())
+        given = {name: value for name, value in own if value is not None}
+        kind = given.get("classification", self.classification)
+        serial = kind is not Classification.READ_ONLY if self.serial is None else self.serial
+        whole = {
+            "classification": kind,
+            "enabled": self.enabled,
+            "timeout_s": self.timeout_s,
+            "serial": serial,
+            **given,
+        }
+        return SourceTool.model_validate(whole)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source, as the rest of the product sees it."""
+
+    manifest: SourceManifest
+    pinned: dict[str, str]
+    """Hash of each accepted tool, by the server's name for it."""
+    hash: str
+    """`sha256:` of what decides how the server runs, and of what was accepted."""
+
+    @property
+    def name(self) -> str:
+        """Its namespace."""
+        return self.manifest.name
+
+
+def make_source(manifest: SourceManifest, pinned: dict[str, str]) -> Source:
+    """Put together."""
+    return Source(manifest, pinned, content_hash([manifest.model_dump(mode="json"), pinned]))
+
+
+def running_hash(manifest: SourceManifest) -> str:
+    """`sha256:` of what its calls depend on beside the tool itself: where the server is, and what it runs with."""
+    fields = {"argv", "url", "image", "profile", "shared", "env", "secrets", "headers", "limits"}
+    return content_hash(manifest.model_dump(mode="json", include=fields))
+
+
+def source_schema() -> dict[str, Any]:
+    """JSON Schema of a source's manifest, for editors."""
+    draft = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": draft, **SourceManifest.model_json_schema(by_alias=True)}

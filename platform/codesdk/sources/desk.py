@@ -1,0 +1,292 @@
+"""All servers of a worker: which there are, who calls them, and when they end. `toolcalls.elsewhere.Sources` for real."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from concurrent.futures import CancelledError, Future
+from functools import partial
+from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+import mcp_types as types
+
+from codesdk.domain import hosts
+from codesdk.domain.calls import CallIdentity
+from codesdk.domain.clock import Clock
+from codesdk.domain.ids import SessionId, TenantId
+from codesdk.domain.tools import ToolResult
+from codesdk.errors import Fault
+from codesdk.registry import Registries, Source, SourceCall, ToolWithheld
+from codesdk.registry.source import running_hash
+from codesdk.sandbox.profile import Profile
+from codesdk.sources import store
+from codesdk.sources.answers import result_of
+from codesdk.sources.changes import Changes, reason
+from codesdk.sources.faults import SourceUnavailable
+from codesdk.sources.listing import Listing
+from codesdk.sources.progress import Progress
+from codesdk.sources.server import Begun, Server
+from codesdk.storage.database import Database
+from codesdk.toolcalls.elsewhere import Elsewhere
+from codesdk.toolcalls.granting import SecretProblem, no_secrets
+
+_log = logging.getLogger(__name__)
+
+MAX_SERVERS = 64
+"""That one worker has at once."""
+_BOUND = ("memory_bytes", "pids", "open_files", "file_bytes", "egress")
+"""What policy may demand of a call and a server that runs already cannot be given."""
+_JOIN_S = 5.0
+_LEAST_S = 0.01
+"""What is left to a call whose server took all of its time to start."""
+
+
+class Starter(Protocol):
+    """Has servers started."""
+
+    def begin(self, source: Source, serves: SessionId | None, tenant: TenantId) -> Begun:
+        """One of that source, for one session or for all."""
+        ...
+
+    def profile_of(self, source: Source) -> Profile | None:
+        """What its sandbox may use; None where it runs elsewhere."""
+        ...
+
+    def tidy(self) -> None:
+        """Remove what no server of this worker has."""
+        ...
+
+
+class Key(NamedTuple):
+    """One server."""
+
+    source: str
+    session: str
+    """Empty for a shared one."""
+    running: str
+    """Hash of what it runs with: a manifest that changed means another server."""
+
+
+class SourceDesk:
+    """Safe to use from the worker's threads; `tend` from one at a time."""
+
+    def __init__(
+        self,
+        *,
+        registry: Registries,
+        starter: Starter,
+        changes: Changes,
+        database: Database,
+        clock: Clock,
+        secret_problem: SecretProblem = no_secrets,
+    ) -> None:
+        """`secret_problem`: tells why a tenant's secret cannot be used; never its value."""
+        self._registry = registry
+        self._starter = starter
+        self._changes = changes
+        self._database = database
+        self._clock = clock
+        self._secret_problem = secret_problem
+        self._lock = threading.Lock()
+        self._servers: dict[Key, Server] = {}
+        self._calls: dict[CallIdentity, _Under] = {}
+        self._closed = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="codesdk-sources", daemon=True)
+        self._thread.start()
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def call(self, asked: Elsewhere) -> ToolResult:
+        """Run it to its end; see the port."""
+        runs = asked.tool.runs
+        assert isinstance(runs, SourceCall)  # noqa: S101 (what the port is for)
+        source = self._registry.of(asked.tenant).sources.get(runs.source)
+        if source is None:
+            raise SourceUnavailable(runs.source, "is not in the tool registry any more")
+        if (refused := self._lacking(asked, source)) is not None:
+            return refused
+        under = _Under()
+        with self._lock:
+            self._calls[asked.identity] = under
+        try:
+            return self._run(asked, source, runs.tool, under)
+        except CancelledError:
+            text = f"{asked.tool.name} was cancelled; its server was told to stop, and may have done some of it."
+            return ToolResult(text=text, is_error=True, code="CANCELLED")
+        finally:
+            with self._lock:
+                self._calls.pop(asked.identity, None)
+
+    def cancel(self, identity: CallIdentity) -> bool:
+        """Withdraw a call; see the port."""
+        with self._lock:
+            under = self._calls.get(identity)
+        if under is not None:
+            under.withdraw()
+        return under is not None
+
+    def _run(self, asked: Elsewhere, source: Source, tool: str, under: _Under) -> ToolResult:
+        began = self._clock.monotonic()
+        server = self._server(source, asked)
+        server.begun()
+        try:
+            running = server.ready()
+            under.check()
+            offered = running.conversation.latest.hashes()
+            pinned = source.pinned.get(tool)
+            if pinned is None or offered.get(tool) != pinned:
+                raise ToolWithheld(asked.tool.name, reason(offered.get(tool, "")))
+            progress = Progress(self._clock.monotonic)
+            left = max(_LEAST_S, asked.timeout_s - (self._clock.monotonic() - began))
+            future = server.call(running, tool, asked.arguments, left, progress.report)
+            future.add_done_callback(lambda _: progress.over())
+            under.hold(future)
+            try:
+                for line in progress.lines():
+                    asked.on_output(line)
+                answer = future.result()
+            finally:
+                future.cancel()
+        finally:
+            server.ended()
+        result = result_of(answer, asked.tool, asked.profile, asked.attach)
+        return result.model_copy(update={"stdout": progress.counted})
+
+    def _lacking(self, asked: Elsewhere, source: Source) -> ToolResult | None:
+        """Why the call is not made: a secret that there is not, or a demand of policy that no running server can meet."""
+        name = asked.tool.name
+        for secret in asked.tool.secrets:
+            if problem := self._secret_problem(asked.tenant, secret):
+                text = f"{name} was not run: its server needs the secret `{secret}`, and {problem}."
+                return ToolResult(text=text, is_error=True, code="SECRET_MISSING")
+        own = self._starter.profile_of(source)
+        if own is None:
+            return _too_far(source, asked)
+        held = own.tighten(asked.obligations)
+        unmet = next((field for field in _BOUND if getattr(held, field) != getattr(own, field)), None)
+        if unmet is None:
+            return None
+        text = (
+            f"{name} was not run: policy holds this call to another `{unmet}` than its server runs with, and a server "
+            "that runs cannot be given less. An operator can set it under `limits` in the source's manifest."
+        )
+        return ToolResult(text=text, is_error=True, code="BOUND_NOT_MET")
+
+    # -- servers -----------------------------------------------------------------------------------------------------
+
+    def _server(self, source: Source, asked: Elsewhere) -> Server:
+        session = "" if source.manifest.shared else asked.session
+        key = Key(source.name, session, running_hash(source.manifest))
+        with self._lock:
+            if self._closed:
+                raise SourceUnavailable(source.name, "is not started: the worker stops")
+            server = self._servers.get(key)
+            if server is None:
+                if len(self._servers) >= MAX_SERVERS:
+                    raise SourceUnavailable(
+                        source.name, f"has no place: {MAX_SERVERS} servers run on this host already"
+                    )
+                serves = SessionId(session) if session else None
+                server = self._servers[key] = Server(
+                    source,
+                    partial(self._starter.begin, source, serves, asked.tenant),
+                    loop=self._loop,
+                    clock=self._clock,
+                    on_listing=partial(self._on_listing, source.name),
+                )
+            return server
+
+    def _on_listing(self, name: str, listing: Listing) -> None:
+        # Against what is accepted now: that may be more than when the server was started.
+        source = self._registry.of("").sources.get(name)
+        if source is None:
+            return
+        try:
+            self._changes.note(source, listing)
+        except Fault as fault:
+            _log.warning("what the MCP server %s has changed was not written down: %s", name, fault)
+
+    def tend(self) -> None:
+        """Stop the servers of sessions that are closed, of manifests that are gone or changed, and those that are idle."""
+        with self._lock:
+            servers = dict(self._servers)
+        sessions = {key.session for key in servers if key.session}
+        with self._database.read() as connection:
+            closed = store.closed(connection, sessions) if sessions else set()
+        known = self._registry.of("").sources
+        for key, server in servers.items():
+            source = known.get(key.source)
+            is_old = source is None or running_hash(source.manifest) != key.running
+            if key.session in closed:
+                server.close("was stopped: its session is closed")
+            elif is_old and not server.is_busy:
+                server.close("was stopped: its manifest has changed")
+            elif not server.rest():
+                continue
+            with self._lock:
+                if not server.is_busy:
+                    self._servers.pop(key, None)
+        self._starter.tidy()
+
+    def close(self) -> None:
+        """Stop all of them."""
+        with self._lock:
+            self._closed = True
+            servers, calls = list(self._servers.values()), list(self._calls.values())
+            self._servers.clear()
+        for under in calls:
+            under.withdraw()
+        for server in servers:
+            server.close("was stopped with its worker")
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_JOIN_S)
+        if not self._thread.is_alive():
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+
+
+def _too_far(source: Source, asked: Elsewhere) -> ToolResult | None:
+    """The refusal, where policy lets this call reach only hosts among which its server is not."""
+    reachable = asked.obligations.sandbox.egress
+    host = hosts.canonical(urlsplit(source.manifest.url or "").hostname or "")
+    if reachable is None or any(hosts.covers(pattern, host) for pattern in reachable):
+        return None
+    text = f"{asked.tool.name} was not run: policy lets this call reach no host `{host}`, where its server is."
+    return ToolResult(text=text, is_error=True, code="BOUND_NOT_MET")
+
+
+class _Under:
+    """A call that is under way: it can be withdrawn at any moment, before its server has started too."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._withdrawn = False
+        self._future: Future[types.CallToolResult] | None = None
+
+    def withdraw(self) -> None:
+        """Doing it twice is no error."""
+        with self._lock:
+            self._withdrawn = True
+            future = self._future
+        if future is not None:
+            future.cancel()
+
+    def check(self) -> None:
+        """Go no further where it is withdrawn.
+
+        Raises:
+            CancelledError: it is.
+        """
+        if self._withdrawn:
+            raise CancelledError
+
+    def hold(self, future: Future[types.CallToolResult]) -> None:
+        """It is with the server now."""
+        with self._lock:
+            self._future = future
+            withdrawn = self._withdrawn
+        if withdrawn:
+            future.cancel()

@@ -1,0 +1,42 @@
+"""What can be wrong with somebody else's MCP server, for whoever called one of its tools."""
+
+from __future__ import annotations
+
+from codesdk.errors import Fault
+
+
+class SourceFault(Fault):
+    """A server did not do what a call needed."""
+
+    code = "SOURCE_FAILED"
+    status = 502
+
+    def __init__(self, source: str, what: str, advice: str = "") -> None:
+        super().__init__(f"The MCP server `{source}` {what}.", advice=advice, details={"source": source})
+        self.source = source
+
+
+class SourceUnavailable(SourceFault):
+    """It cannot be had now: it does not start, or it is not tried again yet."""
+
+    code = "SOURCE_UNAVAILABLE"
+    retryable = True
+    status = 503
+
+
+class SourceDied(SourceFault):
+    """It ended, or was ended, while a call was with it; whether that took effect is unknown."""
+
+    code = "SOURCE_DIED"
+
+
+class SourceLied(SourceFault):
+    """It answered something that the protocol does not have."""
+
+    code = "SOURCE_PROTOCOL"
+
+
+class SourceTimeout(SourceFault):
+    """It did not answer in the call's time, and was told to stop."""
+
+    code = "TIMEOUT"

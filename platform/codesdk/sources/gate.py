@@ -1,0 +1,120 @@
+"""The way to servers elsewhere: one origin, resolved once for each connection, every address checked, answers bounded.
+
+The usual HTTP client resolves names on its own, after any check. Here its connections are made by us, to addresses that
+were checked, as webhooks and the egress proxy do it.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+import httpcore2
+import httpx2
+from anyio import to_thread
+
+from codesdk.domain import hosts
+from codesdk.domain.addresses import AddressPolicy
+from codesdk.domain.hosts import Address, address_of
+from codesdk.domain.resolution import Resolve
+
+MAX_TRIED = 3
+"""Addresses of a name that are tried."""
+MAX_ANSWER = 8 * 1024 * 1024
+"""Bytes of an answer that is no stream of events; of those each event is bounded."""
+_EVENTS = "text/event-stream"
+
+
+class Refused(httpcore2.ConnectError):
+    """The gate does not connect there."""
+
+
+class CheckedBackend(httpcore2.AsyncNetworkBackend):
+    """Connects to checked addresses alone."""
+
+    def __init__(self, resolve: Resolve, policy: AddressPolicy) -> None:
+        self._resolve = resolve
+        self._policy = policy
+        self._plain = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 (the backend's signature)
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """A connection to one of the name's addresses, all of which are checked.
+
+        Raises:
+            Refused: an address is not to be connected to. ConnectError: there is none, or none answers.
+        """
+        found = await self._addresses(host)
+        for address in found:
+            if why := self._policy(address):
+                # One private answer among public ones is what a rebinding name looks like: none of them is used.
+                raise Refused(f"{host} leads to {address}: {why}")
+        error: Exception = httpcore2.ConnectError(f"{host} has no address")
+        for address in found[:MAX_TRIED]:
+            try:
+                return await self._plain.connect_tcp(str(address), port, timeout, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as unreachable:
+                error = unreachable
+        raise error
+
+    async def _addresses(self, host: str) -> Sequence[Address]:
+        literal = address_of(hosts.canonical(host))
+        if literal is not None:
+            return (literal,)
+        try:
+            return await to_thread.run_sync(self._resolve, host, abandon_on_cancel=True)
+        except (OSError, UnicodeError) as error:
+            raise httpcore2.ConnectError(f"{host} cannot be resolved") from error
+
+
+class GatedTransport(httpx2.AsyncHTTPTransport):
+    """Requests to one origin."""
+
+    def __init__(self, origin: httpx2.URL, resolve: Resolve, policy: AddressPolicy, tls: ssl.SSLContext) -> None:
+        super().__init__(verify=tls, trust_env=False)
+        self._origin = origin
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=tls, network_backend=CheckedBackend(resolve, policy), max_connections=32, keepalive_expiry=30.0
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send it, where it goes to the origin.
+
+        Raises:
+            ConnectError: it goes elsewhere, or cannot be connected.
+        """
+        wanted = (request.url.scheme, request.url.host, request.url.port)
+        if wanted != (self._origin.scheme, self._origin.host, self._origin.port):
+            raise httpx2.ConnectError(f"{request.url.host} is not where this server is", request=request)
+        response = await super().handle_async_request(request)
+        if not response.headers.get("content-type", "").lower().startswith(_EVENTS):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 (of an asynchronous transport)
+            response.stream = _Bounded(response.stream, request)
+        return response
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body that ends with an error beyond its bound."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, request: httpx2.Request) -> None:
+        self._inner = inner
+        self._request = request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Its pieces."""
+        size = 0
+        async for piece in self._inner:
+            size += len(piece)
+            if size > MAX_ANSWER:
+                raise httpx2.ReadError(f"an answer of more than {MAX_ANSWER} bytes", request=self._request)
+            yield piece
+
+    async def aclose(self) -> None:
+        """Let go of it."""
+        await self._inner.aclose()

@@ -1,0 +1,205 @@
+"""Sandboxes for servers: the owner row before the engine is called, and no sandbox without one."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from codesdk.domain.clock import Clock
+from codesdk.domain.decisions import Obligations
+from codesdk.domain.ids import HostId, Ids, Kind, SandboxId, SessionId, TenantId
+from codesdk.domain.quotas import Quotas, Resource
+from codesdk.errors import Fault
+from codesdk.registry import SourceManifest
+from codesdk.sandbox import store
+from codesdk.sandbox.egress.rules import NOTHING, EgressRules
+from codesdk.sandbox.port import Sandbox, Sandboxes, SandboxSpec
+from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.profiles import Profiles
+from codesdk.sandbox.store import SandboxState
+from codesdk.sources.faults import SourceUnavailable
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit, Writer
+
+_log = logging.getLogger(__name__)
+_ALIVE = (SandboxState.WANTED, SandboxState.READY, SandboxState.CLOSING)
+
+
+class House(NamedTuple):
+    """A server's sandbox."""
+
+    id: SandboxId
+    sandbox: Sandbox
+    profile: Profile
+
+
+class Place(NamedTuple):
+    """The engine that sandboxes are made on."""
+
+    host: HostId
+    generation: int
+    instance: str
+    images: Mapping[str, str]
+    """Image name -> image id."""
+
+
+def profile_of(manifest: SourceManifest, profiles: Profiles) -> Profile:
+    """What a source's sandbox may use: its profile, held to its limits, with its own secrets and no others.
+
+    Raises:
+        ProfileUnknown: with the nearest name.
+    """
+    profile = profiles.named(manifest.profile).tighten(Obligations(sandbox=manifest.limits))
+    egress = NOTHING if manifest.shared else _with_secrets(profile.egress, manifest.secrets)
+    return profile.model_copy(update={"egress": egress})
+
+
+def _with_secrets(rules: EgressRules, names: tuple[str, ...]) -> EgressRules:
+    kept = (
+        rule.model_copy(update={"inject": tuple(item for item in rule.inject if item.secret in names)})
+        for rule in rules.rules
+    )
+    return rules.model_copy(update={"rules": tuple(kept)})
+
+
+class Houses(Protocol):
+    """Where servers get their sandboxes from."""
+
+    def open(self, manifest: SourceManifest, serves: SessionId | None, tenant: TenantId) -> House:
+        """A fresh sandbox for that source's server; what cannot be made leaves nothing behind."""
+        ...
+
+    def profile_of(self, manifest: SourceManifest) -> Profile:
+        """What it may use."""
+        ...
+
+    def remove(self, owner: SandboxId) -> None:
+        """Remove one."""
+        ...
+
+    def tidy(self) -> int:
+        """Remove those that no server has; how many there were."""
+        ...
+
+
+class Housing:
+    """Opens and removes them. Safe to use from the worker's threads."""
+
+    def __init__(
+        self,
+        *,
+        sandboxes: Sandboxes,
+        place: Place,
+        profiles: Profiles,
+        database: Database,
+        writer: Writer,
+        clock: Clock,
+        ids: Ids,
+        quotas: Quotas[Unit],
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._place = place
+        self._profiles = profiles
+        self._database = database
+        self._writer = writer
+        self._clock = clock
+        self._ids = ids
+        self._quotas = quotas
+        self._lock = threading.Lock()
+        self._kept: set[SandboxId] = set()
+
+    def open(self, manifest: SourceManifest, serves: SessionId | None, tenant: TenantId) -> House:
+        """A fresh sandbox for that source's server. `serves`: the one session that it is for.
+
+        Raises:
+            SourceUnavailable: the image is not on this host.
+            ProfileUnknown, QuotaExceeded, Fault: what kept it from being made; nothing is left of it.
+        """
+        profile = profile_of(manifest, self._profiles)
+        name = manifest.image or profile.image
+        image = self._place.images.get(name)
+        if image is None:
+            advice = "Build it, or name it in images.yaml (docs/how-to/use-your-own-image.md), and restart the worker."
+            raise SourceUnavailable(manifest.name, f"needs the image `{name}`, which is not on this host", advice)
+        owner = SandboxId(self._ids.new(Kind.SANDBOX))
+        with self._lock:
+            self._kept.add(owner)
+        try:
+            uid = self._writer.run(
+                lambda unit: self._want(
+                    unit, owner, manifest, image=image, profile=profile, serves=serves, tenant=tenant
+                )
+            )
+            spec = SandboxSpec(
+                owner=owner,
+                instance=self._place.instance,
+                profile=profile,
+                image=image,
+                tool_uid=uid,
+                generation=self._place.generation,
+            )
+            sandbox = self._sandboxes.open(spec)
+        except BaseException:
+            self.remove(owner)
+            raise
+        return House(owner, sandbox, profile)
+
+    def profile_of(self, manifest: SourceManifest) -> Profile:
+        """What a source's sandbox may use."""
+        return profile_of(manifest, self._profiles)
+
+    def remove(self, owner: SandboxId) -> None:
+        """Remove a sandbox and its row; where the engine does not now, `tidy` tries again."""
+        try:
+            self._remove(owner)
+        except Fault as fault:
+            _log.warning("sandbox %s of an MCP server could not be removed yet: %s", owner, fault)
+        finally:
+            with self._lock:
+                self._kept.discard(owner)
+
+    def tidy(self) -> int:
+        """Remove what no server of this worker has: of workers that were killed, and what could not be removed before."""
+        with self._database.read() as connection:
+            known = store.of_sources(connection, self._place.host)
+        with self._lock:
+            left = [owner for owner in known if owner not in self._kept]
+        for owner in left:
+            self.remove(owner)
+        return len(left)
+
+    def _want(
+        self,
+        unit: Unit,
+        owner: SandboxId,
+        manifest: SourceManifest,
+        *,
+        image: str,
+        profile: Profile,
+        serves: SessionId | None,
+        tenant: TenantId,
+    ) -> int:
+        if serves is not None:  # a shared one is the installation's
+            memory = profile.memory_bytes + profile.swap_bytes
+            self._quotas.reserve(unit, tenant, Resource.SANDBOX_MEMORY_BYTES, memory)
+            self._quotas.reserve(unit, tenant, Resource.SANDBOX_MILLICPUS, int(profile.cpus * 1000))
+        return store.insert(
+            unit.connection,
+            owner,
+            None,
+            self._place.host,
+            image=image,
+            profile=profile,
+            generation=self._place.generation,
+            source=manifest.name,
+            serves=serves,
+        )
+
+    def _remove(self, owner: SandboxId) -> None:
+        closing = SandboxState.CLOSING
+        if not self._writer.run(lambda unit: store.move(unit.connection, owner, _ALIVE, closing, unclaimed=True)):
+            return  # its row was never written, or is gone
+        self._sandboxes.destroy(owner)
+        self._writer.run(lambda unit: store.forget_pooled(unit.connection, owner))

@@ -1,0 +1,227 @@
+"""One server's life: started when it is called, started again with patience when it ended, stopped when nobody calls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import mcp_types as types
+from mcp.shared.dispatcher import ProgressFnT
+
+from codesdk.domain.clock import Clock
+from codesdk.errors import Fault
+from codesdk.registry import Source
+from codesdk.sources.conversation import Conversation, Speak
+from codesdk.sources.faults import SourceUnavailable
+from codesdk.sources.listing import Listing
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+FIRST_PAUSE_S = 1.0
+"""Before the second try after a failure in a row; doubled with each that follows. The first is made at once."""
+LONGEST_PAUSE_S = 60.0
+LIVES_WELL_S = 60.0
+"""A server that has lived so long failed for another reason than the time before."""
+SLACK_S = 5.0
+"""Seconds for the event loop on top of a server's own."""
+
+
+class Begun(NamedTuple):
+    """A server that was started."""
+
+    speak: Speak
+    release: Callable[[], None]
+    """Gives back what it runs in."""
+
+
+@dataclass
+class Running:
+    """A server that is spoken to."""
+
+    conversation: Conversation
+    done: Future[None]
+    since: float
+    release: Callable[[], None]
+    """Gives back what it ran in."""
+
+
+class Server:
+    """For one session, or shared. Its methods are called from the worker's threads."""
+
+    def __init__(
+        self,
+        source: Source,
+        begin: Callable[[], Begun],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        on_listing: Callable[[Listing], None],
+    ) -> None:
+        """`begin`: has it started.
+
+        `on_listing`: called with each list that it gives, on some thread; raises nothing.
+        """
+        self.source = source
+        self._begin = begin
+        self._loop = loop
+        self._clock = clock
+        self._on_listing = on_listing
+        self._lock = threading.RLock()
+        self._running: Running | None = None
+        self._failures = 0
+        self._why = ""
+        self._not_before = 0.0
+        self._counting = threading.Lock()
+        self._calls = 0
+        self._used = clock.monotonic()
+        self._closed = ""
+
+    def ready(self) -> Running:
+        """The running server, started where it is not.
+
+        Raises:
+            SourceUnavailable: it does not start, or is not tried again yet.
+            Fault: what kept its sandbox from being made.
+        """
+        with self._lock:
+            if self._closed:
+                raise SourceUnavailable(self.source.name, self._closed)
+            if self._running is not None and not self._running.conversation.reason:
+                return self._running
+            if self._running is not None:
+                self._bury(self._running)
+            left = self._not_before - self._clock.monotonic()
+            if left > 0:
+                raise SourceUnavailable(
+                    self.source.name, f"{self._why}; it is started again in {max(1, round(left))} s at the earliest"
+                )
+            try:
+                self._running = self._start()
+            except Fault as fault:
+                self._failed(
+                    fault.message if not isinstance(fault, SourceUnavailable) else _bare(fault, self.source.name)
+                )
+                raise
+            return self._running
+
+    def call(
+        self, running: Running, tool: str, arguments: dict[str, Any], timeout_s: float, on_progress: ProgressFnT
+    ) -> Future[types.CallToolResult]:
+        """Send one call; cancelling the future withdraws it."""
+        work = running.conversation.call(tool, arguments, timeout_s, on_progress)
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def begun(self) -> None:
+        """A call is being made: the server is not idle until `ended`."""
+        with self._counting:
+            self._calls += 1
+
+    def ended(self) -> None:
+        """It has ended, whichever way."""
+        with self._counting:
+            self._calls -= 1
+            self._used = self._clock.monotonic()
+
+    def rest(self) -> bool:
+        """Stop it where nobody has called for long enough; whether it is stopped now."""
+        if not self._lock.acquire(blocking=False):
+            return False  # it is being started, for a call
+        try:
+            if self._running is not None and self._running.conversation.reason:
+                self._bury(self._running)
+            idle = self._clock.monotonic() - self._used
+            if self._running is not None and not self._calls and idle >= self.source.manifest.idle_s:
+                _log.info("the MCP server %s is stopped: no call for %g s", self.source.name, idle)
+                self._stop("was stopped: it was idle")
+            return self._running is None and not self._calls
+        finally:
+            self._lock.release()
+
+    def close(self, reason: str) -> None:
+        """Stop it for good."""
+        self._closed = self._closed or reason
+        with self._lock:
+            self._stop(reason)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is with it."""
+        return self._calls > 0
+
+    def _start(self) -> Running:
+        speak, release = self._begin()
+        manifest = self.source.manifest
+        try:
+
+            async def open_() -> Conversation:
+                return Conversation(manifest.name, speak, start_s=manifest.start_s, on_listing=self._on_listing)
+
+            conversation = self._do(open_(), SLACK_S)
+            done = asyncio.run_coroutine_threadsafe(conversation.run(), self._loop)
+
+            async def listed() -> Listing:
+                return await asyncio.shield(conversation.listing)
+
+            try:
+                listing = self._do(listed(), manifest.start_s + SLACK_S)
+            except BaseException:
+                done.cancel()
+                raise
+        except TimeoutError as error:
+            release()
+            raise SourceUnavailable(manifest.name, f"did not start within {manifest.start_s:g} s") from error
+        except BaseException:
+            release()
+            raise
+        _log.info("the MCP server %s is started: %s, %d tools", manifest.name, listing.server, len(listing.tools))
+        self._on_listing(listing)
+        return Running(conversation, done, self._clock.monotonic(), release)
+
+    def _stop(self, reason: str) -> None:
+        if self._running is None:
+            return
+        running, self._running = self._running, None
+        running.conversation.end(reason)
+        self._let_go(running)
+
+    def _bury(self, running: Running) -> None:
+        """It ended by itself."""
+        self._running = None
+        if self._clock.monotonic() - running.since >= LIVES_WELL_S:
+            self._failures = 0
+        self._failed(running.conversation.reason)
+        self._let_go(running)
+
+    def _let_go(self, running: Running) -> None:
+        try:
+            running.done.result(SLACK_S)
+        except Exception:  # noqa: BLE001 (what it ran in is given back whatever became of it)
+            running.done.cancel()
+            _log.warning("the conversation with the MCP server %s did not end in time", self.source.name)
+        running.release()
+
+    def _failed(self, why: str) -> None:
+        self._why = why
+        self._failures += 1
+        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (self._failures - 2)) if self._failures > 1 else 0.0
+        self._not_before = self._clock.monotonic() + pause
+        _log.warning("the MCP server %s %s", self.source.name, why)
+
+    def _do(self, work: Coroutine[Any, Any, _T], timeout_s: float) -> _T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            future.cancel()
+            raise
+
+
+def _bare(fault: SourceUnavailable, name: str) -> str:
+    """What follows the server's name in its own words."""
+    return fault.message.removeprefix(f"The MCP server `{name}` ").removesuffix(".")

@@ -1,0 +1,65 @@
+"""The port to other people's MCP servers: who runs a call whose tool is not ours. `codesdk.sources` stands behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from codesdk.domain.calls import CallIdentity
+from codesdk.domain.decisions import Obligations
+from codesdk.domain.ids import SessionId, TenantId
+from codesdk.domain.tools import ToolResult
+from codesdk.registry import Tool
+from codesdk.sandbox.port import OnOutput
+from codesdk.sandbox.profile import Profile
+from codesdk.toolcalls.builtins import Attachment
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """One call for a server."""
+
+    tool: Tool
+    arguments: dict[str, Any]
+    identity: CallIdentity
+    tenant: TenantId
+    session: SessionId
+    profile: Profile
+    """The session's, with what policy demands: what is shown and kept of the answer. The server has a profile of its own."""
+    obligations: Obligations
+    """What policy demands of this call."""
+    timeout_s: float
+    on_output: OnOutput
+    """Where what the server reports of its progress goes."""
+    attach: Callable[[Attachment], None]
+
+
+class Sources(Protocol):
+    """Runs calls on servers. Safe to use from the worker's threads."""
+
+    def call(self, asked: Elsewhere) -> ToolResult:
+        """Run it to its end; whatever the server does, there is one.
+
+        Raises:
+            Fault: the server could not be had, or its answer not be used.
+        """
+        ...
+
+    def cancel(self, identity: CallIdentity) -> bool:
+        """Withdraw a call that runs here; False where none does. It ends soon, whatever its server says."""
+        ...
+
+
+class NoSources:
+    """Of a worker that has none."""
+
+    def call(self, asked: Elsewhere) -> ToolResult:
+        """Say so."""
+        text = f"{asked.tool.name} was not run: this worker starts no MCP servers."
+        return ToolResult(text=text, is_error=True, code="SOURCE_UNAVAILABLE")
+
+    def cancel(self, identity: CallIdentity) -> bool:
+        """None runs."""
+        del identity
+        return False

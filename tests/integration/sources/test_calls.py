@@ -1,0 +1,205 @@
+"""Calls of an accepted server go the way of every call: policy, approval, events, the worker."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from codesdk.approvals import Verdict
+from codesdk.bootstrap import open_services
+from codesdk.domain.calls import CallState, DenialCode
+from codesdk.eventlog.hints import LocalHints
+from codesdk.jobs import LocalWakeups
+from codesdk.mcphost.listing import listed
+from codesdk.registry import ToolWithheld
+from codesdk.sandbox import store as sandbox_store
+from codesdk.sandbox.local.driver import LocalSandboxes
+from codesdk.sessions import NewSession
+from codesdk.settings import Settings
+from codesdk.tenancy.principal import Role
+from codesdk.toolcalls.execution import Execution
+from codesdk.toolcalls.stored import Claimed, Denied, Finished, Queued, Waiting
+from codesdk.worker.process import Worker
+from local_sandboxes import plain
+from source_stage import until
+from stage import bundle, stored_call
+
+POLICY = """\
+version: 1
+name: sources
+default: deny
+rules:
+  - {id: reads, effect: allow, classification: read-only}
+  - {id: talks, effect: allow, tool: [fx.echo, fx.slow, fx.pid, fx.cancelled, fx.lie, fx.bare, fx.change]}
+  - {id: asks, effect: ask, tool: fx.refuse, approval: {preview: true}}
+  - {id: secret, effect: allow, tool: fx.image, obligations: {redactions: [{literal: inside}]}}
+"""
+
+
+class Line:
+    """A pipeline and a worker's half over one stage."""
+
+    def __init__(self, own):
+        self.own = own
+        self.stage = own.stage
+        self.bundle = bundle(own.stage.root / "fx-policies", POLICY, own.registry.shared)
+        self.pipeline = own.stage.pipeline_with(self.bundle, own.registry)
+        self.claims = own.stage.claims(self.bundle, own.registry)
+        self.execution = Execution(
+            registry=own.registry,
+            log=own.stage.log,
+            artifacts=own.stage.artifacts,
+            writer=own.stage.writer,
+            clock=own.clock,
+            sources=own.desk,
+        )
+
+    def submit(self, name, **given):
+        return self.pipeline.submit(name, given, self.stage.subject)
+
+    def run(self):
+        claimed = self.claims.take()
+        assert isinstance(claimed, Claimed), claimed
+        return self.execution.run(claimed, self.no_sandbox)
+
+    def no_sandbox(self):
+        raise AssertionError("a call of a server needs no sandbox of the session's")
+
+
+@pytest.fixture
+def line(own):
+    return Line(own)
+
+
+def test_an_allowed_call_is_recorded_from_the_request_to_the_result(line):
+    outcome = line.submit("fx_add", a=1, b=2)
+    assert isinstance(outcome, Queued)
+    assert line.run().structured == {"sum": 3}
+    assert line.stage.types() == [
+        "tool.call.requested",
+        "tool.call.policy_evaluated",
+        "tool.call.approved",
+        "tool.call.started",
+        "tool.call.completed",
+    ]
+    assert isinstance(line.stage.find(outcome.identity.tool_call_id), Finished)
+
+
+def test_progress_is_in_the_log_as_output(line):
+    line.submit("fx.slow", steps=8)
+    assert line.run().text == "done"
+    assert "tool.output.delta" in line.stage.types()
+    deltas = [event.payload["delta"] for event in line.stage.events() if event.type == "tool.output.delta"]
+    assert "step 1" in "".join(deltas)
+
+
+def test_a_call_that_policy_denies_starts_no_server(line):
+    assert isinstance(line.submit("fx.die"), Denied)
+    assert line.own.owners() == []
+
+
+def test_a_call_that_policy_asks_about_waits_for_a_person(line):
+    waiting = line.submit("fx.refuse")
+    assert isinstance(waiting, Waiting)
+    asked = line.stage.desk.find(line.stage.subject.tenant_id, waiting.approval_id)
+    line.pipeline.vote(
+        asked.tenant_id, asked.id, Verdict.APPROVE, digest=asked.digest, by=line.stage.principal.id, comment=None
+    )
+    assert line.run().code == "SOURCE_ERROR"
+
+
+def test_what_policy_redacts_is_in_no_answer_of_a_server(line):
+    line.submit("fx.image")
+    assert "inside" not in line.run().text
+
+
+@pytest.mark.parametrize("name", ["fx.lie", "fx.bare"])
+def test_a_structured_answer_that_breaks_the_accepted_schema_is_an_error(line, name):
+    line.submit(name)
+    result = line.run()
+    assert (result.is_error, result.code) == (True, "INVALID_TOOL_OUTPUT")
+
+
+def test_a_changed_tool_is_neither_listed_nor_called_and_a_queued_call_is_voided(line):
+    queued = line.submit("fx.echo", text="before")
+    registry = line.own.registry
+    names = {tool.name for tool in listed(registry.shared, line.bundle, line.stage.subject)}
+    assert {"fx_echo", "fx_add"} <= names
+    line.own.call("change")
+    until(lambda: registry.look() or registry.shared.resolve("fx.echo").withheld, "it is taken away")
+    names = {tool.name for tool in listed(registry.shared, line.bundle, line.stage.subject)}
+    assert ("fx_echo" in names, "fx_add" in names) == (False, True)
+    with pytest.raises(ToolWithheld, match="codesdk tools diff fx"):
+        line.submit("fx.echo", text="after")
+    assert isinstance(line.claims.take(), Denied)
+    assert line.stage.find(queued.identity.tool_call_id).code is DenialCode.VOIDED
+
+
+class Site:
+    """A whole worker process's services, over local sandboxes; no Redis: the poll finds the calls."""
+
+    def __init__(self, root, own):
+        policies = root / "site-policies"
+        policies.mkdir()
+        (policies / "policy.yaml").write_text(POLICY)
+        tools = own.tools
+        self.settings = Settings(
+            data_dir=root / "site", registry_dir=tools, policies_dir=policies, poll_s=0.1, worker_threads=4, warm_pool=0
+        )
+        self.settings.prepare_data_dir()
+        self.sandboxes = LocalSandboxes(self.settings.instance_id(), root / "site" / "local", plain())
+        self.services = open_services(self.settings, hints=LocalHints(), wakeups=LocalWakeups())
+        principal, _ = self.services.writer.run(
+            lambda unit: self.services.directory.enroll(unit, "default", "dev", (Role.DEVELOPER,))
+        )
+        self._worker = Worker(self.services, self.sandboxes, {"base": self.sandboxes.image})
+        self._worker.start()
+        _, token = self.services.sessions.open(principal, NewSession())
+        self.subject = self.services.directory.subject(token)
+
+    def ended(self, call):
+        def end():
+            found = self.services.pipeline.find(self.subject.tenant_id, self.subject.session_id, call)
+            return found if isinstance(found, Finished | Denied) else None
+
+        return until(end, f"{call} to end")
+
+    def state(self, call):
+        return stored_call(self.services.database, call).state
+
+    def close(self):
+        self._worker.stop()
+        self.services.close()
+        self.sandboxes.sweep(())
+        self.sandboxes.close()
+
+
+@pytest.fixture
+def site(tmp_path, own):
+    made = Site(tmp_path, own)
+    yield made
+    made.close()
+
+
+def test_a_whole_worker_runs_cancels_and_stops_servers(site):
+    submit = site.services.pipeline.submit
+    first = submit("fx.echo", {"text": "hello"}, site.subject).identity.tool_call_id
+    assert site.ended(first).result.text == "hello"
+    slow = submit("fx.slow", {}, site.subject).identity.tool_call_id
+    until(lambda: site.state(slow) is CallState.RUNNING, "the call to run")
+    assert site.services.pipeline.cancel(site.subject.tenant_id, site.subject.session_id, slow, "no more")
+    assert site.ended(slow).result.code == "CANCELLED"
+
+    def told():
+        asked = submit("fx.cancelled", {}, site.subject).identity.tool_call_id
+        return json.loads(site.ended(asked).result.text) == 1
+
+    until(told, "the server was told of the cancel")
+    site.services.sessions.close(site.subject.tenant_id, site.subject.session_id)
+
+    def gone():
+        with site.services.database.read() as connection:
+            return not sandbox_store.of_sources(connection, site._worker.host.id)
+
+    until(gone, "the server ended with its session")

@@ -1,0 +1,195 @@
+"""A core with one MCP server as a source of tools, in real sandboxes: accepted as an operator would, called as a worker does."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from codesdk.domain.calls import CallIdentity
+from codesdk.domain.clock import SystemClock
+from codesdk.domain.decisions import Obligations
+from codesdk.domain.ids import RandomIds, SessionId, TenantId, ToolCallId
+from codesdk.domain.tools import ToolResult
+from codesdk.registry import ActiveRegistry
+from codesdk.registry.pins import Pins, pin, pins_text
+from codesdk.sandbox import store as sandbox_store
+from codesdk.sandbox.port import Sandboxes
+from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.profiles import Profiles
+from codesdk.sources.asking import offered_by
+from codesdk.sources.changes import Changes
+from codesdk.sources.desk import SourceDesk
+from codesdk.sources.housing import Housing, Place
+from codesdk.sources.listing import Listing
+from codesdk.sources.stdio import StdioStarter
+from codesdk.toolcalls.builtins import Attachment
+from codesdk.toolcalls.elsewhere import Elsewhere
+from stage import REPOSITORY, Stage
+
+PROGRAM = (REPOSITORY / "tests" / "fixtures" / "sources" / "server.py").read_text()
+MANIFEST: dict[str, Any] = {
+    "kind": "mcp",
+    "name": "fx",
+    "version": "1.0.0",
+    "title": "Fixture",
+    "description": "A server of the tests.",
+    "argv": ["python3", "-c", PROGRAM],
+    "timeout_s": 30,
+    "tools": {"add": {"classification": "read-only"}},
+}
+
+
+class LeavingClock(SystemClock):
+    """The machine's clock, which a test can move on."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+
+class SourceStage:
+    """One worker's servers."""
+
+    def __init__(self, stage: Stage, sandboxes: Sandboxes, instance: str, image: str, **manifest: Any) -> None:
+        self.stage = stage
+        self.sandboxes = sandboxes
+        self.image = image
+        self.instance = instance
+        self.clock = LeavingClock()
+        self.tools = stage.root / "tools"
+        self.tools.mkdir(exist_ok=True)
+        shipped = (REPOSITORY / "tool-registry" / "workspace.read.yaml").read_text()
+        (self.tools / "workspace.read.yaml").write_text(shipped)
+        self.write(**manifest)
+        self.registry = ActiveRegistry(self.tools)
+        self.changes = Changes(stage.database, stage.writer, self.clock)
+        self.registry.know_changes(self.changes.withheld)
+        self.desk = self.worker()
+        self.attached: list[Attachment] = []
+        self.lines: list[bytes] = []
+        self._calls = ThreadPoolExecutor(8)
+
+    def write(self, **changes: Any) -> None:
+        """The source's manifest (JSON is YAML)."""
+        (self.tools / "fx.yaml").write_text(json.dumps({**MANIFEST, **changes}))
+
+    def starter(self, generation: int = 1) -> StdioStarter:
+        """As a worker of that generation has it."""
+        profile = Profile(grace_s=0.3)
+        housing = Housing(
+            sandboxes=self.sandboxes,
+            place=Place(self.stage.host.id, generation, self.instance, {"base": self.image}),
+            profiles=Profiles({"default": profile, "small": profile.model_copy(update={"name": "small"})}),
+            database=self.stage.database,
+            writer=self.stage.writer,
+            clock=self.clock,
+            ids=RandomIds(self.clock),
+            quotas=self.stage.quotas,
+        )
+        return StdioStarter(housing, self.clock, RandomIds(self.clock))
+
+    def worker(self, generation: int = 1) -> SourceDesk:
+        """Another worker's servers."""
+        return SourceDesk(
+            registry=self.registry,
+            starter=self.starter(generation),
+            changes=self.changes,
+            database=self.stage.database,
+            clock=self.clock,
+            secret_problem=lambda _tenant, _name: "this tenant has none of that name",
+        )
+
+    def listing(self) -> Listing:
+        """What the server offers now."""
+        source = self.registry.shared.sources["fx"]
+        subject = self.stage.subject
+        begin = lambda: self.starter().begin(source, SessionId(subject.session_id), subject.tenant_id)  # noqa: E731
+        return offered_by(source, begin, self.clock)
+
+    def accept(self, *names: str) -> None:
+        """What it offers, or of that these tools alone."""
+        listing = self.listing()
+        chosen = tuple(pin(tool) for tool in listing.tools if not names or tool.name in names)
+        (self.tools / "fx.pins.json").write_text(pins_text(Pins(source="fx", server=listing.server, tools=chosen)))
+        self.registry.look()
+
+    def asked(self, name: str, session: str = "", tenant: str = "", timeout_s: float = 30.0, **given: Any) -> Elsewhere:
+        """A call as the worker hands it on."""
+        call = ToolCallId(f"call_{uuid.uuid4().hex}")
+        return Elsewhere(
+            tool=self.registry.shared.resolve(f"fx.{name}"),
+            arguments=given,
+            identity=CallIdentity(tool_call_id=call, input_hash="sha256:" + "0" * 64),
+            tenant=TenantId(tenant or self.stage.subject.tenant_id),
+            session=SessionId(session or self.stage.subject.session_id),
+            profile=self.stage.profile,
+            obligations=Obligations(),
+            timeout_s=timeout_s,
+            on_output=lambda chunk: self.lines.append(chunk.data),
+            attach=self.attached.append,
+        )
+
+    def call(self, name: str, **given: Any) -> ToolResult:
+        """Call and wait."""
+        return self.desk.call(self.asked(name, **given))
+
+    def begin(self, asked: Elsewhere) -> Future[ToolResult]:
+        """Call on another thread."""
+        return self._calls.submit(self.desk.call, asked)
+
+    def bounded(self, asked: Elsewhere, **bounds: Any) -> Elsewhere:
+        """The same call, which policy holds to bounds."""
+        return replace(asked, obligations=Obligations.model_validate({"sandbox": bounds}))
+
+    def owners(self) -> list[str]:
+        """Rows of the servers' sandboxes."""
+        with self.stage.database.read() as connection:
+            return list(sandbox_store.of_sources(connection, self.stage.host.id))
+
+    def close(self) -> None:
+        """Stop everything."""
+        self.desk.close()
+        self._calls.shutdown()
+        assert self.owners() == []
+
+
+@contextmanager
+def source_stage(
+    stage: Stage, sandboxes: Sandboxes, image: str, accept: bool = True, pins: str = "", **manifest: Any
+) -> Iterator[SourceStage]:
+    """Ends with the block, and nothing of it is left. `pins`: a text that was accepted before, in place of asking again."""
+    made = SourceStage(stage, sandboxes, sandboxes._instance, image, **manifest)
+    try:
+        if pins:
+            (made.tools / "fx.pins.json").write_text(pins)
+            made.registry.look()
+        elif accept:
+            made.accept()
+        yield made
+    finally:
+        made.close()
+
+
+def until(fact: Callable[[], Any], what: str, deadline_s: float = 60.0) -> Any:
+    """Wait for a fact; a loaded machine keeps the deadline."""
+    tick = threading.Event()
+    for _ in range(int(deadline_s / 0.05)):
+        if found := fact():
+            return found
+        tick.wait(0.05)
+    raise AssertionError(f"not within {deadline_s} s: {what}")
+
+
+def pins_of(path: Path) -> dict[str, Any]:
+    """A file of pins."""
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
