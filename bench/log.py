@@ -76,7 +76,7 @@ class Bench:
             for statement in (
                 "INSERT INTO tenants (id, name, created_at) VALUES('ten', 'x', 0)",
                 "INSERT INTO principals (id, tenant_id, name, roles, created_at) VALUES('prn', 'ten', 'b', '[]', 0)",
-                "INSERT INTO hosts VALUES('hst', 'local', 1, 0, '{}', 0)",
+                "INSERT INTO hosts (id, name, generation, heartbeat, images, registered_at) VALUES ('hst', 'local', 1, 0, '{}', 0)",
                 "CREATE TABLE plain (session_id VARCHAR(40) NOT NULL, seq BIGINT NOT NULL, time VARCHAR(24) NOT NULL,"
                 " type VARCHAR(48) NOT NULL, body TEXT NOT NULL, PRIMARY KEY (session_id, seq))"
                 + (" WITHOUT ROWID" if database.is_sqlite else ""),

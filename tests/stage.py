@@ -139,9 +139,16 @@ class Stage:
         self.rules = SessionRules(self.database, [tool.name for tool in self.registry.tools()])
         self.principal, self.api_key = self.enroll("default", "dev", Role.DEVELOPER, Role.APPROVER)
         self.host = self.register()
-        self.sessions = Sessions(
+        self.sessions = self.sessions_with(self.writer)
+        self.pipeline = self.pipeline_with(self.bundle)
+        self.session, self.token = self.sessions.open(self.principal, NewSession())
+        self.subject = self.subject_of(self.token)
+
+    def sessions_with(self, writer: Writer) -> Sessions:
+        """The sessions as another process would open them."""
+        return Sessions(
             database=self.database,
-            writer=self.writer,
+            writer=writer,
             log=self.log,
             artifacts=self.artifacts,
             directory=self.directory,
@@ -153,9 +160,6 @@ class Stage:
             rules=self.rules,
             token_ttl_s=3600.0,
         )
-        self.pipeline = self.pipeline_with(self.bundle)
-        self.session, self.token = self.sessions.open(self.principal, NewSession())
-        self.subject = self.subject_of(self.token)
 
     def artifacts_with(self, quotas: Quotas[Unit], blobs: Blobs | None = None, hold_s: float = HOLD_S) -> Artifacts:
         """Artifacts under other quotas, or over another store."""

@@ -102,6 +102,11 @@ RULES: dict[tuple[str, str], Action | Door] = {
     ("POST", "/v1/keys"): Action.KEYS_MANAGE,
     ("DELETE", "/v1/keys/{key_id}"): Action.KEYS_MANAGE,
     ("GET", "/v1/audit"): Action.AUDIT_READ,
+    ("GET", "/v1/hosts"): Action.HOSTS_READ,
+    ("GET", "/v1/hosts/{host_id}"): Action.HOSTS_READ,
+    ("POST", "/v1/hosts/{host_id}/drain"): Action.HOSTS_MANAGE,
+    ("POST", "/v1/hosts/{host_id}/activate"): Action.HOSTS_MANAGE,
+    ("POST", "/v1/hosts/{host_id}/lose"): Action.HOSTS_MANAGE,
 }
 """What each route does; who may do it stands in `tenancy.access.GRANTS`."""
 

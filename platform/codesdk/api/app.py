@@ -67,6 +67,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
             beside = [
                 asyncio.create_task(_sweep(services.pipeline)),
                 asyncio.create_task(_keep_house(services, settings)),
+                asyncio.create_task(_tend_hosts(services)),
             ]
             post_room.start()
             try:
@@ -130,6 +131,15 @@ async def _sweep(pipeline: Pipeline) -> None:
             await to_thread.run_sync(pipeline.expire_overdue)
         except Fault as fault:
             _log.warning("overdue approvals could not be looked for: %s", fault)
+
+
+async def _tend_hosts(services: Services) -> None:
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        try:
+            await to_thread.run_sync(services.lost_hosts.tend)
+        except Fault as fault:
+            _log.warning("silent hosts could not be looked for: %s", fault)
 
 
 async def _keep_house(services: Services, settings: Settings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -59,6 +60,7 @@ def problem(fault: Fault) -> Response:
         retryable=fault.retryable,
         advice=fault.advice(),
         details=fault.details,
+        headers=None if fault.retry_after_s is None else {"Retry-After": str(math.ceil(fault.retry_after_s))},
     )
 
 

@@ -18,8 +18,6 @@ from codesdk.archive.manifest import BackupInvalid, Manifest
 from codesdk.bootstrap.record import Record, open_record
 from codesdk.domain.calls import CallState
 from codesdk.domain.decisions import Frozen
-from codesdk.domain.execution import SandboxSummary
-from codesdk.domain.tools import ToolResult
 from codesdk.errors import ExitCode, Fault
 from codesdk.eventlog.audit import INSTALLATION, Act, Trail
 from codesdk.eventlog.hints import LocalHints
@@ -29,11 +27,9 @@ from codesdk.policy.sessions import SessionRules
 from codesdk.sandbox.profiles import Profiles
 from codesdk.sessions import Sessions
 from codesdk.settings import Settings, runfile
-from codesdk.storage.writer import Unit
 from codesdk.tenancy.directory import Directory
 from codesdk.toolcalls import store as call_store
-from codesdk.toolcalls.ending import complete
-from codesdk.toolcalls.stored import Claimed, StoredCall
+from codesdk.toolcalls.lost import end_lost
 
 REASON = "restored from a backup"
 LOST = (
@@ -131,30 +127,16 @@ def _part_from_original(record: Record) -> tuple[int, int]:
     with record.database.read() as connection:
         running = call_store.in_state(connection, CallState.RUNNING)
     for stored in running:
-        record.writer.run(partial(_end_lost, log=log, stored=stored))
+        record.writer.run(partial(end_lost, log=log, stored=stored, text=LOST))
     sessions = _sessions(record, log)
     opened = sessions.open_of_all()
     for session in opened:
         sessions.retire(session.tenant_id, session.id, REASON, lambda _: True)
     record.writer.run(lambda unit: store.forget_sandboxes(unit.connection, REASON))
     record.writer.run(lambda unit: store.forget_endpoints(unit.connection))
+    now = record.clock.now().timestamp()
+    record.writer.run(lambda unit: store.forget_engines(unit.connection, now))
     return len(running), len(opened)
-
-
-def _end_lost(unit: Unit, log: Log, stored: StoredCall) -> None:
-    identity = stored.identity
-    started = store.start_of(unit.connection, stored.subject.session_id, identity.tool_call_id)
-    # No worker of the original can be this copy's, whatever its number was.
-    call_store.adopt(unit.connection, stored.host_id, 0)
-    claimed = Claimed(
-        stored=stored,
-        generation=0,
-        timeout_s=0.0,
-        sandbox=SandboxSummary.model_validate(started.get("sandbox", {})),
-        environment=started.get("execution_env", "codesdk_docker"),
-    )
-    result = ToolResult(text=LOST, is_error=True, code="WORKER_LOST")
-    complete(unit, log, claimed, result, result_ref=None, last_output=(), duration_ms=0.0)
 
 
 def _sessions(record: Record, log: Log) -> Sessions:

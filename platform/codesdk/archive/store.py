@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.archive.lines import SessionLine
 from codesdk.artifacts.store import Blob
-from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, SessionId, TenantId, ToolCallId
+from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, SessionId, TenantId
 from codesdk.sandbox.store import SandboxState
 from codesdk.storage.schema import (
     approval_demands,
@@ -81,14 +81,9 @@ def forget_sandboxes(connection: Connection, reason: str) -> None:
     )
 
 
-def start_of(connection: Connection, session: SessionId, call: ToolCallId) -> dict[str, Any]:
-    """What the log says of how a call was started; empty where it does not."""
-    query = select(events.c.body).where(events.c.session_id == session, events.c.type == "tool.call.started")
-    for body in connection.execute(query.order_by(events.c.seq.desc())).scalars():
-        payload: dict[str, Any] = json.loads(body)["payload"]
-        if payload.get("tool_call_id") == call:
-            return payload
-    return {}
+def forget_engines(connection: Connection, now: float) -> None:
+    """No engine of the original is this copy's: whichever its first worker has will be its host's."""
+    connection.execute(update(hosts).values(engine="", left_at=now))
 
 
 # -- exports and imports -----------------------------------------------------------------------------------------------
@@ -115,7 +110,15 @@ def host_named(connection: Connection, name: str, fresh: HostId, now: float) -> 
     found = connection.execute(select(hosts.c.id).where(hosts.c.name == name)).scalar()
     if found is not None:
         return HostId(found)
-    row = {"id": fresh, "name": name, "generation": 1, "heartbeat": 0, "images": "{}", "registered_at": now}
+    row = {
+        "id": fresh,
+        "name": name,
+        "generation": 1,
+        "heartbeat": 0,
+        "images": "{}",
+        "registered_at": now,
+        "left_at": now,
+    }
     connection.execute(insert_into(hosts), row)
     return fresh
 

@@ -115,6 +115,14 @@ class Artifacts:
             raise ArtifactCollected("The bytes waited too long for their record.", advice="Send them again.")
         store.insert(unit.connection, artifact)
 
+    def supersede(self, unit: Unit, artifact: StoredArtifact) -> bool:
+        """Remove a record that a newer one stands for, unless an open session starts from it. False: it stays."""
+        store.locked(unit.connection, artifact.id, to_remove=True)
+        if store.seeds_open_session(unit.connection, artifact.id):
+            return False
+        self._forget(unit, artifact)
+        return True
+
     def find(self, tenant: TenantId, artifact: str) -> StoredArtifact:
         """The record.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from codesdk.bootstrap.record import lock_path, quotas_of
 from codesdk.domain.clock import Clock, SystemClock
 from codesdk.domain.ids import Ids, RandomIds
+from codesdk.hosts import Hosts
 from codesdk.settings import Settings
 from codesdk.storage.database import Database
 from codesdk.storage.migration import bring_up
@@ -21,12 +22,13 @@ from codesdk.tenancy.quotas import TenantQuotas
 
 @dataclass(frozen=True)
 class Tenancy:
-    """Who is who, and what they may have."""
+    """Who is who, what they may have, and where it runs."""
 
     directory: Directory
     quotas: TenantQuotas
     administration: Administration
     founding: Founding
+    hosts: Hosts
 
 
 def wire_tenancy(settings: Settings, database: Database, writer: Writer, clock: Clock, ids: Ids) -> Tenancy:
@@ -37,7 +39,13 @@ def wire_tenancy(settings: Settings, database: Database, writer: Writer, clock: 
         database=database, writer=writer, directory=directory, quotas=quotas, clock=clock, ids=ids
     )
     founding = Founding(directory, quotas, clock, ids)
-    return Tenancy(directory=directory, quotas=quotas, administration=administration, founding=founding)
+    return Tenancy(
+        directory=directory,
+        quotas=quotas,
+        administration=administration,
+        founding=founding,
+        hosts=Hosts(database, writer, clock),
+    )
 
 
 @contextmanager

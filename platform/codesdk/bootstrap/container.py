@@ -17,6 +17,8 @@ from codesdk.domain.ids import Ids, RandomIds
 from codesdk.eventlog.hints import Hints, RedisHints
 from codesdk.eventlog.log import Log
 from codesdk.eventlog.tail import Tail
+from codesdk.hosts import Hosts
+from codesdk.hosts.watch import LeaseWatch
 from codesdk.jobs import RqWakeups, Wakeups
 from codesdk.policy import ActiveBundles
 from codesdk.policy.sessions import SessionRules
@@ -26,6 +28,7 @@ from codesdk.registry import ActiveRegistry
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.profiles import DEFAULT, Profiles, load_profiles
 from codesdk.sessions import Sessions
+from codesdk.sessions.lost_hosts import LostHosts
 from codesdk.settings import Settings
 from codesdk.sources.changes import Changes
 from codesdk.storage.database import Database
@@ -69,6 +72,8 @@ class Services:
     results: Results
     sessions: Sessions
     source_changes: Changes
+    hosts: Hosts
+    lost_hosts: LostHosts
     profile: Profile
     """What sandboxes of new sessions are limited to where they name none."""
     profiles: Profiles
@@ -176,7 +181,9 @@ def open_services(
             profiles=profiles,
             rules=rules,
             token_ttl_s=settings.session_ttl_s,
+            snapshots=settings.snapshots,
         )
+        watch = LeaseWatch(database, writer, clock, settings.host_lease_s)
         return Services(
             settings=settings,
             clock=clock,
@@ -203,6 +210,8 @@ def open_services(
             results=Results(pipeline, log, tail, hints),
             sessions=sessions,
             source_changes=source_changes,
+            hosts=tenancy.hosts,
+            lost_hosts=LostHosts(watch=watch, sessions=sessions, database=database, writer=writer, log=log),
             profile=profiles.named(DEFAULT),
             profiles=profiles,
             _opened=opened.pop_all(),

@@ -12,6 +12,7 @@ from codesdk.cli.approvals_app import approvals_app, grants_app
 from codesdk.cli.artifacts import artifacts_app
 from codesdk.cli.audit_app import audit_app
 from codesdk.cli.connecting.clients import Kind
+from codesdk.cli.hosts_app import hosts_app
 from codesdk.cli.log_commands import events_app, transcript
 from codesdk.cli.options import DataDir, Json, place
 from codesdk.cli.policy import policy_app
@@ -47,6 +48,7 @@ app.add_typer(audit_app, name="audit")
 app.add_typer(tenants_app, name="tenants")
 app.add_typer(tools_app, name="tools")
 app.add_typer(groups_app, name="groups")
+app.add_typer(hosts_app, name="hosts")
 app.add_typer(webhooks_app, name="webhooks")
 
 
@@ -281,13 +283,35 @@ def open_session(
     watch: Annotated[
         bool, typer.Option("--watch", help="Make changes of its workspace's files events (sandbox.files_changed).")
     ] = False,
+    from_session: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="SESSION", help="An ended session, whose last snapshot the workspace starts from."
+        ),
+    ] = None,
+    snapshots: Annotated[
+        bool | None,
+        typer.Option(
+            "--snapshots/--no-snapshots", help="Keep its workspace as it goes, for --from. (default: as set up)"
+        ),
+    ] = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> None:
     """Open one, and print its MCP URL and token."""
     from codesdk.cli.sessions import open_one
 
-    open_one(workspace=workspace, mode=mode, profile=profile, rules=rules, watch=watch, data_dir=data_dir, as_json=json)
+    open_one(
+        workspace=workspace,
+        mode=mode,
+        profile=profile,
+        rules=rules,
+        watch=watch,
+        from_session=from_session,
+        snapshots=snapshots,
+        data_dir=data_dir,
+        as_json=json,
+    )
 
 
 @sessions_app.command("list")

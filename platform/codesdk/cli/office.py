@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+from urllib.parse import quote
 
 from codesdk.bootstrap.administration import open_tenancy
 from codesdk.cli.daemon import Daemon, NotRunning, connect
 from codesdk.domain.ids import PrincipalId, TenantId
 from codesdk.domain.quotas import Resource
+from codesdk.hosts import HostRecord, Hosts
 from codesdk.settings import Settings, runfile
 from codesdk.tenancy.administration import Administration
 from codesdk.tenancy.keys import ApiKey, NewKey
@@ -25,6 +27,9 @@ HOLDER = Principal(
     reach=Reach.INSTANCE,
 )
 """Whoever can write the data directory can do all of this anyway; its name is what the log says of who did it."""
+
+
+HostChange = Literal["drain", "activate", "lose"]
 
 
 class Office(Protocol):
@@ -92,12 +97,25 @@ class Office(Protocol):
         """End it."""
         ...
 
+    def hosts(self) -> list[HostRecord]:
+        """All of them."""
+        ...
+
+    def host(self, wanted: str) -> HostRecord:
+        """The one of that name or id."""
+        ...
+
+    def change_host(self, wanted: str, change: HostChange) -> HostRecord:
+        """Drain it, put it back, or give it up."""
+        ...
+
 
 class DirectOffice:
     """On the data directory."""
 
-    def __init__(self, administration: Administration) -> None:
+    def __init__(self, administration: Administration, hosts: Hosts) -> None:
         self._office = administration
+        self._hosts = hosts
 
     def tenants(self) -> list[Tenant]:
         """All of them."""
@@ -160,6 +178,19 @@ class DirectOffice:
     def revoke_key(self, key: str) -> ApiKey:
         """End it."""
         return self._office.revoke_key(HOLDER, key)
+
+    def hosts(self) -> list[HostRecord]:
+        """All of them."""
+        return self._hosts.listing(HOLDER)
+
+    def host(self, wanted: str) -> HostRecord:
+        """The one of that name or id."""
+        return self._hosts.find(HOLDER, wanted)
+
+    def change_host(self, wanted: str, change: HostChange) -> HostRecord:
+        """Drain it, put it back, or give it up; in the last case its sessions end when a process runs again."""
+        done: HostRecord = getattr(self._hosts, change)(HOLDER, wanted)
+        return done
 
 
 class RemoteOffice:
@@ -242,6 +273,18 @@ class RemoteOffice:
         """End it."""
         return ApiKey.model_validate(self._daemon.request("DELETE", f"/v1/keys/{key}"))
 
+    def hosts(self) -> list[HostRecord]:
+        """All of them."""
+        return [HostRecord.model_validate(each) for each in self._daemon.request("GET", "/v1/hosts")["hosts"]]
+
+    def host(self, wanted: str) -> HostRecord:
+        """The one of that name or id."""
+        return HostRecord.model_validate(self._daemon.request("GET", f"/v1/hosts/{quote(wanted, safe='')}"))
+
+    def change_host(self, wanted: str, change: HostChange) -> HostRecord:
+        """Drain it, put it back, or give it up."""
+        return HostRecord.model_validate(self._daemon.request("POST", f"/v1/hosts/{quote(wanted, safe='')}/{change}"))
+
 
 @contextmanager
 def open_office(settings: Settings) -> Iterator[Office]:
@@ -261,7 +304,7 @@ def open_office(settings: Settings) -> Iterator[Office]:
             advice="Make one with `codesdk init` or `codesdk up`, or name another --data-dir.",
         )
     with open_tenancy(settings) as (tenancy, _):
-        yield DirectOffice(tenancy.administration)
+        yield DirectOffice(tenancy.administration, tenancy.hosts)
 
 
 def tenant_of(office: Office, wanted: str) -> Tenant:

@@ -9,6 +9,7 @@ from codesdk.cli.plain import counted
 from codesdk.cli.workspace import pack
 from codesdk.documents import Unreadable, read_text
 from codesdk.domain.decisions import PermissionMode
+from codesdk.domain.ids import SessionId
 from codesdk.policy import PolicyInvalid
 from codesdk.provision.command import Say
 from codesdk.sandbox.profiles import DEFAULT
@@ -26,6 +27,8 @@ def open_with(
     profile: str = DEFAULT,
     rules: Path | None = None,
     watch: bool = False,
+    from_session: str | None = None,
+    snapshots: bool | None = None,
 ) -> Opened:
     """A new session, labelled with who opened it.
 
@@ -45,6 +48,8 @@ def open_with(
         labels=labels,
         profile=profile,
         seed_artifact=seed,
+        from_session=SessionId(from_session) if from_session else None,
+        snapshots=snapshots,
         runtime=runtime,
         watch=watch,
         policy=read_rules(rules) if rules is not None else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,13 @@ def environment_of(settings: Settings) -> dict[str, str]:
     """The `CODESDK_*` variables that give a child process the same settings."""
     values = {name: getattr(settings, name) for name in Settings.model_fields}
     # Empty is as good as none, and takes the place of what the child would inherit.
-    return {f"CODESDK_{name.upper()}": "" if value is None else str(value) for name, value in values.items()}
+    return {f"CODESDK_{name.upper()}": _written(value) for name, value in values.items()}
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return ""
+    return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 def _absolute(path: Path | None) -> Path | None:

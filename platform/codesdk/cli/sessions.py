@@ -12,6 +12,7 @@ from rich.text import Text
 
 from codesdk.cli.daemon import connect
 from codesdk.cli.environment import execution_env, tell
+from codesdk.cli.given import InputWrong
 from codesdk.cli.opening import open_with
 from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
@@ -31,17 +32,34 @@ def open_one(
     profile: str,
     rules: Path | None,
     watch: bool,
+    from_session: str | None,
+    snapshots: bool | None,
     data_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Open one and say how to connect."""
+    """Open one and say how to connect.
+
+    Raises:
+        InputWrong: it cannot start from a directory and from a session.
+    """
     voice = Voice(as_json=as_json)
+    if workspace is not None and from_session is not None:
+        raise InputWrong("A session starts from a directory or from another session, not from both.")
     settings = settings_of(data_dir)
     tell(voice, settings)
     with connect(settings) as daemon:
         by = "codesdk sessions open"
         opened = open_with(
-            daemon, workspace, mode=mode, opened_by=by, say=voice.say, profile=profile, rules=rules, watch=watch
+            daemon,
+            workspace,
+            mode=mode,
+            opened_by=by,
+            say=voice.say,
+            profile=profile,
+            rules=rules,
+            from_session=from_session,
+            snapshots=snapshots,
+            watch=watch,
         )
     if as_json:
         voice.give(opened_as_json(opened, execution_env=execution_env(settings)))

@@ -89,7 +89,7 @@ class DenialCode(StrEnum):
     VOIDED = "APPROVAL_VOIDED"
     """What was approved is not what would run now, or the tool is gone."""
     QUEUE_FULL = "QUEUE_FULL"
-    """Too much waits already. Not written yet."""
+    """As many of its tenant's calls wait as may; the message says when to try again."""
     SESSION_CLOSED = "SESSION_CLOSED"
     """The session ended first."""
     SUSPENDED = "SUSPENDED"

@@ -48,11 +48,17 @@ class QuotaExceeded(Fault):
         self.resource = resource
 
 
+QUEUE_RETRY_S = 5.0
+"""Seconds after which a caller that met a full queue may try again: some calls have ended by then, mostly."""
+
+
 class QueueFull(QuotaExceeded):
     """As many of the tenant's calls wait as may; it gets better by itself."""
 
+    code = "QUEUE_FULL"
     retryable = True
     status = 429
+    retry_after_s = QUEUE_RETRY_S
 
 
 class Quotas(Protocol[UnitT_contra]):

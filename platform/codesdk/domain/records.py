@@ -50,6 +50,16 @@ class Session(Frozen):
     created_at: float
     """Seconds since the epoch."""
     closed_at: float | None = None
+    closed_reason: str | None = None
+    """`asked for`, `idle`, `lifetime`, `host lost`; missing where an earlier version closed it."""
+    snapshots: bool = False
+    """Its workspace is kept as an artifact as it goes, so that another session can be opened from it."""
+    snapshot_artifact: ArtifactId | None = None
+    """The last that was taken."""
+    snapshot_at: float | None = None
+    """Seconds since the epoch: what was written by then is in it."""
+    opened_from: SessionId | None = None
+    """The session whose last snapshot its workspace started from."""
     policy_hash: str | None = None
     """Of the rules that it was opened with, on top of the tenant's and the installation's."""
 

@@ -15,12 +15,14 @@ class Fault(Exception):
         retryable: whether the same request may succeed later with nothing changed by the caller.
         status: the HTTP status that the API answers with.
         exit_code: the exit code of a CLI command that ends with it.
+        retry_after_s: seconds after which it may succeed, where that can be said.
     """
 
     code: ClassVar[str] = "INTERNAL"
     retryable: ClassVar[bool] = False
     status: ClassVar[int] = 500
     exit_code: ClassVar[ExitCode] = ExitCode.SOFTWARE
+    retry_after_s: ClassVar[float | None] = None
 
     def __init__(self, message: str, *, advice: str = "", details: dict[str, object] | None = None) -> None:
         super().__init__(message)

@@ -82,6 +82,15 @@ class Engine:
                 return False
         return True
 
+    def identity(self) -> str:
+        """Its own id, and where it keeps its data: before version 23 all engines of a machine have the same id.
+
+        Two engines have two, unless the machine of one is a copy of the other's.
+        """
+        with self.doing("say who it is"):
+            about = self.api.info()
+        return f"{about.get('ID', '')} {about.get('DockerRootDir', '')}".strip()
+
     def attach(self, container: str) -> AttachedStream:
         """The container's stdin, stdout and stderr."""
         with self.doing("attach to a sandbox"):

@@ -76,6 +76,8 @@ class SandboxRow(Frozen):
     """The worker that made it for its pool, where it comes from one."""
     tenant_id: TenantId
     seed_artifact: str | None
+    opened_from: str | None = None
+    """The session whose snapshot the seed is, where it is one."""
     reason: str | None = None
     """Why it is closing, where it ended by itself."""
     attestation: Attestation | None = None
@@ -201,6 +203,13 @@ def on_host(connection: Connection, host: HostId, states: tuple[SandboxState, ..
     """The rows in these states of the host's sessions; the pool's are not among them."""
     wanted = [state.value for state in states]
     return _rows(connection, (sandboxes.c.host_id == host) & sandboxes.c.state.in_(wanted))
+
+
+def on_lost_hosts(connection: Connection) -> list[SandboxRow]:
+    """The rows of closed sessions that are not gone, and whose host is given up."""
+    lost = select(hosts.c.id).where(hosts.c.state == "lost")
+    living = sandboxes.c.state != SandboxState.GONE.value
+    return _rows(connection, sandboxes.c.host_id.in_(lost) & living & (sessions.c.state != "open"))
 
 
 def living(connection: Connection, host: HostId) -> list[SandboxId]:
@@ -370,6 +379,7 @@ def _last_end() -> ScalarSelect[float | None]:
 _SESSION = (
     sessions.c.tenant_id,
     sessions.c.seed_artifact,
+    sessions.c.opened_from,
     sessions.c.principal_id,
     sessions.c.permission_mode,
     sessions.c.runtime,

@@ -15,6 +15,7 @@ from codesdk.domain.clock import Clock, to_wire
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.events import CONTRACT_VERSION
 from codesdk.domain.ids import Ids, Kind, SandboxId, SessionId, TenantId
+from codesdk.domain.needs import need_of
 from codesdk.domain.payloads import SandboxSessionClosed, SessionCreated
 from codesdk.domain.quotas import Quotas, Resource
 from codesdk.domain.records import Session
@@ -30,7 +31,16 @@ from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.profiles import Profiles
 from codesdk.sandbox.store import SandboxRow, SandboxState
 from codesdk.sessions import store
-from codesdk.sessions.session import NewSession, NoHost, SandboxBusy, SessionRemoved, SessionSandbox, SessionUnknown
+from codesdk.sessions.placing import place_session
+from codesdk.sessions.reopening import last_snapshot
+from codesdk.sessions.session import (
+    ASKED_FOR,
+    NewSession,
+    SandboxBusy,
+    SessionRemoved,
+    SessionSandbox,
+    SessionUnknown,
+)
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.tenancy.directory import Directory
@@ -58,8 +68,13 @@ class Sessions:
         profiles: Profiles,
         rules: SessionRules,
         token_ttl_s: float,
+        snapshots: bool = False,
     ) -> None:
-        """`profiles`: what new sessions may name; `token_ttl_s`: seconds a session token lives."""
+        """`profiles`: what new sessions may name; `token_ttl_s`: seconds a session token lives.
+
+        `snapshots`: whether they are taken of sessions whose opener does not say.
+        """
+        self._snapshots = snapshots
         self._database = database
         self._writer = writer
         self._log = log
@@ -77,9 +92,10 @@ class Sessions:
         """A new session, with its sandbox on the way, and its token, which is shown this once.
 
         Raises:
-            ProfileUnknown: there is none of that name. NoHost: no worker has the profile's image.
+            ProfileUnknown: there is none of that name. NoHost: no host can take it; says what is missing.
             PolicyInvalid: its own rules cannot be read, or would loosen something.
             ArtifactUnknown: the seed is not the tenant's.
+            SessionUnknown, SessionNotEnded, SnapshotPending, NoSnapshot: it cannot be opened from that session.
             YoloNotAllowed: nobody has allowed the tenant that mode.
             QuotaExceeded: the tenant has as many sessions, or as much memory or CPU in sandboxes, as it may.
         """
@@ -126,7 +142,7 @@ class Sessions:
             SessionUnknown: not there, or another tenant's.
         """
         found = self.find(tenant, session)
-        self._writer.run(lambda unit: self._close(unit, found, "asked for"))
+        self._writer.run(lambda unit: self._close(unit, found, ASKED_FOR))
         return self.find(tenant, session)
 
     def sandbox(self, tenant: TenantId, session: str) -> SessionSandbox:
@@ -203,17 +219,15 @@ class Sessions:
     ) -> tuple[Session, str]:
         if wish.permission_mode is PermissionMode.YOLO:
             self._directory.check_yolo(unit, principal.tenant_id)
-        placed = store.hosts_with(unit.connection, profile.image)
-        if not placed:
-            raise NoHost(
-                f"No worker offers the sandbox image {profile.image!r} of the profile {profile.name!r}.",
-                advice=f"`codesdk up --profile {profile.name}` builds it where it can and starts a worker;"
-                " `codesdk images list` says what is there.",
-            )
-        if wish.seed_artifact is not None:
-            self._artifacts.use(unit, principal.tenant_id, wish.seed_artifact)
-        host, image = placed[0]
+        seed = wish.seed_artifact
+        if wish.from_session is not None:
+            seed = last_snapshot(unit.connection, principal.tenant_id, wish.from_session)
+        if seed is not None:
+            self._artifacts.use(unit, principal.tenant_id, seed)
         self._reserve(unit, principal.tenant_id, profile)
+        # Last of what may refuse: the host is held from here on.
+        placed = place_session(unit.connection, profile, wish.host_labels)
+        host, image = placed.host, placed.image
         session = Session(
             id=SessionId(self._ids.new(Kind.SESSION)),
             tenant_id=principal.tenant_id,
@@ -229,13 +243,15 @@ class Sessions:
             watch=wish.watch,
             last_seq=0,
             created_at=self._clock.now().timestamp(),
+            snapshots=self._snapshots if wish.snapshots is None else wish.snapshots,
+            opened_from=wish.from_session,
             policy_hash=self._rules.keep(unit, rules, wish.policy) if rules and wish.policy is not None else None,
         )
         store.insert(
             unit.connection,
             session,
             profile=profile.model_dump(mode="json"),
-            seed=wish.seed_artifact,
+            seed=seed,
             epoch=self._ids.new(Kind.REQUEST),
         )
         if sandbox_store.claim(unit.connection, session.id, host, image=image, profile=profile) is None:
@@ -248,6 +264,7 @@ class Sessions:
             labels=session.labels,
             profile=profile.name,
             image=image,
+            opened_from=session.opened_from,
             policy_hash=session.policy_hash,
         )
         self._log.append(unit, history.draft(_subject(session), created))
@@ -256,13 +273,14 @@ class Sessions:
 
     def _reserve(self, unit: Unit, tenant: TenantId, profile: Profile) -> None:
         self._quotas.reserve(unit, tenant, Resource.SESSIONS)
-        memory = profile.memory_bytes + profile.swap_bytes
-        self._quotas.reserve(unit, tenant, Resource.SANDBOX_MEMORY_BYTES, memory)
-        self._quotas.reserve(unit, tenant, Resource.SANDBOX_MILLICPUS, int(profile.cpus * 1000))
+        need = need_of(profile.model_dump())
+        self._quotas.reserve(unit, tenant, Resource.SANDBOX_MEMORY_BYTES, need.memory_bytes)
+        self._quotas.reserve(unit, tenant, Resource.SANDBOX_MILLICPUS, need.millicpus)
 
     def _close(self, unit: Unit, session: Session, reason: str) -> bool:
-        if not store.close(unit.connection, session.id, self._clock.now().timestamp()):
+        if not store.close(unit.connection, session.id, self._clock.now().timestamp(), reason):
             return False
+        why = "The session was closed." if reason == ASKED_FOR else f"The session was closed: {reason}."
         self._directory.revoke_tokens(unit, session.id)
         for approval in approval_store.cancel_of_session(unit.connection, session.id):
             tell(unit, About(approval, session.tenant_id, session.id), NewsKind.CANCELLED)
@@ -270,7 +288,7 @@ class Sessions:
         rate_store.forget(unit.connection, session.id)
         for state in (CallState.WAITING, CallState.QUEUED):
             for stored in call_store.in_state(unit.connection, state, session=session.id, hold=True):
-                deny(unit, self._log, stored, DenialCode.SESSION_CLOSED, "The session was closed.")
+                deny(unit, self._log, stored, DenialCode.SESSION_CLOSED, why)
         for stored in call_store.in_state(unit.connection, CallState.RUNNING, session=session.id):
             call_store.request_cancel(unit.connection, stored.identity.tool_call_id)
         row = sandbox_store.of_session(unit.connection, session.id)

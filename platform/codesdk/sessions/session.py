@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from codesdk.domain.attestation import Attestation
 from codesdk.domain.decisions import Frozen, PermissionMode
-from codesdk.domain.ids import ArtifactId, SandboxId
+from codesdk.domain.ids import ArtifactId, SandboxId, SessionId
 from codesdk.domain.records import PARALLEL_CALLS, SessionPriority
 from codesdk.errors import ExitCode, Fault
 from codesdk.sandbox.faults import SandboxEnded
 from codesdk.sandbox.store import SandboxRow, SandboxState
 
+ASKED_FOR = "asked for"
+"""Why a session was closed: somebody said so."""
+HOST_LOST = "host lost"
+"""Why a session was closed: the host with its workspace fell silent, or was given up."""
+
 
 class NoHost(Fault):
-    """No worker has registered a host that has the image."""
+    """No host can take the session."""
 
     code = "NO_HOST"
     retryable = True
@@ -47,6 +52,31 @@ class SandboxBusy(Fault):
     retryable = True
     status = 409
     exit_code = ExitCode.UNAVAILABLE
+
+
+class SessionNotEnded(Fault):
+    """Only an ended session is opened from: a running one's last snapshot is not its last word."""
+
+    code = "SESSION_NOT_ENDED"
+    status = 409
+    exit_code = ExitCode.FAILED
+
+
+class SnapshotPending(Fault):
+    """The session has just ended, and its last snapshot is being taken."""
+
+    code = "SNAPSHOT_PENDING"
+    retryable = True
+    status = 409
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class NoSnapshot(Fault):
+    """Nothing is left of the session's workspace."""
+
+    code = "NO_SNAPSHOT"
+    status = 409
+    exit_code = ExitCode.FAILED
 
 
 Label = Annotated[str, Field(max_length=200)]
@@ -84,6 +114,10 @@ class NewSession(Frozen):
     """Which limits its sandbox has: the name of a profile file."""
     seed_artifact: ArtifactId | None = None
     """An archive (tar, gz or not) that the workspace starts from."""
+    from_session: SessionId | None = None
+    """An ended session, whose last snapshot the workspace starts from; in place of `seed_artifact`."""
+    snapshots: bool | None = None
+    """Whether its own workspace is kept as it goes; left out: as the installation has it."""
     runtime: str = Field(default="mcp-client", max_length=40)
     priority: SessionPriority = SessionPriority.INTERACTIVE
     """`batch`: its calls let those of the tenant's interactive sessions go first."""
@@ -91,6 +125,14 @@ class NewSession(Frozen):
     """Calls that run at once, at most. Those that write to the workspace go one by one in any case."""
     watch: bool = False
     """Whether changes of files in its workspace become events (`sandbox.files_changed`)."""
+    host_labels: dict[Label, Label] = Field(default={}, max_length=16)
+    """Labels that its host must have, each with that value: the operator says which there are (`codesdk hosts list`)."""
     policy: str | None = Field(default=None, max_length=64 * 1024)
     """Rules of its own, as the text of a policy file (YAML): they count beside the tenant's and the installation's, and
     can only ask or deny."""
+
+    @model_validator(mode="after")
+    def _check_seed(self) -> NewSession:
+        if self.seed_artifact is not None and self.from_session is not None:
+            raise ValueError("its workspace starts from seed_artifact or from_session, not from both")
+        return self

@@ -9,21 +9,15 @@ from sqlalchemy import Connection, Row, select, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.decisions import PermissionMode
-from codesdk.domain.ids import HostId, PrincipalId, SessionId, TenantId
+from codesdk.domain.ids import ArtifactId, HostId, PrincipalId, SessionId, TenantId
 from codesdk.domain.records import Session, SessionPriority
+from codesdk.hosts.host import HostState
 from codesdk.storage.schema import hosts, removed_sessions, sessions
-
-
-def hosts_with(connection: Connection, image: str) -> list[tuple[HostId, str]]:
-    """Hosts that have an image of that name, newest registration first, with the image's id there."""
-    query = select(hosts.c.id, hosts.c.images).order_by(hosts.c.registered_at.desc())
-    found = [(HostId(row.id), json.loads(row.images)) for row in connection.execute(query)]
-    return [(host, images[image]) for host, images in found if image in images]
 
 
 def insert(connection: Connection, session: Session, *, profile: dict[str, Any], seed: str | None, epoch: str) -> None:
     """Add an open session."""
-    row = session.model_dump(exclude={"labels", "closed_at"})
+    row = session.model_dump(exclude={"labels", "closed_at", "closed_reason", "snapshot_artifact", "snapshot_at"})
     row |= {
         "permission_mode": session.permission_mode.value,
         "priority": session.priority.value,
@@ -67,12 +61,21 @@ def open_of_all(connection: Connection) -> list[Session]:
     return [_session(row) for row in connection.execute(query)]
 
 
-def close(connection: Connection, session: SessionId, now: float) -> bool:
+def open_on_lost_hosts(connection: Connection) -> list[Session]:
+    """Open sessions whose host is given up, oldest first."""
+    query = select(sessions).join(hosts, hosts.c.id == sessions.c.host_id)
+    query = query.where(hosts.c.state == HostState.LOST.value, sessions.c.state == "open").order_by(
+        sessions.c.created_at
+    )
+    return [_session(row) for row in connection.execute(query)]
+
+
+def close(connection: Connection, session: SessionId, now: float, reason: str) -> bool:
     """Close it, once. False: it was closed."""
     changed = connection.execute(
         update(sessions)
         .where(sessions.c.id == session, sessions.c.state == "open")
-        .values(state="closed", closed_at=now)
+        .values(state="closed", closed_at=now, closed_reason=reason)
     )
     return changed.rowcount == 1
 
@@ -94,5 +97,10 @@ def _session(row: Row[Any]) -> Session:
         last_seq=row.last_seq,
         created_at=row.created_at,
         closed_at=row.closed_at,
+        closed_reason=row.closed_reason,
+        snapshots=row.snapshots,
+        snapshot_artifact=ArtifactId(row.snapshot_artifact) if row.snapshot_artifact else None,
+        snapshot_at=row.snapshot_at,
+        opened_from=SessionId(row.opened_from) if row.opened_from else None,
         policy_hash=row.policy_hash,
     )

@@ -124,6 +124,24 @@ class Settings(BaseSettings):
     """The operator's list of further images; empty: `images.yaml` in the data directory, where there is one."""
     worker_threads: int = Field(default=16, ge=1, le=256)
     """Calls that one worker runs at once."""
+    host_name: str = Field(default="local", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    """What the worker's host is called: one name for one engine, and another for each further one."""
+    host_labels: Annotated[dict[str, str], NoDecode] = {}
+    """What sessions may ask their host for: `zone=a,gpu=yes`."""
+    host_memory_bytes: int = Field(default=0, ge=0)
+    """Memory and swap that the sandboxes of its sessions may be allowed together; 0: no limit."""
+    host_cpus: float = Field(default=0.0, ge=0)
+    """CPUs, likewise."""
+    host_sessions: int = Field(default=0, ge=0)
+    """Sessions that it may have, those counted whose sandbox is not removed yet; 0: no limit."""
+    host_lease_s: float = Field(default=30.0, ge=0)
+    """Seconds of silence after which a host whose worker was not stopped in order is lost, and its sessions end; 0: never."""
+    snapshots: bool = False
+    """Whether sessions whose opener does not say have snapshots of their workspaces taken."""
+    snapshot_bytes: int = Field(default=256 * 1024**2, gt=0)
+    """Bytes of one snapshot; of a workspace that has more none is taken."""
+    snapshot_every_s: float = Field(default=60.0, gt=0)
+    """Seconds between two snapshots of one session, at least."""
     warm_pool: int = Field(default=1, ge=0, le=MAX_WARM)
     """Started sandboxes of the default profile that wait for a session; 0 for none."""
     warm_pools: Annotated[dict[str, Annotated[int, Field(ge=0)]], NoDecode] = {}
@@ -217,6 +235,18 @@ class Settings(BaseSettings):
             if _HOST.fullmatch(name) is None:
                 raise ValueError(f"{name!r} is no name of a host (without scheme and port; no wildcards)")
         return given
+
+    @field_validator("host_labels", mode="before")
+    @classmethod
+    def _read_labels(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        if given.startswith("{"):
+            return json.loads(given)  # as a parent process hands its settings on
+        pairs = [part.partition("=") for part in given.replace(",", " ").split()]
+        if any(not (name and sign) for name, sign, _ in pairs):
+            raise ValueError("labels are written as `zone=a,gpu=yes`")
+        return {name: value for name, _, value in pairs}
 
     @field_validator("warm_pools", mode="before")
     @classmethod

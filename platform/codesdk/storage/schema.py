@@ -97,6 +97,14 @@ hosts = Table(
     Column("heartbeat", BigInteger, nullable=False),  # counts up; observers judge it on their own clock
     Column("images", Text, nullable=False),  # JSON: image name -> image id on that host
     Column("registered_at", Float, nullable=False),
+    Column("engine", String(400), nullable=False, server_default=text("''")),  # the engine's own id
+    Column("state", String(16), nullable=False, server_default=text("'active'")),  # see hosts.host.HostState
+    Column("labels", Text, nullable=False, server_default=text("'{}'")),  # JSON object
+    # What the operator says that its sessions may take together; 0: no limit.
+    Column("memory_bytes", BigInteger, nullable=False, server_default=text("0")),
+    Column("millicpus", BigInteger, nullable=False, server_default=text("0")),
+    Column("most_sessions", Integer, nullable=False, server_default=text("0")),
+    Column("left_at", Float),  # its worker was stopped in order, and no other has come
 )
 
 sessions = Table(
@@ -120,6 +128,11 @@ sessions = Table(
     Column("log_epoch", String(32), nullable=False),  # a restored log gets another; cursors carry it
     Column("created_at", Float, nullable=False),
     Column("closed_at", Float),
+    Column("closed_reason", Text),
+    Column("snapshots", Boolean, nullable=False, server_default=text("false")),  # its workspace is kept as it goes
+    Column("snapshot_artifact", _ID),  # the last that was taken
+    Column("snapshot_at", Float),  # on the database's clock, before it began
+    Column("opened_from", _ID),  # the session whose last snapshot its workspace starts from
     Column("imported_at", Float),  # its log came from an export: no rows of calls stand beside it
     Column("policy_hash", String(71)),  # of the rules that it was opened with, in policy_texts
     Column(

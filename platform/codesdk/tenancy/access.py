@@ -47,6 +47,8 @@ class Action(StrEnum):
     QUOTAS_READ = "quotas.read"
     QUOTAS_SET = "quotas.set"
     AUDIT_READ = "audit.read"
+    HOSTS_READ = "hosts.read"
+    HOSTS_MANAGE = "hosts.manage"
 
 
 class Grant(NamedTuple):
@@ -105,6 +107,8 @@ GRANTS: dict[Action, Grant] = {
     Action.QUOTAS_READ: Grant(_ALL, across=True),  # whoever is refused for a quota may see it
     Action.QUOTAS_SET: Grant(_OPERATES, reach=Reach.INSTANCE, across=True),  # a tenant does not lift its own limits
     Action.AUDIT_READ: Grant(_OVERSEES, across=True),
+    Action.HOSTS_READ: Grant(_OVERSEES, reach=Reach.INSTANCE),  # hosts are no tenant's
+    Action.HOSTS_MANAGE: Grant(_OPERATES, reach=Reach.INSTANCE),
 }
 
 

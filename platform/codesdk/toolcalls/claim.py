@@ -8,6 +8,7 @@ from codesdk.domain.decisions import IN_FULL, Decision, Effect
 from codesdk.domain.ids import ApprovalId, GrantId, HostId, TenantId
 from codesdk.domain.quotas import QuotaExceeded, Quotas, Resource
 from codesdk.eventlog.log import Log
+from codesdk.hosts import store as host_store
 from codesdk.policy import Bundles, decide
 from codesdk.registry import Registries, Tool, ToolWithheld, UnknownTool
 from codesdk.sandbox.profile import Profile
@@ -109,6 +110,8 @@ class Claims:
 
     def _next(self, unit: Unit) -> StoredCall | None:
         """The call of the tenant whose turn it is, if it may have one more running; else of the one after it."""
+        if not host_store.serves(unit.connection, self._host, self._generation):
+            return None  # given up, or a newer worker's: whoever was frozen meanwhile starts nothing
         for turn in turns.in_order(unit, self._host):
             stored = store.next_queued(unit.connection, self._host, turn.tenant)
             if stored is not None and self._has_room(unit, turn.tenant):

@@ -13,7 +13,7 @@ from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
 from codesdk.domain.canonical import bytes_hash, canonical_json
 from codesdk.domain.decisions import Decision, Effect, Evaluation, Speaker
 from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, SandboxId, SessionId, TenantId, ToolCallId
-from codesdk.domain.quotas import Quotas, Resource
+from codesdk.domain.quotas import QueueFull, Quotas, Resource
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import Log
 from codesdk.jobs import Wakeups
@@ -28,7 +28,7 @@ from codesdk.toolcalls.bound_files import named
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.preview import Tried, wants_preview
 from codesdk.toolcalls.questions import Questions, unasked, waiting
-from codesdk.toolcalls.stored import Denied, Ended, Finished, Outcome, Queued, StoredCall
+from codesdk.toolcalls.stored import Denied, Ended, Finished, Outcome, Queued, SessionFacts, StoredCall
 from codesdk.toolcalls.unasked import Preparation, Trial, Unasked
 
 SMALL_INPUT = 8 * 1024
@@ -85,7 +85,8 @@ class Pipeline:
         for a person joins it; with `join` it joins one that is queued or runs as well.
 
         Raises:
-            UnknownTool, ToolWithheld, InvalidInput, NotCanonical, QuotaExceeded: nothing was recorded.
+            UnknownTool, ToolWithheld, InvalidInput, NotCanonical: nothing was recorded. QuotaExceeded: there is no room
+                for a large input.
         """
         tool = self.registry.of(subject.tenant_id).resolve(name)
         if tool.withheld:
@@ -217,24 +218,22 @@ class Pipeline:
             return twin
         decision, cover = self._as_granted(unit, call, tool, subject, decision)
         grant = cover.grant
-        if (
-            grant is None
-            and decision.effect is Effect.ASK
-            and (waiting := self._questions.joined(unit, call, subject)) is not None
-        ):
+        asks_anew = grant is None and decision.effect is Effect.ASK
+        if asks_anew and (waiting := self._questions.joined(unit, call, subject)) is not None:
             return waiting
         facts = store.session_facts(unit.connection, subject.session_id)
         if facts is None or not facts.open:
             message = "The session is closed; open another one."
             return Denied(identity=call.identity, code=DenialCode.SESSION_CLOSED, message=message)
-        limited, refused = None, DenialCode.POLICY
+        limited, refused, full = None, DenialCode.POLICY, None
         if decision.effect is not Effect.DENY:  # what is denied at once never waits
-            self._quotas.reserve(unit, subject.tenant_id, Resource.QUEUED_CALLS)
+            full = self._no_room(unit, subject.tenant_id)
+        if decision.effect is not Effect.DENY and full is None:
             decision, limited, refused = self._admit(unit, call, subject, decision)
         if input_ref is not None:
             self._artifacts.record(unit, input_ref)
         earlier = Evaluation(source=Speaker.USER, result=Effect.ALLOW)
-        granted = (earlier,) if grant and decision.effect is Effect.ALLOW else ()
+        granted = (earlier,) if grant and decision.effect is Effect.ALLOW and full is None else ()
         said = Effect.ASK if granted else decision.effect
         voice = Evaluation(source=Speaker.CODESDK, result=said, rule=_first(decision.rules))
         store.insert(
@@ -243,7 +242,7 @@ class Pipeline:
             facts,
             schema_hash=tool.schema_hash,
             serial=tool.serial,
-            state=CallState.QUEUED if decision.effect is Effect.ALLOW else CallState.WAITING,
+            state=CallState.QUEUED if decision.effect is Effect.ALLOW and full is None else CallState.WAITING,
             sources=(voice, *granted),
             grant=grant.id if grant and granted else None,
         )
@@ -254,15 +253,41 @@ class Pipeline:
         if grant and granted:
             given = {"grant_id": grant.id, "decided_by": grant.granted_by}
             self._log.append(unit, history.policy_evaluated(call, subject, earlier, **given))
-        match decision.effect:
-            case Effect.DENY:
-                stored = self._found(unit, call.identity.tool_call_id)
-                refusal = deny(unit, self._log, stored, refused, decision.reason, rules=decision.rules)
-                return refusal.model_copy(update={"retry_after_s": limited.retry_after_s}) if limited else refusal
-            case Effect.ASK:
-                return self._unasked.ask(unit, call, tool, decision, facts, waits_for=waits_for)
-            case Effect.ALLOW:
-                return self._queue(unit, call.identity, subject, facts.host_id)
+        if full is not None:
+            return self._turn_away(unit, call, DenialCode.QUEUE_FULL, str(full), full.retry_after_s)
+        if decision.effect is Effect.DENY:
+            wait_s = limited.retry_after_s if limited else None
+            return self._turn_away(unit, call, refused, decision.reason, wait_s, rules=decision.rules)
+        return self._as_decided(unit, call, tool, decision, facts, waits_for=waits_for)
+
+    def _as_decided(
+        self, unit: Unit, call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts, *, waits_for: Preparation
+    ) -> Outcome:
+        if decision.effect is Effect.ASK:
+            return self._unasked.ask(unit, call, tool, decision, facts, waits_for=waits_for)
+        return self._queue(unit, call.identity, facts.subject, facts.host_id)
+
+    def _turn_away(
+        self,
+        unit: Unit,
+        call: ToolCall,
+        code: DenialCode,
+        reason: str,
+        retry_after_s: float | None,
+        *,
+        rules: tuple[str, ...] = (),
+    ) -> Denied:
+        stored = self._found(unit, call.identity.tool_call_id)
+        refusal = deny(unit, self._log, stored, code, reason, rules=rules)
+        return refusal.model_copy(update={"retry_after_s": retry_after_s})
+
+    def _no_room(self, unit: Unit, tenant: TenantId) -> QueueFull | None:
+        """Count one more call that waits; why not, where as many do as may."""
+        try:
+            self._quotas.reserve(unit, tenant, Resource.QUEUED_CALLS)
+        except QueueFull as full:
+            return full
+        return None
 
     def _admit(
         self, unit: Unit, call: ToolCall, subject: Subject, decision: Decision

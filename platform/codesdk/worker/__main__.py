@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -53,7 +54,7 @@ def _serve(settings: Settings) -> None:
             egress = opened.enter_context(closing(make_egress(settings, record)))
             return DockerSandboxes(settings.instance_id(), engine, workspaces=settings.workspaces_dir(), egress=egress)
 
-        serve(settings, open_sandboxes, images)
+        serve(settings, open_sandboxes, images, engine.identity())
 
 
 def _serve_locally(settings: Settings) -> None:
@@ -68,7 +69,7 @@ def _serve_locally(settings: Settings) -> None:
         def open_sandboxes(record: EgressRecord) -> LocalSandboxes:
             return open_local(settings, found, egress=opened.enter_context(closing(make_egress(settings, record))))
 
-        serve(settings, open_sandboxes, images)
+        serve(settings, open_sandboxes, images, f"machine {platform.node()}")
 
 
 def make_egress(settings: Settings, record: EgressRecord) -> Egress:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from codesdk.domain.calls import CallIdentity
-from codesdk.domain.ids import Kind, is_id
+from codesdk.domain.ids import Kind, SessionId, is_id
 from codesdk.errors import Fault
 from codesdk.sandbox.faults import EngineRestarted, SandboxGone
 from codesdk.sandbox.port import Sandbox
@@ -46,13 +46,15 @@ class Dispatcher:
         threads: int,
         previews: Previews | None = None,
         sources: Sources | None = None,
+        confirm: Callable[[], None] = lambda: None,
     ) -> None:
         """`threads`: calls that run at once. `previews`: what tries calls before people are asked.
 
-        `sources`: other people's servers.
+        `sources`: other people's servers. `confirm`: raises where the host is not this worker's any more.
         """
         self._previews = previews
         self._sources = sources or NoSources()
+        self._confirm = confirm
         self._host = host
         self._rooms = rooms
         self._claims = claims
@@ -133,9 +135,14 @@ class Dispatcher:
 
     def _run(self, claimed: Claimed) -> None:
         session = claimed.stored.subject.session_id
-        result = self._execution.run(claimed, lambda: self._rooms.ready(session))
+        result = self._execution.run(claimed, lambda: self._confirmed(session))
         if result.code in {SandboxGone.code, EngineRestarted.code}:
             self._rooms.lose(session)
+
+    def _confirmed(self, session: SessionId) -> Sandbox:
+        sandbox = self._rooms.ready(session)
+        self._confirm()  # last, as near to the start of the command as can be
+        return sandbox
 
     def _look(self) -> None:
         if not self._draining.is_set():

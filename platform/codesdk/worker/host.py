@@ -9,15 +9,24 @@ from typing import IO
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.ids import HostId, Ids, Kind
 from codesdk.errors import ExitCode, Fault
+from codesdk.hosts import store
+from codesdk.hosts.host import Capacity, HostRecord, HostState
+from codesdk.settings import Settings
 from codesdk.settings.hold import hold
 from codesdk.storage.writer import Unit, Writer
-from codesdk.worker import store
 
 
 class WorkerRunning(Fault):
     """Another worker holds this engine."""
 
     code = "WORKER_RUNNING"
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class HostTaken(Fault):
+    """The name belongs to another engine, or the engine to another name."""
+
+    code = "HOST_TAKEN"
     exit_code = ExitCode.UNAVAILABLE
 
 
@@ -28,6 +37,28 @@ class Host(Frozen):
     name: str
     generation: int
     """Higher than that of every worker before on this host: runners and rows obey the highest."""
+
+
+class Offer(Frozen):
+    """What a worker says of its host."""
+
+    engine: str = ""
+    """The engine's own id; empty where that is not asked for, and nothing is compared."""
+    capacity: Capacity = Capacity()
+    labels: dict[str, str] = {}
+
+
+NOTHING = Offer()
+
+
+def offer_of(settings: Settings, engine: str) -> Offer:
+    """What the operator says of it; `engine`: the engine's own id."""
+    capacity = Capacity(
+        memory_bytes=settings.host_memory_bytes,
+        millicpus=int(settings.host_cpus * 1000),
+        sessions=settings.host_sessions,
+    )
+    return Offer(engine=engine, capacity=capacity, labels=settings.host_labels)
 
 
 def lock_engine(path: Path) -> IO[str]:
@@ -46,18 +77,53 @@ def lock_engine(path: Path) -> IO[str]:
     return held
 
 
-def register(writer: Writer, ids: Ids, name: str, images: dict[str, str], now: float) -> Host:
+def register(
+    writer: Writer, ids: Ids, name: str, images: dict[str, str], now: float, *, offer: Offer = NOTHING
+) -> Host:
     """Enter the host, or take it over with the next generation.
 
     `images`: image name -> image id on this host; sessions are placed and pinned by it.
+
+    Raises:
+        HostTaken: two engines would share a name, or two names an engine, whose tool uids and sweeps would mix.
     """
+    columns = {
+        "images": json.dumps(images),
+        "engine": offer.engine,
+        "labels": json.dumps(offer.labels),
+        "memory_bytes": offer.capacity.memory_bytes,
+        "millicpus": offer.capacity.millicpus,
+        "most_sessions": offer.capacity.sessions,
+    }
 
     def enter(unit: Unit) -> Host:
-        known = store.take_over(unit.connection, name, json.dumps(images), now)
+        if offer.engine:
+            _check_engine(store.find_named(unit.connection, name), offer.engine)
+            _check_name(store.of_engine(unit.connection, offer.engine, but=name), name)
+        known = store.take_over(unit.connection, name, now, columns)
         if known is not None:
             return Host(id=known[0], name=name, generation=known[1])
         host = HostId(ids.new(Kind.HOST))
-        store.insert(unit.connection, host, name, json.dumps(images), now)
+        store.insert(unit.connection, host, name, now, columns)
         return Host(id=host, name=name, generation=1)
 
     return writer.run(enter)
+
+
+def _check_engine(known: HostRecord | None, engine: str) -> None:
+    if known is None or known.engine in ("", engine) or known.away or known.state is HostState.LOST:
+        return
+    raise HostTaken(
+        f"The host `{known.name}` is another engine's ({known.engine}; this one is {engine}).",
+        advice="Give this worker a name of its own with CODESDK_HOST_NAME; or, if that engine is gone for good,"
+        f" `codesdk hosts lose {known.name}` first.",
+    )
+
+
+def _check_name(other: HostRecord | None, name: str) -> None:
+    if other is not None:
+        raise HostTaken(
+            f"This engine is the host `{other.name}`, and this worker would call it `{name}`.",
+            advice=f"Set CODESDK_HOST_NAME to `{other.name}`, or `codesdk hosts lose {other.name}` first. An engine whose"
+            " machine was copied has its original's id: remove /var/lib/docker/engine-id there and restart it.",
+        )

@@ -16,6 +16,7 @@ from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.sandbox.egress.secret_files import problem_of, read_secret
 from codesdk.sandbox.port import Sandboxes
 from codesdk.sandbox.profiles import DEFAULT
+from codesdk.sessions.lost_hosts import LostHosts
 from codesdk.settings import Settings, runfile
 from codesdk.sources.desk import SourceDesk
 from codesdk.sources.housing import Housing, Place
@@ -27,14 +28,16 @@ from codesdk.toolcalls.execution import Execution
 from codesdk.worker.copies import Copies
 from codesdk.worker.dispatcher import Dispatcher, guarded
 from codesdk.worker.egress_record import EgressRecord
-from codesdk.worker.host import lock_engine, register
+from codesdk.worker.host import lock_engine, offer_of, register
 from codesdk.worker.listener import Listener
 from codesdk.worker.pool import Pool, sorts_of
 from codesdk.worker.previews import Previews
+from codesdk.worker.pulse import Pulse
 from codesdk.worker.recovery import Recovery
 from codesdk.worker.rest import Rest
 from codesdk.worker.rooms import Rooms
 from codesdk.worker.rounds import Duty, Round
+from codesdk.worker.snapshots import Snapshots
 from codesdk.worker.watching import Watching
 
 _log = logging.getLogger(__name__)
@@ -51,19 +54,26 @@ KEEPER_S = 60.0
 """Seconds that a stopping worker waits for a sandbox which its pool is just making."""
 WATCHER_S = 35.0
 """Seconds that a stopping worker waits for a sandbox that is just asked for changed files, and may not answer."""
-HOST_NAME = "local"
 
 
 class Worker:
     """One worker: owns the host's sandboxes from `start` to `stop`."""
 
-    def __init__(self, services: Services, sandboxes: Sandboxes, images: dict[str, str]) -> None:
-        """`images`: image name -> image id on this engine."""
+    def __init__(self, services: Services, sandboxes: Sandboxes, images: dict[str, str], engine: str = "") -> None:
+        """`images`: image name -> image id on this engine; `engine`: its own id, where it has one.
+
+        Raises:
+            WorkerRunning, HostTaken, QueueUnavailable: nothing is held.
+        """
         settings = services.settings
         with ExitStack() as opened:
             opened.callback(lock_engine(settings.data_dir / "worker.lock").close)
             services.wakeups.check()
-            self.host = register(services.writer, services.ids, HOST_NAME, images, services.clock.now().timestamp())
+            now = services.clock.now().timestamp()
+            offer = offer_of(settings, engine)
+            self.host = register(services.writer, services.ids, settings.host_name, images, now, offer=offer)
+            self.pulse = Pulse(services.writer, services.clock, self.host, settings.host_lease_s)
+            opened.callback(self.pulse.stop)
             self.rooms = Rooms(
                 sandboxes=sandboxes,
                 host=self.host,
@@ -86,6 +96,17 @@ class Worker:
                 sorts=sorts_of(settings.pool_sizes(DEFAULT), services.profiles, images),
             )
             opened.callback(self._drain_pool)
+            self._snapshots = Snapshots(
+                rooms=self.rooms,
+                host=self.host,
+                artifacts=services.artifacts,
+                database=services.database,
+                writer=services.writer,
+                clock=services.clock,
+                most_bytes=settings.snapshot_bytes,
+                every_s=settings.snapshot_every_s,
+            )
+            self.rooms.before_removal(self._snapshots.farewell)
             self._rest = Rest(
                 rooms=self.rooms,
                 sessions=services.sessions,
@@ -163,6 +184,7 @@ class Worker:
                 threads=settings.worker_threads,
                 previews=previews,
                 sources=self._sources,
+                confirm=self.pulse.confirm,
             )
             opened.callback(lambda: self.dispatcher.drain(DRAIN_S))
             clock, poll_s = services.clock, settings.poll_s
@@ -171,27 +193,34 @@ class Worker:
             self._keeper = Round("codesdk-keeper", clock, self._of_keeper(poll_s))
             # Another: a sandbox that does not answer must hold up none of these.
             self._watcher = Round("codesdk-watch", clock, self._of_watcher(poll_s))
+            # Another: each snapshot holds its session's calls up for seconds.
+            self._photographer = Round("codesdk-snapshots", clock, self._of_photographer(poll_s))
+            # Another: what is done for other hosts must not wait for this one's engine.
+            self._neighbour = Round("codesdk-hosts", clock, self._of_neighbour(services.lost_hosts, poll_s))
             self._opened = opened.pop_all()
 
     def start(self) -> None:
         """Clean up after earlier workers, take up what they ran, then serve."""
+        self.pulse.start()
         self.rooms.sweep()
         guarded(self._sources.tend)  # servers of a worker that was killed
         taken = self._recovery.take_up(self.dispatcher.start)
         if taken:
             _log.info("took up %d calls of an earlier worker", taken)
         self._claims.take_up()
-        self._poller.start()
-        self._keeper.start()
-        self._watcher.start()
+        for each in (self._poller, self._neighbour, self._keeper, self._watcher, self._photographer):
+            each.start()
 
     def stop(self) -> None:
         """Drain and let go. Sandboxes live on."""
-        for each in (self._poller, self._keeper, self._watcher):
+        self.pulse.leave()  # first: others are chosen from here on
+        for each in (self._poller, self._neighbour, self._keeper, self._watcher, self._photographer):
             each.tell()
         self._poller.end(POLLER_S)
+        self._neighbour.end(POLLER_S)
         self._keeper.end(KEEPER_S)
         self._watcher.end(WATCHER_S)
+        self._photographer.end(KEEPER_S)
         self._opened.close()
 
     def _starter(self, services: Services, sandboxes: Sandboxes, images: dict[str, str]) -> BothStarters:
@@ -270,14 +299,44 @@ class Worker:
             ),
         )
 
+    def _of_photographer(self, poll_s: float) -> tuple[Duty, ...]:
+        """What keeps workspaces for the day when their host is gone."""
+        return (
+            Duty(
+                name="take snapshots of workspaces",
+                every_s=REST_POLLS * poll_s,
+                work=self._snapshots.look,
+                otherwise="a session that is opened from one of these starts from an older one",
+            ),
+        )
+
+    @staticmethod
+    def _of_neighbour(lost_hosts: LostHosts, poll_s: float) -> tuple[Duty, ...]:
+        """What is done for other hosts."""
+        return (
+            Duty(
+                name="look for silent hosts",
+                every_s=REST_POLLS * poll_s,
+                work=lost_hosts.tend,
+                otherwise="the API and other workers look as well",
+            ),
+        )
+
     def _drain_pool(self) -> None:
-        guarded(self._pool.close)
+        if not self.pulse.is_over:  # then they are a newer worker's
+            guarded(self._pool.close)
 
 
-def serve(settings: Settings, open_sandboxes: Callable[[EgressRecord], Sandboxes], images: dict[str, str]) -> None:
+def serve(
+    settings: Settings,
+    open_sandboxes: Callable[[EgressRecord], Sandboxes],
+    images: dict[str, str],
+    engine: str = "",
+) -> None:
     """Run a worker until SIGTERM or SIGINT. `open_sandboxes` gets the recorder of what leaves them.
 
     Raises:
+        HostGone: a newer worker has the host, or it was given up. Whoever started this one starts it again.
         Fault: what kept it from starting; nothing is left behind.
     """
     stop = threading.Event()
@@ -293,7 +352,8 @@ def serve(settings: Settings, open_sandboxes: Callable[[EgressRecord], Sandboxes
         environment = ToolExecutionEnv.CODESDK_HOST if settings.is_local else ToolExecutionEnv.CODESDK_DOCKER
         sandboxes = open_sandboxes(EgressRecord(services.database, services.writer, services.log, environment))
         opened.callback(sandboxes.close)
-        worker = Worker(services, sandboxes, images)
+        worker = Worker(services, sandboxes, images, engine)
+        worker.pulse.on_end(stop.set)
         opened.callback(worker.stop)
         worker.start()
         listener = Listener(settings.resolved_redis_url(), worker.host.id, worker.dispatcher.wake)
@@ -306,3 +366,4 @@ def serve(settings: Settings, open_sandboxes: Callable[[EgressRecord], Sandboxes
         opened.callback(lambda: ready.unlink(missing_ok=True))
         _log.info("serving host %s, generation %d", worker.host.id, worker.host.generation)
         stop.wait()
+        worker.pulse.check()

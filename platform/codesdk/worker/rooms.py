@@ -6,6 +6,8 @@ import logging
 import math
 import threading
 from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from codesdk.artifacts import Artifacts
 from codesdk.domain.clock import Clock
@@ -49,6 +51,7 @@ class Rooms:
         artifacts: Artifacts,
         clock: Clock,
     ) -> None:
+        self._farewell: Callable[[SandboxRow, Sandbox], None] = lambda *_: None
         self._sandboxes = sandboxes
         self._host = host
         self._instance = instance
@@ -90,6 +93,16 @@ class Rooms:
     def _row(self, session: SessionId) -> SandboxRow | None:
         with self._database.read() as connection:
             return store.of_session(connection, session)
+
+    def before_removal(self, farewell: Callable[[SandboxRow, Sandbox], None]) -> None:
+        """What is done with a closed session's sandbox that is open here, before it is removed. It raises nothing."""
+        self._farewell = farewell
+
+    @contextmanager
+    def still(self, session: SessionId) -> Iterator[None]:
+        """While the block lasts no call begins in the session's sandbox: one that comes waits in `ready`."""
+        with self._guards[session]:
+            yield
 
     @property
     def surroundings(self) -> Surroundings:
@@ -313,7 +326,10 @@ class Rooms:
         if row.seed_artifact is None:
             return
         artifact = self._artifacts.find(row.tenant_id, ArtifactId(row.seed_artifact))
-        sandbox.import_tar(self._artifacts.read(artifact))
+        if row.opened_from is None:
+            sandbox.import_tar(self._artifacts.read(artifact))
+        else:
+            sandbox.restore(self._artifacts.stream(artifact), replace=True)
 
     def _reattach(self, row: SandboxRow) -> Sandbox:
         found = self._sandboxes.reattach(row.id, self._host.generation)
@@ -340,6 +356,8 @@ class Rooms:
         return SandboxEnded(f"The session's sandbox is gone: {reason}.", advice="Open another session.")
 
     def _remove(self, row: SandboxRow) -> None:
+        if (live := self._live.get(row.session_id)) is not None:
+            self._farewell(row, live)
         self.forget(row.session_id)
         try:
             self._sandboxes.destroy(row.id)

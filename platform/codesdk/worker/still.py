@@ -71,7 +71,7 @@ class Still:
         self._file.seek(0)
         self._file.truncate()
         size = 0
-        with closing(_left_early(sandbox.snapshot())) as pieces:
+        with closing(left_early(sandbox.snapshot())) as pieces:
             for piece in pieces:
                 size += len(piece)
                 if size > MOST_BYTES:
@@ -108,7 +108,7 @@ class Still:
         return found
 
 
-def _left_early(pieces: Iterator[bytes]) -> Generator[bytes]:
+def left_early(pieces: Iterator[bytes]) -> Generator[bytes]:
     """A generator whatever the implementation gives: left early, the sandbox's tools must run on at once."""
     try:
         yield from pieces

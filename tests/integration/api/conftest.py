@@ -246,7 +246,10 @@ def running(
     policies = root / "policies"
     policies.mkdir()
     (policies / "policy.yaml").write_text(POLICY)
-    settings = Settings(data_dir=root / "data", policies_dir=policies, wait_s=wait_s, poll_s=0.2, **more)
+    # The stand-in worker does not beat, and its host must not be lost for that.
+    settings = Settings(
+        data_dir=root / "data", policies_dir=policies, wait_s=wait_s, poll_s=0.2, **{"host_lease_s": 0.0, **more}
+    )
     services = open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
     with services.database.writer.begin() as connection:
         row = {"id": HOST, "name": "host", "generation": 1, "heartbeat": 1, "registered_at": 1.0}

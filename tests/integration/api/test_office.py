@@ -12,8 +12,10 @@ from codesdk.cli.office import DirectOffice, RemoteOffice, tenant_of
 from codesdk.cli.stack.operator import hold_key
 from codesdk.domain.quotas import Resource
 from codesdk.errors import Fault
+from codesdk.hosts import HostState
 from codesdk.tenancy.principal import PrincipalKind, Reach, Role
 from codesdk.tenancy.tenant import TenantUnknown
+from codesdk.worker.host import Offer, register
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,7 @@ def chief(standing):
 @pytest.fixture(params=["directory", "http"])
 def office(standing, chief, request):
     if request.param == "directory":
-        yield DirectOffice(standing.services.administration)
+        yield DirectOffice(standing.services.administration, standing.services.hosts)
     else:
         with Daemon(standing.url, chief) as daemon:
             yield RemoteOffice(daemon)
@@ -124,7 +126,7 @@ def test_commands_speak_to_the_daemon_where_one_runs(standing, chief, capsys):
     assert ended(["tenants", "list", "--data-dir", place]) == 77
 
 
-def test_a_full_queue_is_429_over_http_and_a_tool_error_over_mcp(standing, helpers):
+def test_a_full_queue_is_a_denial_over_mcp_that_may_be_tried_again(standing, helpers):
     session, token = standing.open_session(tenant="full")
     services = standing.services
     services.writer.run(lambda unit: services.quotas.set_limits(unit, session.tenant_id, {Resource.QUEUED_CALLS: 1}))
@@ -138,9 +140,9 @@ def test_a_full_queue_is_429_over_http_and_a_tool_error_over_mcp(standing, helpe
     result = helpers.within(call())
     assert result.is_error
     details = result.meta["codesdk/call"]
-    assert (details["code"], details["retryable"], details["status"]) == ("QUOTA_EXCEEDED", True, "refused")
-    assert details["details"]["used"] == 1
-    assert "may succeed later" in result.content[0].text
+    assert (details["code"], details["retryable"], details["status"]) == ("QUEUE_FULL", True, "denied")
+    assert details["retry_after_s"] == 5.0
+    assert "1 of 1" in result.content[0].text
 
 
 def test_principals_join_and_leave_groups(office, tenant):
@@ -153,3 +155,18 @@ def test_principals_join_and_leave_groups(office, tenant):
     office.regroup(bob.id, join=("finance",))
     assert [(group.name, group.members) for group in office.groups(tenant.id)] == [("finance", (ann.id, bob.id))]
     assert code_of(lambda: office.regroup("prn_00000000000000000000000000", join=("finance",))) == "PRINCIPAL_UNKNOWN"
+
+
+def test_a_host_is_drained_put_back_and_given_up(standing, office):
+    name = "blue" if isinstance(office, DirectOffice) else "red"
+    entered = register(
+        standing.services.writer, standing.services.ids, name, {}, 1.0, offer=Offer(labels={"zone": "a"})
+    )
+    found = office.host(name)
+    assert (found.id, found.labels, found.state) == (entered.id, {"zone": "a"}, HostState.ACTIVE)
+    assert found in office.hosts()
+    assert office.change_host(name, "drain").state is HostState.DRAINING
+    assert office.change_host(entered.id, "activate").state is HostState.ACTIVE
+    assert office.change_host(name, "lose").state is HostState.LOST
+    assert code_of(lambda: office.change_host(name, "drain")) == "HOST_CONFLICT"
+    assert code_of(lambda: office.host("nowhere")) == "HOST_UNKNOWN"

@@ -16,6 +16,7 @@ from codesdk.approvals import Verdict
 from codesdk.bootstrap import open_services
 from codesdk.domain.calls import CallState
 from codesdk.domain.invariants import check
+from codesdk.hosts import store as host_store
 from codesdk.jobs import QueueUnavailable
 from codesdk.sandbox.fake import FakeSandboxes, Script
 from codesdk.sessions import NewSession
@@ -348,3 +349,35 @@ def test_a_file_that_was_rewritten_while_its_approval_was_pending_voids_it(site)
     assert (ended.result.is_error, ended.result.code) == (True, "FILES_CHANGED")
     assert sandbox.read("a.txt").data == b"made meanwhile"
     assert check(site.api.log.read(subject.session_id, 0)) is None
+
+
+@ON_BOTH
+def test_a_worker_that_stops_in_order_leaves_its_host_away_and_the_next_one_serves_what_waits(site):
+    _, stop = site.worker()
+    before = site.subject()
+    stop()
+    with site.api.database.read() as connection:
+        assert [host.away for host in host_store.known(connection)] == [True]
+    meanwhile = site.subject()
+    calls = [site.submit(subject) for subject in (before, meanwhile)]
+    site.worker()
+    assert not any(site.ended(call).result.is_error for call in calls)
+
+
+@ON_BOTH
+def test_a_worker_whose_host_was_given_up_hears_of_it_and_serves_nothing_more(site):
+    site.settings = site.settings.model_copy(update={"host_lease_s": 1.0})
+    worker, _ = site.worker()
+    told = threading.Event()
+    worker.pulse.on_end(told.set)
+    subject = site.subject()
+    site.ended(site.submit(subject))
+    with site.api.database.read() as connection:
+        (host,) = host_store.known(connection)
+    site.api.writer.run(lambda unit: host_store.lose(unit.connection, host.id, generation=host.generation))
+    assert site.api.lost_hosts.tend() in (0, 1)  # the worker itself may have been the one that ended it
+    wait_for(
+        lambda: site.api.sessions.find(subject.tenant_id, subject.session_id).state == "closed", "its session's end"
+    )
+    assert told.wait(30)
+    assert site.api.lost_hosts.tend() == 0

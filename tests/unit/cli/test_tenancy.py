@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from contextlib import closing
 
 import pytest
 
@@ -15,9 +16,11 @@ from codesdk.cli.places import settings_of
 from codesdk.cli.stack.operator import KEY_FILE, LOCAL, ensure_operator, hold_key
 from codesdk.domain.quotas import Resource
 from codesdk.eventlog.hints import LocalHints
+from codesdk.hosts import Capacity
 from codesdk.jobs import LocalWakeups
 from codesdk.tenancy.principal import Reach, Role, Unauthenticated
 from codesdk.tenancy.secrets import KEY_PREFIX
+from codesdk.worker.host import Offer, register
 
 
 @pytest.fixture
@@ -239,3 +242,21 @@ def test_a_group_is_named_as_policy_can_name_it_and_has_only_who_is_there(codesd
     assert (code, "no name for a group" in err) == (64, True)
     code, _, err = codesdk("groups", "add", "finance", "ann")
     assert (code, "no principal ann" in err) == (1, True)
+
+
+def test_hosts_are_shown_drained_and_given_up_without_a_daemon(codesdk, answer, place):
+    codesdk("init")
+    assert codesdk("hosts", "list")[1] == "There is no host: no worker has ever run.\n"
+    offer = Offer(engine="E1", labels={"zone": "a"}, capacity=Capacity(memory_bytes=8 * 1024**3, sessions=3))
+    with closing(open_services(settings_of(place), hints=LocalHints(), wakeups=LocalWakeups())) as services:
+        register(services.writer, services.ids, "blue", {"base": "sha256:1"}, 1.0, offer=offer)
+    shown = codesdk("hosts", "show", "blue")[1]
+    for words in ("0 of 3", "0.0 of 8", "zone=a", "engine: E1", "image base: sha256:1"):
+        assert words in shown
+    assert answer("hosts", "drain", "blue")["state"] == "draining"
+    assert codesdk("hosts", "activate", "blue")[1] == "blue is active; sessions there: 0.\n"
+    assert answer("hosts", "lose", "blue")["state"] == "lost"
+    assert [each["state"] for each in answer("hosts", "list")["hosts"]] == ["lost"]
+    code, _, err = codesdk("hosts", "drain", "red")
+    assert code == 1
+    assert "There is no host red" in err

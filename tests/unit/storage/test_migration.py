@@ -261,7 +261,11 @@ def test_a_session_that_was_imported_before_is_known_as_one(database):
 def test_a_way_back_holds_at_auto_what_no_tenant_was_allowed(database):
     test_tenants_of_before_quotas_keep_their_keys_and_know_their_bytes(database)
     with database.writer.begin() as connection:
-        connection.execute(text("INSERT INTO hosts VALUES('h', 'local', 1, 0, '{}', 0)"))
+        connection.execute(
+            text(
+                "INSERT INTO hosts (id, name, generation, heartbeat, images, registered_at) VALUES ('h', 'local', 1, 0, '{}', 0)"
+            )
+        )
         connection.execute(text("UPDATE tenants SET yolo = true WHERE id = 'two'"))
         for session, tenant, holder in (("s1", "ten", "dev"), ("s2", "two", "far")):
             connection.execute(

@@ -61,6 +61,8 @@ webhooks.read      OU
 webhooks.manage    O
 quotas.read        ODPAU  everywhere
 quotas.set         O      everywhere instance
+hosts.read         OU     instance
+hosts.manage       O      instance
 """
 """Action, roles that may, and: `token` takes a session's token; `everywhere` in any tenant with the reach of the
 instance; `instance` only with that reach."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from sqlalchemy import text
 
+from codesdk.api.problems import problem
 from codesdk.approvals import Verdict
-from codesdk.domain.quotas import QueueFull, QuotaExceeded, Resource
+from codesdk.domain.calls import DenialCode
+from codesdk.domain.quotas import QUEUE_RETRY_S, QueueFull, QuotaExceeded, Resource
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import InternalFault
 from codesdk.sessions import NewSession, NoHost
@@ -131,17 +135,29 @@ def test_a_pooled_sandbox_is_nobodys_and_counts_when_it_is_claimed(stage):
 # -- calls ------------------------------------------------------------------------------------------------------------
 
 
-def test_one_waiting_call_too_many_is_refused_and_leaves_no_trace(stage):
+def test_one_waiting_call_too_many_is_denied_and_told_when_to_try_again(stage):
     stage.limit(Resource.QUEUED_CALLS, 2)
     assert isinstance(ask(stage, 1), Waiting)
     assert isinstance(command(stage, 2), Queued)
-    before = stage.types()
+    before = len(stage.types())
     for submit in (ask, command):
-        with pytest.raises(QueueFull, match="queued calls is used up: 2 of 2") as refused:
-            submit(stage, 3)
-        assert (refused.value.status, refused.value.retryable) == (429, True)
-    assert stage.types() == before
-    assert stage.sql("SELECT count(*) FROM tool_calls") == [(2,)]
+        denied = submit(stage, 3)
+        assert isinstance(denied, Denied)
+        assert (denied.code, denied.retry_after_s) == (DenialCode.QUEUE_FULL, QUEUE_RETRY_S)
+        assert "queued calls is used up: 2 of 2" in denied.message
+    assert stage.types()[before:] == ["tool.call.requested", "tool.call.policy_evaluated", "tool.call.denied"] * 2
+    assert used(stage, Resource.QUEUED_CALLS) == 2
+    assert stage.claims().take() is not None
+    assert isinstance(command(stage, 4), Queued)
+
+
+def test_what_refuses_for_a_full_queue_says_so_over_http(stage):
+    stage.limit(Resource.QUEUED_CALLS, 1)
+    with pytest.raises(QueueFull) as refused:
+        stage.writer.run(lambda unit: stage.quotas.reserve(unit, stage.principal.tenant_id, Resource.QUEUED_CALLS, 2))
+    answer = problem(refused.value)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "5")
+    assert json.loads(answer.body)["code"] == "QUEUE_FULL"
 
 
 def test_a_call_that_joins_a_waiting_one_needs_no_room(stage):

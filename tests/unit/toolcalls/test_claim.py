@@ -248,7 +248,9 @@ def test_a_denial_in_the_queue_does_not_stop_the_next_call(stage):
 
 def test_calls_of_another_host_are_not_taken(stage):
     stage.pipeline.submit(*READ, stage.subject)
-    stage.sql("INSERT INTO hosts SELECT 'hst_b', 'b', 1, 0, '{}', 0 FROM hosts LIMIT 1")
+    stage.sql(
+        "INSERT INTO hosts (id, name, generation, heartbeat, images, registered_at) VALUES ('hst_b', 'b', 1, 0, '{}', 0)"
+    )
     stage.sql("UPDATE tool_calls SET host_id = 'hst_b'")
     assert stage.claims().take() is None
 

@@ -181,8 +181,10 @@ def test_an_older_worker_cannot_end_a_call_that_was_taken_over(stage, crew):
 def test_queued_and_waiting_calls_are_left_to_the_new_worker(stage, crew):
     submit(stage, "workspace.write", {"path": "a", "content": "b"})
     submit(stage, "workspace.read", {"path": "a"})
-    assert crew.next().recovery.take_up() == 0
-    assert claim(stage, crew) is not None
+    later = crew.next()
+    assert later.recovery.take_up() == 0
+    assert claim(stage, crew) is None  # the worker before starts nothing any more
+    assert claim(stage, later) is not None
 
 
 def test_every_worker_of_a_host_has_a_higher_number(stage, crew):

@@ -9,6 +9,7 @@ from codesdk.api.routes import (
     catalog,
     events,
     grants,
+    hosts,
     policy,
     policy_versions,
     principals,
@@ -32,5 +33,6 @@ ROUTERS = (
     principals.router,
     webhooks.router,
     audit.router,
+    hosts.router,
 )
 """All of them."""

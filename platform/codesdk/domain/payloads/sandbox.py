@@ -155,4 +155,4 @@ class SandboxSessionClosed(Payload):
     event_type: ClassVar[EventType] = EventType.SANDBOX_SESSION_CLOSED
 
     reason: str
-    """`asked for`, `idle` or `lifetime`."""
+    """`asked for`, `idle`, `lifetime` or `host lost`."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.events import EventType
+from codesdk.domain.ids import SessionId
 from codesdk.domain.payloads.payload import Payload
 
 
@@ -27,5 +28,7 @@ class SessionCreated(Payload):
     """Name of the sandbox profile."""
     image: str
     """Id of the sandbox image, `sha256:…`."""
+    opened_from: SessionId | None = None
+    """The session whose last snapshot its workspace starts from; missing where there is none."""
     policy_hash: str | None = None
     """Of the rules that the session was opened with; missing where it has none of its own."""

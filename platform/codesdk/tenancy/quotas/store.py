@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sqlalchemy import BigInteger, Connection, ScalarSelect, Select, bindparam, func, select, update
 
 from codesdk.domain.calls import CallState
 from codesdk.domain.ids import TenantId
+from codesdk.domain.needs import Need, need_of, sum_of
 from codesdk.domain.quotas import Resource
 from codesdk.storage.database import database_now
 from codesdk.storage.schema import api_keys, principals, sandboxes, sessions, tenants, tool_calls
@@ -78,9 +79,9 @@ _COUNTED: dict[Resource, Select[tuple[str, int]]] = {
     resource: select(tenants.c.limits, count.label("used")).where(tenants.c.id == bindparam("tenant"))
     for resource, count in _COUNTS.items()
 } | {Resource.ARTIFACT_BYTES: _ARTIFACT_BYTES}
-_PER_SANDBOX: dict[Resource, tuple[str, ...]] = {
-    Resource.SANDBOX_MEMORY_BYTES: ("memory_bytes", "swap_bytes"),
-    Resource.SANDBOX_MILLICPUS: ("cpus",),
+_PER_SANDBOX: dict[Resource, Callable[[Need], int]] = {
+    Resource.SANDBOX_MEMORY_BYTES: lambda need: need.memory_bytes,
+    Resource.SANDBOX_MILLICPUS: lambda need: need.millicpus,
 }
 
 
@@ -95,19 +96,11 @@ def standing(connection: Connection, tenant: TenantId, resource: Resource) -> tu
     """The tenant's own limits, and how much of `resource` its rows hold."""
     if resource in _PER_SANDBOX:
         limits = connection.execute(_LIMITS, {"tenant": tenant}).scalar_one()
-        used = sum(
-            need_of(json.loads(row.profile), resource) * row.sandboxes
-            for row in connection.execute(_PROFILES, {"tenant": tenant})
-        )
+        rows = connection.execute(_PROFILES, {"tenant": tenant})
+        used = _PER_SANDBOX[resource](sum_of((need_of(json.loads(row.profile)), row.sandboxes) for row in rows))
         return json.loads(limits), used
     row = connection.execute(_COUNTED[resource], {"tenant": tenant}).one()
     return json.loads(row.limits), row.used
-
-
-def need_of(profile: Mapping[str, float], resource: Resource) -> int:
-    """What one sandbox of that profile takes of memory (bytes) or CPU (thousandths)."""
-    total = sum(profile[field] for field in _PER_SANDBOX[resource])
-    return int(total if resource is Resource.SANDBOX_MEMORY_BYTES else total * 1000)
 
 
 def add_bytes(connection: Connection, tenant: TenantId, more: int, most: int) -> bool:

@@ -1,0 +1,45 @@
+"""Hosts over HTTP: for operators of the installation."""
+
+from __future__ import annotations
+
+from codesdk.api.access import Caller, Wired, guarded_router
+from codesdk.domain.decisions import Frozen
+from codesdk.hosts import HostRecord
+
+router = guarded_router()
+
+
+class HostList(Frozen):
+    """Hosts, by name."""
+
+    hosts: list[HostRecord]
+
+
+@router.get("/v1/hosts")
+def list_hosts(caller: Caller, services: Wired) -> HostList:
+    """Every host, with what it has and what is reserved there."""
+    return HostList(hosts=services.hosts.listing(caller))
+
+
+@router.get("/v1/hosts/{host_id}")
+def read_host(host_id: str, caller: Caller, services: Wired) -> HostRecord:
+    """One, by id or name."""
+    return services.hosts.find(caller, host_id)
+
+
+@router.post("/v1/hosts/{host_id}/drain")
+def drain_host(host_id: str, caller: Caller, services: Wired) -> HostRecord:
+    """Place no new session there; those that it has go on."""
+    return services.hosts.drain(caller, host_id)
+
+
+@router.post("/v1/hosts/{host_id}/activate")
+def activate_host(host_id: str, caller: Caller, services: Wired) -> HostRecord:
+    """Place sessions there again."""
+    return services.hosts.activate(caller, host_id)
+
+
+@router.post("/v1/hosts/{host_id}/lose")
+def lose_host(host_id: str, caller: Caller, services: Wired) -> HostRecord:
+    """Give it up at once: its sessions end within seconds."""
+    return services.hosts.lose(caller, host_id)

@@ -1,0 +1,95 @@
+"""`codesdk hosts`: look, drain, put back, give up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from codesdk.cli.office import HostChange, open_office
+from codesdk.cli.places import settings_of
+from codesdk.cli.plain import plain
+from codesdk.cli.voice import Voice
+from codesdk.hosts import HostRecord
+
+GIB = 1024**3
+
+
+def show_all(*, data_dir: Path | None, as_json: bool) -> None:
+    """List them."""
+    voice = Voice(as_json=as_json)
+    with open_office(settings_of(data_dir)) as office:
+        found = office.hosts()
+    if as_json:
+        voice.give({"hosts": [each.model_dump(mode="json") for each in found]})
+    elif not found:
+        voice.out.print("There is no host: no worker has ever run.")
+    else:
+        voice.out.print(_table(found))
+
+
+def show(host: str, *, data_dir: Path | None, as_json: bool) -> None:
+    """One of them.
+
+    Raises:
+        HostUnknown: none of that name or id.
+    """
+    voice = Voice(as_json=as_json)
+    with open_office(settings_of(data_dir)) as office:
+        found = office.host(host)
+    if as_json:
+        voice.give(found.model_dump(mode="json"))
+        return
+    voice.out.print(_table([found]))
+    for name, value in (
+        ("id", found.id),
+        ("engine", found.engine or "not known"),
+        ("generation", str(found.generation)),
+        *((f"label {name}", value) for name, value in sorted(found.labels.items())),
+        *((f"image {name}", value) for name, value in sorted(found.images.items())),
+    ):
+        voice.out.print(Text(f"{plain(name)}: {plain(value)}"), soft_wrap=True)
+
+
+def change(host: str, what: HostChange, *, data_dir: Path | None, as_json: bool) -> None:
+    """Do it, and say how the host stands then.
+
+    Raises:
+        HostUnknown: none of that name or id. HostConflict: it is lost.
+    """
+    voice = Voice(as_json=as_json)
+    with open_office(settings_of(data_dir)) as office:
+        done = office.change_host(host, what)
+    if as_json:
+        voice.give(done.model_dump(mode="json"))
+    else:
+        voice.out.print(Text(f"{plain(done.name)} is {_state(done)}; sessions there: {done.sessions}."))
+
+
+def _table(found: list[HostRecord]) -> Table:
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("host", "state", "sessions", "memory GiB", "cpu", "calls", "labels"):
+        shown.add_column(column, no_wrap=column == "host", overflow="fold")
+    for host in found:
+        labels = ", ".join(f"{name}={value}" for name, value in sorted(host.labels.items()))
+        shown.add_row(
+            Text(plain(host.name)),
+            _state(host),
+            _of(host.sessions, host.capacity.sessions, 1),
+            _of(host.reserved.memory_bytes, host.capacity.memory_bytes, GIB),
+            _of(host.reserved.millicpus, host.capacity.millicpus, 1000),
+            f"{host.running_calls} run, {host.queued_calls} wait",
+            Text(plain(labels)),
+        )
+    return shown
+
+
+def _state(host: HostRecord) -> str:
+    return f"{host.state.value}, away" if host.away else host.state.value
+
+
+def _of(taken: int, most: int, unit: int) -> str:
+    """What is taken of what there is, where its operator said how much that is."""
+    said = f"{taken / unit:g}" if unit == 1 else f"{taken / unit:.1f}"
+    return f"{said} of {most / unit:g}" if most else said

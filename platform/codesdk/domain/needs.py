@@ -1,0 +1,32 @@
+"""What one sandbox takes, of its host and of its tenant's quotas: the one place where a profile becomes amounts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+
+class Need(NamedTuple):
+    """Amounts that are reserved from a session's opening until its sandbox is removed."""
+
+    memory_bytes: int = 0
+    """Memory and swap."""
+    millicpus: int = 0
+    """Thousandths of a CPU."""
+    workspace_bytes: int = 0
+    """What the workspace may grow to; 0 where the profile caps none."""
+
+
+def need_of(profile: Mapping[str, Any]) -> Need:
+    """What a sandbox of that profile (its JSON) takes. A field that an older profile lacks counts nothing."""
+    return Need(
+        memory_bytes=int(profile.get("memory_bytes", 0)) + int(profile.get("swap_bytes", 0)),
+        millicpus=int(float(profile.get("cpus", 0)) * 1000),
+        workspace_bytes=int(profile.get("workspace_bytes", 0)),
+    )
+
+
+def sum_of(needs: Iterable[tuple[Need, int]]) -> Need:
+    """All of them together, each so many times."""
+    found = list(needs)
+    return Need(*(sum(need[field] * times for need, times in found) for field in range(len(Need._fields))))

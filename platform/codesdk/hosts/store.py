@@ -1,0 +1,203 @@
+"""The hosts' statements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, func, literal_column, select, update
+from sqlalchemy import insert as insert_into
+
+from codesdk.domain.calls import CallState
+from codesdk.domain.ids import HostId
+from codesdk.domain.needs import Need, need_of, sum_of
+from codesdk.hosts.host import Capacity, HostRecord, HostState
+from codesdk.storage.schema import hosts, sandboxes, tool_calls
+
+# Written out, so that SQLite uses the partial index of what is not gone.
+_LIVING = sandboxes.c.state != literal_column("'gone'")
+_RESERVED = (
+    select(sandboxes.c.host_id, sandboxes.c.profile, func.count().label("sandboxes"))
+    .where(_LIVING, sandboxes.c.session_id.is_not(None))
+    .group_by(sandboxes.c.host_id, sandboxes.c.profile)
+)
+_CALLS = (
+    select(tool_calls.c.host_id, tool_calls.c.state, func.count().label("calls"))
+    .where(
+        tool_calls.c.host_id.in_(bindparam("hosts", expanding=True)),
+        tool_calls.c.state.in_([CallState.QUEUED.value, CallState.RUNNING.value]),
+    )
+    .group_by(tool_calls.c.host_id, tool_calls.c.state)
+)
+# Asked at each claim, so built once.
+_GENERATION = select(hosts.c.generation).where(hosts.c.id == bindparam("host"))
+
+
+def listing(connection: Connection) -> list[HostRecord]:
+    """All hosts by name, with what is reserved on each."""
+    taken = _taken(connection)
+    return [_record(row, taken) for row in connection.execute(select(hosts).order_by(hosts.c.name))]
+
+
+def with_calls(connection: Connection, found: list[HostRecord]) -> list[HostRecord]:
+    """The same, with the calls that wait and run there."""
+    counted: dict[tuple[str, str], int] = {
+        (row.host_id, row.state): row.calls
+        for row in connection.execute(_CALLS, {"hosts": [host.id for host in found]})
+    }
+    return [
+        host.model_copy(
+            update={
+                "queued_calls": counted.get((host.id, CallState.QUEUED.value), 0),
+                "running_calls": counted.get((host.id, CallState.RUNNING.value), 0),
+            }
+        )
+        for host in found
+    ]
+
+
+def known(connection: Connection) -> list[HostRecord]:
+    """All hosts by id, without what is reserved on them."""
+    return [_record(row, {}) for row in connection.execute(select(hosts).order_by(hosts.c.id))]
+
+
+def find(connection: Connection, wanted: str) -> HostRecord | None:
+    """The host of that name or id."""
+    query = select(hosts).where((hosts.c.id == wanted) | (hosts.c.name == wanted))
+    row = connection.execute(query.order_by(hosts.c.id)).first()
+    return _record(row, _taken(connection, HostId(row.id))) if row else None
+
+
+def find_named(connection: Connection, name: str) -> HostRecord | None:
+    """The host of exactly that name, held until the unit ends."""
+    row = connection.execute(select(hosts).where(hosts.c.name == name).with_for_update()).one_or_none()
+    return _record(row, {}) if row else None
+
+
+def serves(connection: Connection, host: HostId, generation: int) -> bool:
+    """Whether the worker of that generation still has the host: no newer one came, and nobody gave it up."""
+    found = connection.execute(_GENERATION, {"host": host}).scalar()
+    return bool(found == generation)
+
+
+def lock(connection: Connection, host: HostId) -> bool:
+    """Let nobody else place there, drain it or lose it before ours has ended.
+
+    False: not needed, since SQLite has one writer. True: what was read before may have changed meanwhile.
+    """
+    if connection.dialect.name == "sqlite":
+        return False
+    connection.execute(select(hosts.c.id).where(hosts.c.id == host).with_for_update(key_share=True))
+    return True
+
+
+def of_engine(connection: Connection, engine: str, but: str) -> HostRecord | None:
+    """The host under another name than `but` that has that engine and was not given up."""
+    query = select(hosts.c.id).where(
+        hosts.c.engine == engine, hosts.c.name != but, hosts.c.state != HostState.LOST.value
+    )
+    found = connection.execute(query.order_by(hosts.c.id)).scalars().first()
+    return find(connection, found) if found else None
+
+
+def take_over(connection: Connection, name: str, now: float, offer: Mapping[str, Any]) -> tuple[HostId, int] | None:
+    """Raise a known host's generation; its id and new generation, None where the name is new.
+
+    A lost host is active again; one that drains goes on draining. `offer`: the columns that a worker brings.
+    """
+    row = connection.execute(
+        update(hosts)
+        .where(hosts.c.name == name)
+        .values(
+            generation=hosts.c.generation + 1,
+            registered_at=now,
+            left_at=None,
+            state=func.coalesce(func.nullif(hosts.c.state, HostState.LOST.value), HostState.ACTIVE.value),
+            **offer,
+        )
+        .returning(hosts.c.id, hosts.c.generation)
+    ).one_or_none()
+    return (HostId(row.id), row.generation) if row else None
+
+
+def insert(connection: Connection, host: HostId, name: str, now: float, offer: Mapping[str, Any]) -> None:
+    """Add a host of generation 1."""
+    connection.execute(
+        insert_into(hosts), {"id": host, "name": name, "generation": 1, "heartbeat": 0, "registered_at": now, **offer}
+    )
+
+
+def beat(connection: Connection, host: HostId, generation: int) -> bool:
+    """Count one heartbeat. False: a newer worker has taken the host over, or it was given up."""
+    changed = connection.execute(
+        update(hosts)
+        .where(hosts.c.id == host, hosts.c.generation == generation)
+        .values(heartbeat=hosts.c.heartbeat + 1)
+    )
+    return changed.rowcount == 1
+
+
+def leave(connection: Connection, host: HostId, generation: int, now: float) -> bool:
+    """Note that its worker was stopped in order. False: it is not that worker's any more."""
+    changed = connection.execute(
+        update(hosts).where(hosts.c.id == host, hosts.c.generation == generation).values(left_at=now)
+    )
+    return changed.rowcount == 1
+
+
+def set_state(connection: Connection, host: HostId, before: HostState, after: HostState) -> bool:
+    """Change the state if it is `before`."""
+    changed = connection.execute(
+        update(hosts).where(hosts.c.id == host, hosts.c.state == before.value).values(state=after.value)
+    )
+    return changed.rowcount == 1
+
+
+def lose(connection: Connection, host: HostId, *, generation: int, heartbeat: int | None = None) -> int | None:
+    """Give the host up, if it is still that generation's and, where given, its worker has not beaten since.
+
+    Returns the generation that it has from then on: higher than its worker's, which can write nothing any more.
+    """
+    query = update(hosts).where(
+        hosts.c.id == host, hosts.c.generation == generation, hosts.c.state != HostState.LOST.value
+    )
+    if heartbeat is not None:
+        query = query.where(hosts.c.heartbeat == heartbeat, hosts.c.left_at.is_(None))
+    return connection.execute(
+        query.values(state=HostState.LOST.value, generation=hosts.c.generation + 1).returning(hosts.c.generation)
+    ).scalar_one_or_none()
+
+
+def is_lost(connection: Connection, host: HostId) -> bool:
+    """Whether it is given up; under its lock it stays so until the unit ends."""
+    lock(connection, host)
+    state = connection.execute(select(hosts.c.state).where(hosts.c.id == host)).scalar()
+    return bool(state == HostState.LOST.value)
+
+
+def _taken(connection: Connection, host: HostId | None = None) -> dict[str, list[tuple[Need, int]]]:
+    query = _RESERVED if host is None else _RESERVED.where(sandboxes.c.host_id == host)
+    taken: dict[str, list[tuple[Need, int]]] = {}
+    for row in connection.execute(query):
+        taken.setdefault(row.host_id, []).append((need_of(json.loads(row.profile)), row.sandboxes))
+    return taken
+
+
+def _record(row: Row[Any], taken: Mapping[str, list[tuple[Need, int]]]) -> HostRecord:
+    here = taken.get(row.id, [])
+    return HostRecord(
+        id=HostId(row.id),
+        name=row.name,
+        engine=row.engine,
+        state=HostState(row.state),
+        away=row.left_at is not None,
+        capacity=Capacity(memory_bytes=row.memory_bytes, millicpus=row.millicpus, sessions=row.most_sessions),
+        reserved=sum_of(here),
+        sessions=sum(times for _, times in here),
+        labels=json.loads(row.labels),
+        images=json.loads(row.images),
+        generation=row.generation,
+        heartbeat=row.heartbeat,
+        registered_at=row.registered_at,
+    )

@@ -1,0 +1,81 @@
+"""What becomes of sessions whose host is lost: they end, each in one transaction, and give back what they held."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from codesdk.domain.calls import CallState
+from codesdk.domain.records import Session
+from codesdk.eventlog.log import Log
+from codesdk.hosts import store as host_store
+from codesdk.hosts.watch import LeaseWatch
+from codesdk.sandbox import store as sandbox_store
+from codesdk.sandbox.store import SandboxRow, SandboxState
+from codesdk.sessions import store
+from codesdk.sessions.desk import Sessions
+from codesdk.sessions.session import HOST_LOST
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit, Writer
+from codesdk.toolcalls import store as call_store
+from codesdk.toolcalls.lost import end_lost
+
+_log = logging.getLogger(__name__)
+
+LOST = (
+    "The host that ran this call was lost, and whether the call took effect is unknown. It was not run again. "
+    "The session has ended; its last snapshot, where there is one, can be opened on another host."
+)
+
+
+class LostHosts:
+    """Judges silence and ends what was there. Any number of processes may; `tend` is called from one thread at a time."""
+
+    def __init__(self, *, watch: LeaseWatch, sessions: Sessions, database: Database, writer: Writer, log: Log) -> None:
+        self._watch = watch
+        self._sessions = sessions
+        self._database = database
+        self._writer = writer
+        self._log = log
+
+    def tend(self) -> int:
+        """Give up hosts that are silent; end the sessions of all that are given up. Returns how many ended here.
+
+        Raises:
+            StorageUnavailable: the next look goes on.
+        """
+        self._watch.look()
+        with self._database.read() as connection:
+            opened = store.open_on_lost_hosts(connection)
+            left = sandbox_store.on_lost_hosts(connection)
+        ended = sum(map(self._end, opened))
+        for row in left:
+            self._writer.run(partial(self._forget, row=row))
+        if ended:
+            _log.warning("%d sessions ended with their hosts", ended)
+        return ended
+
+    def _end(self, session: Session) -> bool:
+        def due(unit: Unit) -> bool:
+            # Under the host's lock: a worker that takes it over meanwhile keeps what has not ended yet.
+            if not host_store.is_lost(unit.connection, session.host_id):
+                return False
+            for stored in call_store.in_state(unit.connection, CallState.RUNNING, session=session.id, hold=True):
+                end_lost(unit, self._log, stored, LOST)
+            row = sandbox_store.of_session(unit.connection, session.id)
+            if row is not None:
+                _gone(unit, row)
+            return True
+
+        return self._sessions.retire(session.tenant_id, session.id, HOST_LOST, due)
+
+    def _forget(self, unit: Unit, row: SandboxRow) -> None:
+        """Of a session that was closed before, and whose host did not come to remove its sandbox."""
+        if host_store.is_lost(unit.connection, row.host_id):
+            _gone(unit, row)
+
+
+def _gone(unit: Unit, row: SandboxRow) -> None:
+    # What is left of it on the engine has no living owner, so the host's next worker sweeps it away first of all.
+    before = (*sandbox_store.OPEN, SandboxState.CLOSING)
+    sandbox_store.move(unit.connection, row.id, before, SandboxState.GONE, reason=HOST_LOST)

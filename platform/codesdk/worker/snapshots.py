@@ -1,0 +1,128 @@
+"""Keeps workspaces as artifacts as they change, so that a session can be opened again where its host is gone."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+
+from codesdk.artifacts import Artifacts, StoredArtifact
+from codesdk.artifacts.artifact import ArtifactUnknown
+from codesdk.domain.clock import Clock
+from codesdk.errors import Fault
+from codesdk.hosts import store as host_store
+from codesdk.sandbox.port import Sandbox
+from codesdk.sandbox.store import SandboxRow
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit, Writer
+from codesdk.worker import snapshot_store
+from codesdk.worker.host import Host
+from codesdk.worker.pulse import HostGone
+from codesdk.worker.rooms import Rooms
+from codesdk.worker.snapshot_store import Due
+from codesdk.worker.still import left_early
+
+_log = logging.getLogger(__name__)
+
+LONGEST_S = 20.0
+"""Seconds that one snapshot may hold up the session's calls."""
+
+
+class TooLarge(Fault):
+    """The workspace does not fit a snapshot."""
+
+    code = "SNAPSHOT_TOO_LARGE"
+
+
+class Snapshots:
+    """Of one host's sessions. `look` is called from one thread."""
+
+    def __init__(
+        self,
+        *,
+        rooms: Rooms,
+        host: Host,
+        artifacts: Artifacts,
+        database: Database,
+        writer: Writer,
+        clock: Clock,
+        most_bytes: int,
+        every_s: float,
+    ) -> None:
+        """`most_bytes`: of one snapshot; `every_s`: seconds between two of one session, at least."""
+        self._rooms = rooms
+        self._host = host
+        self._artifacts = artifacts
+        self._database = database
+        self._writer = writer
+        self._clock = clock
+        self._most_bytes = most_bytes
+        self._every_s = every_s
+        self._not_before: dict[str, float] = {}
+        """Sessions whose snapshot failed: tried again after the same time as one that did not."""
+
+    def look(self) -> int:
+        """Take what is due; returns how many were taken."""
+        with self._database.read() as connection:
+            due = snapshot_store.due(connection, self._host.id, self._every_s)
+        now = self._clock.monotonic()
+        self._not_before = {session: at for session, at in self._not_before.items() if at > now}
+        return sum(self._take_if_still_due(each) for each in due if each.session not in self._not_before)
+
+    def farewell(self, row: SandboxRow, sandbox: Sandbox) -> None:
+        """The last one, of a session that was closed and whose sandbox is about to be removed."""
+        try:
+            with self._database.read() as connection:
+                due = snapshot_store.of_closed(connection, row.session_id)
+            if due is not None:
+                self._take(due, sandbox)
+        except Fault as fault:
+            _log.warning("the last snapshot of session %s was not taken: %s", row.session_id, fault)
+
+    def _take_if_still_due(self, each: Due) -> bool:
+        try:
+            # No call begins from here on, and one that had begun is in the rows: it was claimed before it got here.
+            with self._rooms.still(each.session):
+                with self._database.read() as connection:
+                    again = snapshot_store.due(connection, self._host.id, self._every_s, each.session)
+                for due in again:
+                    self._take(due, self._rooms.reach(each.session))
+                return bool(again)
+        except Fault as fault:
+            _log.warning("no snapshot of session %s: %s", each.session, fault)
+            self._not_before[each.session] = self._clock.monotonic() + self._every_s
+            return False
+
+    def _take(self, due: Due, sandbox: Sandbox) -> None:
+        kept, before = self._read(due, sandbox), self._before(due)
+
+        def record(unit: Unit) -> None:
+            if not host_store.serves(unit.connection, self._host.id, self._host.generation):
+                raise HostGone("The host is not this worker's any more.")
+            if before is not None:
+                self._artifacts.supersede(unit, before)
+            self._artifacts.record(unit, kept)
+            snapshot_store.note(unit.connection, due.session, kept.id, due.at)
+
+        self._writer.run(record)
+        _log.info("kept %d bytes of the workspace of session %s", kept.size, due.session)
+
+    def _read(self, due: Due, sandbox: Sandbox) -> StoredArtifact:
+        until = self._clock.monotonic() + LONGEST_S
+        with self._artifacts.spool() as spool, closing(left_early(sandbox.snapshot())) as pieces:
+            for piece in pieces:
+                spool.write(piece)
+                if spool.size > self._most_bytes:
+                    raise TooLarge(f"The workspace has more than {self._most_bytes} bytes (CODESDK_SNAPSHOT_BYTES).")
+                if self._clock.monotonic() > until:
+                    raise TooLarge(f"It took more than {LONGEST_S:g} s.")
+            return self._artifacts.keep_spool(
+                spool, due.tenant, due.session, content_type="application/x-tar", name="workspace.tar"
+            )
+
+    def _before(self, due: Due) -> StoredArtifact | None:
+        if due.before is None:
+            return None
+        try:
+            return self._artifacts.find(due.tenant, due.before)
+        except ArtifactUnknown:
+            return None  # somebody deleted it

@@ -1,0 +1,33 @@
+"""A worker on an engine that has the image already: `serving.py SETTINGS IMAGE`. All else is the product's own."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import closing
+
+from codesdk.errors import ExitCode, Fault
+from codesdk.sandbox.docker_driver import DockerSandboxes
+from codesdk.sandbox.engine import Engine
+from codesdk.settings import Settings
+from codesdk.worker.process import serve
+
+
+def main(settings: Settings, image: str) -> int:
+    logging.basicConfig(level=logging.INFO)
+    settings.prepare_data_dir()
+    with closing(Engine(settings.docker_host)) as engine:
+
+        def open_sandboxes(_record):
+            return DockerSandboxes(settings.instance_id(), engine, workspaces=settings.workspaces_dir())
+
+        try:
+            serve(settings, open_sandboxes, {"base": image}, engine.identity())
+        except Fault as fault:
+            sys.stderr.write(f"error: {fault.code}: {fault}\n")
+            return fault.exit_code
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main(Settings.model_validate_json(sys.argv[1]), sys.argv[2]))

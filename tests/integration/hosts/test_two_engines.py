@@ -1,0 +1,257 @@
+"""Two engines of one machine, a worker process each: placed, killed, lost, opened again elsewhere, drained, frozen.
+
+One stage for all of it, in the order of the file: engines are slow.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from codesdk.bootstrap import open_services
+from codesdk.domain.decisions import PermissionMode
+from codesdk.hosts import HostState
+from codesdk.hosts import store as host_store
+from codesdk.sandbox.engine import Engine
+from codesdk.sessions import NewSession, NoHost
+from codesdk.settings import Settings, runfile
+from codesdk.tenancy.principal import Role
+from codesdk.toolcalls.stored import Denied, Finished
+from databases import PostgresDatabases
+from stage import POLICY, stored_call, wait_for
+
+HERE = Path(__file__).parent
+LEASE_S = 10.0
+"""Long enough that a loaded machine's worker is not taken for a dead one."""
+PATIENT_S = 90.0
+
+
+class Site:
+    """What the API process opens, and a worker for each engine."""
+
+    def __init__(self, root: Path, engines: dict[str, str], image: str, redis_url: str, database_url: str) -> None:
+        (root / "policies").mkdir()
+        (root / "policies" / "policy.yaml").write_text(POLICY)
+        (root / "artifacts").mkdir()
+        self._root = root
+        self._image = image
+        common = {
+            "database_url": database_url,
+            "redis_url": redis_url,
+            "policies_dir": root / "policies",
+            "poll_s": 0.1,
+            "warm_pool": 0,
+            "host_lease_s": LEASE_S,
+            "snapshot_every_s": 0.1,
+        }
+        self.settings = {
+            name: Settings(data_dir=self._directory(name), host_name=name, docker_host=engines.get(name, ""), **common)
+            for name in ("api", *engines)
+        }
+        self.api = open_services(self.settings["api"])
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        self.principal, _ = self.api.writer.run(
+            lambda unit: self.api.directory.enroll(unit, "default", "dev", (Role.DEVELOPER,))
+        )
+
+    def _directory(self, name: str) -> Path:
+        """A data directory of its own; the artifacts are everybody's, as on a file server."""
+        directory = self._root / name
+        directory.mkdir()
+        (directory / "artifacts").symlink_to(self._root / "artifacts")
+        return directory
+
+    def start(self, name: str) -> None:
+        settings = self.settings[name].model_copy(update={"host_labels": {"engine": name}})
+        with (self._root / f"{name}.log").open("ab") as log:
+            self.workers[name] = subprocess.Popen(
+                [sys.executable, str(HERE / "serving.py"), settings.model_dump_json(), self._image],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self.wait(lambda: self._is_ready(name), f"worker {name}")
+
+    def _is_ready(self, name: str) -> bool:
+        ended = self.workers[name].poll()
+        assert ended is None, self.log(name)
+        said = runfile.read(self.settings[name].data_dir, "worker")
+        return said is not None and said["pid"] == self.workers[name].pid
+
+    def log(self, name: str) -> str:
+        return (self._root / f"{name}.log").read_text(errors="replace")
+
+    def wait(self, fact, what):
+        return wait_for(fact, what, PATIENT_S)
+
+    def open(self, engine: str | None = None, **wish):
+        labels = {"engine": engine} if engine else {}
+        wanted = NewSession(permission_mode=PermissionMode.AUTO, host_labels=labels, **wish)
+        _, token = self.api.sessions.open(self.principal, wanted)
+        return self.api.directory.subject(token)
+
+    def submit(self, subject, line: str) -> str:
+        return self.api.pipeline.submit("workspace.exec", {"command": line}, subject).identity.tool_call_id
+
+    def ended(self, call: str):
+        def end():
+            at = stored_call(self.api.database, call)
+            found = self.api.pipeline.find(at.tenant_id, at.subject.session_id, call)
+            return found if isinstance(found, Finished | Denied) else None
+
+        return self.wait(end, f"{call} to end")
+
+    def says(self, subject, line: str) -> str:
+        ended = self.ended(self.submit(subject, line))
+        assert isinstance(ended, Finished), ended
+        assert not ended.result.is_error, ended.result
+        return ended.result.structured["stdout"]
+
+    def session(self, subject):
+        return self.api.sessions.find(subject.tenant_id, subject.session_id)
+
+    def host(self, name: str):
+        with self.api.database.read() as connection:
+            return host_store.find(connection, name)
+
+    def containers(self, name: str) -> list[str]:
+        """Of that worker, on its engine."""
+        label = f"codesdk.instance={self.settings[name].instance_id()}"
+        with closing(Engine(self.settings[name].docker_host)) as engine:
+            return [each["Id"] for each in engine.api.containers(all=True, filters={"label": label})]
+
+    def runs(self, call: str) -> bool:
+        stored = stored_call(self.api.database, call)
+        return stored is not None and stored.state == "running_tool"
+
+    def close(self) -> None:
+        for name, worker in self.workers.items():
+            if worker.poll() is None:
+                worker.send_signal(signal.SIGCONT)
+                worker.kill()
+            worker.wait(30)
+            self._remove_left(name)
+        self.api.close()
+
+    def _remove_left(self, name: str) -> None:
+        label = f"codesdk.instance={self.settings[name].instance_id()}"
+        with closing(Engine(self.settings[name].docker_host)) as engine:
+            for container in engine.api.containers(all=True, filters={"label": label}):
+                engine.api.remove_container(container["Id"], force=True, v=True)
+            for volume in engine.api.volumes(filters={"label": label})["Volumes"] or []:
+                engine.api.remove_volume(volume["Name"], force=True)
+
+
+@pytest.fixture(scope="module")
+def engines(engine, gvisor_engine):
+    return {"one": engine.host, "two": gvisor_engine.host}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory, engines, sandbox_image, redis_url, postgres_server):
+    databases = PostgresDatabases(postgres_server)
+    root = tmp_path_factory.mktemp("two-engines")
+    made = Site(root, engines, sandbox_image, redis_url, databases.migrated())
+    try:
+        yield made
+    finally:
+        made.close()
+        databases.close()
+
+
+@pytest.mark.timeout(600)
+def test_two_engines_share_the_sessions_and_one_of_them_can_die(site, record_property):
+    for name in ("one", "two"):
+        site.start(name)
+    assert len({site.host(name).engine for name in ("one", "two")}) == 2
+
+    # Placed by labels where they are asked for, and else where there are fewer.
+    doomed = site.open("two", snapshots=True)
+    steady = site.open()
+    assert site.session(doomed).host_id == site.host("two").id
+    assert site.session(steady).host_id == site.host("one").id
+    assert site.says(steady, "echo one") == "one\n"
+    assert site.says(doomed, "echo kept > file; cat file") == "kept\n"
+    site.wait(lambda: site.session(doomed).snapshot_artifact, "a snapshot")
+
+    # A worker dies as the kernel kills it, with a call under way and nobody who comes back.
+    running = site.submit(doomed, "sleep 600")
+    site.wait(lambda: site.runs(running), "the call to run")
+    site.workers["two"].kill()
+    site.workers["two"].wait(PATIENT_S)
+    killed_at = time.monotonic()
+    queued = site.submit(doomed, "echo never")
+
+    def tend():
+        site.api.lost_hosts.tend()
+        return site.session(doomed).state == "closed"
+
+    site.wait(tend, "the lost host's session to end")
+    seconds = time.monotonic() - killed_at
+    record_property("seconds_to_lost", round(seconds, 1))
+    assert seconds < LEASE_S + 30
+    assert site.session(doomed).closed_reason == "host lost"
+    assert site.ended(running).result.code == "WORKER_LOST"
+    assert site.ended(queued).code == "SESSION_CLOSED"
+    lost = site.host("two")
+    assert (lost.state, lost.sessions, lost.reserved.memory_bytes) == (HostState.LOST, 0, 0)
+    with pytest.raises(NoHost):
+        site.open("two")
+    assert site.says(steady, "echo still") == "still\n"
+
+    # Its files go on on the other engine.
+    again = site.open(from_session=doomed.session_id)
+    assert site.session(again).host_id == site.host("one").id
+    assert site.says(again, "cat file") == "kept\n"
+
+    # When it comes back, what was left there is gone before it serves, and it is a host like any other.
+    assert len(site.containers("two")) == 1
+    site.start("two")
+    site.wait(lambda: site.containers("two") == [], "the leftovers to be swept")
+    assert site.host("two").state is HostState.ACTIVE
+    back = site.open("two")
+    assert site.says(back, "ls") == ""
+
+
+@pytest.mark.timeout(600)
+def test_a_worker_that_was_frozen_while_its_host_was_given_up_starts_nothing_and_ends(site):
+    frozen = site.open("two")
+    assert site.says(frozen, "true") == ""
+    site.workers["two"].send_signal(signal.SIGSTOP)
+    call = site.submit(frozen, "touch ran")
+    found = site.host("two")
+    assert site.api.writer.run(lambda unit: host_store.lose(unit.connection, found.id, generation=found.generation))
+    site.wait(lambda: site.api.lost_hosts.tend() or site.session(frozen).state == "closed", "its session to end")
+    before = [event.type for event in site.api.log.read(frozen.session_id)]
+    site.workers["two"].send_signal(signal.SIGCONT)
+    assert site.workers["two"].wait(PATIENT_S) != 0
+    assert "HOST_GONE" in site.log("two")
+    assert site.ended(call).code == "SESSION_CLOSED"
+    assert [event.type for event in site.api.log.read(frozen.session_id)] == before
+    site.start("two")
+    site.wait(lambda: site.containers("two") == [], "the leftovers to be swept")
+
+
+@pytest.mark.timeout(600)
+def test_a_draining_host_takes_no_session_and_finishes_its_own(site):
+    there = site.open("two")
+    assert site.says(there, "echo before") == "before\n"
+    assert site.api.writer.run(
+        lambda unit: host_store.set_state(unit.connection, site.host("two").id, HostState.ACTIVE, HostState.DRAINING)
+    )
+    with pytest.raises(NoHost) as refused:
+        site.open("two")
+    assert refused.value.details == {"missing": {"draining": 1, "labels": 1}}
+    assert site.says(there, "echo after") == "after\n"
+    site.api.sessions.close(there.tenant_id, there.session_id)
+    site.wait(lambda: site.host("two").sessions == 0, "its last session to be gone")
+    # Stopped in order it is away: not lost, whatever the time.
+    site.workers["two"].terminate()
+    assert site.workers["two"].wait(PATIENT_S) == 0
+    assert (site.host("two").state, site.host("two").away) == (HostState.DRAINING, True)
