@@ -13,6 +13,7 @@ from codesdk.cli.artifacts import artifacts_app
 from codesdk.cli.audit_app import audit_app
 from codesdk.cli.connecting.clients import Kind
 from codesdk.cli.hosts_app import hosts_app
+from codesdk.cli.images_app import images_app
 from codesdk.cli.log_commands import events_app, transcript
 from codesdk.cli.options import DataDir, Json, place
 from codesdk.cli.policy import policy_app
@@ -36,7 +37,6 @@ sessions_app = typer.Typer(help="Sessions of the running daemon.", no_args_is_he
 app.add_typer(approvals_app, name="approvals")
 app.add_typer(grants_app, name="grants")
 app.add_typer(sessions_app, name="sessions")
-images_app = typer.Typer(help="What sandboxes are made of: ours, and the operator's own.", no_args_is_help=True)
 app.add_typer(images_app, name="images")
 app.add_typer(sandbox_app, name="sandbox")
 app.add_typer(schema_app, name="schema")
@@ -350,52 +350,3 @@ def start_session(session: str, *, wait: Wait = 60.0, data_dir: DataDir = None, 
 
 
 app.command("transcript")(transcript)
-
-
-@images_app.command("build")
-def build_images(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Folders of sandbox-images (default: the default profile's)")
-    ] = None,
-    *,
-    data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
-    """Build those that are not on the engine as their folders describe them; minutes the first time."""
-    from codesdk.cli.images import build
-
-    build(names or [], data_dir=data_dir, as_json=json)
-
-
-@images_app.command("list")
-def list_images(*, data_dir: DataDir = None, json: Json = False) -> None:
-    """All that profiles may name, and whether the engine has them. --json adds every package of ours."""
-    from codesdk.cli.images import show
-
-    show(data_dir=data_dir, as_json=json)
-
-
-@images_app.command("prune")
-def prune_images(
-    *,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove them; without it they are only listed.")] = False,
-    data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
-    """Remove older builds of our images that no container, session or newer image uses. Never anybody else's."""
-    from codesdk.cli.images import prune
-
-    prune(yes=yes, data_dir=data_dir, as_json=json)
-
-
-@images_app.command("check")
-def check_image(
-    image: Annotated[str, typer.Argument(help="A name, tag, id or digest.")],
-    *,
-    data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
-    """Say whether an image that is on the engine can be a sandbox, and why not; exit 65 where it cannot."""
-    from codesdk.cli.images import check
-
-    check(image, data_dir=data_dir, as_json=json)
