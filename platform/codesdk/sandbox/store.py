@@ -205,13 +205,6 @@ def on_host(connection: Connection, host: HostId, states: tuple[SandboxState, ..
     return _rows(connection, (sandboxes.c.host_id == host) & sandboxes.c.state.in_(wanted))
 
 
-def on_lost_hosts(connection: Connection) -> list[SandboxRow]:
-    """The rows of closed sessions that are not gone, and whose host is given up."""
-    lost = select(hosts.c.id).where(hosts.c.state == "lost")
-    living = sandboxes.c.state != SandboxState.GONE.value
-    return _rows(connection, sandboxes.c.host_id.in_(lost) & living & (sessions.c.state != "open"))
-
-
 def living(connection: Connection, host: HostId) -> list[SandboxId]:
     """Every owner on the host that may have something on its engine."""
     query = select(sandboxes.c.id).where(sandboxes.c.host_id == host, sandboxes.c.state != SandboxState.GONE.value)

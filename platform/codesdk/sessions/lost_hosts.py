@@ -6,12 +6,13 @@ import logging
 from functools import partial
 
 from codesdk.domain.calls import CallState
+from codesdk.domain.ids import HostId, SandboxId
 from codesdk.domain.records import Session
 from codesdk.eventlog.log import Log
 from codesdk.hosts import store as host_store
 from codesdk.hosts.watch import LeaseWatch
 from codesdk.sandbox import store as sandbox_store
-from codesdk.sandbox.store import SandboxRow, SandboxState
+from codesdk.sandbox.store import SandboxState
 from codesdk.sessions import store
 from codesdk.sessions.desk import Sessions
 from codesdk.sessions.session import HOST_LOST
@@ -47,10 +48,10 @@ class LostHosts:
         self._watch.look()
         with self._database.read() as connection:
             opened = store.open_on_lost_hosts(connection)
-            left = sandbox_store.on_lost_hosts(connection)
+            left = store.left_on_lost_hosts(connection)
         ended = sum(map(self._end, opened))
-        for row in left:
-            self._writer.run(partial(self._forget, row=row))
+        for sandbox, host in left:
+            self._writer.run(partial(self._forget, sandbox=sandbox, host=host))
         if ended:
             _log.warning("%d sessions ended with their hosts", ended)
         return ended
@@ -64,18 +65,19 @@ class LostHosts:
                 end_lost(unit, self._log, stored, LOST)
             row = sandbox_store.of_session(unit.connection, session.id)
             if row is not None:
-                _gone(unit, row)
+                _gone(unit, row.id)
             return True
 
         return self._sessions.retire(session.tenant_id, session.id, HOST_LOST, due)
 
-    def _forget(self, unit: Unit, row: SandboxRow) -> None:
+    @staticmethod
+    def _forget(unit: Unit, sandbox: SandboxId, host: HostId) -> None:
         """Of a session that was closed before, and whose host did not come to remove its sandbox."""
-        if host_store.is_lost(unit.connection, row.host_id):
-            _gone(unit, row)
+        if host_store.is_lost(unit.connection, host):
+            _gone(unit, sandbox)
 
 
-def _gone(unit: Unit, row: SandboxRow) -> None:
+def _gone(unit: Unit, sandbox: SandboxId) -> None:
     # What is left of it on the engine has no living owner, so the host's next worker sweeps it away first of all.
-    before = (*sandbox_store.OPEN, SandboxState.CLOSING)
-    sandbox_store.move(unit.connection, row.id, before, SandboxState.GONE, reason=HOST_LOST)
+    before = tuple(state for state in SandboxState if state is not SandboxState.GONE)
+    sandbox_store.move(unit.connection, sandbox, before, SandboxState.GONE, reason=HOST_LOST)

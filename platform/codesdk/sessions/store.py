@@ -9,10 +9,11 @@ from sqlalchemy import Connection, Row, select, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.decisions import PermissionMode
-from codesdk.domain.ids import ArtifactId, HostId, PrincipalId, SessionId, TenantId
+from codesdk.domain.ids import ArtifactId, HostId, PrincipalId, SandboxId, SessionId, TenantId
 from codesdk.domain.records import Session, SessionPriority
 from codesdk.hosts.host import HostState
-from codesdk.storage.schema import hosts, removed_sessions, sessions
+from codesdk.sandbox.store import SandboxState
+from codesdk.storage.schema import hosts, removed_sessions, sandboxes, sessions
 
 
 def insert(connection: Connection, session: Session, *, profile: dict[str, Any], seed: str | None, epoch: str) -> None:
@@ -68,6 +69,18 @@ def open_on_lost_hosts(connection: Connection) -> list[Session]:
         sessions.c.created_at
     )
     return [_session(row) for row in connection.execute(query)]
+
+
+def left_on_lost_hosts(connection: Connection) -> list[tuple[SandboxId, HostId]]:
+    """Sandboxes of closed sessions that are not gone, and whose host is given up."""
+    query = (
+        select(sandboxes.c.id, sandboxes.c.host_id)
+        .join(hosts, hosts.c.id == sandboxes.c.host_id)
+        .join(sessions, sessions.c.id == sandboxes.c.session_id)
+        .where(hosts.c.state == HostState.LOST.value, sandboxes.c.state != SandboxState.GONE.value)
+        .where(sessions.c.state != "open")
+    )
+    return [(SandboxId(row.id), HostId(row.host_id)) for row in connection.execute(query)]
 
 
 def close(connection: Connection, session: SessionId, now: float, reason: str) -> bool:

@@ -28,8 +28,17 @@ from codesdk.storage.approval_tables import (
     group_members,
 )
 from codesdk.storage.audit_tables import audit_entries, audit_heads
+from codesdk.storage.host_tables import hosts
 from codesdk.storage.metadata import ID as _ID
 from codesdk.storage.metadata import metadata
+from codesdk.storage.policy_tables import (
+    policy_changes,
+    policy_pins,
+    policy_shadow_counts,
+    policy_texts,
+    policy_versions,
+    rate_uses,
+)
 
 # What is defined elsewhere and found here, as all tables are.
 __all__ = [
@@ -43,7 +52,14 @@ __all__ = [
     "audit_heads",
     "grants",
     "group_members",
+    "hosts",
     "metadata",
+    "policy_changes",
+    "policy_pins",
+    "policy_shadow_counts",
+    "policy_texts",
+    "policy_versions",
+    "rate_uses",
 ]
 
 tenants = Table(
@@ -86,25 +102,6 @@ api_keys = Table(
     Column("expires_at", Float),
     Column("last_used_at", Float),  # the beginning of the hour
     Index("ix_api_keys_principal", "principal_id"),
-)
-
-hosts = Table(
-    "hosts",
-    metadata,
-    Column("id", _ID, primary_key=True),
-    Column("name", String(120), nullable=False, unique=True),
-    Column("generation", BigInteger, nullable=False),  # raised by each worker that takes the host over
-    Column("heartbeat", BigInteger, nullable=False),  # counts up; observers judge it on their own clock
-    Column("images", Text, nullable=False),  # JSON: image name -> image id on that host
-    Column("registered_at", Float, nullable=False),
-    Column("engine", String(400), nullable=False, server_default=text("''")),  # the engine's own id
-    Column("state", String(16), nullable=False, server_default=text("'active'")),  # see hosts.host.HostState
-    Column("labels", Text, nullable=False, server_default=text("'{}'")),  # JSON object
-    # What the operator says that its sessions may take together; 0: no limit.
-    Column("memory_bytes", BigInteger, nullable=False, server_default=text("0")),
-    Column("millicpus", BigInteger, nullable=False, server_default=text("0")),
-    Column("most_sessions", Integer, nullable=False, server_default=text("0")),
-    Column("left_at", Float),  # its worker was stopped in order, and no other has come
 )
 
 sessions = Table(
@@ -347,66 +344,4 @@ artifacts = Table(
     Index("ix_artifacts_tenant", "tenant_id", "created_at"),
     Index("ix_artifacts_session", "session_id"),
     Index("ix_artifacts_blob", "blob_key"),
-)
-
-policy_texts = Table(  # what bundles say, by what their rules say; never changed
-    "policy_texts",
-    metadata,
-    Column("hash", String(71), primary_key=True),
-    Column("sources", Text, nullable=False),  # JSON: name of a file -> its text
-)
-
-rate_uses = Table(  # calls that a rule with a rate let through, while its window holds them
-    "rate_uses",
-    metadata,
-    Column("rule", String(80), primary_key=True),  # its id, with its layer
-    Column("owner", _ID, primary_key=True),  # session, principal or tenant
-    Column("call_id", _ID, primary_key=True),
-    Column("at", Float, nullable=False),
-    Index("ix_rate_uses_at", "rule", "owner", "at"),
-)
-
-policy_versions = Table(  # the bundles that a layer ever had, by what their rules say
-    "policy_versions",
-    metadata,
-    Column("layer", _ID, primary_key=True),  # shared, or the tenant's id
-    Column("hash", String(71), ForeignKey("policy_texts.hash"), primary_key=True),
-    Column("name", String(64), nullable=False),
-    Column("made_at", Float, nullable=False),
-    Column("made_by", _ID),  # the principal; none where it came from files
-)
-
-policy_pins = Table(  # what is in force in place of the files, and what is tried beside it
-    "policy_pins",
-    metadata,
-    Column("layer", _ID, primary_key=True),
-    Column("role", String(8), primary_key=True),  # active, shadow
-    Column("hash", String(71), ForeignKey("policy_texts.hash"), nullable=False),
-)
-
-policy_changes = Table(  # what came into force when, and by whom; only added to
-    "policy_changes",
-    metadata,
-    Column("id", _ID, primary_key=True),
-    Column("layer", _ID, nullable=False),
-    Column("action", String(12), nullable=False),  # see policy.version.Change
-    Column("hash", String(71)),
-    Column("before", String(71)),
-    Column("by", _ID),
-    Column("at", Float, nullable=False),
-    Column("comment", Text, nullable=False),
-    Index("ix_policy_changes_layer", "layer", "at"),
-)
-
-policy_shadow_counts = Table(  # how a candidate decided live calls, beside what was in force
-    "policy_shadow_counts",
-    metadata,
-    Column("layer", _ID, primary_key=True),
-    Column("hash", String(71), primary_key=True),
-    Column("before", String(8), primary_key=True),
-    Column("after", String(8), primary_key=True),  # or error
-    Column("rule", String(80), primary_key=True),  # the first that decided; empty for the default
-    Column("count", BigInteger, nullable=False),
-    Column("last_call", _ID, nullable=False),
-    Column("last_at", Float, nullable=False),
 )

@@ -405,6 +405,7 @@ class Life(RuleBasedStateMachine):
         super().__init__()
         stage = self.stage
         for table in (
+            "approval_news",
             "approval_votes",
             "approvals",
             "tool_calls",

@@ -1,0 +1,69 @@
+"""The tables of policy: texts, versions, rates. See `storage.schema`."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, String, Table, Text
+
+from codesdk.storage.metadata import ID, metadata
+
+policy_texts = Table(  # what bundles say, by what their rules say; never changed
+    "policy_texts",
+    metadata,
+    Column("hash", String(71), primary_key=True),
+    Column("sources", Text, nullable=False),  # JSON: name of a file -> its text
+)
+
+rate_uses = Table(  # calls that a rule with a rate let through, while its window holds them
+    "rate_uses",
+    metadata,
+    Column("rule", String(80), primary_key=True),  # its id, with its layer
+    Column("owner", ID, primary_key=True),  # session, principal or tenant
+    Column("call_id", ID, primary_key=True),
+    Column("at", Float, nullable=False),
+    Index("ix_rate_uses_at", "rule", "owner", "at"),
+)
+
+policy_versions = Table(  # the bundles that a layer ever had, by what their rules say
+    "policy_versions",
+    metadata,
+    Column("layer", ID, primary_key=True),  # shared, or the tenant's id
+    Column("hash", String(71), ForeignKey("policy_texts.hash"), primary_key=True),
+    Column("name", String(64), nullable=False),
+    Column("made_at", Float, nullable=False),
+    Column("made_by", ID),  # the principal; none where it came from files
+)
+
+policy_pins = Table(  # what is in force in place of the files, and what is tried beside it
+    "policy_pins",
+    metadata,
+    Column("layer", ID, primary_key=True),
+    Column("role", String(8), primary_key=True),  # active, shadow
+    Column("hash", String(71), ForeignKey("policy_texts.hash"), nullable=False),
+)
+
+policy_changes = Table(  # what came into force when, and by whom; only added to
+    "policy_changes",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("layer", ID, nullable=False),
+    Column("action", String(12), nullable=False),  # see policy.version.Change
+    Column("hash", String(71)),
+    Column("before", String(71)),
+    Column("by", ID),
+    Column("at", Float, nullable=False),
+    Column("comment", Text, nullable=False),
+    Index("ix_policy_changes_layer", "layer", "at"),
+)
+
+policy_shadow_counts = Table(  # how a candidate decided live calls, beside what was in force
+    "policy_shadow_counts",
+    metadata,
+    Column("layer", ID, primary_key=True),
+    Column("hash", String(71), primary_key=True),
+    Column("before", String(8), primary_key=True),
+    Column("after", String(8), primary_key=True),  # or error
+    Column("rule", String(80), primary_key=True),  # the first that decided; empty for the default
+    Column("count", BigInteger, nullable=False),
+    Column("last_call", ID, nullable=False),
+    Column("last_at", Float, nullable=False),
+)
