@@ -16,6 +16,7 @@ from typing import Any
 from codesdk.errors import Fault
 from codesdk.provision import apt_sources, debian
 from codesdk.provision.command import Outcome, ProvisionFailed, Root, Say, root, run, state_dir, which
+from codesdk.provision.endpoint import tls_flags
 from codesdk.provision.engine import Engine, docker_command
 from codesdk.sandbox.engine import Engine as EngineClient
 from codesdk.sandbox.images import describe
@@ -64,7 +65,7 @@ class DockerCommand:
         Raises:
             EngineMissing: there is no docker command here.
         """
-        return [docker_command(), "--host", self._host, *words]
+        return [docker_command(), *tls_flags(self._host), "--host", self._host, *words]
 
     def __call__(self, *words: str, deadline_s: float = 30.0) -> Outcome:
         """Run and capture."""

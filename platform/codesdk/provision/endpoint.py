@@ -10,6 +10,8 @@ from enum import Enum, auto
 from typing import Any
 
 from codesdk.provision.command import run, which
+from codesdk.sandbox.engine_tls import tls_of
+from codesdk.settings import Settings
 
 PING_S = 5.0
 """Seconds for one answer. A loaded engine takes tens of milliseconds; a hung one never answers."""
@@ -74,11 +76,31 @@ def _ping_unix(path: str, timeout_s: float) -> Ping:
     return Ping(Answer.ENGINE, str(body.get("Version", "")), str(body.get("ApiVersion", "")))
 
 
+def tls_flags(host: str) -> tuple[str, ...]:
+    """Words for the docker command: it takes and verifies the certificates that our own client does.
+
+    Raises:
+        EnginePlain, EngineCertificate: that client would refuse to speak to this address.
+    """
+    files = tls_of(Settings(), host)
+    if files is None:
+        return ()
+    return ("--tlsverify", f"--tlscacert={files.ca}", f"--tlscert={files.cert}", f"--tlskey={files.key}")
+
+
 def _ping_cli(host: str) -> Ping:
     docker = which("docker")
     if docker is None:
         return Ping(Answer.NOTHING, f"no docker command to reach {host} with")
-    argv = [docker, "--host", host, "version", "--format", "{{.Server.Version}} {{.Server.APIVersion}}"]
+    argv = [
+        docker,
+        *tls_flags(host),
+        "--host",
+        host,
+        "version",
+        "--format",
+        "{{.Server.Version}} {{.Server.APIVersion}}",
+    ]
     done = run(argv, deadline_s=4 * PING_S)
     version, _, api = done.stdout.strip().partition(" ")
     return Ping(Answer.ENGINE, version, api) if done.ok and version else Ping(Answer.NOTHING, done.last_words())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import select
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Iterator
@@ -17,9 +19,12 @@ from typing import Any
 import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.tls import TLSConfig
 from docker.utils import kwargs_from_env
 
+from codesdk.sandbox.engine_tls import EngineTls, TlsSocket, fault_of, over_network, tls_of
 from codesdk.sandbox.faults import EngineRefused, EngineUnavailable, ImageMissing
+from codesdk.settings import Settings
 
 CALL_S = 60
 """How long the engine may take for one call; creating 50 at once on two cores stays far below."""
@@ -37,18 +42,29 @@ _STDERR_KEPT = 4096
 
 
 class Engine:
-    """A Docker engine at an address (`unix:///…`, `tcp://…`); None for what the environment says."""
+    """A Docker engine at an address (`unix:///…`, `tcp://…`); None for what the environment says.
 
-    def __init__(self, host: str | None = None) -> None:
+    `tls`: the files for one over the network; None for what the settings say.
+
+    Raises:
+        EnginePlain: it is on another machine, and there are no such files.
+        EngineUntrusted, EngineCertificate: one side does not take the other's certificate.
+        EngineUnavailable: it does not answer.
+    """
+
+    def __init__(self, host: str | None = None, *, tls: EngineTls | None = None) -> None:
         self.endpoint = host or "DOCKER_HOST or its default"
-        self.client = _client(host, _OLDEST_API)
+        address = host or os.environ.get("DOCKER_HOST", "")
+        if over_network(address):
+            host, tls = address, tls or tls_of(Settings(), address)
+        self.client = _client(host, _OLDEST_API, tls)
         try:
             with self.doing("connect"):
                 _knock(str(self.client.api.base_url), host)
                 spoken = str(self.client.api.version(api_version=False)["ApiVersion"])
         finally:
             self.client.close()
-        self.client = _client(host, spoken)
+        self.client = _client(host, spoken, tls)
         self.api = self.client.api
         self.endpoint = str(self.api.base_url) if host is None else host
 
@@ -68,7 +84,7 @@ class Engine:
                 raise ImageMissing(image) from error
             raise EngineRefused(what, str(error.explanation or error)) from error
         except (requests.RequestException, DockerException, OSError) as error:
-            raise EngineUnavailable(self.endpoint, _reason(error)) from error
+            raise fault_of(self.endpoint, error) or EngineUnavailable(self.endpoint, _reason(error)) from error
 
     def runs_us(self) -> bool:
         """Whether this process is in one of the engine's containers."""
@@ -128,11 +144,18 @@ def _knock(base_url: str, host: str | None) -> None:
             probe.connect(address.removeprefix("unix://"))
 
 
-def _client(host: str | None, version: str) -> docker.DockerClient:
+def _client(host: str | None, version: str, tls: EngineTls | None) -> docker.DockerClient:
     """A client that has not connected yet."""
-    if host is None:
-        return docker.from_env(version=version, timeout=CALL_S)
-    return docker.DockerClient(base_url=host, version=version, timeout=CALL_S)
+    if tls is not None:
+        files = TLSConfig(client_cert=(str(tls.cert), str(tls.key)), ca_cert=str(tls.ca), verify=True)
+        made = docker.DockerClient(base_url=host, version=version, timeout=CALL_S, tls=files)
+    elif host is None:
+        made = docker.from_env(version=version, timeout=CALL_S)
+    else:
+        made = docker.DockerClient(base_url=host, version=version, timeout=CALL_S)
+    # Else REQUESTS_CA_BUNDLE would count before the authority that was named, and a proxy of the environment in between.
+    made.api.trust_env = False
+    return made
 
 
 def _reason(error: BaseException) -> str:
@@ -146,8 +169,10 @@ class AttachedStream:
 
     def __init__(self, response: Any) -> None:
         self._response = response
-        self._socket: socket.socket = getattr(response, "_sock", response)
-        self._socket.settimeout(CALL_S)
+        found: socket.socket = getattr(response, "_sock", response)
+        self._socket = TlsSocket(found) if isinstance(found, ssl.SSLSocket) else found
+        if isinstance(self._socket, socket.socket):
+            self._socket.settimeout(CALL_S)
         self._buffer = bytearray()
         self._left = 0
         self._is_stdout = False
@@ -183,12 +208,15 @@ class AttachedStream:
         poll.register(self._socket, select.POLLIN)
         poll.register(self._wake_out, select.POLLIN)
         while True:
-            events = poll.poll(timeout_s * 1000)
-            if not events:
-                return None
-            if any(fd == self._wake_out.fileno() for fd, _ in events):
-                break
+            if not (isinstance(self._socket, TlsSocket) and self._socket.pending()):
+                events = poll.poll(timeout_s * 1000)
+                if not events:
+                    return None
+                if any(fd == self._wake_out.fileno() for fd, _ in events):
+                    break
             data = self._socket.recv(1 << 18)
+            if data is None:
+                continue
             if not data:
                 break
             if found := self._demultiplex(data):

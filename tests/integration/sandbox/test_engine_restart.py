@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
-import subprocess
 import threading
 import time
 import uuid
@@ -14,14 +11,13 @@ import pytest
 
 from codesdk.provision import daemon
 from codesdk.provision.command import root, which
-from codesdk.provision.daemon import DaemonPlaces
 from codesdk.provision.engine import Engine as FoundEngine
 from codesdk.provision.gvisor import copy_image
-from codesdk.provision.process import mark, name, pid_in
 from codesdk.sandbox.docker_driver import DockerSandboxes
 from codesdk.sandbox.engine import Engine
 from codesdk.sandbox.faults import EngineRestarted, EngineUnavailable, SandboxGone
 from codesdk.sandbox.port import ExitKind, Gone
+from own_engine import OwnEngine
 from sandboxes import request, run, spec
 
 pytestmark = [
@@ -34,44 +30,9 @@ pytestmark = [
 ]
 
 
-class Own:
-    """An engine that the test may stop, kill and start."""
-
-    def __init__(self, directory) -> None:
-        self.places = DaemonPlaces(
-            pid_file=directory / "dockerd.pid",
-            log=directory / "dockerd.log",
-            socket=directory / "docker.sock",
-            exec_root=directory / "exec",
-            data_root=directory / "data",
-            flags=("--bridge=none", "--iptables=false", "--ip6tables=false"),
-            launcher=("unshare", "--net"),  # a dockerd without a bridge removes the one of its neighbour
-        )
-        self.running = None
-
-    def start(self):
-        self.running = daemon.start(self.places, root())
-
-    def stop(self):
-        daemon.stop(self.running, root())
-
-    def kill(self):
-        os.kill(self.running.pid, signal.SIGKILL)
-        assert self.running.wait(20)
-
-    def clear(self):
-        for file in (self.places.pid_file, self.places.exec_root / "containerd" / "containerd.pid"):
-            pid = pid_in(file.read_text()) if file.exists() else None
-            left = mark(pid) if pid is not None and name(pid) in {"dockerd", "containerd"} else None
-            if left is not None:
-                left.terminate(20)
-        for place in (self.places.data_root, self.places.exec_root):
-            subprocess.run(["umount", "--quiet", "--recursive", str(place)], check=False, capture_output=True)
-
-
 @pytest.fixture(scope="module")
 def own(engine, sandbox_image, tmp_path_factory):
-    made = Own(tmp_path_factory.mktemp("own"))
+    made = OwnEngine(tmp_path_factory.mktemp("own"))
     try:
         made.start()
         copy_image(sandbox_image, engine, FoundEngine(made.places.host), lambda _: None)

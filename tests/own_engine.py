@@ -1,0 +1,49 @@
+"""A dockerd of a test's own: other socket, data and pid file, and no part of the machine's network."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from codesdk.provision import daemon
+from codesdk.provision.command import root
+from codesdk.provision.daemon import DaemonPlaces
+from codesdk.provision.process import mark, name, pid_in
+
+
+class OwnEngine:
+    """One that the test may stop, kill and start, beside the machine's."""
+
+    def __init__(self, directory: Path, *, flags: tuple[str, ...] = (), launcher: tuple[str, ...] = ()) -> None:
+        """`launcher`: what runs the dockerd, before it gets a network namespace of its own."""
+        self.places = DaemonPlaces(
+            pid_file=directory / "dockerd.pid",
+            log=directory / "dockerd.log",
+            socket=directory / "docker.sock",
+            exec_root=directory / "exec",
+            data_root=directory / "data",
+            flags=("--bridge=none", "--iptables=false", "--ip6tables=false", *flags),
+            launcher=(*launcher, "unshare", "--net"),  # a dockerd without a bridge removes the one of its neighbour
+        )
+        self.running = None
+
+    def start(self):
+        self.running = daemon.start(self.places, root())
+
+    def stop(self):
+        daemon.stop(self.running, root())
+
+    def kill(self):
+        os.kill(self.running.pid, signal.SIGKILL)
+        assert self.running.wait(20)
+
+    def clear(self):
+        for file in (self.places.pid_file, self.places.exec_root / "containerd" / "containerd.pid"):
+            pid = pid_in(file.read_text()) if file.exists() else None
+            left = mark(pid) if pid is not None and name(pid) in {"dockerd", "containerd"} else None
+            if left is not None:
+                left.terminate(20)
+        for place in (self.places.data_root, self.places.exec_root):
+            subprocess.run(["umount", "--quiet", "--recursive", str(place)], check=False, capture_output=True)
