@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+from codesdk.errors import Fault
 from codesdk.provision.command import run, which
 from codesdk.sandbox.engine_tls import tls_of
 from codesdk.settings import Settings
@@ -92,15 +93,12 @@ def _ping_cli(host: str) -> Ping:
     docker = which("docker")
     if docker is None:
         return Ping(Answer.NOTHING, f"no docker command to reach {host} with")
-    argv = [
-        docker,
-        *tls_flags(host),
-        "--host",
-        host,
-        "version",
-        "--format",
-        "{{.Server.Version}} {{.Server.APIVersion}}",
-    ]
+    try:
+        flags = tls_flags(host)
+    except Fault as fault:
+        return Ping(Answer.NOTHING, fault.message)
+    shown = "{{.Server.Version}} {{.Server.APIVersion}}"
+    argv = [docker, *flags, "--host", host, "version", "--format", shown]
     done = run(argv, deadline_s=4 * PING_S)
     version, _, api = done.stdout.strip().partition(" ")
     return Ping(Answer.ENGINE, version, api) if done.ok and version else Ping(Answer.NOTHING, done.last_words())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import select
 import socket
@@ -25,6 +24,7 @@ from docker.utils import kwargs_from_env
 from codesdk.sandbox.engine_tls import EngineTls, TlsSocket, fault_of, over_network, tls_of
 from codesdk.sandbox.faults import EngineRefused, EngineUnavailable, ImageMissing
 from codesdk.settings import Settings
+from codesdk.settings.docker_variables import engine_address
 
 CALL_S = 60
 """How long the engine may take for one call; creating 50 at once on two cores stays far below."""
@@ -54,7 +54,7 @@ class Engine:
 
     def __init__(self, host: str | None = None, *, tls: EngineTls | None = None) -> None:
         self.endpoint = host or "DOCKER_HOST or its default"
-        address = host or os.environ.get("DOCKER_HOST", "")
+        address = host or engine_address()
         if over_network(address):
             host, tls = address, tls or tls_of(Settings(), address)
         self.client = _client(host, _OLDEST_API, tls)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 import select
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,6 +23,7 @@ from cryptography import x509
 from codesdk.domain.decisions import Frozen
 from codesdk.sandbox.faults import EngineUnavailable
 from codesdk.settings import Settings
+from codesdk.settings.docker_variables import certificates
 
 _SEND_S = 60.0
 """Seconds in which the other side must take something."""
@@ -115,7 +115,7 @@ def _no_password() -> str:
     raise ValueError("the key has a password")
 
 
-def tls_of(settings: Settings, host: str, environ: Mapping[str, str] | None = None) -> EngineTls | None:
+def tls_of(settings: Settings, host: str) -> EngineTls | None:
     """The files for that address, checked: the settings', else Docker's own variables'. None where there is no network.
 
     `DOCKER_TLS_VERIFY` turns nothing off: where there are certificates, both are verified.
@@ -124,12 +124,10 @@ def tls_of(settings: Settings, host: str, environ: Mapping[str, str] | None = No
         EnginePlain: it is on another machine and there are none.
         EngineCertificate: they cannot be used.
     """
-    environ = os.environ if environ is None else environ
     if not over_network(host):
         return None
     named = (settings.docker_tls_ca, settings.docker_tls_cert, settings.docker_tls_key)
-    if not any(named) and (environ.get("DOCKER_CERT_PATH") or environ.get("DOCKER_TLS_VERIFY")):
-        directory = Path(environ.get("DOCKER_CERT_PATH") or Path.home() / ".docker")
+    if not any(named) and (directory := certificates()) is not None:
         named = (directory / "ca.pem", directory / "cert.pem", directory / "key.pem")
     ca, cert, key = named
     if ca is None and cert is None and key is None:

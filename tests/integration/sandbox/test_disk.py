@@ -215,7 +215,7 @@ def test_a_container_whose_device_is_anothers_now_is_made_anew_before_it_starts(
     name = specs.name_of(asked.instance, asked.owner)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loops, "_start", _die)
-        patch.setattr(loops._residents, "_remove_what_failed", lambda _: None)
+        patch.setattr(loops._residents, "_remove_what_failed", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             loops.open(asked)
     # What a reboot does: the volume names a device by its number, which another file has now. Another installation may

@@ -77,7 +77,7 @@ def test_an_open_that_was_interrupted_after_any_step_is_taken_up(sandboxes, make
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sandboxes, step, _die)
             patch.setattr(
-                sandboxes._residents, "_remove_what_failed", lambda _: None
+                sandboxes._residents, "_remove_what_failed", lambda *_: None
             )  # the process died: nobody cleaned up
             with pytest.raises(KeyboardInterrupt):
                 sandboxes.open(asked)

@@ -35,6 +35,12 @@ def files(authority):
     return EngineTls(ca=authority.ca, cert=cert, key=key)
 
 
+@pytest.fixture(autouse=True)
+def _no_certificates_of_the_environment(monkeypatch):
+    for name in ("DOCKER_HOST", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY"):
+        monkeypatch.delenv(name, raising=False)
+
+
 class Server:
     """Speaks TLS with one certificate to whoever comes, and nothing more."""
 
@@ -130,8 +136,6 @@ def test_what_does_not_speak_tls_is_refused(files):
     "host", ["tcp://10.0.0.1:2375", "tcp://docker.example:2375", "http://[2001:db8::1]:2375", "https://127.0.0.1:2376"]
 )
 def test_another_machine_is_not_spoken_to_without_tls(host, monkeypatch):
-    monkeypatch.delenv("DOCKER_CERT_PATH", raising=False)
-    monkeypatch.delenv("DOCKER_TLS_VERIFY", raising=False)
     with pytest.raises(EnginePlain, match="without TLS"):
         Engine(host)
     monkeypatch.setenv("DOCKER_HOST", host)
@@ -145,19 +149,20 @@ def test_another_machine_is_not_spoken_to_without_tls(host, monkeypatch):
 )
 def test_loopback_and_what_is_no_port_need_none(host):
     check_plain(host)
-    assert tls_of(Settings(), host, {}) is None
+    assert tls_of(Settings(), host) is None
 
 
-def test_the_files_are_the_settings_or_dockers_own(authority, files, tmp_path):
+def test_the_files_are_the_settings_or_dockers_own(files, tmp_path, monkeypatch):
     host = "tcp://10.0.0.1:2376"
+    monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path))
     named = Settings(docker_tls_ca=files.ca, docker_tls_cert=files.cert, docker_tls_key=files.key)
-    assert tls_of(named, host, {"DOCKER_CERT_PATH": "/nowhere"}) == files
+    assert tls_of(named, host) == files
     for name, source in (("ca.pem", files.ca), ("cert.pem", files.cert), ("key.pem", files.key)):
         (tmp_path / name).write_bytes(source.read_bytes())
-    found = tls_of(Settings(), host, {"DOCKER_CERT_PATH": str(tmp_path)})
+    found = tls_of(Settings(), host)
     assert (found.ca, found.cert, found.key) == tuple(tmp_path / name for name in ("ca.pem", "cert.pem", "key.pem"))
     with pytest.raises(EngineCertificate, match="not all are named"):
-        tls_of(Settings(docker_tls_ca=files.ca), host, {})
+        tls_of(Settings(docker_tls_ca=files.ca), host)
 
 
 def test_files_that_cannot_be_used_are_named(authority, files, tmp_path):
@@ -177,8 +182,6 @@ def test_files_that_cannot_be_used_are_named(authority, files, tmp_path):
 
 
 def test_the_docker_command_takes_the_same_files_and_refuses_the_same_addresses(files, monkeypatch):
-    for name in ("DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY"):
-        monkeypatch.delenv(name, raising=False)
     with pytest.raises(EnginePlain):
         tls_flags("tcp://a:1")
     assert "without TLS" in ping("tcp://10.0.0.1:2375").detail
