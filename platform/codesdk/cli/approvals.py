@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -174,6 +174,8 @@ def table(approvals: list[Approval], now: float) -> Table:
     for approval in approvals:
         left = approval.expires_at - now if approval.state is ApprovalState.PENDING else 0
         call = Text(f"{approval.shown.get('tool')} ", style="bold").append(call_line(approval), style="none")
+        if isinstance(preview := approval.shown.get("preview"), Mapping):
+            call.append(f"\n{previews.HEADING.lower()}: {previews.ending(preview)}", style="dim")
         why = f"{approval.shown.get('reason', '')} ({', '.join(approval.shown.get('rules', [])) or 'default'})"
         shown.add_row(approval.id, approval.state.value, f"{left:.0f} s" if left > 0 else "", call, Text(why))
     return shown

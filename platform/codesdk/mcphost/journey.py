@@ -23,6 +23,7 @@ class Phase(StrEnum):
     RESULT = "running"
 
 
+_UNTRIED = "it could not be tried in a copy of the workspace; waiting for a person to approve it"
 _TOLD: dict[str, str] = {
     EventType.APPROVAL_PREVIEW_STARTED: "being tried in a copy of the workspace, before a person is asked",
     EventType.APPROVAL_PREVIEWED: "tried in a copy of the workspace; waiting for a person to approve it",
@@ -54,7 +55,7 @@ class Journey:
         if event.type is EventType.CALL_STARTED:
             self.enter(Phase.RESULT)
         elif told := _TOLD.get(str(event.type)):
-            self._trial = told
+            self._trial = _UNTRIED if event.payload.get("failed") else told
         elif event.type is EventType.APPROVAL_REQUESTED and "reason" in event.payload:
             self._reason = f" ({_open(event.payload)})"
         elif event.type is EventType.APPROVAL_DECIDED:

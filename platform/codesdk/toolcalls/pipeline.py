@@ -182,6 +182,10 @@ class Pipeline:
         """A worker tries it, in a copy of that id. False: it ended meanwhile, and nothing is to be tried."""
         return self._unasked.try_begins(unit, stored, sandbox)
 
+    def try_cut_short(self, call: ToolCallId) -> None:
+        """The worker that tried it stops; the next one begins anew."""
+        self._writer.run(lambda unit: self._unasked.try_cut_short(unit, call))
+
     def escalate_due(self) -> int:
         """Tell in the log of approvals that others may answer by now; returns of how many."""
 

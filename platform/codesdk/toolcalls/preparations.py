@@ -53,6 +53,13 @@ def count_try(connection: Connection, call: ToolCallId) -> None:
     connection.execute(update(tool_calls).where(tool_calls.c.id == call).values(preview_tries=tries))
 
 
+def give_back_try(connection: Connection, call: ToolCallId) -> None:
+    """The last one was cut short by a worker that stopped, and does not count."""
+    begun = tool_calls.c.preview_tries
+    one = update(tool_calls).where(tool_calls.c.id == call, begun > 0)
+    connection.execute(one.values(preview_tries=begun - 1))
+
+
 def want_try(connection: Connection, call: ToolCallId) -> None:
     """It is to be tried, since rules say so by now."""
     tries = func.coalesce(tool_calls.c.preview_tries, 0)

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import PREVIEWED, Decision, Frozen, Obligations
 from codesdk.domain.tools import ToolResult
-from codesdk.registry import SourceCall, Tool
+from codesdk.registry import SourceCall, Template, Tool
 from codesdk.toolcalls.effects import Effect, effects_hash
 
 TRIES = 2
 """How often a preview is begun: one that was lost with its worker, or for a fault that passes, is begun again once."""
+TRIED = frozenset({"workspace.exec", "workspace.write", "workspace.move", "workspace.delete", "patch.apply"})
+"""The built-in tools of which a copy of the workspace shows all that they do."""
 NAMED = 20
 """Paths that a difference names."""
 NAME_CHARACTERS = 200
@@ -65,9 +67,17 @@ class Tried(NamedTuple):
 
 def wants_preview(tool: Tool, decision: Decision) -> bool:
     """Whether the call is to be tried before anybody is asked about it."""
-    if isinstance(tool.runs, SourceCall):
-        return False  # what a server does happens there: no copy of the workspace shows it
-    return decision.approval is not None and decision.approval.preview and tool.classification in PREVIEWED
+    return decision.approval is not None and decision.approval.preview and _can_be_tried(tool)
+
+
+def _can_be_tried(tool: Tool) -> bool:
+    """Whether it does what it does here, and to its end.
+
+    What a server does happens there, and what runs in the background goes on: no copy of the workspace shows it.
+    """
+    if tool.classification not in PREVIEWED or isinstance(tool.runs, SourceCall):
+        return False
+    return isinstance(tool.runs, Template) or tool.runs.builtin in TRIED
 
 
 def obliged_hash(obligations: Obligations) -> str:

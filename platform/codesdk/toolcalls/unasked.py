@@ -98,6 +98,10 @@ class Unasked:
         self._log.append(unit, history.draft(held.subject, begun))
         return True
 
+    def try_cut_short(self, unit: Unit, call: ToolCallId) -> None:
+        """A worker that stops gave it up: the next one begins it anew, as often as if it had not been begun."""
+        preparations.give_back_try(unit.connection, call)
+
     def put(self, unit: Unit, call: ToolCallId, files: tuple[FileMark, ...], tried: Tried | None = None) -> None:
         """Ask, now that a worker has looked. Decided once more: rules, tool and session may be others by now.
 

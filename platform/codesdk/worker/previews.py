@@ -110,18 +110,29 @@ class Previews:
             self._threads.submit(self._see, job)
 
     def _see(self, job: _Job) -> None:
+        call = job.stored.identity.tool_call_id
         try:
             self._try(job)
         except NotWanted:
-            _log.info("call %s ended while it was tried", job.stored.identity.tool_call_id)
+            _log.info("call %s is tried no longer: it ended, or this worker stops", call)
+            self._give_back(job)
         except Fault as fault:
-            _log.warning("call %s is tried again: %s", job.stored.identity.tool_call_id, fault)
+            _log.warning("call %s is tried again: %s", call, fault)
         except Exception:  # noqa: BLE001 (the thread's outermost frame: the row still says what is due)
-            _log.exception("a defect: call %s could not be tried", job.stored.identity.tool_call_id)
+            _log.exception("a defect: call %s could not be tried", call)
         finally:
             with self._lock:
                 job.copy = None
-                del self._jobs[job.stored.identity.tool_call_id]
+                del self._jobs[call]
+
+    def _give_back(self, job: _Job) -> None:
+        """What was cut short because this worker stops was not lost with it."""
+        if not self._closed or not job.begun:
+            return
+        try:
+            self._pipeline.try_cut_short(job.stored.identity.tool_call_id)
+        except Fault as fault:
+            _log.info("a trial counts although it was cut short: %s", fault)
 
     def _try(self, job: _Job) -> None:
         stored = job.stored

@@ -16,10 +16,13 @@ from codesdk.toolcalls.stored import Claimed, Denied, Waiting
 from codesdk.worker import previews as trials
 from codesdk.worker import still as stills
 from codesdk.worker.copies import Copies
+from codesdk.worker.looking import Looking
 from codesdk.worker.pool import Pool
 from codesdk.worker.previews import MOST, MOST_OF_TENANT, Previews
+from databases import ONLY_SQLITE
 from stage import bundle, stored_call, wait_for
 
+pytestmark = ONLY_SQLITE
 ASKING = """\
 version: 1
 default: deny
@@ -82,6 +85,15 @@ class Previewer:
 
     def submit(self, name, given, subject=None):
         return self.stage.pipeline.submit(name, given, subject or self.stage.subject)
+
+    def looked(self):
+        """Files are looked at for what is not tried."""
+        Looking(
+            host=self.crew.host,
+            rooms=self.crew.rooms,
+            pipeline=self.stage.pipeline,
+            database=self.stage.database,
+        ).look()
 
     def previewed(self):
         """The one approval, once it is asked for."""
@@ -261,6 +273,16 @@ def test_a_tool_that_only_reads_is_asked_about_without(previewer):
     assert "preview" not in approval.shown
 
 
+def test_what_goes_on_in_the_background_is_asked_about_without(previewer):
+    tools = "[process.start, process.signal]"
+    previewer.under(
+        ASKING.replace("[workspace.exec]", tools).replace("tool: [workspace.exec,", f"tool: [{tools[1:-1]},")
+    )
+    previewer.submit("process.start", {"command": "sleep 1"})
+    (approval,) = wait_for(lambda: previewer.looked() or previewer.stage.pending(), "the question")
+    assert "preview" not in approval.shown
+
+
 def test_what_policy_hides_is_in_no_preview(previewer):
     previewer.under(HIDING)
     previewer.previews = previewer.make(previewer.crew)
@@ -320,7 +342,7 @@ def test_a_preview_that_was_lost_with_its_worker_is_begun_again_once_and_leaves_
         wait_for(lambda c=crew: len(c.sandboxes.living) == 2, "the copy")
         assert stage.types().count("approval.preview_started") == number
         # The worker is gone from here on: what it still does is of an older generation, and reaches nothing.
-        previews._put = lambda *_: None
+        previews._put = previews._give_back = lambda *_: None
         crew = crew.next()
         crew.sandboxes.choose = crew.choose
         previewer.pool(crew).tend()
@@ -336,11 +358,15 @@ def test_a_preview_that_was_lost_with_its_worker_is_begun_again_once_and_leaves_
 
 
 def test_a_worker_that_stops_takes_its_copies_with_it_and_the_next_one_begins_again(previewer):
-    previewer.submit("workspace.exec", {"command": "hold"})
-    previewer.previews.look()
-    wait_for(lambda: previewer.crew.sandboxes.runs, "the trial")
-    previewer.previews.close()
-    assert (previewer.copies(), previewer.stage.pending(), len(previewer.crew.sandboxes.living)) == ([], [], 1)
+    call = previewer.submit("workspace.exec", {"command": "hold"}).identity.tool_call_id
+    for number in range(1, TRIES + 2):
+        previewer.previews.look()
+        wait_for(lambda n=number: len(previewer.crew.sandboxes.runs) == n, "the trial")
+        previewer.previews.close()
+        assert (previewer.copies(), previewer.stage.pending(), len(previewer.crew.sandboxes.living)) == ([], [], 1)
+        assert stored_call(previewer.stage.database, call).preview_tries == 0
+        previewer.previews = previewer.make(previewer.crew)
+        previewer.made.append(previewer.previews)
     previewer.crew.hold.set()
     previewer.previews = previewer.make(previewer.crew)
     previewer.made.append(previewer.previews)
