@@ -30,13 +30,15 @@ class Door(Enum):
     """How a route is entered that no role opens."""
 
     OPEN = "anybody"
-    SESSION_TOKEN = "a session's token, checked by the MCP host"  # noqa: S105 (no secret)
+    SESSION_TOKEN = "a session's token or a login, checked by the MCP host"  # noqa: S105 (no secret)
     TICKET = "the ticket in its path, checked by the page"
 
 
 RULES: dict[tuple[str, str], Action | Door] = {
     ("GET", "/health"): Door.OPEN,  # says only whether the service works
     ("GET", "/openapi.json"): Door.OPEN,  # the same for everybody, and public with the source
+    ("GET", "/.well-known/oauth-protected-resource"): Door.OPEN,  # who is not let in yet asks for it (RFC 9728)
+    ("GET", "/.well-known/oauth-protected-resource/mcp"): Door.OPEN,
     ("*", "/mcp"): Door.SESSION_TOKEN,
     ("GET", "/v1/tools"): Action.TOOLS_READ,
     ("POST", "/v1/sessions"): Action.SESSIONS_OPEN,

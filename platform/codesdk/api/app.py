@@ -26,6 +26,7 @@ from codesdk.errors import Fault
 from codesdk.eventlog.audit.seals import Sealer
 from codesdk.mcphost import McpHost
 from codesdk.mcphost.asking import Link
+from codesdk.mcphost.discovery import Resource
 from codesdk.settings import Settings
 from codesdk.toolcalls.pipeline import Pipeline
 
@@ -47,7 +48,12 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
         pipeline=services.pipeline,
         results=services.results,
         desk=services.desk,
-        directory=services.directory,
+        admit=services.admission.subject,
+        resource=Resource(
+            settings.public_url,
+            [issuer.issuer for issuer in services.logins.issuers],
+            [scope for issuer in services.logins.issuers for scope in issuer.scopes],
+        ),
         artifacts=services.artifacts,
         clock=services.clock,
         wait_s=settings.wait_s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from codesdk.bootstrap.record import lock_path
 from codesdk.bootstrap.shelf import Shelf
 from codesdk.domain.clock import Clock, SystemClock
 from codesdk.domain.ids import Ids, RandomIds
+from codesdk.domain.resolution import not_this_machine, system_resolve
 from codesdk.eventlog.hints import Hints, RedisHints
 from codesdk.eventlog.log import Log
 from codesdk.eventlog.tail import Tail
@@ -28,6 +30,7 @@ from codesdk.registry import ActiveRegistry
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.profiles import DEFAULT, Profiles, load_profiles
 from codesdk.sessions import Sessions
+from codesdk.sessions.admission import Admission
 from codesdk.sessions.lost_hosts import LostHosts
 from codesdk.settings import Settings
 from codesdk.sources.changes import Changes
@@ -36,6 +39,7 @@ from codesdk.storage.migration import bring_up
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.administration import Administration
 from codesdk.tenancy.directory import Directory
+from codesdk.tenancy.logins import KeyRing, Logins, fetching, read_issuers
 from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls.asks import Asks
 from codesdk.toolcalls.pipeline import Pipeline
@@ -74,6 +78,8 @@ class Services:
     source_changes: Changes
     hosts: Hosts
     lost_hosts: LostHosts
+    logins: Logins
+    admission: Admission
     profile: Profile
     """What sandboxes of new sessions are limited to where they name none."""
     profiles: Profiles
@@ -96,12 +102,13 @@ def open_services(
     """Wire one process. What a person wrote is read first: a bad policy file stops everything before it starts.
 
     Raises:
-        PolicyInvalid, ManifestInvalid, ProfileInvalid: with file, line and column.
+        PolicyInvalid, ManifestInvalid, ProfileInvalid, LoginsInvalid: with file, line and column.
         DataDirUnusable, StorageUnavailable: with what to do.
         SchemaBehind: migrations are not this process's to run, and some are missing.
     """
     registry = ActiveRegistry(settings.registry_dir, tenants=settings.tenant_tools())
     profiles = Profiles({DEFAULT: profile}) if profile is not None else load_profiles(settings.profiles_dir)
+    issuers = read_issuers(settings.resolved_logins_file(), optional=not settings.logins_file)
     clock = clock or SystemClock()
     known_tools = registry.names()
     bundles = ActiveBundles(settings.policies_dir, known_tools, clock, tenants=settings.tenant_policies())
@@ -184,6 +191,16 @@ def open_services(
             snapshots=settings.snapshots,
         )
         watch = LeaseWatch(database, writer, clock, settings.host_lease_s)
+        fetch = fetching(system_resolve, not_this_machine, clock.monotonic, ssl.create_default_context)
+        logins = Logins(
+            issuers,
+            KeyRing(fetch, clock.monotonic),
+            database=database,
+            writer=writer,
+            quotas=tenancy.quotas,
+            clock=clock,
+            ids=ids,
+        )
         return Services(
             settings=settings,
             clock=clock,
@@ -212,6 +229,8 @@ def open_services(
             source_changes=source_changes,
             hosts=tenancy.hosts,
             lost_hosts=LostHosts(watch=watch, sessions=sessions, database=database, writer=writer, log=log),
+            logins=logins,
+            admission=Admission(directory=tenancy.directory, logins=logins, sessions=sessions, writer=writer),
             profile=profiles.named(DEFAULT),
             profiles=profiles,
             _opened=opened.pop_all(),

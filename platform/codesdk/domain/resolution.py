@@ -6,13 +6,26 @@ import contextlib
 import errno
 import ipaddress
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 
-from codesdk.domain.addresses import public_only
-from codesdk.domain.hosts import Address
+from codesdk.domain.addresses import AddressPolicy, public_only
+from codesdk.domain.hosts import Address, address_of
 
 Resolve = Callable[[str], Sequence[Address]]
 """Addresses of a canonical name; OSError where it has none. Called on a thread."""
+
+MAX_TRIED = 3
+"""Addresses of a name that are tried."""
+
+
+class Refused(Exception):
+    """A name has no address, or one that is not connected to; the caller turns it into its own words."""
+
+    def __init__(self, detail: str, *, unknown: bool = False) -> None:
+        """`unknown`: there is no such name."""
+        super().__init__(detail)
+        self.unknown = unknown
 
 
 def system_resolve(name: str) -> list[Address]:
@@ -25,6 +38,59 @@ def system_resolve(name: str) -> list[Address]:
 def not_this_machine(address: Address) -> str | None:
     """The policy of every process: public, and no address of its own machine, whose services trust it."""
     return public_only(address) or ("an address of this machine" if is_own(address) else None)
+
+
+def addresses_of(host: str, resolve: Resolve, policy: AddressPolicy) -> Sequence[Address]:
+    """The addresses of a canonical name or address, every one of them checked.
+
+    Raises:
+        Refused: there is none, or one is refused: one private answer among public ones is what a rebinding name looks like.
+    """
+    literal = address_of(host)
+    try:
+        found = (literal,) if literal is not None else tuple(resolve(host))
+    except (OSError, UnicodeError) as error:
+        raise Refused(f"{host} cannot be resolved", unknown=True) from error
+    for address in found:
+        if why := policy(address):
+            raise Refused(f"{host} leads to {address}: {why}")
+    return found
+
+
+def dial(
+    host: str,
+    port: int,
+    resolve: Resolve,
+    policy: AddressPolicy,
+    *,
+    left: Callable[[], float],
+    tls: ssl.SSLContext | None,
+) -> socket.socket:
+    """A connection to an address that was checked; nothing resolves the name a second time.
+
+    `left`: seconds that are left, or TimeoutError.
+
+    Raises:
+        Refused: see `addresses_of`.
+        OSError: nothing answers there (TimeoutError, ssl.SSLError among them).
+    """
+    error: OSError = OSError("the name has no address")
+    for address in addresses_of(host, resolve, policy)[:MAX_TRIED]:
+        made = socket.socket(
+            socket.AF_INET if address.version == 4 else socket.AF_INET6,  # noqa: PLR2004 - IP versions
+            socket.SOCK_STREAM,
+        )
+        try:
+            made.settimeout(left())
+            made.connect((str(address), port))
+            return made if tls is None else tls.wrap_socket(made, server_hostname=host)
+        except ssl.SSLError:
+            made.close()
+            raise
+        except OSError as unreachable:
+            made.close()
+            error = unreachable
+    raise error
 
 
 def is_own(address: Address) -> bool:

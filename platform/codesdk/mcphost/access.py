@@ -1,12 +1,14 @@
-"""The gate before the MCP endpoint: a session token opens exactly its session, on every single request."""
+"""The gate before the MCP endpoint: every single request is let into exactly one session, or nowhere."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+from functools import partial
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+from urllib.parse import parse_qsl
 
 import mcp_types as types
 from anyio import CapacityLimiter, to_thread
@@ -17,16 +19,24 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
+from codesdk.mcphost.discovery import Resource
 from codesdk.mcphost.throttle import Throttle
-from codesdk.tenancy.access import Action, Forbidden, Target, decide_access, require
-from codesdk.tenancy.directory import Directory
-from codesdk.tenancy.principal import Unauthenticated
 
 _log = logging.getLogger(__name__)
 BODY_S = 60.0
 """Seconds in which a request's body must have come: 4 MiB at half a megabit a second."""
 _SUBJECT = "codesdk.subject"
 _SCHEME = "bearer "
+_SESSION = b"codesdk-session"
+"""Names the session, for credentials that do not name it themselves."""
+
+
+class Admit(Protocol):
+    """Finds who a request is for, in its session; called in a thread."""
+
+    def __call__(self, credential: str, named: str | None, *, opens: bool) -> Subject:
+        """See `sessions.admission`: raises a Fault whose status says what it is."""
+        ...
 
 
 def subject_of(request: HTTPConnection | None) -> Subject:
@@ -37,35 +47,41 @@ def subject_of(request: HTTPConnection | None) -> Subject:
 
 
 class TokenGate:
-    """ASGI: lets requests with a good session token through, with their subject in the scope."""
+    """ASGI: lets requests with a good credential through, with their subject in the scope."""
 
     def __init__(
-        self, app: ASGIApp, directory: Directory, limiter: CapacityLimiter, throttle: Throttle, *, max_body: int
+        self,
+        app: ASGIApp,
+        admit: Admit,
+        resource: Resource,
+        limiter: CapacityLimiter,
+        throttle: Throttle,
+        *,
+        max_body: int,
     ) -> None:
         """`max_body`: bytes of one request; past it the SDK refuses as well, in words that no client shows."""
         self._app = app
-        self._directory = directory
+        self._admit = admit
+        self._resource = resource
         self._limiter = limiter
         self._throttle = throttle
         self._max_body = max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Look the token up and pass on. Nothing is cached: a revoked token fails on its next request."""
+        """Look the credential up and pass on. Nothing is cached: a revoked token fails on its next request."""
+        if _in_url(scope):
+            await _refuse(send, 400, "Never send a token in an address: it stands in logs. Send it as a header.")
+            return
         token = _bearer(scope)
         if token is None:
-            await _refuse(send, 401, "Send `Authorization: Bearer <session token>`.")
+            challenge = self._resource.challenge(scope, None)
+            await _refuse(send, 401, "Send `Authorization: Bearer <session token>`.", challenge=challenge)
             return
         try:
-            subject = await to_thread.run_sync(self._admitted, token, limiter=self._limiter)
-        except Unauthenticated as fault:
-            await _refuse(send, 401, str(fault))
-            return
-        except Forbidden as fault:
-            await _refuse(send, 403, str(fault))
-            return
+            admitted = partial(self._admit, token, _named(scope), opens=scope["method"] == "POST")
+            subject = await to_thread.run_sync(admitted, limiter=self._limiter)
         except Fault as fault:
-            _log.warning("a session token could not be checked: %s", fault)
-            await _refuse(send, 503, str(fault))
+            await self._turn_away(fault, scope, send)
             return
         # The SDK binds a handshake-era MCP session to this user; the same session id with another one is a 404.
         access = AccessToken(token="", client_id=subject.session_id, subject=subject.principal_id, scopes=[])
@@ -79,6 +95,14 @@ class TokenGate:
         finally:
             self._throttle.leave(subject.session_id)
 
+    async def _turn_away(self, fault: Fault, scope: Scope, send: Send) -> None:
+        status = fault.status if fault.status < 500 else 503  # noqa: PLR2004 (HTTP's halves: yours, and ours)
+        if status == 503:  # noqa: PLR2004
+            _log.warning("a credential could not be checked: %s", fault)
+        error = {401: "invalid_token", 403: "insufficient_scope"}.get(status)
+        challenge = self._resource.challenge(scope, error) if error else None
+        await _refuse(send, status, str(fault), challenge=challenge)
+
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         size = _declared(scope)
         body = _too_large(size, self._max_body) if size > self._max_body else await _body(receive, self._max_body)
@@ -86,13 +110,6 @@ class TokenGate:
             await _refuse(send, body.status, body.message)
         else:
             await self._app(scope, _again(body, receive), send)
-
-    def _admitted(self, token: str) -> Subject:
-        subject = self._directory.subject(token)
-        target = Target(tenant_id=subject.tenant_id, session_id=subject.session_id)
-        # The roles are those of now: a principal that may not run calls any more makes none in its old sessions.
-        require(decide_access(subject, Action.CALLS_MAKE, target), Unauthenticated("This session token is not valid."))
-        return subject
 
 
 class _Unread(NamedTuple):
@@ -148,20 +165,30 @@ def _bearer(scope: Scope) -> str | None:
     return text[len(_SCHEME) :].strip() or None if text.lower().startswith(_SCHEME) else None
 
 
+def _named(scope: Scope) -> str | None:
+    values = [value.decode("latin-1").strip() for name, value in scope["headers"] if name == _SESSION]
+    return ",".join(values) if values else None  # two of them are no session's id
+
+
+def _in_url(scope: Scope) -> bool:
+    query = scope.get("query_string", b"")
+    return bool(query) and "access_token" in dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
+
+
 def _declared(scope: Scope) -> int:
     lengths = [value for name, value in scope["headers"] if name == b"content-length"]
     return int(lengths[0]) if len(lengths) == 1 and lengths[0].isdigit() else 0
 
 
-async def _refuse(send: Send, status: int, message: str, after_s: float = 0.0) -> None:
+async def _refuse(send: Send, status: int, message: str, after_s: float = 0.0, *, challenge: str | None = None) -> None:
     # A JSON-RPC body, since clients show its message; the status and the header are what RFC 6750 asks for.
     error = {"jsonrpc": "2.0", "id": None, "error": {"code": types.INVALID_REQUEST, "message": message}}
     body = json.dumps(error).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 408:  # noqa: PLR2004
         headers.append((b"connection", b"close"))  # who sends too slowly is not waited for; who sends too much reads on
-    if status == 401:  # noqa: PLR2004
-        headers.append((b"www-authenticate", b'Bearer realm="codesdk", error="invalid_token"'))
+    if challenge is not None:
+        headers.append((b"www-authenticate", challenge.encode("latin-1", "replace")))
     if after_s:
         headers.append((b"retry-after", str(ceil(after_s)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})

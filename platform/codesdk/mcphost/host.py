@@ -25,16 +25,16 @@ from codesdk.domain.clock import Clock
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault, InternalFault
 from codesdk.mcphost import answers, asking, collecting, listing
-from codesdk.mcphost.access import TokenGate, subject_of
+from codesdk.mcphost.access import Admit, TokenGate, subject_of
 from codesdk.mcphost.announcing import Announcer
 from codesdk.mcphost.asking import Link
 from codesdk.mcphost.calls import Answer, Caller, Calls, Report
 from codesdk.mcphost.client import ClientAsking, LateCodec, wait_of
+from codesdk.mcphost.discovery import Resource
 from codesdk.mcphost.reading import Reading, one_page, with_links
 from codesdk.mcphost.streams import RETRY_MS, ResumableSessions
 from codesdk.mcphost.throttle import Throttle
 from codesdk.registry import Registry, UnknownTool
-from codesdk.tenancy.directory import Directory
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import Results
 
@@ -63,7 +63,8 @@ class McpHost:
         pipeline: Pipeline,
         results: Results,
         desk: Desk,
-        directory: Directory,
+        admit: Admit,
+        resource: Resource,
         artifacts: Artifacts,
         clock: Clock,
         wait_s: float,
@@ -73,11 +74,14 @@ class McpHost:
         forms: bool = False,
         link: Link | None = None,
     ) -> None:
-        """`allowed_hosts`, `allowed_origins`: header values that pass; `:*` at the end stands for any port.
+        """`admit`: finds a request's session. `resource`: what clients that log in are told.
+
+        `allowed_hosts`, `allowed_origins`: header values that pass; `:*` at the end stands for any port.
 
         `state_key`: gives at least 32 secret bytes, that seal what a client carries between the rounds of a question.
         `forms`: the agents' own hosts are trusted with a person's answer. `link`: to the pages of approvals.
         """
+        self.resource = resource
         self._pipeline = pipeline
         self._token_limiter = CapacityLimiter(THREADS)
         self._calls = Calls(
@@ -121,7 +125,7 @@ class McpHost:
             ),
         )
         served = StreamableHTTPASGIApp(self._manager)
-        self.app: ASGIApp = TokenGate(served, directory, self._token_limiter, Throttle(clock), max_body=MAX_BODY)
+        self.app: ASGIApp = TokenGate(served, admit, resource, self._token_limiter, Throttle(clock), max_body=MAX_BODY)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:

@@ -99,9 +99,13 @@ class Sessions:
             YoloNotAllowed: nobody has allowed the tenant that mode.
             QuotaExceeded: the tenant has as many sessions, or as much memory or CPU in sandboxes, as it may.
         """
+        return self._writer.run(lambda unit: self.open_in(unit, principal, wish))
+
+    def open_in(self, unit: Unit, principal: Principal, wish: NewSession) -> tuple[Session, str]:
+        """The same in a unit of the caller's; raises the same, and then nothing of the unit may stay."""
         profile = self._profiles.named(wish.profile)
         rules = self._rules.check(wish.policy) if wish.policy is not None else None
-        return self._writer.run(lambda unit: self._open(unit, principal, wish, profile, rules))
+        return self._open(unit, principal, wish, profile, rules)
 
     def find(self, tenant: TenantId, session: str) -> Session:
         """The session.

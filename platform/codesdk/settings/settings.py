@@ -129,6 +129,9 @@ class Settings(BaseSettings):
     """Secrets that the egress proxy adds, a folder for each tenant; empty: `secrets` in the data directory."""
     images_file: str = ""
     """The operator's list of further images; empty: `images.yaml` in the data directory, where there is one."""
+    logins_file: str = ""
+    """The operator's list of issuers whose tokens let people in; empty: `logins.yaml` in the data directory, where there
+    is one."""
     worker_threads: int = Field(default=16, ge=1, le=256)
     """Calls that one worker runs at once."""
     host_name: str = Field(default="local", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
@@ -339,6 +342,10 @@ class Settings(BaseSettings):
     def resolved_images_file(self) -> Path:
         """The list in force."""
         return Path(self.images_file) if self.images_file else self.data_dir / "images.yaml"
+
+    def resolved_logins_file(self) -> Path:
+        """The list in force."""
+        return Path(self.logins_file) if self.logins_file else self.data_dir / "logins.yaml"
 
     def prepare_data_dir(self) -> None:
         """Make the data directory, private to this user.

@@ -104,6 +104,17 @@ api_keys = Table(
     Index("ix_api_keys_principal", "principal_id"),
 )
 
+logins = Table(  # who came with a token of an issuer
+    "logins",
+    metadata,
+    Column("issuer", String(255), primary_key=True),
+    Column("subject", String(255), primary_key=True),
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), primary_key=True),
+    Column("principal_id", _ID, ForeignKey("principals.id"), nullable=False, unique=True),
+    Column("session_id", _ID),  # opened for it last; it may be closed, or be removed
+    Column("created_at", Float, nullable=False),
+)
+
 sessions = Table(
     "sessions",
     metadata,

@@ -88,6 +88,11 @@ class Directory:
             )
         return found
 
+    def subject_in(self, principal: Principal, session: str) -> Subject | None:
+        """The principal in a session of its own; None where there is no such session, or it is closed, or may not be used."""
+        with self._database.read() as connection:
+            return store.subject_in(connection, session, principal.id)
+
     def still(self, principal: Principal) -> bool:
         """Whether a principal that was let in would be let in now: for streams, which outlive their admission.
 

@@ -49,6 +49,17 @@ _SUBJECT = (
         _GOOD_PRINCIPAL,
     )
 )
+_SUBJECT_IN = (
+    select(sessions, sessions.c.id.label("session_id"), principals.c.roles, tenants.c.yolo)
+    .join(principals, principals.c.id == sessions.c.principal_id)
+    .join(tenants, tenants.c.id == sessions.c.tenant_id)
+    .where(
+        sessions.c.id == bindparam("session"),
+        sessions.c.principal_id == bindparam("principal"),
+        sessions.c.state == "open",
+        _GOOD_PRINCIPAL,
+    )
+)
 _KEYS = select(api_keys, principals.c.tenant_id).join(principals, principals.c.id == api_keys.c.principal_id)
 
 # -- who calls --------------------------------------------------------------------------------------------------------
@@ -98,6 +109,12 @@ def revoke_tokens(connection: Connection, session: SessionId, now: float) -> Non
 def subject_of_token(connection: Connection, token_hash: str) -> Subject | None:
     """Whose session this token opens, unless it, the session, its principal or its tenant is over or barred."""
     row = connection.execute(_SUBJECT, {"hash": token_hash}).one_or_none()
+    return subject_from(row) if row else None
+
+
+def subject_in(connection: Connection, session: str, principal: PrincipalId) -> Subject | None:
+    """That principal in that session of its own, unless the session, the principal or its tenant is over or barred."""
+    row = connection.execute(_SUBJECT_IN, {"session": session, "principal": principal}).one_or_none()
     return subject_from(row) if row else None
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import h11
 
 from codesdk.domain.addresses import AddressPolicy
-from codesdk.domain.hosts import Address, address_of
-from codesdk.domain.resolution import Resolve
+from codesdk.domain.resolution import Refused, Resolve, dial
 from codesdk.webhooks.delivery import Failure
 from codesdk.webhooks.destination import Destination
 
@@ -25,8 +24,6 @@ DEADLINE_S = 15.0
 MAX_HEAD = 16 * 1024
 MAX_BODY = 64 * 1024
 """Bytes of an answer that are read and thrown away, so that an honest receiver is not cut off while it speaks."""
-MAX_TRIED = 3
-"""Addresses of a name that are tried."""
 
 
 @dataclass(frozen=True)
@@ -82,38 +79,13 @@ class Exchange:
             raise Unanswered(Failure.UNREACHABLE, error.strerror or type(error).__name__) from error
 
     def _connected(self, to: Destination, ends: float) -> contextlib.closing[socket.socket]:
-        error: OSError = OSError("the name has no address")
-        for address in self._addresses(to.host)[:MAX_TRIED]:
-            made = socket.socket(
-                socket.AF_INET if address.version == 4 else socket.AF_INET6,  # noqa: PLR2004 - IP versions
-                socket.SOCK_STREAM,
-            )
-            try:
-                made.settimeout(self._left(ends))
-                made.connect((str(address), to.port))  # a number: nothing resolves a second time
-                if to.tls:
-                    made = self._tls.wrap_socket(made, server_hostname=to.host)
-            except ssl.SSLError:
-                made.close()
-                raise
-            except OSError as unreachable:
-                made.close()
-                error = unreachable
-            else:
-                return contextlib.closing(made)
-        raise error
-
-    def _addresses(self, host: str) -> Sequence[Address]:
-        literal = address_of(host)
+        tls = self._tls if to.tls else None
         try:
-            found = (literal,) if literal is not None else tuple(self._resolve(host))
-        except (OSError, UnicodeError) as error:
-            raise Unanswered(Failure.NO_SUCH_NAME, f"{host} cannot be resolved") from error
-        for address in found:
-            if why := self._policy(address):
-                # One private answer among public ones is what a rebinding name looks like: none of them is used.
-                raise Unanswered(Failure.ADDRESS_REFUSED, f"{host} leads to {address}: {why}")
-        return found
+            made = dial(to.host, to.port, self._resolve, self._policy, left=lambda: self._left(ends), tls=tls)
+        except Refused as refused:
+            why = Failure.NO_SUCH_NAME if refused.unknown else Failure.ADDRESS_REFUSED
+            raise Unanswered(why, str(refused)) from refused
+        return contextlib.closing(made)
 
     def _speak(
         self, channel: socket.socket, to: Destination, body: bytes, headers: Mapping[str, str], ends: float

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from codesdk.domain.addresses import public_only, public_or
+from codesdk.domain.addresses import allowing, public_only, public_or
 from codesdk.webhooks.delivery import Failure
-from codesdk.webhooks.destination import allowing, destination_of
+from codesdk.webhooks.destination import destination_of
 from codesdk.webhooks.endpoint import EndpointWrong
 from codesdk.webhooks.exchange import Exchange, Unanswered
 from receivers import receiving, speaking

@@ -10,6 +10,7 @@ from codesdk.api.routes import (
     events,
     grants,
     hosts,
+    logins,
     policy,
     policy_versions,
     principals,
@@ -34,5 +35,6 @@ ROUTERS = (
     webhooks.router,
     audit.router,
     hosts.router,
+    logins.router,
 )
 """All of them."""

@@ -26,6 +26,7 @@ class Act(StrEnum):
     QUOTAS_SET = "quotas.set"
     PRINCIPAL_CREATED = "principal.created"
     PRINCIPAL_REGROUPED = "principal.regrouped"
+    PRINCIPAL_ROLES_SET = "principal.roles_set"
     PRINCIPAL_DISABLED = "principal.disabled"
     KEY_CREATED = "key.created"
     KEY_REVOKED = "key.revoked"

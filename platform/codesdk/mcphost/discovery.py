@@ -1,0 +1,51 @@
+"""What a client that logs in is told: where this resource is, and who may vouch for its user (RFC 9728, RFC 6750)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.types import Scope
+
+ENDPOINT = "/mcp"
+METADATA = f"/.well-known/oauth-protected-resource{ENDPOINT}"
+
+
+class Resource:
+    """The MCP endpoint as OAuth sees it."""
+
+    def __init__(self, public_url: str, issuers: Sequence[str], scopes: Sequence[str] = ()) -> None:
+        """`public_url`: empty where clients reach it by the address that they use."""
+        self._public_url = public_url
+        self._issuers = list(issuers)
+        self._scopes = list(dict.fromkeys(scopes))
+
+    def metadata(self, scope: Scope) -> dict[str, Any] | None:
+        """The document; None where nobody can log in."""
+        if not self._issuers:
+            return None
+        told: dict[str, Any] = {
+            "resource": self._base(scope) + ENDPOINT,
+            "resource_name": "CodeSDK",
+            "authorization_servers": self._issuers,
+            "bearer_methods_supported": ["header"],
+        }
+        return {**told, "scopes_supported": self._scopes} if self._scopes else told
+
+    def challenge(self, scope: Scope, error: str | None) -> str:
+        """The value of `WWW-Authenticate`. `error`: RFC 6750's word; None where no credential came."""
+        parts = {"realm": "codesdk"}
+        if error is not None:
+            parts["error"] = error
+        if self._issuers:
+            parts["resource_metadata"] = self._base(scope) + METADATA
+            if self._scopes:
+                parts["scope"] = " ".join(self._scopes)
+        return "Bearer " + ", ".join(f'{name}="{value}"' for name, value in parts.items())
+
+    def _base(self, scope: Scope) -> str:
+        if self._public_url:
+            return self._public_url
+        # Checked before: a request under a name that is not ours does not come here.
+        host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
+        return f"{scope.get('scheme', 'http')}://{host}"

@@ -1,0 +1,98 @@
+"""Who comes in at the MCP endpoint, and into which session: by a session's token, a login, or an API key."""
+
+from __future__ import annotations
+
+from codesdk.domain.subjects import Subject
+from codesdk.sessions.desk import Sessions
+from codesdk.sessions.session import NewSession, SessionUnknown
+from codesdk.storage.writer import Unit, Writer
+from codesdk.tenancy.access import Action, Target, decide_access, may_ever, require
+from codesdk.tenancy.directory import Directory
+from codesdk.tenancy.logins import Entered, Logins, is_token
+from codesdk.tenancy.principal import Principal, Unauthenticated
+from codesdk.tenancy.secrets import KEY_PREFIX
+
+RUNTIME = "mcp-login"
+"""What such sessions say that they are for."""
+
+
+class Admission:
+    """Finds the session of a request. For use in threads."""
+
+    def __init__(self, *, directory: Directory, logins: Logins, sessions: Sessions, writer: Writer) -> None:
+        self._directory = directory
+        self._logins = logins
+        self._sessions = sessions
+        self._writer = writer
+
+    def subject(self, credential: str, named: str | None, *, opens: bool) -> Subject:
+        """Who that is, in its session.
+
+        Args:
+            credential: what came as bearer token.
+            named: the session that the request names, if any.
+            opens: whether a session may be opened for a login that has none.
+
+        Raises:
+            Unauthenticated: the credential is not good, or opens no session.
+            SessionUnknown: there is no such session of this caller's.
+            Forbidden: the caller may not make calls.
+            Fault: see `Logins.enter` and `Sessions.open`.
+        """
+        found = self._found(credential, named, opens=opens)
+        # The roles are those of now: a principal that may not run calls any more makes none in its old sessions.
+        target = Target(tenant_id=found.tenant_id, session_id=found.session_id)
+        require(decide_access(found, Action.CALLS_MAKE, target), Unauthenticated("This session token is not valid."))
+        return found
+
+    def _found(self, credential: str, named: str | None, *, opens: bool) -> Subject:
+        if credential.startswith(KEY_PREFIX):
+            return self._own(self._directory.principal(credential), _must_name(named))
+        if self._logins.issuers and is_token(credential):
+            entered = self._logins.enter(credential)
+            return self._own(entered.principal, named) if named is not None else self._standing(entered, opens=opens)
+        found = self._directory.subject(credential)
+        if named not in (None, found.session_id):
+            raise _unknown()  # a session's token opens that one and no other
+        return found
+
+    def _own(self, principal: Principal, session: str) -> Subject:
+        found = self._directory.subject_in(principal, session)
+        if found is None:
+            raise _unknown()
+        return found
+
+    def _standing(self, entered: Entered, *, opens: bool) -> Subject:
+        """The session that was opened for this login, or a new one where that is over."""
+        principal = entered.principal
+        known = self._directory.subject_in(principal, entered.session_id) if entered.session_id is not None else None
+        if known is not None:
+            return known
+        if not opens:
+            raise SessionUnknown("No session is open for this login.", advice="Initialize anew: that opens one.")
+        # Before anything is made: a session that nobody may use would stay there, with its sandbox.
+        require(may_ever(principal, Action.SESSIONS_OPEN), Unauthenticated("This login may not do anything here."))
+        wish = NewSession(**entered.wish.model_dump(), runtime=RUNTIME)
+
+        def open_one(unit: Unit) -> str:
+            session = self._logins.session(unit, principal)
+            if session is not None:
+                return session  # opened by another request meanwhile
+            made, _token = self._sessions.open_in(unit, principal, wish)
+            self._logins.keep_session(unit, principal, made.id)
+            return made.id
+
+        return self._own(principal, self._writer.run(open_one))
+
+
+def _must_name(named: str | None) -> str:
+    if named is None:
+        raise Unauthenticated(
+            "An API key opens no session by itself here.",
+            advice="Send the header CodeSDK-Session with the id of an open session of yours, or use a session's token.",
+        )
+    return named
+
+
+def _unknown() -> SessionUnknown:
+    return SessionUnknown("There is no such session of yours, or it is closed.")

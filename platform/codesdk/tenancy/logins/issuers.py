@@ -1,0 +1,157 @@
+"""Who may vouch for somebody, and what comes of it: `logins.yaml`, which the operator writes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from codesdk.documents import FileInvalid, Unreadable, read_document
+from codesdk.domain.decisions import Frozen, PermissionMode
+from codesdk.tenancy.principal import Name, Role
+
+MOST_ISSUERS = 16
+MOST_VALUES = 200
+"""Values of one claim that are mapped."""
+
+Text = Annotated[str, Field(min_length=1, max_length=255)]
+ClaimPath = Text | Annotated[tuple[Text, ...], Field(min_length=1, max_length=5)]
+"""A claim's name, or the names that lead to one inside another."""
+
+
+class Algorithm(StrEnum):
+    """The signatures that can be taken. None of them has a key that two sides share: who checks could then also sign."""
+
+    RS256 = "RS256"
+    RS384 = "RS384"
+    RS512 = "RS512"
+    PS256 = "PS256"
+    PS384 = "PS384"
+    PS512 = "PS512"
+    ES256 = "ES256"
+    ES384 = "ES384"
+    ES512 = "ES512"
+    EDDSA = "EdDSA"
+
+
+class LoginsInvalid(FileInvalid):
+    """The list of issuers cannot be used; nobody logs in by it, and nothing starts."""
+
+    code = "LOGINS_FILE_INVALID"
+
+
+class TenantsFrom(Frozen):
+    """Which tenant, by a claim. What is not listed is nobody's: a claim's value never makes or names a tenant by itself."""
+
+    claim: ClaimPath
+    values: Annotated[dict[Text, Name], Field(min_length=1, max_length=MOST_VALUES)]
+    """The claim's value -> a tenant's name."""
+
+
+class RolesFrom(Frozen):
+    """Which roles, by a claim that holds one value or a list."""
+
+    claim: ClaimPath
+    values: Annotated[dict[Text, tuple[Role, ...]], Field(min_length=1, max_length=MOST_VALUES)]
+
+
+class SessionWish(Frozen):
+    """The session that is opened for somebody who logs in and has none."""
+
+    profile: str = Field(default="default", max_length=40)
+    permission_mode: PermissionMode = PermissionMode.AUTO
+    labels: dict[Text, Text] = Field(default={}, max_length=32)
+
+
+class Issuer(Frozen):
+    """One that may vouch, and for what."""
+
+    issuer: Text
+    """Its identifier: an https URL, exactly as its tokens have it in `iss`."""
+    audience: Text
+    """What its tokens must be made for: as a rule the URL of the MCP endpoint."""
+    algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)] = (Algorithm.RS256, Algorithm.ES256)
+    jwks: Text | None = None
+    """Where its keys are; None: where its OpenID configuration says."""
+    tenant: Name | None = None
+    tenants: TenantsFrom | None = None
+    roles: tuple[Role, ...] = ()
+    """What everybody gets whom it vouches for."""
+    roles_from: RolesFrom | None = None
+    scopes: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
+    """What a token's `scope` must have, all of them."""
+    name: ClaimPath | None = None
+    """The claim that people are called by; None, or no such name: by their subject's hash."""
+    skew_s: float = Field(default=60.0, ge=0, le=300)
+    """Seconds by which its clock and ours may differ."""
+    networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Where its keys may be although it is not public."""
+    allow_http: bool = False
+    """Whether its keys may come over http, which anybody on the way can change: for issuers on this machine."""
+    session: SessionWish = SessionWish()
+
+    @field_validator("issuer", "jwks")
+    @classmethod
+    def _check_url(cls, given: str | None) -> str | None:
+        parts = urlsplit(given or "https://none.example")
+        _ = parts.port  # raises where it is none
+        if parts.scheme not in ("https", "http") or not parts.hostname or "@" in parts.netloc or parts.fragment:
+            raise ValueError("it is no https:// URL without a password and a fragment")
+        return given
+
+    @model_validator(mode="after")
+    def _check(self) -> Issuer:
+        if (self.tenant is None) == (self.tenants is None):
+            raise ValueError("it has `tenant`, or `tenants` by a claim: one of the two")
+        if not self.roles and self.roles_from is None:
+            raise ValueError("it gives no `roles`, and has no `roles_from`: nobody could do anything")
+        given = {
+            *self.roles,
+            *(role for roles in (self.roles_from.values.values() if self.roles_from else ()) for role in roles),
+        }
+        if Role.OPERATOR in given:
+            raise ValueError("a login gives no operators: those have keys")
+        if not self.allow_http and any(url and url.startswith("http://") for url in (self.issuer, self.jwks)):
+            raise ValueError("it is reached over http, which `allow_http` allows")
+        return self
+
+
+class Issuers(Frozen):
+    """The file."""
+
+    version: Literal[1]
+    issuers: Annotated[tuple[Issuer, ...], Field(min_length=1, max_length=MOST_ISSUERS)]
+
+    @field_validator("issuers")
+    @classmethod
+    def _check_once(cls, given: tuple[Issuer, ...]) -> tuple[Issuer, ...]:
+        names = [each.issuer for each in given]
+        if len(set(names)) != len(names):
+            raise ValueError("one issuer stands in it twice")
+        return given
+
+
+def read_issuers(path: Path, *, optional: bool = False) -> tuple[Issuer, ...]:
+    """The issuers; `optional`: no file is none.
+
+    Raises:
+        LoginsInvalid: with line and column.
+    """
+    if optional and not path.exists():
+        return ()
+    try:
+        return read_document(path).model(Issuers).issuers
+    except Unreadable as error:
+        raise LoginsInvalid.of(path, error) from error
+
+
+def claim_at(claims: dict[str, Any], path: ClaimPath) -> Any:
+    """The claim's value; None where there is none."""
+    found: Any = claims
+    for name in (path,) if isinstance(path, str) else path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found

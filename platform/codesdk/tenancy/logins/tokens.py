@@ -1,0 +1,124 @@
+"""Judges an issuer's token: signature, audience, times, scopes. Every doubt is a refusal that says what it is about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any, NamedTuple
+
+import jwt
+from jwt.exceptions import PyJWTError
+
+from codesdk.tenancy.access import Forbidden
+from codesdk.tenancy.logins.issuers import Algorithm, Issuer
+from codesdk.tenancy.logins.keyring import KeyRing
+from codesdk.tenancy.principal import Unauthenticated
+
+MAX_TOKEN = 8 * 1024
+"""Characters of a token; those of common issuers have one to four thousand."""
+MAX_SUBJECT = 255
+"""Characters of a subject (OpenID Connect Core, section 2)."""
+_TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*", re.ASCII)
+_TYPES = ("jwt", "at+jwt", "application/at+jwt", "application/jwt")
+
+
+class LoginRefused(Unauthenticated):
+    """A token of an issuer that is not taken."""
+
+    code = "LOGIN_REFUSED"
+
+
+class ScopeMissing(Forbidden):
+    """A good token that was not given for this."""
+
+    code = "LOGIN_SCOPE_MISSING"
+
+
+class Vouched(NamedTuple):
+    """What a good token says."""
+
+    issuer: Issuer
+    subject: str
+    claims: dict[str, Any]
+
+
+def is_token(text: str) -> bool:
+    """Whether it has the form of a signed token (JWS): none of our own secrets has."""
+    return _TOKEN.fullmatch(text[: 16 * MAX_TOKEN]) is not None
+
+
+def judge(token: str, issuers: Sequence[Issuer], keys: KeyRing, now: float) -> Vouched:
+    """Who it is, on its issuer's word. `now`: seconds since the epoch.
+
+    Raises:
+        LoginRefused: it is not good, here and now.
+        ScopeMissing: it is, and was not given for this.
+        KeysUnavailable: nobody can tell.
+    """
+    if len(token) > MAX_TOKEN:
+        raise LoginRefused(f"This token has more than {MAX_TOKEN} characters.")
+    header, said = _unverified(token)
+    issuer = next((each for each in issuers if each.issuer == said.get("iss")), None)
+    if issuer is None:
+        raise LoginRefused("This token's issuer is none that this installation takes logins from.")
+    algorithm = _algorithm(header, issuer)
+    kid = header.get("kid")
+    key = keys.key(issuer, kid if isinstance(kid, str) else None, algorithm)
+    if key is None or (kid is not None and not isinstance(kid, str)):
+        raise LoginRefused("This token is signed with a key that its issuer does not publish.")
+    try:
+        claims = jwt.decode(
+            token,
+            key,
+            algorithms=[algorithm.value],
+            audience=issuer.audience,
+            issuer=issuer.issuer,
+            # Times are judged below, by the clock that the process was given.
+            options={"require": ["exp", "sub"], "verify_exp": False, "verify_nbf": False, "verify_iat": False},
+        )
+    except jwt.InvalidAudienceError as error:
+        raise LoginRefused(f"This token was made for somebody else; its audience must be {issuer.audience}.") from error
+    except (PyJWTError, ValueError, RecursionError) as error:
+        raise LoginRefused("This token is not valid.") from error
+    _check_times(claims, issuer.skew_s, now)
+    _check_scopes(claims, issuer)
+    subject = claims["sub"]
+    if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT or not subject.isprintable():
+        raise LoginRefused("This token names no subject.")
+    return Vouched(issuer, subject, claims)
+
+
+def _unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    try:
+        found = jwt.decode_complete(token, options={"verify_signature": False})
+    except (PyJWTError, ValueError, RecursionError) as error:
+        raise LoginRefused("This token cannot be read.") from error
+    return found["header"], found["payload"]
+
+
+def _algorithm(header: dict[str, Any], issuer: Issuer) -> Algorithm:
+    # What the token itself says decides nothing: it must be one of those that the operator listed, and the key's own kind.
+    if header.get("alg") not in [algorithm.value for algorithm in issuer.algorithms]:
+        raise LoginRefused("This token is signed in a way that is not taken from its issuer.")
+    if "crit" in header or str(header.get("typ", "JWT")).lower() not in _TYPES:
+        raise LoginRefused("This is a kind of token that is not known here.")
+    return Algorithm(header["alg"])
+
+
+def _check_times(claims: dict[str, Any], skew_s: float, now: float) -> None:
+    times = {name: claims.get(name) for name in ("exp", "nbf", "iat")}
+    for name, given in times.items():
+        if given is not None and (isinstance(given, bool) or not isinstance(given, int | float) or not isfinite(given)):
+            raise LoginRefused(f"This token's `{name}` is no time.")
+    if now >= float(times["exp"] or 0) + skew_s:
+        raise LoginRefused("This token has expired.", advice="Log in again.")
+    if max(float(times["nbf"] or 0), float(times["iat"] or 0)) > now + skew_s:
+        raise LoginRefused("This token is not good yet: do the clocks differ?")
+
+
+def _check_scopes(claims: dict[str, Any], issuer: Issuer) -> None:
+    given = claims.get("scope")
+    held = given.split() if isinstance(given, str) else []
+    if missing := [scope for scope in issuer.scopes if scope not in held]:
+        raise ScopeMissing(f"This token lacks the scope {' '.join(missing)}.", advice="Log in with it.")
