@@ -1,4 +1,4 @@
-"""Tells clients that their list of tools is another than the one they may hold: after a change of policy or of manifests."""
+"""Tells clients that their list of tools or prompts is another than the one they may hold: policy or files changed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import mcp_types as types
 from anyio import CapacityLimiter, to_thread
@@ -15,10 +15,11 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.models import InitializationOptions
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, PromptsListChanged, ToolsListChanged
 
 from codesdk.domain.subjects import Subject
 from codesdk.mcphost.access import subject_of
+from codesdk.mcphost.watching import Watching
 
 _log = logging.getLogger(__name__)
 
@@ -28,8 +29,17 @@ LOOK_S = 1.0
 _Context = ServerRequestContext[Any, Any]
 Version = Callable[[Subject], Hashable]
 """What a session's list is made of, cheap to ask for: where it is the same, so is the list."""
-Names = Callable[[Subject], Hashable]
-"""What the list says; asked for in a thread."""
+
+
+class Lists(NamedTuple):
+    """What a session's lists say."""
+
+    tools: Hashable
+    prompts: Hashable
+
+
+Told = Callable[[Subject], Lists]
+"""What the lists say; asked for in a thread."""
 
 
 @dataclass
@@ -38,7 +48,7 @@ class _Session:
 
     subject: Subject
     version: Hashable
-    listed: Hashable
+    listed: Lists
     bus: InMemorySubscriptionBus = field(default_factory=InMemorySubscriptionBus)
     """For clients of the newer era, each with a stream that it opened for this."""
     clients: set[ServerSession] = field(default_factory=set)
@@ -49,9 +59,10 @@ class _Session:
 class Announcer:
     """Watches for the clients that are connected. Used on one event loop."""
 
-    def __init__(self, version: Version, names: Names, limiter: CapacityLimiter) -> None:
+    def __init__(self, version: Version, told: Told, watching: Watching, limiter: CapacityLimiter) -> None:
         self._version = version
-        self._names = names
+        self._told = told
+        self._watching = watching
         self._limiter = limiter
         self._sessions: dict[str, _Session] = {}
 
@@ -70,7 +81,9 @@ class Announcer:
             notification_options: NotificationOptions | None = None, *more: Any, **named: Any
         ) -> InitializationOptions:
             # The HTTP manager asks without options, so the capability would not be told.
-            return plain(notification_options or NotificationOptions(tools_changed=True), *more, **named)
+            return plain(
+                notification_options or NotificationOptions(tools_changed=True, prompts_changed=True), *more, **named
+            )
 
         server.create_initialization_options = with_changes  # type: ignore[method-assign]
 
@@ -88,18 +101,21 @@ class Announcer:
         version = self._version(known.subject)
         if version == known.version:
             return
-        listed = await to_thread.run_sync(self._names, known.subject, limiter=self._limiter)
+        listed = await to_thread.run_sync(self._told, known.subject, limiter=self._limiter)
         known.version = version
-        if listed == known.listed:
-            return
-        known.listed = listed
-        await known.bus.publish(ToolsListChanged())
-        for client in list(known.clients):
-            await client.send_tool_list_changed()
+        before, known.listed = known.listed, listed
+        if listed.tools != before.tools:
+            await known.bus.publish(ToolsListChanged())
+            for client in list(known.clients):
+                await client.send_tool_list_changed()
+        if listed.prompts != before.prompts:
+            await known.bus.publish(PromptsListChanged())
+            for client in list(known.clients):
+                await client.send_prompt_list_changed()
 
     async def _known(self, subject: Subject) -> _Session:
         version = self._version(subject)
-        listed = await to_thread.run_sync(self._names, subject, limiter=self._limiter)
+        listed = await to_thread.run_sync(self._told, subject, limiter=self._limiter)
         return self._sessions.setdefault(subject.session_id, _Session(subject, version, listed))
 
     async def _greeted(self, ctx: _Context, _params: types.NotificationParams) -> None:
@@ -118,8 +134,13 @@ class Announcer:
     ) -> types.SubscriptionsListenResult:
         known = await self._known(subject_of(ctx.request))
         known.streams += 1
+        listening = ListenHandler(known.bus)
         try:
-            return await ListenHandler(known.bus)(ctx, params)
+            end = await self._watching.listen(known.subject, known.bus, params.notifications, listening.close)
+            try:
+                return await listening(ctx, params)
+            finally:
+                end()
         finally:
             known.streams -= 1
             self._forget(known)

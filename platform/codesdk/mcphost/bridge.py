@@ -108,6 +108,16 @@ def _forwarding(host: Client) -> Server[Any]:
     async def read(_ctx: _Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         return await host.read_resource(str(params.uri))
 
+    async def list_prompts(_ctx: _Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        return await host.list_prompts(cursor=params.cursor if params else None)
+
+    async def get_prompt(_ctx: _Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        return await host.get_prompt(params.name, params.arguments)
+
+    async def complete(_ctx: _Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        argument = {"name": params.argument.name, "value": params.argument.value}
+        return await host.complete(params.ref, argument)
+
     return Server(
         "codesdk",
         version=version("codesdk"),
@@ -118,6 +128,9 @@ def _forwarding(host: Client) -> Server[Any]:
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
         on_read_resource=read,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+        on_completion=complete,
     )
 
 

@@ -22,19 +22,23 @@ from starlette.types import ASGIApp
 from codesdk.approvals import Desk
 from codesdk.artifacts import Artifacts
 from codesdk.domain.clock import Clock
+from codesdk.domain.ids import SessionId
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault, InternalFault
+from codesdk.eventlog.tail import Tail
 from codesdk.mcphost import answers, asking, collecting, listing
 from codesdk.mcphost.access import Admit, TokenGate, subject_of
-from codesdk.mcphost.announcing import Announcer
+from codesdk.mcphost.announcing import Announcer, Lists
 from codesdk.mcphost.asking import Link
 from codesdk.mcphost.calls import Answer, Caller, Calls, Report
 from codesdk.mcphost.client import ClientAsking, LateCodec, wait_of
 from codesdk.mcphost.discovery import Resource
+from codesdk.mcphost.prompting import Prompting
 from codesdk.mcphost.reading import Reading, one_page, with_links
 from codesdk.mcphost.streams import RETRY_MS, ResumableSessions
 from codesdk.mcphost.throttle import Throttle
-from codesdk.registry import Registry, UnknownTool
+from codesdk.mcphost.watching import Watching
+from codesdk.registry import Prompt, Registry, Tool, UnknownTool
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import Results
 
@@ -66,6 +70,8 @@ class McpHost:
         admit: Admit,
         resource: Resource,
         artifacts: Artifacts,
+        tail: Tail,
+        head: Callable[[SessionId], int],
         clock: Clock,
         wait_s: float,
         allowed_hosts: Collection[str],
@@ -73,14 +79,17 @@ class McpHost:
         state_key: Callable[[], bytes],
         forms: bool = False,
         link: Link | None = None,
+        read_only_hints: bool = True,
     ) -> None:
-        """`admit`: finds a request's session. `resource`: what clients that log in are told.
+        """`admit`: finds a request's session. `resource`: what clients that log in are told. `head`: the last `seq` of a log.
 
         `allowed_hosts`, `allowed_origins`: header values that pass; `:*` at the end stands for any port.
 
         `state_key`: gives at least 32 secret bytes, that seal what a client carries between the rounds of a question.
         `forms`: the agents' own hosts are trusted with a person's answer. `link`: to the pages of approvals.
+        `read_only_hints`: whether tools that only read are marked; clients ask their user about any other.
         """
+        self._read_only_hints = read_only_hints
         self.resource = resource
         self._pipeline = pipeline
         self._token_limiter = CapacityLimiter(THREADS)
@@ -107,7 +116,11 @@ class McpHost:
             on_read_resource=reading.read,
             get_tool_input_schema=self._input_schema,
         )
-        self.announcer = Announcer(self._made_of, self._told_of, self._token_limiter)
+        self._prompting = Prompting(self._prompts, artifacts, self._token_limiter)
+        self._prompting.serve(self.server)
+        self.watching = Watching(tail, head, self._tool_of)
+        self.watching.serve(self.server)
+        self.announcer = Announcer(self._made_of, self._told_of, self.watching, self._token_limiter)
         self.announcer.serve(self.server)
         sealing = RequestStateSecurity(
             codec=LateCodec(state_key), ttl=STATE_S, bind_principal=lambda ctx: subject_of(ctx.request).session_id
@@ -152,20 +165,29 @@ class McpHost:
 
     def _listed(self, subject: Subject) -> list[types.Tool]:
         bundle = self._pipeline.bundles.of(subject.tenant_id, subject.policy_hash)
-        return listing.listed(self._pipeline.registry.of(subject.tenant_id), bundle, subject)
+        found = listing.listed(self._pipeline.registry.of(subject.tenant_id), bundle, subject)
+        shown = [*found, collecting.TOOL] if found else []
+        return shown if self._read_only_hints else [listing.unmarked(tool) for tool in shown]
 
     def _made_of(self, subject: Subject) -> tuple[str, Registry]:
         bundle = self._pipeline.bundles.of(subject.tenant_id, subject.policy_hash)
         return bundle.hash, self._pipeline.registry.of(subject.tenant_id)
 
-    def _told_of(self, subject: Subject) -> tuple[str, ...]:
-        return tuple(tool.model_dump_json() for tool in self._listed(subject))
+    def _told_of(self, subject: Subject) -> Lists:
+        tools = tuple(tool.model_dump_json() for tool in self._listed(subject))
+        return Lists(tools, tuple(prompt.model_dump_json() for prompt in self._prompting.told(subject)))
+
+    def _prompts(self, subject: Subject) -> dict[str, Prompt]:
+        return self._pipeline.registry.of(subject.tenant_id).prompts
+
+    def _tool_of(self, subject: Subject, name: str) -> Tool | None:
+        return listing.find(self._pipeline.registry.of(subject.tenant_id), name)
 
     async def _list_tools(self, ctx: _Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         one_page(params)
         shown = self._listed(subject_of(ctx.request))
         # Private and at once stale: the list depends on the session, and a changed policy changes it.
-        return types.ListToolsResult(tools=[*shown, collecting.TOOL] if shown else [], ttl_ms=0, cache_scope="private")
+        return types.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
 
     async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> Answer:
         caller = _caller(ctx, params)

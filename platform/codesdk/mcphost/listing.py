@@ -57,6 +57,12 @@ def as_mcp(tool: Tool, possibility: Possibility) -> types.Tool:
     )
 
 
+def unmarked(tool: types.Tool) -> types.Tool:
+    """The tool without the word that it only reads: clients that run such tools unasked then ask about it too."""
+    hints = tool.annotations.model_copy(update={"read_only_hint": None}) if tool.annotations else None
+    return tool.model_copy(update={"annotations": hints})
+
+
 def plain_object(schema: dict[str, Any]) -> dict[str, Any]:
     """The input schema without combinations at its top, which the registry still enforces.
 

@@ -25,9 +25,11 @@ SCHEME = "codesdk"
 _TEXT = re.compile(r"text/.*|application/(json|xml|yaml|x-yaml|x-sh|.*\+(json|xml))", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)
 
+ARTIFACT = SCHEME + "://artifacts/{id}{?start,length}"
+"""The template of artifacts' addresses."""
 TEMPLATES = [
     types.ResourceTemplate(
-        uri_template=SCHEME + "://artifacts/{id}{?start,length}",
+        uri_template=ARTIFACT,
         name="artifact",
         title="An artifact of this session",
         description=f"Whole, or `length` bytes from byte `start` on; {PART} bytes at most in one answer.",

@@ -7,6 +7,7 @@ from codesdk.registry.faults import InvalidInput, InvalidOutput, ManifestInvalid
 from codesdk.registry.layers import tenant_registry
 from codesdk.registry.lint import Finding, lint
 from codesdk.registry.manifest import Argument, Builtin, Example, Manifest, SourceCall, Template, manifest_schema
+from codesdk.registry.prompts import Prompt, PromptArgumentWrong, read_prompts
 from codesdk.registry.registry import Loaded, LoadedSource, Registry, manifest_files, read_entry, read_manifest
 from codesdk.registry.source import Source, SourceManifest, source_schema
 from codesdk.registry.tool import Tool, make_tool
@@ -23,6 +24,8 @@ __all__ = [
     "LoadedSource",
     "Manifest",
     "ManifestInvalid",
+    "Prompt",
+    "PromptArgumentWrong",
     "Registries",
     "Registry",
     "Source",
@@ -38,6 +41,7 @@ __all__ = [
     "manifest_schema",
     "read_entry",
     "read_manifest",
+    "read_prompts",
     "source_schema",
     "tenant_registry",
 ]

@@ -11,6 +11,7 @@ from codesdk.documents import Watch
 from codesdk.errors import Fault
 from codesdk.registry.faults import ManifestInvalid
 from codesdk.registry.layers import tenant_directories, tenant_registry
+from codesdk.registry.prompts import prompt_files
 from codesdk.registry.registry import Registry, manifest_files, pins_files
 
 _log = logging.getLogger(__name__)
@@ -188,7 +189,7 @@ class ActiveRegistry:
 def _stamp(directory: Path) -> Stamp:
     """Cheap, and different where a file was written, added, removed or renamed."""
     found = []
-    for path in (*manifest_files(directory), *pins_files(directory)):
+    for path in (*manifest_files(directory), *pins_files(directory), *prompt_files(directory)):
         try:
             status = path.stat()
         except OSError:  # removed between the listing and here: the next look sees it

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from codesdk.registry.faults import ManifestInvalid
 from codesdk.registry.manifest import Builtin
+from codesdk.registry.prompts import FOLDER, read_prompts
 from codesdk.registry.registry import RESERVED, Loaded, Registry, read_manifests
 
 
@@ -15,15 +16,16 @@ def tenant_registry(directory: Path, shared: Registry) -> Registry:
     Raises:
         ManifestInvalid: as `Registry.load`; also for a built-in, and for a name or a name's first part that is taken.
     """
-    own = read_manifests(directory) if any(directory.iterdir()) else None
+    prompts = (*shared.prompts.values(), *read_prompts(directory, taken=shared.prompts))
+    own = read_manifests(directory) if any(path.name != FOLDER for path in directory.iterdir()) else None
     if own is None:
-        return Registry(shared.tools(), shared.sources.values())
+        return Registry(shared.tools(), shared.sources.values(), prompts)
     for source in own.sources:
         message = "A tenant has no MCP servers of its own; an operator adds one to the installation's tools."
         raise source.invalid("kind", message)
     for loaded in own.tools:
         check_own(loaded, shared)
-    return Registry((*shared.tools(), *(loaded.tool for loaded in own.tools)), shared.sources.values())
+    return Registry((*shared.tools(), *(loaded.tool for loaded in own.tools)), shared.sources.values(), prompts)
 
 
 def check_own(loaded: Loaded, shared: Registry) -> None:

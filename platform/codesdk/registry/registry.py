@@ -14,6 +14,7 @@ from codesdk.registry.faults import InvalidInput, InvalidOutput, ManifestInvalid
 from codesdk.registry.hostile import SchemaRefused, check_schema
 from codesdk.registry.manifest import Manifest
 from codesdk.registry.pins import SUFFIX, Pins, pins_path, read_pins
+from codesdk.registry.prompts import Prompt, read_prompts
 from codesdk.registry.source import KIND, Source, SourceManifest, make_source
 from codesdk.registry.tool import Tool, make_tool
 
@@ -51,31 +52,35 @@ class LoadedSource(NamedTuple):
 class Registry:
     """Immutable; look tools up by dotted or by wire name."""
 
-    def __init__(self, tools: Iterable[Tool], sources: Iterable[Source] = ()) -> None:
+    def __init__(self, tools: Iterable[Tool], sources: Iterable[Source] = (), prompts: Iterable[Prompt] = ()) -> None:
         self.sources = {source.name: source for source in sorted(sources, key=lambda source: source.name)}
         """Other people's servers, by namespace."""
         self._tools = {tool.name: tool for tool in sorted(tools, key=lambda tool: tool.name)}
         self._by_wire = {tool.wire_name: tool for tool in self._tools.values()}
+        self.prompts = {prompt.name: prompt for prompt in sorted(prompts, key=lambda prompt: prompt.name)}
         said = [[tool.name, tool.manifest_hash, tool.withheld] for tool in self._tools.values()]
-        self.hash = content_hash([*said, *([source.name, source.hash] for source in self.sources.values())])
-        """`sha256:` of all that the manifests say."""
+        said += [[source.name, source.hash] for source in self.sources.values()]
+        said += [["prompt", content_hash(prompt.model_dump(mode="json"))] for prompt in self.prompts.values()]
+        self.hash = content_hash(said)
+        """`sha256:` of all that the manifests and prompts say."""
         self.secrets = frozenset(name for tool in self._tools.values() for name in tool.secrets)
         """Names of secrets that some tool asks for: no other tool has them."""
 
     @classmethod
     def load(cls, directory: Path) -> Registry:
-        """Read every `*.yaml` in `directory`, and `tool.yaml` in its folders.
+        """Read every `*.yaml` in `directory`, `tool.yaml` in its folders, and the prompts in `prompts/`.
 
         Raises:
             ManifestInvalid: with file, line and column of the first thing that is wrong, or of a name that is taken.
         """
         found = read_manifests(directory)
-        return cls((loaded.tool for loaded in found.tools), (loaded.source for loaded in found.sources))
+        sources = (loaded.source for loaded in found.sources)
+        return cls((loaded.tool for loaded in found.tools), sources, read_prompts(directory))
 
     def with_withheld(self, reasons: Mapping[str, str]) -> Registry:
         """The same tools, where these, by dotted name, may not be called."""
         tools = (replace(tool, withheld=reasons.get(tool.name, "")) for tool in self._tools.values())
-        return Registry(tools, self.sources.values())
+        return Registry(tools, self.sources.values(), self.prompts.values())
 
     def of(self, tenant: str) -> Registry:
         """Itself: the same tools for every tenant."""

@@ -173,6 +173,8 @@ class Settings(BaseSettings):
     trust_clients: bool = False
     """Whether an approver may answer through the agent's own client (elicitation). Such a client could answer by itself;
     it votes as the session's principal, and as nobody else."""
+    read_only_hints: bool = True
+    """Whether MCP clients are told which tools only read. Many run such tools without asking their user."""
     allow_yolo: bool = False
     """Whether a tenant that is made may have sessions in the mode `yolo`; `codesdk tenants allow-yolo` changes it later."""
     webhook_threads: int = Field(default=4, ge=0, le=64)
