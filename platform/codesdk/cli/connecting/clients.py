@@ -44,6 +44,9 @@ class Endpoint:
     wait_s: int | None = None
     """Seconds in which each call is answered; None: as the host's settings say."""
 
+    command: str = "codesdk"
+    """Our own program: with its path, since a client that starts it has another PATH than a shell."""
+
     def headers(self, token: str) -> dict[str, str]:
         """The request's headers, with the token or with what the client puts in its place."""
         bounded = {} if self.wait_s is None else {WAIT_HEADER: str(self.wait_s)}
@@ -126,7 +129,7 @@ def _vscode(to: Endpoint) -> Piece:
 
 
 def _generic(to: Endpoint) -> Piece:
-    entry = {"command": "codesdk", "args": ["mcp", "--url", to.url], "env": {TOKEN: to.token}}
+    entry = {"command": to.command, "args": ["mcp", "--url", to.url], "env": {TOKEN: to.token}}
     return Piece(("mcpServers", SERVER), entry)
 
 

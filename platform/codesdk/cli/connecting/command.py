@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from pathlib import Path
 
 from rich.text import Text
@@ -12,6 +14,7 @@ from codesdk.cli.bridge import TokenMissing
 from codesdk.cli.connecting import trial
 from codesdk.cli.connecting.clients import CLIENTS, TOKEN, Client, Endpoint, Kind, as_json, as_toml
 from codesdk.cli.connecting.merging import into_json, into_toml
+from codesdk.cli.connecting.programs import PROGRAMS
 from codesdk.cli.daemon import connect
 from codesdk.cli.opening import open_with
 from codesdk.cli.places import settings_of
@@ -72,7 +75,7 @@ def run(
         voice.say(
             f"{client.title} itself sees {len(seen)} of them"
             if seen is not None
-            else f"{client.title} itself was not asked: it is not installed, or lists its tools only to a model"
+            else f"{client.title} itself was not asked: {_unasked(kind)}"
         )
 
 
@@ -91,7 +94,19 @@ def _endpoint(
     limit_s = wait_s + MARGIN_S if wait_s is not None else call_limit_s(settings.wait_s)
     if not url or not token:
         url, token = _open(voice, settings, workspace)
-    return Endpoint(url, token, limit_s, wait_s)
+    return Endpoint(url, token, limit_s, wait_s, own_command())
+
+
+def _unasked(kind: Kind) -> str:
+    if kind not in PROGRAMS:
+        return "there is no program of it that can be asked"
+    return f"there is no `{PROGRAMS[kind][0]}` on this PATH"
+
+
+def own_command() -> str:
+    """Where this very program lies; by its name alone where that cannot be told."""
+    beside = Path(sys.executable).with_name("codesdk")
+    return str(beside) if beside.is_file() else shutil.which("codesdk") or "codesdk"
 
 
 def _open(voice: Voice, settings: Settings, workspace: Path | None) -> tuple[str, str]:

@@ -10,18 +10,24 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
+import time
 from pathlib import Path
 
 import httpx2
 from mcp import Client as McpClient
 from mcp.client.streamable_http import streamable_http_client
 
-from codesdk.cli.connecting.clients import CLIENTS, SERVER, TOKEN, Endpoint, Kind, as_json
+from codesdk.cli.connecting.clients import SERVER, Endpoint, Kind
+from codesdk.cli.connecting.ear import Ear, listening
+from codesdk.cli.connecting.programs import PROGRAMS, environment
 from codesdk.errors import ExitCode, Fault
 
 LIMIT_S = 60.0
 """Seconds that a client's program may take to connect; it takes two or three on an idle machine."""
+LOOK_S = 0.1
+"""Seconds between looks at a program that says nothing."""
+_SHOWN = 400
+"""Characters of a program's last words."""
 _PREFIX = f"mcp__{SERVER}__"
 
 
@@ -58,65 +64,76 @@ def served(to: Endpoint) -> list[str]:
 
 
 def seen_by(kind: Kind, to: Endpoint) -> list[str] | None:
-    """The tools that the client's own program sees; None where it is not installed, or cannot be asked without a model.
+    """The tools that the client's own program sees; None where it is not installed, or is none that can be asked.
+
+    Claude Code says in its first message what it sees. The others tell only their model, so something that is none stands
+    in its place and hears it. The program is ended then.
 
     Raises:
         ToolsNotSeen: it was asked, and sees none.
     """
-    program = shutil.which("claude") if kind is Kind.CLAUDE else None
-    return _claude(program, to) if program else None
+    name, prepare = PROGRAMS.get(kind, (None, None))
+    program = shutil.which(name) if name else None
+    if program is None or prepare is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="codesdk-check-", ignore_cleanup_errors=True) as place, listening() as ear:
+        home = Path(place)
+        started = prepare(program, to, home, ear.url)
+        env = environment(to, home, os.environ.get("PATH", "")) | started.env
+        tools, said = _watched(started.line, env, home, ear)
+        said = said.replace(to.token, "…")
+    if not tools:
+        why = f" It says: {said}" if said else ""
+        raise ToolsNotSeen(
+            f"{program} was started with this configuration and shows its model no tool of {to.url}.{why}",
+            advice="Is the address one that it can reach, and does it know these keys? Start it by hand to see more.",
+        )
+    return sorted(tools)
 
 
-def _claude(program: str, to: Endpoint) -> list[str]:
-    # Its first message lists its tools, before it asks a model for anything: there is none where it is sent.
-    with tempfile.TemporaryDirectory(prefix="codesdk-check-") as home:
-        config = Path(home) / "mcp.json"
-        config.write_text(as_json(CLIENTS[Kind.CLAUDE].piece(to)), encoding="utf-8")
-        line = [program, "-p", "x", "--output-format", "stream-json", "--verbose", "--bare", "--tools", ""]
-        env = {
-            "PATH": os.environ.get("PATH", ""),
-            "HOME": home,
-            TOKEN: to.token,
-            "ANTHROPIC_BASE_URL": "http://127.0.0.1:9",
-            "ANTHROPIC_API_KEY": "none",
-            "DISABLE_AUTOUPDATER": "1",
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        }
-        with subprocess.Popen(
-            [*line, "--strict-mcp-config", "--mcp-config", str(config)],
+def _watched(line: list[str], env: dict[str, str], home: Path, ear: Ear) -> tuple[set[str], str]:
+    """The tools that it shows, and else the last words that it said."""
+    words = home / "words"
+    with words.open("wb") as out:
+        process = subprocess.Popen(
+            line,
             cwd=home,
             env=env,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
+            stdout=out,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
-        ) as process:
-            timer = threading.Timer(LIMIT_S, _end, [process])
-            timer.start()
-            try:
-                tools = _listed(process)
-            finally:
-                timer.cancel()
-                _end(process)
-    if not tools:
-        raise ToolsNotSeen(f"{program} connects to {to.url} and sees no tool.", advice="Start it by hand with --debug.")
-    return sorted(name.removeprefix(_PREFIX) for name in tools)
+        )
+    due = time.monotonic() + LIMIT_S
+    try:
+        while True:
+            ended = process.poll() is not None
+            if tools := ear.tools | _listed(words):
+                return tools, ""
+            if ended or time.monotonic() > due:
+                break
+            ear.heard.wait(LOOK_S)
+        return set(), _last_words(words) if ended else f"nothing within {LIMIT_S:.0f} s"
+    finally:
+        _end(process)
+        process.wait()
 
 
-def _listed(process: subprocess.Popen[str]) -> list[str]:
-    assert process.stdout is not None  # noqa: S101 (it is a pipe)
-    for line in process.stdout:
-        try:
+def _listed(words: Path) -> set[str]:
+    """What Claude Code's first message lists."""
+    for line in words.read_text(encoding="utf-8", errors="replace").splitlines():
+        with contextlib.suppress(ValueError, AttributeError):
             message = json.loads(line)
-        except ValueError:
-            continue
-        if message.get("subtype") == "init":
-            return [name for name in message.get("tools", ()) if name.startswith(_PREFIX)]
-    return []
+            if message.get("subtype") == "init":
+                return {name.removeprefix(_PREFIX) for name in message.get("tools", ()) if name.startswith(_PREFIX)}
+    return set()
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _last_words(words: Path) -> str:
+    text = words.read_text(encoding="utf-8", errors="replace").strip()
+    return " ".join(text.split())[-_SHOWN:]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
