@@ -9,7 +9,8 @@ from collections import deque
 from typing import NamedTuple
 
 import mcp_types as types
-from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
+from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
+from mcp.server.streamable_http import EventCallback, EventMessage, EventStore, StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 RETRY_MS = 1000
@@ -17,6 +18,11 @@ RETRY_MS = 1000
 MOST_EVENTS = 256
 MOST_BYTES = 2 * 1024 * 1024
 """Of one MCP session, counted as JSON. The newest event is kept whatever its size."""
+
+
+OF_ONE = 512
+"""MCP sessions of the handshake era that one session of ours may have at once, of the 10,000 that the SDK keeps: clients
+that reconnect leave theirs behind for half an hour."""
 
 
 class _Kept(NamedTuple):
@@ -56,7 +62,7 @@ class SentEvents(EventStore):
 
 
 class ResumableSessions(StreamableHTTPSessionManager):
-    """The SDK's sessions, each with events of its own.
+    """The SDK's sessions, each with events of its own, and not so many of one credential that none is left for others.
 
     The SDK gives one store to all of them, and names a stream by its request's id, which every client counts from 0: a
     client could then read what was sent to another. It asks for the store once for each session.
@@ -70,3 +76,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
     @event_store.setter
     def event_store(self, _given: EventStore | None) -> None:
         """Nothing: there is none that they share."""
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        of_one = sum(owner == requestor for owner in self._session_owners.values())
+        return super()._admit_session(requestor) if of_one < OF_ONE else None
