@@ -1,6 +1,6 @@
 """who logs in with a token of an issuer
 
-Revision: 0024, after 0023
+Revision: 0027, after 0026
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0024"
-down_revision = "0023"
+revision = "0027"
+down_revision = "0026"
 branch_labels = None
 depends_on = None
 
