@@ -106,8 +106,16 @@ class LookingPipeline(Pipeline):
 class Stage:
     """Everything between an MCP call and a sandbox, in one process."""
 
-    def __init__(self, root: Path, url: str, policy: str = POLICY) -> None:
-        """`url`: of a migrated database without rows."""
+    def __init__(
+        self,
+        root: Path,
+        url: str,
+        policy: str = POLICY,
+        *,
+        registry: Registry | None = None,
+        writer: Callable[[Database], Writer] | None = None,
+    ) -> None:
+        """`url`: of a migrated database without rows. `registry`: one that is read already; `writer`: makes another's."""
         self.root = root
         self.url = url
         self.tampered = False
@@ -115,7 +123,8 @@ class Stage:
         self.clock = ManualClock()
         self.ids = CountingIds()
         self.database = Database(url)
-        self.writer = Writer(self.database, root / "write.lock" if self.database.is_sqlite else None)
+        lock = root / "write.lock" if self.database.is_sqlite else None
+        self.writer = writer(self.database) if writer else Writer(self.database, lock)
         self.hints = LocalHints()
         self.log = Log(self.database, self.clock, self.hints)
         self.blobs = DirectoryBlobs(root / "artifacts")
@@ -133,7 +142,7 @@ class Stage:
             ids=self.ids,
         )
         self.wakeups = LocalWakeups()
-        self.registry = Registry.load(REPOSITORY / "tool-registry")
+        self.registry = registry or Registry.load(REPOSITORY / "tool-registry")
         self.bundle = bundle(root / "policies", policy, self.registry)
         self.profile = Profile()
         self.rules = SessionRules(self.database, [tool.name for tool in self.registry.tools()])

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from codesdk.worker.process import DRAIN_S, KEEPER_S, LEAVE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(sys.executable).with_name("docker-compose")
 LASTING = {"postgres", "redis", "api", "worker"}
@@ -104,3 +106,9 @@ def test_each_service_mounts_its_own_credentials_and_cannot_write_them(services)
 def test_what_lasts_is_restarted_and_checked_and_what_runs_once_is_not(services):
     assert {name for name, service in services.items() if service.get("restart") == "unless-stopped"} == LASTING
     assert {name for name, service in services.items() if service.get("healthcheck")} == LASTING
+
+
+def test_a_worker_that_is_told_to_end_has_left_before_the_engine_would_kill_it(services):
+    minutes, seconds = services["worker"]["stop_grace_period"].rstrip("s").split("m")
+    grace_s = 60 * int(minutes) + int(seconds)
+    assert DRAIN_S + KEEPER_S < LEAVE_S < grace_s

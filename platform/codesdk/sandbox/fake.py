@@ -116,9 +116,14 @@ class FakeSandbox:
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         """Play the script once; join or repeat the stored result after that."""
         run, first = self.take(request)
-        if first:
+        if first and run.script.hold is None:
             self.play(run)
-        run.ended.wait()
+        elif first:
+            # What is held goes on when the connection is closed, as it does under a runner.
+            threading.Thread(target=self.play, args=(run,), name="fake-exec", daemon=True).start()
+        while not run.ended.wait(0.005):
+            if self._closed:
+                raise SandboxGone(self.owner, "it was closed here")
         if run.result is None:
             raise SandboxGone(self.owner, self._state.gone)
         for chunks in run.output:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import logging
 import threading
 from collections.abc import Callable
@@ -10,14 +9,14 @@ from functools import partial
 from typing import TypeGuard, TypeVar
 
 from codesdk.artifacts import Artifacts, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
-from codesdk.domain.calls import IllegalTransition
+from codesdk.domain.calls import CallState, IllegalTransition
 from codesdk.domain.clock import Clock
 from codesdk.domain.quotas import QuotaExceeded
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault, InternalFault
-from codesdk.eventlog.log import Draft, Log, Written
+from codesdk.eventlog.log import Draft, Log
 from codesdk.registry import Registries, SourceCall, Tool
-from codesdk.sandbox.port import Chunk, FileMark, FileRefused, Sandbox, Stream
+from codesdk.sandbox.port import FileMark, FileRefused, Sandbox
 from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.faults import ValueRefused
 from codesdk.storage.writer import Unit, Writer
@@ -28,6 +27,7 @@ from codesdk.toolcalls.builtins import DAY_S, Attachment, Bench, files_changed, 
 from codesdk.toolcalls.elsewhere import Elsewhere, NoSources, Sources
 from codesdk.toolcalls.ending import complete, is_small
 from codesdk.toolcalls.granting import SecretProblem, granted, lacking, no_secrets
+from codesdk.toolcalls.output import Output
 from codesdk.toolcalls.started import carried_over
 from codesdk.toolcalls.stored import Claimed, StoredCall
 from codesdk.toolcalls.terms import Terms, refusal_of_another
@@ -35,15 +35,18 @@ from codesdk.toolcalls.terms import Terms, refusal_of_another
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-DELTA_S = 0.1
-"""Seconds of output gathered into one event: fast enough to watch, few enough commits."""
-DELTA_BYTES = 16 * 1024
-DELTA_CHARACTERS = 32 * 1024
-"""Most characters of one event. JSON makes up to six bytes of each (of a NUL, say), and the log takes 256 KiB."""
 RETRY_S = 1.0
 """Seconds between tries to record an end that the database or the disk refused."""
 MENDED_S = 600.0
 """How long a fault that does not pass by itself (a wrong login, a read-only database) is given to be mended."""
+
+
+class Released(Fault):
+    """The worker lets go of a call that it has not begun; the next one takes it up."""
+
+    code = "RELEASED"
+    retryable = True
+    status = 503
 
 
 class Execution:
@@ -83,11 +86,13 @@ class Execution:
         begun: list[str] = []
 
         def work() -> ToolResult:
+            if self._abandoned.is_set():
+                raise Released(f"The worker that claimed call {claimed.stored.identity.tool_call_id} is leaving.")
             tool = self._registry.of(claimed.stored.tenant_id).resolve(claimed.stored.call.name)
             if isinstance(tool.runs, SourceCall):
                 begun.append(tool.runs.source)
                 return self._elsewhere(claimed, tool, output)
-            opened.append(open_sandbox())
+            opened.append(self._opened(open_sandbox))
             return self._work(claimed, tool, opened[0], output)
 
         ran = _tried(claimed, "run", work)
@@ -109,6 +114,19 @@ class Execution:
             self._acknowledge(claimed, sandbox)
         return result
 
+    def _opened(self, open_sandbox: Callable[[], Sandbox]) -> Sandbox:
+        """Open it; while the database is away, nothing has run yet, and nothing could be recorded: wait for both.
+
+        Raises:
+            Fault: what keeps the sandbox from opening; after `abandon` also a database that is away.
+        """
+        while True:
+            try:
+                return open_sandbox()
+            except StorageUnavailable as fault:
+                if not fault.retryable or self._abandoned.wait(RETRY_S):
+                    raise
+
     def until_recorded(self, claimed: Claimed, end: Callable[[], None]) -> None:
         """Call `end` until database and disk take it.
 
@@ -126,6 +144,11 @@ class Execution:
                 end()
             except ValueRefused:
                 raise
+            except IllegalTransition:
+                # A commit whose answer was lost may have been one: then this is the second time, and all is well.
+                if began is None or not self._has_ended(claimed):
+                    raise
+                return
             except (StorageUnavailable, ArtifactsUnavailable) as fault:
                 if began is None:
                     began = self._clock.monotonic()
@@ -135,6 +158,16 @@ class Execution:
                     raise
             else:
                 return
+
+    def _has_ended(self, claimed: Claimed) -> bool:
+        """Whether the attempt's end is there, written by this worker."""
+        with self._log.database.read() as connection:
+            found = store.find(connection, claimed.stored.identity.tool_call_id)
+        return (
+            found is not None
+            and found.identity == claimed.stored.identity
+            and (found.state, found.generation) == (CallState.COMPLETED, claimed.generation)
+        )
 
     def abandon(self) -> None:
         """Take a sandbox that fails from now on for one that this worker lets go of: its call is the next worker's."""
@@ -258,15 +291,6 @@ class Execution:
         )
 
 
-def gap_mark(offset: int, dropped: int, total: int) -> bytes:
-    """What a kept stream has in place of the bytes that passed the profile's limit.
-
-    A program can print the same words. The result's `gap` and `dropped` say where ours stands, and none stands elsewhere.
-    """
-    words = f"{dropped} of {total} bytes were dropped here, from byte {offset} to byte {offset + dropped}"
-    return f"\n[codesdk: {words}; the profile's keep_output_bytes keeps no more]\n".encode()
-
-
 def _nowhere(_what: object) -> None:
     """Where output goes that might show a value which policy hides."""
 
@@ -308,86 +332,3 @@ def _without_artifacts(result: ToolResult, refused: Fault) -> ToolResult:
     begin = result.text[: history.PREVIEW_BYTES // 8]  # characters, of which JSON makes at most six bytes each
     cut = {"text": f"{begin}\n{note}", "structured": None, "is_error": True, "code": refused.code}
     return result.model_copy(update=cut)
-
-
-class Output:
-    """A command's output on its way into the log: gathered by time and size, decoded per stream."""
-
-    def __init__(self, claimed: Claimed, log: Log, writer: Writer, clock: Clock) -> None:
-        self._claimed = claimed
-        self._log = log
-        self._writer = writer
-        self._clock = clock
-        self._whole: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-        self._ends = {"stdout": 0, "stderr": 0}
-        self._gaps: dict[str, tuple[int, int, int]] = {}
-        # One incremental decoder per stream: a stderr chunk between two halves of a character must not break it.
-        self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in self._whole}
-        self._pending: list[tuple[Stream, int, str]] = []
-        self._pending_bytes = 0
-        self._since = clock.monotonic()
-        self.attached: list[Attachment] = []
-        """What the tool itself wants kept."""
-
-    def add(self, chunk: Chunk) -> None:
-        """The next piece; writes an event when enough has gathered."""
-        end = self._ends[chunk.stream]
-        if chunk.offset > end:
-            # Only the beginning and the end were kept: what follows has an offset of its own.
-            self._gaps[chunk.stream] = (len(self._whole[chunk.stream]), end, chunk.offset - end)
-            self._gather(chunk.stream, end, b"", final=True)
-            self._pending.append((chunk.stream, chunk.offset, ""))
-        self._ends[chunk.stream] = chunk.offset + len(chunk.data)
-        self._whole[chunk.stream].append(chunk.data)
-        for start in range(0, len(chunk.data), DELTA_BYTES):
-            self._gather(chunk.stream, chunk.offset + start, chunk.data[start : start + DELTA_BYTES])
-        self._pending_bytes += len(chunk.data)
-        if self._pending_bytes < DELTA_BYTES and self._clock.monotonic() - self._since < DELTA_S:
-            return
-        self._since = self._clock.monotonic()
-        drafts = tuple(map(self._log.written, self._drafts()))
-        try:
-            self._writer.run(lambda unit: self._append(unit, drafts))
-        except StorageUnavailable as fault:
-            # The command runs on whatever the database does: the text stays pending, and the end needs it anyway.
-            _log.warning("output of call %s waits: %s", self._claimed.stored.identity.tool_call_id, fault)
-        else:
-            self._pending, self._pending_bytes = [], 0
-
-    def rest(self) -> tuple[Draft, ...]:
-        """What has not been written yet, for the unit that ends the call."""
-        for name in ("stdout", "stderr"):
-            self._gather(name, self._ends[name], b"", final=True)
-        return self._drafts()
-
-    def whole(self, stream: str, total: int) -> bytes:
-        """A stream of `total` bytes as it came, byte for byte; with a mark where some were dropped."""
-        pieces, end = self._whole[stream], self._ends[stream]
-        place, offset, dropped = self._gaps.get(stream, (len(pieces), end, total - end))
-        if not dropped:
-            return b"".join(pieces)
-        return b"".join((*pieces[:place], gap_mark(offset, dropped, total), *pieces[place:]))
-
-    def _gather(self, stream: Stream, offset: int, data: bytes, *, final: bool = False) -> None:
-        decoder = self._decoders[stream]
-        offset -= len(decoder.getstate()[0])  # a character begun in an earlier chunk begins there
-        text = decoder.decode(data, final)
-        if not text:
-            return
-        last, first, before = self._pending[-1] if self._pending else ("", 0, "")
-        if last == stream and len(before) + len(text) <= DELTA_CHARACTERS:
-            self._pending[-1] = (stream, first, before + text)
-        else:
-            self._pending.append((stream, offset, text))
-
-    def _append(self, unit: Unit, drafts: tuple[Written, ...]) -> None:
-        store.check_held(unit.connection, self._claimed.stored.identity, self._claimed.generation)
-        for draft in drafts:
-            self._log.append(unit, draft)
-
-    def _drafts(self) -> tuple[Draft, ...]:
-        stored = self._claimed.stored
-        return tuple(
-            history.output_delta(stored.call, stored.subject, stream, offset, text)
-            for stream, offset, text in self._pending
-        )

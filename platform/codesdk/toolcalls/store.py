@@ -375,6 +375,7 @@ def _stored(row: Row[Any]) -> StoredCall:
         obligations=Obligations.model_validate_json(row.obligations) if row.obligations else Obligations(),
         barred=row.barred,
         result=ToolResult.model_validate_json(row.result) if row.result else None,
+        generation=row.generation,
         preparing=ApprovalId(row.preparing) if row.preparing else None,
         bound=MARKS.validate_json(row.bound_files) if row.bound_files else (),
         preview_tries=row.preview_tries,

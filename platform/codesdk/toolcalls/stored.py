@@ -49,6 +49,8 @@ class StoredCall(Frozen):
     barred: bool
     """The tenant is suspended, or the principal disabled: nothing of theirs starts."""
     result: ToolResult | None
+    generation: int | None = None
+    """The fencing number of the worker that has it, from its claim on."""
     preparing: ApprovalId | None = None
     """The approval that will be asked for when a worker has looked at the files that the call names."""
     bound: tuple[FileMark, ...] = ()

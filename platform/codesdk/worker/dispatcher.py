@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
 from codesdk.domain.calls import CallIdentity
@@ -20,6 +20,7 @@ from codesdk.toolcalls.elsewhere import NoSources, Sources
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.stored import Claimed
+from codesdk.worker.hand import Hand
 from codesdk.worker.host import Host
 from codesdk.worker.looking import Looking
 from codesdk.worker.previews import Previews
@@ -41,73 +42,80 @@ class Dispatcher:
         rooms: Rooms,
         claims: Claims,
         execution: Execution,
+        hand: Hand,
         pipeline: Pipeline,
         database: Database,
         threads: int,
         previews: Previews | None = None,
         sources: Sources | None = None,
         confirm: Callable[[], None] = lambda: None,
+        pool: Callable[[int, str], Executor] = ThreadPoolExecutor,
     ) -> None:
         """`threads`: calls that run at once. `previews`: what tries calls before people are asked.
 
-        `sources`: other people's servers. `confirm`: raises where the host is not this worker's any more.
+        `sources`: other people's servers. `confirm`: raises where the host is not this worker's any more. `pool` makes
+        what runs the work, of that many threads with that name.
         """
         self._previews = previews
         self._sources = sources or NoSources()
         self._confirm = confirm
         self._host = host
+        self._in_hand = hand
         self._rooms = rooms
         self._claims = claims
         self._execution = execution
         self._pipeline = pipeline
         self._database = database
-        self._calls = ThreadPoolExecutor(threads, thread_name_prefix="codesdk-call")
+        self._calls = pool(threads, "codesdk-call")
         # Sandboxes are opened and removed on a pool of their own: a slow engine must not hold up calls.
-        self._chores = ThreadPoolExecutor(CHORES, thread_name_prefix="codesdk-chore")
+        self._chores = pool(CHORES, "codesdk-chore")
         # Cancels and expiries wait for neither: a person who cancels must be heard while an engine hangs.
-        self._errands = ThreadPoolExecutor(1, thread_name_prefix="codesdk-errand")
+        self._errands = pool(1, "codesdk-errand")
         # A look may have to open a sandbox, and hash much; a cancel must not wait for that.
-        self._looks = ThreadPoolExecutor(CHORES, thread_name_prefix="codesdk-look")
+        self._looks = pool(CHORES, "codesdk-look")
         self._looking = Looking(host=host, rooms=rooms, pipeline=pipeline, database=database)
         # Each cancel has a thread: a sandbox that does not answer takes half a minute, and the others' must not wait.
-        self._cancels = ThreadPoolExecutor(threads, thread_name_prefix="codesdk-cancel")
+        self._cancels = pool(threads, "codesdk-cancel")
         self._cancelling: set[CallIdentity] = set()
         self._draining = threading.Event()
 
     def wake(self, subject: str) -> None:
         """Look at what `subject` may have brought: a call to run, or a session with a sandbox or a cancel to see to."""
-        if self._draining.is_set():
+        if not is_id(subject, Kind.SESSION):
+            self._hand(self._calls, self._serve_woken)
             return
-        if is_id(subject, Kind.SESSION):
-            self._chores.submit(guarded, self._rooms.reconcile)
-            self._errands.submit(guarded, self._pass_on_cancels)
-            self._errands.submit(guarded, self._look)
-        else:
-            self._calls.submit(guarded, self._serve_woken)
+        self._hand(self._errands, self._pass_on_cancels)
+        if not self._draining.is_set():
+            self._hand(self._chores, self._rooms.reconcile)
+            self._hand(self._errands, self._look)
 
     def start(self, work: Callable[[], None]) -> None:
         """Run something on the calls' threads."""
-        self._calls.submit(guarded, work)
+        self._hand(self._calls, work)
 
     def poll(self) -> None:
-        """Find what no wake-up told of."""
-        if self._draining.is_set():
-            return
-        self._calls.submit(guarded, self._serve)
-        self._chores.submit(guarded, self._rooms.reconcile)
-        self._errands.submit(guarded, self._pass_on_cancels)
-        self._errands.submit(guarded, self._expire)
-        self._errands.submit(guarded, self._look)
+        """Find what no wake-up told of. While it drains, those are cancels only."""
+        self._hand(self._errands, self._pass_on_cancels)
+        if not self._draining.is_set():
+            self._hand(self._calls, self._serve)
+            self._hand(self._chores, self._rooms.reconcile)
+            self._hand(self._errands, self._expire)
+            self._hand(self._errands, self._look)
 
     def sweep(self) -> None:
         """Remove what has no owner."""
-        if self._draining.is_set():
-            return
-        self._chores.submit(guarded, self._rooms.sweep)
+        if not self._draining.is_set():
+            self._hand(self._chores, self._rooms.sweep)
 
     def drain(self, timeout_s: float) -> None:
-        """Start nothing more; wait for what runs, at most that long. What is left, the next worker takes up."""
+        """Start nothing more; give what runs at most that long, and its cancels are heard. What is left is handed back.
+
+        To hand a call back is to let go of it as it is: its row runs, its exec goes on under its runner, and nobody but
+        the next worker, whose generation is higher, can end it.
+        """
         self._draining.set()
+        # A call that another worker left and that nobody here has begun to take up is not begun any more.
+        self._calls.shutdown(wait=False, cancel_futures=True)
         waiter = threading.Thread(target=self._calls.shutdown, name="codesdk-drain", daemon=True)
         waiter.start()
         waiter.join(timeout_s)
@@ -117,6 +125,14 @@ class Dispatcher:
         for pool in (self._chores, self._errands, self._looks):
             pool.shutdown(wait=True, cancel_futures=True)
         self._cancels.shutdown(wait=False, cancel_futures=True)  # what hangs ends with its connection
+
+    def _hand(self, pool: Executor, work: Callable[[], None]) -> None:
+        try:
+            pool.submit(guarded, work)
+        except RuntimeError:
+            if not self._draining.is_set():
+                raise
+            # The pool is shut: what was due is a row, and the next worker's.
 
     def _serve_woken(self) -> None:
         # The wake-up's own call first, without a look: it is nearly always there.
@@ -128,9 +144,15 @@ class Dispatcher:
             pass
 
     def _serve_one(self) -> bool:
-        taken = self._claims.take()
+        with self._in_hand.claiming():
+            taken = self._claims.take()
+            if isinstance(taken, Claimed):
+                self._in_hand.take(taken.stored.identity)
         if isinstance(taken, Claimed):
-            self._run(taken)
+            try:
+                self._run(taken)
+            finally:
+                self._in_hand.leave(taken.stored.identity)
         return taken is not None
 
     def _run(self, claimed: Claimed) -> None:
@@ -146,7 +168,7 @@ class Dispatcher:
 
     def _look(self) -> None:
         if not self._draining.is_set():
-            self._looking.look(lambda work: self._looks.submit(guarded, work))
+            self._looking.look(partial(self._hand, self._looks))
             if self._previews is not None:
                 self._previews.look()
 
@@ -163,7 +185,7 @@ class Dispatcher:
             sandbox = self._rooms.live(stored.subject.session_id)
             if sandbox is not None and stored.identity not in self._cancelling:
                 self._cancelling.add(stored.identity)
-                self._cancels.submit(guarded, partial(self._pass_on, stored.identity, sandbox))
+                self._hand(self._cancels, partial(self._pass_on, stored.identity, sandbox))
 
     def _pass_on(self, identity: CallIdentity, sandbox: Sandbox) -> None:
         try:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from types import FrameType
 
 from codesdk.bootstrap import Services, open_services
 from codesdk.domain.execution import ToolExecutionEnv
@@ -28,7 +25,9 @@ from codesdk.toolcalls.execution import Execution
 from codesdk.worker.copies import Copies
 from codesdk.worker.dispatcher import Dispatcher, guarded
 from codesdk.worker.egress_record import EgressRecord
+from codesdk.worker.hand import Hand
 from codesdk.worker.host import lock_engine, offer_of, register
+from codesdk.worker.leaving import Leaving
 from codesdk.worker.listener import Listener
 from codesdk.worker.pool import Pool, sorts_of
 from codesdk.worker.previews import Previews
@@ -43,9 +42,11 @@ from codesdk.worker.watching import Watching
 _log = logging.getLogger(__name__)
 
 DRAIN_S = 10.0
-"""Seconds that a stopping worker waits for running calls. What is left, the next worker takes up."""
+"""Seconds that a stopping worker gives to running calls. What is left is handed back: the next worker takes it up."""
 SWEEP_POLLS = 120
 """Polls between sweeps: at the default poll, a minute."""
+STRAY_POLLS = 4
+"""Polls between looks for calls that run by their rows alone: at the default poll two seconds; two looks find one."""
 REST_POLLS = 10
 """Polls between looks for idle sandboxes: at the default poll, five seconds."""
 POLLER_S = 5.0
@@ -54,6 +55,8 @@ KEEPER_S = 60.0
 """Seconds that a stopping worker waits for a sandbox which its pool is just making."""
 WATCHER_S = 35.0
 """Seconds that a stopping worker waits for a sandbox that is just asked for changed files, and may not answer."""
+LEAVE_S = 80.0
+"""Seconds from the signal until the process is gone, whatever hangs: less than Compose's `stop_grace_period`."""
 
 
 class Worker:
@@ -140,11 +143,13 @@ class Worker:
                 secret_problem=partial(problem_of, settings.resolved_secrets_dir()),
                 sources=self._sources,
             )
+            hand = Hand()
             self._recovery = Recovery(
                 host=self.host,
                 rooms=self.rooms,
                 registry=services.registry,
                 execution=execution,
+                hand=hand,
                 database=services.database,
                 writer=services.writer,
                 log=services.log,
@@ -179,6 +184,7 @@ class Worker:
                 rooms=self.rooms,
                 claims=self._claims,
                 execution=execution,
+                hand=hand,
                 pipeline=services.pipeline,
                 database=services.database,
                 threads=settings.worker_threads,
@@ -212,10 +218,12 @@ class Worker:
             each.start()
 
     def stop(self) -> None:
-        """Drain and let go. Sandboxes live on."""
+        """Take no call any more, give those that run their time, hand the rest back, let go. Sandboxes live on."""
         self.pulse.leave()  # first: others are chosen from here on
-        for each in (self._poller, self._neighbour, self._keeper, self._watcher, self._photographer):
+        for each in (self._neighbour, self._keeper, self._watcher, self._photographer):
             each.tell()
+        # The poller goes on until the calls have had their time: who cancels one meanwhile must be heard.
+        self.dispatcher.drain(DRAIN_S)
         self._poller.end(POLLER_S)
         self._neighbour.end(POLLER_S)
         self._keeper.end(KEEPER_S)
@@ -246,6 +254,13 @@ class Worker:
                 every_s=poll_s,
                 work=self.dispatcher.poll,
                 otherwise="wake-ups still come, and the next poll looks at all of it",
+            ),
+            Duty(
+                name="look for running calls that nobody has",
+                every_s=STRAY_POLLS * poll_s,
+                work=lambda: self._recovery.look_for_strays(self.dispatcher.start),
+                otherwise="a call whose claim was not answered waits for the next",
+                at_once=False,
             ),
             Duty(
                 name="sweep",
@@ -333,27 +348,23 @@ def serve(
     images: dict[str, str],
     engine: str = "",
 ) -> None:
-    """Run a worker until SIGTERM or SIGINT. `open_sandboxes` gets the recorder of what leaves them.
+    """Run a worker until SIGTERM or SIGINT, then drain; a second one ends it at once.
+
+    `open_sandboxes` gets the recorder of what leaves them.
 
     Raises:
         HostGone: a newer worker has the host, or it was given up. Whoever started this one starts it again.
         Fault: what kept it from starting; nothing is left behind.
     """
-    stop = threading.Event()
-
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
-    with ExitStack() as opened:
+    leaving = Leaving()
+    with leaving.listening(), ExitStack() as opened:
         services = open_services(settings)
         opened.callback(services.close)
         environment = ToolExecutionEnv.CODESDK_HOST if settings.is_local else ToolExecutionEnv.CODESDK_DOCKER
         sandboxes = open_sandboxes(EgressRecord(services.database, services.writer, services.log, environment))
         opened.callback(sandboxes.close)
         worker = Worker(services, sandboxes, images, engine)
-        worker.pulse.on_end(stop.set)
+        worker.pulse.on_end(leaving.ask)
         opened.callback(worker.stop)
         worker.start()
         listener = Listener(settings.resolved_redis_url(), worker.host.id, worker.dispatcher.wake)
@@ -365,5 +376,7 @@ def serve(
         )
         opened.callback(lambda: ready.unlink(missing_ok=True))
         _log.info("serving host %s, generation %d", worker.host.id, worker.host.generation)
-        stop.wait()
+        leaving.wait()
+        _log.info("asked to end: no new calls; those that run have %.0f s, the rest is handed back", DRAIN_S)
+        leaving.leave_within(LEAVE_S)
         worker.pulse.check()

@@ -12,6 +12,7 @@ from codesdk.domain.ids import SessionId
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault
 from codesdk.eventlog.log import Log
+from codesdk.hosts import store as host_store
 from codesdk.registry import Registries, SourceCall, UnknownTool
 from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.profile import Profile
@@ -22,6 +23,7 @@ from codesdk.toolcalls.builtins import runs_one_exec
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.stored import Claimed, StoredCall
+from codesdk.worker.hand import Hand
 from codesdk.worker.host import Host
 from codesdk.worker.rooms import Rooms
 
@@ -34,7 +36,7 @@ LOST = (
 
 
 class Recovery:
-    """Ends or takes up each running call, once, when a worker starts."""
+    """Ends or takes up each running call that no thread has: when a worker starts, and later where one was lost."""
 
     def __init__(
         self,
@@ -43,11 +45,13 @@ class Recovery:
         rooms: Rooms,
         registry: Registries,
         execution: Execution,
+        hand: Hand,
         database: Database,
         writer: Writer,
         log: Log,
     ) -> None:
         self._host = host
+        self._hand = hand
         self._rooms = rooms
         self._registry = registry
         self._execution = execution
@@ -64,21 +68,50 @@ class Recovery:
         The runner knows an exec by (call, attempt) and answers the same run, output whole. A file operation leaves no
         trace there: a reading one is simply done again, any other is reported as lost.
         """
-        self._writer.run(lambda unit: store.adopt(unit.connection, self._host.id, self._host.generation))
-        with self._database.read() as connection:
-            running = store.in_state(connection, CallState.RUNNING, host=self._host.id)
+        running = self._running()
+        self._hand.take(*(stored.identity for stored in running))
         for stored in running:
-            start(partial(self._take_up_guarded, stored))
+            start(partial(self._take_up_held, stored, begun=True))
         return len(running)
 
-    def _take_up_guarded(self, stored: StoredCall) -> None:
+    def _adopt(self, unit: Unit) -> None:
+        # Frozen since it registered, and replaced: then they are its successor's.
+        if host_store.serves(unit.connection, self._host.id, self._host.generation):
+            store.adopt(unit.connection, self._host.id, self._host.generation)
+
+    def look_for_strays(self, start: Callable[[Callable[[], None]], object] = lambda work: work()) -> None:
+        """Take up the running calls of this worker that none of its threads has.
+
+        Such are those whose claim was committed while its answer was lost, and those whose end nobody could record in
+        time. No poll finds them: they would run, and hold their workspace, until the worker is restarted.
+        """
+        for stray in self._hand.strays(self._running()):
+            _log.warning("call %s runs, and nobody has it: it is taken up", stray.stored.identity.tool_call_id)
+            start(partial(self._take_up_held, stray.stored, begun=stray.begun))
+
+    def _running(self) -> list[StoredCall]:
+        """The host's running calls, those adopted that a worker before this one has claimed."""
+        running = self._read()
+        if any((stored.generation or 0) < self._host.generation for stored in running):
+            self._writer.run(self._adopt)
+            running = self._read()
+        return [stored for stored in running if stored.generation == self._host.generation]
+
+    def _read(self) -> list[StoredCall]:
+        with self._database.read() as connection:
+            return store.in_state(connection, CallState.RUNNING, host=self._host.id)
+
+    def _take_up_held(self, stored: StoredCall, *, begun: bool) -> None:
         try:
-            self._take_up(stored)
+            self._take_up(stored, begun=begun)
         except Fault as fault:
             # One call that cannot be ended must not keep the worker from serving all others.
             _log.warning("call %s could not be taken up: %s", stored.identity.tool_call_id, fault)
+        finally:
+            self._hand.leave(stored.identity)
 
-    def _take_up(self, stored: StoredCall) -> None:
+    def _take_up(self, stored: StoredCall, *, begun: bool) -> None:
+        session = SessionId(stored.subject.session_id)
         try:
             tool = self._registry.of(stored.tenant_id).resolve(stored.call.name)
         except UnknownTool:
@@ -86,13 +119,13 @@ class Recovery:
             return
         wall_s = Profile.model_validate(stored.profile).tighten(stored.obligations).wall_s
         claimed = self._claim(stored, min(tool.timeout_s, wall_s))
-        if isinstance(tool.runs, SourceCall) and tool.classification is Classification.READ_ONLY:
-            # The server that had it is gone with its worker; another reads again.
-            self._execution.run(claimed, partial(self._rooms.ready, SessionId(stored.subject.session_id)))
+        if not begun or (isinstance(tool.runs, SourceCall) and tool.classification is Classification.READ_ONLY):
+            # Of a source: the server that had it is gone with its worker; another reads again.
+            self._execution.run(claimed, partial(self._rooms.ready, session))
             return
         if runs_one_exec(tool) or tool.classification is Classification.READ_ONLY:
             try:
-                sandbox = self._rooms.ready(SessionId(stored.subject.session_id))
+                sandbox = self._rooms.ready(session)
             except Fault as fault:
                 _log.warning("call %s is lost with its sandbox: %s", stored.identity.tool_call_id, fault)
             else:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,48 @@ def test_a_new_worker_takes_up_what_a_stopped_one_left_running(site, monkeypatch
     joining.join(15)
     assert site.ended(call).result.structured["stdout"] == "held"
     assert len(site.sandboxes.runs) == 1
+
+
+@contextmanager
+def serving(site, drain_s):
+    """A worker process with a command that never ends, and that call."""
+    argv = [sys.executable, str(Path(__file__).with_name("leaving.py")), site.given(), str(drain_s)]
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    try:
+        wait_for(lambda: runfile.read(site.settings.data_dir, "worker"), "the worker", 60.0)
+        subject = site.subject()
+        call = site.submit(subject, "hold")
+        assert process.stdout.readline() == b"running\n"
+        yield process, subject, call
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@ON_BOTH
+def test_a_worker_that_is_told_to_end_takes_no_call_hands_back_what_runs_and_leaves(site):
+    with serving(site, 0.5) as (process, subject, call):
+        process.terminate()
+        wait_for(lambda: not runfile.read(site.settings.data_dir, "worker"), "the worker to stop serving", 60.0)
+        late = site.submit(site.subject(), "late")
+        assert process.wait(60) == 0
+        assert process.stdout.read() == b""  # it began nothing more
+    states = [stored_call(site.api.database, each).state for each in (call, late)]
+    assert states == [CallState.RUNNING, CallState.QUEUED]
+    site.worker()  # over sandboxes of its own: what ran is lost with those of the process
+    assert site.ended(call).result.code == "WORKER_LOST"
+    assert site.ended(late).result.structured["stdout"] == "late"
+    assert check(site.api.log.read(subject.session_id)) is None
+
+
+def test_a_second_signal_ends_a_worker_at_once(site):
+    with serving(site, 600.0) as (process, _subject, call):
+        process.terminate()
+        wait_for(lambda: not runfile.read(site.settings.data_dir, "worker"), "the worker to stop serving", 60.0)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 128 + signal.SIGINT
+    assert stored_call(site.api.database, call).state is CallState.RUNNING
 
 
 def test_a_closed_session_leaves_no_sandbox(site):

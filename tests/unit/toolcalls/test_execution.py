@@ -20,7 +20,7 @@ from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.faults import DatabaseLoginRefused, ValueRefused
 from codesdk.toolcalls import execution
-from codesdk.toolcalls.execution import DELTA_BYTES, DELTA_S
+from codesdk.toolcalls.output import DELTA_BYTES, DELTA_S
 from codesdk.toolcalls.stored import Finished
 from stage import Room, bundle, said
 
@@ -486,8 +486,12 @@ def test_a_worker_that_lets_go_ends_no_call_that_still_runs(stage):
 
 def test_an_end_that_comes_after_letting_go_is_recorded(stage):
     claimed, runs = claim(stage), stage.execution()
-    runs.abandon()
-    runs.run(claimed, lambda: Room(said(b"x")))
+
+    def play(request, on_output):
+        runs.abandon()
+        return said(b"x")(request, on_output)
+
+    runs.run(claimed, lambda: Room(play))
     assert stage.types()[-1] == "tool.call.completed"
 
 

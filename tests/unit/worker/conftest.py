@@ -8,6 +8,7 @@ import pytest
 
 from codesdk.sandbox.fake import FakeSandboxes, Script
 from codesdk.worker.dispatcher import Dispatcher
+from codesdk.worker.hand import Hand
 from codesdk.worker.recovery import Recovery
 from codesdk.worker.rooms import Rooms
 
@@ -31,11 +32,13 @@ class Crew:
             artifacts=stage.artifacts,
             clock=stage.clock,
         )
+        self.hand = Hand()
         self.recovery = Recovery(
             host=self.host,
             rooms=self.rooms,
             registry=stage.registry,
             execution=stage.execution(),
+            hand=self.hand,
             database=stage.database,
             writer=stage.writer,
             log=stage.log,
@@ -58,6 +61,7 @@ class Crew:
                 rooms=self.rooms,
                 claims=self.stage.claims(generation=self.host.generation),
                 execution=self.execution,
+                hand=self.hand,
                 pipeline=self.stage.pipeline,
                 database=self.stage.database,
                 threads=4,

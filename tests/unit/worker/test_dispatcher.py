@@ -201,12 +201,9 @@ def test_what_another_worker_left_and_nobody_has_begun_here_is_not_begun_while_d
         crew.dispatcher.start(lambda number=number: (started.append(number), hold.wait(10)))
     wait_for(lambda: len(started) == 4, "all threads to be busy")
     crew.dispatcher.start(lambda: started.append("late"))
-    draining = threading.Thread(target=crew.dispatcher.drain, args=(10.0,))
-    draining.start()
-    wait_for(crew.dispatcher._draining.is_set, "the drain to begin")
-    wait_for(lambda: crew.dispatcher._calls._work_queue.qsize() <= 1, "the queue to be emptied")
-    hold.set()
-    draining.join(10)
+    crew.execution.abandon = hold.set  # when their time is over
+    crew.dispatcher.drain(0.01)
+    crew.dispatcher._calls.shutdown(wait=True)
     assert "late" not in started
 
 

@@ -4,12 +4,14 @@ import threading
 from dataclasses import replace
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from codesdk.domain.calls import IllegalTransition
 from codesdk.domain.tools import ToolResult
 from codesdk.registry import Registry
 from codesdk.sandbox.fake import Script
 from codesdk.sandbox.profile import Profile
+from codesdk.storage.database import StorageUnavailable
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.stored import Finished
 from codesdk.worker.recovery import Recovery
@@ -155,6 +157,7 @@ def test_a_call_of_a_tool_that_is_gone_does_not_keep_the_worker_from_starting(st
         rooms=later.rooms,
         registry=rest,
         execution=stage.execution(),
+        hand=later.hand,
         database=stage.database,
         writer=stage.writer,
         log=stage.log,
@@ -176,6 +179,79 @@ def test_an_older_worker_cannot_end_a_call_that_was_taken_over(stage, crew):
             )
         )
     assert stage.events() == before
+
+
+def lose_answer(stage, monkeypatch):
+    """The next commit happens, and nobody hears of it."""
+    stored = stage.writer._stored
+    left = [1]
+
+    def lost(jobs):
+        group = stored(jobs)
+        if not left:
+            return group
+        left.pop()
+        raise OperationalError("COMMIT", None, Exception("server closed the connection"), connection_invalidated=True)
+
+    monkeypatch.setattr(stage.writer, "_stored", lost)
+
+
+def test_a_call_whose_claim_was_committed_and_not_answered_runs_all_the_same_and_once(stage, crew, monkeypatch):
+    call = submit(stage, "workspace.exec", {"command": "x"})
+    claims, lost = crew.dispatcher._claims, threading.Event()
+    take = claims.take
+
+    def unheard():
+        assert take() is not None
+        lost.set()
+        raise StorageUnavailable("The connection broke.")
+
+    monkeypatch.setattr(claims, "take", unheard)
+    crew.dispatcher.poll()
+    assert lost.wait(10)
+    wait_for(lambda: not crew.hand._under_way, "its answer to be lost")
+    crew.recovery.look_for_strays()
+    assert crew.sandboxes.runs == []
+    crew.recovery.look_for_strays()
+    assert result(stage, call).structured["stdout"] == "x"
+    assert len(crew.sandboxes.runs) == 1
+
+
+def test_an_end_that_was_committed_and_not_answered_is_an_end(stage, crew, monkeypatch):
+    call = submit(stage, "workspace.exec", {"command": "x"})
+    claimed = claim(stage, crew)
+    room = crew.rooms.ready(stage.session.id)
+    monkeypatch.setattr("codesdk.toolcalls.execution.RETRY_S", 0.0)
+    lose_answer(stage, monkeypatch)
+    assert not crew.execution.run(claimed, lambda: room).is_error
+    assert result(stage, call).structured["stdout"] == "x"
+    assert stage.types().count("tool.call.completed") == 1
+    assert room.runs() == {}  # the runner was told that it may forget it
+
+
+def test_a_worker_that_was_replaced_claims_nothing_and_takes_nothing_over(stage, crew):
+    submit(stage, "workspace.exec", {"command": "x"})
+    later = crew.next()
+    assert claim(stage, crew) is None
+    assert claim(stage, later) is not None
+    assert crew.recovery.take_up() == 0
+    assert stage.sql("SELECT generation FROM tool_calls") == [(2,)]
+
+
+def test_a_sandbox_that_cannot_be_looked_up_while_the_database_is_away_is_waited_for(stage, crew, monkeypatch):
+    call = submit(stage, "workspace.exec", {"command": "x"})
+    claimed = claim(stage, crew)
+    monkeypatch.setattr("codesdk.toolcalls.execution.RETRY_S", 0.0)
+    away = [True, True]
+
+    def opened():
+        if away:
+            away.pop()
+            raise StorageUnavailable("The database is away.")
+        return crew.rooms.ready(stage.session.id)
+
+    assert not crew.execution.run(claimed, opened).is_error
+    assert result(stage, call).structured["stdout"] == "x"
 
 
 def test_queued_and_waiting_calls_are_left_to_the_new_worker(stage, crew):
@@ -205,6 +281,7 @@ def test_only_the_classification_says_what_is_done_again(stage, crew):
         rooms=later.rooms,
         registry=Registry(tools),
         execution=stage.execution(),
+        hand=later.hand,
         database=stage.database,
         writer=stage.writer,
         log=stage.log,

@@ -112,7 +112,7 @@ class OutputDelta(CallPayload):
     stream: Literal["stdout", "stderr"]
     """Which of the command's streams."""
     offset: int = Field(ge=0)
-    """Byte of the stream where `delta` begins."""
+    """Byte of the stream where `delta` begins. A stretch may come again, from a worker that took the call up: same place."""
     delta: str
     """Text; bytes that are no UTF-8 are shown as U+FFFD."""
 

@@ -1,0 +1,214 @@
+"""A database and sandboxes whose every use is a step of a schedule, and may go wrong there."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from sqlalchemy.exc import OperationalError
+
+from codesdk.domain.clock import ManualClock
+from codesdk.sandbox.fake import FakeSandbox, FakeSandboxes, Script
+from codesdk.sandbox.port import Chunk, ExecRequest, ExecResult, ExitKind, Gone, OnOutput
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Writer
+from codesdk.toolcalls.output import DELTA_S
+from tasks import Died, Process
+
+
+class World(Protocol):
+    """What they ask of a schedule."""
+
+    chance: random.Random
+    clock: ManualClock
+    ran: Counter[tuple[str, int]]
+    wrote: Counter[str]
+
+    def pause(self, point: str) -> None: ...
+
+    def fate(self, process: Process) -> str: ...
+
+    def kill(self, process: Process) -> None: ...
+
+
+class SteppedWriter(Writer):
+    """A writer whose commits are steps, and may go wrong. What follows a commit is done at once."""
+
+    def __init__(self, database: Database, process: Process, world: World) -> None:
+        super().__init__(database)
+        self._world = world
+        self._process = process
+        self._threads_effects = self._effects
+        self._effects = self  # type: ignore[assignment]
+
+    def run(self, work: Callable[[Any], Any]) -> Any:
+        world = self._world
+        world.pause("before a commit")
+        try:
+            return super().run(work)
+        finally:
+            world.pause("after a commit")
+
+    def put(self, effects: Any) -> None:
+        if effects is None:
+            self._threads_effects.put(None)
+            return
+        for effect in effects:
+            effect()
+
+    def get(self) -> Any:
+        return self._threads_effects.get()
+
+    def _stored(self, jobs: Any) -> Any:
+        world = self._world
+        fate = world.fate(self._process)
+        if fate == "refused":
+            raise broken("the database is away")
+        if fate == "killed before it":
+            world.kill(self._process)
+            raise Died
+        group = super()._stored(jobs)
+        if fate == "answer lost":
+            raise broken("the connection broke")
+        if fate == "killed after it":
+            world.kill(self._process)
+            raise Died
+        return group
+
+
+def broken(why: str) -> OperationalError:
+    return OperationalError(
+        "COMMIT", None, Exception(f"{why}: server closed the connection"), connection_invalidated=True
+    )
+
+
+class SteppedSandbox:
+    """A worker's view of a sandbox; what runs in it ends when the schedule says so."""
+
+    def __init__(self, world: World, inner: FakeSandbox) -> None:
+        self._world = world
+        self._inner = inner
+        self.owner = inner.owner
+        self.attestation = inner.attestation
+        self.processes = None
+
+    def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
+        world, inner = self._world, self._inner
+        world.pause(f"exec of {request.call}")
+        run, first = inner.take(request)
+        if first:
+            world.ran[request.call, request.attempt] += 1
+        while run.result is None:
+            world.pause(f"{request.call} runs")
+            inner.taken_up()
+            if run.result is None and (run.cancelled.is_set() or world.chance.random() < 0.4):
+                inner.finish(run, cancelled=run.cancelled.is_set())
+        for chunks in run.output:
+            for chunk in chunks:
+                half = len(chunk.data) // 2
+                for offset, data in ((0, chunk.data[:half]), (half, chunk.data[half:])):
+                    inner.taken_up()
+                    world.clock.advance(DELTA_S)
+                    on_output(Chunk(stream=chunk.stream, offset=chunk.offset + offset, data=data))
+        return run.result
+
+    @property
+    def files(self) -> SteppedFiles:
+        return SteppedFiles(self._world, self._inner)
+
+    def cancel(self, call: str, attempt: int) -> bool:
+        self._world.pause(f"cancel of {call}")
+        run = self._inner.runs().get((call, attempt))
+        if run is None:
+            return False
+        run.cancelled.set()
+        return True
+
+    def acknowledge(self, call: str, attempt: int) -> None:
+        self._world.pause(f"acknowledge {call}")
+        self._inner.acknowledge(call, attempt)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class SteppedFiles:
+    """File operations that count what they wrote. The sandbox looks at the worker's number at each of them."""
+
+    def __init__(self, world: World, inner: FakeSandbox) -> None:
+        self._world = world
+        self._inner = inner
+
+    def write(self, writes: Any) -> Any:
+        self._world.pause("before a write")
+        done = self._inner.files.write(writes)
+        for each in writes:
+            self._world.wrote[each.path] += 1
+        self._world.pause("after a write")
+        return done
+
+    def __getattr__(self, name: str) -> Any:
+        def operation(*args: Any, **kwargs: Any) -> Any:
+            self._world.pause(f"before {name}")
+            found = getattr(self._inner.files, name)(*args, **kwargs)
+            self._world.pause(f"after {name}")
+            return found
+
+        return operation
+
+
+class _Inner(FakeSandbox):
+    def taken_up(self) -> None:
+        """Raise unless this is the sandbox's newest connection, and open."""
+        self._check()
+
+    def finish(self, run: Any, *, cancelled: bool) -> None:
+        end = {"result": ExecResult(kind=ExitKind.CANCELLED, signal=9)} if cancelled else {}
+        self._end(run, Script(stdout=run.script.stdout, **end))
+
+
+class SteppedSandboxes:
+    """The engine: what lives in it outlives every worker."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.inner = FakeSandboxes(lambda request: Script(stdout=request.argv[-1].encode()))
+        self.surroundings = self.inner.surroundings
+
+    def _stepped(self, made: FakeSandbox | Gone) -> Any:
+        if isinstance(made, Gone):
+            return made
+        return SteppedSandbox(self._world, _Inner(made._state, self.inner))
+
+    def open(self, spec: Any) -> Any:
+        return self._stepped(self.inner.open(spec))
+
+    def reattach(self, owner: str, generation: int) -> Any:
+        return self._stepped(self.inner.reattach(owner, generation))
+
+    def destroy(self, owner: str) -> None:
+        self.inner.destroy(owner)
+
+    def sweep(self, alive: Any) -> Any:
+        return self.inner.sweep(alive)
+
+
+class Patience:
+    """The event on which an end waits that could not be recorded: a wait is a step here, and no time."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._set = False
+
+    def set(self) -> None:
+        self._set = True
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def wait(self, seconds: float) -> bool:
+        self._world.clock.advance(seconds)
+        self._world.pause("wait to record an end")
+        return self._set

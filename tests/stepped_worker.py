@@ -1,0 +1,99 @@
+"""A worker of a schedule: the product's own parts, on tasks instead of threads."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+
+from codesdk.errors import Fault
+from codesdk.worker.dispatcher import Dispatcher
+from codesdk.worker.hand import Hand
+from codesdk.worker.recovery import Recovery
+from codesdk.worker.rooms import Rooms
+from stepped import Patience, SteppedWriter
+from tasks import Process, Tasks
+
+if TYPE_CHECKING:
+    from schedules import World
+
+THREADS = 3
+"""Calls that one worker runs at once."""
+
+
+class Worker(Process):
+    """A worker, from its registration on."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.writer = SteppedWriter(world.stage.database, self, world)
+        self.dispatcher: Dispatcher | None = None
+        self.recovery: Recovery
+        self.leaving = False
+
+    def start(self) -> None:
+        stage = self.world.stage
+        stage_writer, stage.writer = stage.writer, self.writer
+        try:
+            host = stage.register()
+            self.generation = host.generation
+            execution, claims = stage.execution(), stage.claims(generation=host.generation)
+        finally:
+            stage.writer = stage_writer
+        execution._abandoned = Patience(self.world)  # type: ignore[assignment]
+        self.rooms = Rooms(
+            sandboxes=self.world.sandboxes,
+            host=host,
+            instance="ins",
+            database=stage.database,
+            writer=self.writer,
+            log=stage.log,
+            artifacts=stage.artifacts,
+            clock=stage.clock,
+        )
+        for name in ("ready", "forget", "lose", "reconcile"):
+            # They hold a lock of threads, which tasks that wait for it would not let go of.
+            setattr(self.rooms, name, self.world.atomically(getattr(self.rooms, name)))
+        hand = Hand()
+        parts: dict[str, Any] = {
+            "host": host,
+            "rooms": self.rooms,
+            "execution": execution,
+            "hand": hand,
+            "database": stage.database,
+        }
+        self.recovery = Recovery(**parts, registry=stage.registry, writer=self.writer, log=stage.log)
+        dispatcher = Dispatcher(
+            **parts,
+            claims=claims,
+            pipeline=self.world.pipeline_of(self),
+            threads=THREADS,
+            pool=lambda width, name: Tasks(self, width, name),
+        )
+        self.recovery.take_up(dispatcher.start)
+        self.dispatcher = dispatcher
+
+    def poll(self) -> None:
+        if self.dispatcher is not None:
+            if self._is_replaced():  # as its heartbeat tells it
+                self.leave()
+                return
+            self.dispatcher.poll()
+            with suppress(Fault):  # as its round does; the next one comes
+                self.recovery.look_for_strays(self.dispatcher.start)
+
+    def _is_replaced(self) -> bool:
+        with suppress(Fault), self.world.stage.database.read() as connection:
+            newest = connection.execute(text("SELECT generation FROM hosts")).scalar_one()
+            return bool(newest > self.generation)
+        return False
+
+    def leave(self) -> None:
+        """As SIGTERM asks: whatever has not ended when this goes on is handed back."""
+        if self.dispatcher is not None and not self.leaving:
+            self.leaving = True
+            self.dispatcher.drain(0.0)
+            self.rooms.close()
+            self.dispatcher._calls.shutdown(wait=True)
+        self.dead = True
