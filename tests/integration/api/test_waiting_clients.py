@@ -36,7 +36,7 @@ def trusting(tmp_path_factory, helpers):
     """A stack whose operator trusts the agents' own hosts with a person's answer; it has no pages, so forms are shown."""
     with pytest.MonkeyPatch.context() as patched:
         # The official client says that it shows links as well as forms.
-        patched.setattr(app, "_page_of", lambda *_: lambda *_: None)
+        patched.setattr(app, "_page_of", lambda *_, **__: lambda *_: None)
         with helpers.running(tmp_path_factory.mktemp("trusting"), 5.0, trust_clients=True) as built:
             patched.undo()
             yield built
