@@ -11,12 +11,13 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
 from codesdk.approvals import Approval, ApprovalState, Verdict, who
+from codesdk.approvals.absences import absences
 from codesdk.domain.decisions import GrantKind, GrantOffer
 from codesdk.transcript import previews
 from codesdk.transcript.shown import line, visible
@@ -87,6 +88,8 @@ class View:
     now: float
     """Seconds since the epoch."""
     notice: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Of who voted, by id."""
 
 
 def render(view: View) -> str:
@@ -101,7 +104,7 @@ def render(view: View) -> str:
         "<h2>What will run</h2>",
         *_fields(shown.get("input")),
         *_commands(shown.get("commands")),
-        *_bound(shown.get("bound")),
+        *_bound(shown),
         *_preview(shown.get("preview")),
         "<h2>Why it is asked</h2>",
         _facts(
@@ -141,7 +144,7 @@ def _state(view: View) -> Iterator[str]:
     for vote in approval.votes:
         said = "yes" if vote.verdict is Verdict.APPROVE else "no"
         comment = f": {vote.comment}" if vote.comment else ""
-        yield f"<p>{escape(line(f'{vote.by} said {said}{comment}'))}</p>"
+        yield f"<p>{escape(line(f'{view.names.get(vote.by, vote.by)} said {said}{comment}'))}</p>"
 
 
 def _fields(given: Any) -> Iterator[str]:
@@ -168,18 +171,22 @@ def _commands(given: Any) -> Iterator[str]:
     yield "</ol>"
 
 
-def _bound(given: Any) -> Iterator[str]:
+def _bound(shown: Mapping[str, Any]) -> Iterator[str]:
     """The files that a yes is about: if one of them is another by then, nothing runs."""
+    given = shown.get("bound")
     if not isinstance(given, Mapping) or not given:
         return
     files = given.get("files")
     marks = [each for each in files if isinstance(each, Mapping)] if isinstance(files, Sequence) else []
     there = [each for each in marks if each.get("kind") != "absent"]
-    absent = ", ".join(str(each.get("path")) for each in marks if each.get("kind") == "absent")
+    gone = absences(shown)
+    absent = ", ".join(gone.files)
     yield "<h2>Files that a yes is about</h2>"
     yield from (f"<p>{escape(line(_mark(each)))}</p>" for each in there)
     if absent:
         yield f'<p class="size">Not there, and must not be: {escape(line(absent))}</p>'
+    if gone.counted:
+        yield f'<p class="size">{escape(gone.counted)}</p>'
     more = given.get("more")
     if isinstance(more, str) and more:
         yield f'<p class="note">{escape(line(more))}</p>'

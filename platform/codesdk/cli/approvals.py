@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from codesdk.approvals import Approval, ApprovalState, Verdict, Wish, who
+from codesdk.approvals.absences import absences
 from codesdk.cli.daemon import Daemon, connect
 from codesdk.cli.environment import tell
 from codesdk.cli.given import InputWrong
@@ -21,6 +22,8 @@ from codesdk.cli.plain import plain
 from codesdk.cli.voice import Voice
 from codesdk.transcript import previews
 
+WIDE = 120
+"""Columns from which a table leaves room for what would run and why."""
 SHOWN_INPUT = 2000
 """Characters of an input in the table; `--json` has all of it."""
 
@@ -45,7 +48,11 @@ def show(*, every: bool, rule: str | None, session: str | None, data_dir: Path |
     elif not found:
         voice.out.print("Nothing waits for a person.")
     else:
-        voice.out.print(table(found, time.time()))
+        if voice.out.width >= WIDE:
+            voice.out.print(table(found, time.time()))
+        else:
+            for line in stacked(found, time.time()):
+                voice.out.print(Text(line), soft_wrap=True)
         for line in () if every else batches(found):
             voice.say(line)
 
@@ -137,7 +144,7 @@ def whole(approval: Approval, now: float) -> list[str]:
         f"Call       {shown.get('tool')} ({shown.get('classification')}) {call_line(approval)}",
         *(f"Command    {line}" for line in commands),
         *(f"Risk       {line}" for line in shown.get("risk", [])),
-        *(f"File       {line}" for line in _files(shown.get("bound"))),
+        *(f"File       {line}" for line in _files(shown)),
         *(f"Preview    {line}" for line in previews.lines(shown.get("preview"))),
         f"Rule       {', '.join(approval.rules) or 'none: the default or the session mode'}",
         f"Why        {shown.get('reason', '')}",
@@ -150,20 +157,45 @@ def whole(approval: Approval, now: float) -> list[str]:
     return [plain(line) for line in lines if line]
 
 
-def _files(bound: Any) -> Iterator[str]:
+def _files(shown: dict[str, Any]) -> Iterator[str]:
     """The files that a yes is about, as they were looked at: if one of them is another by then, nothing runs."""
+    bound = shown.get("bound")
     if not isinstance(bound, dict):
         return
     for mark in bound.get("files", []):
         if mark.get("kind") == "absent":
-            yield f"{mark.get('path')}: not there, and must not be"
             continue
         real = f" → {mark['real']}" if mark.get("real") else ""
         size = f", {mark['size']} bytes" if "size" in mark else ""
         content = f", sha256 {str(mark['sha256'])[:16]}…" if mark.get("sha256") else ""
         yield f"{mark.get('path')}{real}: {mark.get('kind')}{size}{content}"
+    gone = absences(shown)
+    yield from (f"{path}: not there, and must not be" for path in gone.files)
+    if gone.counted:
+        yield gone.counted
     if more := bound.get("more"):
         yield str(more)
+
+
+def stacked(approvals: list[Approval], now: float) -> Iterator[str]:
+    """Three lines an approval, for a terminal in which a table would break its words."""
+    for approval in approvals:
+        left = approval.expires_at - now if approval.state is ApprovalState.PENDING else 0
+        yield f"{approval.id}  {approval.state}{f', {left:.0f} s left' if left > 0 else ''}"
+        yield f"  {plain(str(approval.shown.get('tool')))} {call_line(approval)}"
+        if tried := _tried(approval):
+            yield f"  {plain(tried)}"
+        yield f"  why: {plain(_why(approval))}"
+
+
+def _tried(approval: Approval) -> str:
+    """How it went in a copy of the workspace, where it was tried."""
+    preview = approval.shown.get("preview")
+    return f"{previews.HEADING.lower()}: {previews.ending(preview)}" if isinstance(preview, Mapping) else ""
+
+
+def _why(approval: Approval) -> str:
+    return f"{approval.shown.get('reason', '')} ({', '.join(approval.shown.get('rules', [])) or 'default'})"
 
 
 def table(approvals: list[Approval], now: float) -> Table:
@@ -174,10 +206,10 @@ def table(approvals: list[Approval], now: float) -> Table:
     for approval in approvals:
         left = approval.expires_at - now if approval.state is ApprovalState.PENDING else 0
         call = Text(f"{approval.shown.get('tool')} ", style="bold").append(call_line(approval), style="none")
-        if isinstance(preview := approval.shown.get("preview"), Mapping):
-            call.append(f"\n{previews.HEADING.lower()}: {previews.ending(preview)}", style="dim")
-        why = f"{approval.shown.get('reason', '')} ({', '.join(approval.shown.get('rules', [])) or 'default'})"
-        shown.add_row(approval.id, approval.state.value, f"{left:.0f} s" if left > 0 else "", call, Text(why))
+        if tried := _tried(approval):
+            call.append(f"\n{tried}", style="dim")
+        told = Text(plain(_why(approval)))
+        shown.add_row(approval.id, approval.state.value, f"{left:.0f} s" if left > 0 else "", call, told)
     return shown
 
 

@@ -109,8 +109,10 @@ def test_a_head_without_end_is_no_answer():
 )
 def test_garbage_is_no_answer(said):
     def speak(connection):
-        connection.recv(65536)
         connection.sendall(said)
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(65536):  # to its end: closed with something unread, a connection is reset
+            pass
 
     with speaking(speak) as port:
         assert failure(port) is Failure.NO_ANSWER

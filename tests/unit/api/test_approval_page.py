@@ -15,8 +15,8 @@ from codesdk.domain.decisions import GrantKind, GrantOffer
 DIGEST = "sha256:" + "0" * 64
 
 
-def page(shown, *, answers=True, state=ApprovalState.PENDING, **more):
-    approval = Approval(
+def approval(shown, *, state=ApprovalState.PENDING, **more):
+    return Approval(
         id="apr_1",
         tool_call_id="call_1",
         attempt=1,
@@ -29,7 +29,10 @@ def page(shown, *, answers=True, state=ApprovalState.PENDING, **more):
         expires_at=600.0,
         **more,
     )
-    return render(View(approval=approval, answers=answers, voter="ann", requester="bob", now=0.0))
+
+
+def page(shown, *, answers=True, **more):
+    return render(View(approval=approval(shown, **more), answers=answers, voter="ann", requester="bob", now=0.0))
 
 
 class Reading(HTMLParser):
@@ -79,6 +82,29 @@ def test_the_files_that_a_yes_is_about_are_named():
     text = page({"input": {}, "bound": {"files": files}})
     assert "deploy.sh → /w/&lt;b&gt;.sh: file, 12 bytes, sha256 abab" in text
     assert "Not there, and must not be: gone" in text
+
+
+def test_who_voted_is_named_and_escaped_and_one_without_a_name_by_their_id():
+    votes = tuple(Vote(by=by, verdict=Verdict.APPROVE, at=1.0) for by in ("prn_1", "prn_2"))
+    text = render(
+        View(
+            approval({"tool": "t"}, votes=votes),
+            answers=True,
+            voter="ann",
+            requester="b",
+            now=0.0,
+            names={"prn_1": "<ann> (prn_1)"},
+        )
+    )
+    assert "&lt;ann&gt; (prn_1) said yes" in text
+    assert "<p>prn_2 said yes" in text
+
+
+def test_words_of_a_command_that_name_no_file_are_counted_on_the_page():
+    files = [{"path": path, "cwd": ".", "kind": "absent"} for path in ("+x", "install", "new.sh")]
+    text = page({"input": {}, "commands": [["chmod", "+x", "new.sh"]], "bound": {"files": files}})
+    assert "Not there, and must not be: new.sh" in text
+    assert "2 other words of it name no file" in text
 
 
 def test_files_that_are_not_bound_are_told_in_a_sentence():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from codesdk.approvals import Approval, ApprovalState, Standing
-from codesdk.cli.approvals import batches, whole
+from codesdk.cli.approvals import batches, stacked, whole
 from previewed import preview
 
 
@@ -22,7 +22,10 @@ def approval(**changes):
         "bound": {
             "files": [
                 {"path": "x.sh", "cwd": ".", "kind": "file", "real": "bin/x.sh", "sha256": "ab" * 32, "size": 12},
-                {"path": "y", "cwd": ".", "kind": "absent", "real": "", "size": 0},
+                {"path": "y.txt", "cwd": ".", "kind": "absent", "real": "", "size": 0},
+                {"path": "y.txt", "cwd": "src", "kind": "absent", "real": "", "size": 0},
+                {"path": "+x", "cwd": ".", "kind": "absent", "real": "", "size": 0},
+                {"path": "install", "cwd": ".", "kind": "absent", "real": "", "size": 0},
             ],
             "more": "Only the first 512.",
         },
@@ -52,7 +55,8 @@ def approval(**changes):
         "Command    rm -rf /",
         "Risk       It may do anything that its sandbox lets it.",
         "File       x.sh → bin/x.sh: file, 12 bytes, sha256 abababababababab…",
-        "File       y: not there, and must not be",
+        "File       y.txt: not there, and must not be",
+        "File       2 other words of it name no file, and must name none when it runs.",
         "File       Only the first 512.",
         "Rule       commands",
         "Why        Look first.",
@@ -92,3 +96,13 @@ def test_a_trial_that_could_not_be_made_says_why():
     assert any(
         "It could not be tried: The workspace is too large." in line for line in whole(approval(shown=shown), 1.0)
     )
+
+
+def test_on_a_narrow_terminal_the_reason_stands_on_a_line_of_its_own():
+    assert list(stacked([approval()], 10.0)) == [
+        "apr_1  pending, 590 s left",
+        "  workspace.exec make && sudo rm -rf /",
+        "  why: Look first. (default)",
+    ]
+    evil = {"tool": "x\x1b[2J", "input": {}, "reason": "a\x1b]0;t\x07"}
+    assert all(line.isprintable() for line in stacked([approval(shown=evil)], 10.0))
