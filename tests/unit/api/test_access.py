@@ -57,6 +57,8 @@ def test_only_what_is_meant_for_everybody_is_open():
     assert {route for route, rule in RULES.items() if rule is Door.OPEN} == {
         ("GET", "/health"),
         ("GET", "/openapi.json"),
+        ("GET", "/.well-known/oauth-protected-resource"),
+        ("GET", "/.well-known/oauth-protected-resource/mcp"),
     }
     assert {route for route, rule in RULES.items() if rule is Door.SESSION_TOKEN} == {("*", "/mcp")}
 
