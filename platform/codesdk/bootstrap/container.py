@@ -106,8 +106,10 @@ def open_services(
         DataDirUnusable, StorageUnavailable: with what to do.
         SchemaBehind: migrations are not this process's to run, and some are missing.
     """
-    registry = ActiveRegistry(settings.registry_dir, tenants=settings.tenant_tools())
     profiles = Profiles({DEFAULT: profile}) if profile is not None else load_profiles(settings.profiles_dir)
+    registry = ActiveRegistry(
+        settings.registry_dir, tenants=settings.tenant_tools(), profiles=None if profile else profiles.bounds()
+    )
     issuers = read_issuers(settings.resolved_logins_file(), optional=not settings.logins_file)
     clock = clock or SystemClock()
     known_tools = registry.names()

@@ -20,12 +20,21 @@ from codesdk.cli.given import InputWrong
 from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
 from codesdk.cli.voice import Voice
+from codesdk.errors import ExitCode, Fault
 from codesdk.transcript import previews
 
 WIDE = 120
 """Columns from which a table leaves room for what would run and why."""
 SHOWN_INPUT = 2000
 """Characters of an input in the table; `--json` has all of it."""
+
+
+class NothingWaits(Fault):
+    """An answer that is for no question."""
+
+    code = "NOTHING_WAITS"
+    status = 404
+    exit_code = ExitCode.FAILED
 
 
 class Chosen(NamedTuple):
@@ -81,7 +90,7 @@ def vote(
     """Vote on the approval as it stands now, or on all that wait of a rule or session.
 
     Raises:
-        InputWrong: neither an id nor a rule nor a session is given.
+        InputWrong: neither an id nor a rule nor a session is given. NothingWaits: none is waiting of what was chosen.
     """
     if chosen.approval is chosen.rule is chosen.session is None:
         advice = "Give its id (APPROVAL), or --rule, or --session; `codesdk approvals list` shows them."
@@ -89,6 +98,12 @@ def vote(
     voice = Voice(as_json=as_json)
     with connect(settings_of(data_dir)) as daemon:
         answered = [daemon.vote(shown, verdict, comment, wish) for shown in _those(daemon, chosen)]
+    if not answered:
+        chose = " and ".join(
+            f"{what} {name}" for what, name in (("rule", chosen.rule), ("session", chosen.session)) if name
+        )
+        advice = "`codesdk approvals list` shows what waits, and by which rules; what the default asks has none."
+        raise NothingWaits(f"Nothing of the {chose} waits for a person; nothing was answered.", advice=advice)
     if as_json:
         told = [each.model_dump(mode="json") for each in answered]
         voice.give(told[0] if chosen.approval else {"approvals": told})
@@ -97,8 +112,6 @@ def vote(
     for each in answered:
         more = f" (still waits: it takes {who(each)})" if each.state is ApprovalState.PENDING else ""
         voice.out.print(Text(f"{word} {each.id}: {each.shown.get('tool')} {call_line(each)}{more}"))
-    if not answered:
-        voice.out.print("Nothing of that waits for a person.")
 
 
 def _those(daemon: Daemon, chosen: Chosen) -> Iterator[Approval]:

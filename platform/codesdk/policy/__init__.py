@@ -13,6 +13,7 @@ from codesdk.policy.facts import Call, CallFacts, NamedTool, ToolFacts
 from codesdk.policy.faults import PolicyInvalid
 from codesdk.policy.language import policy_schema
 from codesdk.policy.lint import lint
+from codesdk.policy.standing import ToolStanding, Word, standing
 
 __all__ = [
     "ActiveBundles",
@@ -26,11 +27,14 @@ __all__ = [
     "PolicyInvalid",
     "Possibility",
     "ToolFacts",
+    "ToolStanding",
+    "Word",
     "decide",
     "explain",
     "lint",
     "load_bundle",
     "may_ever_allow",
     "policy_schema",
+    "standing",
     "unreadable_bundle",
 ]

@@ -7,6 +7,7 @@ from codesdk.errors import Fault
 from codesdk.policy import ActiveBundles
 from codesdk.provision.check import Check, Status
 from codesdk.registry import ActiveRegistry
+from codesdk.sandbox.profiles import load_profiles
 from codesdk.settings import Settings
 
 NAME = "policy"
@@ -15,7 +16,8 @@ NAME = "policy"
 def judge(settings: Settings) -> Check:
     """Load tools, the shared bundle and every tenant's, and forget them."""
     try:
-        registry = ActiveRegistry(settings.registry_dir, tenants=settings.tenant_tools())
+        profiles = load_profiles(settings.profiles_dir).bounds()
+        registry = ActiveRegistry(settings.registry_dir, tenants=settings.tenant_tools(), profiles=profiles)
         found = ActiveBundles(
             settings.policies_dir, registry.names(), SystemClock(), tenants=settings.tenant_policies()
         )

@@ -80,6 +80,7 @@ def accepted_tool(manifest: SourceManifest, offered: Offered) -> Tool:
         timeout_s=facts.timeout_s or manifest.timeout_s,
         enabled=facts.enabled is not False,
         serial=facts.serial is True,
+        profile=None,
         sandbox=SandboxBounds(),
         secrets=(*manifest.secrets, *(header.secret for header in manifest.headers)),
         examples=(),

@@ -12,7 +12,7 @@ from codesdk.errors import Fault
 from codesdk.registry.faults import ManifestInvalid
 from codesdk.registry.layers import tenant_directories, tenant_registry
 from codesdk.registry.prompts import prompt_files
-from codesdk.registry.registry import Registry, manifest_files, pins_files
+from codesdk.registry.registry import ProfileBounds, Registry, manifest_files, pins_files
 
 _log = logging.getLogger(__name__)
 
@@ -51,24 +51,25 @@ class SharedNames(Collection[str]):
 class ActiveRegistry:
     """The shared tools, and for each tenant with a directory of its own its tools on top. Safe to use from any thread."""
 
-    def __init__(self, directory: Path, *, tenants: Path | None = None) -> None:
-        """`tenants`: has one directory for each tenant with tools of its own, named by the tenant's id.
+    def __init__(self, directory: Path, *, tenants: Path | None = None, profiles: ProfileBounds | None = None) -> None:
+        """`tenants`: has a directory for each tenant with tools of its own, by its id; `profiles`: what manifests may name.
 
         Raises:
             ManifestInvalid: a manifest cannot be used, or a directory is not there; nothing starts with half its tools.
         """
         self._directory = directory
         self._tenants_dir = tenants
+        self._profiles = profiles
         self._stamps: dict[str, Stamp] = {}
         self._problems: dict[str, ManifestInvalid] = {}
         self._stamps[""] = _stamp(directory)
-        self._loaded = Registry.load(directory)
+        self._loaded = Registry.load(directory, profiles)
         self._withheld: Withheld = lambda _registry: {}
         self.shared = self._loaded
         self._tenants: dict[str, Registry] = {}
         for name, path in (tenant_directories(tenants) if tenants is not None else {}).items():
             self._stamps[name] = _stamp(path)
-            self._tenants[name] = tenant_registry(path, self.shared)
+            self._tenants[name] = tenant_registry(path, self.shared, self._profiles)
         self._listeners: list[Callable[[], None]] = []
         self._watch = Watch("the tools' files", self.look, thread="codesdk-registry")
 
@@ -116,7 +117,7 @@ class ActiveRegistry:
         if stamp == self._stamps[""]:
             return False
         try:
-            found = Registry.load(self._directory)
+            found = Registry.load(self._directory, self._profiles)
         except ManifestInvalid as error:
             self._tell("shared", error, "the changed tools are not used, the last good ones stay")
             return False
@@ -163,7 +164,7 @@ class ActiveRegistry:
             return False
         before = self.of(name)
         try:
-            self._tenants[name] = tenant_registry(path, self.shared)
+            self._tenants[name] = tenant_registry(path, self.shared, self._profiles)
         except (ManifestInvalid, OSError) as error:
             wrong = error if isinstance(error, ManifestInvalid) else ManifestInvalid(str(path), 1, 1, str(error))
             self._tell(name, wrong, f"the changed tools of {name} are not used")

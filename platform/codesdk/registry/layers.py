@@ -7,17 +7,17 @@ from pathlib import Path
 from codesdk.registry.faults import ManifestInvalid
 from codesdk.registry.manifest import Builtin
 from codesdk.registry.prompts import FOLDER, read_prompts
-from codesdk.registry.registry import RESERVED, Loaded, Registry, read_manifests
+from codesdk.registry.registry import RESERVED, Loaded, ProfileBounds, Registry, read_manifests
 
 
-def tenant_registry(directory: Path, shared: Registry) -> Registry:
+def tenant_registry(directory: Path, shared: Registry, profiles: ProfileBounds | None = None) -> Registry:
     """The shared tools and those of one tenant; an empty directory adds none.
 
     Raises:
         ManifestInvalid: as `Registry.load`; also for a built-in, and for a name or a name's first part that is taken.
     """
     prompts = (*shared.prompts.values(), *read_prompts(directory, taken=shared.prompts))
-    own = read_manifests(directory) if any(path.name != FOLDER for path in directory.iterdir()) else None
+    own = read_manifests(directory, profiles) if any(path.name != FOLDER for path in directory.iterdir()) else None
     if own is None:
         return Registry(shared.tools(), shared.sources.values(), prompts)
     for source in own.sources:

@@ -13,7 +13,7 @@ from codesdk.registry.hidden import suspicions
 from codesdk.registry.layers import check_own
 from codesdk.registry.manifest import Argument, Template
 from codesdk.registry.pins import pins_path
-from codesdk.registry.registry import Loaded, LoadedSource, Registry, read_entry
+from codesdk.registry.registry import Loaded, LoadedSource, ProfileBounds, Registry, read_entry
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "busybox"})
 _SHORT = 20
@@ -32,13 +32,15 @@ class Finding(NamedTuple):
     """The manifest cannot be used."""
 
 
-def lint(files: Iterable[Path], shared: Registry | None = None) -> tuple[Finding, ...]:
-    """All findings, by place. `shared`: the files are a tenant's, on top of these tools."""
+def lint(
+    files: Iterable[Path], shared: Registry | None = None, profiles: ProfileBounds | None = None
+) -> tuple[Finding, ...]:
+    """All findings, by place. `shared`: the files are a tenant's, on top of these tools; `profiles`: those they may name."""
     found: list[Finding] = []
     taken: dict[str, Loaded] = {}
     for path in files:
         try:
-            entry = read_entry(path)
+            entry = read_entry(path, profiles)
             if isinstance(entry, LoadedSource):
                 if shared is not None:
                     raise entry.invalid("kind", "A tenant has no MCP servers of its own.")

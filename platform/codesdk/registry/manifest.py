@@ -92,6 +92,9 @@ class Manifest(Frozen):
     """False: only a policy bundle can switch it on."""
     serial: bool | None = None
     """One call at a time in a workspace; by default where the tool is not read-only."""
+    profile: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")] | None = None
+    """Name of a sandbox profile: each of its calls is held to that profile's bounds, where the session's own profile and
+    policy are not tighter. It runs in the session's sandbox all the same."""
     sandbox: SandboxBounds = SandboxBounds()
     """What each of its calls is held to inside the session's sandbox: output, memory, processes, files, hosts. Only tighter
     than the profile and the policy."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from codesdk.documents import Document, Place, Unreadable, nearest, read_document
 from codesdk.domain.canonical import NotCanonical, content_hash
+from codesdk.domain.decisions import SandboxBounds
 from codesdk.registry.accepted import Unusable, accepted_tool
 from codesdk.registry.faults import InvalidInput, InvalidOutput, ManifestInvalid, UnknownTool
 from codesdk.registry.hostile import SchemaRefused, check_schema
@@ -19,6 +20,8 @@ from codesdk.registry.source import KIND, Source, SourceManifest, make_source
 from codesdk.registry.tool import Tool, make_tool
 
 MAX_TOOLS = 1000
+ProfileBounds = Mapping[str, SandboxBounds]
+"""What each profile of the installation bounds a call to, by its name."""
 RESERVED = frozenset({"codesdk", "http", "patch", "workspace"})
 """First parts of names that are ours, also where an installation leaves some of our tools out: policies name them."""
 
@@ -67,13 +70,15 @@ class Registry:
         """Names of secrets that some tool asks for: no other tool has them."""
 
     @classmethod
-    def load(cls, directory: Path) -> Registry:
+    def load(cls, directory: Path, profiles: ProfileBounds | None = None) -> Registry:
         """Read every `*.yaml` in `directory`, `tool.yaml` in its folders, and the prompts in `prompts/`.
+
+        Without `profiles`, tools that name one are taken as they are: for whoever looks at tools and runs none.
 
         Raises:
             ManifestInvalid: with file, line and column of the first thing that is wrong, or of a name that is taken.
         """
-        found = read_manifests(directory)
+        found = read_manifests(directory, profiles)
         sources = (loaded.source for loaded in found.sources)
         return cls((loaded.tool for loaded in found.tools), sources, read_prompts(directory))
 
@@ -125,7 +130,7 @@ class Manifests(NamedTuple):
     sources: tuple[LoadedSource, ...]
 
 
-def read_manifests(directory: Path) -> Manifests:
+def read_manifests(directory: Path, profiles: ProfileBounds | None = None) -> Manifests:
     """Every tool and source of a directory.
 
     Raises:
@@ -134,7 +139,7 @@ def read_manifests(directory: Path) -> Manifests:
     paths = manifest_files(directory)
     if not paths:
         raise ManifestInvalid(str(directory), 1, 1, "There is no tool manifest (`*.yaml`) in this directory.")
-    entries = [read_entry(path) for path in paths]
+    entries = [read_entry(path, profiles) for path in paths]
     sources = tuple(entry for entry in entries if isinstance(entry, LoadedSource))
     tools = [loaded for entry in entries for loaded in (entry.tools if isinstance(entry, LoadedSource) else (entry,))]
     if len(tools) > MAX_TOOLS:
@@ -174,8 +179,8 @@ def _invalid(path: Path, place: Place, message: str) -> ManifestInvalid:
     return ManifestInvalid(str(path), place.line, place.column, message)
 
 
-def read_entry(path: Path) -> Loaded | LoadedSource:
-    """One file, of a tool or of a source.
+def read_entry(path: Path, profiles: ProfileBounds | None = None) -> Loaded | LoadedSource:
+    """One file, of a tool or of a source; `profiles` as in `Registry.load`.
 
     Raises:
         ManifestInvalid: with line and column of the first thing that is wrong.
@@ -185,16 +190,16 @@ def read_entry(path: Path) -> Loaded | LoadedSource:
     except Unreadable as error:
         raise ManifestInvalid.of(path, error) from error
     is_source = isinstance(document.data, dict) and "kind" in document.data
-    return _source(path, document) if is_source else _tool(path, document)
+    return _source(path, document) if is_source else _tool(path, document, profiles)
 
 
-def read_manifest(path: Path) -> Loaded:
+def read_manifest(path: Path, profiles: ProfileBounds | None = None) -> Loaded:
     """One file of a tool.
 
     Raises:
         ManifestInvalid: with line and column of the first thing that is wrong; also where it is a source.
     """
-    entry = read_entry(path)
+    entry = read_entry(path, profiles)
     if isinstance(entry, LoadedSource):
         raise entry.invalid("kind", "This is a source of tools, and no tool.")
     return entry
@@ -220,7 +225,18 @@ def _source(path: Path, document: Document) -> LoadedSource:
     return LoadedSource(make_source(manifest, pinned), pins, made, path, document)
 
 
-def _tool(path: Path, document: Document) -> Loaded:
+def _bounds(path: Path, document: Document, name: str | None, profiles: ProfileBounds | None) -> SandboxBounds | None:
+    """Those of the profile that a manifest names."""
+    if profiles is None or name is None:
+        return None
+    if name not in profiles:
+        near = nearest(name, profiles)
+        hint = f"Did you mean `{near}`?" if near else f"There are: {', '.join(profiles)}."
+        raise _invalid(path, document.place(("profile",)), f"There is no profile `{name}`. {hint}")
+    return profiles[name]
+
+
+def _tool(path: Path, document: Document, profiles: ProfileBounds | None) -> Loaded:
     try:
         manifest = document.model(Manifest)
     except Unreadable as error:
@@ -236,8 +252,9 @@ def _tool(path: Path, document: Document) -> Loaded:
     if closed is not False:
         message = "`input_schema` must refuse unknown keys: `additionalProperties: false`."
         raise _invalid(path, document.place(("input_schema",)), message)
+    bounds = _bounds(path, document, manifest.profile, profiles)
     try:
-        tool = make_tool(manifest)
+        tool = make_tool(manifest, bounds)
     except NotCanonical as error:
         raise _invalid(path, document.place(("input_schema",)), error.message) from error
     _check_examples(path, document, tool)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from codesdk.domain.canonical import content_hash
-from codesdk.domain.decisions import Classification, SandboxBounds
+from codesdk.domain.decisions import Classification, Obligations, SandboxBounds, tightest
 from codesdk.domain.tools import wire_name
 from codesdk.registry.faults import InvalidInput, InvalidOutput
 from codesdk.registry.manifest import Argument, Builtin, Example, Manifest, SourceCall, Template
@@ -32,6 +32,8 @@ class Tool:
     enabled: bool
     serial: bool
     """One call at a time in a workspace."""
+    profile: str | None
+    """The profile whose bounds are among those of `sandbox`."""
     sandbox: SandboxBounds
     """What each of its calls is held to."""
     secrets: tuple[str, ...]
@@ -100,8 +102,8 @@ class Tool:
         return [text] if part.flag is None else [part.flag, text]
 
 
-def make_tool(manifest: Manifest) -> Tool:
-    """Compile a manifest.
+def make_tool(manifest: Manifest, of_profile: SandboxBounds | None = None) -> Tool:
+    """Compile a manifest; `of_profile` are the bounds of the profile that it names.
 
     Raises:
         SchemaRefused: one of its schemas cannot be used.
@@ -124,7 +126,8 @@ def make_tool(manifest: Manifest) -> Tool:
         timeout_s=manifest.timeout_s,
         enabled=manifest.enabled,
         serial=serial,
-        sandbox=manifest.sandbox,
+        profile=manifest.profile,
+        sandbox=tightest(Obligations(sandbox=bounds) for bounds in (manifest.sandbox, of_profile) if bounds).sandbox,
         secrets=manifest.secrets,
         examples=manifest.examples,
         wire_name=wire_name(manifest.name),

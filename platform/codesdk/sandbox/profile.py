@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from codesdk.domain.decisions import Frozen, Obligations
+from codesdk.domain.decisions import Frozen, Obligations, SandboxBounds
 from codesdk.sandbox.egress.rules import NOTHING, EgressRules
 from codesdk.sandbox.egress.tighter import tighter, within_hosts
 
@@ -95,6 +95,12 @@ class Profile(Frozen):
         if obligations.timeout_s is not None:
             bounds["wall_s"] = obligations.timeout_s
         return self.tightened(**bounds)
+
+    def bounds(self) -> SandboxBounds:
+        """What of this profile can bound a single call in the sandbox of another."""
+        numbers = {name: getattr(self, name) for name in SandboxBounds.model_fields if name != "egress"}
+        numbers["file_bytes"] = numbers["file_bytes"] or None  # 0 is no limit
+        return SandboxBounds(**numbers, egress=tuple(rule.host for rule in self.egress.rules))
 
     def tightened(self, **limits: Any) -> Profile:
         """This profile with these values where they are tighter; where they are looser, its own stay.

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from codesdk.documents import SIZE, TIME, Document, FileInvalid, Unreadable, nearest, read_document
+from codesdk.domain.decisions import SandboxBounds
 from codesdk.errors import ExitCode, Fault
 from codesdk.sandbox.profile import RUNTIMES, Profile
 
@@ -65,6 +66,10 @@ class Profiles:
     def names(self) -> tuple[str, ...]:
         """All names, sorted."""
         return tuple(self._profiles)
+
+    def bounds(self) -> dict[str, SandboxBounds]:
+        """What each bounds a call to, for tools whose manifest names it."""
+        return {name: profile.bounds() for name, profile in self._profiles.items()}
 
     def images(self) -> tuple[str, ...]:
         """Names of the images that they need, the default profile's first."""

@@ -51,6 +51,10 @@ def test_a_new_command_tool_runs_in_the_sandbox_and_its_example_says_what_comes_
     assert (refused.code, "does not begin with a dash" in refused.out) == (1, True), refused
     wrong = codesdk("tools", "call", "word.count", '{"pth": "a"}', **places)
     assert (wrong.code, "`path` instead of `pth`" in wrong.out) == (1, True), wrong
+    missing = codesdk("tools", "call", "word.cuont", "{}", **places)
+    assert (missing.code, "There is no tool `word.cuont`. Did you mean `word.count`?" in missing.err) == (64, True), (
+        missing
+    )
     # Every call is on the record, in a session that was closed.
     sessions = json.loads(codesdk("sessions", "list", "--json", **places).out)["sessions"]
     ours = [session for session in sessions if session["labels"].get("opened-by") == "codesdk tools"]

@@ -98,6 +98,16 @@ def test_list_and_show_tell_the_hash_the_command_and_what_policy_says(run):
     by_name = {tool["name"]: tool for tool in listed}
     assert by_name["workspace.read"]["schema_hash"] == Registry.load(SHIPPED).resolve("workspace.read").schema_hash
     assert "workspace.exec" in run("list")[1]
+    assert (by_name["workspace.read"]["policy"], by_name["workspace.exec"]["policy"]) == (
+        {"calls": "on", "by": ["read"]},
+        {"calls": "off", "by": ["switched off in its manifest"]},
+    )
+    eager = ("list", "--policies", REPOSITORY / "policies" / "demo", "--mode", "yolo", "--json")
+    stands = {tool["name"]: tool["policy"] for tool in json.loads(run(*eager)[1])["tools"]}
+    assert (stands["http.fetch"], stands["workspace.delete"]) == (
+        {"calls": "asked", "by": ["network"]},
+        {"calls": "off", "by": ["no-delete-tool"]},
+    )
     default = ("--policies", REPOSITORY / "policies" / "default")
     shown = json.loads(run("show", "workspace_delete", *default, "--json")[1])
     assert shown["runs"] == "built in: workspace.delete"
@@ -105,6 +115,10 @@ def test_list_and_show_tell_the_hash_the_command_and_what_policy_says(run):
     assert shown["policy"]["auto"]["allowed"] == "depends"
     _, text = run("show", "http.fetch", *default)
     assert "example 1: ask by network" in text
+    assert "in the mode auto: depends on the input: network, fetch-inside" in text
+    text = run("show", "workspace.write", "--policies", REPOSITORY / "policies" / "demo")[1]
+    assert "in the mode ask: always needs approval: the mode ask" in text
+    assert "in the mode auto: always allowed: write" in text
     with pytest.raises(UnknownTool, match=r"Did you mean `workspace\.read`\?"):
         run("show", "workspace.raed")
 

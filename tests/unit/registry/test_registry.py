@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from codesdk.domain.decisions import SandboxBounds
 from codesdk.registry import InvalidInput, InvalidOutput, ManifestInvalid, Registry, UnknownTool, manifest_schema
 
 SHIPPED = Path(__file__).parents[3] / "tool-registry"
@@ -173,3 +174,22 @@ def test_the_schema_hash_is_of_the_input_schema_alone(load, tmp_path):
     (tmp_path / "tool0.yaml").write_text(manifest().replace("maxLength: 5", "maxLength: 6"))
     third = Registry.load(tmp_path).resolve("a.b").schema_hash
     assert first == second != third
+
+
+PROFILES = {"small": SandboxBounds(memory_bytes=64 << 20, pids=100, egress=()), "wide": SandboxBounds(pids=500)}
+
+
+def test_a_tool_that_names_a_profile_is_held_to_its_bounds_and_its_own_where_they_are_tighter(tmp_path):
+    more = "profile: small\nsandbox: {memory_bytes: 134217728, pids: 90}\n"
+    (tmp_path / "a.yaml").write_text(manifest(more=more))
+    tool = Registry.load(tmp_path, PROFILES).resolve("a.b")
+    assert tool.profile == "small"
+    assert tool.sandbox == SandboxBounds(memory_bytes=64 << 20, pids=90, egress=())
+    assert Registry.load(tmp_path).resolve("a.b").sandbox == SandboxBounds(memory_bytes=128 << 20, pids=90)
+
+
+def test_a_profile_that_is_not_there_is_refused_at_load_with_place_and_nearest_name(tmp_path):
+    (tmp_path / "a.yaml").write_text(manifest(more="profile: smal\n"))
+    with pytest.raises(ManifestInvalid, match=r"There is no profile `smal`\. Did you mean `small`") as told:
+        Registry.load(tmp_path, PROFILES)
+    assert (told.value.line, told.value.column) == (13, 1)

@@ -15,6 +15,6 @@ def check_rules(settings: Settings) -> None:
     Raises:
         PolicyInvalid, ManifestInvalid, ProfileInvalid: with file, line and column.
     """
-    registry = ActiveRegistry(settings.registry_dir, tenants=settings.tenant_tools())
+    profiles = load_profiles(settings.profiles_dir).bounds()
+    registry = ActiveRegistry(settings.registry_dir, tenants=settings.tenant_tools(), profiles=profiles)
     ActiveBundles(settings.policies_dir, registry.names(), SystemClock(), tenants=settings.tenant_policies())
-    load_profiles(settings.profiles_dir)

@@ -34,6 +34,10 @@ Tenant = Annotated[
     str | None,
     typer.Option("--tenant", metavar="ID", help="With the tools of this tenant (CODESDK_TENANT_TOOLS_DIR)."),
 ]
+Policies = Annotated[
+    Path | None,
+    typer.Option("--policies", parser=place, metavar="DIR", help="By this bundle.", envvar="CODESDK_POLICIES_DIR"),
+]
 Mode = Annotated[PermissionMode, typer.Option("--mode", help="How eager the session is to ask people.")]
 ProfileName = Annotated[str, typer.Option("--profile", help="What the session's sandbox may use.")]
 
@@ -95,11 +99,18 @@ def accept_tools(
 
 
 @tools_app.command("list")
-def list_tools(*, tools: Tools = None, tenant: Tenant = None, json: Json = False) -> None:
-    """Every tool, with its class and whether it is on."""
+def list_tools(
+    *,
+    tools: Tools = None,
+    tenant: Tenant = None,
+    policies: Policies = None,
+    mode: Mode = PermissionMode.AUTO,
+    json: Json = False,
+) -> None:
+    """Every tool, with its class and whether its calls are on, asked about, off, or depend on their input."""
     from codesdk.cli.tools.showing import show_all
 
-    show_all(tools, tenant, as_json=json)
+    show_all(tools, tenant, policies, mode=mode, as_json=json)
 
 
 @tools_app.command()
@@ -109,10 +120,7 @@ def show(
     tools: Tools = None,
     tenant: Tenant = None,
     role: Annotated[list[str] | None, typer.Option("--role", help="What policy says to this role; may repeat.")] = None,
-    policies: Annotated[
-        Path | None,
-        typer.Option("--policies", parser=place, metavar="DIR", help="By this bundle.", envvar="CODESDK_POLICIES_DIR"),
-    ] = None,
+    policies: Policies = None,
     json: Json = False,
 ) -> None:
     """One tool: schemas, hash, class, command, examples, and what policy says of it."""

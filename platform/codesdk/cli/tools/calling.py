@@ -20,10 +20,11 @@ from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
 from codesdk.cli.tools.loading import registry_of
 from codesdk.cli.voice import Voice
+from codesdk.documents import nearest
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.tools import wire_name
 from codesdk.errors import ExitCode
-from codesdk.registry import Example, Tool
+from codesdk.registry import Example, Tool, UnknownTool
 
 
 def call_one(
@@ -39,7 +40,7 @@ def call_one(
     """Print what an agent would read; 1 where the call failed, was denied or waits.
 
     Raises:
-        InputWrong: the input is no JSON object.
+        InputWrong: the input is no JSON object. UnknownTool: with the nearest name.
         Fault: what the daemon answers.
     """
     asked = _input(given)
@@ -129,6 +130,9 @@ def _call(
     profile: str,
     voice: Voice,
 ) -> CallToolResult:
+    known = {tool[key] for tool in daemon.request("GET", "/v1/tools")["tools"] for key in ("name", "wire_name")}
+    if name not in known:
+        raise UnknownTool(name, nearest(name, known))
     opened = open_with(daemon, workspace, mode=mode, opened_by="codesdk tools", say=voice.say, profile=profile)
     try:
         return asyncio.run(_through_mcp(opened.mcp_url, opened.token, wire_name(name), asked))

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from codesdk.cli.places import settings_of
 from codesdk.cli.policy import Format
 from codesdk.cli.policy.reports import Item, Report, write
 from codesdk.cli.tools import ToolFormat
 from codesdk.cli.tools.loading import directory_of
 from codesdk.errors import ExitCode
 from codesdk.registry import Finding, Registry, lint, manifest_files
+from codesdk.sandbox.profiles import load_profiles
 
 
 def run_lint(paths: list[Path], tools: Path | None, form: ToolFormat, *, own: bool, strict: bool) -> int:
     """Report every finding. 65 where a manifest cannot be used.
 
     Raises:
-        ManifestInvalid: with `own`, the installation's tools cannot be read.
+        ManifestInvalid: with `own`, the installation's tools cannot be read. ProfileInvalid: its profiles cannot.
     """
     shared = Registry.load(directory_of(tools)) if own else None
     found = list(_look(paths or [directory_of(tools)], shared))
@@ -38,4 +40,4 @@ def _look(paths: list[Path], shared: Registry | None) -> Iterable[Finding]:
         if not inside:
             yield Finding(str(path), 1, 1, "There is no tool manifest (`*.yaml`) in this directory.", fatal=True)
         files += inside
-    yield from lint(files, shared)
+    yield from lint(files, shared, load_profiles(settings_of().profiles_dir).bounds())

@@ -7,6 +7,7 @@ from pathlib import Path
 from codesdk.cli.given import InputWrong
 from codesdk.cli.places import settings_of
 from codesdk.registry import Registry, tenant_registry
+from codesdk.sandbox.profiles import load_profiles
 
 
 def directory_of(tools: Path | None) -> Path:
@@ -18,10 +19,11 @@ def registry_of(tools: Path | None, tenant: str | None = None) -> Registry:
     """All tools, of a tenant too where one is named.
 
     Raises:
-        ManifestInvalid: with file, line and column.
+        ManifestInvalid, ProfileInvalid: with file, line and column.
         InputWrong: the tenant has no tools of its own.
     """
-    shared = Registry.load(directory_of(tools))
+    profiles = load_profiles(settings_of().profiles_dir).bounds()
+    shared = Registry.load(directory_of(tools), profiles)
     if tenant is None:
         return shared
     own = settings_of().tenant_tools()
@@ -30,4 +32,4 @@ def registry_of(tools: Path | None, tenant: str | None = None) -> Registry:
             f"{tenant} has no tools of its own.",
             advice="CODESDK_TENANT_TOOLS_DIR must have a directory with the tenant's id (`codesdk tenants list`).",
         )
-    return tenant_registry(own / tenant, shared)
+    return tenant_registry(own / tenant, shared, profiles)

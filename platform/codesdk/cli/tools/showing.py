@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,28 +11,57 @@ from rich.table import Table
 from rich.text import Text
 
 from codesdk.cli.places import settings_of
+from codesdk.cli.policy.comparisons import running_bundles
 from codesdk.cli.tools.loading import registry_of
 from codesdk.cli.voice import Voice
 from codesdk.domain.decisions import PermissionMode
-from codesdk.policy import Bundle, load_bundle, may_ever_allow
+from codesdk.errors import Fault
+from codesdk.policy import Bundle, ToolStanding, Word, load_bundle, may_ever_allow, standing
 from codesdk.policy.trial import Trial, Who, judge
 from codesdk.registry import Argument, Builtin, Registry, SourceCall, Tool
 
 
-def show_all(tools: Path | None, tenant: str | None, *, as_json: bool) -> None:
-    """One line a tool."""
+def show_all(
+    tools: Path | None, tenant: str | None, policies: Path | None, *, mode: PermissionMode, as_json: bool
+) -> None:
+    """One line a tool, with what the bundle says of it whatever its input is.
+
+    Raises:
+        PolicyInvalid, ManifestInvalid: with the place.
+    """
     voice = Voice(as_json=as_json)
     registry = registry_of(tools, tenant)
+    bundle, told_by = _bundle(policies, registry)
+    stands = {
+        tool.name: standing(tool, Trial(tool=tool.name, mode=mode).subject(), bundle) for tool in registry.tools()
+    }
     if as_json:
-        voice.give({"hash": registry.hash, "tools": [_summary(tool) for tool in registry.tools()]})
+        listed = [{**_summary(tool), "policy": _stands(stands[tool.name])} for tool in registry.tools()]
+        voice.give({"hash": registry.hash, "bundle": bundle.hash, "mode": mode.value, "tools": listed})
         return
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("tool", "class", "version", "on", "title"):
-        shown.add_column(column, no_wrap=column != "title", overflow="fold")
+    for column in ("tool", "class", "version", "calls", "by", "title"):
+        shown.add_column(column, no_wrap=column not in ("by", "title"), overflow="fold")
     for tool in registry.tools():
-        on = "yes" if tool.enabled else "no"
-        shown.add_row(tool.name, tool.classification.value, tool.version, on, Text(tool.title))
+        stand = stands[tool.name]
+        by = Text(", ".join(stand.by))
+        shown.add_row(tool.name, tool.classification.value, tool.version, stand.word.value, by, Text(tool.title))
     voice.out.print(shown)
+    voice.say(f"calls: in the mode {mode.value}, by {told_by}.")
+
+
+def _bundle(policies: Path | None, registry: Registry) -> tuple[Bundle, str]:
+    """The bundle that was named or, where none was, the one that the installation has in force or its files have."""
+    settings = settings_of(policies=policies)
+    if policies is None:
+        with suppress(Fault), running_bundles(settings, sorted(registry.names())) as running:
+            if running is not None and running.shared is not None:
+                return running.shared, "the shared rules in force"
+    return load_bundle(settings.policies_dir, sorted(registry.names())), str(settings.policies_dir)
+
+
+def _stands(stand: ToolStanding) -> dict[str, Any]:
+    return {"calls": stand.word.value, "by": list(stand.by)}
 
 
 def show_one(
@@ -45,7 +75,7 @@ def show_one(
     """
     registry = registry_of(tools, tenant)
     tool = registry.resolve(name)
-    bundle = load_bundle(settings_of(policies=policies).policies_dir, sorted(registry.names()))
+    bundle, _ = _bundle(policies, registry)
     voice = Voice(as_json=as_json)
     facts = {**_summary(tool), **_whole(tool), "policy": _policy(tool, bundle, registry, roles)}
     if as_json:
@@ -61,6 +91,7 @@ def show_one(
         "serial",
         "timeout_s",
         "runs",
+        "profile",
         "secrets",
     ):
         voice.out.print(Text.assemble((f"{key:<15} ", "dim"), str(facts[key])), soft_wrap=True)
@@ -91,6 +122,7 @@ def _whole(tool: Tool) -> dict[str, Any]:
         "serial": tool.serial,
         "timeout_s": tool.timeout_s,
         "runs": command_line(tool),
+        "profile": tool.profile,
         "secrets": list(tool.secrets),
         "input_schema": tool.input_schema,
         "output_schema": tool.output_schema,
@@ -122,6 +154,7 @@ def _policy(tool: Tool, bundle: Bundle, registry: Registry, roles: tuple[str, ..
         judged = [judge(trial, known, bundle) for trial in asks]
         return {
             "allowed": may_ever_allow(tool, subject, bundle).value,
+            **_stands(standing(tool, subject, bundle)),
             "examples": [
                 {"effect": one.effect.value, "rules": list(one.rules), "reason": one.reason} for one in judged
             ],
@@ -134,7 +167,8 @@ def _print_policy(voice: Voice, said: dict[str, Any]) -> None:
     voice.out.print(Text.assemble(("policy", "dim"), f" ({', '.join(said['roles']) or 'no role'})"))
     for mode in PermissionMode:
         told = said[mode.value]
-        voice.out.print(Text(f"  in the mode {mode.value}: {told['allowed']}"), soft_wrap=True)
+        stand = ToolStanding(Word(told["calls"]), tuple(told["by"]))
+        voice.out.print(Text(f"  in the mode {mode.value}: {stand}"), soft_wrap=True)
         for number, verdict in enumerate(told["examples"], start=1):
             by = ", ".join(verdict["rules"]) or "default"
             voice.out.print(Text(f"    example {number}: {verdict['effect']} by {by}"), soft_wrap=True)

@@ -48,7 +48,8 @@ def _meet(left: EgressRule, right: EgressRule) -> EgressRule | None:
         update={
             "host": host,
             "ports": tuple(ports),
-            "inject": tuple(item for item in left.inject if item in right.inject),
+            # Headers are added in any order, so both ways round come out the same.
+            "inject": tuple(sorted((item for item in left.inject if item in right.inject), key=repr)),
             "allow_missing_sni": left.allow_missing_sni and right.allow_missing_sni,
             "allow_ech": left.allow_ech and right.allow_ech,
         }

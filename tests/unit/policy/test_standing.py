@@ -1,0 +1,45 @@
+"""What can be said of a tool before there is a call, and by which rules."""
+
+from __future__ import annotations
+
+import pytest
+
+from codesdk.domain.decisions import PermissionMode
+from codesdk.policy import Word, standing
+
+from .conftest import EXEC, READ, WRITE, subject
+
+ASK, AUTO, YOLO = PermissionMode.ASK, PermissionMode.AUTO, PermissionMode.YOLO
+RULES = """default: {default}
+rules:
+- {{id: look, effect: allow, tool: workspace.read}}
+- {{id: careful, effect: ask, tool: workspace.write, {more}}}
+- {{id: secrets, effect: deny, tool: workspace.read, args: {{/path: {{beneath: secrets}}}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("tool", "mode", "more", "said"),
+    [
+        (READ, AUTO, "", (Word.DEPENDS, ("secrets",))),
+        (WRITE, AUTO, "", (Word.ASKED, ("careful",))),
+        (WRITE, YOLO, "", (Word.DEPENDS, ())),
+        (WRITE, YOLO, "floor: true", (Word.ASKED, ("careful",))),
+        (WRITE, AUTO, "auto_ok: true", (Word.DEPENDS, ())),
+        (WRITE, ASK, "auto_ok: true", (Word.ASKED, ("careful",))),
+        (EXEC, AUTO, "", (Word.OFF, ("switched off in its manifest",))),
+    ],
+)
+def test_the_word_and_the_rules_that_make_it_so(write_bundle, tool, mode, more, said):
+    bundle = write_bundle(RULES.format(default="deny", more=more or "reason: Look."))
+    assert standing(tool, subject(mode), bundle) == said
+
+
+def test_the_default_and_the_mode_are_named_where_no_rule_speaks(write_bundle):
+    asks = write_bundle("default: ask\nrules: [{id: a, effect: allow, tool: workspace.write}]\n")
+    assert standing(READ, subject(AUTO), asks) == (Word.ASKED, ("default",))
+    assert standing(WRITE, subject(AUTO), asks) == (Word.ON, ("a",))
+    assert standing(WRITE, subject(ASK), asks) == (Word.ASKED, ("the mode ask",))
+    denies = write_bundle("rules: [{id: a, effect: deny, tool: workspace.write}]\n")
+    assert standing(READ, subject(AUTO), denies) == (Word.OFF, ("default",))
+    assert standing(WRITE, subject(AUTO), denies) == (Word.OFF, ("a",))
