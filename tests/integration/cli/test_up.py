@@ -16,8 +16,9 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from codesdk.cli.demo.agent import connected, text_of
+from codesdk.errors import ExitCode
 from codesdk.provision.process import mark
-from integration.cli.running import until
+from integration.cli.running import READY_S, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.redis, pytest.mark.timeout(240)]
 
@@ -179,6 +180,26 @@ def test_a_vote_on_an_approval_that_is_not_there_is_told_in_one_line(start_up, c
 
     assert ended.code == 1
     assert ended.line.startswith("error: There is no approval")
+    nothing = codesdk("approvals", "approve", "--rule", "default")
+    assert (nothing.code, nothing.out) == (1, "")
+    assert nothing.line.startswith("error: Nothing of the rule default waits for a person")
+
+
+def test_a_stack_in_yolo_starts_once_it_is_allowed_and_then_only_denies(start_up, codesdk):
+    refused = start_up("--mode", "yolo")
+    assert refused.process.wait(READY_S) == ExitCode.NO_PERMISSION, refused.said()
+    (command,) = re.findall(r"codesdk (tenants allow-yolo \S+)`", refused.said())
+    assert codesdk(*command.split()).code == 0
+
+    up = start_up("--mode", "yolo")
+    opened = up.ready()
+    asked = call(opened, "workspace_exec", {"command": "chmod 700 ."})
+    denied = call(opened, "workspace_exec", {"command": "rm -rf x"})
+
+    assert not asked.is_error, text_of(asked)
+    assert "no-delete" in text_of(denied) or "not allowed" in text_of(denied)
+    assert denied.is_error
+    assert json.loads(codesdk("approvals", "list", "--all", "--json").out)["approvals"] == []
 
 
 def test_the_stdio_bridge_opens_a_session_of_its_own_and_closes_it_at_the_end(start_up, codesdk):
