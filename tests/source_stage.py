@@ -51,9 +51,14 @@ class LeavingClock(SystemClock):
 
     def __init__(self) -> None:
         self.ahead = 0.0
+        self._stopped: float | None = None
+
+    def stop(self) -> None:
+        """Move by `ahead` alone from now on."""
+        self._stopped = super().monotonic()
 
     def monotonic(self) -> float:
-        return super().monotonic() + self.ahead
+        return (super().monotonic() if self._stopped is None else self._stopped) + self.ahead
 
 
 class SourceStage:
@@ -64,6 +69,8 @@ class SourceStage:
         self.sandboxes = sandboxes
         self.image = image
         self.instance = instance
+        self.profile = Profile(grace_s=0.3)
+        self.secrets: set[str] = set()
         self.clock = LeavingClock()
         self.tools = stage.root / "tools"
         self.tools.mkdir(exist_ok=True)
@@ -84,11 +91,10 @@ class SourceStage:
 
     def starter(self, generation: int = 1) -> StdioStarter:
         """As a worker of that generation has it."""
-        profile = Profile(grace_s=0.3)
         housing = Housing(
             sandboxes=self.sandboxes,
             place=Place(self.stage.host.id, generation, self.instance, {"base": self.image}),
-            profiles=Profiles({"default": profile, "small": profile.model_copy(update={"name": "small"})}),
+            profiles=Profiles({"default": self.profile}),
             database=self.stage.database,
             writer=self.stage.writer,
             clock=self.clock,
@@ -105,7 +111,7 @@ class SourceStage:
             changes=self.changes,
             database=self.stage.database,
             clock=self.clock,
-            secret_problem=lambda _tenant, _name: "this tenant has none of that name",
+            secret_problem=lambda _, name: "" if name in self.secrets else "this tenant has none of that name",
         )
 
     def listing(self) -> Listing:

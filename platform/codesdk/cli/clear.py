@@ -34,6 +34,7 @@ def run(*, data_dir: Path | None, as_json: bool) -> None:
         raise WorkerServes(f"A worker (process {held}) serves these sandboxes.", advice="Stop it first.")
     with closing(held):
         swept = sweep_engine(settings, settings.instance_id())
+        sweep_engine(settings, settings.asking_instance())  # of a `codesdk tools pin` that was killed
     voice = Voice(as_json=as_json)
     if as_json:
         voice.give({"containers": list(swept.containers), "volumes": list(swept.volumes)})

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from codesdk.domain.ids import Kind, is_id
 from codesdk.errors import Fault
-from codesdk.provision import debian, engine_report, local_report, policy_report, redis_server
+from codesdk.provision import debian, engine_report, local_report, policy_report, redis_server, source_report
 from codesdk.provision.base_image import DockerCommand
 from codesdk.provision.check import Check, Status
 from codesdk.provision.command import run, which
@@ -54,6 +54,8 @@ def _all(settings: Settings) -> Iterator[Check]:
     yield database(settings.resolved_database_url())
     yield redis(settings)
     yield policy_report.judge(settings)
+    if (sources := source_report.judge(settings)) is not None:
+        yield sources
     if settings.is_local:
         yield Check("engine", Status.INFO, "not used: sandboxes are processes of this machine")
     else:

@@ -370,6 +370,10 @@ class Settings(BaseSettings):
         """This installation's id: labels every container and volume that it may remove. Made once, then kept."""
         return self._kept("instance", lambda: "ins" + secrets.token_hex(8))
 
+    def asking_instance(self) -> str:
+        """Of sandboxes in which MCP servers are asked what they offer: no worker takes those for its leftovers."""
+        return f"{self.instance_id()}-asking"
+
     def resolved_sealing_key(self) -> bytes:
         """The key in force."""
         return (self.sealing_key or self._kept("sealing.key", lambda: secrets.token_urlsafe(32))).encode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from concurrent.futures import CancelledError, Future
@@ -26,6 +25,7 @@ from codesdk.sources.answers import result_of
 from codesdk.sources.changes import Changes, reason
 from codesdk.sources.faults import SourceUnavailable
 from codesdk.sources.listing import Listing
+from codesdk.sources.looping import LoopThread
 from codesdk.sources.progress import Progress
 from codesdk.sources.server import Begun, Server
 from codesdk.storage.database import Database
@@ -38,7 +38,6 @@ MAX_SERVERS = 64
 """That one worker has at once."""
 _BOUND = ("memory_bytes", "pids", "open_files", "file_bytes", "egress")
 """What policy may demand of a call and a server that runs already cannot be given."""
-_JOIN_S = 5.0
 _LEAST_S = 0.01
 """What is left to a call whose server took all of its time to start."""
 
@@ -93,9 +92,7 @@ class SourceDesk:
         self._servers: dict[Key, Server] = {}
         self._calls: dict[CallIdentity, _Under] = {}
         self._closed = False
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="codesdk-sources", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("codesdk-sources")
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -131,7 +128,6 @@ class SourceDesk:
     def _run(self, asked: Elsewhere, source: Source, tool: str, under: _Under) -> ToolResult:
         began = self._clock.monotonic()
         server = self._server(source, asked)
-        server.begun()
         try:
             running = server.ready()
             under.check()
@@ -193,10 +189,11 @@ class SourceDesk:
                 server = self._servers[key] = Server(
                     source,
                     partial(self._starter.begin, source, serves, asked.tenant),
-                    loop=self._loop,
+                    loop=self._thread.loop,
                     clock=self._clock,
                     on_listing=partial(self._on_listing, source.name),
                 )
+            server.begun()  # under the lock: one that is being called is not forgotten
             return server
 
     def _on_listing(self, name: str, listing: Listing) -> None:
@@ -221,10 +218,12 @@ class SourceDesk:
             source = known.get(key.source)
             is_old = source is None or running_hash(source.manifest) != key.running
             if key.session in closed:
-                server.close("was stopped: its session is closed")
+                is_over = server.close("was stopped: its session is closed", wait=False)
             elif is_old and not server.is_busy:
-                server.close("was stopped: its manifest has changed")
-            elif not server.rest():
+                is_over = server.close("was stopped: its manifest has changed", wait=False)
+            else:
+                is_over = server.rest()
+            if not is_over:
                 continue
             with self._lock:
                 if not server.is_busy:
@@ -241,11 +240,7 @@ class SourceDesk:
             under.withdraw()
         for server in servers:
             server.close("was stopped with its worker")
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_JOIN_S)
-        if not self._thread.is_alive():
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            self._loop.close()
+        self._thread.close()
 
 
 def _too_far(source: Source, asked: Elsewhere) -> ToolResult | None:

@@ -143,11 +143,16 @@ class Server:
         finally:
             self._lock.release()
 
-    def close(self, reason: str) -> None:
-        """Stop it for good."""
+    def close(self, reason: str, *, wait: bool = True) -> bool:
+        """Stop it for good. False where it is just being started and `wait` is not set: it serves no more, and runs."""
         self._closed = self._closed or reason
-        with self._lock:
+        if not self._lock.acquire(blocking=wait):
+            return False
+        try:
             self._stop(reason)
+        finally:
+            self._lock.release()
+        return True
 
     @property
     def is_busy(self) -> bool:

@@ -104,7 +104,7 @@ class Reached(SourceStage):
     """A stage whose source is elsewhere."""
 
     networks = LOOPBACK
-    secrets: dict[tuple[str, str], str] = {}
+    values: dict[tuple[str, str], str] = {}
 
     @staticmethod
     def resolve(_name):
@@ -116,7 +116,7 @@ class Reached(SourceStage):
             policy=allowing(self.networks, not_this_machine),
             own=self.networks,
             tls=ssl.create_default_context(),
-            secrets=lambda tenant, name: self.secrets.get((tenant, name)),
+            secrets=lambda tenant, name: self.values.get((tenant, name)),
         )
         return BothStarters(super().starter(generation), remote)
 
@@ -172,8 +172,8 @@ def test_a_tool_that_changed_is_taken_away(reached):
 def test_a_secret_of_the_tenant_is_a_header_of_its_requests_and_of_no_other_tenants(stage, here, far):
     header = {"header": "X-Token", "secret": "token", "prefix": "Bearer "}
     made = _stage(stage, here, far, headers=[header])
-    made.desk._secret_problem = lambda tenant, name: "" if (tenant, name) in made.secrets else "there is none"
-    made.secrets = {(stage.subject.tenant_id, "token"): "s3cret"}
+    made.desk._secret_problem = lambda tenant, name: "" if (tenant, name) in made.values else "there is none"
+    made.values = {(stage.subject.tenant_id, "token"): "s3cret"}
     try:
         made.accept()
         assert made.call("echo", text="x").text == "x"

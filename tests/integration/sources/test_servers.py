@@ -150,6 +150,7 @@ def test_a_server_ends_with_its_session(own):
 
 
 def test_a_server_that_dies_is_started_again_each_time_after_a_longer_pause(own):
+    own.clock.stop()
     with pytest.raises(SourceFault, match=r"ended \(exit code 3; it said: I am leaving"):
         own.call("die")
     assert own.call("echo", text="again").text == "again"

@@ -81,7 +81,7 @@ def _listing_from_afar(loaded: LoadedSource, tenant: str | None, settings: Setti
 @contextmanager
 def _sandboxes(settings: Settings, image: str, voice: Voice) -> Iterator[tuple[Sandboxes, str, str]]:
     """Sandboxes of an instance beside the installation's, so that no worker takes them for leftovers; and the image."""
-    instance = f"{settings.instance_id()}-asking"
+    instance = settings.asking_instance()
     with ExitStack() as opened:
         if settings.is_local:
             plain = settings.local_sandbox == "plain"
