@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+from codesdk.domain.ids import TenantId
+from codesdk.domain.quotas import Quotas, Resource
+
+UnitT = TypeVar("UnitT")
 
 
 class Need(NamedTuple):
@@ -30,3 +35,15 @@ def sum_of(needs: Iterable[tuple[Need, int]]) -> Need:
     """All of them together, each so many times."""
     found = list(needs)
     return Need(*(sum(need[field] * times for need, times in found) for field in range(len(Need._fields))))
+
+
+def reserve_sandbox(quotas: Quotas[UnitT], unit: UnitT, tenant: TenantId, profile: Mapping[str, Any]) -> None:
+    """Let `unit` add the row of one sandbox of that profile, or refuse. Every way to a sandbox of a tenant's comes by here.
+
+    Raises:
+        QuotaExceeded: says of what; nothing stays reserved.
+    """
+    need = need_of(profile)
+    quotas.reserve(unit, tenant, Resource.SANDBOX_MEMORY_BYTES, need.memory_bytes)
+    quotas.reserve(unit, tenant, Resource.SANDBOX_MILLICPUS, need.millicpus)
+    quotas.reserve(unit, tenant, Resource.WORKSPACE_BYTES, need.workspace_bytes)

@@ -28,6 +28,10 @@ class Resource(StrEnum):
     """Memory and swap that the profiles of the sandboxes allow, from the session's opening until they are removed."""
     SANDBOX_MILLICPUS = "sandbox_millicpus"
     """Likewise, thousandths of a CPU."""
+    WORKSPACE_BYTES = "workspace_bytes"
+    """What the workspaces of the sandboxes may grow to, likewise; one that its profile caps at nothing counts nothing."""
+    EGRESS_BYTES_A_DAY = "egress_bytes_a_day"
+    """Bytes that left its sandboxes through the proxy, or came in, since midnight (UTC, the database's clock)."""
 
 
 class QuotaExceeded(Fault):
@@ -79,6 +83,10 @@ class Quotas(Protocol[UnitT_contra]):
         """Give back what `unit` removes. Only artifact bytes need it: of all else the rows' states are counted."""
         ...
 
+    def count(self, unit: UnitT_contra, tenant: TenantId, resource: Resource, amount: int) -> None:
+        """Add what could not be known before it was there: the bytes of a connection. Nothing is refused here."""
+        ...
+
 
 class Unmetered:
     """Lets everything through: for embedding without tenants, and for tests of other things."""
@@ -87,4 +95,7 @@ class Unmetered:
         """Yes."""
 
     def release(self, unit: object, tenant: TenantId, resource: Resource, amount: int) -> None:
+        """Nothing is kept."""
+
+    def count(self, unit: object, tenant: TenantId, resource: Resource, amount: int) -> None:
         """Nothing is kept."""

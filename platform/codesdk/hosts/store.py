@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, bindparam, func, literal_column, select, update
 from sqlalchemy import insert as insert_into
@@ -18,8 +18,13 @@ from codesdk.storage.schema import hosts, sandboxes, tool_calls
 # Written out, so that SQLite uses the partial index of what is not gone.
 _LIVING = sandboxes.c.state != literal_column("'gone'")
 _RESERVED = (
-    select(sandboxes.c.host_id, sandboxes.c.profile, func.count().label("sandboxes"))
-    .where(_LIVING, sandboxes.c.session_id.is_not(None))
+    select(
+        sandboxes.c.host_id,
+        sandboxes.c.profile,
+        func.count().label("sandboxes"),
+        func.count(sandboxes.c.session_id).label("sessions"),
+    )
+    .where(_LIVING, sandboxes.c.session_id.is_not(None) | sandboxes.c.serves.is_not(None))
     .group_by(sandboxes.c.host_id, sandboxes.c.profile)
 )
 _CALLS = (
@@ -30,6 +35,16 @@ _CALLS = (
     )
     .group_by(tool_calls.c.host_id, tool_calls.c.state)
 )
+
+
+class _Taken(NamedTuple):
+    """The living sandboxes of one profile on a host: of sessions, and of servers that serve one."""
+
+    need: Need
+    sandboxes: int
+    sessions: int
+
+
 # Asked at each claim, so built once.
 _GENERATION = select(hosts.c.generation).where(hosts.c.id == bindparam("host"))
 
@@ -176,15 +191,16 @@ def is_lost(connection: Connection, host: HostId) -> bool:
     return bool(state == HostState.LOST.value)
 
 
-def _taken(connection: Connection, host: HostId | None = None) -> dict[str, list[tuple[Need, int]]]:
+def _taken(connection: Connection, host: HostId | None = None) -> dict[str, list[_Taken]]:
     query = _RESERVED if host is None else _RESERVED.where(sandboxes.c.host_id == host)
-    taken: dict[str, list[tuple[Need, int]]] = {}
+    taken: dict[str, list[_Taken]] = {}
     for row in connection.execute(query):
-        taken.setdefault(row.host_id, []).append((need_of(json.loads(row.profile)), row.sandboxes))
+        found = _Taken(need_of(json.loads(row.profile)), row.sandboxes, row.sessions)
+        taken.setdefault(row.host_id, []).append(found)
     return taken
 
 
-def _record(row: Row[Any], taken: Mapping[str, list[tuple[Need, int]]]) -> HostRecord:
+def _record(row: Row[Any], taken: Mapping[str, list[_Taken]]) -> HostRecord:
     here = taken.get(row.id, [])
     return HostRecord(
         id=HostId(row.id),
@@ -193,8 +209,8 @@ def _record(row: Row[Any], taken: Mapping[str, list[tuple[Need, int]]]) -> HostR
         state=HostState(row.state),
         away=row.left_at is not None,
         capacity=Capacity(memory_bytes=row.memory_bytes, millicpus=row.millicpus, sessions=row.most_sessions),
-        reserved=sum_of(here),
-        sessions=sum(times for _, times in here),
+        reserved=sum_of((each.need, each.sandboxes) for each in here),
+        sessions=sum(each.sessions for each in here),
         labels=json.loads(row.labels),
         images=json.loads(row.images),
         generation=row.generation,

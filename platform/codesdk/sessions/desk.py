@@ -15,7 +15,7 @@ from codesdk.domain.clock import Clock, to_wire
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.events import CONTRACT_VERSION
 from codesdk.domain.ids import Ids, Kind, SandboxId, SessionId, TenantId
-from codesdk.domain.needs import need_of
+from codesdk.domain.needs import reserve_sandbox
 from codesdk.domain.payloads import SandboxSessionClosed, SessionCreated
 from codesdk.domain.quotas import Quotas, Resource
 from codesdk.domain.records import Session
@@ -277,9 +277,7 @@ class Sessions:
 
     def _reserve(self, unit: Unit, tenant: TenantId, profile: Profile) -> None:
         self._quotas.reserve(unit, tenant, Resource.SESSIONS)
-        need = need_of(profile.model_dump())
-        self._quotas.reserve(unit, tenant, Resource.SANDBOX_MEMORY_BYTES, need.memory_bytes)
-        self._quotas.reserve(unit, tenant, Resource.SANDBOX_MILLICPUS, need.millicpus)
+        reserve_sandbox(self._quotas, unit, tenant, profile.model_dump())
 
     def _close(self, unit: Unit, session: Session, reason: str) -> bool:
         if not store.close(unit.connection, session.id, self._clock.now().timestamp(), reason):

@@ -72,13 +72,13 @@ def open_on_lost_hosts(connection: Connection) -> list[Session]:
 
 
 def left_on_lost_hosts(connection: Connection) -> list[tuple[SandboxId, HostId]]:
-    """Sandboxes of closed sessions that are not gone, and whose host is given up."""
+    """Sandboxes that are not gone, of no session or of a closed one, and whose host is given up."""
     query = (
         select(sandboxes.c.id, sandboxes.c.host_id)
         .join(hosts, hosts.c.id == sandboxes.c.host_id)
-        .join(sessions, sessions.c.id == sandboxes.c.session_id)
+        .outerjoin(sessions, sessions.c.id == sandboxes.c.session_id)
         .where(hosts.c.state == HostState.LOST.value, sandboxes.c.state != SandboxState.GONE.value)
-        .where(sessions.c.state != "open")
+        .where(sessions.c.id.is_(None) | (sessions.c.state != "open"))
     )
     return [(SandboxId(row.id), HostId(row.host_id)) for row in connection.execute(query)]
 

@@ -204,6 +204,10 @@ class Settings(BaseSettings):
     """Sum over the profiles of its sandboxes."""
     quota_sandbox_millicpus: int = Field(default=1_024_000, ge=0)
     """Likewise, thousandths of a CPU."""
+    quota_workspace_bytes: int = Field(default=2 * 1024**4, ge=0)
+    """Likewise, what its workspaces may grow to."""
+    quota_egress_bytes_a_day: int = Field(default=0, ge=0)
+    """Bytes that pass its sandboxes' proxy, both ways, from midnight to midnight (UTC)."""
 
     @field_validator("public_url")
     @classmethod

@@ -10,7 +10,8 @@ from typing import NamedTuple, Protocol
 from codesdk.domain.clock import Clock
 from codesdk.domain.decisions import Obligations
 from codesdk.domain.ids import HostId, Ids, Kind, SandboxId, SessionId, TenantId
-from codesdk.domain.quotas import Quotas, Resource
+from codesdk.domain.needs import reserve_sandbox
+from codesdk.domain.quotas import Quotas
 from codesdk.errors import Fault
 from codesdk.registry import SourceManifest
 from codesdk.sandbox import store
@@ -182,9 +183,7 @@ class Housing:
         tenant: TenantId,
     ) -> int:
         if serves is not None:  # a shared one is the installation's
-            memory = profile.memory_bytes + profile.swap_bytes
-            self._quotas.reserve(unit, tenant, Resource.SANDBOX_MEMORY_BYTES, memory)
-            self._quotas.reserve(unit, tenant, Resource.SANDBOX_MILLICPUS, int(profile.cpus * 1000))
+            reserve_sandbox(self._quotas, unit, tenant, profile.model_dump())
         return store.insert(
             unit.connection,
             owner,

@@ -71,6 +71,8 @@ tenants = Table(
     Column("suspended_at", Float),
     Column("limits", Text, nullable=False, server_default=text("'{}'")),  # JSON: resource -> its own limit
     Column("artifact_bytes", BigInteger, nullable=False, server_default=text("0")),  # sum of its artifacts' sizes
+    Column("egress_day", BigInteger, nullable=False, server_default=text("0")),  # days since the epoch
+    Column("egress_bytes", BigInteger, nullable=False, server_default=text("0")),  # on that day
     Column("weight", Integer, nullable=False, server_default=text("1")),  # calls it gets where others get one
     Column("yolo", Boolean, nullable=False, server_default=text("false")),  # its sessions may have that mode
 )

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.payloads import SandboxEgress
+from codesdk.domain.quotas import QuotaExceeded, Quotas, Resource, Unmetered
 from codesdk.errors import InternalFault
 from codesdk.eventlog.log import Log
 from codesdk.sandbox import store
-from codesdk.sandbox.egress.attempt import Attempt
+from codesdk.sandbox.egress.attempt import Attempt, Phase, Reason
+from codesdk.sandbox.egress.refusal import Refusal
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.worker.sandbox_events import draft_of
+
+UNMETERED = Unmetered()
 
 
 class EgressRecord:
     """The recorder that the egress proxy calls; what it raises keeps the attempt from passing."""
 
-    def __init__(self, database: Database, writer: Writer, log: Log, environment: ToolExecutionEnv) -> None:
+    def __init__(
+        self,
+        database: Database,
+        writer: Writer,
+        log: Log,
+        environment: ToolExecutionEnv,
+        quotas: Quotas[Unit] = UNMETERED,
+    ) -> None:
         """Environment: where the worker's sandboxes run."""
         self._environment = environment
+        self._quotas = quotas
         self._database = database
         self._writer = writer
         self._log = log
@@ -33,6 +45,7 @@ class EgressRecord:
         """Store it.
 
         Raises:
+            Refusal: the tenant has moved as many bytes today as it may; nothing passes.
             InternalFault: the sandbox has no session.
             StorageUnavailable: it could not be stored.
         """
@@ -45,7 +58,16 @@ class EgressRecord:
         payload = SandboxEgress.model_validate({**where, **known})
         draft = self._log.written(draft_of(row, payload))
 
+        a_day = Resource.EGRESS_BYTES_A_DAY
+
         def store_it(unit: Unit) -> None:
+            if attempt.phase is Phase.OPENED:
+                self._quotas.reserve(unit, row.tenant_id, a_day)
+            elif moved := attempt.bytes_up + attempt.bytes_down:
+                self._quotas.count(unit, row.tenant_id, a_day, moved)
             self._log.append(unit, draft)
 
-        self._writer.run(store_it)
+        try:
+            self._writer.run(store_it)
+        except QuotaExceeded as full:
+            raise Refusal(Reason.BYTES_A_DAY, full.message) from full

@@ -361,7 +361,9 @@ def serve(
         services = open_services(settings)
         opened.callback(services.close)
         environment = ToolExecutionEnv.CODESDK_HOST if settings.is_local else ToolExecutionEnv.CODESDK_DOCKER
-        sandboxes = open_sandboxes(EgressRecord(services.database, services.writer, services.log, environment))
+        sandboxes = open_sandboxes(
+            EgressRecord(services.database, services.writer, services.log, environment, services.quotas)
+        )
         opened.callback(sandboxes.close)
         worker = Worker(services, sandboxes, images, engine)
         worker.pulse.on_end(leaving.ask)

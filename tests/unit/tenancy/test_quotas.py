@@ -16,7 +16,10 @@ from codesdk.domain.calls import DenialCode
 from codesdk.domain.quotas import QUEUE_RETRY_S, QueueFull, QuotaExceeded, Resource
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import InternalFault
+from codesdk.hosts import store as host_store
+from codesdk.hosts.watch import LeaseWatch
 from codesdk.sessions import NewSession, NoHost
+from codesdk.sessions.lost_hosts import LostHosts
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.quotas import TenantQuotas
@@ -102,7 +105,12 @@ def test_another_tenants_sessions_do_not_count(stage):
 
 
 @pytest.mark.parametrize(
-    ("resource", "limit"), [(Resource.SANDBOX_MEMORY_BYTES, 1000 * MIB), (Resource.SANDBOX_MILLICPUS, 1999)]
+    ("resource", "limit"),
+    [
+        (Resource.SANDBOX_MEMORY_BYTES, 1000 * MIB),
+        (Resource.SANDBOX_MILLICPUS, 1999),
+        (Resource.WORKSPACE_BYTES, 2047 * MIB),
+    ],
 )
 def test_a_session_whose_sandbox_is_too_much_is_refused(stage, resource, limit):
     stage.limit(resource, limit)
@@ -399,6 +407,8 @@ class Life(RuleBasedStateMachine):
         Resource.ARTIFACT_BYTES: 20,
         Resource.SANDBOX_MEMORY_BYTES: 4 * 512 * MIB,
         Resource.SANDBOX_MILLICPUS: 5000,
+        Resource.WORKSPACE_BYTES: 4 * 1024 * MIB,
+        Resource.EGRESS_BYTES_A_DAY: 100,
     }
 
     def __init__(self):
@@ -417,7 +427,8 @@ class Life(RuleBasedStateMachine):
         ):
             stage.sql(f"DELETE FROM {table}")
         stage.sql("UPDATE api_keys SET revoked_at = 1 WHERE revoked_at IS NULL")
-        stage.sql("UPDATE tenants SET artifact_bytes = 0, suspended_at = NULL")
+        stage.sql("UPDATE tenants SET artifact_bytes = 0, egress_bytes = 0, suspended_at = NULL")
+        stage.sql("UPDATE hosts SET state = 'active', generation = 1")
         for resource, amount in self.limits.items():
             stage.limit(resource, amount)
         self.subjects = []
@@ -427,6 +438,7 @@ class Life(RuleBasedStateMachine):
         self.keys = []
         self.refusals = []
         self.count = 0
+        self.moved = 0
 
     def attempt(self, work):
         try:
@@ -449,6 +461,32 @@ class Life(RuleBasedStateMachine):
     def closes(self, data):
         subject = data.draw(st.sampled_from(self.subjects))
         self.stage.sessions.close(subject.tenant_id, subject.session_id)
+
+    @rule(size=st.integers(0, 60))
+    def moves(self, size):
+        tenant, a_day = self.stage.principal.tenant_id, Resource.EGRESS_BYTES_A_DAY
+        if self.moved >= self.limits[a_day]:
+            with pytest.raises(QuotaExceeded):
+                self.stage.writer.run(lambda unit: self.stage.quotas.reserve(unit, tenant, a_day))
+            return
+        self.stage.writer.run(lambda unit: self.stage.quotas.reserve(unit, tenant, a_day))
+        self.stage.writer.run(lambda unit: self.stage.quotas.count(unit, tenant, a_day, size))
+        self.moved += size
+
+    @rule()
+    def the_host_is_lost_and_comes_back(self):
+        stage = self.stage
+        with stage.database.read() as connection:
+            host = host_store.find(connection, "local")
+        stage.writer.run(lambda unit: host_store.lose(unit.connection, host.id, generation=host.generation))
+        watch = LeaseWatch(stage.database, stage.writer, stage.clock, 0.0)
+        LostHosts(
+            watch=watch, sessions=stage.sessions, database=stage.database, writer=stage.writer, log=stage.log
+        ).tend()
+        assert stage.sql("SELECT count(*) FROM sandboxes WHERE state <> 'gone'") == [(0,)]
+        assert stage.sql("SELECT count(*) FROM tool_calls WHERE finished_at IS NULL") == [(0,)]
+        stage.sql("UPDATE hosts SET state = 'active', generation = 1")  # as a stage's claims have it
+        self.running.clear()
 
     @rule()
     def sandboxes_go(self):
@@ -570,10 +608,13 @@ class Life(RuleBasedStateMachine):
             Resource.ARTIFACT_BYTES: "SELECT coalesce(sum(size), 0) FROM artifacts",
             Resource.SANDBOX_MEMORY_BYTES: "SELECT count(*) * 512 * 1048576 FROM sandboxes WHERE state <> 'gone'",
             Resource.SANDBOX_MILLICPUS: "SELECT count(*) * 1000 FROM sandboxes WHERE state <> 'gone'",
+            Resource.WORKSPACE_BYTES: "SELECT count(*) * 1024 * 1048576 FROM sandboxes WHERE state <> 'gone'",
+            Resource.EGRESS_BYTES_A_DAY: f"SELECT {self.moved}",
         }
         for quota in self.stage.quotas.report(self.stage.database, self.stage.principal.tenant_id):
             assert [(quota.used,)] == self.stage.sql(rows[quota.resource])
-            assert quota.used <= quota.limit == self.limits[quota.resource]
+            assert quota.limit == self.limits[quota.resource]
+            assert quota.used <= quota.limit or quota.resource is Resource.EGRESS_BYTES_A_DAY
 
 
 def test_after_any_steps_the_count_is_what_the_rows_say_and_within_the_limit(stage):
@@ -586,3 +627,23 @@ def test_after_any_steps_the_count_is_what_the_rows_say_and_within_the_limit(sta
         derandomize=True,
     )
     run_state_machine_as_test(kind, settings=chosen)
+
+
+def test_the_bytes_of_a_day_are_forgotten_on_the_next(stage):
+    tenant, a_day = stage.principal.tenant_id, Resource.EGRESS_BYTES_A_DAY
+    stage.limit(a_day, 100)
+    stage.writer.run(lambda unit: stage.quotas.count(unit, tenant, a_day, 70))
+    stage.writer.run(lambda unit: stage.quotas.count(unit, tenant, a_day, 70))
+    assert used(stage, a_day) == 140
+    with pytest.raises(QuotaExceeded, match="midnight"):
+        stage.writer.run(lambda unit: stage.quotas.reserve(unit, tenant, a_day))
+    stage.sql("UPDATE tenants SET egress_day = egress_day - 1")
+    assert used(stage, a_day) == 0
+    stage.writer.run(lambda unit: stage.quotas.reserve(unit, tenant, a_day))
+    stage.writer.run(lambda unit: stage.quotas.count(unit, tenant, a_day, 5))
+    assert used(stage, a_day) == 5
+
+
+def test_nothing_else_is_counted_afterwards(stage):
+    with pytest.raises(InternalFault):
+        stage.writer.run(lambda unit: stage.quotas.count(unit, stage.principal.tenant_id, Resource.SESSIONS, 1))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from codesdk.domain.execution import ToolExecutionEnv
+from codesdk.domain.quotas import Resource
 from codesdk.errors import InternalFault
-from codesdk.sandbox.egress.attempt import Attempt, Phase
+from codesdk.sandbox.egress.attempt import Attempt, Phase, Reason
+from codesdk.sandbox.egress.refusal import Refusal
 from codesdk.worker.egress_record import EgressRecord
 
 
@@ -39,3 +41,19 @@ def test_an_attempt_of_a_sandbox_that_no_session_owns_is_a_defect_and_so_does_no
 def test_the_tenant_of_a_sandbox_is_its_sessions_and_of_an_unknown_one_there_is_none(stage):
     assert record(stage).tenant_of(owner(stage)) == stage.principal.tenant_id
     assert record(stage).tenant_of("sbx_unknown") is None
+
+
+def test_a_tenant_that_has_moved_as_much_as_it_may_today_opens_no_connection(stage):
+    stage.limit(Resource.EGRESS_BYTES_A_DAY, 100)
+    metered = EgressRecord(stage.database, stage.writer, stage.log, ToolExecutionEnv.CODESDK_DOCKER, stage.quotas)
+    opened = attempt(owner(stage))
+    metered(opened)
+    metered(opened.model_copy(update={"phase": Phase.CLOSED, "bytes_up": 40, "bytes_down": 80}))
+    before = stage.types()
+    with pytest.raises(Refusal, match="120 of 100") as refused:
+        metered(opened)
+    assert refused.value.reason is Reason.BYTES_A_DAY
+    assert b"429" in refused.value.answer()
+    assert stage.types() == before
+    metered(opened.model_copy(update={"phase": Phase.REFUSED, "reason": Reason.BYTES_A_DAY}))
+    assert stage.events()[-1].payload["reason"] == "bytes_a_day"

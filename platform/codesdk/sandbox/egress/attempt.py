@@ -32,6 +32,7 @@ class Reason(StrEnum):
     TOO_MANY = "too_many"
     BYTES_UP = "bytes_up"
     BYTES_DOWN = "bytes_down"
+    BYTES_A_DAY = "bytes_a_day"
     # Denied by what was said.
     BAD_REQUEST = "bad_request"
     HOST_DIFFERS = "host_differs"

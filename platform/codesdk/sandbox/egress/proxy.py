@@ -276,6 +276,8 @@ class Proxy:
         except asyncio.CancelledError:
             visit.opened = True  # the exec ended meanwhile; the record is written all the same
             raise
+        except Refusal:
+            raise  # it was judged, and is recorded as what it is
         except Exception as error:
             _log.exception("an egress connection of %s could not be recorded; nothing passes", visit.lease.owner)
             visit.lease.ended = True

@@ -10,6 +10,7 @@ _STATUS = {
     Reason.ADDRESS_REFUSED: (403, "Forbidden"),
     Reason.CREDENTIAL: (407, "Proxy Authentication Required"),
     Reason.TOO_MANY: (429, "Too Many Requests"),
+    Reason.BYTES_A_DAY: (429, "Too Many Requests"),
     Reason.TOO_MANY_AT_ONCE: (429, "Too Many Requests"),
     Reason.BYTES_UP: (413, "Content Too Large"),
     Reason.BAD_REQUEST: (400, "Bad Request"),

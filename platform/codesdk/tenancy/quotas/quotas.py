@@ -22,6 +22,8 @@ _ADVICE = {
     Resource.API_KEYS: "Revoke keys that are not needed (`codesdk keys revoke`)",
     Resource.SANDBOX_MEMORY_BYTES: "Close sessions, or open this one with a smaller profile",
     Resource.SANDBOX_MILLICPUS: "Close sessions, or open this one with a smaller profile",
+    Resource.WORKSPACE_BYTES: "Close sessions, or open this one with a smaller profile",
+    Resource.EGRESS_BYTES_A_DAY: "Wait until midnight (UTC)",
 }
 
 
@@ -69,6 +71,16 @@ class TenantQuotas:
         """
         if resource is Resource.ARTIFACT_BYTES and not store.take_bytes(unit.connection, tenant, amount):
             raise InternalFault(f"{amount} artifact bytes of {tenant} were given back, which it does not hold.")
+
+    def count(self, unit: Unit, tenant: TenantId, resource: Resource, amount: int) -> None:
+        """Add what could not be known before it was there. Only the bytes of egress need it.
+
+        Raises:
+            InternalFault: nothing else is counted so.
+        """
+        if resource is not Resource.EGRESS_BYTES_A_DAY:
+            raise InternalFault(f"{resource} is counted by its rows.")
+        store.add_egress(unit.connection, tenant, amount)
 
     def hold(self, unit: Unit, tenant: TenantId) -> None:
         """Let nobody else reserve or make principals in this tenant until `unit` has ended."""

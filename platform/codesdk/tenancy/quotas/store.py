@@ -5,7 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-from sqlalchemy import BigInteger, Connection, ScalarSelect, Select, bindparam, func, select, update
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    ScalarSelect,
+    Select,
+    bindparam,
+    case,
+    func,
+    select,
+    update,
+)
 
 from codesdk.domain.calls import CallState
 from codesdk.domain.ids import TenantId
@@ -14,11 +24,27 @@ from codesdk.domain.quotas import Resource
 from codesdk.storage.database import database_now
 from codesdk.storage.schema import api_keys, principals, sandboxes, sessions, tenants, tool_calls
 
+DAY_S = 24 * 3600
+_NOW = select(database_now())
 # NO KEY UPDATE on PostgreSQL: rows that refer to the tenant may still be added by others. SQLite has one writer anyway.
 _LOCK = select(tenants.c.id).where(tenants.c.id == bindparam("tenant")).with_for_update(key_share=True)
 _LIMITS = select(tenants.c.limits).where(tenants.c.id == bindparam("tenant"))
 _ARTIFACT_BYTES = select(tenants.c.limits, tenants.c.artifact_bytes.label("used")).where(
     tenants.c.id == bindparam("tenant")
+)
+_TODAY = bindparam("today", type_=BigInteger)
+_EGRESS_BYTES = select(
+    tenants.c.limits,
+    case((tenants.c.egress_day == _TODAY, tenants.c.egress_bytes), else_=0).label("used"),
+).where(tenants.c.id == bindparam("tenant"))
+_ADD_EGRESS = (
+    update(tenants)
+    .where(tenants.c.id == bindparam("tenant"))
+    .values(
+        egress_bytes=case((tenants.c.egress_day == _TODAY, tenants.c.egress_bytes), else_=0)
+        + bindparam("more", type_=BigInteger),
+        egress_day=_TODAY,
+    )
 )
 _ADD_BYTES = (
     update(tenants)
@@ -78,10 +104,11 @@ _COUNTS: dict[Resource, ScalarSelect[int]] = {
 _COUNTED: dict[Resource, Select[tuple[str, int]]] = {
     resource: select(tenants.c.limits, count.label("used")).where(tenants.c.id == bindparam("tenant"))
     for resource, count in _COUNTS.items()
-} | {Resource.ARTIFACT_BYTES: _ARTIFACT_BYTES}
+} | {Resource.ARTIFACT_BYTES: _ARTIFACT_BYTES, Resource.EGRESS_BYTES_A_DAY: _EGRESS_BYTES}
 _PER_SANDBOX: dict[Resource, Callable[[Need], int]] = {
     Resource.SANDBOX_MEMORY_BYTES: lambda need: need.memory_bytes,
     Resource.SANDBOX_MILLICPUS: lambda need: need.millicpus,
+    Resource.WORKSPACE_BYTES: lambda need: need.workspace_bytes,
 }
 
 
@@ -99,7 +126,8 @@ def standing(connection: Connection, tenant: TenantId, resource: Resource) -> tu
         rows = connection.execute(_PROFILES, {"tenant": tenant})
         used = _PER_SANDBOX[resource](sum_of((need_of(json.loads(row.profile)), row.sandboxes) for row in rows))
         return json.loads(limits), used
-    row = connection.execute(_COUNTED[resource], {"tenant": tenant}).one()
+    when = {"today": _today(connection)} if resource is Resource.EGRESS_BYTES_A_DAY else {}
+    row = connection.execute(_COUNTED[resource], {"tenant": tenant, **when}).one()
     return json.loads(row.limits), row.used
 
 
@@ -107,6 +135,16 @@ def add_bytes(connection: Connection, tenant: TenantId, more: int, most: int) ->
     """Count `more` bytes if that stays within `most`, 0 for no limit. False: nothing was changed."""
     changed = connection.execute(_ADD_BYTES, {"tenant": tenant, "more": more, "most": most})
     return changed.rowcount == 1
+
+
+def add_egress(connection: Connection, tenant: TenantId, more: int) -> None:
+    """Count `more` bytes today; what another day had is forgotten."""
+    connection.execute(_ADD_EGRESS, {"tenant": tenant, "more": more, "today": _today(connection)})
+
+
+def _today(connection: Connection) -> int:
+    """Days since the epoch, on the database's clock."""
+    return int(connection.execute(_NOW).scalar_one() // DAY_S)
 
 
 def take_bytes(connection: Connection, tenant: TenantId, fewer: int) -> bool:
