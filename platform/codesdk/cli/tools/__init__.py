@@ -140,12 +140,21 @@ def call(
     ] = None,
     mode: Mode = PermissionMode.AUTO,
     profile: ProfileName = "default",
+    local: Annotated[
+        bool,
+        typer.Option("--local", help="Here, in a sandbox that is thrown away: no daemon, policy, network or record."),
+    ] = False,
+    tools: Tools = None,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> int:
     """Make one call in a session of its own on the running daemon: policy, approval and record as for an agent."""
-    from codesdk.cli.tools.calling import call_one
+    from codesdk.cli.tools.calling import call_one, read_input
 
+    if local:
+        from codesdk.cli.tools.local import call_locally
+
+        return call_locally(name, read_input(given), tools, workspace, profile=profile, as_json=json)
     return call_one(name, given, workspace, mode=mode, profile=profile, data_dir=data_dir, as_json=json)
 
 

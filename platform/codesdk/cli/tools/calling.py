@@ -43,7 +43,7 @@ def call_one(
         InputWrong: the input is no JSON object. UnknownTool: with the nearest name.
         Fault: what the daemon answers.
     """
-    asked = _input(given)
+    asked = read_input(given)
     voice = Voice(as_json=as_json)
     with connect(settings_of(data_dir)) as daemon:
         result = _call(daemon, name, asked, workspace, mode=mode, profile=profile, voice=voice)
@@ -147,7 +147,12 @@ async def _through_mcp(url: str, token: str, name: str, asked: dict[str, Any]) -
         return await client.call_tool(name, asked)
 
 
-def _input(given: str) -> dict[str, Any]:
+def read_input(given: str) -> dict[str, Any]:
+    """The input of a call as it stands on the command line, or on standard input for `-`.
+
+    Raises:
+        InputWrong: it is no JSON object.
+    """
     text = sys.stdin.read() if given == "-" else given
     try:
         found = json.loads(text)
