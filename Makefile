@@ -30,7 +30,7 @@ test: lint ## lint, then every test; ARGS go to pytest
 bench: setup ## latencies of a governed call beside its peers; JSON=path writes them
 	@$(BIN)/python bench/run.py $(if $(JSON),--json $(JSON)) $(ARGS)
 
-soak: setup ## 1,000 sessions with a worker that is killed at random points; SOAK_SESSIONS=100 for fewer
+soak: setup ## 1,000 sessions, then 5,000 calls, with workers killed at random points; SOAK_SESSIONS=100, CHAOS_CALLS=600 for fewer
 	$(BIN)/pytest tests/soak -m soak $(ARGS)
 
 reference: setup ## write the generated pages and the JSON Schema under docs/reference
