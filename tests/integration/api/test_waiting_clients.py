@@ -217,7 +217,7 @@ class TestWhoIsAsked:
 def test_where_hosts_are_not_trusted_the_page_is_shown_and_its_link_decides_nothing(standing, helpers, mode):
     session, token = standing.open_session()
     person = Person("accept", decision="approve")
-    result = makes(standing, helpers, token, mode, person, **{"CodeSDK-Wait": "0.5"})
+    result = makes(standing, helpers, token, mode, person, **{"CodeSDK-Wait": "4"})
     assert details(result)["code"] == "APPROVAL_PENDING"
     (asked,) = person.asked
     assert asked.mode == "url"
