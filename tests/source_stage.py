@@ -83,6 +83,7 @@ class SourceStage:
         self.desk = self.worker()
         self.attached: list[Attachment] = []
         self.lines: list[bytes] = []
+        self.sent: list[str] = []
         self._calls = ThreadPoolExecutor(8)
 
     def write(self, **changes: Any) -> None:
@@ -142,6 +143,7 @@ class SourceStage:
             timeout_s=timeout_s,
             on_output=lambda chunk: self.lines.append(chunk.data),
             attach=self.attached.append,
+            sent=lambda: self.sent.append(call),
         )
 
     def call(self, name: str, **given: Any) -> ToolResult:

@@ -23,7 +23,7 @@ from codesdk.sandbox.profile import Profile
 from codesdk.sources import store
 from codesdk.sources.answers import result_of
 from codesdk.sources.changes import Changes, reason
-from codesdk.sources.faults import SourceUnavailable
+from codesdk.sources.faults import SourceDied, SourceUnavailable
 from codesdk.sources.listing import Listing
 from codesdk.sources.looping import LoopThread
 from codesdk.sources.progress import Progress
@@ -111,6 +111,8 @@ class SourceDesk:
         try:
             return self._run(asked, source, runs.tool, under)
         except CancelledError:
+            if self._closed:  # nobody has cancelled it: the next worker says what became of it
+                raise SourceDied(source.name, "was stopped with its worker") from None
             text = f"{asked.tool.name} was cancelled; its server was told to stop, and may have done some of it."
             return ToolResult(text=text, is_error=True, code="CANCELLED")
         finally:
@@ -137,6 +139,7 @@ class SourceDesk:
                 raise ToolWithheld(asked.tool.name, reason(offered.get(tool, "")))
             progress = Progress(self._clock.monotonic)
             left = max(_LEAST_S, asked.timeout_s - (self._clock.monotonic() - began))
+            asked.sent()
             future = server.call(running, tool, asked.arguments, left, progress.report)
             future.add_done_callback(lambda _: progress.over())
             under.hold(future)

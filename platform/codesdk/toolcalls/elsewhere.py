@@ -33,6 +33,8 @@ class Elsewhere:
     on_output: OnOutput
     """Where what the server reports of its progress goes."""
     attach: Callable[[Attachment], None]
+    sent: Callable[[], None]
+    """Called just before the server gets it: until then nothing has run."""
 
 
 class Sources(Protocol):

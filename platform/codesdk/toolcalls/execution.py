@@ -83,15 +83,14 @@ class Execution:
         began = self._clock.monotonic()
         output = Output(claimed, self._log, self._writer, self._clock)
         opened: list[Sandbox] = []
-        begun: list[str] = []
+        sent: list[bool] = []
 
         def work() -> ToolResult:
             if self._abandoned.is_set():
                 raise Released(f"The worker that claimed call {claimed.stored.identity.tool_call_id} is leaving.")
             tool = self._registry.of(claimed.stored.tenant_id).resolve(claimed.stored.call.name)
             if isinstance(tool.runs, SourceCall):
-                begun.append(tool.runs.source)
-                return self._elsewhere(claimed, tool, output)
+                return self._elsewhere(claimed, tool, output, lambda: sent.append(True))
             opened.append(self._opened(open_sandbox))
             return self._work(claimed, tool, opened[0], output)
 
@@ -99,7 +98,7 @@ class Execution:
         if isinstance(ran, Fault) and self._abandoned.is_set():
             raise ran
         result = _failed(ran) if isinstance(ran, Fault) else ran
-        if not opened and not begun:
+        if not opened and not sent:
             claimed = claimed.model_copy(update={"ran": False})
         took_ms = (self._clock.monotonic() - began) * 1000
         end = partial(self._finish, claimed, result, output, took_ms)
@@ -209,7 +208,7 @@ class Execution:
         begun = claimed.behaviour_hash is None
         return terms.clean(tool, run_as_previewed(tool, stored, stored.preview, bench, begun=begun))
 
-    def _elsewhere(self, claimed: Claimed, tool: Tool, output: Output) -> ToolResult:
+    def _elsewhere(self, claimed: Claimed, tool: Tool, output: Output, sent: Callable[[], None]) -> ToolResult:
         """Run it on somebody else's server: the same promises, without a sandbox of the session's."""
         stored = claimed.stored
         if (changed := refusal_of_another(claimed, tool)) is not None:
@@ -226,6 +225,7 @@ class Execution:
             timeout_s=claimed.timeout_s,
             on_output=_nowhere if terms.hidden else output.add,
             attach=_nowhere if terms.hidden else output.attached.append,
+            sent=sent,
         )
         return terms.clean(tool, self._sources.call(asked))
 

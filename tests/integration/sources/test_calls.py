@@ -86,6 +86,20 @@ def test_an_allowed_call_is_recorded_from_the_request_to_the_result(line):
     assert isinstance(line.stage.find(outcome.identity.tool_call_id), Finished)
 
 
+def test_a_call_whose_server_does_not_start_uses_up_no_grant(line):
+    """Nothing ran, as where a sandbox could not be opened."""
+    line.own.write(argv=["no-such-mcp-server"], tools={"add": {"classification": "read-only"}})
+    line.own.registry.look()
+    line.submit("fx.add", a=1, b=2)
+    claimed = line.claims.take()
+    kept = []
+    line.execution._end = lambda claimed, *_, **__: kept.append(claimed.ran)
+    assert line.execution.run(claimed, line.no_sandbox).code == "SOURCE_UNAVAILABLE"
+    assert kept == [False]
+    del line.execution._end
+    line.execution.run(claimed, line.no_sandbox)
+
+
 def test_progress_is_in_the_log_as_output(line):
     line.submit("fx.slow", steps=8)
     assert line.run().text == "done"

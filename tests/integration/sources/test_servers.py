@@ -8,7 +8,7 @@ import pytest
 
 from codesdk.domain.ids import SessionId
 from codesdk.registry import InvalidInput, ToolWithheld, UnknownTool
-from codesdk.sources.faults import SourceFault, SourceTimeout, SourceUnavailable
+from codesdk.sources.faults import SourceDied, SourceFault, SourceTimeout, SourceUnavailable
 from source_stage import source_stage, until
 
 # -- calls ----------------------------------------------------------------------------------------------------------
@@ -178,6 +178,7 @@ def test_a_command_that_is_not_there_says_so(own):
     own.registry.look()
     with pytest.raises(SourceUnavailable, match="no-such-mcp-server"):
         own.call("echo", text="x")
+    assert own.sent == []
 
 
 def test_an_image_that_is_not_on_the_host_says_what_to_do(own):
@@ -224,7 +225,8 @@ def test_a_worker_that_stops_ends_its_calls_and_leaves_nothing(own):
     future = own.begin(own.asked("slow"))
     until(lambda: own.desk._calls and own.owners(), "it runs")
     own.desk.close()
-    assert future.result(60).code == "CANCELLED"
+    with pytest.raises(SourceDied, match="stopped with its worker"):
+        future.result(60)
     assert own.owners() == []
     own.desk = own.worker()
 
