@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,12 +16,15 @@ from codesdk.mcphost.listing import listed
 from codesdk.registry import ToolWithheld
 from codesdk.sandbox import store as sandbox_store
 from codesdk.sandbox.local.driver import LocalSandboxes
+from codesdk.sandbox.surroundings import Surroundings
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings
 from codesdk.tenancy.principal import Role
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.stored import Claimed, Denied, Finished, Queued, Waiting
+from codesdk.worker.hand import Hand
 from codesdk.worker.process import Worker
+from codesdk.worker.recovery import Recovery
 from local_sandboxes import plain
 from source_stage import until
 from stage import bundle, stored_call
@@ -148,6 +152,28 @@ def test_a_changed_tool_is_neither_listed_nor_called_and_a_queued_call_is_voided
         line.submit("fx.echo", text="after")
     assert isinstance(line.claims.take(), Denied)
     assert line.stage.find(queued.identity.tool_call_id).code is DenialCode.VOIDED
+
+
+def test_of_a_worker_that_died_a_reading_call_is_made_once_more_and_any_other_is_lost(line):
+    reading, other = line.submit("fx.add", a=1, b=2), line.submit("fx.echo", text="x")
+    assert all(isinstance(line.claims.take(), Claimed) for _ in range(2))
+
+    def no_room(_session):
+        raise AssertionError("a call of a server needs no sandbox of the session's")
+
+    recovery = Recovery(
+        host=line.stage.host,
+        rooms=SimpleNamespace(surroundings=Surroundings(), ready=no_room),
+        registry=line.own.registry,
+        execution=line.execution,
+        hand=Hand(),
+        database=line.stage.database,
+        writer=line.stage.writer,
+        log=line.stage.log,
+    )
+    assert recovery.take_up() == 2
+    assert line.stage.find(reading.identity.tool_call_id).result.structured == {"sum": 3}
+    assert line.stage.find(other.identity.tool_call_id).result.code == "WORKER_LOST"
 
 
 class Site:
