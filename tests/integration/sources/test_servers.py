@@ -7,6 +7,7 @@ import json
 import pytest
 
 from codesdk.domain.ids import SessionId
+from codesdk.domain.quotas import QuotaExceeded, Resource
 from codesdk.registry import InvalidInput, ToolWithheld, UnknownTool
 from codesdk.sources.faults import SourceDied, SourceFault, SourceTimeout, SourceUnavailable
 from source_stage import source_stage, until
@@ -131,6 +132,17 @@ def test_a_shared_server_serves_every_session(own):
     own.registry.look()
     other = own.stage.open_session()
     assert own.call("pid").text.split()[0] == own.desk.call(own.asked("pid", session=other.session_id)).text.split()[0]
+
+
+def test_a_sessions_server_counts_for_its_tenants_quota_and_a_shared_one_does_not(own):
+    # The session's own sandbox takes what one has; a second would pass the limit.
+    own.stage.limit(Resource.SANDBOX_MEMORY_BYTES, own.profile.memory_bytes + 1)
+    with pytest.raises(QuotaExceeded):
+        own.call("echo", text="x")
+    assert own.owners() == []
+    own.write(shared=True)
+    own.registry.look()
+    assert own.call("echo", text="x").text == "x"
 
 
 def test_an_idle_server_is_stopped_and_started_again_by_the_next_call(own):
