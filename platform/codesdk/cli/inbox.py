@@ -105,7 +105,8 @@ def _keys(bell: int) -> Iterator[Key]:
             os.read(bell, 1024)
         if sys.stdin not in ready:
             return ""
-        return sys.stdin.read(1) or "q"
+        # Past Python's buffer: a key that stands there already would not be heard until the next one is pressed.
+        return os.read(sys.stdin.fileno(), 1).decode("ascii", "replace") or "q"
 
     try:
         if before is not None:
