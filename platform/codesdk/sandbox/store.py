@@ -122,8 +122,8 @@ def insert(
 
     `source`: the server's name; `serves`: the one session whose calls it gets.
 
-    Returns its tool uid, the lowest that is free on the host. (A quota of sandboxes belongs here and in `claim`: these
-    two are the only ways to one.)
+    Returns its tool uid, the lowest that is free on the host. (A quota of sandboxes belongs here and in
+    `claims.claim`: these two are the only ways to one.)
 
     Raises:
         NoToolUid: the host has no uid left.
@@ -152,38 +152,6 @@ def insert(
     }
     connection.execute(insert_into(sandboxes), row)
     return uid
-
-
-def claim(
-    connection: Connection, session: SessionId, host: HostId, *, image: str, profile: Profile
-) -> SandboxId | None:
-    """Give the session a pooled sandbox of exactly that image and profile, in one statement; None where there is none.
-
-    The row is `wanted` from then on, as every session's: what the worker opens for it is there already. One of a worker
-    before the host's newest is left alone: its runner may be another version's.
-    """
-    free = (
-        select(sandboxes.c.id)
-        .join(hosts, (hosts.c.id == sandboxes.c.host_id) & (hosts.c.generation == sandboxes.c.generation))
-        .where(
-            sandboxes.c.host_id == host,
-            sandboxes.c.state == SandboxState.POOLED.value,
-            sandboxes.c.image == image,
-            sandboxes.c.profile == profile_text(profile),
-        )
-        .order_by(sandboxes.c.id)
-        .limit(1)
-        # On PostgreSQL two claims at once take two rows instead of waiting for each other; SQLite has one writer.
-        .with_for_update(skip_locked=True, of=sandboxes)
-        .scalar_subquery()
-    )
-    found = connection.execute(
-        update(sandboxes)
-        .where(sandboxes.c.id == free, sandboxes.c.state == SandboxState.POOLED.value)
-        .values(session_id=session, state=SandboxState.WANTED.value)
-        .returning(sandboxes.c.id)
-    ).scalar_one_or_none()
-    return SandboxId(found) if found else None
 
 
 def of_session(connection: Connection, session: str) -> SandboxRow | None:

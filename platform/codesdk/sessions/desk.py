@@ -24,6 +24,7 @@ from codesdk.eventlog.log import Log
 from codesdk.jobs import Wakeups
 from codesdk.policy import Bundle
 from codesdk.policy.sessions import SessionRules
+from codesdk.sandbox import claims as sandbox_claims
 from codesdk.sandbox import store as sandbox_store
 from codesdk.sandbox.disk import Cap
 from codesdk.sandbox.faults import SandboxEnded, StopRefused
@@ -258,7 +259,7 @@ class Sessions:
             seed=seed,
             epoch=self._ids.new(Kind.REQUEST),
         )
-        if sandbox_store.claim(unit.connection, session.id, host, image=image, profile=profile) is None:
+        if sandbox_claims.claim(unit.connection, session.id, host, image=image, profile=profile) is None:
             fresh = SandboxId(self._ids.new(Kind.SANDBOX))
             sandbox_store.insert(unit.connection, fresh, session.id, host, image=image, profile=profile)
         token = self._directory.mint_token(unit, session.id, self._token_ttl_s)

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 
 from codesdk.domain.ids import Ids, Kind, SandboxId
 from codesdk.errors import Fault
-from codesdk.sandbox import store
+from codesdk.sandbox import claims, store
+from codesdk.sandbox.faults import IsolationDrift, SandboxGone
 from codesdk.sandbox.port import Sandbox, Sandboxes, SandboxSpec
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.store import SandboxState
@@ -42,31 +43,37 @@ class Copies:
 
     @contextmanager
     def open(self, image: str, profile: Profile, begins: Callable[[Unit, SandboxId], bool]) -> Iterator[Sandbox]:
-        """An empty sandbox for the block. `begins` is called in the unit that makes its row; False undoes that.
+        """An empty sandbox for the block, warm where the pool has such a one. `begins` is called in the unit that makes its row; False undoes that.
 
         Raises:
             NotWanted: `begins` said so.
             Fault: the engine could not open it.
         """
-        sandbox = SandboxId(self._ids.new(Kind.SANDBOX))
-        uid = self._writer.run(lambda unit: self._row(unit, sandbox, image, profile, begins))
+        sandbox, uid = self._writer.run(lambda unit: self._row(unit, image, profile, begins))
+        spec = SandboxSpec(
+            owner=sandbox,
+            instance=self._instance,
+            profile=profile,
+            image=image,
+            tool_uid=uid,
+            generation=self._host.generation,
+        )
         try:
-            opened = self._sandboxes.open(
-                SandboxSpec(
-                    owner=sandbox,
-                    instance=self._instance,
-                    profile=profile,
-                    image=image,
-                    tool_uid=uid,
-                    generation=self._host.generation,
-                )
-            )
+            opened = self._opened(spec)
             try:
                 yield opened
             finally:
                 opened.close()
         finally:
             self._remove(sandbox)
+
+    def _opened(self, spec: SandboxSpec) -> Sandbox:
+        try:
+            return self._sandboxes.open(spec)
+        except (SandboxGone, IsolationDrift) as fault:
+            # One of the pool may have ended since it was started; nothing of anybody's was in it.
+            _log.info("the copy %s is made anew: %s", spec.owner, fault)
+            return self._sandboxes.open(spec)
 
     def tend(self) -> None:
         """Remove what could not be removed before."""
@@ -78,24 +85,28 @@ class Copies:
     def _row(
         self,
         unit: Unit,
-        sandbox: SandboxId,
         image: str,
         profile: Profile,
         begins: Callable[[Unit, SandboxId], bool],
-    ) -> int:
-        uid = store.insert(
-            unit.connection,
-            sandbox,
-            None,
-            self._host.id,
-            image=image,
-            profile=profile,
-            generation=self._host.generation,
-            state=SandboxState.COPY,
-        )
-        if not begins(unit, sandbox):
+    ) -> tuple[SandboxId, int]:
+        """One of the pool where there is such a one: it was started, and nobody has used it."""
+        claimed = claims.claim_copy(unit.connection, self._host.id, image=image, profile=profile)
+        if claimed is None:
+            sandbox = SandboxId(self._ids.new(Kind.SANDBOX))
+            uid = store.insert(
+                unit.connection,
+                sandbox,
+                None,
+                self._host.id,
+                image=image,
+                profile=profile,
+                generation=self._host.generation,
+                state=SandboxState.COPY,
+            )
+            claimed = sandbox, uid
+        if not begins(unit, claimed[0]):
             raise NotWanted
-        return uid
+        return claimed
 
     def _remove(self, sandbox: SandboxId) -> None:
         before, after = (SandboxState.COPY, SandboxState.CLOSING), SandboxState.CLOSING

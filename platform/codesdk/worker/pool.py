@@ -1,6 +1,6 @@
 """The warm pool: started sandboxes that are nobody's yet, so that a session's first call does not wait for the engine.
 
-Each is used by one session only and destroyed after it. A claim is a row's (`sandbox.store.claim`); what is done here
+Each is used by one session only and destroyed after it. A claim is a row's (`sandbox.claims`); what is done here
 is done to rows without a session, and every step is conditional on that, so a claim and a removal cannot both win.
 """
 

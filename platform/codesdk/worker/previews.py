@@ -145,8 +145,7 @@ class Previews:
             if trial is not None and (stored.preview_tries or 0) >= TRIES:
                 tried = failed(trial.obligations, LOST)
             elif trial is not None:
-                marks, tried = self._made(job, trial, sandbox, names)
-                self._put(job, marks, tried)
+                self._rehearse(job, trial, sandbox, names)
                 return
         except Fault as fault:
             if job.unwanted.is_set():
@@ -156,10 +155,8 @@ class Previews:
             tried = failed(trial.obligations, str(fault)) if trial is not None else None
         self._put(job, _marks_now(sandbox, names), tried)
 
-    def _made(
-        self, job: _Job, trial: Trial, sandbox: Sandbox, names: tuple[FileName, ...]
-    ) -> tuple[tuple[FileMark, ...], Tried]:
-        """The preview, and the files as they were when the copy was made."""
+    def _rehearse(self, job: _Job, trial: Trial, sandbox: Sandbox, names: tuple[FileName, ...]) -> None:
+        """Try it in a copy, and put the question; the copy is removed after that, since a person may wait."""
         stored = job.stored
 
         def begins(unit: Unit, copy: SandboxId) -> bool:
@@ -176,7 +173,7 @@ class Previews:
             copy.restore(still.pieces())
             if job.unwanted.is_set():
                 raise NotWanted
-            return marks, rehearse(copy, stored, trial.tool, trial.obligations, still.contents)
+            self._put(job, marks, rehearse(copy, stored, trial.tool, trial.obligations, still.contents))
 
     def _put(self, job: _Job, marks: tuple[FileMark, ...], tried: Tried | None) -> None:
         if job.unwanted.is_set():

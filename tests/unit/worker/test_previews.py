@@ -8,16 +8,18 @@ import pytest
 
 from codesdk.approvals import Verdict
 from codesdk.domain.calls import CallState, DenialCode
+from codesdk.sandbox.egress.rules import NOTHING, EgressRules
 from codesdk.sandbox.fake import FakeSandbox, Script
 from codesdk.sandbox.faults import EngineUnavailable
-from codesdk.sandbox.store import SandboxState
+from codesdk.sandbox.store import SandboxState, profile_text
 from codesdk.toolcalls.preview import TRIES
+from codesdk.toolcalls.rehearsal import profile_of
 from codesdk.toolcalls.stored import Claimed, Denied, Waiting
 from codesdk.worker import previews as trials
 from codesdk.worker import still as stills
 from codesdk.worker.copies import Copies
 from codesdk.worker.looking import Looking
-from codesdk.worker.pool import Pool
+from codesdk.worker.pool import Pool, Sort
 from codesdk.worker.previews import MOST, MOST_OF_TENANT, Previews
 from databases import ONLY_SQLITE
 from stage import bundle, stored_call, wait_for
@@ -68,7 +70,7 @@ class Previewer:
             place=self.place,
         )
 
-    def pool(self, crew):
+    def pool(self, crew, sorts=()):
         return Pool(
             sandboxes=crew.sandboxes,
             host=crew.host,
@@ -77,7 +79,7 @@ class Previewer:
             writer=self.stage.writer,
             clock=self.stage.clock,
             ids=self.stage.ids,
-            sorts=[],
+            sorts=list(sorts),
         )
 
     def room(self, subject=None):
@@ -283,6 +285,23 @@ def test_what_goes_on_in_the_background_is_asked_about_without(previewer):
     assert "preview" not in approval.shown
 
 
+def test_a_trial_may_reach_no_host_that_its_session_may(previewer):
+    stage, asked = previewer.stage, []
+    host = {"host": "api.example.com", "ports": [443]}
+    profile = stage.profile.model_copy(update={"egress": EgressRules.model_validate({"rules": [host]})})
+    stage.sql("UPDATE sessions SET profile = :profile", profile=profile_text(profile))
+    previewer.crew.sandboxes.choose = lambda request: asked.append(request) or Script(stdout=b"done")
+    previewer.asked("workspace.exec", {"command": "make"})
+    previewer.approve()
+    assert previewer.run().differs == ()
+    assert [bool(request.egress) for request in asked] == [False, True]
+    assert rehearsal_profile(stage, asked).egress == NOTHING
+
+
+def rehearsal_profile(stage, asked):
+    return profile_of(stored_call(stage.database, asked[0].call))
+
+
 def test_what_policy_hides_is_in_no_preview(previewer):
     previewer.under(HIDING)
     previewer.previews = previewer.make(previewer.crew)
@@ -453,6 +472,19 @@ def test_demands_that_changed_while_it_was_tried_have_it_tried_anew(previewer):
     other.trial = trial
     previews.look()
     assert wait_for(previewer.stage.pending, "the question")
+
+
+def test_a_copy_is_taken_from_the_pool_where_one_waits_and_never_goes_back(previewer):
+    stage, crew = previewer.stage, previewer.crew
+    pool = previewer.pool(crew, [Sort(profile=stage.profile, image="sha256:" + "0" * 64, size=1)])
+    pool.tend()
+    (pooled,) = set(crew.sandboxes.living) - {previewer.room().owner}
+    call = previewer.asked("workspace.exec", {"command": "make"}).tool_call_id
+    previewer.idle()
+    assert crew.sandboxes.runs == [(pooled, call, 1)]
+    assert (previewer.copies(), pooled in crew.sandboxes.living) == ([], False)
+    pool.tend()
+    assert previewer.copies() == [(SandboxState.POOLED.value,)]
 
 
 def test_a_copy_is_of_no_session_and_of_no_pool(previewer):
