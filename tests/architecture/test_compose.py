@@ -18,11 +18,11 @@ LASTING = {"postgres", "redis", "api", "worker"}
 ONCE = {"credentials", "migrate"}
 
 
-def read(*files: str) -> dict:
+def read(*files: str, **settings: str) -> dict:
     words = [word for name in files for word in ("--file", name)]
     done = subprocess.run(
         [PROGRAM, *words, "config", "--format", "json"],
-        env={"PATH": os.environ["PATH"]},
+        env={"PATH": os.environ["PATH"], **settings},
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -112,3 +112,18 @@ def test_a_worker_that_is_told_to_end_has_left_before_the_engine_would_kill_it(s
     minutes, seconds = services["worker"]["stop_grace_period"].rstrip("s").split("m")
     grace_s = 60 * int(minutes) + int(seconds)
     assert DRAIN_S + KEEPER_S < LEAVE_S < grace_s
+
+
+def test_a_second_worker_has_an_engine_a_name_and_a_data_directory_of_its_own_and_is_else_as_narrow_as_the_first():
+    found = read("compose.yaml", "compose.two-hosts.yaml", SECOND_DOCKER_SOCKET="/run/second.sock")["services"]
+    assert set(found) == LASTING | ONCE | {"worker-2"}
+    first, second = found["worker"], found["worker-2"]
+    different = {name for name in {*first, *second} if first.get(name) != second.get(name)}
+    assert different == {"environment", "volumes"}
+    assert second["environment"] == {**first["environment"], "CODESDK_HOST_NAME": "second"}
+    places = [{each["target"]: each["source"] for each in worker["volumes"]} for worker in (first, second)]
+    assert {target for target in places[0] if places[0][target] != places[1][target]} == {
+        "/var/run/docker.sock",
+        "/var/lib/codesdk",
+    }
+    assert places[1]["/var/run/docker.sock"] == "/run/second.sock"

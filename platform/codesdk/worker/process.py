@@ -228,7 +228,7 @@ class Worker:
         self._neighbour.end(POLLER_S)
         self._keeper.end(KEEPER_S)
         self._watcher.end(WATCHER_S)
-        self._photographer.end(KEEPER_S)
+        self._photographer.end(POLLER_S)  # one that is cut off keeps nothing, and the next worker takes it again
         self._opened.close()
 
     def _starter(self, services: Services, sandboxes: Sandboxes, images: dict[str, str]) -> BothStarters:
