@@ -28,6 +28,7 @@ test: lint ## lint, then every test; ARGS go to pytest
 	$(BIN)/pytest $(ARGS)
 
 bench: setup ## latencies of a governed call beside its peers; JSON=path writes them
+	@$(BIN)/pip install -qq --require-hashes --only-binary :all: -r bench/opa.lock || true # then the bench says so
 	@$(BIN)/python bench/run.py $(if $(JSON),--json $(JSON)) $(ARGS)
 
 soak: setup ## 1,000 sessions, then 5,000 calls, with workers killed at random points; SOAK_SESSIONS=100, CHAOS_CALLS=600 for fewer
