@@ -15,6 +15,8 @@ from codesdk.storage.writer import Unit, Writer
 
 _log = logging.getLogger(__name__)
 
+ALONE = 10
+"""Leases that a host may be silent while no other is heard: nothing is won by ending sessions that can go nowhere else."""
 LOOKS = 4
 """A look counts at most this part of a lease: who was away itself, or had no database, has not seen anybody's silence."""
 
@@ -31,7 +33,7 @@ class LeaseWatch:
     """Watches every host; as many processes may as there are. `look` is called from one thread at a time."""
 
     def __init__(self, database: Database, writer: Writer, clock: Clock, lease_s: float) -> None:
-        """`lease_s`: seconds of silence; 0: nobody is judged."""
+        """`lease_s`: seconds of silence, `ALONE` times as many while no other host could take sessions; 0: nobody is judged."""
         self._database = database
         self._writer = writer
         self._clock = clock
@@ -54,22 +56,25 @@ class LeaseWatch:
         passed = min(now - self._looked_at, self._lease_s / LOOKS)
         self._looked_at = now
         self._seen = {host.id: self._see(host, passed) for host in beating}
-        return [host for host in beating if self._seen[host.id].silent_s >= self._lease_s and self._lose(host)]
+        silent_s = {host.id: self._seen[host.id].silent_s for host in beating}
+        is_one_heard = any(host.state is HostState.ACTIVE and silent_s[host.id] < self._lease_s for host in beating)
+        patience_s = self._lease_s * (1 if is_one_heard else ALONE)
+        return [host for host in beating if silent_s[host.id] >= patience_s and self._lose(host, silent_s[host.id])]
 
     def _see(self, host: HostRecord, passed: float) -> Seen:
         before = self._seen.get(host.id)
         same = before is not None and before[:2] == (host.generation, host.heartbeat)
         return Seen(host.generation, host.heartbeat, before.silent_s + passed if before is not None and same else 0.0)
 
-    def _lose(self, host: HostRecord) -> bool:
+    def _lose(self, host: HostRecord, silent_s: float) -> bool:
         def lose(unit: Unit) -> bool:
             lost = store.lose(unit.connection, host.id, generation=host.generation, heartbeat=host.heartbeat)
             if lost is not None:
-                why = f"silent for {self._lease_s:g} s"
+                why = f"silent for {silent_s:.0f} s"
                 self._trail.record(unit, INSTALLATION, Act.HOST_LOST, actor="lease", target=host.name, why=why)
             return lost is not None
 
         is_lost = self._writer.run(lose)
         if is_lost:
-            _log.error("the host %s is lost: no heartbeat for %g s", host.name, self._lease_s)
+            _log.error("the host %s is lost: no heartbeat for %.0f s", host.name, silent_s)
         return is_lost

@@ -145,7 +145,8 @@ class Settings(BaseSettings):
     host_sessions: int = Field(default=0, ge=0)
     """Sessions that it may have, those counted whose sandbox is not removed yet; 0: no limit."""
     host_lease_s: float = Field(default=30.0, ge=0)
-    """Seconds of silence after which a host whose worker was not stopped in order is lost, and its sessions end; 0: never."""
+    """Seconds of silence after which a host whose worker was not stopped in order is lost, and its sessions end; ten
+    times as many while no other host is heard; 0: never."""
     snapshots: bool = False
     """Whether sessions whose opener does not say have snapshots of their workspaces taken."""
     snapshot_bytes: int = Field(default=256 * 1024**2, gt=0)

@@ -8,7 +8,7 @@ from codesdk.eventlog.audit import INSTALLATION
 from codesdk.eventlog.audit import store as audit_store
 from codesdk.hosts import Capacity, Hosts, HostState, HostUnknown, store
 from codesdk.hosts.host import HostConflict
-from codesdk.hosts.watch import LeaseWatch
+from codesdk.hosts.watch import ALONE, LeaseWatch
 from codesdk.tenancy.access import Forbidden
 from codesdk.tenancy.principal import Reach, Role
 from codesdk.worker.host import HostTaken, Offer, register
@@ -124,6 +124,14 @@ def test_a_silent_host_is_lost_after_its_lease_and_one_that_beats_is_not(stage, 
     assert pass_time(stage, watch, LEASE_S + 2, beating=[alive]) == []
 
 
+def test_a_host_beside_which_no_other_is_heard_has_ten_leases(stage, watch):
+    enter(stage, "silent too")
+    drains = enter(stage, "drains")
+    stage.sql("UPDATE hosts SET state = 'draining' WHERE name = 'drains'")
+    assert pass_time(stage, watch, ALONE * LEASE_S, beating=[drains]) == []
+    assert sorted(pass_time(stage, watch, 1, beating=[drains])) == ["local", "silent too"]
+
+
 def test_who_was_frozen_or_without_a_database_has_seen_nobodys_silence(stage, watch):
     watch.look()
     for _ in range(3):
@@ -135,7 +143,7 @@ def test_a_beat_between_look_and_judgement_wins(stage, watch):
     pass_time(stage, watch, LEASE_S)
     (seen,) = [host for host in _known(stage) if host.id == stage.host.id]
     beat(stage, stage.host)
-    assert not watch._lose(seen)
+    assert not watch._lose(seen, LEASE_S)
 
 
 def _known(stage):
@@ -145,7 +153,7 @@ def _known(stage):
 
 def test_a_worker_that_was_stopped_in_order_is_not_judged(stage, hosts, operator, watch):
     stage.writer.run(lambda unit: store.leave(unit.connection, stage.host.id, 1, 1.0))
-    assert pass_time(stage, watch, 3 * LEASE_S) == []
+    assert pass_time(stage, watch, 3 * LEASE_S, beating=[enter(stage, "alive")]) == []
     assert hosts.find(operator, "local").away
     stage.register()
     assert not hosts.find(operator, "local").away
