@@ -142,7 +142,7 @@ class ApprovalStream(Response):
                 news = await to_thread.run_sync(self._feeds.page, self._tenant, after)
                 if news:
                     after = news[-1].number
-                    await pen.write("".join(self._frame(each, epoch) for each in news) or ": \n\n")
+                    await pen.write("".join(self._frame(each, epoch) for each in news))
                 if len(news) < PAGE and not place.closed:
                     quiet = min(HEARTBEAT_S, max(0.0, due - anyio.current_time()))
                     await self._bell.wait(self._tenant, after, place.wake, quiet)

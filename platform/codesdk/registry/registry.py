@@ -22,7 +22,7 @@ from codesdk.registry.tool import Tool, make_tool
 MAX_TOOLS = 1000
 ProfileBounds = Mapping[str, SandboxBounds]
 """What each profile of the installation bounds a call to, by its name."""
-RESERVED = frozenset({"codesdk", "http", "patch", "workspace"})
+RESERVED = frozenset({"codesdk", "http", "patch", "process", "workspace"})
 """First parts of names that are ours, also where an installation leaves some of our tools out: policies name them."""
 
 

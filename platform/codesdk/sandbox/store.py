@@ -122,8 +122,7 @@ def insert(
 
     `source`: the server's name; `serves`: the one session whose calls it gets.
 
-    Returns its tool uid, the lowest that is free on the host. (A quota of sandboxes belongs here and in
-    `claims.claim`: these two are the only ways to one.)
+    Returns its tool uid, the lowest that is free on the host. Quotas are the caller's (`domain.needs.reserve_sandbox`).
 
     Raises:
         NoToolUid: the host has no uid left.

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from importlib.metadata import version
 from typing import Any
 
 import anyio
@@ -29,7 +30,7 @@ MAX_PAGES = 64
 """Pages of one list of tools."""
 RELIST_S = 2.0
 """Seconds between two lists that a server asks us to read again."""
-CLIENT = types.Implementation(name="codesdk", version="0.1.0")
+CLIENT = types.Implementation(name="codesdk", version=version("codesdk"))
 OnEnd = Callable[[str], None]
 Speak = Callable[[OnEnd], AbstractAsyncContextManager[Any]]
 """Opens the streams to the server; the function is told why they ended by themselves."""
@@ -93,7 +94,7 @@ class Conversation:
         except TimeoutError:
             self._ended(f"did not answer the handshake within {self._start_s:g} s")
         except SourceFault as fault:
-            self._ended(fault.message.removeprefix(f"The MCP server `{self._name}` ").removesuffix("."))
+            self._ended(fault.what)
         except (MCPError, ValidationError, RuntimeError, ValueError) as error:
             self._ended(f"did not keep to the protocol: {_short(error)}")
         else:

@@ -14,6 +14,8 @@ class SourceFault(Fault):
     def __init__(self, source: str, what: str, advice: str = "") -> None:
         super().__init__(f"The MCP server `{source}` {what}.", advice=advice, details={"source": source})
         self.source = source
+        self.what = what
+        """What it did: the message without its name."""
 
 
 class SourceUnavailable(SourceFault):

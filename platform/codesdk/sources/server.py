@@ -104,9 +104,7 @@ class Server:
             try:
                 self._running = self._start()
             except Fault as fault:
-                self._failed(
-                    fault.message if not isinstance(fault, SourceUnavailable) else _bare(fault, self.source.name)
-                )
+                self._failed(fault.what if isinstance(fault, SourceUnavailable) else fault.message)
                 raise
             return self._running
 
@@ -225,8 +223,3 @@ class Server:
         except TimeoutError:
             future.cancel()
             raise
-
-
-def _bare(fault: SourceUnavailable, name: str) -> str:
-    """What follows the server's name in its own words."""
-    return fault.message.removeprefix(f"The MCP server `{name}` ").removesuffix(".")
