@@ -43,6 +43,18 @@ EGRESS_PORT = 3128
 LABEL_INSTANCE = "codesdk.instance"
 LABEL_OWNER = "codesdk.owner"
 LABEL_SPEC = "codesdk.spec"
+TOOL_ENV = {
+    "HOME": "/tmp/home",  # noqa: S108
+    "TMPDIR": "/tmp",  # noqa: S108
+    "USER": "tool",
+    "LANG": "C.UTF-8",
+    # git takes no directory of the workspace for a repository only because it looks like a bare one: its configuration
+    # names programs, and may have been written as any file.
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "safe.bareRepository",
+    "GIT_CONFIG_VALUE_0": "explicit",
+}
+"""What every command starts with."""
 
 
 def name_of(instance: str, owner: str) -> str:
@@ -103,7 +115,7 @@ def runner_settings(spec: SandboxSpec, *, counted: bool = False) -> dict[str, ob
         "limits": rlimits(spec),
         "spool_bytes": spool_bytes(spec),
         "max_read_bytes": spec.profile.max_read_bytes,
-        "env": {"HOME": "/tmp/home", "TMPDIR": "/tmp", "USER": "tool", "LANG": "C.UTF-8"},  # noqa: S108
+        "env": TOOL_ENV,
     }
     if not runtimes.of(spec.profile.runtime).has_subreapers:
         settings["subreapers"] = False

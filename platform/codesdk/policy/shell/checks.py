@@ -48,7 +48,8 @@ def sed_script(words: Sequence[Word]) -> Found:  # noqa: C901 (a branch for each
                 "--sandbox",
                 "--",
             )
-            if text not in known and not re.fullmatch(r"-[nErsuz]+|-l[0-9]*|--line-length=[0-9]+", text):
+            # A bare `-l` takes the next word in GNU sed and none in BSD's: which word is the script is then not certain.
+            if text not in known and not re.fullmatch(r"-[nErsuz]+|-l[0-9]+|--line-length=[0-9]+", text):
                 yield index
         else:
             operands.append(index)
@@ -226,14 +227,17 @@ def command_query(words: Sequence[Word]) -> Found:
         yield from range(1, len(words)) if len(words) > 1 else (0,)
 
 
+_ASSIGNS = re.compile(r"(?<!%)(%%)*%[-+ #'0-9.*hjlLqtz]*n")
+"""bash skips flags and length modifiers in front of the `n`."""
+
+
 def printf(words: Sequence[Word]) -> Found:
     """`-v` assigns, and evaluates a subscript on the way; `%n` assigns too."""
-    if len(words) > 1 and (
-        words[1].may_be_option
-        or words[1].text.startswith("-v")
-        or re.search(r"(?<!%)(%%)*%[-+ #0-9.*]*n", words[1].text)
+    at = 2 if len(words) > 1 and words[1].text == "--" else 1
+    if len(words) > at and (
+        words[at].may_be_option or words[at].text.startswith("-v") or _ASSIGNS.search(words[at].text)
     ):
-        yield 1
+        yield at
 
 
 def subscripts(words: Sequence[Word]) -> Found:
@@ -247,9 +251,13 @@ def subscripts(words: Sequence[Word]) -> Found:
 
 def second_operand(words: Sequence[Word]) -> Found:
     """`uniq IN OUT` writes OUT, `xxd IN OUT` too; and a glob can be both of them."""
-    operands = [
-        index for index, word in enumerate(words) if index and (not word.text.startswith("-") or word.text == "-")
-    ]
+    operands: list[int] = []
+    ended = False
+    for index, word in enumerate(words[1:], 1):
+        # Behind `--`, and for xxd and POSIX behind the first operand, a dash begins a file's name.
+        if ended or operands or not word.text.startswith("-") or word.text == "-":
+            operands.append(index)
+        ended = ended or word.text == "--"
     yield from (at for place, at in enumerate(operands) if place or words[at].glob)
 
 

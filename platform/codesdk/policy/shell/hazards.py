@@ -140,7 +140,7 @@ TABLE: dict[str, Hazards] = {
     "date": Hazards(_o("--set", "s", "dfrI"), date),
     "hostname": Hazards(_o("--file --boot", "Fb"), second_operand),
     "uniq": Hazards(check=second_operand), "xxd": Hazards(_o("-r -revert", "r", single_dash=False), second_operand),
-    "tree": Hazards(_o("", "oR", "LPIHT", abbreviated=False)),
+    "tree": Hazards(_o("", "oR", "", abbreviated=False)),  # values stand in the next word, and the cluster goes on
     "file": Hazards(_o("--compile --uncompress --uncompress-noreport --magic-file --files-from", "CzZm", "eFfP")),
     "split": Hazards(_o("--filter")), "shuf": Hazards(_o("--output --random-source", "o", "nei")),
     "diff": Hazards(_o("--paginate --output", "l", "ILUCFWDx")), "sdiff": Hazards(_o("--output --diff-program", "o", "IwW")),
