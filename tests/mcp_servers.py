@@ -65,13 +65,16 @@ def _built(client: docker.DockerClient, base: str, tag: str, node: Path) -> str:
 def _pip(target: Path) -> None:
     line = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
     line += ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--python-version", "3.11", "--no-compile"]
-    done = subprocess.run(
-        [*line, "--target", str(target), "-r", str(PINNED)],
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        timeout=PIP_LIMIT_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [*line, "--target", str(target), "-r", str(PINNED)],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=PIP_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise PackagesMissing(f"pip: not within {PIP_LIMIT_S:g} s") from late
     if done.returncode:
         raise PackagesMissing(f"pip: {done.stderr.strip()[-400:]}")

@@ -23,6 +23,8 @@ from codesdk.mcphost.discovery import Resource
 from codesdk.mcphost.throttle import Throttle
 
 _log = logging.getLogger(__name__)
+LOGINS = 16
+"""Tokens of issuers that are looked at once: each may wait for its issuer, and none may hold up sessions' tokens."""
 BODY_S = 60.0
 """Seconds in which a request's body must have come: 4 MiB at half a megabit a second."""
 _SUBJECT = "codesdk.subject"
@@ -64,6 +66,7 @@ class TokenGate:
         self._admit = admit
         self._resource = resource
         self._limiter = limiter
+        self._login_limiter = CapacityLimiter(LOGINS)
         self._throttle = throttle
         self._max_body = max_body
 
@@ -79,7 +82,9 @@ class TokenGate:
             return
         try:
             admitted = partial(self._admit, token, _named(scope), opens=scope["method"] == "POST")
-            subject = await to_thread.run_sync(admitted, limiter=self._limiter)
+            # A token of an issuer has three parts; our own secrets hold no dot.
+            limiter = self._login_limiter if "." in token else self._limiter
+            subject = await to_thread.run_sync(admitted, limiter=limiter)
         except Fault as fault:
             await self._turn_away(fault, scope, send)
             return
@@ -101,7 +106,9 @@ class TokenGate:
             _log.warning("a credential could not be checked: %s", fault)
         error = {401: "invalid_token", 403: "insufficient_scope"}.get(status)
         challenge = self._resource.challenge(scope, error) if error else None
-        await _refuse(send, status, str(fault), challenge=challenge)
+        # What is wrong on our side stands in the log: whoever asks has not shown yet who they are.
+        told = "This credential cannot be checked now. Try again." if status == 503 else str(fault)  # noqa: PLR2004
+        await _refuse(send, status, told, challenge=challenge)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         size = _declared(scope)

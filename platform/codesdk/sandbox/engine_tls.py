@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from cryptography import x509
 
@@ -140,9 +140,14 @@ def tls_of(settings: Settings, host: str) -> EngineTls | None:
     return files
 
 
+def _parts(host: str) -> SplitResult:
+    """The address, read as the Docker client reads it: one without a scheme is a TCP port."""
+    return urlsplit(host if not host or "://" in host else f"tcp://{host}")
+
+
 def over_network(host: str) -> bool:
     """Whether the address is a TCP port, of whatever machine."""
-    return urlsplit(host).scheme in ("tcp", "http", "https")
+    return _parts(host).scheme in ("tcp", "http", "https")
 
 
 def check_plain(host: str) -> None:
@@ -151,7 +156,7 @@ def check_plain(host: str) -> None:
     Raises:
         EnginePlain: it may not.
     """
-    if over_network(host) and (urlsplit(host).scheme == "https" or not _is_loopback(urlsplit(host).hostname or "")):
+    if over_network(host) and (_parts(host).scheme == "https" or not _is_loopback(_parts(host).hostname or "")):
         raise EnginePlain(host)
 
 

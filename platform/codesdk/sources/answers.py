@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import mcp_types as types
 
-from codesdk.domain.canonical import canonical_json
+from codesdk.domain.canonical import NotCanonical, canonical_json
 from codesdk.domain.tools import ToolResult
 from codesdk.registry import Tool
 from codesdk.sandbox.profile import Profile
@@ -44,11 +44,21 @@ def result_of(
             return ToolResult(text=text)
         text = f"{tool.name} gave no structured result, which its accepted schema asks for. It said: {text}"
         return ToolResult(text=text, is_error=True, code="INVALID_TOOL_OUTPUT")
+    return _with_structured(structured, text, tool, profile, attach)
+
+
+def _with_structured(
+    structured: object, text: str, tool: Tool, profile: Profile, attach: Callable[[Attachment], None]
+) -> ToolResult:
     if not isinstance(structured, dict):
         return ToolResult(
             text=f"The structured result of {tool.name} is no object.", is_error=True, code="SOURCE_PROTOCOL"
         )
-    encoded = canonical_json(structured)
+    try:
+        encoded = canonical_json(structured)
+    except NotCanonical as fault:
+        said = f"The structured result of {tool.name} cannot be kept: {fault.message} It said: {text}"
+        return ToolResult(text=said, is_error=True, code="SOURCE_PROTOCOL")
     if len(encoded) > profile.show_output_bytes:
         attach(Attachment("structured.json", "application/json", encoded))
         said = (

@@ -36,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 MAX_SERVERS = 64
 """That one worker has at once."""
+MAX_OF_TENANT = 24
+"""Of these, for the sessions of one tenant."""
 _BOUND = ("memory_bytes", "pids", "open_files", "file_bytes", "egress")
 """What policy may demand of a call and a server that runs already cannot be given."""
 _LEAST_S = 0.01
@@ -64,6 +66,8 @@ class Key(NamedTuple):
     source: str
     session: str
     """Empty for a shared one."""
+    tenant: str
+    """Likewise."""
     running: str
     """Hash of what it runs with: a manifest that changed means another server."""
 
@@ -178,16 +182,13 @@ class SourceDesk:
 
     def _server(self, source: Source, asked: Elsewhere) -> Server:
         session = "" if source.manifest.shared else asked.session
-        key = Key(source.name, session, running_hash(source.manifest))
+        key = Key(source.name, session, str(asked.tenant) if session else "", running_hash(source.manifest))
         with self._lock:
             if self._closed:
                 raise SourceUnavailable(source.name, "is not started: the worker stops")
             server = self._servers.get(key)
             if server is None:
-                if len(self._servers) >= MAX_SERVERS:
-                    raise SourceUnavailable(
-                        source.name, f"has no place: {MAX_SERVERS} servers run on this host already"
-                    )
+                self._check_place(key)
                 serves = SessionId(session) if session else None
                 server = self._servers[key] = Server(
                     source,
@@ -198,6 +199,15 @@ class SourceDesk:
                 )
             server.begun()  # under the lock: one that is being called is not forgotten
             return server
+
+    def _check_place(self, key: Key) -> None:
+        of_tenant = sum(other.tenant == key.tenant for other in self._servers) if key.tenant else 0
+        if of_tenant >= MAX_OF_TENANT:
+            raise SourceUnavailable(
+                key.source, f"has no place: this tenant's sessions have {MAX_OF_TENANT} servers here"
+            )
+        if len(self._servers) >= MAX_SERVERS:
+            raise SourceUnavailable(key.source, f"has no place: {MAX_SERVERS} servers run on this host already")
 
     def _on_listing(self, name: str, listing: Listing) -> None:
         # Against what is accepted now: that may be more than when the server was started.

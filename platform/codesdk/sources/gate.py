@@ -87,12 +87,18 @@ class GatedTransport(httpx2.AsyncHTTPTransport):
         """Send it, where it goes to the origin.
 
         Raises:
-            ConnectError: it goes elsewhere, or cannot be connected.
+            ConnectError: it goes elsewhere, or cannot be connected. ReadError: the answer is encoded.
         """
         wanted = (request.url.scheme, request.url.host, request.url.port)
         if wanted != (self._origin.scheme, self._origin.host, self._origin.port):
             raise httpx2.ConnectError(f"{request.url.host} is not where this server is", request=request)
+        request.headers["accept-encoding"] = "identity"
         response = await super().handle_async_request(request)
+        if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            await (
+                response.aclose()
+            )  # bounds count bytes as they come; what they unfold to could be a thousand times that
+            raise httpx2.ReadError("an encoded answer, which was not asked for", request=request)
         if not response.headers.get("content-type", "").lower().startswith(_EVENTS):
             assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 (of an asynchronous transport)
             response.stream = _Bounded(response.stream, request)

@@ -95,6 +95,9 @@ async def _reached(
     times = httpx2.Timeout(CONNECT_S, read=SILENT_S)
     async with (
         httpx2.AsyncClient(transport=transport(), headers=headers, timeout=times, trust_env=False) as client,
-        streamable_http_client(str(url), http_client=client, max_sse_event_size=MAX_LINE) as streams,
+        # No farewell: it would wait as long as an answer may, and a server forgets idle sessions by itself.
+        streamable_http_client(
+            str(url), http_client=client, max_sse_event_size=MAX_LINE, terminate_on_close=False
+        ) as streams,
     ):
         yield streams

@@ -16,8 +16,10 @@ WAIT_S = 30.0
 """Seconds that a statement waits for another transaction's lock, on either database."""
 CONNECT_S = 10
 """Seconds for a connection to PostgreSQL."""
-STALLED_S = 60
-"""Seconds that a transaction of ours may stand still (a stopped process) before PostgreSQL ends it and frees its rows."""
+STALLED_S = 15
+"""Seconds that a transaction of ours may stand still (a stopped process) before PostgreSQL ends it and frees its rows.
+
+Well below a host's lease: a heartbeat may have to wait for such a row, and its host must not be lost for that."""
 READERS = 5
 MORE_READERS = 15
 """Connections that a process keeps for reading, and how many more it opens under load."""
@@ -65,7 +67,9 @@ def _refuse_closed(connection: Any, _record: object, _proxy: PoolProxiedConnecti
     # A server that ends a connection says so on it, and an idle one is otherwise silent: a look at the socket finds
     # what a ping would, without the round trip. The pool then makes a new connection.
     with suppress(Exception):
-        if not select.select([connection.fileno()], [], [], 0)[0]:
+        looked = select.poll()  # select() takes no descriptor above 1023
+        looked.register(connection.fileno(), select.POLLIN)
+        if not looked.poll(0):
             return
     raise DisconnectionError("the server has closed this connection")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import ipaddress
 import json
 import ssl
@@ -32,6 +33,7 @@ class Far:
         self.cancelled = threading.Event()
         self.redirect = ""
         self.flood = False
+        self.encoded = False
         self.url = ""
 
 
@@ -71,6 +73,11 @@ def _served(far: Far) -> Iterator[None]:
                 headers = [(b"location", far.redirect.encode()), (b"content-length", b"0")]
                 await send({"type": "http.response.start", "status": 307, "headers": headers})
                 await send({"type": "http.response.body", "body": b""})
+                return
+            if far.encoded:
+                head = [(b"content-type", b"application/json"), (b"content-encoding", b"gzip")]
+                await send({"type": "http.response.start", "status": 200, "headers": head})
+                await send({"type": "http.response.body", "body": gzip.compress(b" " * 1_000_000)})
                 return
             if far.flood:
                 head = [(b"content-type", b"application/json")]
@@ -222,6 +229,17 @@ def test_an_answer_without_end_is_cut_off(stage, here, far):
     try:
         with pytest.raises(SourceFault):
             made.listing()
+    finally:
+        made.close()
+
+
+def test_an_answer_that_would_unfold_is_not_taken(stage, here, far):
+    made = _stage(stage, here, far)
+    far.encoded = True
+    try:
+        with pytest.raises(SourceFault):
+            made.listing()
+        assert {headers.get("accept-encoding") for headers in far.headers} == {"identity"}
     finally:
         made.close()
 

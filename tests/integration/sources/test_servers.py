@@ -93,8 +93,10 @@ def test_a_call_that_is_not_answered_ends_in_its_time_and_the_server_is_told(fx)
 def test_a_withdrawn_call_ends_and_the_server_is_told(fx):
     told = json.loads(fx.call("cancelled").text)
     asked = fx.asked("slow")
+    fx.lines.clear()
     future = fx.begin(asked)
-    until(lambda: fx.desk.cancel(asked.identity), "the call is with the server")
+    until(lambda: fx.lines, "the server is at it")
+    assert fx.desk.cancel(asked.identity)
     assert future.result(60).code == "CANCELLED"
     until(lambda: json.loads(fx.call("cancelled").text) > told, "the server was told")
     assert not fx.desk.cancel(asked.identity)

@@ -133,7 +133,15 @@ def test_what_does_not_speak_tls_is_refused(files):
 
 
 @pytest.mark.parametrize(
-    "host", ["tcp://10.0.0.1:2375", "tcp://docker.example:2375", "http://[2001:db8::1]:2375", "https://127.0.0.1:2376"]
+    "host",
+    [
+        "tcp://10.0.0.1:2375",
+        "tcp://docker.example:2375",
+        "http://[2001:db8::1]:2375",
+        "https://127.0.0.1:2376",
+        "10.0.0.1:2375",
+        "docker.example:2375",
+    ],
 )
 def test_another_machine_is_not_spoken_to_without_tls(host, monkeypatch):
     with pytest.raises(EnginePlain, match="without TLS"):
@@ -145,7 +153,15 @@ def test_another_machine_is_not_spoken_to_without_tls(host, monkeypatch):
 
 @pytest.mark.parametrize(
     "host",
-    ["", "unix:///var/run/docker.sock", "tcp://127.0.0.1:2375", "tcp://[::1]:2375", "tcp://localhost:1", "ssh://a@b"],
+    [
+        "",
+        "unix:///var/run/docker.sock",
+        "tcp://127.0.0.1:2375",
+        "tcp://[::1]:2375",
+        "tcp://localhost:1",
+        "127.0.0.1:2375",
+        "ssh://a@b",
+    ],
 )
 def test_loopback_and_what_is_no_port_need_none(host):
     check_plain(host)
