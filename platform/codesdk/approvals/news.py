@@ -79,4 +79,5 @@ class Feeds:
         return [
             News(number=item.number, kind=NewsKind(item.kind), at=item.at, by=item.by, approval=there[item.approval])
             for item in items
+            if item.approval in there  # its session may have been removed between the two reads
         ]

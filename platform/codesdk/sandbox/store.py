@@ -212,7 +212,7 @@ def forget_pooled(connection: Connection, sandbox: SandboxId) -> bool:
         delete(sandboxes).where(
             sandboxes.c.id == sandbox,
             sandboxes.c.session_id.is_(None),
-            sandboxes.c.state == SandboxState.CLOSING.value,
+            sandboxes.c.state.in_([SandboxState.CLOSING.value, SandboxState.GONE.value]),
         )
     )
     return changed.rowcount == 1

@@ -8,6 +8,7 @@ from functools import partial
 from codesdk.domain.calls import CallState
 from codesdk.domain.ids import HostId, SandboxId
 from codesdk.domain.records import Session
+from codesdk.errors import Fault
 from codesdk.eventlog.log import Log
 from codesdk.hosts import store as host_store
 from codesdk.hosts.watch import LeaseWatch
@@ -49,18 +50,27 @@ class LostHosts:
         with self._database.read() as connection:
             opened = store.open_on_lost_hosts(connection)
             left = store.left_on_lost_hosts(connection)
-        ended = sum(map(self._end, opened))
+        ended = sum(map(self._end_if_it_can, opened))
         for sandbox, host in left:
             self._writer.run(partial(self._forget, sandbox=sandbox, host=host))
         if ended:
             _log.warning("%d sessions ended with their hosts", ended)
         return ended
 
+    def _end_if_it_can(self, session: Session) -> bool:
+        try:
+            return self._end(session)
+        except Fault as fault:  # one that cannot be ended now must not keep the others open
+            _log.warning("session %s of a lost host could not be ended yet: %s", session.id, fault)
+            return False
+
     def _end(self, session: Session) -> bool:
         def due(unit: Unit) -> bool:
             # Under the host's lock: a worker that takes it over meanwhile keeps what has not ended yet.
             if not host_store.is_lost(unit.connection, session.host_id):
                 return False
+            # A claim that is being committed holds its call's row: once it is waited for, it is seen as running below.
+            call_store.in_state(unit.connection, CallState.QUEUED, session=session.id, hold=True)
             for stored in call_store.in_state(unit.connection, CallState.RUNNING, session=session.id, hold=True):
                 end_lost(unit, self._log, stored, LOST)
             row = sandbox_store.of_session(unit.connection, session.id)
@@ -75,6 +85,7 @@ class LostHosts:
         """Of a session that was closed before, and whose host did not come to remove its sandbox."""
         if host_store.is_lost(unit.connection, host):
             _gone(unit, sandbox)
+            sandbox_store.forget_pooled(unit.connection, sandbox)  # without a session, nothing tells of it
 
 
 def _gone(unit: Unit, sandbox: SandboxId) -> None:

@@ -73,8 +73,12 @@ class Execution:
         self._clock = clock
         self._abandoned = threading.Event()
 
-    def run(self, claimed: Claimed, open_sandbox: Callable[[], Sandbox]) -> ToolResult:
+    def run(
+        self, claimed: Claimed, open_sandbox: Callable[[], Sandbox], confirm: Callable[[], None] = lambda: None
+    ) -> ToolResult:
         """Run to the end and record it. A sandbox that fails is a recorded result too: every claim ends.
+
+        `confirm`: called just before a call goes to somebody else's server; raises where the host is not ours any more.
 
         Raises:
             Fault: after `abandon`, where the sandbox failed or the end could not be recorded; nothing was recorded.
@@ -85,12 +89,16 @@ class Execution:
         opened: list[Sandbox] = []
         sent: list[bool] = []
 
+        def goes() -> None:
+            confirm()  # no runner stands before a server, so nothing else keeps a thawed worker's call from it
+            sent.append(True)
+
         def work() -> ToolResult:
             if self._abandoned.is_set():
                 raise Released(f"The worker that claimed call {claimed.stored.identity.tool_call_id} is leaving.")
             tool = self._registry.of(claimed.stored.tenant_id).resolve(claimed.stored.call.name)
             if isinstance(tool.runs, SourceCall):
-                return self._elsewhere(claimed, tool, output, lambda: sent.append(True))
+                return self._elsewhere(claimed, tool, output, goes)
             opened.append(self._opened(open_sandbox))
             return self._work(claimed, tool, opened[0], output)
 
@@ -98,7 +106,8 @@ class Execution:
         if isinstance(ran, Fault) and self._abandoned.is_set():
             raise ran
         result = _failed(ran) if isinstance(ran, Fault) else ran
-        if not opened and not sent:
+        # What an earlier worker had may have run there.
+        if not opened and not sent and claimed.behaviour_hash is not None:
             claimed = claimed.model_copy(update={"ran": False})
         took_ms = (self._clock.monotonic() - began) * 1000
         end = partial(self._finish, claimed, result, output, took_ms)

@@ -43,7 +43,7 @@ class Preview(Frozen):
     """Kept with the call; the approval's digest covers it, and with `shown_hash` all that was shown of it."""
 
     obliged: str
-    """`sha256:` of the obligations that it was made under."""
+    """`sha256:` of the tool's behaviour and the obligations that it was made under."""
     shown_hash: str = ""
     failed: str = ""
     """Why there is none; people were shown this."""
@@ -80,15 +80,15 @@ def _can_be_tried(tool: Tool) -> bool:
     return isinstance(tool.runs, Template) or tool.runs.builtin in TRIED
 
 
-def obliged_hash(obligations: Obligations) -> str:
-    """`sha256:` of what policy demands; a preview under other demands is another preview."""
-    return content_hash(obligations.model_dump(mode="json"))
+def obliged_hash(tool: Tool, obligations: Obligations) -> str:
+    """`sha256:` of what the tool does and policy demands; under others it is another preview."""
+    return content_hash([tool.behaviour_hash, obligations.model_dump(mode="json")])
 
 
-def failed(obligations: Obligations, reason: str) -> Tried:
+def failed(tool: Tool, obligations: Obligations, reason: str) -> Tried:
     """A preview that could not be made, which people are shown as such."""
     shown = {"failed": reason}
-    return Tried(Preview(obliged=obliged_hash(obligations), failed=reason, shown_hash=content_hash(shown)), shown)
+    return Tried(Preview(obliged=obliged_hash(tool, obligations), failed=reason, shown_hash=content_hash(shown)), shown)
 
 
 def few(effects: tuple[Effect, ...], most: int) -> tuple[tuple[str, str], ...]:

@@ -60,7 +60,7 @@ def rehearse(copy: Sandbox, stored: StoredCall, tool: Tool, obligations: Obligat
     result = run_tool(tool, stored.call.input, bench)
     after = copy.files.manifest()
     if isinstance(before, FileRefused) or isinstance(after, FileRefused):
-        return failed(obligations, "The workspace holds too many files to see what the call changes.")
+        return failed(tool, obligations, "The workspace holds too many files to see what the call changes.")
     effects = effects_of(before, after)
     shown = {**_ending(tool, result, heard, redactor), **_changes(copy, effects, contents, redactor)}
     return Tried(_kept(stored, tool, obligations, result, heard, before=before, effects=effects, shown=shown), shown)
@@ -81,7 +81,7 @@ def _kept(
     names = () if runs else (name.path for name in named(tool, stored.call.input))
     paths = () if runs else concerned(names, effects, profile_of(stored).workspace)
     return Preview(
-        obliged=obliged_hash(obligations),
+        obliged=obliged_hash(tool, obligations),
         shown_hash=content_hash(shown),
         ending=ending_of(result, *(heard.mark(stream) if runs else None for stream in STREAMS)),
         effects=few(effects, KEPT_EFFECTS),

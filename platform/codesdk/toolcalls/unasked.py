@@ -123,7 +123,9 @@ class Unasked:
             reason = "Policy or session have changed since this call was decided. Call it again."
             deny(unit, self._log, stored, DenialCode.VOIDED, reason)
             return
-        if wants_preview(tool, decision) and (preview is None or preview.obliged != obliged_hash(decision.obligations)):
+        if wants_preview(tool, decision) and (
+            preview is None or preview.obliged != obliged_hash(tool, decision.obligations)
+        ):
             preparations.want_try(unit.connection, call)
             return  # the next poll tries it
         preparations.end(unit.connection, call, files, preview)

@@ -107,6 +107,10 @@ class Dispatcher:
         if not self._draining.is_set():
             self._hand(self._chores, self._rooms.sweep)
 
+    def rest(self) -> None:
+        """Begin nothing more; what runs goes on."""
+        self._draining.set()
+
     def drain(self, timeout_s: float) -> None:
         """Start nothing more; give what runs at most that long, and its cancels are heard. What is left is handed back.
 
@@ -157,8 +161,16 @@ class Dispatcher:
 
     def _run(self, claimed: Claimed) -> None:
         session = claimed.stored.subject.session_id
-        result = self._execution.run(claimed, lambda: self._confirmed(session))
-        if result.code in {SandboxGone.code, EngineRestarted.code}:
+        opened: list[
+            Sandbox
+        ] = []  # of a server's call it stays empty: then it is not the session's sandbox that is gone
+
+        def open_own() -> Sandbox:
+            opened.append(self._confirmed(session))
+            return opened[0]
+
+        result = self._execution.run(claimed, open_own, self._confirm)
+        if opened and result.code in {SandboxGone.code, EngineRestarted.code}:
             self._rooms.lose(session)
 
     def _confirmed(self, session: SessionId) -> Sandbox:

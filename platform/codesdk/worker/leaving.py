@@ -22,9 +22,13 @@ _END = 0
 class Leaving:
     """Listens for signals from `listening` on, which the main thread enters."""
 
-    def __init__(self, leave: Callable[[int], object] = os._exit) -> None:
-        """`leave` ends the process with that code, whatever its threads do. What ran is the next worker's to take up."""
+    def __init__(self, leave: Callable[[int], object] = os._exit, within_s: float | None = None) -> None:
+        """`leave` ends the process with that code, whatever its threads do. What ran is the next worker's to take up.
+
+        `within_s`: seconds from the first signal until that, also where the worker is still starting.
+        """
         self._leave = leave
+        self._within_s = within_s
         self._asked = threading.Event()
 
     @contextmanager
@@ -78,4 +82,6 @@ class Leaving:
                 came += 1
                 if came > 1:
                     self._leave(SHELL_SAYS + number)
+                elif self._within_s is not None:
+                    self.leave_within(self._within_s)
                 self._asked.set()

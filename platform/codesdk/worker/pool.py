@@ -101,7 +101,8 @@ class Pool:
 
     def _rows(self) -> list[PoolRow]:
         with self._database.read() as connection:
-            return store.pool(connection, self._host.id)
+            found = store.pool(connection, self._host.id)
+        return [row for row in found if row.generation <= self._host.generation]  # newer ones are a successor's
 
     def _fits(self, row: PoolRow) -> bool:
         """Of this worker, and of a sort that it keeps. One that is being made is another worker's: ours is one call."""

@@ -82,7 +82,9 @@ class Previews:
     def look(self) -> None:
         """Begin what waits, oldest first, as far as there is room; end what nobody wants any more."""
         self._end_unwanted()
-        self._copies.tend()
+        with self._lock:
+            if not self._closed:  # not here: an engine that hangs must hold up no cancel
+                self._enders.submit(self._copies.tend)
         with self._database.read() as connection:
             waiting = preparations.to_try(connection, self._host.id)
         for stored in waiting:
@@ -143,7 +145,7 @@ class Previews:
         try:
             sandbox = self._rooms.ready(SessionId(stored.subject.session_id))
             if trial is not None and (stored.preview_tries or 0) >= TRIES:
-                tried = failed(trial.obligations, LOST)
+                tried = failed(trial.tool, trial.obligations, LOST)
             elif trial is not None:
                 self._rehearse(job, trial, sandbox, names)
                 return
@@ -152,7 +154,7 @@ class Previews:
                 raise NotWanted from fault
             if fault.retryable and (stored.preview_tries or 0) + job.begun < TRIES:
                 raise
-            tried = failed(trial.obligations, str(fault)) if trial is not None else None
+            tried = failed(trial.tool, trial.obligations, str(fault)) if trial is not None else None
         self._put(job, _marks_now(sandbox, names), tried)
 
     def _rehearse(self, job: _Job, trial: Trial, sandbox: Sandbox, names: tuple[FileName, ...]) -> None:

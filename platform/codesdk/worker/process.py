@@ -153,6 +153,7 @@ class Worker:
                 database=services.database,
                 writer=services.writer,
                 log=services.log,
+                confirm=self.pulse.confirm,
             )
             self._claims = Claims(
                 registry=services.registry,
@@ -219,7 +220,8 @@ class Worker:
 
     def stop(self) -> None:
         """Take no call any more, give those that run their time, hand the rest back, let go. Sandboxes live on."""
-        self.pulse.leave()  # first: others are chosen from here on
+        self.dispatcher.rest()  # before anything that may have to wait
+        self.pulse.leave()  # others are chosen from here on
         for each in (self._neighbour, self._keeper, self._watcher, self._photographer):
             each.tell()
         # The poller goes on until the calls have had their time: who cancels one meanwhile must be heard.
@@ -356,7 +358,7 @@ def serve(
         HostGone: a newer worker has the host, or it was given up. Whoever started this one starts it again.
         Fault: what kept it from starting; nothing is left behind.
     """
-    leaving = Leaving()
+    leaving = Leaving(within_s=LEAVE_S)
     with leaving.listening(), ExitStack() as opened:
         services = open_services(settings)
         opened.callback(services.close)
@@ -377,8 +379,9 @@ def serve(
             {"pid": os.getpid(), "host": worker.host.id, "execution_env": sandboxes.surroundings.environment},
         )
         opened.callback(lambda: ready.unlink(missing_ok=True))
+        opened.callback(worker.dispatcher.rest)  # whoever sees that the file is gone sees a worker that claims nothing
         _log.info("serving host %s, generation %d", worker.host.id, worker.host.generation)
         leaving.wait()
         _log.info("asked to end: no new calls; those that run have %.0f s, the rest is handed back", DRAIN_S)
-        leaving.leave_within(LEAVE_S)
+        leaving.leave_within(LEAVE_S)  # nobody may have sent a signal: the worker itself may have asked
         worker.pulse.check()

@@ -13,7 +13,7 @@ from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault
 from codesdk.eventlog.log import Log
 from codesdk.hosts import store as host_store
-from codesdk.registry import Registries, SourceCall, UnknownTool
+from codesdk.registry import Registries, SourceCall, Tool, UnknownTool
 from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import Database
@@ -22,6 +22,7 @@ from codesdk.toolcalls import store
 from codesdk.toolcalls.builtins import runs_one_exec
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.execution import Execution
+from codesdk.toolcalls.lost import CODE as WORKER_LOST
 from codesdk.toolcalls.stored import Claimed, StoredCall
 from codesdk.worker.hand import Hand
 from codesdk.worker.host import Host
@@ -33,6 +34,9 @@ LOST = (
     "The worker that ran this call died, and whether the call took effect is unknown. It was not run again. "
     "Look at the workspace before you repeat it."
 )
+
+
+NOT_BEGUN = "This call was not begun: meanwhile {what}."
 
 
 class Recovery:
@@ -49,7 +53,10 @@ class Recovery:
         database: Database,
         writer: Writer,
         log: Log,
+        confirm: Callable[[], None] = lambda: None,
     ) -> None:
+        """`confirm`: raises where the host is not this worker's any more."""
+        self._confirm = confirm
         self._host = host
         self._hand = hand
         self._rooms = rooms
@@ -119,9 +126,12 @@ class Recovery:
             return
         wall_s = Profile.model_validate(stored.profile).tighten(stored.obligations).wall_s
         claimed = self._claim(stored, min(tool.timeout_s, wall_s))
+        if not begun and (what := _stands_against(stored, tool)):
+            self._end(claimed.model_copy(update={"ran": False}), NOT_BEGUN.format(what=what), "NOT_BEGUN")
+            return
         if not begun or (isinstance(tool.runs, SourceCall) and tool.classification is Classification.READ_ONLY):
             # Of a source: the server that had it is gone with its worker; another reads again.
-            self._execution.run(claimed, partial(self._rooms.ready, session))
+            self._execution.run(claimed, partial(self._ready, session), self._confirm)
             return
         if runs_one_exec(tool) or tool.classification is Classification.READ_ONLY:
             try:
@@ -132,6 +142,11 @@ class Recovery:
                 self._run_again(claimed, sandbox)
                 return
         self._end_lost(claimed)
+
+    def _ready(self, session: SessionId) -> Sandbox:
+        sandbox = self._rooms.ready(session)
+        self._confirm()
+        return sandbox
 
     def _claim(self, stored: StoredCall, timeout_s: float) -> Claimed:
         return Claimed(
@@ -146,7 +161,10 @@ class Recovery:
         self._execution.run(claimed, lambda: sandbox)
 
     def _end_lost(self, claimed: Claimed) -> None:
-        result = ToolResult(text=LOST, is_error=True, code="WORKER_LOST")
+        self._end(claimed, LOST, WORKER_LOST)
+
+    def _end(self, claimed: Claimed, text: str, code: str) -> None:
+        result = ToolResult(text=text, is_error=True, code=code)
 
         def end(unit: Unit) -> None:
             complete(
@@ -160,3 +178,14 @@ class Recovery:
             )
 
         self._execution.until_recorded(claimed, lambda: self._writer.run(end))
+
+
+def _stands_against(stored: StoredCall, tool: Tool) -> str:
+    """What happened between a claim and a first start that comes seconds later; empty where nothing did."""
+    if stored.cancel_requested:
+        return "it was cancelled"
+    if not stored.session_open:
+        return "its session ended"
+    if stored.barred:
+        return "its tenant was suspended, or who asked for it disabled"
+    return "" if stored.schema_hash == tool.schema_hash else "the manifest of its tool changed"

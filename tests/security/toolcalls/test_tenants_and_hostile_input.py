@@ -57,7 +57,7 @@ def test_what_was_approved_is_byte_for_byte_what_is_claimed(stage, content):
     assert isinstance(claimed, Claimed)
     assert canonical_json(claimed.stored.call.input) == canonical_json(asked.shown["input"])
     assert claimed.stored.call.input["content"] == content
-    for table in ("approval_votes", "approvals"):
+    for table in ("approval_news", "approval_votes", "approvals"):
         stage.sql(f"DELETE FROM {table}")
     stage.sql("DELETE FROM tool_calls")
 

@@ -8,7 +8,7 @@ from codesdk.domain.calls import CallState, DenialCode, IllegalTransition
 from codesdk.domain.quotas import Resource
 from codesdk.domain.tools import ToolResult
 from codesdk.hosts import Hosts, store
-from codesdk.hosts.watch import LeaseWatch
+from codesdk.hosts.watch import ALONE, LeaseWatch
 from codesdk.sessions.lost_hosts import LostHosts
 from codesdk.tenancy.principal import Reach, Role
 from codesdk.toolcalls.ending import complete
@@ -82,7 +82,7 @@ def test_a_thawed_worker_of_a_lost_host_claims_nothing_and_ends_nothing(stage, l
 
 def test_silence_alone_ends_them_too(stage, lost_hosts):
     ended = []
-    for _ in range(32):
+    for _ in range(30 * ALONE + 2):
         ended.append(lost_hosts.tend())
         stage.clock.advance(1.0)
     assert sum(ended) == 1

@@ -278,7 +278,8 @@ def test_a_question_about_what_was_tried_is_one_message_with_what_came_of_it(pos
     post.feed.step()
     assert told(post, endpoint) == []
     large = {**preview(), "diff": "+x\n" * 20_000}
-    obliged = obliged_hash(stage.pipeline.trial(stored).obligations)
+    trial = stage.pipeline.trial(stored)
+    obliged = obliged_hash(trial.tool, trial.obligations)
     stage.pipeline.put(waiting.identity.tool_call_id, (), Tried(Preview(obliged=obliged), large))
     assert stage.types()[-3:] == ["approval.preview_started", "approval.previewed", "approval.requested"]
     post.feed.step()

@@ -37,6 +37,13 @@ def test_the_first_signal_asks_and_the_second_ends_the_process_at_once(leaving, 
     wait_for(lambda: left == [128 + signal.SIGTERM], "the process to be ended")
 
 
+def test_a_worker_that_hangs_while_it_starts_ends_with_its_time(left):
+    slow = Leaving(left.append, within_s=0.05)
+    with slow.listening():
+        send(signal.SIGTERM)
+        wait_for(lambda: left == [128 + signal.SIGKILL], "the process to be ended, though nobody waits")
+
+
 def test_a_signal_that_came_before_anybody_waited_counts(leaving):
     send(signal.SIGTERM)
     send(signal.SIGINT)

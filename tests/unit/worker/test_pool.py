@@ -131,6 +131,16 @@ def test_the_next_worker_removes_what_an_earlier_ones_pool_left(stage, crew, mak
     assert old not in crew.sandboxes.living
 
 
+def test_a_worker_that_was_replaced_leaves_its_successors_sandboxes_alone(stage, crew, make_pool):
+    earlier = make_pool(size=1)
+    make_pool(size=1, host=stage.register()).tend()
+    (newer,) = crew.sandboxes.living
+    earlier.tend()
+    assert newer in crew.sandboxes.living
+    earlier.close()
+    assert newer in crew.sandboxes.living
+
+
 def test_after_an_upgrade_an_earlier_workers_sandbox_is_not_claimed(stage, crew, make_pool):
     make_pool().tend()
     (old,) = crew.sandboxes.living

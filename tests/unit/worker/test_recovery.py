@@ -217,6 +217,33 @@ def test_a_call_whose_claim_was_committed_and_not_answered_runs_all_the_same_and
     assert len(crew.sandboxes.runs) == 1
 
 
+def unheard(stage, crew, name, given):
+    """A call that was claimed while nobody heard of it, and was seen to be nobody's."""
+    call = submit(stage, name, given)
+    assert claim(stage, crew) is not None
+    crew.recovery.look_for_strays()
+    return call
+
+
+def test_a_call_that_was_cancelled_before_anybody_knew_of_its_claim_is_not_begun(stage, crew):
+    call = unheard(stage, crew, "workspace.exec", {"command": "x"})
+    stage.cancel(call, "enough")
+    crew.recovery.look_for_strays()
+    assert (result(stage, call).code, crew.sandboxes.runs) == ("NOT_BEGUN", [])
+    assert "cancelled" in result(stage, call).text
+
+
+def test_nor_is_one_whose_host_was_given_up_meanwhile(stage, crew):
+    def gone():
+        raise StorageUnavailable("The host is not this worker's any more.", retryable=False)
+
+    call = unheard(stage, crew, "workspace.exec", {"command": "x"})
+    crew.recovery._confirm = gone
+    crew.recovery.look_for_strays()
+    assert crew.sandboxes.runs == []
+    assert result(stage, call).is_error
+
+
 def test_an_end_that_was_committed_and_not_answered_is_an_end(stage, crew, monkeypatch):
     call = submit(stage, "workspace.exec", {"command": "x"})
     claimed = claim(stage, crew)
