@@ -44,7 +44,16 @@ from codesdk.tenancy.principal import Role
 CALLS = 400
 WARM_UP = 40
 SESSIONS = 300
-PLAIN = ("mcp_noop_ms", "sdk_noop_ms", "mcp_noop_per_sdk", "mcp_session_kb")
+STREAMS = 1000
+"""Idle streams of the newer era, of ten sessions: one has at most 128 requests open."""
+PLAIN = (
+    "mcp_noop_ms",
+    "sdk_noop_ms",
+    "mcp_noop_per_sdk",
+    "mcp_session_kb",
+    "mcp_stream_kb",
+    "mcp_noop_1000_streams_ms",
+)
 """The report's keys."""
 NAME = "noop"
 
@@ -93,7 +102,7 @@ def _ours(opened: ExitStack, place: Path) -> tuple[Any, str]:
     principal, _ = services.writer.run(
         lambda unit: services.directory.enroll(unit, "default", "bench", (Role.OPERATOR,))
     )
-    _, token = services.sessions.open(principal, NewSession())
+    token = ",".join(services.sessions.open(principal, NewSession())[1] for _ in range(1 + STREAMS // 100))
     app = create_app(services, settings)
     server = app.state.mcp.server
     own = server.get_request_handler("tools/call")
@@ -134,15 +143,16 @@ def _started(opened: ExitStack, kind: str, place: Path) -> tuple[str, str, int]:
     line = [sys.executable, __file__, kind, str(place)]
     process = opened.enter_context(subprocess.Popen(line, stdout=subprocess.PIPE, text=True))
     opened.callback(process.terminate)
-    port, token = process.stdout.readline().split()
-    return f"http://127.0.0.1:{port}/mcp", token, process.pid
+    port, tokens = process.stdout.readline().split()
+    return f"http://127.0.0.1:{port}/mcp", tokens, process.pid
 
 
 async def _measure(servers: dict[str, tuple[str, str]], pid: int) -> dict[str, float]:
     times: dict[str, list[float]] = {kind: [] for kind in servers}
     async with AsyncExitStack() as opened:
         clients = {}
-        for kind, (url, token) in servers.items():
+        for kind, (url, tokens) in servers.items():
+            token = tokens.split(",")[0]
             http = await opened.enter_async_context(
                 httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30, trust_env=False)
             )
@@ -154,8 +164,49 @@ async def _measure(servers: dict[str, tuple[str, str]], pid: int) -> dict[str, f
                 if number >= WARM_UP:
                     times[kind].append((time.perf_counter() - began) * 1000)
     ours, bare = (statistics.median(times[kind]) for kind in ("ours", "bare"))
-    held = await _per_session(*servers["ours"], pid)
-    return dict(zip(PLAIN, (round(ours, 3), round(bare, 3), round(ours / bare, 2), round(held, 1)), strict=True))
+    url, tokens = servers["ours"]
+    caller, *listeners = tokens.split(",")
+    held = await _per_session(url, caller, pid)
+    stream, beside = await _beside_streams(url, caller, listeners, pid)
+    found = (round(ours, 3), round(bare, 3), round(ours / bare, 2), round(held, 1), round(stream, 1), round(beside, 3))
+    return dict(zip(PLAIN, found, strict=True))
+
+
+async def _beside_streams(url: str, caller: str, listeners: list[str], pid: int) -> tuple[float, float]:
+    """KiB of one idle stream, and milliseconds (p50) of a call beside all of them."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = {"notifications": {"toolsListChanged": True}, "_meta": meta}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
+    common = {
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "subscriptions/listen",
+    }
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+    async with httpx2.AsyncClient(timeout=60, limits=limits, trust_env=False) as http:
+        before, streams = _resident_kib(pid), []
+        for number in range(STREAMS):
+            token = listeners[number % len(listeners)]
+            request = http.build_request("POST", url, json=body, headers={**common, "Authorization": f"Bearer {token}"})
+            answer = await http.send(request, stream=True)
+            answer.raise_for_status()
+            streams.append(answer)
+        held = (_resident_kib(pid) - before) / STREAMS
+        times = []
+        plain = httpx2.AsyncClient(headers={"Authorization": f"Bearer {caller}"}, timeout=30, trust_env=False)
+        async with plain as own, Client(streamable_http_client(url, http_client=own)) as client:
+            for number in range(WARM_UP + CALLS // 4):
+                began = time.perf_counter()
+                await client.call_tool(NAME, {})
+                if number >= WARM_UP:
+                    times.append((time.perf_counter() - began) * 1000)
+        for stream in streams:
+            await stream.aclose()
+        return held, statistics.median(times)
 
 
 async def _per_session(url: str, token: str, pid: int) -> float:
