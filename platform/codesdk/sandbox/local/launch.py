@@ -49,10 +49,9 @@ def settings(spec: SandboxSpec, confinement: Confinement, place: Place) -> dict[
     limits["nproc"] += counted_beside(confinement)
     temporary = "/tmp" if walled else str(place.workspace.parent / "tmp")  # noqa: S108 - the sandbox's own
     environment = {
+        **specs.TOOL_ENV,
         "HOME": f"{temporary}/home",
         "TMPDIR": temporary,
-        "USER": "tool",
-        "LANG": "C.UTF-8",
         "PATH": f"{Path(sys.executable).parent}:{bwrap.SYSTEM_PATH}",
         MARK: place.owner,
     }

@@ -9,6 +9,7 @@ from codesdk.sandbox.port import ExitKind, FileContent, FileWrite
 from codesdk.sandbox.selfcheck.bench import Bench
 from codesdk.sandbox.selfcheck.probe import Probe
 from codesdk.sandbox.selfcheck.seeing import Unmet, demand, ended, exited, same
+from codesdk.sandbox.spec import TOOL_ENV
 
 MIB = 1024 * 1024
 MARKS = 1 << 30
@@ -95,7 +96,7 @@ def _environment_is_own(bench: Bench) -> None:
 def _environment_is_not_ours(bench: Bench) -> None:
     names = {line.partition("=")[0] for line in exited(bench.run("env")).stdout.decode().splitlines()}
     demand("PATH" in names, f"no PATH among {sorted(names)}")
-    known = {"HOME", "HOSTNAME", "LANG", "PATH", "PWD", "SHLVL", "TMPDIR", "USER", "_", "LC_ALL", "TERM"}
+    known = {*TOOL_ENV, "HOSTNAME", "PATH", "PWD", "SHLVL", "_", "LC_ALL", "TERM"}
     image = {name for name in names if name.startswith(("PYTHON_", "NODE_", "YARN_"))} | {"GPG_KEY"}
     same("variables that nobody asked for", sorted(names - known - image), [])
 
