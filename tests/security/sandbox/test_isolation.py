@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from codesdk.sandbox.spec import TOOL_ENV
 from sandboxes import python, run
 
 pytestmark = pytest.mark.engine
@@ -99,7 +100,7 @@ def test_the_environment_of_a_tool_holds_nothing_of_the_worker(sandbox, monkeypa
     names = run(sandbox, "env").stdout.decode()
     assert "CODESDK" not in names
     assert {line.partition("=")[0] for line in names.splitlines()} <= {
-        "HOME", "HOSTNAME", "LANG", "PATH", "PWD", "SHLVL", "TMPDIR", "USER", "_",
+        *TOOL_ENV, "HOSTNAME", "PATH", "PWD", "SHLVL", "_",
     }  # fmt: skip
 
 
