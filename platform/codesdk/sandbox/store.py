@@ -207,7 +207,7 @@ def of_sources(connection: Connection, host: HostId) -> list[SandboxId]:
 
 
 def forget_pooled(connection: Connection, sandbox: SandboxId) -> bool:
-    """Drop the row of a pooled sandbox, or of a server's, that was removed: nothing tells of it."""
+    """Drop the row of a sandbox without a session that was removed, or was lost with its host: nothing tells of it."""
     changed = connection.execute(
         delete(sandboxes).where(
             sandboxes.c.id == sandbox,

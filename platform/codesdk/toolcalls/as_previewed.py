@@ -11,8 +11,9 @@ from codesdk.domain.tools import ToolResult
 from codesdk.registry import Tool
 from codesdk.sandbox.port import Chunk, FileError, FileRefused, Manifest, OnOutput
 from codesdk.toolcalls.builtins import Bench, files_changed, run_tool, runs_one_exec
+from codesdk.toolcalls.builtins.withheld import STREAMS
 from codesdk.toolcalls.effects import conditions, effects_of, state_hash
-from codesdk.toolcalls.heard import STREAMS, Heard
+from codesdk.toolcalls.heard import Heard
 from codesdk.toolcalls.preview import Preview, differences, ending_of
 from codesdk.toolcalls.stored import StoredCall
 

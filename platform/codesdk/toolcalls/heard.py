@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 
-from codesdk.sandbox.port import Chunk
+from codesdk.sandbox.port import Chunk, Stream
 from codesdk.toolcalls.builtins.excerpt import Excerpt
+from codesdk.toolcalls.builtins.withheld import STREAMS
 from codesdk.toolcalls.preview import StreamMark
 
 SHOWN_BYTES = 8 * 1024
 """Of each stream."""
-STREAMS = ("stdout", "stderr")
 
 
 class Heard:
@@ -29,10 +29,10 @@ class Heard:
         self._ends[chunk.stream] = chunk.offset + len(chunk.data)
         self._excerpts[chunk.stream].add(chunk.data, chunk.offset)
 
-    def mark(self, stream: str) -> StreamMark:
+    def mark(self, stream: Stream) -> StreamMark:
         """The stream so far, as it is compared."""
         return StreamMark(bytes=self._ends[stream], sha256=f"sha256:{self._hashes[stream].hexdigest()}")
 
-    def text(self, stream: str) -> str:
+    def text(self, stream: Stream) -> str:
         """As it is shown."""
         return self._excerpts[stream].text(rest="they were not kept")

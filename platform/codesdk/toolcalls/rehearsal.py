@@ -15,8 +15,9 @@ from codesdk.sandbox.port import FileContent, FileKind, FileRefused, Manifest, S
 from codesdk.sandbox.profile import Profile
 from codesdk.toolcalls.bound_files import named
 from codesdk.toolcalls.builtins import Bench, process_limits, run_tool, runs_one_exec
+from codesdk.toolcalls.builtins.withheld import STREAMS
 from codesdk.toolcalls.effects import Effect, concerned, effects_hash, effects_of, state_hash
-from codesdk.toolcalls.heard import STREAMS, Heard
+from codesdk.toolcalls.heard import Heard
 from codesdk.toolcalls.preview import Preview, Tried, ending_of, failed, few, obliged_hash
 from codesdk.toolcalls.preview_diff import TEXT_BYTES, changes_shown, texts_wanted
 from codesdk.toolcalls.stored import StoredCall
