@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 MARKS = {
-    "codesdk.mcphost.access": [("TokenGate._admitted", "token", "admitted")],
+    "codesdk.sessions.admission": [("Admission.subject", "token", "admitted")],
     "codesdk.mcphost.calls": [("Calls._submit", "submit", "")],
     "codesdk.toolcalls.pipeline": [("Pipeline._record", "record", ""), ("Pipeline.submit", "", "submitted")],
     "codesdk.worker.dispatcher": [("Dispatcher.wake", "woken", "")],

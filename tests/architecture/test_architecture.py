@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import pkgutil
 import re
 import subprocess
@@ -235,3 +236,16 @@ def test_no_file_names_a_machine_or_a_package_host():
 def test_the_reader_of_a_call_meets_no_helper_modules():
     names = {part for path in MODULES for part in path.relative_to(PACKAGE).with_suffix("").parts}
     assert not names & {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers", "base"}
+
+
+def test_what_the_bench_marks_on_a_calls_way_is_there():
+    at = REPOSITORY / "bench" / "traced" / "sitecustomize.py"
+    spec = importlib.util.spec_from_file_location("traced", at)
+    assert spec is not None
+    assert spec.loader is not None
+    traced = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(traced)
+    for module, marked in traced.MARKS.items():
+        for called, _, _ in marked:
+            owner, name = called.split(".")
+            assert callable(getattr(getattr(importlib.import_module(module), owner), name)), (module, called)
