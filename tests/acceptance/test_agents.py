@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from acceptance.agents import claude, opencode, qwen
+from acceptance.agents import claude, codex, gemini, opencode, qwen
 from acceptance.agents.install import PINS, AgentPackage, AgentUnavailable, Reason, install
 from acceptance.agents.process import AgentProcess, Dialogue, Rooms, private_env
 
@@ -282,8 +284,67 @@ def test_opencodes_events_become_a_record():
     assert not opencode.read_run(lines_of(events[2]), exit_code=0).sound
 
 
+def test_codexs_events_become_a_record():
+    call = {"type": "mcp_tool_call", "server": "codesdk", "tool": "workspace_read"}
+    told = {"content": [{"type": "text", "text": "1013 hPa"}]}
+    good = {**call, "id": "i1", "status": "completed", "result": told, "error": None}
+    bad = {**call, "id": "i2", "status": "failed", "result": None, "error": {"message": "timed out"}}
+    said = {"id": "i3", "type": "agent_message", "text": "Done."}
+    items = [{"type": "item.completed", "item": item} for item in (good, bad, said)]
+    begun, ended = {"type": "turn.started"}, {"type": "turn.completed", "usage": {}}
+    run = codex.read_run(lines_of(begun, *items, ended), exit_code=0)
+
+    assert run.sound
+    assert run.final_text == "Done."
+    assert [(one.tool, one.text, one.is_error) for one in run.outcomes] == [
+        ("mcp__codesdk__workspace_read", "1013 hPa", False),
+        ("mcp__codesdk__workspace_read", "timed out", True),
+    ]
+    assert not codex.read_run(lines_of(begun, *items), exit_code=1).sound
+    assert not codex.read_run(lines_of(begun, *items, {"type": "error"}, ended), exit_code=0).sound
+    assert not codex.read_run(lines_of(items[2], ended), exit_code=0).sound
+
+
+def test_gemini_clis_stream_becomes_a_record():
+    use = {"type": "tool_use", "tool_id": "t1", "tool_name": "mcp_codesdk_workspace_read"}
+    good = {"type": "tool_result", "tool_id": "t1", "status": "success", "output": "1013 hPa"}
+    bad = {"type": "tool_result", "tool_id": "t2", "status": "error", "error": {"message": "denied"}}
+    asked = {"type": "message", "role": "user", "content": "go"}
+    words = [{"type": "message", "role": "assistant", "content": word, "delta": True} for word in ("Do", "ne.")]
+    end = {"type": "result", "status": "success"}
+    run = gemini.read_run(lines_of(asked, words[0], use, good, bad, *words, end), exit_code=0)
+
+    assert run.sound
+    assert run.final_text == "Done."
+    assert [(one.tool, one.text, one.is_error) for one in run.outcomes] == [
+        ("mcp_codesdk_workspace_read", "1013 hPa", False),
+        ("?", "denied", True),
+    ]
+    assert not gemini.read_run(lines_of(asked, use, good, *words), exit_code=0).sound
+    assert not gemini.read_run(lines_of(asked, *words, end), exit_code=0).sound
+
+
+def test_an_interrupt_reaches_the_whole_group(tmp_path):
+    rooms = Rooms.beneath(tmp_path / "run")
+    line = [sys.executable, "-c", "import signal; print(1, flush=True); signal.sigwait([signal.SIGINT]); print(2)"]
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        with AgentProcess(line, private_env(rooms, {}), rooms) as process:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            process.printed(b"1", 30)
+            process.interrupt()
+            end = process.finish(30)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+    assert (end.code, end.lines) == (0, ("1", "2"))
+
+
 def test_no_agent_has_its_token_on_its_command_line():
     line = [*qwen.command(Path("qwen"), Path("mcp.json")), *claude.command(Path("claude"), Path("mcp.json"))]
+    line += gemini.command(Path("gemini"), Path("only-ours.toml"))
+    assert codex.variables(Path("home"), "s3cret")["CODESDK_TOKEN"] == "s3cret"
+    assert tomllib.loads(codex.config("m", "u", 9.0))["mcp_servers"]["codesdk"]["tool_timeout_sec"] == 9.0
     given = opencode.variables("http://127.0.0.1:1", "http://127.0.0.1:2/mcp", "s3cret", 9.0)
 
     assert given["CODESDK_TOKEN"] == "s3cret"

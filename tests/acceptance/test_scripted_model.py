@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acceptance.model_server.anthropic import AnthropicMessages
+from acceptance.model_server.gemini import Gemini
 from acceptance.model_server.openai_chat import OpenAIChat
+from acceptance.model_server.openai_responses import OpenAIResponses
 from acceptance.model_server.script import Call, Say, Script, script
 from acceptance.model_server.server import ModelServer
 from acceptance.model_server.turns import (
@@ -26,6 +28,8 @@ from acceptance.model_server.turns import (
 
 ANTHROPIC = AnthropicMessages()
 CHAT = OpenAIChat()
+RESPONSES = OpenAIResponses()
+GEMINI = Gemini()
 NAMES = ("workspace_read", "workspace_write", "workspace_exec")
 TOOLS = [{"name": f"mcp__codesdk__{name}", "input_schema": {"type": "object"}} for name in NAMES]
 
@@ -160,6 +164,96 @@ def test_a_chat_agent_that_obeys_is_led_through_every_turn_once_and_then_hears_e
     *quotes, closing = last.texts[0].splitlines()
     assert closing == "The end."
     assert len(set(quotes)) == sum(map(len, made))
+
+
+RESPONSES_TOOLS = [
+    {"type": "namespace", "name": "mcp__codesdk", "tools": [{"type": "function", "name": name} for name in NAMES]},
+    {"type": "function", "name": "request_user_input"},
+    {"type": "web_search"},
+]
+
+
+def joined_items(events):
+    """The response that an agent puts together from a stream, read by the API's documentation."""
+    items, pieces = [], {}
+    for number, one in enumerate(events):
+        data = json.loads(one.data)
+        assert (one.name, data["sequence_number"]) == (data["type"], number)
+        match data["type"].removeprefix("response."):
+            case "output_item.added":
+                assert data["item"]["status"] == "in_progress"
+                pieces[data["item"]["id"]] = ""
+            case "output_text.delta" | "function_call_arguments.delta":
+                pieces[data["item_id"]] += data["delta"]
+            case "output_item.done":
+                item = data["item"]
+                told = item["content"][0]["text"] if item["type"] == "message" else item["arguments"]
+                assert pieces[item["id"]] == told
+                items.append(item)
+            case "completed":
+                assert data["response"]["output"] == items
+                return data["response"]
+    raise AssertionError("the stream has no end")
+
+
+@given(scripts)
+def test_a_responses_agent_that_obeys_is_led_through_every_turn_once_and_then_hears_every_result(plan):
+    given_items = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]}]
+    made = []
+    for _ in plan.turns:
+        body = {"tools": RESPONSES_TOOLS, "input": given_items, "stream": True}
+        response = joined_items(RESPONSES.stream(next_turn(plan, RESPONSES.read(body)), body))
+        used = [item for item in response["output"] if item["type"] == "function_call"]
+        assert all(item["namespace"] == "mcp__codesdk" for item in used)
+        made.append([(item["name"], json.loads(item["arguments"])) for item in used])
+        told = [
+            {"type": "function_call_output", "call_id": each["call_id"], "output": f"of {each['call_id']}"}
+            for each in used
+        ]
+        given_items += [*response["output"], *told]
+    last = next_turn(plan, RESPONSES.read({"tools": RESPONSES_TOOLS, "input": given_items}))
+
+    assert made == [[(step.tool, step.args) for step in turn if isinstance(step, Call)] for turn in plan.turns]
+    assert last.uses == ()
+    *quotes, closing = last.texts[0].splitlines()
+    assert closing == "The end."
+    assert len(set(quotes)) == sum(map(len, made))
+
+
+GEMINI_TOOLS = [{"functionDeclarations": [{"name": f"mcp_codesdk_{name}"} for name in NAMES]}]
+
+
+@given(scripts)
+def test_a_gemini_agent_that_obeys_is_led_through_every_turn_once_and_then_hears_every_result(plan):
+    contents = [{"role": "user", "parts": [{"text": "go"}]}]
+    made = []
+    for _ in plan.turns:
+        body = {"tools": GEMINI_TOOLS, "contents": contents}
+        turn = next_turn(plan, GEMINI.read(body))
+        (event,) = GEMINI.stream(turn, body)
+        assert json.loads(event.data) == GEMINI.whole(turn, body)
+        (candidate,) = GEMINI.whole(turn, body)["candidates"]
+        used = [part["functionCall"] for part in candidate["content"]["parts"] if "functionCall" in part]
+        made.append([(each["name"], each["args"]) for each in used])
+        told = [{"id": each["id"], "name": each["name"], "response": {"output": f"of {each['id']}"}} for each in used]
+        contents += [candidate["content"], {"role": "user", "parts": [{"functionResponse": each} for each in told]}]
+    last = next_turn(plan, GEMINI.read({"tools": GEMINI_TOOLS, "contents": contents}))
+
+    assert made == [
+        [(f"mcp_codesdk_{step.tool}", step.args) for step in turn if isinstance(step, Call)] for turn in plan.turns
+    ]
+    assert last.uses == ()
+    *quotes, closing = last.texts[0].splitlines()
+    assert closing == "The end."
+    assert len(set(quotes)) == sum(map(len, made))
+
+
+def test_gemini_clis_question_for_json_is_answered_by_its_schema():
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}, "kind": {"enum": ["a", "b"]}}}
+    body = {"contents": [], "generationConfig": {"responseJsonSchema": schema}}
+    (candidate,) = GEMINI.whole(next_turn(script(), GEMINI.read(body)), body)["candidates"]
+
+    assert json.loads(candidate["content"]["parts"][0]["text"]) == {"ok": False, "kind": "b"}
 
 
 def test_the_users_next_words_begin_the_script_anew_with_fresh_call_ids():

@@ -61,6 +61,7 @@ class Journey:
         elif event.type is EventType.APPROVAL_DECIDED:
             self.enter(Phase.WORKER)
         elif event.type is EventType.OUTPUT_DELTA:
+            self.enter(Phase.RESULT)  # who joined it later has not seen it start
             self._note = _last_line(str(event.payload.get("delta", ""))) or self._note
         self.changed.set()
 

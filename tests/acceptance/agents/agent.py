@@ -43,6 +43,11 @@ class Agent(ABC):
         """Whether it still lives."""
         return self._process.running
 
+    @property
+    def output(self) -> str:
+        """All that it printed so far."""
+        return self._process.output
+
     def __enter__(self) -> Self:
         self._process.__enter__()
         return self
@@ -53,6 +58,10 @@ class Agent(ABC):
     def printed(self, what: bytes, time_limit_s: float = RUN_LIMIT_S) -> None:
         """Wait until its output holds that."""
         self._process.printed(what, time_limit_s)
+
+    def interrupt(self) -> None:
+        """What Ctrl-C at its terminal would do."""
+        self._process.interrupt()
 
     def finish(self, time_limit_s: float = RUN_LIMIT_S) -> AgentRun:
         """Wait for its end, kill what is left, and say what happened."""

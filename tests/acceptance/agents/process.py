@@ -113,6 +113,17 @@ class AgentProcess:
         """Whether the CLI itself still lives."""
         return self._process is not None and self._process.returncode is None and not self._ended()
 
+    @property
+    def output(self) -> str:
+        """What it printed so far."""
+        return self._stdout.read_text(encoding="utf-8", errors="replace")
+
+    def interrupt(self) -> None:
+        """SIGINT to the whole group, as a terminal sends it."""
+        if self.running:
+            assert self._process is not None
+            os.killpg(self._process.pid, signal.SIGINT)
+
     def finish(self, time_limit_s: float) -> Exit:
         """Wait for the end, at most that long; then the group is killed in any case."""
         deadline = time.monotonic() + time_limit_s
@@ -123,7 +134,7 @@ class AgentProcess:
         code = self._end()
         return Exit(
             code=None if late else code,
-            lines=tuple(self._stdout.read_text(encoding="utf-8", errors="replace").splitlines()),
+            lines=tuple(self.output.splitlines()),
             stderr_tail=self._stderr.read_text(encoding="utf-8", errors="replace")[-STDERR_TAIL:],
         )
 

@@ -50,6 +50,7 @@ class QwenCode(Agent):
 def command(program: Path, config: Path) -> list[str]:
     """The command line: no built-in tools, no MCP server but ours, whose tools all may run: the MCP host decides."""
     line = [str(program), "--auth-type", "openai", "--output-format", "stream-json", "--mcp-config", str(config)]
+    line += ["--include-partial-messages"]  # with it, it prints what progress says
     line += ["--core-tools", "none", "--exclude-tools", ",".join(NOT_OURS), "--allowed-mcp-server-names", SERVER]
     return [*line, "--approval-mode", "yolo", "-p", PROMPT]
 

@@ -18,12 +18,14 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from acceptance.model_server.anthropic import AnthropicMessages
+from acceptance.model_server.gemini import Gemini
 from acceptance.model_server.openai_chat import OpenAIChat
+from acceptance.model_server.openai_responses import OpenAIResponses
 from acceptance.model_server.protocol import Json, ModelProtocol
 from acceptance.model_server.script import Script
 from acceptance.model_server.turns import AmbiguousTool, Conversation, Turn, next_turn
 
-PROTOCOLS: tuple[ModelProtocol, ...] = (AnthropicMessages(), OpenAIChat())
+PROTOCOLS: tuple[ModelProtocol, ...] = (AnthropicMessages(), OpenAIChat(), OpenAIResponses(), Gemini())
 """Tried in order; each API has paths of its own, so one server can serve all agents."""
 SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie"})
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]

@@ -27,6 +27,11 @@ class OfferedTool:
     name: str
     namespace: str | None = None
 
+    @property
+    def full_name(self) -> str:
+        """With its namespace, where it has one."""
+        return self.name if self.namespace is None else f"{self.namespace}.{self.name}"
+
 
 @dataclass(frozen=True)
 class ToolAnswer:

@@ -9,186 +9,137 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import threading
-from dataclasses import dataclass, field
+from contextlib import closing
 
 import pytest
+from mcp.shared.exceptions import MCPError
 
-from acceptance.agents import claude, opencode, qwen
+from acceptance.agents import claude, codex, gemini, opencode, qwen
 from acceptance.agents.install import INSTALL_LIMIT_S, AgentPackage
 from acceptance.conftest import program_or_skip
 from acceptance.model_server.script import Call, script
 from acceptance.model_server.server import ModelServer
-from codesdk.domain.tools import ToolResult
+from client_stage import CANCELLED, MARK, STEPS, Scene, Watched
 from stage import REPOSITORY
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(INSTALL_LIMIT_S + 300)]
 
 PAGE = REPOSITORY / "docs" / "reference" / "mcp-clients.md"
 PEERS = AgentPackage(name="mcp-peers", binary="node_modules/node-linux-*/bin/node")
-WAIT_S = 3.0
-"""Seconds after which the host answers every call here, as a client's configuration would have it (`CodeSDK-Wait`)."""
 RUN_S = 240.0
-SLOW = {"path": "slow", "content": "x"}
-SCRIPT = script(
-    Call("workspace_read", {"path": "a.txt"}),
-    Call("workspace_read", {"path": "x.pem"}),
-    Call("workspace_write", SLOW),
-    Call("workspace_write", SLOW),
-)
+ENDING_S = 2.0
+"""Seconds that an agent gets to end at an interrupt; then it is killed."""
+SCRIPT = script(*(Call(*step) for step in STEPS))
 AGENTS = {
     "Claude Code": (claude.ClaudeCode, claude.PACKAGE),
+    "Codex": (codex.Codex, codex.PACKAGE),
+    "Gemini CLI": (gemini.GeminiCli, gemini.PACKAGE),
     "OpenCode": (opencode.OpenCode, opencode.PACKAGE),
     "Qwen Code": (qwen.QwenCode, qwen.PACKAGE),
 }
 CLIENTS = ["Python SDK", "TypeScript SDK", *AGENTS]
-
-
-@dataclass
-class Watched:
-    """ASGI around the host: notes what clients send, and gives each call its time."""
-
-    app: object
-    sent: list[dict] = field(default_factory=list)
-    on_call: object = None
-
-    async def __call__(self, scope, receive, send):
-        if scope["type"] != "http" or scope["path"] != "/mcp" or scope["method"] != "POST":
-            await self.app(scope, receive, send)
-            return
-        body = b""
-        more = True
-        while more:
-            message = await receive()
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-        self.note(json.loads(body))
-        given = False
-
-        async def again():
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        timed = [*scope["headers"], (b"codesdk-wait", str(WAIT_S).encode())]
-        await self.app({**scope, "headers": timed}, again, send)
-
-    def note(self, message):
-        self.sent.append(message)
-        if message.get("method") == "tools/call" and self.on_call is not None:
-            self.on_call(message["params"])
-
-    def of(self, method):
-        return [message.get("params") or {} for message in self.sent if message.get("method") == method]
-
-    def protocol(self):
-        for params in self.of("tools/call"):
-            if version := (params.get("_meta") or {}).get("io.modelcontextprotocol/protocolVersion"):
-                return version
-        return self.of("initialize")[-1]["protocolVersion"]
-
-    def elicits(self):
-        declared = [params.get("capabilities", {}) for params in self.of("initialize")]
-        declared += [
-            (params.get("_meta") or {}).get("io.modelcontextprotocol/clientCapabilities", {})
-            for params in self.of("tools/call")
-        ]
-        kinds = {kind for each in declared if "elicitation" in each for kind in (each["elicitation"] or {"form": {}})}
-        return ", ".join(sorted(kinds)) or "no"
+STOPS, RUNS_ON = "stops the run", "it runs on"
 
 
 @pytest.fixture
-def world(tmp_path, helpers):
-    """A host, its watch, and a token. A call of `slow` runs until it was asked for twice."""
+def scene(tmp_path, helpers):
+    """A host, its watch, and an open session."""
     made = []
 
     def around(app):
         made.append(Watched(app))
         return made[0]
 
-    with helpers.running(tmp_path, 60.0, around) as stack:
-        watched = made[0]
-        asked = []
-        opening = threading.Timer(1.0, stack.worker.gate.set)
-
-        def on_call(params):
-            path = (params.get("arguments") or {}).get("path")
-            asked.append(path)
-            if path in ("slow", "cancelled") and asked.count(path) == 1:
-                stack.worker.gate.clear()
-            elif path == "slow" and asked.count(path) == 2:
-                opening.start()
-
-        watched.on_call = on_call
-        written = {"path": "slow", "bytes": 1, "created": True, "sha256": "0" * 64}
-        plain = stack.worker.answer
-
-        def answer(claimed):
-            writes = claimed.stored.call.name == "workspace.write"
-            return ToolResult(text="written", structured=written) if writes else plain(claimed)
-
-        stack.worker.answer = answer
-        _, token = stack.open_session()
-        yield stack, watched, token
-        opening.cancel()
+    with helpers.running(tmp_path, 60.0, around) as stack, closing(Scene(stack, made[0])) as scene:
+        yield scene
 
 
-def common(watched, told):
-    """The cells that every client has. `told`: what each of the four calls came to, as text."""
-    read, denied, long, again = told
-    calls = watched.of("tools/call")
+def protocol(watched):
+    for params in watched.of("tools/call"):
+        if version := (params.get("_meta") or {}).get("io.modelcontextprotocol/protocolVersion"):
+            return version
+    return watched.of("initialize")[-1]["protocolVersion"]
+
+
+def elicits(watched):
+    declared = [params.get("capabilities", {}) for params in watched.of("initialize")]
+    declared += [
+        (params.get("_meta") or {}).get("io.modelcontextprotocol/clientCapabilities", {})
+        for params in watched.of("tools/call")
+    ]
+    kinds = {kind for each in declared if "elicitation" in each for kind in (each["elicitation"] or {"form": {}})}
+    return ", ".join(sorted(kinds)) or "no"
+
+
+def yes(fact):
+    return "yes" if fact else "no"
+
+
+def common(scene, told):
+    """The cells that every client has. `told`: what each of its calls but the last came to, as text."""
+    read, denied, long, again, dropped, asked = told
+    watched = scene.watched
+    collected = "CALL_RUNNING" in long and wrote(again) and scene.runs["slow"] == 1
     return {
-        "call": "yes" if "hello" in read else "no",
+        "call": yes("hello" in read),
         "structured result": "yes" if "total_lines" in read else "text only",
         "denial": "reason and rule" if "no-secrets" in denied and "Keys are not read" in denied else "no",
-        "asks for progress": "yes" if any("progressToken" in (each.get("_meta") or {}) for each in calls) else "no",
-        "call longer than it waits": "told, then collected"
-        if "CALL_RUNNING" in long and any(word in again for word in ("written", "bytes", "RESULT_READY"))
-        else "no",
-        "elicitation": watched.elicits(),
-        "protocol": watched.protocol(),
+        "asks for progress": yes(watched.asks_for_progress()),
+        "call longer than it waits": "told, then collected" if collected else "no",
+        "connection dropped": taken_up(scene, dropped),
+        "call that waits for a person": yes("exited" in asked or "it ran" in asked),
+        "elicitation": elicits(watched),
+        "protocol": protocol(watched),
     }
 
 
-async def python_client(stack, token):
-    async with stack.client(token, "auto") as mcp:
+def taken_up(scene, dropped):
+    """What comes of a call whose connection is cut."""
+    if scene.watched.back.is_set() and wrote(dropped):
+        return "taken up, runs once" if scene.runs["dropped"] == 1 else "taken up, runs again"
+    return "cancelled" if scene.cancelled("dropped") else "lost"
+
+
+def wrote(told):
+    """Whether it was told the end of a write, by its text or by its fields."""
+    return "written" in told or "sha256" in told
+
+
+async def python_client(scene):
+    async with scene.stack.client(scene.token, "auto") as mcp:
         names = [tool.name for tool in (await mcp.list_tools()).tools]
         heard = []
 
         async def progress(*said):
-            heard.append(said)
+            heard.append(str(said))
 
-        calls = [
-            ("workspace_read", {"path": "a.txt"}),
-            ("workspace_read", {"path": "x.pem"}),
-            ("workspace_write", SLOW),
-            ("workspace_write", SLOW),
-        ]
-        told = [(await mcp.call_tool(*each, progress_callback=progress)).model_dump_json() for each in calls]
+        async def said(step):
+            try:
+                return (await mcp.call_tool(*step, progress_callback=progress)).model_dump_json()
+            except MCPError as error:  # of the call whose connection is cut
+                return str(error)
+
+        told = [await said(step) for step in STEPS[:-1]]
         ending = asyncio.Event()
 
         async def enough(*_said):
             ending.set()
 
-        last = asyncio.create_task(
-            mcp.call_tool("workspace_write", {"path": "cancelled", "content": "x"}, progress_callback=enough)
-        )
+        last = asyncio.create_task(mcp.call_tool(*CANCELLED, progress_callback=enough))
         await ending.wait()
         last.cancel()
         await asyncio.wait([last])
-        return names, told, len(heard)
+        return names, told, "".join(heard)
 
 
-def look_at_python(stack, watched, token, helpers):
-    names, told, heard = helpers.within(python_client(stack, token), RUN_S)
-    return {**named(names), **common(watched, told), **driven(stack, helpers, heard)}
+def look_at_python(scene, helpers):
+    names, told, heard = helpers.within(python_client(scene), RUN_S)
+    return {**named(names), **common(scene, told), **driven(scene, helpers, heard)}
 
 
-def look_at_typescript(stack, watched, token, helpers):
+def look_at_typescript(scene, helpers):
     node = program_or_skip(PEERS)
-    line = [node, REPOSITORY / "tests/fixtures/mcp_client.mjs", stack.mcp_url, token]
+    line = [node, REPOSITORY / "tests/fixtures/mcp_client.mjs", scene.stack.mcp_url, scene.token, json.dumps(STEPS)]
     ended = subprocess.run(
         line,
         cwd=node.parents[3],
@@ -201,38 +152,50 @@ def look_at_typescript(stack, watched, token, helpers):
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
     told = json.loads(ended.stdout)
-    calls = [told[step] for step in ("read", "denied", "long", "again")]
-    return {**named(told["tools"]), **common(watched, calls), **driven(stack, helpers, told["progress"])}
+    return {**named(told["tools"]), **common(scene, told["calls"]), **driven(scene, helpers, told["progress"])}
 
 
-def driven(stack, helpers, heard):
+def driven(scene, helpers, heard):
     """What a program sees that drives the client itself."""
-    helpers.eventually(lambda: stack.worker.cancelled, 60)
-    return {"hears progress": "yes" if heard else "no", "cancel": "stops the run"}
+    helpers.eventually(lambda: scene.cancelled("cancelled"), 60)
+    return {"hears progress": yes(MARK in heard), "cancel": STOPS}
 
 
-def look_at_agent(stack, watched, token, name, folder):
+def look_at_agent(scene, helpers, name, folder, said):
     kind, package = AGENTS[name]
     program = program_or_skip(package)
+    stack = scene.stack
     with (
         ModelServer(SCRIPT) as model,
-        kind(program, folder, model_url=model.url, mcp_url=stack.mcp_url, token=token) as agent,
+        kind(program, folder, model_url=model.url, mcp_url=stack.mcp_url, token=scene.token) as agent,
     ):
-        run = agent.finish(RUN_S)
+        helpers.eventually(lambda: "cancelled" in scene.runs or not agent.running, RUN_S)
+        assert agent.running, agent.finish()
+        agent.interrupt()
+        if said["cancel"] == STOPS:
+            helpers.eventually(lambda: scene.cancelled("cancelled"), 60)
+        run = agent.finish(ENDING_S)
         turns = model.turns
+    # The agent is dead; what it had sent before was taken in before the next request is answered.
+    helpers.within(listed(scene), RUN_S)
     answers = [answer.text for answer in turns[-1].conversation.answers]
-    assert len(answers) == 4, f"{name} made {len(answers)} calls: {answers} {run}"
+    assert len(answers) == len(STEPS) - 1, f"{name} made {len(answers)} calls: {answers} {run}"
     return {
-        **named(turns[0].tools),
-        **common(watched, answers),
-        "hears progress": "not looked at",
-        "cancel": "not looked at",
+        **named(tool.full_name for tool in turns[0].conversation.tools),
+        **common(scene, answers),
+        "hears progress": yes(MARK in agent.output),
+        "cancel": STOPS if scene.cancelled("cancelled") else RUNS_ON,
     }
+
+
+async def listed(scene):
+    async with scene.stack.client(scene.token, "legacy") as mcp:
+        await mcp.list_tools()
 
 
 def named(names):
     """How it calls our tools before its model."""
-    found = sorted(each for each in names if each.endswith("workspace_read"))
+    found = [each for each in names if each.endswith("workspace_read")]
     return {"names of tools": f"`{found[0]}`" if len(found) == 1 else "none"}
 
 
@@ -245,15 +208,14 @@ def written(client):
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_client_does_what_the_table_says(npm, world, helpers, tmp_path, client):
-    stack, watched, token = world
-    if client == "Python SDK":
-        found = look_at_python(stack, watched, token, helpers)
-    elif client == "TypeScript SDK":
-        found = look_at_typescript(stack, watched, token, helpers)
-    else:
-        found = look_at_agent(stack, watched, token, client, tmp_path / "agent")
+def test_a_client_does_what_the_table_says(npm, scene, helpers, tmp_path, client):
     said = written(client)
+    if client == "Python SDK":
+        found = look_at_python(scene, helpers)
+    elif client == "TypeScript SDK":
+        found = look_at_typescript(scene, helpers)
+    else:
+        found = look_at_agent(scene, helpers, client, tmp_path / "agent", said)
     differing = {
         cell: f"{value} (the page: {said.get(cell)})" for cell, value in found.items() if said.get(cell) != value
     }

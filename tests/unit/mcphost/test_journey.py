@@ -61,6 +61,11 @@ def test_a_running_call_shows_its_last_line_of_output_and_not_all_of_it():
     assert seen(journey, event(3, EventType.OUTPUT_DELTA, delta="\n \n")).message() == "running: " + "x" * 200
 
 
+def test_a_call_that_is_joined_while_it_runs_shows_what_it_prints():
+    joined = Journey(Queued(identity=IDENTITY), 7, ManualClock())
+    assert seen(joined, event(8, EventType.OUTPUT_DELTA, delta="half\n")).message() == "running: half"
+
+
 def test_entering_the_same_phase_twice_keeps_its_start():
     clock = ManualClock()
     journey = Journey(Queued(identity=IDENTITY), 0, clock)

@@ -1,0 +1,134 @@
+"""Gemini CLI: how it is installed, started and read.
+
+Keys and variables are those of 0.61.0, the pinned version; a newer one must be tried before the pin moves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from acceptance.agents.agent import CALL_LIMIT_S, PROMPT, Agent, parse_lines
+from acceptance.agents.install import AgentPackage
+from acceptance.agents.process import Exit, Rooms
+from acceptance.agents.record import AgentRun, ToolOutcome
+
+PACKAGE = AgentPackage(name="gemini-cli", binary="node_modules/@google/gemini-cli/bundle/gemini.js")
+SERVER = "codesdk"
+"""The MCP server's name in its configuration, so its tools are `mcp_codesdk_*`."""
+MODEL = "gemini-2.5-flash"
+"""It asks for no other of itself; a name that it does not know it may replace."""
+ONLY_OURS = f"""\
+[[rule]]
+toolName = "*"
+decision = "deny"
+priority = 100
+
+[[rule]]
+mcpName = "{SERVER}"
+toolName = "*"
+decision = "allow"
+priority = 500
+"""
+"""Its own policy: the built-in tools are not offered, ours are and need nobody's word."""
+
+
+class GeminiCli(Agent):
+    """One headless run."""
+
+    def __init__(
+        self,
+        program: Path,
+        folder: Path,
+        *,
+        model_url: str,
+        mcp_url: str,
+        token: str,
+        call_limit_s: float = CALL_LIMIT_S,
+    ) -> None:
+        """`call_limit_s`: hard, whatever progress the server tells."""
+        rooms = Rooms.beneath(folder)
+        home = rooms.home / ".gemini"
+        home.mkdir()
+        (home / "settings.json").write_text(json.dumps(settings(mcp_url, token, call_limit_s)), encoding="utf-8")
+        policy = home / "only-ours.toml"
+        policy.write_text(ONLY_OURS, encoding="utf-8")
+        super().__init__(rooms, command(program, policy), variables(model_url))
+
+    def read(self, end: Exit) -> AgentRun:
+        """Its stream."""
+        return read_run(end.lines, exit_code=end.code, stderr_tail=end.stderr_tail)
+
+
+def command(program: Path, policy: Path) -> list[str]:
+    """The command line."""
+    line = [str(program), "-m", MODEL, "--output-format", "stream-json", "--policy", str(policy)]
+    return [*line, "-p", PROMPT]
+
+
+def settings(mcp_url: str, token: str, call_limit_s: float) -> dict[str, Any]:
+    """Its settings, in a file that only this run's home holds: no memory files, no telemetry, no server but ours."""
+    server = {
+        "httpUrl": mcp_url,
+        "headers": {"Authorization": f"Bearer {token}"},
+        "timeout": int(call_limit_s * 1000),
+        "trust": True,
+    }
+    return {
+        "mcpServers": {SERVER: server},
+        "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "general": {"maxAttempts": 1, "enableAutoUpdate": False},
+        "context": {"fileName": ["NO_SUCH.md"]},
+    }
+
+
+def variables(model_url: str) -> dict[str, str]:
+    """Its environment, beyond what every agent gets."""
+    return {
+        "GEMINI_API_KEY": "scripted-model-needs-no-key",
+        "GOOGLE_GEMINI_BASE_URL": model_url,
+        # Else it starts itself a second time, and that process outlives signals to the first.
+        "GEMINI_CLI_NO_RELAUNCH": "true",
+    }
+
+
+def read_run(lines: Iterable[str], *, exit_code: int | None, stderr_tail: str = "") -> AgentRun:
+    """A run, from its stream, which names no servers and no tools: ours counts as connected where a call of it was made."""
+    events = parse_lines(lines)
+    named = {event["tool_id"]: event["tool_name"] for event in events if event["type"] == "tool_use"}
+    end = next((event for event in events if event["type"] == "result"), {})
+    ours = any(name.startswith(f"mcp_{SERVER}_") for name in named.values())
+    return AgentRun(
+        final_text=_last_words(events) or None,
+        failed=end.get("status") != "success",
+        outcomes=tuple(_outcome(event, named) for event in events if event["type"] == "tool_result"),
+        servers={SERVER: "connected"} if ours else {},
+        tools=(),
+        exit_code=exit_code,
+        stderr_tail=stderr_tail,
+    )
+
+
+def _last_words(events: list[dict[str, Any]]) -> str:
+    """Its words come in pieces; those after the last tool call are the answer."""
+    said = ""
+    for event in events:
+        if event["type"] == "tool_use":
+            said = ""
+        elif event["type"] == "message" and event.get("role") == "assistant":
+            said += event.get("content", "")
+    return said
+
+
+def _outcome(event: dict[str, Any], named: dict[str, str]) -> ToolOutcome:
+    failed = event["status"] != "success"
+    error = event.get("error") or {}
+    return ToolOutcome(
+        call_id=event["tool_id"],
+        tool=named.get(event["tool_id"], "?"),
+        text=str(event.get("output") or error.get("message") or ""),
+        is_error=failed,
+    )
