@@ -47,6 +47,8 @@ class Watched:
     """ASGI around the host: notes what clients send, and drops the connection of a call where that is wanted."""
 
     app: Any
+    patience_s: float
+    """Seconds until a connection is cut: a client that has not read its first event yet has nothing to come back with."""
     sent: list[dict[str, Any]] = field(default_factory=list)
     asked: Counter[str] = field(default_factory=Counter)
     """How often each call was asked for, by its word."""
@@ -85,7 +87,7 @@ class Watched:
         word = of(message["params"].get("arguments")) if message.get("method") == "tools/call" else ""
         self.asked[word] += 1
         first = self.asked[word] == 1
-        drop = _Drop(self.running, word) if word == "dropped" and first else None
+        drop = _Drop(self, word) if word == "dropped" and first else None
         given = False
 
         async def again() -> Any:
@@ -121,7 +123,7 @@ class Watched:
 class _Drop:
     """The end of one connection, as the host sees it: once it has sent an event and the call runs."""
 
-    running: set[str]
+    watched: Watched
     word: str
     seen: bool = False
     gone: bool = False
@@ -129,9 +131,10 @@ class _Drop:
     async def due(self) -> dict[str, str]:
         """Wait for that moment. After it the server finds an answer that was not ended, and closes the connection."""
         for _ in range(int(LIMIT_S / LOOK_S)):
-            if self.seen and self.word in self.running:
+            if self.seen and self.word in self.watched.running:
                 break
             await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(self.watched.patience_s)
         self.gone = True
         return {"type": "http.disconnect"}
 

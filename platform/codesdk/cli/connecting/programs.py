@@ -86,6 +86,9 @@ def _qwen(program: str, to: Endpoint, home: Path, ear: str) -> Started:
         "OPENAI_BASE_URL": f"{ear}/v1",
         "OPENAI_MODEL": "none",
         "QWEN_CODE_NO_RELAUNCH": "true",
+        # It sends loopback through a proxy too, whatever NO_PROXY says.
+        "HTTP_PROXY": "",
+        "HTTPS_PROXY": "",
     }
     line = [program, "--auth-type", "openai", "--exclude-tools", "tool_search", "--approval-mode", "yolo", "-p", "x"]
     return Started(line, env)
