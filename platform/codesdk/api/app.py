@@ -12,20 +12,18 @@ from anyio import to_thread
 from fastapi import FastAPI
 from starlette.routing import Route
 
+from codesdk.api.approval_links import ApprovalLinks
 from codesdk.api.approval_stream import Bell
 from codesdk.api.origins import HostGate, SideDoor, host_names, host_patterns, origin_patterns
 from codesdk.api.problems import install
 from codesdk.api.routes import ROUTERS
 from codesdk.api.routes.approval_pages import own_keys
 from codesdk.api.stream import Readers
-from codesdk.approvals import Approval
 from codesdk.archive.retention import DAY_S, Retention
 from codesdk.bootstrap import Services
-from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
 from codesdk.eventlog.audit.seals import Sealer
 from codesdk.mcphost import McpHost
-from codesdk.mcphost.asking import Link
 from codesdk.mcphost.discovery import Resource
 from codesdk.settings import Settings
 from codesdk.toolcalls.pipeline import Pipeline
@@ -44,6 +42,10 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     `url`: where it listens; it stands in links where no public URL is set.
     """
     names = host_names(settings.host, settings.names())
+    base_url = settings.public_url or url
+    shown = ApprovalLinks(services.tickets, services.writer, base_url, look_only=True)
+    # Whoever sees a link that decides can answer with it: clients get one only where they are trusted with the answer.
+    deciding = ApprovalLinks(services.tickets, services.writer, base_url, look_only=False)
     mcp = McpHost(
         pipeline=services.pipeline,
         results=services.results,
@@ -64,11 +66,11 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
         allowed_origins=origin_patterns(names),
         state_key=settings.resolved_sealing_key,
         forms=settings.trust_clients,
-        # Whoever sees a link that decides can answer with it: clients get one only where they are trusted with the answer.
-        link=_page_of(services, settings.public_url or url, look_only=not settings.trust_clients),
+        link=deciding if settings.trust_clients else shown,
+        shown=shown,  # agents read it, and no agent is trusted with the answer
     )
     readers = Readers()
-    post_room = services.outward.post_room(settings.public_url or url)
+    post_room = services.outward.post_room(base_url)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -112,25 +114,6 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     app.add_middleware(SideDoor, path="/mcp", behind=mcp.app)
     app.add_middleware(HostGate, names=names)
     return app
-
-
-def _page_of(services: Services, base: str, *, look_only: bool) -> Link:
-    def link(approval: Approval, subject: Subject) -> str:
-        ticket = services.writer.run(
-            lambda unit: services.tickets.mint(
-                unit,
-                tenant=approval.tenant_id,
-                session=approval.session_id,
-                approval=approval.id,
-                principal=subject.principal_id,
-                digest=approval.digest,
-                expires_at=approval.expires_at,
-                look_only=look_only,
-            )
-        )
-        return services.tickets.page(ticket, base)
-
-    return link
 
 
 async def _sweep(pipeline: Pipeline) -> None:

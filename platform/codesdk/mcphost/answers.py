@@ -54,13 +54,17 @@ def denied(outcome: Denied) -> types.CallToolResult:
     return _answer(text, details, outcome.identity, is_error=True)
 
 
-def waiting(outcome: Waiting, rules: tuple[str, ...], who: str) -> types.CallToolResult:
-    """Nobody has decided yet; the question stays open, and the same call joins it again. `who`: whose yes it takes."""
+def waiting(outcome: Waiting, rules: tuple[str, ...], who: str, page: str | None = None) -> types.CallToolResult:
+    """Nobody has decided yet; the question stays open, and the same call joins it again.
+
+    `who`: whose yes it takes. `page`: where a person sees it. It must decide nothing by itself: an agent reads this.
+    """
     until = to_wire(datetime.fromtimestamp(outcome.expires_at, UTC))
     asked_by = f" Asked by: {', '.join(rules)}." if rules else ""
+    seen_at = f"Your user can see it at {page} and answer there with an API key of their own. " if page else ""
     text = (
         f"This call has not run yet: {who} must approve it first. {outcome.reason}{asked_by} "
-        f"The approval {outcome.approval_id} stays open until {until}. "
+        f"The approval {outcome.approval_id} stays open until {until}. {seen_at}"
         "Call the same tool again with the same arguments to keep waiting. "
         f"Once approved it runs by itself. {_how(outcome.identity)} [APPROVAL_PENDING]"
     )
@@ -71,6 +75,7 @@ def waiting(outcome: Waiting, rules: tuple[str, ...], who: str) -> types.CallToo
         "rules": list(rules),
         "approval_id": outcome.approval_id,
         "approvers": who,
+        "approval_page": page,
         "expires_at": until,
     }
     return _later(text, details, outcome.identity)

@@ -78,10 +78,12 @@ class Calls:
         limiter: CapacityLimiter,
         forms: bool = False,
         link: asking.Link | None = None,
+        shown: asking.Link | None = None,
     ) -> None:
         """`wait_s`: seconds to wait for a person; `limiter`: bounds the threads that wait for the database.
 
-        `forms`: the agents' own hosts are trusted with a person's answer; `link`: to the pages of approvals.
+        `forms`: the agents' own hosts are trusted with a person's answer; `link`: to the pages of approvals; `shown`: to
+        pages that only show, whoever is trusted, since agents read them.
         """
         self._pipeline = pipeline
         self._results = results
@@ -91,6 +93,7 @@ class Calls:
         self._limiter = limiter
         self._forms = forms
         self._link = link
+        self._shown = shown
         self._followers = Followers(lambda call, subject: self._cancel(call, subject, "the client cancelled it."))
         self._waits: set[CancelScope] = set()
         self._owed = Owed()
@@ -257,7 +260,8 @@ class Calls:
             case Denied():
                 return answers.denied(outcome)
             case Waiting():
-                return answers.waiting(outcome, outcome.rules, outcome.who)
+                page = await self._thread(self._page, caller.subject, outcome)
+                return answers.waiting(outcome, outcome.rules, outcome.who, page)
             case Queued() if given_up:
                 return answers.unfinished(outcome, of_tool(tool))
             case Queued():
@@ -295,6 +299,11 @@ class Calls:
             approval, asked = question
             result = await caller.asking.ask(asked)
             await self._thread(self._vote, caller.subject, asking.round_of(approval, asked), asking.said(result))
+
+    def _page(self, subject: Subject, outcome: Waiting) -> str | None:
+        """Where a person sees what is asked; None while it is being prepared."""
+        approval = self._approval(subject, outcome) if self._shown is not None else None
+        return self._shown(approval, subject) if self._shown is not None and approval is not None else None
 
     def _approval(self, subject: Subject, outcome: Waiting) -> Approval | None:
         try:

@@ -79,6 +79,7 @@ class McpHost:
         state_key: Callable[[], bytes],
         forms: bool = False,
         link: Link | None = None,
+        shown: Link | None = None,
         read_only_hints: bool = True,
     ) -> None:
         """`admit`: finds a request's session. `resource`: what clients that log in are told. `head`: the last `seq` of a log.
@@ -86,7 +87,8 @@ class McpHost:
         `allowed_hosts`, `allowed_origins`: header values that pass; `:*` at the end stands for any port.
 
         `state_key`: gives at least 32 secret bytes, that seal what a client carries between the rounds of a question.
-        `forms`: the agents' own hosts are trusted with a person's answer. `link`: to the pages of approvals.
+        `forms`: the agents' own hosts are trusted with a person's answer. `link`: to the pages of approvals; `shown`: to
+        such as decide nothing, which an agent may read.
         `read_only_hints`: whether tools that only read are marked; clients ask their user about any other.
         """
         self._read_only_hints = read_only_hints
@@ -102,6 +104,7 @@ class McpHost:
             limiter=CapacityLimiter(THREADS),
             forms=forms,
             link=link,
+            shown=shown,
         )
         reading = Reading(artifacts, self._call_tool, self._token_limiter)
         self.server = Server(

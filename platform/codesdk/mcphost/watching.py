@@ -2,7 +2,8 @@
 
 What changes them are tool calls, so the session's log is followed, and only while somebody has subscribed. A call that
 names its files changes those; any other call that may write (a command, say) is taken to have changed every file that is
-subscribed to: a client that reads once more for nothing loses less than one that does not know.
+subscribed to: a client that reads once more for nothing loses less than one that does not know. Where the workspace is
+watched, what changes while a command runs, or in the background, is told too.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from mcp.shared.exceptions import MCPError
 from codesdk.domain.decisions import Classification
 from codesdk.domain.events import Event, EventType
 from codesdk.domain.ids import SessionId
+from codesdk.domain.payloads import SandboxFilesChanged
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.tail import Subscription, Tail
 from codesdk.mcphost import resources
@@ -34,6 +36,8 @@ from codesdk.registry import Tool
 
 MOST = 200
 """Addresses that one client may subscribe to."""
+GAP_S = 0.5
+"""Least seconds between two tellings: what changes in between is told once, however often it changed."""
 PATIENCE_S = 30.0
 """Seconds in which a client must take what it is told; then it has no subscriptions any more."""
 _REMEMBERED = 1000
@@ -185,6 +189,8 @@ class Watching:
             elif event.type is EventType.CALL_COMPLETED:
                 watched.changed |= watched.calls.pop(call, EVERY)
                 watched.listed = watched.listed or event.payload.get("result_ref") is not None
+            elif event.type is EventType.SANDBOX_FILES_CHANGED:
+                watched.changed |= _seen(event)
             elif event.type is EventType.SANDBOX_SESSION_CLOSED:
                 for stream in watched.streams.values():
                     stream.close()
@@ -221,6 +227,7 @@ class Watching:
                 for bus in buses.values():
                     for each in told:
                         await bus.publish(each)
+                await asyncio.sleep(GAP_S)
         finally:
             watched.telling = None
 
@@ -243,6 +250,15 @@ def _paths(given: Any) -> frozenset[str]:
         return frozenset()
     named = (given.get(name) for name in ("path", "target", "source", "destination"))
     return frozenset(posixpath.normpath(path) for path in named if isinstance(path, str))
+
+
+def _seen(event: Event) -> frozenset[str]:
+    """The files that a watched workspace tells of; every file where it may have missed some."""
+    told = SandboxFilesChanged.model_validate(event.payload)
+    if told.dropped or told.phase == "begun":
+        return EVERY
+    changes = [path for change in told.changes for path in (change.path, change.source) if path is not None]
+    return frozenset(map(posixpath.normpath, [*changes, *told.lost]))
 
 
 def _hit(uris: Iterable[str], changed: set[str]) -> list[str]:

@@ -7,7 +7,7 @@ were checked, as webhooks and the egress proxy do it.
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 import httpcore2
 import httpx2
@@ -22,7 +22,13 @@ MAX_TRIED = 3
 """Addresses of a name that are tried."""
 MAX_ANSWER = 8 * 1024 * 1024
 """Bytes of an answer that is no stream of events; of those each event is bounded."""
+EVENT_LINES = 8
+"""Ends of lines that an event of a stream has at most, as servers write it."""
+_REQUEST, _RETURN = EVENT_LINES, 20 * EVENT_LINES
+"""What a request counts for, and what one counts by which a broken stream is taken up again: a server says how soon."""
 _EVENTS = "text/event-stream"
+Bears = Callable[[int, int], bool]
+"""(bytes, ends of lines) of what comes: whether that can be borne still."""
 
 
 class Refused(httpcore2.ConnectError):
@@ -76,9 +82,13 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
 class GatedTransport(httpx2.AsyncHTTPTransport):
     """Requests to one origin."""
 
-    def __init__(self, origin: httpx2.URL, resolve: Resolve, policy: AddressPolicy, tls: ssl.SSLContext) -> None:
+    def __init__(
+        self, origin: httpx2.URL, resolve: Resolve, policy: AddressPolicy, tls: ssl.SSLContext, *, bears: Bears
+    ) -> None:
+        """`bears`: told of everything that comes, and of each request, since its answers are what makes another."""
         super().__init__(verify=tls, trust_env=False)
         self._origin = origin
+        self._bears = bears
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=tls, network_backend=CheckedBackend(resolve, policy), max_connections=32, keepalive_expiry=30.0
         )
@@ -87,11 +97,13 @@ class GatedTransport(httpx2.AsyncHTTPTransport):
         """Send it, where it goes to the origin.
 
         Raises:
-            ConnectError: it goes elsewhere, or cannot be connected. ReadError: the answer is encoded.
+            ConnectError: it goes elsewhere, or cannot be connected. ReadError: the answer is encoded, or too much came.
         """
         wanted = (request.url.scheme, request.url.host, request.url.port)
         if wanted != (self._origin.scheme, self._origin.host, self._origin.port):
             raise httpx2.ConnectError(f"{request.url.host} is not where this server is", request=request)
+        if not self._bears(0, _RETURN if request.method == "GET" else _REQUEST):
+            raise _too_much(request)
         request.headers["accept-encoding"] = "identity"
         response = await super().handle_async_request(request)
         if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
@@ -99,28 +111,38 @@ class GatedTransport(httpx2.AsyncHTTPTransport):
                 response.aclose()
             )  # bounds count bytes as they come; what they unfold to could be a thousand times that
             raise httpx2.ReadError("an encoded answer, which was not asked for", request=request)
-        if not response.headers.get("content-type", "").lower().startswith(_EVENTS):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 (of an asynchronous transport)
-            response.stream = _Bounded(response.stream, request)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 (of an asynchronous transport)
+        is_events = response.headers.get("content-type", "").lower().startswith(_EVENTS)
+        response.stream = _Bounded(response.stream, request, self._bears, is_events=is_events)
         return response
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A body that ends with an error beyond its bound."""
+    """A body that ends with an error beyond its bound, or where more comes than can be borne."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, request: httpx2.Request) -> None:
+    def __init__(
+        self, inner: httpx2.AsyncByteStream, request: httpx2.Request, bears: Bears, *, is_events: bool
+    ) -> None:
         self._inner = inner
         self._request = request
+        self._bears = bears
+        self._is_events = is_events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Its pieces."""
         size = 0
         async for piece in self._inner:
             size += len(piece)
-            if size > MAX_ANSWER:
+            if size > MAX_ANSWER and not self._is_events:
                 raise httpx2.ReadError(f"an answer of more than {MAX_ANSWER} bytes", request=self._request)
+            if not self._bears(len(piece), piece.count(b"\n") + piece.count(b"\r") if self._is_events else 0):
+                raise _too_much(self._request)
             yield piece
 
     async def aclose(self) -> None:
         """Let go of it."""
         await self._inner.aclose()
+
+
+def _too_much(request: httpx2.Request) -> httpx2.ReadError:
+    return httpx2.ReadError("more than can be taken", request=request)

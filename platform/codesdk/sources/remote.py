@@ -12,13 +12,15 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 from codesdk.domain.addresses import AddressPolicy, Networks, allowing
+from codesdk.domain.clock import Clock
 from codesdk.domain.hosts import address_of
 from codesdk.domain.ids import SessionId, TenantId
 from codesdk.domain.resolution import Resolve, not_this_machine, system_resolve
 from codesdk.registry import Source
 from codesdk.sources.faults import SourceUnavailable
-from codesdk.sources.gate import GatedTransport
+from codesdk.sources.gate import EVENT_LINES, Bears, GatedTransport
 from codesdk.sources.lines import MAX_LINE
+from codesdk.sources.pace import MESSAGES, Pace
 from codesdk.sources.server import Begun
 
 CONNECT_S = 10.0
@@ -33,7 +35,14 @@ class RemoteStarter:
     """A `Starter` for sources with a `url`. Safe to use from the worker's threads."""
 
     def __init__(
-        self, *, resolve: Resolve, policy: AddressPolicy, own: Networks, tls: ssl.SSLContext, secrets: Secrets
+        self,
+        *,
+        resolve: Resolve,
+        policy: AddressPolicy,
+        own: Networks,
+        tls: ssl.SSLContext,
+        secrets: Secrets,
+        clock: Clock,
     ) -> None:
         """`policy`: which addresses are connected to; `own`: the operator's networks, where `http` will do."""
         self._resolve = resolve
@@ -41,6 +50,7 @@ class RemoteStarter:
         self._own = own
         self._tls = tls
         self._secrets = secrets
+        self._clock = clock
 
     def begin(self, source: Source, serves: SessionId | None, tenant: TenantId) -> Begun:
         """How to speak to it for that tenant; nothing is connected yet.
@@ -55,7 +65,7 @@ class RemoteStarter:
             each.header: each.prefix + self._secret(source, tenant, each.secret) for each in source.manifest.headers
         }
         transport = partial(GatedTransport, url, self._resolve, self._policy, self._tls)
-        return Begun(partial(_reached, url, headers, transport), lambda: None)
+        return Begun(partial(_reached, url, headers, transport, self._clock.monotonic), lambda: None)
 
     def _check(self, name: str, url: httpx2.URL) -> None:
         if url.scheme == "https":
@@ -72,7 +82,9 @@ class RemoteStarter:
         return value
 
 
-def remote_starter(networks: Networks, secrets: Secrets, tls: ssl.SSLContext | None = None) -> RemoteStarter:
+def remote_starter(
+    networks: Networks, secrets: Secrets, clock: Clock, tls: ssl.SSLContext | None = None
+) -> RemoteStarter:
     """With this machine's resolver and certificates. `networks`: of the operator's own."""
     return RemoteStarter(
         resolve=system_resolve,
@@ -80,6 +92,7 @@ def remote_starter(networks: Networks, secrets: Secrets, tls: ssl.SSLContext | N
         own=networks,
         tls=tls or ssl.create_default_context(),
         secrets=secrets,
+        clock=clock,
     )
 
 
@@ -87,17 +100,34 @@ def remote_starter(networks: Networks, secrets: Secrets, tls: ssl.SSLContext | N
 async def _reached(
     url: httpx2.URL,
     headers: dict[str, str],
-    transport: Callable[[], GatedTransport],
+    transport: Callable[..., GatedTransport],
+    monotonic: Callable[[], float],
     on_end: Callable[[str], None],
 ) -> AsyncIterator[Any]:
-    """The conversation, while the block lasts. It does not end by itself: each request connects anew where it must."""
-    del on_end
+    """The conversation, while the block lasts; each request connects anew where it must.
+
+    It ends by itself only where the server says too much.
+    """
+    bears = _hearing(monotonic, on_end)
     times = httpx2.Timeout(CONNECT_S, read=SILENT_S)
     async with (
-        httpx2.AsyncClient(transport=transport(), headers=headers, timeout=times, trust_env=False) as client,
+        httpx2.AsyncClient(transport=transport(bears=bears), headers=headers, timeout=times, trust_env=False) as client,
         # No farewell: it would wait as long as an answer may, and a server forgets idle sessions by itself.
         streamable_http_client(
             str(url), http_client=client, max_sse_event_size=MAX_LINE, terminate_on_close=False
         ) as streams,
     ):
         yield streams
+
+
+def _hearing(monotonic: Callable[[], float], on_end: Callable[[str], None]) -> Bears:
+    """Counts all that comes in one conversation, on whichever of its streams, and ends it beyond the pace."""
+    pace = Pace(messages=EVENT_LINES * MESSAGES)
+
+    def bears(size: int, lines: int) -> bool:
+        kept = pace.keeps(size, monotonic(), lines)
+        if not kept:
+            on_end("sends more than can be taken")
+        return kept
+
+    return bears

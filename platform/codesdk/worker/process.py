@@ -245,7 +245,8 @@ class Worker:
             ids=services.ids,
             quotas=services.quotas,
         )
-        elsewhere = remote_starter(settings.source_networks, partial(read_secret, settings.resolved_secrets_dir()))
+        secrets = partial(read_secret, settings.resolved_secrets_dir())
+        elsewhere = remote_starter(settings.source_networks, secrets, services.clock)
         return BothStarters(StdioStarter(housing, services.clock, services.ids), elsewhere)
 
     def _of_poller(self, poll_s: float) -> tuple[Duty, ...]:

@@ -139,6 +139,25 @@ class TestWhereNobodyDecides:
         assert "Commands are asked about." in text
         assert "Call the same tool again with the same arguments" in text
 
+    @pytest.mark.parametrize("trusted", [False, True])
+    def test_the_answer_links_to_a_page_that_shows_the_question_and_decides_nothing(self, tmp_path, helpers, trusted):
+        with helpers.running(tmp_path, 0.5, trust_clients=trusted) as stack:
+            session, token = stack.open_session()
+
+            async def go():
+                async with stack.client(token, "auto") as client:
+                    return [await client.call_tool("workspace_exec", {"command": "make"}) for _ in range(2)]
+
+            first, second = helpers.within(go())
+            page = details(first)["approval_page"]
+            assert page in first.content[0].text
+            assert details(second)["approval_page"] == page  # one ticket, however often it is told
+            with stack.http() as client:
+                assert "Your own API key" in client.get(page).text
+                form = {"verdict": "approve", "digest": stack.pending(session).digest}
+                assert client.post(page, data=form, headers={"Origin": stack.url}).status_code == 403
+            assert stack.pending(session)
+
     def test_the_same_call_again_joins_the_same_question(self, stack, call):
         _, token = stack.open_session()
         first = call(token, "auto", "workspace_exec", {"command": "make"})

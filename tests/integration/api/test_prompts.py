@@ -13,8 +13,11 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
+from codesdk.domain.execution import ToolExecutionEnv
+from codesdk.domain.payloads import FileChange, SandboxFilesChanged
 from codesdk.domain.tools import ToolResult
 from codesdk.mcphost import announcing, resources
+from codesdk.toolcalls import history
 from stage import REPOSITORY
 
 pytestmark = pytest.mark.filterwarnings(
@@ -199,6 +202,67 @@ def test_a_client_of_the_newer_era_hears_it_on_its_stream_which_ends_with_the_se
 
     assert helpers.within(go()) == A
     helpers.eventually(lambda: not stack.mcp.watching.followed)
+
+
+def changes(stack, token, *paths, times=1, **more):
+    """A watched workspace tells that files changed, so many times at once, as its worker writes it down."""
+    told = SandboxFilesChanged(
+        sandbox_id="sbx_00000000000000000000000001",
+        phase="changed",
+        changes=[FileChange(kind="changed", path=path) for path in paths],
+        execution_env=ToolExecutionEnv.CODESDK_DOCKER,
+        **more,
+    )
+    event = history.draft(stack.services.directory.subject(token), told)
+    stack.services.writer.run(lambda unit: [stack.services.log.append(unit, event) for _ in range(times)])
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_what_changes_in_a_watched_workspace_is_heard_however_often_it_changes_once(stack, helpers, mode):
+    _, token = stack.open_session()
+
+    async def hears(next_):
+        await asyncio.to_thread(changes, stack, token, "notes/a.txt", "made/by/the/build.o", times=50)
+        await asyncio.to_thread(changes, stack, token, "other.txt")
+        told = []
+        while B not in told:
+            told.append(await next_())
+        return told
+
+    async def go():
+        if mode == "legacy":
+            async with hearing(stack, token, types.ResourceUpdatedNotification) as (client, heard):
+                for uri in (A, B):
+                    await client.subscribe_resource(uri)
+
+                async def next_():
+                    return str((await heard.get()).params.uri)
+
+                return await hears(next_)
+        async with stack.client(token, "auto") as client, client.listen(resource_subscriptions=[A, B]) as listened:
+            seen = aiter(listened)
+
+            async def next_():
+                return str((await anext(seen)).uri)
+
+            return await hears(next_)
+
+    told = helpers.within(go())
+    assert (told.count(B), set(told)) == (1, {A, B})
+    assert told.count(A) < 50
+
+
+@pytest.mark.parametrize("more", [{"dropped": 3}, {"lost": ("notes",)}, {"lost": (".",)}])
+def test_of_changes_that_a_watch_missed_everything_there_is_told(stack, helpers, more):
+    _, token = stack.open_session()
+
+    async def go():
+        async with hearing(stack, token, types.ResourceUpdatedNotification) as (client, heard):
+            await client.subscribe_resource(A)
+            await asyncio.to_thread(changes, stack, token, "x", **more)
+            return str((await heard.get()).params.uri)
+
+    assert helpers.within(go()) == A
 
 
 def test_subscriptions_are_bounded_and_another_sessions_calls_are_not_heard(stack, helpers):

@@ -16,7 +16,6 @@ import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.exceptions import MCPError
 
 from codesdk.api import app
 from codesdk.approvals import Verdict
@@ -36,7 +35,7 @@ def trusting(tmp_path_factory, helpers):
     """A stack whose operator trusts the agents' own hosts with a person's answer; it has no pages, so forms are shown."""
     with pytest.MonkeyPatch.context() as patched:
         # The official client says that it shows links as well as forms.
-        patched.setattr(app, "_page_of", lambda *_, **__: lambda *_: None)
+        patched.setattr(app, "ApprovalLinks", lambda *_, **__: lambda *_: None)
         with helpers.running(tmp_path_factory.mktemp("trusting"), 5.0, trust_clients=True) as built:
             patched.undo()
             yield built
@@ -227,39 +226,6 @@ def test_where_hosts_are_not_trusted_the_page_is_shown_and_its_link_decides_noth
         form = {"verdict": "approve", "digest": waiting.digest}
         assert client.post(asked.url, data=form, headers={"Origin": standing.url}).status_code == 403
     assert standing.pending(session).id == waiting.id
-
-
-def test_a_state_of_another_session_or_of_nobody_is_refused(stack, helpers):
-    _, token = stack.open_session()
-    other_session, other = stack.open_session()
-
-    async def first_round(client):
-        return await client.session.call_tool("workspace_exec", MAKE, allow_input_required=True)
-
-    async def go():
-        async with asked_client(stack, token, "auto", Person("cancel")) as ours:
-            state = (await first_round(ours)).request_state
-        answer = {"approval": types.ElicitResult(action="accept", content={"decision": "approve"})}
-        refused = []
-        for given_token, given in ((other, state), (token, state[:-4] + "AAAA"), (token, "{}")):
-            async with asked_client(stack, given_token, "auto", Person("cancel")) as client:
-                try:
-                    refused.append(
-                        await client.session.call_tool(
-                            "workspace_exec",
-                            MAKE,
-                            request_state=given,
-                            input_responses=answer,
-                            allow_input_required=True,
-                        )
-                    )
-                except MCPError as error:
-                    refused.append(error.code)
-        return refused
-
-    assert helpers.within(go()) == [-32602] * 3
-    assert stack.worker.ran == []
-    assert stack.types(other_session) == ["session.created"]
 
 
 class TestTheTimeThatAClientHas:

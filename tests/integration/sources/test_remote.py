@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import ipaddress
 import json
-import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 
-from codesdk.domain.addresses import allowing
-from codesdk.domain.resolution import not_this_machine
 from codesdk.sources.faults import SourceFault, SourceTimeout, SourceUnavailable
-from codesdk.sources.remote import RemoteStarter
-from codesdk.sources.starting import BothStarters
-from source_stage import SourceStage, until
-
-LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"),)
+from far_sources import Reached, served
+from source_stage import until
 
 
 class Far:
@@ -88,16 +80,8 @@ def _served(far: Far) -> Iterator[None]:
                 return
         await app(scope, receive, send)
 
-    server = uvicorn.Server(uvicorn.Config(watched, host="127.0.0.1", port=0, log_level="error", http="h11"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        until(lambda: server.started, "the server to listen")
-        far.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
+    with served(watched) as far.url:
         yield
-    finally:
-        server.should_exit = True
-        thread.join(30)
 
 
 @pytest.fixture
@@ -105,27 +89,6 @@ def far():
     made = Far()
     with _served(made):
         yield made
-
-
-class Reached(SourceStage):
-    """A stage whose source is elsewhere."""
-
-    networks = LOOPBACK
-    values: dict[tuple[str, str], str] = {}
-
-    @staticmethod
-    def resolve(_name):
-        return [ipaddress.ip_address("127.0.0.1")]
-
-    def starter(self, generation=1):
-        remote = RemoteStarter(
-            resolve=self.resolve,
-            policy=allowing(self.networks, not_this_machine),
-            own=self.networks,
-            tls=ssl.create_default_context(),
-            secrets=lambda tenant, name: self.values.get((tenant, name)),
-        )
-        return BothStarters(super().starter(generation), remote)
 
 
 def _stage(stage, here, far, **more):

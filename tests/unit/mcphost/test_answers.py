@@ -67,6 +67,14 @@ def test_a_wait_says_why_by_whom_until_when_and_how_to_go_on():
     assert details(answer)["retryable"]
 
 
+@pytest.mark.parametrize("page", ["https://approve.example/x", None])
+def test_a_wait_names_the_page_that_shows_it_where_there_is_one(page):
+    waiting = Waiting(identity=IDENTITY, approval_id="apr_1", reason="Why.", expires_at=0.5)
+    answer = answers.waiting(waiting, (), "somebody", page)
+    assert details(answer).get("approval_page") == page
+    assert (f" {page} " in answer.content[0].text) is (page is not None)
+
+
 def test_an_unknown_end_does_not_invite_a_second_run():
     answer = answers.unfinished(Queued(identity=IDENTITY), 60.0)
     assert "not known" in answer.content[0].text

@@ -74,8 +74,9 @@ def _listing_from_afar(loaded: LoadedSource, tenant: str | None, settings: Setti
         advice = "Give a tenant's id (`codesdk tenants list`) with --tenant."
         raise InputWrong(f"{source.name} is shown secrets of a tenant, and none is named.", advice=advice)
     voice.say(f"Asking the MCP server {source.name} at {source.manifest.url} what it offers")
-    starter = remote_starter(settings.source_networks, partial(read_secret, settings.resolved_secrets_dir()))
-    return offered_by(source, lambda: starter.begin(source, None, TenantId(tenant or "")), SystemClock())
+    clock = SystemClock()
+    starter = remote_starter(settings.source_networks, partial(read_secret, settings.resolved_secrets_dir()), clock)
+    return offered_by(source, lambda: starter.begin(source, None, TenantId(tenant or "")), clock)
 
 
 @contextmanager

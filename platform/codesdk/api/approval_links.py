@@ -1,0 +1,53 @@
+"""Links to approvals' pages for the agents' own clients: one for each approval and person, however often it is told."""
+
+from __future__ import annotations
+
+import threading
+
+from codesdk.approvals import Approval
+from codesdk.domain.subjects import Subject
+from codesdk.storage.writer import Writer
+from codesdk.webhooks.tickets import Tickets
+
+MOST = 1000
+"""Links that are remembered; the oldest goes first. One that is forgotten costs another ticket's row."""
+
+
+class ApprovalLinks:
+    """Safe to use from any thread."""
+
+    def __init__(self, tickets: Tickets, writer: Writer, base_url: str, *, look_only: bool) -> None:
+        """`base_url`: without a final slash. `look_only`: whoever holds such a link sees the approval, and decides nothing by it."""
+        self._tickets = tickets
+        self._writer = writer
+        self._base_url = base_url
+        self._look_only = look_only
+        self._guard = threading.Lock()
+        self._made: dict[tuple[str, str], str] = {}
+
+    def __call__(self, approval: Approval, subject: Subject) -> str | None:
+        """The page of that approval, for that session's user; None where nobody knows its address."""
+        if not self._base_url:
+            return None
+        key = (approval.id, subject.principal_id)
+        with self._guard:
+            if (known := self._made.get(key)) is not None:
+                return known
+        ticket = self._writer.run(
+            lambda unit: self._tickets.mint(
+                unit,
+                tenant=approval.tenant_id,
+                session=approval.session_id,
+                approval=approval.id,
+                principal=subject.principal_id,
+                digest=approval.digest,
+                expires_at=approval.expires_at,
+                look_only=self._look_only,
+            )
+        )
+        page = self._tickets.page(ticket, self._base_url)
+        with self._guard:
+            self._made[key] = page
+            while len(self._made) > MOST:
+                del self._made[next(iter(self._made))]
+        return page
