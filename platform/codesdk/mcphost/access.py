@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
 from codesdk.mcphost.discovery import Resource
+from codesdk.mcphost.standing import Admitted, Standing
 from codesdk.mcphost.throttle import Throttle
 
 _log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ BODY_S = 60.0
 """Seconds in which a request's body must have come: 4 MiB at half a megabit a second."""
 _SUBJECT = "codesdk.subject"
 _SCHEME = "bearer "
+_ENDED = "This credential is not good any more."
 _SESSION = b"codesdk-session"
 """Names the session, for credentials that do not name it themselves."""
 
@@ -69,9 +71,14 @@ class TokenGate:
         self._login_limiter = CapacityLimiter(LOGINS)
         self._throttle = throttle
         self._max_body = max_body
+        self.standing = Standing(self._is_good)
+        """What is being answered; somebody must `watch` it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Look the credential up and pass on. Nothing is cached: a revoked token fails on its next request."""
+        """Look the credential up and pass on.
+
+        Nothing is cached: a revoked token fails on its next request, and what is answered longer ends soon after.
+        """
         if _in_url(scope):
             await _refuse(send, 400, "Never send a token in an address: it stands in logs. Send it as a header.")
             return
@@ -80,11 +87,9 @@ class TokenGate:
             challenge = self._resource.challenge(scope, None)
             await _refuse(send, 401, "Send `Authorization: Bearer <session token>`.", challenge=challenge)
             return
+        named = _named(scope)
         try:
-            admitted = partial(self._admit, token, _named(scope), opens=scope["method"] == "POST")
-            # A token of an issuer has three parts; our own secrets hold no dot.
-            limiter = self._login_limiter if "." in token else self._limiter
-            subject = await to_thread.run_sync(admitted, limiter=limiter)
+            subject = await self._admitted(token, named, opens=scope["method"] == "POST")
         except Fault as fault:
             await self._turn_away(fault, scope, send)
             return
@@ -96,9 +101,28 @@ class TokenGate:
             await _refuse(send, 429, "This session makes too many requests. Nothing was run. Try again.", after_s)
             return
         try:
-            await self._serve(scope, receive, send)
+            with self.standing.answering(Admitted(token, named, subject.session_id), send) as answering:
+                await self._serve(scope, receive, answering.send)
         finally:
             self._throttle.leave(subject.session_id)
+        if answering.ended and not answering.begun:
+            await _refuse(send, 401, _ENDED, challenge=self._resource.challenge(scope, "invalid_token"))
+        elif answering.ended:
+            await answering.finish()
+
+    async def _admitted(self, token: str, named: str | None, *, opens: bool) -> Subject:
+        # A token of an issuer has three parts; our own secrets hold no dot.
+        limiter = self._login_limiter if "." in token else self._limiter
+        return await to_thread.run_sync(partial(self._admit, token, named, opens=opens), limiter=limiter)
+
+    async def _is_good(self, admitted: Admitted) -> bool:
+        try:
+            subject = await self._admitted(admitted.credential, admitted.named, opens=False)
+        except Fault as fault:
+            if fault.status < 500:  # noqa: PLR2004 (yours; what is away on our side says nothing of it)
+                return False
+            raise
+        return subject.session_id == admitted.session
 
     async def _turn_away(self, fault: Fault, scope: Scope, send: Send) -> None:
         status = fault.status if fault.status < 500 else 503  # noqa: PLR2004 (HTTP's halves: yours, and ours)

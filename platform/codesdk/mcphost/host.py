@@ -141,18 +141,21 @@ class McpHost:
             ),
         )
         served = StreamableHTTPASGIApp(self._manager)
-        self.app: ASGIApp = TokenGate(served, admit, resource, self._token_limiter, Throttle(clock), max_body=MAX_BODY)
+        gate = TokenGate(served, admit, resource, self._token_limiter, Throttle(clock), max_body=MAX_BODY)
+        self.app: ASGIApp = gate
+        self.standing = gate.standing
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Serve while entered."""
         async with self._manager.run():
-            watching = asyncio.create_task(self.announcer.watch())
+            watching = [asyncio.create_task(each.watch()) for each in (self.announcer, self.standing)]
             try:
                 yield
             finally:
-                watching.cancel()
-                await asyncio.wait([watching])
+                for task in watching:
+                    task.cancel()
+                await asyncio.wait(watching)
                 self.stop()
                 await self._calls.settled()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import socket
 import time
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import httpx2
@@ -128,6 +130,125 @@ def test_the_eras_do_not_mix(stack):
     ours = {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
     said = send(stack, token, call("workspace_read", {"path": "a"}), **ours, **MODERN)
     assert said.status_code == 400  # a session's id does not open the era that has none: the method's header is missing
+
+
+# -- messages that can be read in two ways ------------------------------------------------------------------------------
+
+NAMED = {**MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "workspace_read"}
+FILE = '{"path": "a"}'
+
+
+def raw(arguments=FILE, *, number="1", name='"name": "workspace_read"', method='"method": "tools/call"'):
+    """A call as text, so that it can say what no library would."""
+    params = f'{{{name}, "arguments": {arguments}, "_meta": {json.dumps(META)}}}'
+    return f'{{"jsonrpc": "2.0", "id": {number}, {method}, "params": {params}}}'
+
+
+@pytest.fixture
+def opened(stack):
+    """A session, its token, and the headers of a client of each era."""
+    session, token = stack.open_session()
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    first = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
+    ours = {"Mcp-Session-Id": send(stack, token, first).headers["mcp-session-id"], **LEGACY}
+    return SimpleNamespace(session=session, token=token, eras={"modern": NAMED, "legacy": ours})
+
+
+ERAS = ["modern", "legacy"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        raw('{"path": "a", "offset": NaN}'),
+        raw('{"path": "a", "offset": -Infinity}'),
+        raw('{"path": "a", "offset": 1e999}'),
+        raw('{"path": "a", "offset": 18446744073709551617}'),
+        raw(f'{{"path": "a", "offset": {"9" * 5000}}}'),
+        raw(f'{{"path": "a", "offset": 1e-{"9" * 5000}}}'),
+        raw('{"path": "\\ud800"}'),
+        raw('["a"]'),
+        raw('"a"'),
+        raw(number="null"),
+        raw(number="1.5"),
+        raw(number="true"),
+        f"[{raw()}]",
+        f"[{raw()}, {raw(number='2')}]",
+        raw() + raw(),
+        raw().encode().replace(b'"a"', b'"\xff\xfe"'),
+        gzip.compress(raw().encode()),
+    ],
+    ids=lambda _: "text",
+)
+def test_what_json_cannot_say_or_no_message_may_hold_runs_nothing(stack, opened, text, era):
+    stack.worker.ran.clear()
+    answer = send(stack, opened.token, text, **opened.eras[era])
+    assert answer.status_code in (200, 202, 400)
+    if answer.status_code == 200:
+        assert '"status":"refused"' in answer.text or '"error"' in answer.text
+    assert stack.worker.ran == []
+    assert stack.types(opened.session) == ["session.created"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("path", ['"path": "a", "path": "server.pem"', '"path": "a", "p\\u0061th": "server.pem"'])
+def test_of_a_name_that_stands_twice_everybody_reads_the_last(stack, opened, era, path):
+    stack.worker.ran.clear()
+    assert "DENIED_BY_POLICY" in send(stack, opened.token, raw(f"{{{path}}}"), **opened.eras[era]).text
+    asked = next(e for e in stack.services.log.read(opened.session.id) if e.type.value == "tool.call.requested")
+    assert asked.payload["input"] == {"path": "server.pem"}
+    assert stack.worker.ran == []
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_tool_that_is_named_twice_is_the_one_that_is_judged(stack, opened, era):
+    stack.worker.ran.clear()
+    twice = raw('{"command": "make"}', name='"name": "workspace_read", "name": "workspace_exec"')
+    told = send(stack, opened.token, twice, **opened.eras[era], **{"CodeSDK-Wait": "0.2"})
+    # The newer era's header must name what runs; the other era has none.
+    assert (told.status_code == 400) if era == "modern" else ("APPROVAL_PENDING" in told.text)
+    assert stack.worker.ran == []
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        ({"Content-Type": "text/plain"}, 400),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 400),
+        ({"Content-Type": "multipart/form-data; boundary=x"}, 400),
+        ({"Accept": "text/html"}, 406),
+        ({"Accept": "application/json"}, 406),
+        ({"MCP-Protocol-Version": "2099-01-01"}, 400),
+        ({"MCP-Protocol-Version": "x" * 5000}, 400),
+        ({"Mcp-Session-Id": "0" * 32, "MCP-Protocol-Version": "2025-06-18"}, (400, 404)),
+    ],
+)
+def test_a_request_in_the_wrong_dress_runs_nothing(stack, opened, era, more, status):
+    stack.worker.ran.clear()
+    answer = send(stack, opened.token, raw(), **{**opened.eras[era], **more})
+    assert answer.status_code in (status if isinstance(status, tuple) else (status,))
+    assert stack.worker.ran == []
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE", "CONNECT", "GET", "DELETE"])
+def test_a_method_that_the_newer_era_has_not_is_none(stack, opened, method):
+    with httpx2.Client(timeout=30) as http:
+        answer = http.request(method, stack.mcp_url, headers=headers(opened.token, **NAMED))
+    assert answer.status_code in (400, 405)
+    assert serves(stack, opened.token)
+
+
+def test_one_session_of_mcp_cannot_be_taken_over_into_the_other_era_and_goes_on(stack, opened):
+    ours = opened.eras["legacy"]
+    discover = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": META}})
+    listed = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+    assert "error" in send(stack, opened.token, discover, **ours).text
+    mixed = {**ours, **MODERN, "Mcp-Method": "tools/list"}
+    assert send(stack, opened.token, listed, **mixed).status_code == 400  # its envelope is missing
+    again = send(stack, opened.token, listed, **ours)
+    assert (again.status_code, "workspace_read" in again.text) == (200, True)
 
 
 @pytest.mark.parametrize("forged", ["x", "0" * 32, "../../etc/passwd", "é", "0" * 4000])
