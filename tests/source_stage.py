@@ -28,6 +28,7 @@ from codesdk.sources.changes import Changes
 from codesdk.sources.desk import SourceDesk
 from codesdk.sources.housing import Housing, Place
 from codesdk.sources.listing import Listing
+from codesdk.sources.roster import OwnRoster
 from codesdk.sources.stdio import StdioStarter
 from codesdk.toolcalls.builtins import Attachment
 from codesdk.toolcalls.elsewhere import Elsewhere
@@ -112,6 +113,7 @@ class SourceStage:
             changes=self.changes,
             database=self.stage.database,
             clock=self.clock,
+            roster=OwnRoster(self.stage.writer, self.stage.host.id, generation),
             secret_problem=lambda _, name: "" if name in self.secrets else "this tenant has none of that name",
         )
 

@@ -106,6 +106,7 @@ RULES: dict[tuple[str, str], Action | Door] = {
     ("GET", "/v1/audit"): Action.AUDIT_READ,
     ("GET", "/v1/hosts"): Action.HOSTS_READ,
     ("GET", "/v1/hosts/{host_id}"): Action.HOSTS_READ,
+    ("GET", "/v1/mcp-servers"): Action.HOSTS_READ,
     ("POST", "/v1/hosts/{host_id}/drain"): Action.HOSTS_MANAGE,
     ("POST", "/v1/hosts/{host_id}/activate"): Action.HOSTS_MANAGE,
     ("POST", "/v1/hosts/{host_id}/lose"): Action.HOSTS_MANAGE,

@@ -53,8 +53,8 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
         admit=services.admission.subject,
         resource=Resource(
             settings.public_url,
-            [issuer.issuer for issuer in services.logins.issuers],
-            [scope for issuer in services.logins.issuers for scope in issuer.scopes],
+            lambda: [issuer.issuer for issuer in services.logins.issuers],
+            lambda: [scope for issuer in services.logins.issuers for scope in issuer.scopes],
         ),
         artifacts=services.artifacts,
         tail=services.tail,

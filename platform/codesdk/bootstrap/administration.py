@@ -11,6 +11,7 @@ from codesdk.domain.clock import Clock, SystemClock
 from codesdk.domain.ids import Ids, RandomIds
 from codesdk.hosts import Hosts
 from codesdk.settings import Settings
+from codesdk.sources.roster import Roster
 from codesdk.storage.database import Database
 from codesdk.storage.migration import bring_up
 from codesdk.storage.writer import Writer
@@ -29,6 +30,7 @@ class Tenancy:
     administration: Administration
     founding: Founding
     hosts: Hosts
+    servers: Roster
 
 
 def wire_tenancy(settings: Settings, database: Database, writer: Writer, clock: Clock, ids: Ids) -> Tenancy:
@@ -45,6 +47,7 @@ def wire_tenancy(settings: Settings, database: Database, writer: Writer, clock: 
         administration=administration,
         founding=founding,
         hosts=Hosts(database, writer, clock),
+        servers=Roster(database),
     )
 
 

@@ -34,12 +34,13 @@ from codesdk.sessions.admission import Admission
 from codesdk.sessions.lost_hosts import LostHosts
 from codesdk.settings import Settings
 from codesdk.sources.changes import Changes
+from codesdk.sources.roster import Roster
 from codesdk.storage.database import Database
 from codesdk.storage.migration import bring_up
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.administration import Administration
 from codesdk.tenancy.directory import Directory
-from codesdk.tenancy.logins import KeyRing, Logins, fetching, read_issuers
+from codesdk.tenancy.logins import ActiveIssuers, KeyRing, Logins, fetching
 from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls.asks import Asks
 from codesdk.toolcalls.pipeline import Pipeline
@@ -77,6 +78,7 @@ class Services:
     sessions: Sessions
     source_changes: Changes
     hosts: Hosts
+    servers: Roster
     lost_hosts: LostHosts
     logins: Logins
     admission: Admission
@@ -110,7 +112,7 @@ def open_services(
     registry = ActiveRegistry(
         settings.registry_dir, tenants=settings.tenant_tools(), profiles=None if profile else profiles.bounds()
     )
-    issuers = read_issuers(settings.resolved_logins_file(), optional=not settings.logins_file)
+    issuers = ActiveIssuers(settings.resolved_logins_file(), optional=not settings.logins_file)
     clock = clock or SystemClock()
     known_tools = registry.names()
     bundles = ActiveBundles(settings.policies_dir, known_tools, clock, tenants=settings.tenant_policies())
@@ -193,10 +195,11 @@ def open_services(
             snapshots=settings.snapshots,
         )
         watch = LeaseWatch(database, writer, clock, settings.host_lease_s)
-        fetch = fetching(system_resolve, not_this_machine, clock.monotonic, ssl.create_default_context)
+        opened.callback(issuers.close)
+        issuers.watch()
         logins = Logins(
-            issuers,
-            KeyRing(fetch, clock.monotonic),
+            issuers.now,
+            key_ring(clock),
             database=database,
             writer=writer,
             quotas=tenancy.quotas,
@@ -230,6 +233,7 @@ def open_services(
             sessions=sessions,
             source_changes=source_changes,
             hosts=tenancy.hosts,
+            servers=tenancy.servers,
             lost_hosts=LostHosts(watch=watch, sessions=sessions, database=database, writer=writer, log=log),
             logins=logins,
             admission=Admission(directory=tenancy.directory, logins=logins, sessions=sessions, writer=writer),
@@ -237,3 +241,10 @@ def open_services(
             profiles=profiles,
             _opened=opened.pop_all(),
         )
+
+
+def key_ring(clock: Clock) -> KeyRing:
+    """Issuers' keys, fetched from where this machine reaches them."""
+    return KeyRing(
+        fetching(system_resolve, not_this_machine, clock.monotonic, ssl.create_default_context), clock.monotonic
+    )

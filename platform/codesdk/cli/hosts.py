@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.table import Table
@@ -12,6 +13,7 @@ from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
 from codesdk.cli.voice import Voice
 from codesdk.hosts import HostRecord
+from codesdk.sources.standing import ServerRecord
 
 GIB = 1024**3
 
@@ -27,6 +29,19 @@ def show_all(*, data_dir: Path | None, as_json: bool) -> None:
         voice.out.print("There is no host: no worker has ever run.")
     else:
         voice.out.print(_table(found))
+
+
+def show_servers(*, data_dir: Path | None, as_json: bool) -> None:
+    """The MCP servers that workers have."""
+    voice = Voice(as_json=as_json)
+    with open_office(settings_of(data_dir)) as office:
+        found = office.servers()
+    if as_json:
+        voice.give({"servers": [each.model_dump(mode="json") for each in found]})
+    elif not found:
+        voice.out.print("No MCP server runs: they start with the first call of one of their tools.")
+    else:
+        voice.out.print(_servers(found))
 
 
 def show(host: str, *, data_dir: Path | None, as_json: bool) -> None:
@@ -69,13 +84,14 @@ def change(host: str, what: HostChange, *, data_dir: Path | None, as_json: bool)
 
 def _table(found: list[HostRecord]) -> Table:
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("host", "state", "sessions", "memory GiB", "cpu", "calls", "labels"):
+    for column in ("host", "state", "heard", "sessions", "memory GiB", "cpu", "calls", "labels"):
         shown.add_column(column, no_wrap=column == "host", overflow="fold")
     for host in found:
         labels = ", ".join(f"{name}={value}" for name, value in sorted(host.labels.items()))
         shown.add_row(
             Text(plain(host.name)),
             _state(host),
+            ago(host.silent_s),
             _of(host.sessions, host.capacity.sessions, 1),
             _of(host.reserved.memory_bytes, host.capacity.memory_bytes, GIB),
             _of(host.reserved.millicpus, host.capacity.millicpus, 1000),
@@ -83,6 +99,37 @@ def _table(found: list[HostRecord]) -> Table:
             Text(plain(labels)),
         )
     return shown
+
+
+def _servers(found: list[ServerRecord]) -> Table:
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("server", "host", "session", "state", "since", "restarts", "ended because it"):
+        shown.add_column(column, no_wrap=column in ("server", "since"), overflow="fold")
+    for server in found:
+        shown.add_row(
+            Text(plain(server.source)),
+            Text(plain(server.host)),
+            Text(plain(server.session_id or "all (shared)")),
+            server.state.value,
+            _moment(server.since),
+            str(server.restarts),
+            Text(plain(server.reason)),
+        )
+    return shown
+
+
+def _moment(at: float | None) -> str:
+    return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def ago(seconds: float | None) -> str:
+    """How long that is, roughly."""
+    if seconds is None:
+        return "never"
+    for unit, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {name} ago"
+    return f"{seconds:.0f} s ago"
 
 
 def _state(host: HostRecord) -> str:

@@ -32,6 +32,14 @@ def show_host(host: Named, *, data_dir: DataDir = None, json: Json = False) -> N
     hosts.show(host, data_dir=data_dir, as_json=json)
 
 
+@hosts_app.command("servers")
+def list_servers(*, data_dir: DataDir = None, json: Json = False) -> None:
+    """The MCP servers that run on them: for which session, since when, how often started again."""
+    from codesdk.cli import hosts
+
+    hosts.show_servers(data_dir=data_dir, as_json=json)
+
+
 @hosts_app.command("drain")
 def drain_host(host: Named, *, data_dir: DataDir = None, json: Json = False) -> None:
     """Place no new session there. Those that it has go on; close them, or wait, before you take it away."""

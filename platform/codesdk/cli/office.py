@@ -13,6 +13,8 @@ from codesdk.domain.ids import PrincipalId, TenantId
 from codesdk.domain.quotas import Resource
 from codesdk.hosts import HostRecord, Hosts
 from codesdk.settings import Settings, runfile
+from codesdk.sources.roster import Roster
+from codesdk.sources.standing import ServerRecord
 from codesdk.tenancy.administration import Administration
 from codesdk.tenancy.keys import ApiKey, NewKey
 from codesdk.tenancy.principal import Group, Principal, PrincipalKind, PrincipalRecord, Reach, Role
@@ -109,13 +111,18 @@ class Office(Protocol):
         """Drain it, put it back, or give it up."""
         ...
 
+    def servers(self) -> list[ServerRecord]:
+        """The MCP servers of all hosts."""
+        ...
+
 
 class DirectOffice:
     """On the data directory."""
 
-    def __init__(self, administration: Administration, hosts: Hosts) -> None:
+    def __init__(self, administration: Administration, hosts: Hosts, servers: Roster) -> None:
         self._office = administration
         self._hosts = hosts
+        self._servers = servers
 
     def tenants(self) -> list[Tenant]:
         """All of them."""
@@ -191,6 +198,10 @@ class DirectOffice:
         """Drain it, put it back, or give it up; in the last case its sessions end when a process runs again."""
         done: HostRecord = getattr(self._hosts, change)(HOLDER, wanted)
         return done
+
+    def servers(self) -> list[ServerRecord]:
+        """The MCP servers of all hosts."""
+        return self._servers.listing(HOLDER)
 
 
 class RemoteOffice:
@@ -285,6 +296,10 @@ class RemoteOffice:
         """Drain it, put it back, or give it up."""
         return HostRecord.model_validate(self._daemon.request("POST", f"/v1/hosts/{quote(wanted, safe='')}/{change}"))
 
+    def servers(self) -> list[ServerRecord]:
+        """The MCP servers of all hosts."""
+        return [ServerRecord.model_validate(each) for each in self._daemon.request("GET", "/v1/mcp-servers")["servers"]]
+
 
 @contextmanager
 def open_office(settings: Settings) -> Iterator[Office]:
@@ -304,7 +319,7 @@ def open_office(settings: Settings) -> Iterator[Office]:
             advice="Make one with `codesdk init` or `codesdk up`, or name another --data-dir.",
         )
     with open_tenancy(settings) as (tenancy, _):
-        yield DirectOffice(tenancy.administration, tenancy.hosts)
+        yield DirectOffice(tenancy.administration, tenancy.hosts, tenancy.servers)
 
 
 def tenant_of(office: Office, wanted: str) -> Tenant:

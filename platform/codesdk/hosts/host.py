@@ -61,6 +61,9 @@ class HostRecord(Frozen):
     """Raised by each worker that takes it over, and when it is lost."""
     heartbeat: int
     """Counts up while its worker lives."""
+    silent_s: float | None = None
+    """Seconds since its worker was last heard, on the database's clock, when this was read; None: never, in this version.
+    For people: nothing is judged by it (see `hosts.watch`)."""
     registered_at: float
     """Seconds since the epoch, when its newest worker came."""
 

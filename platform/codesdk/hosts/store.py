@@ -13,6 +13,7 @@ from codesdk.domain.calls import CallState
 from codesdk.domain.ids import HostId
 from codesdk.domain.needs import Need, need_of, sum_of
 from codesdk.hosts.host import Capacity, HostRecord, HostState
+from codesdk.storage.clock import database_now
 from codesdk.storage.schema import hosts, sandboxes, tool_calls
 
 # Written out, so that SQLite uses the partial index of what is not gone.
@@ -45,6 +46,7 @@ class _Taken(NamedTuple):
     sessions: int
 
 
+_HOSTS = select(hosts, (database_now() - hosts.c.heard_at).label("silent_s"))
 # Asked at each claim, so built once.
 _GENERATION = select(hosts.c.generation).where(hosts.c.id == bindparam("host"))
 
@@ -52,7 +54,7 @@ _GENERATION = select(hosts.c.generation).where(hosts.c.id == bindparam("host"))
 def listing(connection: Connection) -> list[HostRecord]:
     """All hosts by name, with what is reserved on each."""
     taken = _taken(connection)
-    return [_record(row, taken) for row in connection.execute(select(hosts).order_by(hosts.c.name))]
+    return [_record(row, taken) for row in connection.execute(_HOSTS.order_by(hosts.c.name))]
 
 
 def with_calls(connection: Connection, found: list[HostRecord]) -> list[HostRecord]:
@@ -74,19 +76,19 @@ def with_calls(connection: Connection, found: list[HostRecord]) -> list[HostReco
 
 def known(connection: Connection) -> list[HostRecord]:
     """All hosts by id, without what is reserved on them."""
-    return [_record(row, {}) for row in connection.execute(select(hosts).order_by(hosts.c.id))]
+    return [_record(row, {}) for row in connection.execute(_HOSTS.order_by(hosts.c.id))]
 
 
 def find(connection: Connection, wanted: str) -> HostRecord | None:
     """The host of that name or id."""
-    query = select(hosts).where((hosts.c.id == wanted) | (hosts.c.name == wanted))
+    query = _HOSTS.where((hosts.c.id == wanted) | (hosts.c.name == wanted))
     row = connection.execute(query.order_by(hosts.c.id)).first()
     return _record(row, _taken(connection, HostId(row.id))) if row else None
 
 
 def find_named(connection: Connection, name: str) -> HostRecord | None:
     """The host of exactly that name, held until the unit ends."""
-    row = connection.execute(select(hosts).where(hosts.c.name == name).with_for_update()).one_or_none()
+    row = connection.execute(_HOSTS.where(hosts.c.name == name).with_for_update(of=hosts)).one_or_none()
     return _record(row, {}) if row else None
 
 
@@ -128,6 +130,7 @@ def take_over(connection: Connection, name: str, now: float, offer: Mapping[str,
             generation=hosts.c.generation + 1,
             registered_at=now,
             left_at=None,
+            heard_at=database_now(),
             state=func.coalesce(func.nullif(hosts.c.state, HostState.LOST.value), HostState.ACTIVE.value),
             **offer,
         )
@@ -138,9 +141,8 @@ def take_over(connection: Connection, name: str, now: float, offer: Mapping[str,
 
 def insert(connection: Connection, host: HostId, name: str, now: float, offer: Mapping[str, Any]) -> None:
     """Add a host of generation 1."""
-    connection.execute(
-        insert_into(hosts), {"id": host, "name": name, "generation": 1, "heartbeat": 0, "registered_at": now, **offer}
-    )
+    made = {"id": host, "name": name, "generation": 1, "heartbeat": 0, "registered_at": now, **offer}
+    connection.execute(insert_into(hosts).values(**made, heard_at=database_now()))
 
 
 def beat(connection: Connection, host: HostId, generation: int) -> bool:
@@ -148,7 +150,7 @@ def beat(connection: Connection, host: HostId, generation: int) -> bool:
     changed = connection.execute(
         update(hosts)
         .where(hosts.c.id == host, hosts.c.generation == generation)
-        .values(heartbeat=hosts.c.heartbeat + 1)
+        .values(heartbeat=hosts.c.heartbeat + 1, heard_at=database_now())
     )
     return changed.rowcount == 1
 
@@ -215,5 +217,6 @@ def _record(row: Row[Any], taken: Mapping[str, list[_Taken]]) -> HostRecord:
         images=json.loads(row.images),
         generation=row.generation,
         heartbeat=row.heartbeat,
+        silent_s=None if row.silent_s is None else max(0.0, round(row.silent_s, 3)),
         registered_at=row.registered_at,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from starlette.types import Scope
@@ -14,33 +14,36 @@ METADATA = f"/.well-known/oauth-protected-resource{ENDPOINT}"
 class Resource:
     """The MCP endpoint as OAuth sees it."""
 
-    def __init__(self, public_url: str, issuers: Sequence[str], scopes: Sequence[str] = ()) -> None:
-        """`public_url`: empty where clients reach it by the address that they use."""
+    def __init__(
+        self, public_url: str, issuers: Callable[[], Sequence[str]], scopes: Callable[[], Sequence[str]]
+    ) -> None:
+        """`public_url`: empty where clients reach it by the address that they use; the others: those in force now."""
         self._public_url = public_url
-        self._issuers = list(issuers)
-        self._scopes = list(dict.fromkeys(scopes))
+        self._issuers = issuers
+        self._scopes = scopes
 
     def metadata(self, scope: Scope) -> dict[str, Any] | None:
         """The document; None where nobody can log in."""
-        if not self._issuers:
+        issuers, scopes = list(self._issuers()), list(dict.fromkeys(self._scopes()))
+        if not issuers:
             return None
         told: dict[str, Any] = {
             "resource": self._base(scope) + ENDPOINT,
             "resource_name": "CodeSDK",
-            "authorization_servers": self._issuers,
+            "authorization_servers": issuers,
             "bearer_methods_supported": ["header"],
         }
-        return {**told, "scopes_supported": self._scopes} if self._scopes else told
+        return {**told, "scopes_supported": scopes} if scopes else told
 
     def challenge(self, scope: Scope, error: str | None) -> str:
         """The value of `WWW-Authenticate`. `error`: RFC 6750's word; None where no credential came."""
         parts = {"realm": "codesdk"}
         if error is not None:
             parts["error"] = error
-        if self._issuers:
+        if self._issuers():
             parts["resource_metadata"] = self._base(scope) + METADATA
-            if self._scopes:
-                parts["scope"] = " ".join(self._scopes)
+            if scopes := dict.fromkeys(self._scopes()):
+                parts["scope"] = " ".join(scopes)
         return "Bearer " + ", ".join(f'{name}="{value}"' for name, value in parts.items())
 
     def _base(self, scope: Scope) -> str:

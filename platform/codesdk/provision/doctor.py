@@ -12,13 +12,23 @@ from pathlib import Path
 
 from codesdk.domain.ids import Kind, is_id
 from codesdk.errors import Fault
-from codesdk.provision import debian, engine_report, local_report, policy_report, redis_server, source_report
+from codesdk.provision import (
+    debian,
+    engine_report,
+    installation_report,
+    local_report,
+    login_report,
+    policy_report,
+    redis_server,
+    source_report,
+)
 from codesdk.provision.base_image import DockerCommand
 from codesdk.provision.check import Check, Status
 from codesdk.provision.command import run, which
 from codesdk.provision.daemon import DaemonPlaces
 from codesdk.provision.endpoint import Answer
 from codesdk.provision.engine import Engine, Found, find
+from codesdk.provision.installation_report import SQLITE, Seen
 from codesdk.sandbox import disk as disk_cap
 from codesdk.sandbox.egress import secret_files
 from codesdk.sandbox.engine import Engine as EngineClient
@@ -33,7 +43,6 @@ API_FLOOR = (1, 41)
 """Engine API of Docker 20.10, the oldest that is tested."""
 DISK_WARN, DISK_FAIL = 5 * 2**30, 2**30
 """Bytes free: a sandbox image, its base and a few workspaces need about 2 GiB."""
-SQLITE = "sqlite:///"
 
 
 def examine(settings: Settings) -> tuple[Check, ...]:
@@ -53,7 +62,13 @@ def _all(settings: Settings) -> Iterator[Check]:
     yield disk("disk", settings.data_dir)
     yield database(settings.resolved_database_url())
     yield redis(settings)
+    seen = installation_report.look(settings)
+    if isinstance(seen, Check):
+        yield seen
+    if isinstance(seen, Seen):
+        yield from installation_report.judge(seen, settings)
     yield policy_report.judge(settings)
+    yield login_report.judge(settings, seen.tenants if isinstance(seen, Seen) else None)
     if (sources := source_report.judge(settings)) is not None:
         yield sources
     if settings.is_local:

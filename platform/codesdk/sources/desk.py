@@ -6,7 +6,7 @@ import logging
 import threading
 from concurrent.futures import CancelledError, Future
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import mcp_types as types
@@ -27,7 +27,9 @@ from codesdk.sources.faults import SourceDied, SourceUnavailable
 from codesdk.sources.listing import Listing
 from codesdk.sources.looping import LoopThread
 from codesdk.sources.progress import Progress
-from codesdk.sources.server import Begun, Server
+from codesdk.sources.roster import OwnRoster
+from codesdk.sources.server import Begun, Server, Told
+from codesdk.sources.standing import Standing
 from codesdk.storage.database import Database
 from codesdk.toolcalls.elsewhere import Elsewhere
 from codesdk.toolcalls.granting import SecretProblem, no_secrets
@@ -38,6 +40,8 @@ MAX_SERVERS = 64
 """That one worker has at once."""
 MAX_OF_TENANT = 24
 """Of these, for the sessions of one tenant."""
+MAX_REASON = 300
+"""Characters of why a server ended, as operators see it."""
 _BOUND = ("memory_bytes", "pids", "open_files", "file_bytes", "egress")
 """What policy may demand of a call and a server that runs already cannot be given."""
 _LEAST_S = 0.01
@@ -83,14 +87,16 @@ class SourceDesk:
         changes: Changes,
         database: Database,
         clock: Clock,
+        roster: OwnRoster,
         secret_problem: SecretProblem = no_secrets,
     ) -> None:
-        """`secret_problem`: tells why a tenant's secret cannot be used; never its value."""
+        """`roster`: is told which servers there are; `secret_problem`: why a tenant's secret cannot be used; never its value."""
         self._registry = registry
         self._starter = starter
         self._changes = changes
         self._database = database
         self._clock = clock
+        self._roster = roster
         self._secret_problem = secret_problem
         self._lock = threading.Lock()
         self._servers: dict[Key, Server] = {}
@@ -241,6 +247,7 @@ class SourceDesk:
             with self._lock:
                 if not server.is_busy:
                     self._servers.pop(key, None)
+        self._tell()
         self._starter.tidy()
 
     def close(self) -> None:
@@ -253,7 +260,30 @@ class SourceDesk:
             under.withdraw()
         for server in servers:
             server.close("was stopped with its worker")
+        self._tell()
         self._thread.close()
+
+    def _tell(self) -> None:
+        """Operators, which servers there are now."""
+        with self._lock:
+            servers = sorted(self._servers.items(), key=lambda each: each[0])
+        self._roster.tell(
+            [
+                Standing(
+                    source=key.source,
+                    session_id=SessionId(key.session) if key.session else None,
+                    tenant_id=TenantId(key.tenant) if key.tenant else None,
+                    **_shown(server.told()),
+                )
+                for key, server in servers
+            ]
+        )
+
+
+def _shown(told: Told) -> dict[str, Any]:
+    """As it may be stored: what a server said at its end can be any text."""
+    reason = "".join(letter if letter.isprintable() else " " for letter in told.reason[:MAX_REASON])
+    return told._replace(reason=reason)._asdict()
 
 
 def _too_far(source: Source, asked: Elsewhere) -> ToolResult | None:

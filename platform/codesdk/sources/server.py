@@ -19,6 +19,7 @@ from codesdk.registry import Source
 from codesdk.sources.conversation import Conversation, Speak
 from codesdk.sources.faults import SourceUnavailable
 from codesdk.sources.listing import Listing
+from codesdk.sources.standing import ServerState
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -47,8 +48,20 @@ class Running:
     conversation: Conversation
     done: Future[None]
     since: float
+    """On the monotonic clock."""
+    started_at: float
+    """Seconds since the epoch."""
     release: Callable[[], None]
     """Gives back what it ran in."""
+
+
+class Told(NamedTuple):
+    """How a server stands; see `sources.standing`."""
+
+    state: ServerState
+    since: float | None
+    restarts: int
+    reason: str
 
 
 class Server:
@@ -75,6 +88,7 @@ class Server:
         self._lock = threading.RLock()
         self._running: Running | None = None
         self._failures = 0
+        self._starts = 0
         self._why = ""
         self._not_before = 0.0
         self._counting = threading.Lock()
@@ -137,7 +151,7 @@ class Server:
             if self._running is not None and not self._calls and idle >= self.source.manifest.idle_s:
                 _log.info("the MCP server %s is stopped: no call for %g s", self.source.name, idle)
                 self._stop("was stopped: it was idle")
-            return self._running is None and not self._calls
+            return self._running is None and not self._calls and self._is_forgotten()
         finally:
             self._lock.release()
 
@@ -152,12 +166,28 @@ class Server:
             self._lock.release()
         return True
 
+    def told(self) -> Told:
+        """How it stands. Waits for nothing: it may be just being started."""
+        running = self._running
+        if running is None:
+            state = ServerState.STARTING if self._calls else ServerState.ENDED
+        else:
+            state = ServerState.ENDED if running.conversation.reason else ServerState.RUNNING
+        reason = (running.conversation.reason if running is not None else "") or self._why
+        since = running.started_at if running is not None else None
+        return Told(state, since, max(0, self._starts - 1), reason)
+
     @property
     def is_busy(self) -> bool:
         """Whether a call is with it."""
         return self._calls > 0
 
+    def _is_forgotten(self) -> bool:
+        """Whether it may come back as if it had never failed: else each look would shorten the pauses between its tries."""
+        return not self._failures or self._clock.monotonic() - self._not_before >= LONGEST_PAUSE_S
+
     def _start(self) -> Running:
+        self._starts += 1
         speak, release = self._begin()
         manifest = self.source.manifest
         try:
@@ -184,7 +214,7 @@ class Server:
             raise
         _log.info("the MCP server %s is started: %s, %d tools", manifest.name, listing.server, len(listing.tools))
         self._on_listing(listing)
-        return Running(conversation, done, self._clock.monotonic(), release)
+        return Running(conversation, done, self._clock.monotonic(), self._clock.now().timestamp(), release)
 
     def _stop(self, reason: str) -> None:
         if self._running is None:

@@ -1,14 +1,16 @@
-"""Statements about servers: which tools are not what was accepted, and whose sessions are open."""
+"""Statements about servers: which there are, which tools are not what was accepted, whose sessions are open."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, select
 from sqlalchemy import insert as insert_into
 
-from codesdk.storage.schema import sessions, source_changes
+from codesdk.domain.ids import HostId
+from codesdk.sources.standing import ServerRecord, Standing
+from codesdk.storage.schema import hosts, sessions, source_changes, source_servers
 
 
 class Seen(NamedTuple):
@@ -40,3 +42,29 @@ def closed(connection: Connection, among: Collection[str]) -> set[str]:
     """Which of these sessions are not open any more."""
     query = select(sessions.c.id).where(sessions.c.id.in_(list(among)), sessions.c.state == "open")
     return set(among) - set(connection.execute(query).scalars())
+
+
+def keep_servers(connection: Connection, host: HostId, generation: int, servers: Sequence[Standing]) -> None:
+    """These are the servers of that host, and no others."""
+    connection.execute(delete(source_servers).where(source_servers.c.host_id == host))
+    rows = [
+        {"host_id": host, "generation": generation, "number": number, **each.model_dump(mode="json")}
+        for number, each in enumerate(servers)
+    ]
+    if rows:
+        connection.execute(insert_into(source_servers), rows)
+
+
+def servers(connection: Connection) -> list[ServerRecord]:
+    """All that a worker has which still has its host, and was not stopped in order."""
+    query = (
+        select(source_servers, hosts.c.name.label("host"))
+        .join(hosts, hosts.c.id == source_servers.c.host_id)
+        .where(hosts.c.generation == source_servers.c.generation, hosts.c.left_at.is_(None))
+        .order_by(hosts.c.name, source_servers.c.source, source_servers.c.session_id, source_servers.c.number)
+    )
+    names = ServerRecord.model_fields
+    return [
+        ServerRecord.model_validate({name: value for name, value in row._asdict().items() if name in names})
+        for row in connection.execute(query)
+    ]

@@ -1,8 +1,8 @@
-"""The table of hosts. See `storage.schema`."""
+"""The tables of hosts. See `storage.schema`."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Float, Integer, String, Table, Text, text
+from sqlalchemy import BigInteger, Column, Float, ForeignKey, Integer, String, Table, Text, text
 
 from codesdk.storage.metadata import ID, metadata
 
@@ -23,4 +23,20 @@ hosts = Table(
     Column("millicpus", BigInteger, nullable=False, server_default=text("0")),
     Column("most_sessions", Integer, nullable=False, server_default=text("0")),
     Column("left_at", Float),  # its worker was stopped in order, and no other has come
+    Column("heard_at", Float),  # its newest heartbeat, on the database's clock: for people, nothing is judged by it
+)
+
+source_servers = Table(  # the MCP servers that a host's worker has, as it told last; of an older generation: none
+    "source_servers",
+    metadata,
+    Column("host_id", ID, ForeignKey("hosts.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("generation", BigInteger, nullable=False),  # of the worker that wrote it
+    Column("source", String(40), nullable=False),
+    Column("session_id", ID),  # whose calls it gets; none where it is shared
+    Column("tenant_id", ID),  # likewise
+    Column("state", String(16), nullable=False),  # see sources.standing.ServerState
+    Column("since", Float),  # when it was started last, on the worker's clock
+    Column("restarts", Integer, nullable=False),
+    Column("reason", Text, nullable=False),  # why it ended last
 )

@@ -28,7 +28,7 @@ from codesdk.storage.approval_tables import (
     group_members,
 )
 from codesdk.storage.audit_tables import audit_entries, audit_heads
-from codesdk.storage.host_tables import hosts
+from codesdk.storage.host_tables import hosts, source_servers
 from codesdk.storage.metadata import ID as _ID
 from codesdk.storage.metadata import metadata
 from codesdk.storage.policy_tables import (
@@ -60,6 +60,7 @@ __all__ = [
     "policy_texts",
     "policy_versions",
     "rate_uses",
+    "source_servers",
 ]
 
 tenants = Table(

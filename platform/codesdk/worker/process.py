@@ -18,6 +18,7 @@ from codesdk.settings import Settings, runfile
 from codesdk.sources.desk import SourceDesk
 from codesdk.sources.housing import Housing, Place
 from codesdk.sources.remote import remote_starter
+from codesdk.sources.roster import OwnRoster
 from codesdk.sources.starting import BothStarters
 from codesdk.sources.stdio import StdioStarter
 from codesdk.toolcalls.claim import Claims
@@ -131,6 +132,7 @@ class Worker:
                 changes=services.source_changes,
                 database=services.database,
                 clock=services.clock,
+                roster=OwnRoster(services.writer, self.host.id, self.host.generation),
                 secret_problem=partial(problem_of, settings.resolved_secrets_dir()),
             )
             opened.callback(self._sources.close)

@@ -13,6 +13,8 @@ from codesdk.cli.stack.operator import hold_key
 from codesdk.domain.quotas import Resource
 from codesdk.errors import Fault
 from codesdk.hosts import HostState
+from codesdk.sources.roster import OwnRoster
+from codesdk.sources.standing import ServerRecord, ServerState, Standing
 from codesdk.tenancy.principal import PrincipalKind, Reach, Role
 from codesdk.tenancy.tenant import TenantUnknown
 from codesdk.worker.host import Offer, register
@@ -30,7 +32,7 @@ def chief(standing):
 @pytest.fixture(params=["directory", "http"])
 def office(standing, chief, request):
     if request.param == "directory":
-        yield DirectOffice(standing.services.administration, standing.services.hosts)
+        yield DirectOffice(standing.services.administration, standing.services.hosts, standing.services.servers)
     else:
         with Daemon(standing.url, chief) as daemon:
             yield RemoteOffice(daemon)
@@ -157,6 +159,16 @@ def test_principals_join_and_leave_groups(office, tenant):
     assert code_of(lambda: office.regroup("prn_00000000000000000000000000", join=("finance",))) == "PRINCIPAL_UNKNOWN"
 
 
+def test_operators_see_the_mcp_servers_of_a_host(standing, office):
+    services = standing.services
+    name = "olive" if isinstance(office, DirectOffice) else "pink"
+    entered = register(services.writer, services.ids, name, {}, 1.0)
+    told = Standing(source="fx", state=ServerState.ENDED, since=7.5, restarts=2, reason="ended (exit code 3)")
+    OwnRoster(services.writer, entered.id, entered.generation).tell([told])
+    found = [server for server in office.servers() if server.host == name]
+    assert found == [ServerRecord(host=name, **told.model_dump())]
+
+
 def test_a_host_is_drained_put_back_and_given_up(standing, office):
     name = "blue" if isinstance(office, DirectOffice) else "red"
     entered = register(
@@ -164,7 +176,8 @@ def test_a_host_is_drained_put_back_and_given_up(standing, office):
     )
     found = office.host(name)
     assert (found.id, found.labels, found.state) == (entered.id, {"zone": "a"}, HostState.ACTIVE)
-    assert found in office.hosts()
+    assert found.id in {host.id for host in office.hosts()}
+    assert found.silent_s < 300
     assert office.change_host(name, "drain").state is HostState.DRAINING
     assert office.change_host(entered.id, "activate").state is HostState.ACTIVE
     assert office.change_host(name, "lose").state is HostState.LOST

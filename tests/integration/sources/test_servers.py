@@ -10,6 +10,9 @@ from codesdk.domain.ids import SessionId
 from codesdk.domain.quotas import QuotaExceeded, Resource
 from codesdk.registry import InvalidInput, ToolWithheld, UnknownTool
 from codesdk.sources.faults import SourceDied, SourceFault, SourceTimeout, SourceUnavailable
+from codesdk.sources.roster import Roster
+from codesdk.sources.server import LONGEST_PAUSE_S
+from codesdk.tenancy.principal import Reach, Role
 from source_stage import source_stage, until
 
 # -- calls ----------------------------------------------------------------------------------------------------------
@@ -177,6 +180,48 @@ def test_a_server_that_dies_is_started_again_each_time_after_a_longer_pause(own)
         own.call("die")
     with pytest.raises(SourceUnavailable, match="started again in 2 s"):
         own.call("echo", text="too soon")
+
+
+def test_a_look_at_the_servers_does_not_shorten_the_pause(own):
+    own.clock.stop()
+    for _ in range(2):
+        with pytest.raises(SourceFault):
+            own.call("die")
+        own.desk.tend()
+    with pytest.raises(SourceUnavailable, match="started again in 1 s"):
+        own.call("echo", text="too soon")
+    own.clock.ahead += 1.1 + LONGEST_PAUSE_S
+    own.desk.tend()  # so long after the pause it is as if it had never failed
+    for _ in range(2):
+        with pytest.raises(SourceFault):
+            own.call("die")
+    with pytest.raises(SourceUnavailable, match="started again in 1 s"):
+        own.call("echo", text="too soon")
+
+
+def test_operators_see_what_runs_of_which_session_and_how_often_it_was_started_again(own):
+    operator = own.stage.enroll("hq", "ann", Role.OPERATOR, reach=Reach.INSTANCE)[0]
+    roster = Roster(own.stage.database)
+
+    def seen():
+        own.desk.tend()
+        return roster.listing(operator)
+
+    assert seen() == []
+    own.call("echo", text="x")
+    (first,) = seen()
+    assert (first.source, first.state, first.session_id) == ("fx", "running", own.stage.subject.session_id)
+    assert (first.host, first.restarts, first.reason) == ("local", 0, "")
+    assert abs(first.since - own.clock.now().timestamp()) < 300
+    with pytest.raises(SourceFault):
+        own.call("die")
+    own.call("echo", text="again")
+    (again,) = seen()
+    assert (again.state, again.restarts) == ("running", 1)
+    assert again.reason.startswith("ended (exit code 3")
+    own.desk.close()
+    assert roster.listing(operator) == []
+    own.desk = own.worker()
 
 
 def test_a_server_that_does_not_answer_the_handshake_is_given_up_and_nothing_is_left(own):

@@ -68,7 +68,18 @@ def test_a_worker_enters_its_host_with_what_it_has(stage, hosts, operator):
     assert (found.id, found.engine, found.state, found.away) == (entered.id, "E1", HostState.ACTIVE, False)
     assert (found.capacity, found.labels) == (Capacity(memory_bytes=5, millicpus=6, sessions=7), {"zone": "a"})
     assert (found.images, found.sessions) == (IMAGES, 0)
-    assert hosts.find(operator, found.id) == found
+    assert hosts.find(operator, found.id).name == "blue"
+
+
+def test_a_host_says_for_how_long_it_was_not_heard(stage, hosts, operator):
+    entered = enter(stage, "blue")
+    assert hosts.find(operator, "blue").silent_s < 100
+    stage.sql("UPDATE hosts SET heard_at = heard_at - 1000 WHERE name = 'blue'")
+    assert 1000 <= hosts.find(operator, "blue").silent_s < 1100
+    assert beat(stage, entered)
+    assert hosts.find(operator, "blue").silent_s < 100
+    stage.sql("UPDATE hosts SET heard_at = NULL")  # a worker of an older version
+    assert hosts.find(operator, "blue").silent_s is None
 
 
 def test_what_is_reserved_is_what_the_sessions_there_may_use(stage, hosts, operator):

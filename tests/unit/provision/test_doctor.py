@@ -2,12 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.provision import doctor, local_report
+from codesdk.hosts.host import Capacity, HostRecord, HostState
+from codesdk.provision import doctor, installation_report, local_report, login_report
 from codesdk.provision.check import Check, Status
+from codesdk.provision.installation_report import Seen
 from codesdk.sandbox.disk import Facts
 from codesdk.sandbox.local.cgroups import Control, Groups
 from codesdk.sandbox.local.confinement import Confinement, Wall
 from codesdk.settings import Settings
+from codesdk.sources.standing import ServerRecord, ServerState
+from codesdk.storage.database import Database
+from codesdk.storage.migration import downgrade, upgrade
 
 
 @pytest.fixture
@@ -98,3 +103,109 @@ def test_the_limits_of_local_sandboxes_that_are_not_in_force_are_named():
 def test_an_engine_is_not_looked_for_where_sandboxes_are_local(settings):
     found = {check.name: check for check in doctor.examine(settings.model_copy(update={"local_sandbox": "plain"}))}
     assert found["engine"].status is Status.INFO
+
+
+# -- what runs --------------------------------------------------------------------------------------------------------
+
+NOTHING = Seen((), (), frozenset())
+
+
+def host(**more):
+    usual = {
+        "id": "host_1",
+        "name": "local",
+        "engine": "E1",
+        "state": HostState.ACTIVE,
+        "away": False,
+        "capacity": Capacity(),
+        "reserved": {},
+        "sessions": 2,
+        "labels": {},
+        "images": {},
+        "generation": 1,
+        "heartbeat": 1,
+        "silent_s": 2.0,
+        "registered_at": 0.0,
+    }
+    return HostRecord.model_validate({**usual, **more})
+
+
+def running(settings, *hosts, servers=()):
+    return {check.name: check for check in installation_report.judge(Seen(hosts, servers, frozenset()), settings)}
+
+
+def test_the_hosts_are_named_with_what_they_do(settings):
+    check = running(settings, host(running_calls=3))["hosts"]
+    assert check.status is Status.OK
+    assert "local (the name here): active, heard 2 s ago, engine E1, sessions 2, 3 calls run, 0 wait" in check.detail
+    assert running(settings)["hosts"].status is Status.INFO
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"state": HostState.LOST}, "Start the worker of local again"),
+        ({"silent_s": 31.0}, "it is not heard"),
+        ({"silent_s": 31.0, "away": True}, ""),
+        ({"silent_s": None}, ""),
+    ],
+)
+def test_a_host_that_is_lost_or_silent_is_a_warning_and_one_that_was_stopped_is_none(settings, more, words):
+    check = running(settings, host(**more))["hosts"]
+    assert check.status is (Status.WARN if words else Status.OK)
+    assert words in check.mend
+
+
+def test_the_mcp_servers_that_run_are_named_with_their_sessions_and_restarts(settings):
+    first = ServerRecord(
+        source="fx", host="local", session_id="ses_1", state=ServerState.RUNNING, since=0.0, restarts=2
+    )
+    check = running(settings, servers=(first,))["MCP servers running"]
+    assert (check.status, check.detail) == (
+        Status.OK,
+        "fx on local for ses_1: running since 1970-01-01 00:00:00Z, 2 restarts",
+    )
+    ended = ServerRecord(source="git", host="local", state=ServerState.ENDED)
+    check = running(settings, servers=(first,) * 8 + (ended,))["MCP servers running"]
+    assert check.status is Status.WARN
+    assert check.detail.endswith("; and 1 more")
+
+
+def test_a_database_is_looked_at_where_there_is_one(settings):
+    assert installation_report.look(settings) is None
+    settings.prepare_data_dir()
+    database = Database(settings.resolved_database_url())
+    upgrade(database)
+    assert installation_report.look(settings) == NOTHING
+    downgrade(database, "0028")
+    assert installation_report.look(settings).status is Status.INFO
+    told = installation_report.look(settings.model_copy(update={"auto_migrate": False}))
+    assert (told.status, told.mend[:21]) == (Status.FAIL, "Run `codesdk migrate`")
+    database.close()
+
+
+# -- logins -----------------------------------------------------------------------------------------------------------
+
+ISSUERS = "version: 1\nissuers:\n  - {issuer: https://a.example.com, audience: x, tenant: acme, roles: [developer]}\n"
+
+
+def test_a_list_of_issuers_is_told_and_its_tenants_must_be_there(settings):
+    assert login_report.judge(settings, None).status is Status.INFO
+    settings.prepare_data_dir()
+    settings.resolved_logins_file().write_text(ISSUERS)
+    good = login_report.judge(settings, {"acme"})
+    assert good.status is Status.OK
+    assert "https://a.example.com for acme" in good.detail
+    assert login_report.judge(settings, None).status is Status.OK
+    wrong = login_report.judge(settings, {"default"})
+    assert wrong.status is Status.WARN
+    assert "No such tenant: acme" in wrong.mend
+
+
+def test_a_list_of_issuers_that_cannot_be_used_fails_with_its_place(settings):
+    settings.prepare_data_dir()
+    settings.resolved_logins_file().write_text(ISSUERS.replace("[developer]", "[operator]"))
+    check = login_report.judge(settings, None)
+    assert check.status is Status.FAIL
+    assert "logins.yaml:" in check.detail
+    assert "keeps the last list" in check.mend

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 
 import jwt
 import pytest
@@ -34,7 +35,7 @@ def mint(shared):
 
 def logins(stage, mint, **more):
     return Logins(
-        [mint.issuer(**more)],
+        partial(tuple, [mint.issuer(**more)]),
         KeyRing(mint.fetch, stage.clock.monotonic),
         database=stage.database,
         writer=stage.writer,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from codesdk.api.access import Caller, Wired, guarded_router
 from codesdk.domain.decisions import Frozen
 from codesdk.hosts import HostRecord
+from codesdk.sources.standing import ServerRecord
 
 router = guarded_router()
 
@@ -13,6 +14,12 @@ class HostList(Frozen):
     """Hosts, by name."""
 
     hosts: list[HostRecord]
+
+
+class ServerList(Frozen):
+    """MCP servers, by host, source and session."""
+
+    servers: list[ServerRecord]
 
 
 @router.get("/v1/hosts")
@@ -43,3 +50,9 @@ def activate_host(host_id: str, caller: Caller, services: Wired) -> HostRecord:
 def lose_host(host_id: str, caller: Caller, services: Wired) -> HostRecord:
     """Give it up at once: its sessions end within seconds."""
     return services.hosts.lose(caller, host_id)
+
+
+@router.get("/v1/mcp-servers")
+def list_servers(caller: Caller, services: Wired) -> ServerList:
+    """The MCP servers that workers have for calls of their sessions, as each told some seconds ago."""
+    return ServerList(servers=services.servers.listing(caller))

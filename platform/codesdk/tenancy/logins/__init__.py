@@ -1,5 +1,6 @@
 """Logins: principals that come with a token of an issuer that the operator trusts, instead of a key of ours (ADR 33)."""
 
+from codesdk.tenancy.logins.active import ActiveIssuers
 from codesdk.tenancy.logins.desk import Entered, Logins
 from codesdk.tenancy.logins.fetch import KeysUnavailable, fetching
 from codesdk.tenancy.logins.issuers import Issuer, LoginsInvalid, SessionWish, read_issuers
@@ -7,6 +8,7 @@ from codesdk.tenancy.logins.keyring import KeyRing
 from codesdk.tenancy.logins.tokens import LoginRefused, is_token
 
 __all__ = [
+    "ActiveIssuers",
     "Entered",
     "Issuer",
     "KeyRing",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -46,7 +46,7 @@ class Logins:
 
     def __init__(
         self,
-        issuers: Sequence[Issuer],
+        issuers: Callable[[], Sequence[Issuer]],
         keys: KeyRing,
         *,
         database: Database,
@@ -55,7 +55,8 @@ class Logins:
         clock: Clock,
         ids: Ids,
     ) -> None:
-        self.issuers = tuple(issuers)
+        """`issuers`: those in force, asked for at each login."""
+        self._issuers = issuers
         self._keys = keys
         self._database = database
         self._writer = writer
@@ -63,6 +64,11 @@ class Logins:
         self._clock = clock
         self._ids = ids
         self._trail = Trail(clock)
+
+    @property
+    def issuers(self) -> Sequence[Issuer]:
+        """Those in force now."""
+        return self._issuers()
 
     def enter(self, token: str) -> Entered:
         """The principal that the token stands for: made at its first login, its roles those that the token gives now.

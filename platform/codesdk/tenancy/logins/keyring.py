@@ -6,6 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
 from jwt import PyJWK
@@ -33,6 +34,10 @@ _KINDS = {
 _DISCOVERY = "/.well-known/openid-configuration"
 
 
+_Way = tuple[str, str | None, tuple[IPv4Network | IPv6Network, ...], bool]
+"""Where keys came from, and how: what came another way than the operator's list says now is not used."""
+
+
 @dataclass(frozen=True)
 class _Held:
     keys: tuple[dict[str, Any], ...]
@@ -45,9 +50,9 @@ class KeyRing:
     def __init__(self, fetch: Fetch, monotonic: Callable[[], float]) -> None:
         self._fetch = fetch
         self._monotonic = monotonic
-        self._held: dict[str, _Held] = {}
-        self._tried: dict[str, float] = {}
-        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._held: dict[_Way, _Held] = {}
+        self._tried: dict[_Way, float] = {}
+        self._locks: defaultdict[_Way, threading.Lock] = defaultdict(threading.Lock)
 
     def key(self, issuer: Issuer, kid: str | None, algorithm: Algorithm) -> PyJWK | None:
         """The one key that such a token can be signed with; None: the issuer has none, or several and the token names none.
@@ -55,26 +60,27 @@ class KeyRing:
         Raises:
             KeysUnavailable: the issuer's keys cannot be had.
         """
-        held = self._held.get(issuer.issuer)
+        held = self._held.get(_way(issuer))
         if held is not None and self._monotonic() - held.at < KEEP_S and (found := _pick(held, kid, algorithm)):
             return found
         return _pick(self._renewed(issuer, held), kid, algorithm)
 
     def _renewed(self, issuer: Issuer, seen: _Held | None) -> _Held:
-        with self._locks[issuer.issuer]:
-            held = self._held.get(issuer.issuer)
+        way = _way(issuer)
+        with self._locks[way]:
+            held = self._held.get(way)
             if held is not None and held is not seen:
                 return held  # another thread has just been there
             now = self._monotonic()
-            tried = self._tried.get(issuer.issuer)
+            tried = self._tried.get(way)
             if tried is not None and now - tried < AGAIN_S:
                 return self._old(issuer, held, now, None)
-            self._tried[issuer.issuer] = now
+            self._tried[way] = now
             try:
                 found = _Held(self._load(issuer), now)
             except KeysUnavailable as fault:
                 return self._old(issuer, held, now, fault)
-            self._held[issuer.issuer] = found
+            self._held[way] = found
             return found
 
     def _old(self, issuer: Issuer, held: _Held | None, now: float, fault: KeysUnavailable | None) -> _Held:
@@ -95,6 +101,10 @@ class KeyRing:
         if not isinstance(keys, list) or len(keys) > MOST_KEYS:
             raise KeysUnavailable(f"{place} gives no list of at most {MOST_KEYS} keys.")
         return tuple(key for key in keys if isinstance(key, dict))
+
+
+def _way(issuer: Issuer) -> _Way:
+    return issuer.issuer, issuer.jwks, issuer.networks, issuer.allow_http
 
 
 def _pick(held: _Held, kid: str | None, algorithm: Algorithm) -> PyJWK | None:
