@@ -52,6 +52,8 @@ class EventType(StrEnum):
     SANDBOX_EGRESS = "sandbox.egress"
     SANDBOX_FILES_CHANGED = "sandbox.files_changed"
     SANDBOX_HALTED = "sandbox.halted"
+    SANDBOX_SNAPSHOT_TAKEN = "sandbox.snapshot_taken"
+    SANDBOX_SNAPSHOT_RESTORED = "sandbox.snapshot_restored"
     SANDBOX_STOPPED = "sandbox.stopped"
     SANDBOX_SESSION_CLOSED = "sandbox.session_closed"
 

@@ -49,7 +49,7 @@ def draft(subject: Subject, payload: Payload) -> Draft:
 
 def requested(call: ToolCall, subject: Subject, input_ref: Artifact | None) -> Draft:
     """The first event of every call, before anybody judges it."""
-    ref = _ref(input_ref) if input_ref else None
+    ref = reference_to(input_ref) if input_ref else None
     given = None if ref else call.input
     return draft(subject, CallRequested(**_identity(call.identity), name=call.name, input=given, input_ref=ref))
 
@@ -139,7 +139,7 @@ def completed(
         duration_ms=round(duration_ms, 3),
         code=result.code or None,
         differs=result.differs or None,
-        result_ref=_ref(result_ref) if result_ref else None,
+        result_ref=reference_to(result_ref) if result_ref else None,
         result_preview=result.text[: PREVIEW_BYTES // 8] if result_ref else whole,
     )
     return draft(subject, payload)
@@ -158,5 +158,6 @@ def _snapshot(subject: Subject, decision: Literal["allow", "deny"], sources: tup
     return PolicySnapshot(permission_mode=PermissionMode(subject.permission_mode), decision=decision, sources=sources)
 
 
-def _ref(artifact: Artifact) -> ArtifactRef:
+def reference_to(artifact: Artifact) -> ArtifactRef:
+    """What stands in an event in place of its bytes."""
     return ArtifactRef(artifact_id=artifact.id, content_hash=artifact.content_hash, size=artifact.size)

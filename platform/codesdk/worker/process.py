@@ -106,6 +106,7 @@ class Worker:
                 artifacts=services.artifacts,
                 database=services.database,
                 writer=services.writer,
+                log=services.log,
                 clock=services.clock,
                 most_bytes=settings.snapshot_bytes,
                 every_s=settings.snapshot_every_s,

@@ -13,7 +13,7 @@ from codesdk.artifacts import Artifacts
 from codesdk.domain.clock import Clock
 from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.ids import ArtifactId, SessionId
-from codesdk.domain.payloads import SandboxFailed, SandboxStarted, SandboxStopped
+from codesdk.domain.payloads import SandboxFailed, SandboxSnapshotRestored, SandboxStarted, SandboxStopped
 from codesdk.errors import Fault
 from codesdk.eventlog.log import Log
 from codesdk.sandbox import store
@@ -24,6 +24,7 @@ from codesdk.sandbox.store import SandboxRow, SandboxState
 from codesdk.sandbox.surroundings import Surroundings
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
+from codesdk.toolcalls import history
 from codesdk.worker.halting import Halting
 from codesdk.worker.host import Host
 from codesdk.worker.sandbox_events import draft_of
@@ -282,7 +283,7 @@ class Rooms:
         try:
             sandbox = self._make(spec, pooled=row.generation is not None)
             try:
-                self._seed(row, sandbox)
+                restored = self._seed(row, sandbox)
             except Fault:
                 sandbox.close()
                 raise
@@ -303,6 +304,8 @@ class Rooms:
             if not store.move(unit.connection, row.id, before, after, attestation=text, ready_at=self._now()):
                 return False
             self._log.append(unit, draft_of(row, started))
+            if restored is not None:
+                self._log.append(unit, draft_of(row, restored))
             return True
 
         if not self._writer.run(mark):
@@ -322,14 +325,21 @@ class Rooms:
             _log.info("pooled sandbox %s is made anew: %s", spec.owner, fault)
             return self._sandboxes.open(spec)
 
-    def _seed(self, row: SandboxRow, sandbox: Sandbox) -> None:
+    def _seed(self, row: SandboxRow, sandbox: Sandbox) -> SandboxSnapshotRestored | None:
+        """Fill its workspace; what is to be told of it, where that is an ended session's."""
         if row.seed_artifact is None:
-            return
+            return None
         artifact = self._artifacts.find(row.tenant_id, ArtifactId(row.seed_artifact))
         if row.opened_from is None:
             sandbox.import_tar(self._artifacts.read(artifact))
-        else:
-            sandbox.restore(self._artifacts.stream(artifact), replace=True)
+            return None
+        sandbox.restore(self._artifacts.stream(artifact), replace=True)
+        return SandboxSnapshotRestored(
+            sandbox_id=row.id,
+            snapshot=history.reference_to(artifact),
+            from_session=SessionId(row.opened_from),
+            execution_env=self._environment,
+        )
 
     def _reattach(self, row: SandboxRow) -> Sandbox:
         found = self._sandboxes.reattach(row.id, self._host.generation)

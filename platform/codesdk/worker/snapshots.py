@@ -8,16 +8,21 @@ from contextlib import closing
 from codesdk.artifacts import Artifacts, StoredArtifact
 from codesdk.artifacts.artifact import ArtifactUnknown
 from codesdk.domain.clock import Clock
+from codesdk.domain.payloads import SandboxSnapshotTaken
 from codesdk.errors import Fault
+from codesdk.eventlog.log import Log
 from codesdk.hosts import store as host_store
+from codesdk.sandbox import store as sandbox_store
 from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.store import SandboxRow
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
+from codesdk.toolcalls import history
 from codesdk.worker import snapshot_store
 from codesdk.worker.host import Host
 from codesdk.worker.pulse import HostGone
 from codesdk.worker.rooms import Rooms
+from codesdk.worker.sandbox_events import draft_of
 from codesdk.worker.snapshot_store import Due
 from codesdk.worker.still import left_early
 
@@ -44,6 +49,7 @@ class Snapshots:
         artifacts: Artifacts,
         database: Database,
         writer: Writer,
+        log: Log,
         clock: Clock,
         most_bytes: int,
         every_s: float,
@@ -54,6 +60,7 @@ class Snapshots:
         self._artifacts = artifacts
         self._database = database
         self._writer = writer
+        self._log = log
         self._clock = clock
         self._most_bytes = most_bytes
         self._every_s = every_s
@@ -74,7 +81,7 @@ class Snapshots:
             with self._database.read() as connection:
                 due = snapshot_store.of_closed(connection, row.session_id)
             if due is not None:
-                self._take(due, sandbox)
+                self._take(due, row, sandbox, last=True)
         except Fault as fault:
             _log.warning("the last snapshot of session %s was not taken: %s", row.session_id, fault)
 
@@ -84,15 +91,17 @@ class Snapshots:
             with self._rooms.still(each.session):
                 with self._database.read() as connection:
                     again = snapshot_store.due(connection, self._host.id, self._every_s, each.session)
-                for due in again:
-                    self._take(due, self._rooms.reach(each.session))
-                return bool(again)
+                    row = sandbox_store.of_session(connection, each.session)
+                if not again or row is None:
+                    return False
+                self._take(again[0], row, self._rooms.reach(each.session))
+                return True
         except Fault as fault:
             _log.warning("no snapshot of session %s: %s", each.session, fault)
             self._not_before[each.session] = self._clock.monotonic() + self._every_s
             return False
 
-    def _take(self, due: Due, sandbox: Sandbox) -> None:
+    def _take(self, due: Due, row: SandboxRow, sandbox: Sandbox, *, last: bool = False) -> None:
         kept, before = self._read(due, sandbox), self._before(due)
 
         def record(unit: Unit) -> None:
@@ -102,7 +111,14 @@ class Snapshots:
                 self._artifacts.supersede(unit, before)
             self._artifacts.record(unit, kept)
             snapshot_store.note(unit.connection, due.session, kept.id, due.at)
+            self._log.append(unit, draft_of(row, taken))
 
+        taken = SandboxSnapshotTaken(
+            sandbox_id=row.id,
+            snapshot=history.reference_to(kept),
+            last=last,
+            execution_env=self._rooms.surroundings.environment,
+        )
         self._writer.run(record)
         _log.info("kept %d bytes of the workspace of session %s", kept.size, due.session)
 

@@ -29,6 +29,7 @@ class Photographer:
             artifacts=stage.artifacts,
             database=stage.database,
             writer=stage.writer,
+            log=stage.log,
             clock=stage.clock,
             most_bytes=most_bytes,
             every_s=every_s,
@@ -143,6 +144,13 @@ def test_a_closed_session_is_kept_once_more_before_its_sandbox_goes_and_is_opene
     crew.rooms.reconcile()
     assert photographer.file(again) == b"last words"
     assert photographer.session(again).opened_from == subject.session_id
+    told = [event.payload for event in stage.events(subject) if event.type == "sandbox.snapshot_taken"]
+    assert [payload["last"] for payload in told] == [False, True]
+    (restored,) = [event.payload for event in stage.events(again) if event.type == "sandbox.snapshot_restored"]
+    assert restored["from_session"] == subject.session_id
+    assert restored["snapshot"] == told[-1]["snapshot"]
+    kept = stage.artifacts.find(subject.tenant_id, restored["snapshot"]["artifact_id"])
+    assert restored["snapshot"] == {"artifact_id": kept.id, "content_hash": kept.content_hash, "size": kept.size}
     assert stage.events(again)[0].payload["opened_from"] == subject.session_id
 
 

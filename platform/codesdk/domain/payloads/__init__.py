@@ -44,6 +44,8 @@ from codesdk.domain.payloads.sandbox import (
     SandboxFilesChanged,
     SandboxHalted,
     SandboxSessionClosed,
+    SandboxSnapshotRestored,
+    SandboxSnapshotTaken,
     SandboxStarted,
     SandboxStopped,
 )
@@ -82,6 +84,8 @@ __all__ = [
     "SandboxFilesChanged",
     "SandboxHalted",
     "SandboxSessionClosed",
+    "SandboxSnapshotRestored",
+    "SandboxSnapshotTaken",
     "SandboxStarted",
     "SandboxStopped",
     "SessionCreated",
@@ -127,6 +131,8 @@ PAYLOADS: dict[EventType, type[Payload]] = {
         SandboxEgress,
         SandboxFilesChanged,
         SandboxHalted,
+        SandboxSnapshotTaken,
+        SandboxSnapshotRestored,
         SandboxStopped,
         SandboxSessionClosed,
     )

@@ -11,8 +11,9 @@ from codesdk.domain.attestation import Attestation
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.events import EventType
 from codesdk.domain.execution import ToolExecutionEnv
-from codesdk.domain.ids import SandboxId, ToolCallId
+from codesdk.domain.ids import SandboxId, SessionId, ToolCallId
 from codesdk.domain.payloads.payload import Payload
+from codesdk.domain.references import ArtifactRef
 
 
 class SandboxStarted(Payload):
@@ -132,6 +133,36 @@ class SandboxHalted(Payload):
 
     sandbox_id: SandboxId
     """Which one."""
+    execution_env: ToolExecutionEnv
+    """Where its tools run."""
+
+
+class SandboxSnapshotTaken(Payload):
+    """The workspace was kept as an artifact, in place of the snapshot before; no call ran meanwhile."""
+
+    event_type: ClassVar[EventType] = EventType.SANDBOX_SNAPSHOT_TAKEN
+
+    sandbox_id: SandboxId
+    """Whose workspace."""
+    snapshot: ArtifactRef
+    """A tar; it is deleted when the next one is taken."""
+    last: bool = False
+    """The session is closed: this is what another one that is opened from it starts from."""
+    execution_env: ToolExecutionEnv
+    """Where its tools run."""
+
+
+class SandboxSnapshotRestored(Payload):
+    """The workspace starts from an ended session's last snapshot."""
+
+    event_type: ClassVar[EventType] = EventType.SANDBOX_SNAPSHOT_RESTORED
+
+    sandbox_id: SandboxId
+    """Whose workspace."""
+    snapshot: ArtifactRef
+    """What was restored."""
+    from_session: SessionId
+    """Whose workspace it was."""
     execution_env: ToolExecutionEnv
     """Where its tools run."""
 
