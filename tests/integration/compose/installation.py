@@ -25,7 +25,12 @@ PROGRAM = Path(sys.executable).with_name("docker-compose")
 PROJECT = "codesdk-test"
 """One name for all runs: what a killed one left is found by it. The lock below keeps two from sharing it."""
 LOCK = Path(tempfile.gettempdir()) / "codesdk-compose-test.lock"
-FILES = ("compose.yaml", "compose.debian.yaml")
+FILES = ("compose.yaml", "compose.debian.yaml", "compose.two-hosts.yaml")
+SERVICES = ("api", "worker")
+"""What brings up all that compose.yaml has, without the second worker."""
+SECOND = "worker-2"
+BUILT = ("api", "postgres", "redis")
+"""A service for each image: all that are the product's own share one."""
 BUILD_S = 600.0
 UP_S = 300.0
 
@@ -41,9 +46,11 @@ def alone() -> Iterator[None]:
 class Installation:
     """`compose.yaml` under a project of its own, on stand-ins for the images that a registry would have."""
 
-    def __init__(self, engine_host: str, base_image: str, scratch: Path) -> None:
+    def __init__(self, engine_host: str, second_host: str, base_image: str, scratch: Path) -> None:
+        """`second_host`: of another engine, for a second worker; nothing is done there before `lend_images`."""
         self.engine_host = engine_host
-        self._docker_words = ["docker", "--host", engine_host]
+        self.second_host = second_host
+        self._base_image = base_image
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         policies = scratch / "policies"
@@ -53,6 +60,7 @@ class Installation:
             "HOME": str(scratch),  # nobody's registry logins or compose files
             "DOCKER_HOST": engine_host,
             "DOCKER_SOCKET": engine_host.removeprefix("unix://"),
+            "SECOND_DOCKER_SOCKET": second_host.removeprefix("unix://"),
             "DOCKER_BUILDKIT": "0",
             "BASE_IMAGE": self._test_base(base_image, scratch),
             "PRODUCT_IMAGE": "codesdk:test",
@@ -70,9 +78,10 @@ class Installation:
         argv = [str(PROGRAM), "--project-name", PROJECT, "--progress", "quiet", *files, *words]
         return said(argv, self.env, deadline_s, check=check)
 
-    def docker(self, *words: str, deadline_s: float = 60.0, check: bool = True) -> str:
-        """What it prints on stdout."""
-        return said([*self._docker_words, *words], {**os.environ, "DOCKER_BUILDKIT": "0"}, deadline_s, check=check)
+    def docker(self, *words: str, host: str = "", deadline_s: float = 60.0, check: bool = True) -> str:
+        """What it prints on stdout. `host`: another engine than the installation's own."""
+        argv = ["docker", "--host", host or self.engine_host, *words]
+        return said(argv, {**os.environ, "DOCKER_BUILDKIT": "0"}, deadline_s, check=check)
 
     def _test_base(self, base: str, scratch: Path) -> str:
         bundle = Path(ssl.get_default_verify_paths().cafile or "/etc/ssl/certs/ca-certificates.crt")
@@ -89,28 +98,40 @@ class Installation:
 
     def build(self) -> None:
         """Everything that a layer of an earlier build has is taken from there."""
-        self.compose("build", "--quiet", deadline_s=BUILD_S)
+        self.compose("build", "--quiet", *BUILT, deadline_s=BUILD_S)
 
     def forget_old_builds(self) -> None:
         """Images of ours that newer builds have replaced, and that are no cache of today's."""
         labelled = ("--filter", "label=codesdk.built", "--filter", "until=24h")
         self.docker("image", "prune", "--force", *labelled, check=False)
 
-    def up(self) -> None:
-        self.compose("up", "--detach", "--no-build", "--wait")
+    def up(self, *services: str) -> None:
+        self.compose("up", "--detach", "--no-build", "--wait", *(services or SERVICES))
+
+    def lend_images(self, sandbox_image: str) -> None:
+        """As the guide says: the second engine, which reaches no registry, gets the base and the sandbox image."""
+        tags = json.loads(self.docker("image", "inspect", "--format", "{{json .RepoTags}}", sandbox_image))
+        saving = ["docker", "--host", self.engine_host, "save", self._base_image, *tags]
+        with subprocess.Popen(saving, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as saved:
+            loading = ["docker", "--host", self.second_host, "load", "--quiet"]
+            subprocess.run(loading, stdin=saved.stdout, check=True, capture_output=True, timeout=BUILD_S)
+        assert saved.returncode == 0
 
     def remove(self) -> None:
-        """As the guide says: the worker stops, its sandboxes go, then all the rest."""
-        self.compose("stop", "worker")
-        self.compose("run", "--rm", "--no-deps", "worker", "codesdk", "sandbox", "clear")
+        """As the guides say: the workers stop, their sandboxes go, then all the rest."""
+        self.compose("stop", "worker", SECOND)
+        for worker in ("worker", SECOND):
+            self.compose("run", "--rm", "--no-deps", worker, "codesdk", "sandbox", "clear")
         self.compose("down", "--volumes")
 
     def remove_leftovers(self) -> None:
         """Of a run that was killed: whatever state it was in."""
-        if not self.objects():
+        if not (left := self.objects()):
             return
-        self.compose("stop", "worker", check=False)
-        self.compose("run", "--rm", "--no-deps", "worker", "codesdk", "sandbox", "clear", check=False)
+        self.compose("stop", "worker", SECOND, check=False)
+        for worker in ("worker", SECOND):
+            if f"{PROJECT}_{worker}" in left:  # else its data directory, and what it would know, was never made
+                self.compose("run", "--rm", "--no-deps", worker, "codesdk", "sandbox", "clear", check=False)
         self.compose("down", "--volumes", "--remove-orphans")
 
     def objects(self) -> list[str]:
@@ -120,17 +141,17 @@ class Installation:
         kinds = (*listed, ("volume", "ls", "--format", "{{.Name}}"))
         return [name for kind in kinds for name in self.docker(*kind, *mine).split()]
 
-    def instance(self) -> str:
+    def instance(self, worker: str = "worker") -> str:
         """The id that its sandboxes are labelled with."""
-        return self.inside("worker", "codesdk-as-worker", "cat", "/var/lib/codesdk/instance").strip()
+        return self.inside(worker, "codesdk-as-worker", "cat", "/var/lib/codesdk/instance").strip()
 
-    def sandbox_containers(self, instance: str) -> list[str]:
+    def sandbox_containers(self, instance: str, host: str = "") -> list[str]:
         mine = f"label=codesdk.instance={instance}"
-        return self.docker("ps", "--all", "--format", "{{.Names}}", "--filter", mine).split()
+        return self.docker("ps", "--all", "--format", "{{.Names}}", "--filter", mine, host=host).split()
 
-    def sandbox_volumes(self, instance: str) -> list[str]:
+    def sandbox_volumes(self, instance: str, host: str = "") -> list[str]:
         mine = f"label=codesdk.instance={instance}"
-        return self.docker("volume", "ls", "--format", "{{.Name}}", "--filter", mine).split()
+        return self.docker("volume", "ls", "--format", "{{.Name}}", "--filter", mine, host=host).split()
 
     def container(self, service: str) -> dict[str, Any]:
         """What the engine says of it."""

@@ -1,4 +1,5 @@
-"""`compose.yaml` for real: it comes up, governs a call on PostgreSQL, loses nothing when parts of it end, and goes whole.
+"""`compose.yaml` for real: it comes up, governs a call on PostgreSQL, loses nothing when parts of it end, is joined by a
+second host with `compose.two-hosts.yaml`, and goes whole.
 
 One installation for all of the module, in the order of the file: bringing one up costs half a minute.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ from typing import Any
 import pytest
 
 from codesdk.cli.demo.agent import connected, text_of
-from integration.compose.installation import Installation, alone
+from integration.compose.installation import SECOND, SERVICES, Installation, alone
+from stage import wait_for
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
 KEPT = "kept across restarts\n"
@@ -33,13 +36,20 @@ class Story:
     token: str = ""
     artifact: str = ""
     seen: list[dict[str, Any]] = field(default_factory=list)
+    elsewhere: str = ""
+    """A session on the second host."""
+    second: str = ""
+    """The id that the second worker's sandboxes are labelled with."""
 
-    def call(self, tool: str, **arguments: Any) -> str:
-        """Its answer. A service that is just coming back may refuse: the answer says that nothing was run."""
+    def call(self, tool: str, token: str = "", **arguments: Any) -> str:
+        """Its answer. A service that is just coming back may refuse: the answer says that nothing was run.
+
+        `token`: another session's.
+        """
         until = time.monotonic() + CALL_S
         while True:
             try:
-                result = asyncio.run(self._call(tool, arguments))
+                result = asyncio.run(self._call(token or self.token, tool, arguments))
             except Exception as error:  # noqa: BLE001 (whatever the client raises where nobody listens)
                 said = repr(error)
             else:
@@ -49,9 +59,29 @@ class Story:
             assert time.monotonic() < until, said
             time.sleep(0.5)
 
-    async def _call(self, tool: str, arguments: dict[str, Any]) -> Any:
-        async with connected(f"{self.installation.url}/mcp", self.token) as client:
+    async def _call(self, token: str, tool: str, arguments: dict[str, Any]) -> Any:
+        async with connected(f"{self.installation.url}/mcp", token) as client:
             return await client.call_tool(tool, arguments)
+
+    def open(self, **wish: Any) -> tuple[dict[str, Any], str]:
+        """A session, and its token."""
+        opened = self.installation.ask(self.key, "POST", "/v1/sessions", wish)
+        return opened["session"], opened["token"]
+
+    def find(self, session: str) -> dict[str, Any]:
+        """How a session is now."""
+        found: dict[str, Any] = self.installation.ask(self.key, "GET", f"/v1/sessions/{session}")
+        return found
+
+    def host(self, name: str, change: str = "") -> dict[str, Any]:
+        """How a host is, after that change."""
+        method, path = ("POST", f"/v1/hosts/{name}/{change}") if change else ("GET", f"/v1/hosts/{name}")
+        found: dict[str, Any] = self.installation.ask(self.key, method, path)
+        return found
+
+    def hosts(self, *words: str) -> Any:
+        """What the operator's command answers, in the API's container."""
+        return json.loads(self.installation.inside("api", "codesdk", "hosts", *words, "--json"))
 
     def events(self) -> list[dict[str, Any]]:
         """The whole log, in pages."""
@@ -63,6 +93,13 @@ class Story:
             if not page:
                 return found
             found += page
+
+    def until(self, fact: Callable[[], Any], what: str) -> None:
+        """Wait for it."""
+        try:
+            wait_for(fact, what, CALL_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.installation.compose('logs', '--tail', '20')}") from error
 
     def check(self) -> None:
         """Nothing of before is lost or changed, and the session works."""
@@ -76,11 +113,11 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(engine, base_image, sandbox_image, tmp_path_factory):
+def story(engine, gvisor_engine, base_image, sandbox_image, tmp_path_factory):
     if not engine.host.startswith("unix://"):
         pytest.skip("the worker's container mounts the engine's socket, and this engine has none here")
     with alone():
-        made = Installation(engine.host, base_image, tmp_path_factory.mktemp("compose"))
+        made = Installation(engine.host, gvisor_engine.host, base_image, tmp_path_factory.mktemp("compose"))
         made.build()
         made.remove_leftovers()
         try:
@@ -193,19 +230,60 @@ def test_a_killed_service_comes_back_by_itself_and_nothing_is_lost(story, servic
     story.check()
 
 
-def test_a_whole_installation_that_went_down_comes_up_with_its_sessions(story):
-    story.installation.compose("down")
-    story.installation.up()
+def test_a_whole_installation_that_went_down_comes_up_with_its_sessions_and_with_a_second_host(story, sandbox_image):
+    made = story.installation
+    made.compose("down")
+    made.lend_images(sandbox_image)
+    made.up(*SERVICES, SECOND)
     story.check()
+    # The key as the guide has it in the container; `sh` reads it from its arguments, for want of an input here.
+    kept = 'umask 077; printf %s "$0" > /var/lib/codesdk/operator.key'
+    made.inside("api", "sh", "-c", kept, story.key)
+    found = story.hosts("list")["hosts"]
+    assert [(host["name"], host["state"], host["away"]) for host in found] == [
+        ("local", "active", False),
+        ("second", "active", False),
+    ]
+    assert len({host["engine"] for host in found} - {""}) == 2
+    assert all(0 <= host["silent_s"] < CALL_S for host in found)
+
+
+def test_sessions_go_to_the_emptier_host_and_none_to_one_that_drains(story):
+    second = story.host("second")["id"]
+    session, token = story.open(snapshots=True)
+    assert session["host_id"] == second
+    story.call("workspace_write", token, path="kept.txt", content=KEPT)
+    assert story.hosts("drain", "second")["state"] == "draining"
+    elsewhere, _ = story.open()
+    assert elsewhere["host_id"] != second
+    assert story.call("workspace_read", token, path="kept.txt") == KEPT
+    assert story.host("second", "activate")["state"] == "active"
+    story.elsewhere = session["id"]
+
+
+def test_the_sessions_of_a_host_that_died_end_and_go_on_elsewhere(story):
+    made, session = story.installation, story.elsewhere
+    story.until(lambda: story.find(session)["snapshot_artifact"], "a snapshot")
+    story.second = made.instance(SECOND)
+    made.compose("kill", SECOND)
+    assert story.host("second", "lose")["state"] == "lost"
+    story.until(lambda: story.find(session)["state"] == "closed", "its session to end")
+    assert story.find(session)["closed_reason"] == "host lost"
+    again, with_token = story.open(from_session=session)
+    assert again["host_id"] == story.find(story.session)["host_id"]
+    assert story.call("workspace_read", with_token, path="kept.txt") == KEPT
 
 
 def test_removed_as_the_guide_says_it_leaves_nothing(story):
     made = story.installation
-    instance = made.instance()
-    mine = made.sandbox_containers(instance)
+    instance, other = made.instance(), story.second
+    mine, others = made.sandbox_containers(instance), made.sandbox_containers(other, made.second_host)
     assert mine
+    assert others  # what the worker that was killed has left
     made.remove()
     assert made.objects() == []
     assert made.sandbox_containers(instance) == made.sandbox_volumes(instance) == []
+    left = made.sandbox_containers(other, made.second_host), made.sandbox_volumes(other, made.second_host)
+    assert left == ([], [])
     attached = [entry.read_text() for entry in Path("/sys/block").glob("loop*/loop/backing_file")]
-    assert [file for file in attached if any(name in file for name in mine)] == []
+    assert [file for file in attached if any(name in file for name in (*mine, *others))] == []
