@@ -22,7 +22,7 @@ from codesdk.webhooks.endpoint import EndpointWrong
 from codesdk.webhooks.exchange import Exchange
 from codesdk.webhooks.fake import KeepingSender
 from codesdk.webhooks.mail import MailSender, MailServer
-from codesdk.webhooks.parcel import Answer, Parcel, Sent
+from codesdk.webhooks.parcel import Answer, Item, Parcel, Sent
 from codesdk.webhooks.senders import ChatSender, WebhookSender
 from receivers import mail_server, receiving
 
@@ -58,6 +58,22 @@ PARCEL = Parcel(
         page="https://codesdk.test/approve/csdk_tkt_x",
     ),
     at=datetime.now(UTC),
+)
+
+
+MORE = (
+    Item(
+        message=PARCEL.message,
+        answer=PARCEL.answer.model_copy(update={"page": "https://codesdk.test/approve/second"}),
+    ),
+    Item(
+        message=Message(
+            type="approval.decided",
+            timestamp="2026-01-01T00:00:00.000Z",
+            data={"session_id": "ses_1", "payload": {"state": "approved\x1b[2J"}},
+        ),
+        answer=None,
+    ),
 )
 
 
@@ -188,6 +204,37 @@ def test_a_chat_message_has_the_link_and_no_markup_of_an_agents():
     assert "\\x1b[2J" in section["text"]["text"]
     assert "\\u202e" in section["text"]["text"]
     assert "webhook-signature" not in got.headers
+
+
+def test_several_that_waited_together_are_one_message_in_a_chat_with_a_link_for_each():
+    with _posted(ChatSender) as case:
+        case.send(more=MORE)
+        (got,) = case.arrived
+    told = json.loads(got.body)
+    assert told["text"] == "2 approvals wanted, 1 other message"
+    header, *sections = told["blocks"]
+    assert header["text"]["text"] == told["text"]
+    assert [section.get("accessory", {}).get("url") for section in sections] == [
+        PARCEL.answer.page,
+        "https://codesdk.test/approve/second",
+        None,
+    ]
+    assert {section["text"]["type"] for section in sections} == {"plain_text"}
+    assert all("\x1b" not in section["text"]["text"] for section in sections)
+    assert "rm -rf" in sections[0]["text"]["text"]
+    assert max(len(section["text"]["text"]) for section in sections) < 1000
+
+
+def test_several_that_waited_together_are_one_mail_with_a_link_for_each():
+    with _mailed() as case:
+        case.send(more=MORE)
+        (mail,) = case.arrived
+    assert mail["subject"] == "2 approvals wanted, 1 other message"
+    text = mail.get_content()
+    for link in (PARCEL.answer.page, "https://codesdk.test/approve/second"):
+        assert link in text
+    assert "Approval decided" in text
+    assert "\x1b" not in text
 
 
 def test_a_mail_has_the_link_and_one_recipient_whatever_an_agent_wrote():

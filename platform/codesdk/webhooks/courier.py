@@ -7,7 +7,7 @@ under the same `webhook-id`. At least once, never silently lost.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from codesdk.domain.clock import Clock
 from codesdk.errors import Fault
@@ -17,7 +17,7 @@ from codesdk.webhooks import store
 from codesdk.webhooks.delivery import Attempt, Delivery, DeliveryState, Failure, Message, next_due
 from codesdk.webhooks.endpoint import EndpointKind
 from codesdk.webhooks.endpoints import KEYS, TARGET
-from codesdk.webhooks.parcel import Answer, Parcel, Sender, Sent
+from codesdk.webhooks.parcel import Answer, Item, Parcel, Sender, Sent
 from codesdk.webhooks.sealing import Seal
 from codesdk.webhooks.tickets import Tickets
 
@@ -33,6 +33,10 @@ REST_S = 5.0
 LONGEST_REST_S = 300.0
 """Seconds that an endpoint rests after a failure: the first time, doubled with each, and at most. Every message of a
 dead endpoint waits for that, so it costs one attempt in five minutes, however much waits."""
+FOR_PEOPLE = frozenset({EndpointKind.CHAT, EndpointKind.MAIL})
+FEW = 3
+"""Messages that people get one by one; what waits beyond that, up to a turn's, goes in one."""
+Waiting = tuple[Delivery, Message]
 _log = logging.getLogger(__name__)
 
 
@@ -80,18 +84,21 @@ class Courier:
         with self._database.read() as connection:
             waiting = store.due(connection, stored.endpoint.id, began, TURN)
         sent = 0
-        for delivery, message in waiting:
+        for together in _grouped(stored.endpoint.kind, waiting):
             now = self._now()
             if now - began > TURN_S or not self._still_mine(stored, holder, now + LEASE_S):
                 break
-            if now > delivery.until:
-                self._give_up(delivery)
+            for delivery, _ in together:
+                if now > delivery.until:
+                    self._give_up(delivery)
+            living = [each for each in together if now <= each[0].until]
+            if not living:
                 continue
-            outcome = self._send(stored, delivery, message)
-            sent += 1
+            outcome = self._send(stored, living)
+            sent += len(living)
             if outcome.failure is None and stored.endpoint.failures:
                 stored = stored._replace(endpoint=stored.endpoint.model_copy(update={"failures": 0}))
-            if not self._record(stored, delivery, outcome, began=now):
+            if not self._record(stored, [delivery for delivery, _ in living], outcome, began=now):
                 break
         return sent
 
@@ -103,22 +110,24 @@ class Courier:
         dead = delivery.model_copy(update={"state": DeliveryState.DEAD})
         self._writer.run(lambda unit: store.record(unit.connection, dead))
 
-    def _send(self, stored: store.Stored, delivery: Delivery, message: Message) -> Sent:
+    def _send(self, stored: store.Stored, together: Sequence[Waiting]) -> Sent:
         try:
-            return self._senders[stored.endpoint.kind].send(self._parcel(stored, delivery, message))
+            return self._senders[stored.endpoint.kind].send(self._parcel(stored, together))
         except Fault as fault:  # a seal that does not open, a target that may not be sent to any more
             return Sent(failure=Failure.UNSENDABLE, detail=fault.message)
 
-    def _parcel(self, stored: store.Stored, delivery: Delivery, message: Message) -> Parcel:
+    def _parcel(self, stored: store.Stored, together: Sequence[Waiting]) -> Parcel:
+        first, *more = (Item(message=message, answer=self._answer(delivery)) for delivery, message in together)
         endpoint, at = stored.endpoint, self._clock.now()
         living = [key for key in stored.keys if key.retires_at is None or key.retires_at > at.timestamp()]
         return Parcel(
-            id=delivery.id,
+            id=together[0][0].id,
             target=self._seal.open(stored.target, TARGET + endpoint.id),
             keys=tuple(self._seal.open(key.sealed, KEYS + endpoint.id) for key in living),
-            message=message,
-            answer=self._answer(delivery),
+            message=first.message,
+            answer=first.answer,
             at=at,
+            more=tuple(more),
         )
 
     def _answer(self, delivery: Delivery) -> Answer | None:
@@ -135,8 +144,8 @@ class Courier:
             page=self._tickets.page(ticket, base),
         )
 
-    def _record(self, stored: store.Stored, delivery: Delivery, outcome: Sent, *, began: float) -> bool:
-        """Write down how it went. False: the endpoint rests now."""
+    def _record(self, stored: store.Stored, sent: Sequence[Delivery], outcome: Sent, *, began: float) -> bool:
+        """Write down how it went, for each that was in the message. False: the endpoint rests now."""
         now = self._now()
         attempt = Attempt(
             at=began,
@@ -146,19 +155,17 @@ class Courier:
             detail=outcome.detail[:200],
             retry_after_s=outcome.retry_after_s,
         )
-        done = delivery.model_copy(update={"attempts": (*delivery.attempts, attempt), "tries": delivery.tries + 1})
-        if outcome.failure is None:
-            done = done.model_copy(update={"state": DeliveryState.DELIVERED})
-            rest = 0.0
-        else:
-            due = None if outcome.gone else next_due(delivery, now, self._roll(), outcome.retry_after_s)
-            change = {"state": DeliveryState.DEAD} if due is None else {"due_at": due}
-            done = done.model_copy(update=change)
+        roll = self._roll()  # one for all that went together, so that they go together the next time too
+        done = [_after(delivery, attempt, outcome, now, roll) for delivery in sent]
+        rest = 0.0
+        if outcome.failure is not None:
             rest = min(REST_S * 2.0 ** min(stored.endpoint.failures, 16), LONGEST_REST_S) * (0.8 + 0.4 * self._roll())
-            _log.info("%s to %s was not delivered: %s", delivery.id, stored.endpoint.id, outcome.detail)
+            for delivery in sent:
+                _log.info("%s to %s was not delivered: %s", delivery.id, stored.endpoint.id, outcome.detail)
 
         def work(unit: Unit) -> None:
-            store.record(unit.connection, done)
+            for each in done:
+                store.record(unit.connection, each)
             failures = 0 if outcome.failure is None else stored.endpoint.failures + 1
             store.set_health(unit.connection, stored.endpoint.id, failures, now + rest if rest else 0.0)
             if outcome.gone:
@@ -169,3 +176,19 @@ class Courier:
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
+
+
+def _grouped(kind: EndpointKind, waiting: Sequence[Waiting]) -> list[list[Waiting]]:
+    """What goes in one message. People get a digest where many wait: a thousand questions are not a thousand messages."""
+    if kind in FOR_PEOPLE and len(waiting) > FEW:
+        return [list(waiting)]
+    return [[each] for each in waiting]
+
+
+def _after(delivery: Delivery, attempt: Attempt, outcome: Sent, now: float, roll: float) -> Delivery:
+    """How the delivery stands after that attempt."""
+    done = delivery.model_copy(update={"attempts": (*delivery.attempts, attempt), "tries": delivery.tries + 1})
+    if outcome.failure is None:
+        return done.model_copy(update={"state": DeliveryState.DELIVERED})
+    due = None if outcome.gone else next_due(delivery, now, roll, outcome.retry_after_s)
+    return done.model_copy(update={"state": DeliveryState.DEAD} if due is None else {"due_at": due})

@@ -22,6 +22,7 @@ from codesdk.webhooks import store
 from codesdk.webhooks.delivery import WINDOW_S, Delivery, DeliveryState, Message
 from codesdk.webhooks.endpoint import OFFERED, Endpoint
 from codesdk.webhooks.tickets import Tickets
+from codesdk.webhooks.words import ASKING
 
 EACH = 500
 """Sessions of one tenant that one step looks at."""
@@ -35,7 +36,6 @@ FEW_FILES = 10
 """Changed files that a message names, where a preview is too large for it."""
 SHOWN_BYTES = 12 * 1024
 """JSON of the input that an approval shows; a larger one is on the page and in the API."""
-_ASKING = frozenset({"approval.requested", "approval.escalated"})
 _log = logging.getLogger(__name__)
 
 
@@ -112,7 +112,7 @@ class Feed:
 
     def _add(self, unit: Unit, endpoint: Endpoint, event: Event, type_: str, asked: Question | None) -> None:
         now = self._clock.now().timestamp()
-        asks = type_ in _ASKING and asked is not None and asked.pending
+        asks = type_ in ASKING and asked is not None and asked.pending
         ticket = None
         if asks and asked is not None and endpoint.principal_id is not None:
             ticket = self._tickets.mint(

@@ -13,8 +13,8 @@ from urllib.parse import unquote, urlsplit
 from codesdk.webhooks.delivery import Failure
 from codesdk.webhooks.destination import mailbox_of
 from codesdk.webhooks.endpoint import EndpointWrong
-from codesdk.webhooks.parcel import Parcel, Sent
-from codesdk.webhooks.words import heading, lines
+from codesdk.webhooks.parcel import Answer, Parcel, Sent
+from codesdk.webhooks.words import brief, lines, title_of
 
 TIMEOUT_S = 15.0
 """Seconds that one step of the exchange with the server may take."""
@@ -114,15 +114,17 @@ def letter(parcel: Parcel, sender: str) -> EmailMessage:
     mail = EmailMessage()
     mail["From"] = sender
     mail["To"] = parcel.target
-    mail["Subject"] = heading(parcel.message)[:200]
+    mail["Subject"] = title_of([item.message for item in parcel.items])[:200]
     mail["Date"] = format_datetime(parcel.at)
     mail["Message-ID"] = f"<{parcel.id}@{sender.rpartition('@')[2]}>"
     mail["Auto-Submitted"] = "auto-generated"
-    said = lines(parcel.message)
-    if parcel.answer is not None:
-        said = [
-            *["Look and decide (this link answers once, and is for you alone):", parcel.answer.page, ""],
-            *said,
-        ]
+    if parcel.more:
+        said = [line for item in parcel.items for line in (*brief(item.message), *_link(item.answer), "")]
+    else:
+        said = [*_link(parcel.answer), *([""] if parcel.answer else []), *lines(parcel.message)]
     mail.set_content("\n".join(said) + "\n")
     return mail
+
+
+def _link(answer: Answer | None) -> list[str]:
+    return ["Look and decide (this link answers once, and is for you alone):", answer.page] if answer else []

@@ -25,9 +25,16 @@ class Answer(Frozen):
     """Where a person sees it and decides. Whoever has this link is the endpoint's principal for this one vote."""
 
 
+class Item(Frozen):
+    """One message among those of a digest."""
+
+    message: Message
+    answer: Answer | None
+
+
 @dataclass(frozen=True)
 class Parcel:
-    """One message, ready to go."""
+    """One message, ready to go; or a digest of several, for people."""
 
     id: str
     target: str
@@ -38,6 +45,13 @@ class Parcel:
     answer: Answer | None
     at: datetime
     """When it is sent; a signature holds for some minutes around it."""
+    more: tuple[Item, ...] = ()
+    """What waited together with it and goes in the same message; only chats and mail get such."""
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """All that it tells."""
+        return (Item(message=self.message, answer=self.answer), *self.more)
 
 
 @dataclass(frozen=True)

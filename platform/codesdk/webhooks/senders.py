@@ -10,8 +10,8 @@ from codesdk.webhooks import signing
 from codesdk.webhooks.delivery import Failure
 from codesdk.webhooks.destination import destination_of
 from codesdk.webhooks.exchange import Exchange, Unanswered
-from codesdk.webhooks.parcel import Parcel, Sent
-from codesdk.webhooks.words import heading, lines
+from codesdk.webhooks.parcel import Answer, Item, Parcel, Sent
+from codesdk.webhooks.words import brief, lines, title_of
 
 _GONE = 410
 _BLOCK = 2800
@@ -79,16 +79,29 @@ class ChatSender(WebhookSender):
 
 def slack(parcel: Parcel) -> dict[str, Any]:
     """Blocks of plain text: nothing that an agent wrote is read as markup, mention or link."""
-    title = heading(parcel.message)
-    text = "\n".join(lines(parcel.message))
-    blocks: list[dict[str, Any]] = [
-        {"type": "header", "text": {"type": "plain_text", "text": title[:150], "emoji": False}},
-        {"type": "section", "text": {"type": "plain_text", "text": _cut(text) or "-", "emoji": False}},
-    ]
+    title = title_of([item.message for item in parcel.items])
+    blocks: list[dict[str, Any]] = [{"type": "header", "text": _plain(title[:150])}]
+    if parcel.more:
+        blocks += [_line(item) for item in parcel.items]
+        return {"text": _escaped(title), "blocks": blocks}
+    blocks.append({"type": "section", "text": _plain(_cut("\n".join(lines(parcel.message))))})
     if parcel.answer is not None:
-        button = {"type": "plain_text", "text": "Look and decide", "emoji": False}
-        blocks.append({"type": "actions", "elements": [{"type": "button", "text": button, "url": parcel.answer.page}]})
+        blocks.append({"type": "actions", "elements": [_button(parcel.answer)]})
     return {"text": _escaped(title), "blocks": blocks}
+
+
+def _line(item: Item) -> dict[str, Any]:
+    """One of several, with its button beside it."""
+    section = {"type": "section", "text": _plain("\n".join(brief(item.message)))}
+    return section if item.answer is None else {**section, "accessory": _button(item.answer)}
+
+
+def _button(answer: Answer) -> dict[str, Any]:
+    return {"type": "button", "text": _plain("Look and decide"), "url": answer.page}
+
+
+def _plain(text: str) -> dict[str, Any]:
+    return {"type": "plain_text", "text": text or "-", "emoji": False}
 
 
 def _cut(text: str) -> str:

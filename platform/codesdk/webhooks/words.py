@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +13,10 @@ from codesdk.webhooks.delivery import Message
 
 PREVIEW_CHARACTERS = 1200
 """Of a preview: a chat's message takes 3,000 in all, and the page shows the whole."""
+BRIEF_CHARACTERS = 200
+"""Of a line of one message among several: twenty of them, and their links, fit a chat's message and a screen."""
+ASKING = frozenset({"approval.requested", "approval.escalated"})
+"""Messages that want an answer."""
 _TITLES = {
     "approval.requested": "Approval wanted",
     "approval.escalated": "Approval still wanted",
@@ -29,6 +34,27 @@ def heading(message: Message) -> str:
     approval = message.data.get("approval") or {}
     tool = approval.get("tool") or (message.data.get("payload") or {}).get("name")
     return line(f"{title}: {tool}" if isinstance(tool, str) else title)
+
+
+def title_of(messages: Sequence[Message]) -> str:
+    """One line for all of them."""
+    if len(messages) == 1:
+        return heading(messages[0])
+    asking = sum(message.type in ASKING for message in messages)
+    rest = len(messages) - asking
+    parts = [f"{asking} approvals wanted" if asking != 1 else "1 approval wanted"] if asking else []
+    parts += [f"{rest} other messages" if rest != 1 else "1 other message"] if rest else []
+    return ", ".join(parts)
+
+
+def brief(message: Message) -> list[str]:
+    """It in a few short lines, where it stands among others."""
+    approval: dict[str, Any] = message.data.get("approval") or {}
+    payload = message.data.get("payload") or {}
+    told = [line(in_words(approval["input"]))[:BRIEF_CHARACTERS]] if "input" in approval else []
+    about = [approval.get("reason"), payload.get("state"), payload.get("code"), message.data.get("session_id")]
+    said = "; ".join(str(each) for each in about if each)
+    return [heading(message)[:BRIEF_CHARACTERS], *told, *([line(said)[:BRIEF_CHARACTERS]] if said else [])]
 
 
 def lines(message: Message) -> list[str]:

@@ -5,9 +5,9 @@ import time
 import pytest
 
 from codesdk.tenancy.principal import Role
-from codesdk.webhooks.courier import LEASE_S, LONGEST_REST_S, OF_TENANT
+from codesdk.webhooks.courier import FEW, LEASE_S, LONGEST_REST_S, OF_TENANT, TURN
 from codesdk.webhooks.delivery import WINDOW_S, DeliveryState, Failure
-from codesdk.webhooks.endpoint import EndpointsFull, EndpointUnknown, EndpointWrong
+from codesdk.webhooks.endpoint import EndpointKind, EndpointsFull, EndpointUnknown, EndpointWrong
 from codesdk.webhooks.parcel import Sent
 
 REFUSED = Sent(status=500, failure=Failure.STATUS, detail="it answered 500")
@@ -369,3 +369,48 @@ def test_a_success_ends_the_count_of_failures_also_within_one_turn(post):
     post.sender.answer = lambda _: next(answers)
     assert post.courier.turn("one") == 2
     assert post.endpoints.find(endpoint.tenant_id, endpoint.id).failures == 1
+
+
+# -- what people get --------------------------------------------------------------------------------------------------
+
+
+def asked(post, number, **wish):
+    """That many questions, and where they go."""
+    endpoint = post.endpoint(principal_id=post.approver().id, types=("approval.requested",), **wish)
+    for index in range(number):
+        post.ask(str(index))
+    post.feed.step()
+    return endpoint
+
+
+@pytest.mark.parametrize(("number", "messages"), [(FEW, FEW), (FEW + 1, 1), (TURN + FEW + 1, 2)])
+def test_many_questions_are_few_messages_in_a_chat_and_each_has_its_link(post, number, messages):
+    endpoint = asked(post, number, kind=EndpointKind.CHAT)
+    assert post.turns() == number
+    assert len(post.sender.parcels) == messages
+    pages = [item.answer.page for parcel in post.sender.parcels for item in parcel.items]
+    assert len(set(pages)) == number
+    done = post.deliveries(endpoint)
+    assert {each.state for each in done} == {DeliveryState.DELIVERED}
+    assert {len(each.attempts) for each in done} == {1}
+
+
+def test_a_program_gets_each_message_by_itself(post):
+    asked(post, FEW + 1)
+    post.turns()
+    assert [len(parcel.items) for parcel in post.sender.parcels] == [1] * (FEW + 1)
+
+
+def test_a_digest_that_was_not_taken_is_tried_again_whole_and_without_what_nobody_needs_any_more(post):
+    endpoint = asked(post, FEW + 2, kind=EndpointKind.MAIL, target="a@example.com")
+    post.sender.answer = lambda _: REFUSED
+    assert post.turns() == FEW + 2
+    assert {each.state for each in post.deliveries(endpoint)} == {DeliveryState.PENDING}
+    first = post.deliveries(endpoint)[0]
+    post.stage.sql("UPDATE webhook_deliveries SET until = 1 WHERE id = :id", id=first.id)
+    post.sender.answer = lambda _: Sent(status=250)
+    post.stage.clock.advance(60)
+    assert post.turns() == FEW + 1
+    assert [len(parcel.items) for parcel in post.sender.parcels] == [FEW + 2, FEW + 1]
+    states = [each.state for each in post.deliveries(endpoint)]
+    assert states == [DeliveryState.DEAD] + [DeliveryState.DELIVERED] * (FEW + 1)
