@@ -11,7 +11,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
@@ -88,8 +88,6 @@ class View:
     now: float
     """Seconds since the epoch."""
     notice: str = ""
-    names: Mapping[str, str] = field(default_factory=dict)
-    """Of who voted, by id."""
 
 
 def render(view: View) -> str:
@@ -144,7 +142,7 @@ def _state(view: View) -> Iterator[str]:
     for vote in approval.votes:
         said = "yes" if vote.verdict is Verdict.APPROVE else "no"
         comment = f": {vote.comment}" if vote.comment else ""
-        yield f"<p>{escape(line(f'{view.names.get(vote.by, vote.by)} said {said}{comment}'))}</p>"
+        yield f"<p>{escape(line(f'{vote.name} ({vote.by}) said {said}{comment}'))}</p>"
 
 
 def _fields(given: Any) -> Iterator[str]:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import anyio
 from anyio import to_thread
@@ -25,7 +26,7 @@ from codesdk.api.stream import (
     Readers,
     control,
     evicted,
-    watch_leaving,
+    written,
 )
 from codesdk.approvals.news import PAGE, Feeds, News
 from codesdk.domain.ids import TenantId
@@ -118,16 +119,9 @@ class ApprovalStream(Response):
         """Stream until the reader goes, or is sent away."""
         del scope
         place = _Place()
-        self._readers.add(place)
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(watch_leaving, receive, group.cancel_scope)
-                with anyio.CancelScope() as writing:
-                    await self._write(place, Pen(send, writing))
-                group.cancel_scope.cancel()
-        finally:
-            self._readers.discard(place)
+        with self._readers.there(place):
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await written(receive, send, partial(self._write, place))
 
     async def _write(self, place: _Place, pen: Pen) -> None:
         await pen.write("retry: 1000\n\n")

@@ -6,8 +6,9 @@ import asyncio
 import json
 import logging
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Protocol
 
 import anyio
@@ -104,13 +105,14 @@ class Readers:
     def __init__(self) -> None:
         self._readers: set[Reader] = set()
 
-    def add(self, reader: Reader) -> None:
-        """A reader has come."""
+    @contextmanager
+    def there(self, reader: Reader) -> Iterator[None]:
+        """A reader is there while the block lasts."""
         self._readers.add(reader)
-
-    def discard(self, reader: Reader) -> None:
-        """A reader has gone."""
-        self._readers.discard(reader)
+        try:
+            yield
+        finally:
+            self._readers.discard(reader)
 
     def close(self) -> None:
         """Let all of them go; they come back to the next process with their last ids."""
@@ -153,16 +155,9 @@ class EventStream(Response):
         """Stream until the reader goes, or is sent away."""
         del scope
         inbox = Inbox(self._inbox_limit)
-        self._readers.add(inbox)
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(watch_leaving, receive, group.cancel_scope)
-                with anyio.CancelScope() as writing:
-                    await self._write(inbox, Pen(send, writing))
-                group.cancel_scope.cancel()
-        finally:
-            self._readers.discard(inbox)
+        with self._readers.there(inbox):
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await written(receive, send, partial(self._write, inbox))
 
     async def _write(self, inbox: Inbox, pen: Pen) -> None:
         epoch, after, resync = self._begin
@@ -232,8 +227,16 @@ class Pen:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def watch_leaving(receive: Receive, scope: anyio.CancelScope) -> None:
-    """End `scope` when the reader is gone."""
+async def written(receive: Receive, send: Send, write: Callable[[Pen], Awaitable[None]]) -> None:
+    """Let `write` write until it has ended, the reader is gone, or it takes nothing more."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(_watch_leaving, receive, group.cancel_scope)
+        with anyio.CancelScope() as writing:
+            await write(Pen(send, writing))
+        group.cancel_scope.cancel()
+
+
+async def _watch_leaving(receive: Receive, scope: anyio.CancelScope) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel()

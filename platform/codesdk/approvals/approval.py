@@ -34,6 +34,8 @@ class Vote(Frozen):
     """One principal's answer; there is one of each."""
 
     by: PrincipalId
+    name: str
+    """What that principal is called now."""
     verdict: Verdict
     comment: str | None = None
     at: float

@@ -41,7 +41,6 @@ class Item(NamedTuple):
 
     number: int
     approval: ApprovalId
-    session: SessionId
     kind: str
     by: PrincipalId | None
     at: float
@@ -91,4 +90,4 @@ def lasts(connection: Connection, tenants: Collection[TenantId]) -> dict[TenantI
 
 def _item(row: Row[Any]) -> Item:
     by = PrincipalId(row.by) if row.by else None
-    return Item(row.number, ApprovalId(row.approval_id), SessionId(row.session_id), row.kind, by, row.at)
+    return Item(row.number, ApprovalId(row.approval_id), row.kind, by, row.at)

@@ -39,7 +39,8 @@ _DEMANDS = (
     .order_by(approval_demands.c.approval_id, approval_demands.c.number)
 )
 _VOTES = (
-    select(approval_votes)
+    select(approval_votes, principals.c.name)
+    .join(principals, principals.c.id == approval_votes.c.principal_id)
     .where(approval_votes.c.approval_id.in_(bindparam("asked", expanding=True)))
     .order_by(approval_votes.c.voted_at, approval_votes.c.principal_id)
 )
@@ -292,7 +293,11 @@ def _read(connection: Connection, rows: Sequence[Row[Any]]) -> list[Approval]:
     votes: dict[str, list[Vote]] = {}
     for row in connection.execute(_VOTES, asked):
         vote = Vote(
-            by=PrincipalId(row.principal_id), verdict=Verdict(row.verdict), comment=row.comment, at=row.voted_at
+            by=PrincipalId(row.principal_id),
+            name=row.name,
+            verdict=Verdict(row.verdict),
+            comment=row.comment,
+            at=row.voted_at,
         )
         votes.setdefault(row.approval_id, []).append(vote)
     return [_approval(row, demands.get(row.id, []), votes.get(row.id, [])) for row in rows]

@@ -151,7 +151,7 @@ def whole(approval: Approval, now: float) -> list[str]:
     offer = (
         f"Grant      {', '.join(approval.grant.offer)}, at most {approval.grant.max_ttl_s} s" if approval.grant else ""
     )
-    votes = [f"Vote       {vote.verdict} by {vote.by} {vote.comment or ''}" for vote in approval.votes]
+    votes = [f"Vote       {vote.verdict} by {vote.name} ({vote.by}) {vote.comment or ''}" for vote in approval.votes]
     lines = [
         f"Approval   {approval.id} ({approval.state}{left})",
         f"Call       {shown.get('tool')} ({shown.get('classification')}) {call_line(approval)}",

@@ -70,7 +70,6 @@ class ActiveRegistry:
         for name, path in (tenant_directories(tenants) if tenants is not None else {}).items():
             self._stamps[name] = _stamp(path)
             self._tenants[name] = tenant_registry(path, self.shared, self._profiles)
-        self._listeners: list[Callable[[], None]] = []
         self._watch = Watch("the tools' files", self.look, thread="codesdk-registry")
 
     def of(self, tenant: str) -> Registry:
@@ -90,19 +89,12 @@ class ActiveRegistry:
         self._withheld = withheld
         self.look()
 
-    def on_change(self, listener: Callable[[], None]) -> None:
-        """Call this after other tools came into force, on the thread that looked."""
-        self._listeners.append(listener)
-
     def look(self) -> None:
         """Look at all files once. What cannot be used leaves the last good tools of its layer in force."""
         changed = self._look_at_shared()
         changed = self._look_at_servers() or changed
         # A tenant's tools stand on the shared ones: where those changed, all are put together anew.
-        changed = self._look_at_tenants(anew=changed) or changed
-        if changed:
-            for listener in self._listeners:
-                listener()
+        self._look_at_tenants(anew=changed)
 
     def watch(self) -> None:
         """Look again and again, on a thread of its own, until `close`."""
@@ -141,28 +133,28 @@ class ActiveRegistry:
         self.shared = found
         return changed
 
-    def _look_at_tenants(self, *, anew: bool) -> bool:
+    def _look_at_tenants(self, *, anew: bool) -> None:
         if self._tenants_dir is None:
-            return False
+            return
         try:
             directories = tenant_directories(self._tenants_dir)
         except ManifestInvalid as error:
             self._tell("tenants", error, "every tenant keeps its last good tools")
             directories = {}
             if not anew:
-                return False
+                return
         else:
             self._problems.pop("tenants", None)
-        changed = [self._look_at_tenant(name, path, anew=anew) for name, path in directories.items()]
+        for name, path in directories.items():
+            self._look_at_tenant(name, path, anew=anew)
         if "tenants" not in self._problems:
-            changed += [self._forget(name) for name in set(self._stamps) - {""} - set(directories)]
-        return any(changed)
+            for name in set(self._stamps) - {""} - set(directories):
+                self._forget(name)
 
-    def _look_at_tenant(self, name: str, path: Path, *, anew: bool) -> bool:
+    def _look_at_tenant(self, name: str, path: Path, *, anew: bool) -> None:
         stamp = _stamp(path)
         if stamp == self._stamps.get(name) and not anew:
-            return False
-        before = self.of(name)
+            return
         try:
             self._tenants[name] = tenant_registry(path, self.shared, self._profiles)
         except (ManifestInvalid, OSError) as error:
@@ -173,13 +165,12 @@ class ActiveRegistry:
         else:
             self._stamps[name] = stamp
             self._problems.pop(name, None)
-        return self.of(name).hash != before.hash
 
-    def _forget(self, name: str) -> bool:
+    def _forget(self, name: str) -> None:
         _log.warning("%s has no tools of its own any more: its directory was removed", name)
         del self._stamps[name]
         self._problems.pop(name, None)
-        return self._tenants.pop(name, None) is not None
+        self._tenants.pop(name, None)
 
     def _tell(self, layer: str, error: ManifestInvalid, what: str) -> None:
         if str(error) != str(self._problems.get(layer)):

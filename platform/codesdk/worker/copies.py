@@ -50,14 +50,7 @@ class Copies:
             Fault: the engine could not open it.
         """
         sandbox, uid = self._writer.run(lambda unit: self._row(unit, image, profile, begins))
-        spec = SandboxSpec(
-            owner=sandbox,
-            instance=self._instance,
-            profile=profile,
-            image=image,
-            tool_uid=uid,
-            generation=self._host.generation,
-        )
+        spec = self._host.spec(self._instance, sandbox, image=image, profile=profile, uid=uid)
         try:
             opened = self._opened(spec)
             try:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import IO
 
 from codesdk.domain.decisions import Frozen
-from codesdk.domain.ids import HostId, Ids, Kind
+from codesdk.domain.ids import HostId, Ids, Kind, SandboxId
 from codesdk.errors import ExitCode, Fault
 from codesdk.hosts import store
 from codesdk.hosts.host import Capacity, HostRecord, HostState
+from codesdk.sandbox.port import SandboxSpec
+from codesdk.sandbox.profile import Profile
 from codesdk.settings import Settings
 from codesdk.settings.hold import hold
 from codesdk.storage.writer import Unit, Writer
@@ -37,6 +39,12 @@ class Host(Frozen):
     name: str
     generation: int
     """Higher than that of every worker before on this host: runners and rows obey the highest."""
+
+    def spec(self, instance: str, owner: SandboxId, *, image: str, profile: Profile, uid: int) -> SandboxSpec:
+        """What to make for that row, by this worker of that instance."""
+        return SandboxSpec(
+            owner=owner, instance=instance, profile=profile, image=image, tool_uid=uid, generation=self.generation
+        )
 
 
 class Offer(Frozen):

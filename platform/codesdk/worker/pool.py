@@ -14,7 +14,7 @@ from codesdk.domain.decisions import Frozen
 from codesdk.domain.ids import Ids, Kind, SandboxId
 from codesdk.errors import Fault
 from codesdk.sandbox import store
-from codesdk.sandbox.port import Sandboxes, SandboxSpec
+from codesdk.sandbox.port import Sandboxes
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.profiles import Profiles
 from codesdk.sandbox.store import PoolRow, SandboxState
@@ -118,7 +118,6 @@ class Pool:
 
     def _add(self, kind: Kept, sort: Sort) -> None:
         sandbox = SandboxId(self._ids.new(Kind.SANDBOX))
-        generation = self._host.generation
         uid = self._writer.run(
             lambda unit: store.insert(
                 unit.connection,
@@ -127,17 +126,10 @@ class Pool:
                 self._host.id,
                 image=sort.image,
                 profile=sort.profile,
-                generation=generation,
+                generation=self._host.generation,
             )
         )
-        spec = SandboxSpec(
-            owner=sandbox,
-            instance=self._instance,
-            profile=sort.profile,
-            image=sort.image,
-            tool_uid=uid,
-            generation=generation,
-        )
+        spec = self._host.spec(self._instance, sandbox, image=sort.image, profile=sort.profile, uid=uid)
         wanted, pooled = (SandboxState.WANTED,), SandboxState.POOLED
         try:
             self._sandboxes.open(spec)

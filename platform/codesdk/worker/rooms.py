@@ -250,14 +250,8 @@ class Rooms:
         return sandbox
 
     def _spec(self, row: SandboxRow) -> SandboxSpec:
-        return SandboxSpec(
-            owner=row.id,
-            instance=self._instance,
-            profile=Profile.model_validate_json(row.profile),
-            image=row.image,
-            tool_uid=row.tool_uid,
-            generation=self._host.generation,
-        )
+        profile = Profile.model_validate_json(row.profile)
+        return self._host.spec(self._instance, row.id, image=row.image, profile=profile, uid=row.tool_uid)
 
     def _halt(self, row: SandboxRow) -> None:
         try:

@@ -84,20 +84,9 @@ def test_the_files_that_a_yes_is_about_are_named():
     assert "Not there, and must not be: gone" in text
 
 
-def test_who_voted_is_named_and_escaped_and_one_without_a_name_by_their_id():
-    votes = tuple(Vote(by=by, verdict=Verdict.APPROVE, at=1.0) for by in ("prn_1", "prn_2"))
-    text = render(
-        View(
-            approval({"tool": "t"}, votes=votes),
-            answers=True,
-            voter="ann",
-            requester="b",
-            now=0.0,
-            names={"prn_1": "<ann> (prn_1)"},
-        )
-    )
-    assert "&lt;ann&gt; (prn_1) said yes" in text
-    assert "<p>prn_2 said yes" in text
+def test_who_voted_is_named_and_escaped():
+    vote = Vote(by="prn_1", name="<ann>", verdict=Verdict.APPROVE, at=1.0)
+    assert "&lt;ann&gt; (prn_1) said yes" in page({"tool": "t"}, votes=(vote,))
 
 
 def test_words_of_a_command_that_name_no_file_are_counted_on_the_page():
@@ -159,7 +148,7 @@ def test_every_end_has_words_and_no_buttons(state):
 
 
 def test_what_people_said_is_there():
-    vote = Vote(by="prn_1", verdict=Verdict.APPROVE, comment="<b>fine</b>", at=1.0)
+    vote = Vote(by="prn_1", name="ann", verdict=Verdict.APPROVE, comment="<b>fine</b>", at=1.0)
     assert "prn_1 said yes: &lt;b&gt;fine&lt;/b&gt;" in page({}, votes=(vote,))
 
 

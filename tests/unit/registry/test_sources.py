@@ -145,12 +145,9 @@ def test_a_withheld_tool_says_why_and_the_hash_of_all_changes(tools):
     accept(tools, offered(), offered("set"))
     active = ActiveRegistry(tools)
     before = active.shared.hash
-    heard = []
-    active.on_change(lambda: heard.append(1))
     active.know_changes(lambda registry: {name: "why" for name in registry.names() if name == "clock.now"})
     assert (active.shared.resolve("clock.now").withheld, active.shared.resolve("clock.set").withheld) == ("why", "")
     assert active.shared.hash != before
-    assert heard == [1]
 
 
 def test_how_a_server_is_run_is_part_of_what_an_approval_binds(tools):

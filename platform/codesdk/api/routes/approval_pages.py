@@ -182,7 +182,6 @@ def _page(services: Services, ticket: Ticket, voter: Principal | None, fault: Fa
         requester=_name(services, approval.shown.get("principal")),
         now=services.clock.now().timestamp(),
         notice=notice,
-        names={vote.by: _name(services, vote.by) for vote in approval.votes},
     )
     status = _REFUSED.get(fault.status, fault.status) if fault else 200
     return HTMLResponse(approval_page.render(view), status, approval_page.HEADERS)
