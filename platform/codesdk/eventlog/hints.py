@@ -12,6 +12,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from codesdk.domain.ids import Kind, SessionId, ToolCallId, is_id
+from codesdk.domain.pause import Pause
 
 CHANNEL = "codesdk:log"
 _log = logging.getLogger(__name__)
@@ -80,13 +81,14 @@ class RedisHints:
     """Hints over Redis publish and subscribe, plus a short way inside this process."""
 
     RETRY_S = 1.0
-    """Pause before a lost subscription is tried again; polling bridges it."""
+    """Seconds before a lost subscription, or a publication, is tried again; polling bridges it."""
 
     def __init__(self, redis_url: str) -> None:
         # Publishing must never hang a committer: short time-outs. Subscribing blocks on purpose: none at all, since
         # redis-py's default of 5 s would end a quiet subscription.
         self._publisher = Redis.from_url(redis_url, socket_timeout=1.0, socket_connect_timeout=1.0)
         self._subscriber = Redis.from_url(redis_url, socket_timeout=None, socket_connect_timeout=2.0)
+        self._pause = Pause(self.RETRY_S)
         self._local = LocalHints()
         self._origin = secrets.token_hex(8)
         self._closing = threading.Event()
@@ -95,12 +97,16 @@ class RedisHints:
     def publish(self, session: SessionId) -> None:
         """Tell this process at once, then the others."""
         self._local.publish(session)
-        self._publisher.publish(CHANNEL, f"{self._origin} {session}")
+        self._tell(f"{self._origin} {session}")
 
     def publish_end(self, session: SessionId, call: ToolCallId) -> None:
         """Tell this process at once, then the others."""
         self._local.publish_end(session, call)
-        self._publisher.publish(CHANNEL, f"{self._origin} {session} {call}")
+        self._tell(f"{self._origin} {session} {call}")
+
+    def _tell(self, message: str) -> None:
+        # A Redis that stands still would cost each commit's hints a second, and hold up those to this process as well.
+        self._pause.attempt(lambda: self._publisher.publish(CHANNEL, message))
 
     def listen(self, on_hint: OnHint) -> None:
         """Add a listener; the first starts the subscription."""

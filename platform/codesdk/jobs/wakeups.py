@@ -13,6 +13,7 @@ from rq.serializers import JSONSerializer
 from rq.utils import now, utcformat
 
 from codesdk.domain.ids import HostId, Ids, Kind, is_id
+from codesdk.domain.pause import Pause
 from codesdk.errors import ExitCode, Fault
 
 PINNED = "codesdk.jobs.wakeups.look"
@@ -74,20 +75,28 @@ TTL_S = 60
 """A wake-up that nobody took so long is stale: the worker's own poll has long seen the row."""
 
 
+RETRY_S = 1.0
+"""Seconds without a wake-up after one that Redis did not take: one that stands still costs each its time-out."""
+
+
 class RqWakeups:
     """One RQ queue per host."""
 
     def __init__(self, redis_url: str, ids: Ids) -> None:
         self._redis = Redis.from_url(redis_url, socket_timeout=2.0, socket_connect_timeout=2.0)
         self._ids = ids
+        self._pause = Pause(RETRY_S)
         self._queues: dict[HostId, tuple[Queue, dict[Any, Any]]] = {}
 
     def wake(self, host: HostId, subject: str) -> None:
         """Enqueue the pinned name with the subject in the job's id.
 
         Raises:
-            RedisError: the message was not sent; the row is there and will be found.
+            RedisError: the message was not sent; the row is there and will be found. For `RETRY_S` after that none is.
         """
+        self._pause.attempt(lambda: self._send(host, subject))
+
+    def _send(self, host: HostId, subject: str) -> None:
         queue, fields = self._queues.get(host) or self._make(host)
         job_id = f"{subject}-{self._ids.new(Kind.REQUEST)}"
         time = utcformat(now())

@@ -28,6 +28,8 @@ LOGINS = 16
 """Tokens of issuers that are looked at once: each may wait for its issuer, and none may hold up sessions' tokens."""
 BODY_S = 60.0
 """Seconds in which a request's body must have come: 4 MiB at half a megabit a second."""
+AGAIN_S = 1.0
+"""Seconds after which a request that we could not look at may be sent again: databases restart in about one."""
 _SUBJECT = "codesdk.subject"
 _SCHEME = "bearer "
 _ENDED = "This credential is not good any more."
@@ -125,14 +127,15 @@ class TokenGate:
         return subject.session_id == admitted.session
 
     async def _turn_away(self, fault: Fault, scope: Scope, send: Send) -> None:
-        status = fault.status if fault.status < 500 else 503  # noqa: PLR2004 (HTTP's halves: yours, and ours)
-        if status == 503:  # noqa: PLR2004
+        if fault.status >= 500:  # noqa: PLR2004 (HTTP's halves: yours, and ours)
+            # What is wrong on our side stands in the log: whoever asks has not shown yet who they are.
             _log.warning("a credential could not be checked: %s", fault)
-        error = {401: "invalid_token", 403: "insufficient_scope"}.get(status)
+            told = f"This credential cannot be checked now. Nothing was run. Try again. [{fault.code}]"
+            await _refuse(send, 503, told, AGAIN_S, code=fault.code)
+            return
+        error = {401: "invalid_token", 403: "insufficient_scope"}.get(fault.status)
         challenge = self._resource.challenge(scope, error) if error else None
-        # What is wrong on our side stands in the log: whoever asks has not shown yet who they are.
-        told = "This credential cannot be checked now. Try again." if status == 503 else str(fault)  # noqa: PLR2004
-        await _refuse(send, status, told, challenge=challenge)
+        await _refuse(send, fault.status, str(fault), challenge=challenge)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         size = _declared(scope)
@@ -211,10 +214,15 @@ def _declared(scope: Scope) -> int:
     return int(lengths[0]) if len(lengths) == 1 and lengths[0].isdigit() else 0
 
 
-async def _refuse(send: Send, status: int, message: str, after_s: float = 0.0, *, challenge: str | None = None) -> None:
+async def _refuse(
+    send: Send, status: int, message: str, after_s: float = 0.0, *, challenge: str | None = None, code: str = ""
+) -> None:
+    """`code`: of a fault of ours, after which the same request may succeed."""
     # A JSON-RPC body, since clients show its message; the status and the header are what RFC 6750 asks for.
-    error = {"jsonrpc": "2.0", "id": None, "error": {"code": types.INVALID_REQUEST, "message": message}}
-    body = json.dumps(error).encode()
+    error: dict[str, object] = {"code": types.INTERNAL_ERROR if code else types.INVALID_REQUEST, "message": message}
+    if code:
+        error["data"] = {"code": code, "retryable": True}
+    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 408:  # noqa: PLR2004
         headers.append((b"connection", b"close"))  # who sends too slowly is not waited for; who sends too much reads on

@@ -16,6 +16,7 @@ from codesdk.domain.clock import to_wire
 from codesdk.domain.ids import ToolCallId
 from codesdk.errors import Fault
 from codesdk.toolcalls.stored import Denied, Finished, Queued, Waiting
+from codesdk.toolcalls.uncertain import CallUncertain
 
 DETAILS = "codesdk/call"
 COLLECT = "collect_result"
@@ -66,7 +67,7 @@ def waiting(outcome: Waiting, rules: tuple[str, ...], who: str, page: str | None
         f"This call has not run yet: {who} must approve it first. {outcome.reason}{asked_by} "
         f"The approval {outcome.approval_id} stays open until {until}. {seen_at}"
         "Call the same tool again with the same arguments to keep waiting. "
-        f"Once approved it runs by itself. {_how(outcome.identity)} [APPROVAL_PENDING]"
+        f"Once approved it runs by itself. {_how(outcome.identity.tool_call_id)} [APPROVAL_PENDING]"
     )
     details = {
         "status": "waiting",
@@ -85,7 +86,7 @@ def running(outcome: Queued) -> types.CallToolResult:
     """It is on its way and takes longer than this client can wait; it goes on."""
     text = (
         "This call was taken and has not ended yet; it goes on. "
-        f"{_how(outcome.identity)} The same call again waits for the same run. [CALL_RUNNING]"
+        f"{_how(outcome.identity.tool_call_id)} The same call again waits for the same run. [CALL_RUNNING]"
     )
     return _later(text, {"status": "running", "code": "CALL_RUNNING"}, outcome.identity)
 
@@ -93,22 +94,45 @@ def running(outcome: Queued) -> types.CallToolResult:
 def ready(outcome: Finished) -> types.CallToolResult:
     """It ran while nobody waited, and is asked for again: as a new call it would run twice, and the result is older."""
     text = (
-        "This call was not run again: the one that you were told to repeat has ended meanwhile. "
-        f"{_how(outcome.identity)} To run it anew, call the tool once more. [RESULT_READY]"
+        "This call was not run again: the same one, whose answer you do not have, has ended meanwhile. "
+        f"{_how(outcome.identity.tool_call_id)} To run it anew, call the tool once more. [RESULT_READY]"
     )
     return _later(text, {"status": "ready", "code": "RESULT_READY"}, outcome.identity)
-
-
-def is_end(answer: types.CallToolResult | types.InputRequiredResult) -> bool:
-    """Whether nothing else will be said about that call."""
-    told = (answer.meta or {}).get(DETAILS, {})
-    return told.get("status") in ("completed", "failed", "denied")
 
 
 def uncollectable(call: str) -> types.CallToolResult:
     """There is no such call in this session."""
     text = f"There is no call {call[:64]} in this session. Nothing was run. [CALL_UNKNOWN]"
     return _answer(text, {"status": "refused", "code": "CALL_UNKNOWN", "retryable": False}, None, is_error=True)
+
+
+def uncertain(fault: CallUncertain) -> types.CallToolResult:
+    """The database broke off while it took the call. The same call again finds it, where it was taken."""
+    call = fault.identity.tool_call_id
+    text = (
+        f"It is not known whether this call was taken: {fault} Call the same tool again with the same arguments: where "
+        f"it was taken, that does not run it a second time. Its record would be call {call}. [{fault.code}]"
+    )
+    details = {"status": "unknown", "code": fault.code, "reason": fault.message, "advice": fault.advice() or None}
+    return _later(text, details, fault.identity)
+
+
+def unread(call: ToolCallId, fault: Fault) -> types.CallToolResult:
+    """It was taken, and the database is away: how it stands cannot be read now."""
+    text = (
+        f"This call was taken, and what became of it cannot be read now: {fault} {_how(call)} "
+        "The same call again is not run a second time. [RESULT_UNREADABLE]"
+    )
+    details = {
+        "status": "unknown",
+        "code": "RESULT_UNREADABLE",
+        "reason": fault.message,
+        "advice": fault.advice() or None,
+        "retryable": True,
+        "collect": _collect(call),
+        "tool_call_id": call,
+    }
+    return _answer(text, details, None, is_error=True)
 
 
 def unfinished(outcome: Queued, seconds: float) -> types.CallToolResult:
@@ -147,17 +171,17 @@ def refused(fault: Fault) -> types.CallToolResult:
     return _answer(f"This call was not run. {fault}{again} [{fault.code}]", details, None, is_error=True)
 
 
-def _how(identity: CallIdentity) -> str:
-    return f"Collect its result with {COLLECT} and call_id {identity.tool_call_id}."
+def _how(call: ToolCallId) -> str:
+    return f"Collect its result with {COLLECT} and call_id {call}."
 
 
-def _collect(identity: CallIdentity) -> dict[str, Any]:
-    return {"tool": COLLECT, "arguments": {"call_id": identity.tool_call_id}}
+def _collect(call: ToolCallId) -> dict[str, Any]:
+    return {"tool": COLLECT, "arguments": {"call_id": call}}
 
 
 def _later(text: str, details: dict[str, Any], identity: CallIdentity) -> types.CallToolResult:
     """No result yet, and how to come by it."""
-    told = {**details, "retryable": True, "collect": _collect(identity)}
+    told = {**details, "retryable": True, "collect": _collect(identity.tool_call_id)}
     return _answer(text, told, identity, is_error=True)
 
 

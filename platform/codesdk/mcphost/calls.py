@@ -24,9 +24,11 @@ from codesdk.mcphost.followers import Followers
 from codesdk.mcphost.journey import Journey, Phase
 from codesdk.mcphost.owed import Owed, settles
 from codesdk.registry import Tool
+from codesdk.storage.faults import StorageUnavailable
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import Results
 from codesdk.toolcalls.stored import Denied, Finished, Outcome, Queued, Waiting
+from codesdk.toolcalls.uncertain import CallUncertain
 
 _log = logging.getLogger(__name__)
 
@@ -121,32 +123,61 @@ class Calls:
             known, place = await self._thread(self._again, caller.subject, answered)
             return await self._wait(known, place, caller, tool) if known else answers.uncollectable(answered.about.call)
         # A cancel that comes while the thread works is delivered after it, so no submitted call is ever forgotten.
-        outcome, place = await self._thread(self._submit, tool.name, arguments, caller.subject)
+        try:
+            outcome, place = await self._thread(self._submit, tool.name, arguments, caller.subject)
+        except CallUncertain as fault:
+            return answers.uncertain(fault)
         return (
             answers.ready(outcome) if isinstance(outcome, Finished) else await self._wait(outcome, place, caller, tool)
         )
 
     async def collect(self, call: ToolCallId, caller: Caller) -> Answer:
         """The answer of a call that was made before; it is waited for, and never ended from here."""
-        outcome, place = await self._thread(self._find, caller.subject, call)
-        if outcome is None:
-            return answers.uncollectable(call)
-        answer = await self._wait(outcome, place, caller, None)
-        if answers.is_end(answer):
-            self._owed.collected(call)
-        return answer
+        try:
+            outcome, place = await self._thread(self._find, caller.subject, call)
+        except StorageUnavailable as fault:
+            return answers.unread(call, fault)
+        return await self._wait(outcome, place, caller, None) if outcome else answers.uncollectable(call)
 
     # -- in a thread -------------------------------------------------------------------------------------------------
 
     def _submit(self, name: str, arguments: dict[str, Any], subject: Subject) -> tuple[Outcome, int]:
         """What was asked for, on its way; Finished where it was, for a caller that had been told to come again."""
         place = self._results.place(subject)
-        repeated = self._owed.take(subject, name, arguments)
-        outcome = self._pipeline.find(subject.tenant_id, subject.session_id, repeated) if repeated is not None else None
+        outcome = self._owed_to(subject, name, arguments)
         # Approved while nobody waited, a call has run: asked again, it would be approved and run a second time.
         if outcome is not None and settles(outcome):
             return outcome, place
-        return self._pipeline.submit(name, arguments, subject, join=True), place
+        try:
+            return self._pipeline.submit(name, arguments, subject, join=True), place
+        except CallUncertain as fault:
+            return self._perhaps_taken(subject, name, fault), place
+
+    def _owed_to(self, subject: Subject, name: str, arguments: dict[str, Any]) -> Outcome | None:
+        """What became of the call that this one repeats; None where it repeats none."""
+        repeated = self._owed.take(subject, name, arguments)
+        if repeated is None:
+            return None
+        try:
+            return self._pipeline.find(subject.tenant_id, subject.session_id, repeated.tool_call_id)
+        except Fault:
+            self._owed.keep(subject, name, repeated)  # the database is away: it is owed still
+            raise
+
+    def _perhaps_taken(self, subject: Subject, name: str, fault: CallUncertain) -> Outcome:
+        """Where only the connection broke, another one tells.
+
+        Raises:
+            CallUncertain: it tells nothing; the call is owed, in case it is there.
+        """
+        try:
+            found = self._pipeline.find(subject.tenant_id, subject.session_id, fault.identity.tool_call_id)
+        except StorageUnavailable:
+            found = None
+        if found is None:
+            self._owed.keep(subject, name, fault.identity)
+            raise fault
+        return found
 
     def _again(self, subject: Subject, answered: asking.Answered) -> tuple[Outcome | None, int]:
         place = self._results.place(subject)
@@ -179,6 +210,14 @@ class Calls:
 
     async def _wait(self, outcome: Outcome, place: int, caller: Caller, tool: Tool | None) -> Answer:
         """Follow the call to its end, or until this caller must have an answer. `tool`: None where it only collects."""
+        try:
+            return await self._stay(outcome, place, caller, tool)
+        except StorageUnavailable as fault:  # it was taken, whatever can be read of it now
+            if tool is not None:
+                self._owed.keep(caller.subject, tool.name, outcome.identity)
+            return answers.unread(outcome.identity.tool_call_id, fault)
+
+    async def _stay(self, outcome: Outcome, place: int, caller: Caller, tool: Tool | None) -> Answer:
         if isinstance(outcome, Denied | Finished):
             return await self._answer(outcome, caller, tool)
         journey = Journey(outcome, place, self._clock)
@@ -204,6 +243,8 @@ class Calls:
         except get_cancelled_exc_class():
             # The same question may be asked twice at once: it is withdrawn only when nobody waits for it any more.
             if tool is not None and not self._stopping:
+                # It may end before it is withdrawn, and a client that only lost patience comes again.
+                self._owed.keep(caller.subject, tool.name, outcome.identity)
                 self._followers.abandon(call, caller.subject)
             raise
         finally:
@@ -245,7 +286,8 @@ class Calls:
     async def _cancel(self, call: ToolCallId, subject: Subject, reason: str) -> None:
         place = (subject.tenant_id, subject.session_id)
         try:
-            await self._thread(self._pipeline.cancel, *place, call, reason)
+            if await self._thread(self._pipeline.cancel, *place, call, reason):
+                self._owed.settled(call)
         except Fault:
             _log.warning("call %s could not be cancelled; its own limits end it", call, exc_info=True)
 
@@ -254,6 +296,8 @@ class Calls:
     ) -> types.CallToolResult:
         if tool is not None and isinstance(outcome, Waiting | Queued):
             self._owed.keep(caller.subject, tool.name, outcome.identity)
+        if isinstance(outcome, Denied | Finished):
+            self._owed.settled(outcome.identity.tool_call_id)
         match outcome:
             case Finished():
                 return answers.finished(outcome)

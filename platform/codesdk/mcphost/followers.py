@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from codesdk.domain.ids import ToolCallId
 from codesdk.domain.subjects import Subject
 
-GRACE_S = 1.0
-"""Seconds from a cancel to the withdrawal. A client that drops its connection and sends the same call again (Qwen Code
+GRACE_S = 0.5
+"""Seconds from a cancel to the withdrawal, which is to be over in two with all that follows. A client that drops its connection and sends the same call again (Qwen Code
 does, on its own time limit) comes within some milliseconds, and must find the call where it was."""
 
 Withdraw = Callable[[ToolCallId, Subject], Awaitable[None]]

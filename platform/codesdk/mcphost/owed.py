@@ -1,4 +1,4 @@
-"""Answers that are owed: a caller was told to ask again, and may come after the end of its call."""
+"""Answers that are owed: a caller has none yet, and may come again after the end of its call."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from codesdk.toolcalls.stored import Denied, Outcome, Waiting
 
 MOST = 1000
 """Answers that are remembered; the oldest goes first. One that is forgotten costs a second question to the person."""
+_Place = tuple[str, str, str]
+"""Session, tool and input hash."""
 _OPEN_AGAIN = (DenialCode.EXPIRED, DenialCode.VOIDED)
 
 
@@ -21,22 +23,26 @@ class Owed:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._calls: dict[tuple[str, str, str], ToolCallId] = {}
+        self._calls: dict[_Place, CallIdentity] = {}
+        self._places: dict[ToolCallId, _Place] = {}
 
     def keep(self, subject: Subject, name: str, identity: CallIdentity) -> None:
-        """The caller was told to make this very call again."""
+        """The caller has no answer: it was told to make this very call again, or left, or may not have been heard."""
+        place = (subject.session_id, name, identity.input_hash)
         with self._guard:
-            self._calls[subject.session_id, name, identity.input_hash] = identity.tool_call_id
+            self._forget(place)
+            self._calls[place] = identity
+            self._places[identity.tool_call_id] = place
             while len(self._calls) > MOST:
-                del self._calls[next(iter(self._calls))]
+                self._forget(next(iter(self._calls)))
 
-    def collected(self, call: ToolCallId) -> None:
-        """Its answer was given by its id: the same input is a call of its own from now on."""
+    def settled(self, call: ToolCallId) -> None:
+        """Its answer was given, or it was withdrawn: the same input is a call of its own from now on."""
         with self._guard:
-            for place in [place for place, owed in self._calls.items() if owed == call]:
-                del self._calls[place]
+            if (place := self._places.get(call)) is not None:
+                self._forget(place)
 
-    def take(self, subject: Subject, name: str, arguments: dict[str, Any]) -> ToolCallId | None:
+    def take(self, subject: Subject, name: str, arguments: dict[str, Any]) -> CallIdentity | None:
         """The call that this one repeats, told once: the next repetition is a call of its own.
 
         Raises:
@@ -46,7 +52,13 @@ class Owed:
             return None
         place = (subject.session_id, name, content_hash(arguments))
         with self._guard:
-            return self._calls.pop(place, None)
+            return self._forget(place)
+
+    def _forget(self, place: _Place) -> CallIdentity | None:
+        identity = self._calls.pop(place, None)
+        if identity is not None:
+            del self._places[identity.tool_call_id]
+        return identity
 
 
 def settles(outcome: Outcome | None) -> bool:

@@ -11,6 +11,7 @@ import pwd
 import re
 import secrets
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -81,10 +82,18 @@ class PostgresServer:
 
     def restart(self, *, crash: bool = False) -> None:
         """End every connection and come back; `crash`: as after kill -9."""
-        os.kill(self.process.pid, 9 if crash else 2)  # SIGINT is PostgreSQL's fast shutdown
+        self.halt(signal.SIGKILL if crash else signal.SIGINT)
+        self.resume()
+
+    def halt(self, number: int) -> None:
+        """End its server process: SIGINT is PostgreSQL's fast shutdown, SIGQUIT its immediate one; SIGKILL is a crash."""
+        os.kill(self.process.pid, number)
         if not self.process.wait(STOP_S):
             raise PostgresMissing("PostgreSQL does not stop.", advice=f"Its log is {self.directory / 'log'}.")
-        self.process = _start_after_crash(self.directory) if crash else _start(self.directory)
+
+    def resume(self) -> None:
+        """Start it again after `halt`."""
+        self.process = _start_after_crash(self.directory)
         Shares(self.directory, "server").write(self.process)
 
     def _end(self, started: Started) -> None:
@@ -271,6 +280,6 @@ def _await_ready(process: subprocess.Popen[bytes], directory: Path) -> ProcessMa
 
 def _stop(process: ProcessMark) -> None:
     if process.alive:
-        os.kill(process.pid, 2)  # SIGINT is PostgreSQL's fast shutdown; SIGTERM would wait for every client
+        os.kill(process.pid, signal.SIGINT)  # its fast shutdown; SIGTERM would wait for every client
         if not process.wait(STOP_S):
             process.terminate(STOP_S)

@@ -46,6 +46,8 @@ from codesdk.sandbox.workspace import RunnerFiles, mark_words
 _STREAMS: tuple[StreamName, StreamName] = ("stdout", "stderr")
 ANSWER_S = 30.0
 """How long the runner may take for a request; a sandbox under a fork bomb took 0.7 s at most."""
+CANCEL_GRACE_S = 1.0
+"""Seconds between TERM and KILL at most, where somebody waits for the end: a cancel is to be over in two."""
 SLACK_S = 30.0
 """Added to wall time and grace before a silent exec counts as lost."""
 HELLO_S = 15.0
@@ -321,8 +323,9 @@ class RunnerSandbox:
 
     def cancel(self, call: str, attempt: int) -> bool:
         """End that exec's tree; see the port."""
-        wait = self._spec.profile.grace_s + SLACK_S
-        answer, _ = self._ask({"op": "cancel", "call": call, "attempt": attempt}, timeout_s=wait, repeat=True)
+        grace_s = min(self._spec.profile.grace_s, CANCEL_GRACE_S)
+        order: Header = {"op": "cancel", "call": call, "attempt": attempt, "grace_s": grace_s}
+        answer, _ = self._ask(order, timeout_s=grace_s + SLACK_S, repeat=True)
         return bool(answer.get("ended"))
 
     def acknowledge(self, call: str, attempt: int) -> None:

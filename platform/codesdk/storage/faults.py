@@ -29,6 +29,12 @@ class DatabaseGone(StorageUnavailable):
     code = "DATABASE_GONE"
 
 
+class CommitUnheard(DatabaseGone):
+    """The connection broke with a commit on its way: what was to be kept may be there, or not."""
+
+    code = "COMMIT_UNHEARD"
+
+
 class DatabaseLoginRefused(StorageUnavailable):
     """The database answers and does not let this user in, or has no database of that name."""
 
@@ -143,6 +149,11 @@ def unavailable(error: DBAPIError | PoolTimeout) -> StorageUnavailable:
     words = _words(error)
     kind = _kind(error, words)
     return kind.fault(f"The database refused: {words}. {_KEPT}", advice=kind.advice)
+
+
+def unheard(error: DBAPIError) -> CommitUnheard:
+    """Translate what broke a connection whose commit had been sent."""
+    return CommitUnheard(f"The database broke off in a commit: {_words(error)}. {_KEPT}", advice=_GONE.advice)
 
 
 def undone(error: BaseException) -> bool:

@@ -29,7 +29,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from codesdk.errors import Fault, InternalFault
 from codesdk.storage.database import Database
-from codesdk.storage.faults import StorageUnavailable, disconnected, overtaken, unavailable, undone
+from codesdk.storage.faults import StorageUnavailable, disconnected, overtaken, unavailable, undone, unheard
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class Writer:
         """Run `work` and wait until it is durable; what it raises comes out here and nothing of it stays.
 
         Raises:
-            StorageUnavailable: the transaction could not be committed.
+            StorageUnavailable: the transaction could not be committed; CommitUnheard: whether it was is not known.
             WriterClosed: after `close`.
         """
         job: _Job[T] = _Job(work)
@@ -208,6 +208,8 @@ class Writer:
                     # A commit whose answer was lost may have happened: the caller must hear that it is not known.
                     if tries_left and (overtaken(error) or (disconnected(error) and not sent)):
                         _log.info("a group of %d units is run again: %s", len(jobs), error)
+                    elif sent and isinstance(error, DBAPIError) and disconnected(error):
+                        raise unheard(error) from error
                     else:
                         raise
                 else:

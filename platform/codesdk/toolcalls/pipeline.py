@@ -30,6 +30,7 @@ from codesdk.toolcalls.preview import Tried, wants_preview
 from codesdk.toolcalls.questions import Questions, unasked, waiting
 from codesdk.toolcalls.stored import Denied, Ended, Finished, Outcome, Queued, SessionFacts, StoredCall
 from codesdk.toolcalls.unasked import Preparation, Trial, Unasked
+from codesdk.toolcalls.uncertain import known
 
 SMALL_INPUT = 8 * 1024
 """Canonical bytes; a larger input stands in the log as an artifact."""
@@ -86,7 +87,7 @@ class Pipeline:
 
         Raises:
             UnknownTool, ToolWithheld, InvalidInput, NotCanonical: nothing was recorded. QuotaExceeded: there is no room
-                for a large input.
+                for a large input. CallUncertain: the database broke off, and whether it has the call is not known.
         """
         tool = self.registry.of(subject.tenant_id).resolve(name)
         if tool.withheld:
@@ -109,8 +110,9 @@ class Pipeline:
             files=decision.effect is Effect.ASK and bool(named(tool, arguments)), preview=wants_preview(tool, decision)
         )
         input_ref = self._keep_large(call, subject, input_bytes)
-        return self._writer.run(
-            lambda unit: self._record(
+
+        def record(unit: Unit) -> Outcome:
+            return self._record(
                 unit,
                 call,
                 tool,
@@ -120,7 +122,8 @@ class Pipeline:
                 input_ref=input_ref,
                 join=join,
             )
-        )
+
+        return known(call.identity, lambda: self._writer.run(record))
 
     def vote(
         self,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 from sqlalchemy import text
 
@@ -12,24 +10,18 @@ from codesdk.artifacts.directory import DirectoryBlobs
 from codesdk.artifacts.spool import Incoming
 from codesdk.storage.database import Database, StorageUnavailable
 from codesdk.storage.writer import Writer
+from small_disk import small_disk
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"this machine lets nobody mount a tmpfs: {mounted.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+def disk(tmp_path):
+    with small_disk(tmp_path / "disk", "1m") as place:
+        yield place
 
 
-def test_a_full_disk_refuses_and_everything_acknowledged_is_there(small_disk):
-    database = Database(f"sqlite:///{small_disk / 'a.db'}")
-    writer = Writer(database, small_disk / "write.lock")
+def test_a_full_disk_refuses_and_everything_acknowledged_is_there(disk):
+    database = Database(f"sqlite:///{disk / 'a.db'}")
+    writer = Writer(database, disk / "write.lock")
     writer.run(lambda unit: unit.connection.execute(text("CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT)")))
     acknowledged = []
 
@@ -44,20 +36,20 @@ def test_a_full_disk_refuses_and_everything_acknowledged_is_there(small_disk):
     assert acknowledged
     writer.close()
     database.close()
-    again = Database(f"sqlite:///{small_disk / 'a.db'}")
+    again = Database(f"sqlite:///{disk / 'a.db'}")
     with again.read() as connection:
         assert [row.a for row in connection.execute(text("SELECT a FROM t"))] == acknowledged
     again.close()
 
 
-def test_an_artifact_that_does_not_fit_leaves_nothing(small_disk):
-    incoming = Incoming(small_disk / "artifacts" / "incoming", 10_000_000)
+def test_an_artifact_that_does_not_fit_leaves_nothing(disk):
+    incoming = Incoming(disk / "artifacts" / "incoming", 10_000_000)
 
     def put():
         with incoming.spool() as spool:
             spool.write(b"x" * 2_000_000)
-            DirectoryBlobs(small_disk / "artifacts").put("00", spool)
+            DirectoryBlobs(disk / "artifacts").put("00", spool)
 
     with pytest.raises(ArtifactsUnavailable):
         put()
-    assert [path for path in (small_disk / "artifacts").rglob("*") if path.is_file()] == []
+    assert [path for path in (disk / "artifacts").rglob("*") if path.is_file()] == []

@@ -178,7 +178,7 @@ class Orders:
             return
         answer = self._later(message.number)
         found.waiting.append(lambda ended: answer({"ended": ended}, b""))
-        found.end("cancelled")
+        found.end("cancelled", grace_s=message.header.get("grace_s"))
 
     def _signal(self, message: Message) -> None:
         found = self._found(message)

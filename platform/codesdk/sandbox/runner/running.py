@@ -201,14 +201,15 @@ class Exec:
 
         self._kill(self._seat.pid, number, sent)
 
-    def end(self, why: str, at_once: bool = False) -> None:
-        """Begin to end the tree: TERM, then after the grace KILL. At once: without TERM and grace."""
+    def end(self, why: str, at_once: bool = False, grace_s: float | None = None) -> None:
+        """Begin to end the tree: TERM, then after the grace (that of its start, or this) KILL. At once: without both."""
         if self._phase == "run" and at_once:
             self._ending = why
             self._enter("kill", _KILL_AGAIN_S, _KILL)
         elif self._phase == "run":
             self._ending = why
-            self._enter("term", float(self._request["grace_s"]), _TERM)
+            grace_s = float(self._request["grace_s"] if grace_s is None else grace_s)
+            self._enter("term", grace_s, _TERM)
 
     def _enter(self, phase: str, seconds: float, number: int | None) -> None:
         self._phase = phase

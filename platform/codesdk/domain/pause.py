@@ -1,0 +1,31 @@
+"""Leaves something that does not answer alone for a while: each try would cost its whole time-out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+class Pause:
+    """For work that may be left undone. Safe to use from any thread."""
+
+    def __init__(self, seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """`seconds`: from a try that failed until the next is made."""
+        self._seconds = seconds
+        self._monotonic = monotonic
+        self._until = 0.0
+
+    def attempt(self, work: Callable[[], object]) -> bool:
+        """Do it. False: a try failed just now, and this one was not made.
+
+        Raises:
+            Exception: what `work` raises; the pause begins.
+        """
+        if self._monotonic() < self._until:
+            return False
+        try:
+            work()
+        except Exception:
+            self._until = self._monotonic() + self._seconds
+            raise
+        return True

@@ -1,0 +1,24 @@
+"""What fails is left alone for a while."""
+
+from __future__ import annotations
+
+import pytest
+
+from codesdk.domain.clock import ManualClock
+from codesdk.domain.pause import Pause
+
+
+def test_after_a_try_that_failed_none_is_made_until_the_pause_is_over():
+    clock, tries = ManualClock(), []
+    pause = Pause(1.0, clock.monotonic)
+
+    def work():
+        tries.append(clock.monotonic())
+        if len(tries) == 1:
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        pause.attempt(work)
+    assert not pause.attempt(work)
+    clock.advance(1.0)
+    assert [pause.attempt(work), pause.attempt(work), len(tries)] == [True, True, 3]
