@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+
+from codesdk.domain.clock import Clock, SystemClock
 
 
 class Pause:
     """For work that may be left undone. Safe to use from any thread."""
 
-    def __init__(self, seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """`seconds`: from a try that failed until the next is made."""
+    def __init__(self, seconds: float, clock: Clock | None = None) -> None:
+        """`seconds`: from a try that failed until the next is made, on the system's clock where no other is given."""
         self._seconds = seconds
-        self._monotonic = monotonic
+        self._clock = clock or SystemClock()
         self._until = 0.0
 
     def attempt(self, work: Callable[[], object]) -> bool:
@@ -21,11 +22,11 @@ class Pause:
         Raises:
             Exception: what `work` raises; the pause begins.
         """
-        if self._monotonic() < self._until:
+        if self._clock.monotonic() < self._until:
             return False
         try:
             work()
         except Exception:
-            self._until = self._monotonic() + self._seconds
+            self._until = self._clock.monotonic() + self._seconds
             raise
         return True

@@ -10,7 +10,7 @@ from codesdk.domain.pause import Pause
 
 def test_after_a_try_that_failed_none_is_made_until_the_pause_is_over():
     clock, tries = ManualClock(), []
-    pause = Pause(1.0, clock.monotonic)
+    pause = Pause(1.0, clock)
 
     def work():
         tries.append(clock.monotonic())
