@@ -82,9 +82,9 @@ for pid in os.listdir("/proc"):
 
 
 @contextmanager
-def docker_sandboxes(host: str) -> Iterator[DockerSandboxes]:
-    """Sandboxes of an installation of their own; nothing of it is left."""
-    made = DockerSandboxes(f"test-{uuid.uuid4().hex}", Engine(host))
+def docker_sandboxes(host: str, instance: str = "") -> Iterator[DockerSandboxes]:
+    """Sandboxes of that installation, or of one of their own; nothing of it is left."""
+    made = DockerSandboxes(instance or f"test-{uuid.uuid4().hex}", Engine(host))
     try:
         yield made
     finally:

@@ -27,6 +27,7 @@ from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history
 from codesdk.worker.halting import Halting
 from codesdk.worker.host import Host
+from codesdk.worker.last_calls import LastCalls
 from codesdk.worker.sandbox_events import draft_of
 
 _log = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class Rooms:
         self._artifacts = artifacts
         self._clock = clock
         self._halting = Halting(sandboxes=sandboxes, writer=writer, log=log, clock=clock)
+        self._last_calls = LastCalls(database, clock)
         self._live: dict[str, Sandbox] = {}
         self._resting: dict[str, Sandbox] = {}
         self._lock = threading.Lock()
@@ -200,7 +202,8 @@ class Rooms:
 
     def _make_so(self, row: SandboxRow) -> None:
         if row.state is SandboxState.CLOSING:
-            self._remove(row)
+            if row.session_id not in self._live or not self._last_calls.run_still(row):
+                self._remove(row)
         elif row.state in (SandboxState.STOPPING, SandboxState.HALTING):
             self._halt(row)
         elif self._clock.monotonic() >= self._not_before.get(row.session_id, 0.0):
@@ -375,6 +378,7 @@ class Rooms:
                 self._log.append(unit, draft_of(row, stopped))
 
         self._writer.run(mark)
+        self._last_calls.forget(row)
         self._guards.pop(row.session_id, None)
         self._not_before.pop(row.session_id, None)
 

@@ -16,9 +16,10 @@ from codesdk.jobs import QueueUnavailable
 from codesdk.settings import DataDirUnusable
 from codesdk.storage import engines
 from codesdk.storage.database import StorageUnavailable
-from outage_stage import DEADLINE_S, Agent, Installation, LockedSqlite, Outage, OwnPostgres, OwnRedis, Turn
+from outages import LockedSqlite, Outage, OwnPostgres, OwnRedis, Turn
 from small_disk import fill, remount, small_disk
 from stage import wait_for
+from whole_stage import DEADLINE_S, Agent, Installation
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(300)]
 LOCKED_S = 0.5

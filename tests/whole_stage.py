@@ -1,21 +1,16 @@
-"""A whole installation in one process whose Redis and database can be taken away: the API on a loopback port, a worker
-over fake sandboxes, and what their client, a person and a reader see of it."""
+"""A whole installation in one process: the API on a loopback port, a worker over fake sandboxes or real ones, and what the
+agent's client, a person and a reader see of it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
-import signal
-import sqlite3
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import httpx2
 import uvicorn
@@ -30,22 +25,19 @@ from codesdk.api.slow_senders import Impatient
 from codesdk.bootstrap import Services, open_services
 from codesdk.domain.ids import SessionId
 from codesdk.domain.invariants import check
-from codesdk.provision import postgres, redis_server
 from codesdk.sandbox.fake import FakeSandboxes, Script
+from codesdk.sandbox.port import Sandboxes
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings
-from codesdk.storage.database import Database
 from codesdk.tenancy.principal import Role
 from codesdk.worker.listener import Listener
 from codesdk.worker.process import Worker
-from databases import POSTGRES_DIRECTORY
 from stage import wait_for
 
-IMAGES = {"base": "sha256:" + "0" * 64}
 DEADLINE_S = 60.0
 POLICY = """\
 version: 1
-name: outages
+name: whole
 default: deny
 enable: [workspace.exec]
 rules:
@@ -54,133 +46,11 @@ rules:
 """
 
 
-class Outage(Protocol):
-    """Something that can be taken away, and given back."""
-
-    def begin(self) -> None: ...
-
-    def end(self) -> None: ...
-
-
-class OwnRedis:
-    """A Redis that this test may kill and freeze."""
-
-    def __init__(self) -> None:
-        self.place = Path(tempfile.mkdtemp(prefix="codesdk-tests-"))
-        self._opened = ExitStack()
-        self._opened.callback(shutil.rmtree, self.place, ignore_errors=True)
-        self.server = self._start()
-
-    def _start(self) -> redis_server.RedisServer:
-        server = redis_server.ensure(self.place, lambda _: None)
-        self._opened.callback(server.stop)
-        return server
-
-    @property
-    def url(self) -> str:
-        return self.server.url
-
-    def signal(self, number: int) -> None:
-        assert self.server.process is not None
-        os.kill(self.server.process.pid, number)
-
-    def kill(self) -> None:
-        self.signal(signal.SIGKILL)
-        assert self.server.process is not None
-        assert self.server.process.wait(DEADLINE_S)
-
-    def start(self) -> None:
-        self.server = self._start()
-
-    def close(self) -> None:
-        if self.server.process is not None and self.server.process.alive:
-            self.signal(signal.SIGCONT)
-        self._opened.close()
-
-
-class OwnPostgres:
-    """A PostgreSQL that this test may stop and freeze."""
-
-    def __init__(self) -> None:
-        place = Path(tempfile.mkdtemp(prefix=POSTGRES_DIRECTORY))  # not below tmp_path, which is root's alone
-        self.server = postgres.ensure(place, lambda _: None)
-        self._numbers = 0
-
-    def database(self) -> str:
-        """The URL of a new database."""
-        self._numbers += 1
-        name = f"outage_{self._numbers}"
-        self.administer(f"CREATE DATABASE {name}")
-        return self.server.url_of(name)
-
-    def administer(self, statement: str) -> None:
-        database = Database(self.server.url)
-        try:
-            with database.read() as connection:
-                connection.execute(text(statement))
-        finally:
-            database.close()
-
-    def cut(self) -> None:
-        """End each connection of clients, one by one."""
-        self.administer(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-            " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        )
-
-    def signal(self, number: int) -> None:
-        """To the server and then to its children."""
-        os.kill(self.server.process.pid, number)
-        for child in _children(self.server.process.pid):
-            os.kill(child, number)
-
-    def close(self) -> None:
-        if self.server.process.alive:
-            self.signal(signal.SIGCONT)
-        self.server.stop()
-
-
-def _children(parent: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            words = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(words[1]) == parent:
-            found.append(int(stat.parent.name))
-    return found
-
-
-class LockedSqlite:
-    """Another program that holds SQLite's write lock, as a shell with an open transaction does."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._held: sqlite3.Connection | None = None
-
-    def begin(self) -> None:
-        self._held = sqlite3.connect(self._path, isolation_level=None, timeout=DEADLINE_S, check_same_thread=False)
-        self._held.execute("BEGIN IMMEDIATE")
-
-    def end(self) -> None:
-        if self._held is not None:
-            self._held.execute("ROLLBACK")
-            self._held.close()
-            self._held = None
-
-
-class Turn:
-    """An outage of two functions."""
-
-    def __init__(self, begin: Callable[[], None], end: Callable[[], None] = lambda: None) -> None:
-        self.begin, self.end = begin, end
-
-
 class Installation:
     """What tests drive."""
 
     def __init__(self, root: Path, redis_url: str, database_url: str = "", **more: Any) -> None:
+        """Its sandboxes are fakes, whose commands say their own line, and hold where that says so; see `on`."""
         policies = root / "policies"
         policies.mkdir(exist_ok=True)
         (policies / "policy.yaml").write_text(POLICY)
@@ -192,16 +62,24 @@ class Installation:
             database_url=database_url,
             **given,
         )
-        self.sandboxes = FakeSandboxes(self._play)
+        self.settings.prepare_data_dir()
+        self.fakes = FakeSandboxes(self._play)
+        self.sandboxes: Sandboxes = self.fakes
+        self._images = {"base": "sha256:" + "0" * 64}
         self._held: dict[str, threading.Event] = {}
         self._opened = ExitStack()
         self.api: Services
+        self.worker: Worker
         self.url = ""
 
     def _play(self, request: Any) -> Script:
         line = request.argv[-1]
         hold = self._held.setdefault(line, threading.Event()) if "hold" in line else None
         return Script(stdout=line.encode(), hold=hold)
+
+    def on(self, sandboxes: Sandboxes, image: str) -> None:
+        """Have real sandboxes, of this installation's instance, from that image."""
+        self.sandboxes, self._images = sandboxes, {"base": image}
 
     def release(self, line: str) -> None:
         """Let the command end."""
@@ -248,7 +126,7 @@ class Installation:
         with ExitStack() as opened:
             services = open_services(self.settings)
             opened.callback(services.close)
-            worker = Worker(services, self.sandboxes, IMAGES)
+            worker = self.worker = Worker(services, self.sandboxes, self._images)
             opened.callback(worker.stop)
             worker.start()
             listener = Listener(self.settings.resolved_redis_url(), worker.host.id, worker.dispatcher.wake)
@@ -275,13 +153,16 @@ class Installation:
     def http(self, key: str) -> httpx2.Client:
         return httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {key}"}, timeout=DEADLINE_S)
 
-    def runs_of(self, session: SessionId) -> int:
-        """How many commands its sandbox has started."""
+    def owner_of(self, session: SessionId) -> str:
+        """The id of its sandbox."""
+        query = text("SELECT id FROM sandboxes WHERE session_id = :session")
         with self.api.database.read() as connection:
-            owner = connection.execute(
-                text("SELECT id FROM sandboxes WHERE session_id = :session"), {"session": session}
-            ).scalar_one()
-        return sum(run[0] == owner for run in self.sandboxes.runs)
+            return str(connection.execute(query, {"session": session}).scalar_one())
+
+    def runs_of(self, session: SessionId) -> int:
+        """How many commands its fake sandbox has started."""
+        owner = self.owner_of(session)
+        return sum(run[0] == owner for run in self.fakes.runs)
 
 
 class Answer:
@@ -321,15 +202,21 @@ class Agent:
             answer = self.use(collect["tool"], collect["arguments"])
         return answer
 
+    @asynccontextmanager
+    async def client(self, mode: str) -> AsyncIterator[Client]:
+        """The official client, with the session's token."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=DEADLINE_S) as http,
+            Client(streamable_http_client(f"{self.installation.url}/mcp", http_client=http), mode=mode) as client,
+        ):
+            yield client
+
     def use(
         self, tool: str, arguments: dict[str, Any], *, patience_s: float = DEADLINE_S, mode: str = "auto"
     ) -> Answer:
         async def go() -> Any:
-            async with (
-                asyncio.timeout(patience_s),
-                httpx2.AsyncClient(headers={"Authorization": f"Bearer {self.token}"}, timeout=DEADLINE_S) as http,
-                Client(streamable_http_client(f"{self.installation.url}/mcp", http_client=http), mode=mode) as client,
-            ):
+            async with asyncio.timeout(patience_s), self.client(mode) as client:
                 return await client.call_tool(tool, arguments)
 
         try:
