@@ -14,6 +14,8 @@ from stage import wait_for
 from whole_stage import DEADLINE_S, Agent, Installation
 
 pytestmark = [pytest.mark.engine, pytest.mark.redis, pytest.mark.timeout(300)]
+SOON_S = 30.0
+"""On a machine that does much else; at rest it is under two (`cancel_ms` of the bench)."""
 STUBBORN = "trap '' TERM HUP INT; sleep {0} & setsid sleep {0} & (sleep {0} &); echo ready; sleep {0}"
 """A program that ignores what asks it to end, with a child, one in a session of its own and one that nobody waits for."""
 
@@ -100,7 +102,7 @@ def test_whoever_ends_calls_ends_them_in_every_state(installation, means):
             await asyncio.wait(asked)
             return took
 
-    took = asyncio.run(go())
+    assert asyncio.run(go()) < SOON_S
     code = "SESSION_CLOSED" if means == "the session's end" else "CANCELLED"
     assert scene.ends() == {"running": "CANCELLED", "queued": code, "waiting": code}
     agent.is_lawful()
