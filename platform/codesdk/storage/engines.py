@@ -8,7 +8,7 @@ import sqlite3
 from contextlib import closing, suppress
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import PoolProxiedConnection
 
@@ -57,9 +57,9 @@ def sqlite(url: URL, *, writes: bool) -> Engine:
     )
     _make_private(engine.url.database)
     event.listen(engine, "connect", _set_pragmas)
-    # BEGIN IMMEDIATE takes the write lock at once: a deferred transaction that upgrades can only fail as busy.
     if writes:
-        event.listen(engine, "begin", _begin_immediate)
+        # No listener of "begin": an engine that has one looks for listeners of every statement, too.
+        engine.dialect.do_begin = _begin_immediate  # type: ignore[method-assign]
     return engine
 
 
@@ -94,7 +94,7 @@ def _make_private(path: str | None) -> None:
 
 
 def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = None  # SQLAlchemy's begin event opens transactions, not the driver
+    connection.isolation_level = None  # the dialect opens transactions, not the driver
     with closing(connection.cursor()) as cursor:
         cursor.execute("PRAGMA journal_mode=WAL")
         # FULL: an acknowledged event survives power loss; with NORMAL its seq could be given again (docs/adr/0003).
@@ -103,5 +103,7 @@ def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:
         cursor.execute(f"PRAGMA busy_timeout={int(WAIT_S * 1000)}")
 
 
-def _begin_immediate(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+def _begin_immediate(dbapi_connection: PoolProxiedConnection) -> None:
+    # It takes the write lock at once: a deferred transaction that upgrades can only fail as busy.
+    with closing(dbapi_connection.cursor()) as cursor:
+        cursor.execute("BEGIN IMMEDIATE")

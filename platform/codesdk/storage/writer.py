@@ -1,6 +1,7 @@
 """The process's one writer: units of work as closures, committed in small groups.
 
-Each closure runs in a savepoint of its own: one that raises leaves nothing and fails alone. Steps that take hot row
+A closure that raises leaves nothing and fails alone: its group is then run anew, each closure in a savepoint of its own.
+Steps that take hot row
 locks (a session's counter) run last and in sorted order, so that writers of several processes cannot deadlock on them
 and hold those locks only for the length of the commit. What must happen outside (a hint, a wake-up) is said after the
 commit, on another thread, so that a slow listener never slows a commit.
@@ -65,6 +66,7 @@ class Unit:
         self._guarded = guarded
         self.savepoint: NestedTransaction | None = None
         self.last_steps: list[tuple[str, Callable[[Connection], object]]] = []
+        self.urgent: list[Callable[[], None]] = []
         self.effects: list[Callable[[], None]] = []
         self.batches: dict[tuple[Flush, str], list[Any]] = {}
 
@@ -86,9 +88,12 @@ class Unit:
         """Run `step` at the end of the transaction, in the order of `key` over all units of the group."""
         self.last_steps.append((key, step))
 
-    def after_commit(self, effect: Callable[[], None]) -> None:
-        """Do `effect` once the unit is durable. It may be lost with the process: only hints belong here."""
-        self.effects.append(effect)
+    def after_commit(self, effect: Callable[[], None], *, urgent: bool = False) -> None:
+        """Do `effect` once the unit is durable. It may be lost with the process: only hints belong here.
+
+        `urgent`: before the others of the group, since somebody waits for it and each takes a round trip.
+        """
+        (self.urgent if urgent else self.effects).append(effect)
 
 
 class _Job(Generic[T]):
@@ -189,20 +194,27 @@ class Writer:
             job.done.set_result(value)
         for job, reason in group.failed:
             job.done.set_exception(reason)
-        effects = [effect for _, _, unit in group.done for effect in unit.effects]
+        units = [unit for _, _, unit in group.done]
+        effects = [effect for unit in units for effect in unit.urgent]
+        effects += [effect for unit in units for effect in unit.effects]
         if effects:
             self._effects.put(effects)
 
     def _stored(self, jobs: list[_Job[Any]]) -> _Group:
         """Commit the group; again where it is certain that nothing of the try before has stayed."""
+        guarded = False
         for tries_left in reversed(range(TRIES)):
             with self._turn(), self._database.writer.connect() as connection:
                 transaction = connection.begin()
                 sent = False
                 try:
-                    group = _run(jobs, connection)
+                    group = _run(jobs, connection, guarded=guarded)
                     sent = True
                     transaction.commit()
+                except _UnitFailed:
+                    transaction.close()
+                    guarded = True
+                    continue
                 except Exception as error:
                     transaction.close()
                     # A commit whose answer was lost may have happened: the caller must hear that it is not known.
@@ -262,6 +274,10 @@ class _Undone(Exception):
         self.reason = reason
 
 
+class _UnitFailed(Exception):
+    """One of several units failed without a savepoint, and the whole group is to be run anew."""
+
+
 class _Group:
     """How the units of a group ended."""
 
@@ -270,14 +286,21 @@ class _Group:
         self.failed = failed or []
 
 
-def _run(jobs: list[_Job[Any]], connection: Connection) -> _Group:
+def _run(jobs: list[_Job[Any]], connection: Connection, *, guarded: bool) -> _Group:
+    """Run the units, then their last steps. `guarded`: each unit in a savepoint; few fail, so it is done without first.
+
+    Raises:
+        _UnitFailed: one of several failed, unguarded.
+        Exception: the only unit failed, or the whole transaction did.
+    """
     group = _Group()
     for job in jobs:
         try:
-            # Alone in its group, a unit needs no savepoint: the transaction fails with it.
-            unit, value = _alone(job.work, connection) if len(jobs) == 1 else _in_savepoint(job.work, connection)
-        except _Undone as undone:
-            group.failed.append((job, undone.reason))
+            unit, value = (
+                _in_savepoint(job.work, connection) if guarded else _bare(job.work, connection, alone=len(jobs) == 1)
+            )
+        except _Undone as failure:
+            group.failed.append((job, failure.reason))
         else:
             group.done.append((job, value, unit))
     units = [unit for _, _, unit in group.done]
@@ -297,9 +320,14 @@ def _gathered(units: list[Unit]) -> dict[Flush, dict[str, list[Any]]]:
     return {flush: dict(sorted(lists.items())) for flush, lists in merged.items()}
 
 
-def _alone(work: Callable[[Unit], T], connection: Connection) -> tuple[Unit, T]:
+def _bare(work: Callable[[Unit], T], connection: Connection, *, alone: bool) -> tuple[Unit, T]:
     unit = Unit(connection)
-    return unit, work(unit)
+    try:
+        return unit, work(unit)
+    except Exception as error:
+        if alone or undone(error) or disconnected(error):
+            raise
+        raise _UnitFailed from error
 
 
 def _in_savepoint(work: Callable[[Unit], T], connection: Connection) -> tuple[Unit, T]:

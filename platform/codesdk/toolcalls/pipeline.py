@@ -330,7 +330,7 @@ class Pipeline:
 
     def _queue(self, unit: Unit, identity: CallIdentity, subject: Subject, host: HostId) -> Queued:
         turns.queue(unit, subject.session_id, host, subject.tenant_id)
-        unit.after_commit(lambda: self._wakeups.wake(host, identity.tool_call_id))
+        unit.after_commit(lambda: self._wakeups.wake(host, identity.tool_call_id), urgent=True)
         return Queued(identity=identity)
 
     def _queue_stored(self, unit: Unit, stored: StoredCall) -> Queued:

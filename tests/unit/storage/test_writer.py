@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from codesdk.errors import Fault
 from codesdk.storage import engines
@@ -82,6 +82,26 @@ def test_a_unit_that_raises_leaves_nothing_and_fails_alone(writer, database):
     assert isinstance(two.exception(), ValueError)
     assert three.exception() is None
     assert rows(database) == [1, 3]
+
+
+def test_units_get_savepoints_only_once_one_of_their_group_has_failed(writer, database):
+    savepoints = []
+    event.listen(database.writer, "savepoint", lambda _connection, name: savepoints.append(name))
+
+    def breaks(unit):
+        insert(9)(unit)
+        raise ValueError("mine")
+
+    held = Held(writer)
+    lawful = held.hand_in(insert(1), insert(2))
+    held.let_go()
+    assert [future.exception() for future in lawful] == [None, None]
+    assert savepoints == []
+    held = Held(writer)
+    held.hand_in(insert(3), breaks)
+    held.let_go()
+    assert len(savepoints) == 2
+    assert rows(database) == [1, 2, 3]
 
 
 def test_a_statement_that_fails_fails_its_unit_alone(writer, database):
@@ -167,6 +187,19 @@ def test_an_effect_sees_what_was_committed(writer, database):
 
     writer.run(work)
     assert seen.get(timeout=DEADLINE_S) == [1]
+
+
+def test_urgent_effects_of_a_group_come_before_all_others(writer):
+    seen: SimpleQueue[str] = SimpleQueue()
+
+    def work(unit):
+        unit.after_commit(lambda: seen.put("hint"))
+        unit.after_commit(lambda: seen.put("wake-up"), urgent=True)
+
+    held = Held(writer)
+    held.hand_in(work, work)
+    held.let_go()
+    assert [seen.get(timeout=DEADLINE_S) for _ in range(4)] == ["wake-up", "wake-up", "hint", "hint"]
 
 
 def test_an_effect_that_raises_stops_neither_commits_nor_effects(writer):

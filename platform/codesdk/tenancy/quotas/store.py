@@ -23,6 +23,7 @@ from codesdk.domain.needs import Need, need_of, sum_of
 from codesdk.domain.quotas import Resource
 from codesdk.storage.database import database_now
 from codesdk.storage.schema import api_keys, principals, sandboxes, sessions, tenants, tool_calls
+from codesdk.storage.statements import one_of
 
 DAY_S = 24 * 3600
 _NOW = select(database_now())
@@ -72,7 +73,7 @@ def _calls(*states: CallState) -> ScalarSelect[int]:
     return (
         select(func.count())
         .select_from(tool_calls)
-        .where(tool_calls.c.tenant_id == tenants.c.id, tool_calls.c.state.in_([state.value for state in states]))
+        .where(tool_calls.c.tenant_id == tenants.c.id, one_of(tool_calls.c.state, states))
         .correlate(tenants)
         .scalar_subquery()
     )
