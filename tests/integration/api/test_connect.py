@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from codesdk.cli.app import app
 from codesdk.cli.connecting import trial
-from codesdk.cli.connecting.trial import ToolsNotSeen
+from codesdk.cli.connecting.reach import NoSession, TokenRefused
+from codesdk.cli.connecting.trial import ClientAbsent, ClientSilent, ToolsNotSeen
+from codesdk.mcphost.bridge import HostUnreachable
 
 SEES = """#!/bin/sh
 echo 'not json'
@@ -78,23 +80,89 @@ def test_a_program_that_sees_no_tool_is_an_error(standing, program):
     assert isinstance(check("claude", standing.mcp_url, token).exception, ToolsNotSeen)
 
 
-def test_a_client_that_is_not_here_is_said_not_to_have_been_asked(standing, monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
+@pytest.mark.parametrize("kind", ["generic", "kimi", "cursor", "vscode"])
+def test_a_client_that_has_no_program_to_ask_is_said_not_to_have_been_asked(standing, kind):
     _, token = standing.open_session()
-    answer = json.loads(check("claude", standing.mcp_url, token).stdout)
+    answer = json.loads(check(kind, standing.mcp_url, token).stdout)
     assert answer["seen_by_client"] is None
     assert answer["served"]
 
 
-def test_a_wrong_token_is_an_error(standing):
-    assert isinstance(check("generic", standing.mcp_url, "csdk_ses_wrong").exception, ToolsNotSeen)
+def test_a_client_whose_program_is_not_here_is_an_error_that_says_so(standing, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    _, token = standing.open_session()
+    fault = check("claude", standing.mcp_url, token).exception
+    assert isinstance(fault, ClientAbsent)
+    assert "`claude`" in fault.message
+    assert "Install it" in fault.advice()
+
+
+def test_a_program_that_cannot_be_started_is_an_error_that_says_so(standing, program):
+    program("#!/no/such/interpreter\n", "codex")
+    _, token = standing.open_session()
+    fault = check("codex", standing.mcp_url, token).exception
+    assert isinstance(fault, ToolsNotSeen)
+    assert "cannot be started" in fault.message
+
+
+def test_a_wrong_token_is_an_error_that_says_where_one_is_had(standing):
+    fault = check("generic", standing.mcp_url, "csdk_ses_wrong").exception
+    assert isinstance(fault, TokenRefused)
+    assert "codesdk sessions open" in fault.advice()
+
+
+def test_the_token_of_a_session_that_ended_is_refused(standing):
+    session, token = standing.open_session()
+    standing.services.sessions.close(session.tenant_id, session.id)
+    assert isinstance(check("claude", standing.mcp_url, token).exception, TokenRefused)
+
+
+def test_a_host_that_is_down_is_an_error_that_says_what_to_start():
+    fault = check("generic", "http://127.0.0.1:9/mcp", "csdk_ses_x").exception
+    assert isinstance(fault, HostUnreachable)
+    assert "codesdk up" in fault.advice()
+
+
+@pytest.mark.parametrize("url", ["not an address", "http://", "ftp://127.0.0.1/mcp"])
+def test_an_address_that_is_none_is_an_error(url):
+    assert isinstance(check("generic", url, "csdk_ses_x").exception, HostUnreachable)
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/docs"])
+def test_an_address_with_another_path_is_an_error(standing, path):
+    _, token = standing.open_session()
+    assert isinstance(check("generic", standing.url + path, token).exception, NoSession | TokenRefused)
 
 
 def test_a_program_that_says_nothing_is_ended_in_time(standing, program, monkeypatch):
     monkeypatch.setattr(trial, "LIMIT_S", 2.0)
     program("#!/bin/sh\nsleep 60\n")
     _, token = standing.open_session()
-    assert isinstance(check("claude", standing.mcp_url, token).exception, ToolsNotSeen)
+    fault = check("claude", standing.mcp_url, token).exception
+    assert isinstance(fault, ClientSilent)
+    assert "by hand" in fault.advice()
+
+
+def test_what_was_written_is_told_before_the_check_comes_to_nothing(standing, program, tmp_path):
+    program(BLIND)
+    _, token = standing.open_session()
+    place = tmp_path / ".mcp.json"
+    line = [
+        "connect",
+        "claude",
+        "--url",
+        standing.mcp_url,
+        "--token",
+        token,
+        "--write",
+        "--file",
+        str(place),
+        "--check",
+    ]
+    ended = CliRunner().invoke(app, line)
+    assert isinstance(ended.exception, ToolsNotSeen)
+    assert "Wrote the entry of Claude Code" in ended.output
+    assert "codesdk" in place.read_text()
 
 
 @pytest.mark.parametrize("kind", OFFERS)

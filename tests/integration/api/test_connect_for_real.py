@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from acceptance.agents import claude, codex, gemini, opencode, qwen
 from acceptance.agents.install import INSTALL_LIMIT_S
+from acceptance.agents.process import AgentProcess, Rooms, private_env
 from acceptance.conftest import program_or_skip
 from codesdk.cli.app import app
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(INSTALL_LIMIT_S + 180)]
 
+LIST_S = 90.0
 PACKAGES = {
     "claude": claude.PACKAGE,
     "codex": codex.PACKAGE,
@@ -51,3 +55,104 @@ def test_the_clients_own_program_sees_every_tool_that_is_served(standing, path, 
     answer = json.loads(ended.stdout)
     assert "workspace_read" in answer["served"]
     assert answer["seen_by_client"] == answer["served"]
+
+
+OTHER = "http://127.0.0.1:9/other"
+"""Nothing listens there."""
+FILES = {
+    "claude": (
+        ".mcp.json",
+        f"""\
+{{
+    "mcpServers": {{
+        "other": {{ "type": "http", "url": "{OTHER}" }}
+    }}
+}}
+""",
+    ),
+    "codex": (
+        ".codex/config.toml",
+        f"""\
+# what I like
+model = "none"  # the good one
+
+[mcp_servers.other]
+url = "{OTHER}"
+""",
+    ),
+    "gemini": (
+        ".gemini/settings.json",
+        f"""\
+{{
+    // in other folders it has no servers
+    "security": {{ "folderTrust": {{ "enabled": false }} }},
+    "mcpServers": {{
+        "other": {{ "httpUrl": "{OTHER}" }} // stays
+    }}
+}}
+""",
+    ),
+    "opencode": (
+        ".config/opencode/opencode.json",
+        f"""\
+{{
+    "autoupdate": false, // never
+    "mcp": {{
+        /* the other one */
+        "other": {{ "type": "remote", "url": "{OTHER}", "enabled": false }},
+    }},
+}}
+""",
+    ),
+    "qwen": (
+        ".qwen/settings.json",
+        f"""\
+{{
+    // what I like
+    "privacy": {{ "usageStatisticsEnabled": false }},
+    "mcpServers": {{ "other": {{ "httpUrl": "{OTHER}" }} }}
+}}
+""",
+    ),
+}
+"""What a user may have already: the client's file, beneath the home (Claude Code's: the project)."""
+COMMENTS = ["# what I like", "# the good one", "// in other folders it has no servers", "// stays", "// never"]
+COMMENTS += ["/* the other one */", "// what I like"]
+SAYS = {
+    "claude": "Pending approval",
+    "codex": "enabled",
+    "gemini": "Connected",
+    "opencode": "connected",
+    "qwen": "Connected",
+}
+"""What the program's own list says of our server. Claude Code asks its user about a project's servers first, Codex only reads."""
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_the_clients_own_program_reads_what_was_merged_into_its_file(standing, path, kind, tmp_path, monkeypatch):
+    path(kind)
+    rooms = Rooms.beneath(tmp_path / "user")
+    monkeypatch.setenv("HOME", str(rooms.home))
+    monkeypatch.chdir(rooms.work)
+    name, before = FILES[kind]
+    file = (rooms.work if kind == "claude" else rooms.home) / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(before)
+    _, token = standing.open_session()
+
+    ended = connect(kind, "--url", standing.mcp_url, "--token", token, "--write")
+    answer, merged = json.loads(ended.stdout), file.read_text()  # Qwen Code writes its file anew when it starts
+    # Qwen Code sends loopback through a proxy too, whatever NO_PROXY says.
+    direct = {"HTTP_PROXY": "", "HTTPS_PROXY": ""} if kind == "qwen" else {}
+    env = private_env(rooms, {"PATH": os.environ["PATH"], "CODESDK_TOKEN": token, **direct})
+    with AgentProcess([str(tmp_path / "bin" / kind), "mcp", "list"], env, rooms) as process:
+        listed = process.finish(LIST_S)
+
+    said = "\n".join([*listed.lines, listed.stderr_tail])
+    assert listed.code == 0, said
+    ours = next((line for line in said.splitlines() if "codesdk" in line), "")
+    assert SAYS[kind] in ours, said
+    assert standing.mcp_url in said
+    assert "other" in said
+    assert (answer["file"], Path(answer["kept"]).read_text()) == (str(file), before)
+    assert [comment for comment in COMMENTS if comment in before and comment not in merged] == []

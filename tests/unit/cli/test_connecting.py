@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from codesdk.cli.app import app
+from codesdk.cli.connecting import jsonc
 from codesdk.cli.connecting.clients import CLIENTS, Endpoint, Kind, as_json, as_toml
 from codesdk.cli.connecting.merging import NotMergeable, into_json, into_toml
 
@@ -86,7 +87,7 @@ def test_writing_twice_is_writing_once(kind):
 
 @pytest.mark.parametrize(
     "found",
-    ['{"a": 1, // why\n}', "[]", '"x"', "{", '{"mcpServers": []}', '{"a": 1, "a": 2}'],
+    ['{"a": 1 // why\n, "b": nan}', "[]", '"x"', "{", '{"mcpServers": []}', '{"a": 1, "a": 2}'],
 )
 def test_a_json_file_that_we_cannot_read_whole_is_refused(found):
     with pytest.raises(NotMergeable):
@@ -166,10 +167,10 @@ def test_it_merges_into_the_named_file_and_says_so_in_json(tmp_path):
 
 def test_a_file_that_cannot_be_merged_stays_as_it_is(tmp_path):
     place = tmp_path / "mcp.json"
-    place.write_text('{"a": 1, // mine\n}')
+    place.write_text('{"a": 1, /* mine }')
     ended = connect("cursor", *GIVEN, "--write", "--file", str(place))
     assert isinstance(ended.exception, NotMergeable)
-    assert place.read_text() == '{"a": 1, // mine\n}'
+    assert place.read_text() == '{"a": 1, /* mine }'
     assert [each.name for each in tmp_path.iterdir()] == ["mcp.json"]
 
 
@@ -180,3 +181,91 @@ def test_a_link_to_a_file_stays_a_link(tmp_path):
     connect("cursor", *GIVEN, "--write", "--file", str(link))
     assert link.is_symlink()
     assert "codesdk" in real.read_text()
+
+
+COMMENTED = """\
+{
+    // what I like
+    "theme": "dark", /* not light */
+    "url": "http://example.org//x", // no comment inside
+    "mcpServers": {
+        // the other one
+        "other": { "url": "http://elsewhere" }, // stays
+    },
+}
+"""
+
+
+@pytest.mark.parametrize("kind", JSONS)
+def test_comments_layout_and_commas_behind_the_last_member_stay(kind):
+    piece = CLIENTS[kind].piece(TO)
+    text = COMMENTED.replace("mcpServers", piece.path[0])
+    merged = into_json(text, piece)
+    found = jsonc.read(merged)
+    assert found[piece.path[0]] == {"other": {"url": "http://elsewhere"}, "codesdk": piece.entry}
+    assert found["url"] == "http://example.org//x"
+    assert [line for line in text.splitlines() if line not in merged.splitlines()] == []
+    assert f'        "codesdk": {{\n            "{next(iter(piece.entry))}"' in merged
+    assert into_json(merged, piece) == merged
+
+
+SPACE = st.sampled_from(["", " ", "\n", "  \n\t", "// x, }\n", "/* ] , */", "\r\n"])
+
+
+@st.composite
+def commented(draw, value):
+    """That value as JSON, with spaces, comments and last commas anywhere that they may be."""
+    space = lambda: draw(SPACE)  # noqa: E731
+    if isinstance(value, dict | list) and value:
+        keys = value if isinstance(value, dict) else [None] * len(value)
+        inner = value.values() if isinstance(value, dict) else value
+        told = [
+            f"{space()}{'' if key is None else json.dumps(key) + space() + ':'}{space()}{draw(commented(each))}{space()}"
+            for key, each in zip(keys, inner, strict=True)
+        ]
+        last = "," + space() if draw(st.booleans()) else ""
+        marks = "{}" if isinstance(value, dict) else "[]"
+        return marks[0] + ",".join(told) + last + marks[1]
+    return json.dumps(value)
+
+
+@given(st.data(), st.dictionaries(st.text(max_size=5), VALUES, max_size=3), st.lists(st.text(max_size=3), max_size=2))
+def test_a_value_is_put_anywhere_and_nothing_else_is_read_otherwise(data, before, more):
+    text = data.draw(SPACE) + data.draw(commented(before)) + data.draw(SPACE)
+    assert jsonc.read(text) == before
+    path = [*more, "ours"]
+    try:
+        merged = jsonc.put(text, path, {"a": [1, "//"]})
+    except ValueError:
+        assert any(not isinstance(before.get(key), dict) for key in more)
+        return
+    wanted = json.loads(json.dumps(before))
+    inner = wanted
+    for key in more:
+        inner = inner.setdefault(key, {})
+    inner["ours"] = {"a": [1, "//"]}
+    assert jsonc.read(merged) == wanted
+
+
+def test_items_are_put_behind_those_of_a_list():
+    text = '{\n  "inputs": [\n    {"id": "a"}, // mine\n  ]\n}\n'
+    assert jsonc.append(text, "inputs", [1, 2]) == (
+        '{\n  "inputs": [\n    {"id": "a"}, // mine\n    1,\n    2\n  ]\n}\n'
+    )
+    with pytest.raises(ValueError, match="no list"):
+        jsonc.append('{"inputs": {}}', "inputs", [1])
+
+
+def test_a_file_is_kept_as_it_was_before_we_were_put_into_it(tmp_path):
+    place, kept = tmp_path / "settings.json", tmp_path / "settings.json.before-codesdk"
+    place.write_bytes(b'{"theme": "dark"}\r\n')
+    place.chmod(0o640)
+    first = json.loads(connect("gemini", *GIVEN, "--write", "--file", str(place), "--json").stdout)
+    again = json.loads(connect("gemini", *GIVEN, "--write", "--file", str(place), "--json").stdout)
+    assert (first["kept"], again["kept"]) == (str(kept), None)
+    assert (kept.read_bytes(), stat.S_IMODE(kept.stat().st_mode)) == (b'{"theme": "dark"}\r\n', 0o640)
+
+
+def test_a_file_that_was_not_there_has_nothing_to_keep(tmp_path):
+    connect("cursor", *GIVEN, "--write", "--file", str(tmp_path / "mcp.json"))
+    assert [each.name for each in tmp_path.iterdir()] == ["mcp.json"]

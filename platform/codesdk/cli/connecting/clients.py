@@ -143,6 +143,7 @@ CLIENTS: dict[Kind, Client] = {
         _claude,
         notes=(
             _EXPORT,
+            "It asks once whether a project's servers may be used; `claude mcp list` says whether that is still open.",
             "Set CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT=0 as well, and start it with --tools '' to leave it our tools alone.",
         ),
     ),
@@ -154,7 +155,11 @@ CLIENTS: dict[Kind, Client] = {
         notes=(_EXPORT, "Its own shell stays on: -c features.shell_tool=false turns it off."),
     ),
     Kind.GEMINI: Client(
-        "Gemini CLI", lambda home, _project: home / ".gemini" / "settings.json", _gemini, holds_token=True
+        "Gemini CLI",
+        lambda home, _project: home / ".gemini" / "settings.json",
+        _gemini,
+        holds_token=True,
+        notes=("It uses no servers in a folder that it does not trust; `gemini mcp list` says so.",),
     ),
     Kind.OPENCODE: Client(
         "OpenCode",

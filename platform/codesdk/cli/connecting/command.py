@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -11,14 +10,12 @@ from rich.text import Text
 
 from codesdk.cli.agents import MARGIN_S, call_limit_s
 from codesdk.cli.bridge import TokenMissing
-from codesdk.cli.connecting import trial
+from codesdk.cli.connecting import files, reach, trial
 from codesdk.cli.connecting.clients import CLIENTS, TOKEN, Client, Endpoint, Kind, as_json, as_toml
-from codesdk.cli.connecting.merging import into_json, into_toml
-from codesdk.cli.connecting.programs import PROGRAMS
+from codesdk.cli.connecting.merging import holds, into_json, into_toml
 from codesdk.cli.daemon import connect
 from codesdk.cli.opening import open_with
 from codesdk.cli.places import settings_of
-from codesdk.cli.schema.files import CannotWrite
 from codesdk.cli.voice import Voice
 from codesdk.domain.decisions import PermissionMode
 from codesdk.settings import Settings
@@ -42,7 +39,7 @@ def run(
     Raises:
         TokenMissing: only one of address and token was given.
         NotMergeable, CannotWrite: the client's file was left as it was.
-        ToolsNotSeen: the check came to nothing.
+        HostUnreachable, TokenRefused, NoSession, ClientAbsent, ClientSilent, ToolsNotSeen: the check came to nothing.
         Fault: no session could be opened.
     """
     voice = Voice(as_json=as_json_answer)
@@ -51,18 +48,24 @@ def run(
     piece = client.piece(to)
     place = file or client.file(Path.home(), Path.cwd())
     text = as_toml(piece) if client.toml else as_json(piece)
-    if write:
-        _write(client, place, _read(place), to)
-    seen = served = None
-    if check:
-        served = trial.served(to)
-        seen = trial.seen_by(kind, to)
+    kept = _write(client, place, to) if write else None
+    if not as_json_answer:
+        _tell(voice, client, place, text, to, written=write, kept=kept)
+    served = reach.served(to) if check else None
+    seen = trial.seen_by(kind, to) if check else None
     if as_json_answer:
-        answer = {"client": kind.value, "file": str(place), "written": write, "configuration": text, "token": to.token}
-        voice.give({**answer, "notes": list(client.notes), "served": served, "seen_by_client": seen})
-        return
-    if write:
-        voice.say(f"Wrote the entry of {client.title} into {place}")
+        answer = {"client": kind.value, "file": str(place), "written": write, "kept": str(kept) if kept else None}
+        told = {"configuration": text, "token": to.token, "notes": list(client.notes)}
+        voice.give({**answer, **told, "served": served, "seen_by_client": seen})
+    elif served is not None:
+        _tell_of_check(voice, client, served, seen)
+
+
+def _tell(
+    voice: Voice, client: Client, place: Path, text: str, to: Endpoint, *, written: bool, kept: Path | None
+) -> None:
+    if written:
+        voice.say(f"Wrote the entry of {client.title} into {place}" + (f"; as it was: {kept}" if kept else ""))
     else:
         voice.say(f"For {client.title}, in {place}:")
         voice.out.print(Text(text.rstrip()), soft_wrap=True)
@@ -70,13 +73,24 @@ def run(
         voice.out.print(Text(f"export {TOKEN}={to.token}"), soft_wrap=True)
     for note in client.notes:
         voice.say(note)
-    if served is not None:
-        voice.say(f"The session serves {len(served)} tools: {', '.join(served)}")
-        voice.say(
-            f"{client.title} itself sees {len(seen)} of them"
-            if seen is not None
-            else f"{client.title} itself was not asked: {_unasked(kind)}"
-        )
+
+
+def _tell_of_check(voice: Voice, client: Client, served: list[str], seen: list[str] | None) -> None:
+    voice.say(f"The session serves {len(served)} tools: {', '.join(served)}")
+    if seen is None:
+        voice.say(f"{client.title} itself was not asked: there is no program of it that can be asked")
+        return
+    hidden = sorted(set(served) - set(seen))
+    voice.say(f"{client.title} itself sees {len(seen)} of them" + (f", and not {', '.join(hidden)}" if hidden else ""))
+
+
+def _write(client: Client, place: Path, to: Endpoint) -> Path | None:
+    """Merge our entry into the client's file. Gives where it is kept as it was, if it was there and had none of ours."""
+    before, piece = files.read(place), client.piece(to)
+    merged = (into_toml if client.toml else into_json)(before, piece)
+    kept = files.keep(place, before) if before.strip() and not holds(before, piece, toml=client.toml) else None
+    files.replace(place, merged, private=client.holds_token)
+    return kept
 
 
 def _endpoint(
@@ -97,12 +111,6 @@ def _endpoint(
     return Endpoint(url, token, limit_s, wait_s, own_command())
 
 
-def _unasked(kind: Kind) -> str:
-    if kind not in PROGRAMS:
-        return "there is no program of it that can be asked"
-    return f"there is no `{PROGRAMS[kind][0]}` on this PATH"
-
-
 def own_command() -> str:
     """Where this very program lies; by its name alone where that cannot be told."""
     beside = Path(sys.executable).with_name("codesdk")
@@ -115,31 +123,3 @@ def _open(voice: Voice, settings: Settings, workspace: Path | None) -> tuple[str
         opened = open_with(daemon, workspace, mode=PermissionMode.AUTO, opened_by=by, say=voice.say)
     voice.say(f"Opened session {opened.session.id}; `codesdk sessions close {opened.session.id}` ends it")
     return opened.mcp_url, opened.token
-
-
-def _read(place: Path) -> str:
-    try:
-        return place.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise CannotWrite(f"{place} cannot be read: {error}.", advice="Name another with --file.") from error
-
-
-def _write(client: Client, place: Path, before: str, to: Endpoint) -> None:
-    """Replace the file whole, or not at all; a new one that holds the token is the owner's alone."""
-    merged = (into_toml if client.toml else into_json)(before, client.piece(to))
-    target = place.resolve()  # a link stays one
-    fresh = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
-        fresh.touch(mode=0o600, exist_ok=False)
-        fresh.write_text(merged, encoding="utf-8")
-        fresh.chmod(mode & ~0o077 if client.holds_token else mode)
-        fresh.replace(target)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise CannotWrite(
-            f"{place} cannot be written: {error.strerror}.", advice="Name another with --file."
-        ) from error

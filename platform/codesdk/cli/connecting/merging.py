@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from typing import Any
 
+from codesdk.cli.connecting import jsonc
 from codesdk.cli.connecting.clients import Piece, as_json, as_toml
 from codesdk.errors import ExitCode, Fault
 
@@ -22,21 +22,25 @@ class NotMergeable(Fault):
 
 
 def into_json(text: str, piece: Piece) -> str:
-    """The file's text with our entry in place of the one that may be there.
+    """The file's text with our entry in place of the one that may be there; comments and layout stay.
 
     Raises:
-        NotMergeable: it is no plain JSON object (comments, say), or something else stands in the way.
+        NotMergeable: it is no JSON object, even with comments, or something else stands in the way.
     """
     if not text.strip():
         return as_json(piece)
     try:
-        found = json.loads(text, object_pairs_hook=_once)
+        wanted = jsonc.read(text)
+        _put(wanted, piece.path, piece.entry)
+        merged = jsonc.put(text, piece.path, piece.entry)
+        for path, value in piece.more:
+            merged = jsonc.append(merged, path[0], _add(wanted, path, value))
+        after = jsonc.read(merged)
     except ValueError as error:
-        raise _refusal(f"it is not plain JSON ({error})") from error
-    _put(found, piece.path, piece.entry)
-    for path, value in piece.more:
-        _add(found, path, value)
-    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+        raise _refusal(f"it is no JSON that we can extend ({error})") from error
+    if after != wanted:
+        raise _refusal("it is written in a way that we cannot extend")
+    return merged
 
 
 def into_toml(text: str, piece: Piece) -> str:
@@ -57,6 +61,14 @@ def into_toml(text: str, piece: Piece) -> str:
     if ours != piece.entry or before != after:
         raise _refusal("our entry is written in it in a way that we cannot replace")
     return merged
+
+
+def holds(text: str, piece: Piece, *, toml: bool) -> bool:
+    """Whether an entry of ours is in it already; the text is one that was merged."""
+    found: Any = tomllib.loads(text) if toml else jsonc.read(text)
+    for key in piece.path:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found is not None
 
 
 def _without_ours(text: str, path: tuple[str, ...]) -> str:
@@ -90,20 +102,15 @@ def _put(found: Any, path: tuple[str, ...], value: Any) -> None:
     found[path[-1]] = value
 
 
-def _add(found: dict[str, Any], path: tuple[str, ...], wanted: list[dict[str, Any]]) -> None:
-    """Add to a list what it does not hold, by `id`."""
+def _add(found: dict[str, Any], path: tuple[str, ...], wanted: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add to a list what it does not hold, by `id`, and give that."""
     there = found.setdefault(path[0], [])
     if not isinstance(there, list):
         raise _refusal(f"{path[0]} is no list in it")
     known = {each.get("id") for each in there if isinstance(each, dict)}
-    there.extend(each for each in wanted if each["id"] not in known)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return found
+    new = [each for each in wanted if each["id"] not in known]
+    there.extend(new)
+    return new
 
 
 def _refusal(why: str) -> NotMergeable:

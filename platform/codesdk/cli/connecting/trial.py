@@ -1,8 +1,7 @@
-"""`codesdk connect --check`: whether the tools are seen, by the client's own program where that can be asked."""
+"""The second half of `codesdk connect --check`: which tools the client's own program sees."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -12,10 +11,6 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-
-import httpx2
-from mcp import Client as McpClient
-from mcp.client.streamable_http import streamable_http_client
 
 from codesdk.cli.connecting.clients import SERVER, Endpoint, Kind
 from codesdk.cli.connecting.ear import Ear, listening
@@ -31,68 +26,76 @@ _SHOWN = 400
 _PREFIX = f"mcp__{SERVER}__"
 
 
+class ClientAbsent(Fault):
+    """The client's program is not installed here, so it cannot be asked."""
+
+    code = "CLIENT_ABSENT"
+    status = 424
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class ClientSilent(Fault):
+    """The client's program was started, and shows nothing within its time."""
+
+    code = "CLIENT_SILENT"
+    status = 504
+    retryable = True
+    exit_code = ExitCode.UNAVAILABLE
+
+
 class ToolsNotSeen(Fault):
-    """The tools of the session were not seen."""
+    """The client's program ended, and none of the session's tools was seen."""
 
     code = "TOOLS_NOT_SEEN"
     status = 502
     exit_code = ExitCode.UNAVAILABLE
 
 
-def served(to: Endpoint) -> list[str]:
-    """The names of the session's tools, as the official client lists them.
-
-    Raises:
-        ToolsNotSeen: the address or the token does not work.
-    """
-
-    async def ask() -> list[str]:
-        headers = to.headers(to.token)
-        async with (
-            asyncio.timeout(LIMIT_S),
-            httpx2.AsyncClient(headers=headers, timeout=LIMIT_S, trust_env=False) as http,
-            McpClient(streamable_http_client(to.url, http_client=http)) as client,
-        ):
-            return sorted(tool.name for tool in (await client.list_tools()).tools)
-
-    try:
-        return asyncio.run(ask())
-    except Exception as error:
-        raise ToolsNotSeen(
-            f"The session does not answer at {to.url}.", advice="Is `codesdk up` running, and the session open?"
-        ) from error
-
-
 def seen_by(kind: Kind, to: Endpoint) -> list[str] | None:
-    """The tools that the client's own program sees; None where it is not installed, or is none that can be asked.
+    """The tools that the client's own program sees; None for a client that has no program which can be asked.
 
     Claude Code says in its first message what it sees. The others tell only their model, so something that is none stands
     in its place and hears it. The program is ended then.
 
     Raises:
-        ToolsNotSeen: it was asked, and sees none.
+        ClientAbsent: it is not on the PATH.
+        ClientSilent, ToolsNotSeen: it was asked, and sees none.
     """
-    name, prepare = PROGRAMS.get(kind, (None, None))
-    program = shutil.which(name) if name else None
-    if program is None or prepare is None:
+    if kind not in PROGRAMS:
         return None
+    name, prepare = PROGRAMS[kind]
+    program = shutil.which(name)
+    if program is None:
+        raise ClientAbsent(
+            f"The session answers, but there is no `{name}` on this PATH that could be asked what it sees.",
+            advice="Install it, or put its folder on the PATH, and check again.",
+        )
     with tempfile.TemporaryDirectory(prefix="codesdk-check-", ignore_cleanup_errors=True) as place, listening() as ear:
         home = Path(place)
         started = prepare(program, to, home, ear.url)
         env = environment(to, home, os.environ.get("PATH", "")) | started.env
-        tools, said = _watched(started.line, env, home, ear)
-        said = said.replace(to.token, "…")
-    if not tools:
-        why = f" It says: {said}" if said else ""
-        raise ToolsNotSeen(
-            f"{program} was started with this configuration and shows its model no tool of {to.url}.{why}",
-            advice="Is the address one that it can reach, and does it know these keys? Start it by hand to see more.",
+        try:
+            tools, said = _watched(started.line, env, home, ear)
+        except OSError as error:
+            raise ToolsNotSeen(
+                f"{program} cannot be started: {error.strerror}.", advice="Does it run by hand? Install it anew."
+            ) from error
+    if tools:
+        return sorted(tools)
+    if said is None:
+        raise ClientSilent(
+            f"{program} was started with this configuration, and shows nothing within {LIMIT_S:.0f} s.",
+            advice="Does it run by hand? It may wait for a login, or for something in the network.",
         )
-    return sorted(tools)
+    why = f" It says: {said.replace(to.token, '…')}" if said else ""
+    raise ToolsNotSeen(
+        f"{program} was started with this configuration and shows its model no tool of {to.url}.{why}",
+        advice="Is the address one that it can reach, and does it know these keys? Start it by hand to see more.",
+    )
 
 
-def _watched(line: list[str], env: dict[str, str], home: Path, ear: Ear) -> tuple[set[str], str]:
-    """The tools that it shows, and else the last words that it said."""
+def _watched(line: list[str], env: dict[str, str], home: Path, ear: Ear) -> tuple[set[str], str | None]:
+    """The tools that it shows; else the last words of one that ended, and None of one that goes on without a sign."""
     words = home / "words"
     with words.open("wb") as out:
         process = subprocess.Popen(
@@ -113,7 +116,7 @@ def _watched(line: list[str], env: dict[str, str], home: Path, ear: Ear) -> tupl
             if ended or time.monotonic() > due:
                 break
             ear.heard.wait(LOOK_S)
-        return set(), _last_words(words) if ended else f"nothing within {LIMIT_S:.0f} s"
+        return set(), _last_words(words) if ended else None
     finally:
         _end(process)
         process.wait()

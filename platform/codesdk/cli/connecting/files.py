@@ -1,0 +1,65 @@
+"""A client's own configuration file: read, and replaced whole or not at all, with what it was beside it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from codesdk.cli.schema.files import CannotWrite
+
+BACKUP = ".before-codesdk"
+"""Behind the name of the file as it was when we were first put into it."""
+
+
+def read(place: Path) -> str:
+    """Its text; nothing where there is none.
+
+    Raises:
+        CannotWrite: it cannot be read.
+    """
+    try:
+        with place.open(encoding="utf-8", newline="") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise CannotWrite(f"{place} cannot be read: {error}.", advice="Name another with --file.") from error
+
+
+def replace(place: Path, text: str, *, private: bool) -> None:
+    """Replace the file; a new one, and one that is to be `private`, is its owner's alone.
+
+    Raises:
+        CannotWrite: it is as it was.
+    """
+    target = place.resolve()  # a link stays one
+    mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
+    _put(place, target, text, mode & ~0o077 if private else mode)
+
+
+def keep(place: Path, text: str) -> Path:
+    """Put what a file says beside it, with its mode; the one that is kept already is replaced.
+
+    Raises:
+        CannotWrite: it could not be kept.
+    """
+    target = place.resolve()
+    beside = target.with_name(target.name + BACKUP)
+    _put(place, beside, text, target.stat().st_mode & 0o777)
+    return beside
+
+
+def _put(place: Path, target: Path, text: str, mode: int) -> None:
+    fresh = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh.touch(mode=0o600, exist_ok=False)
+        with fresh.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        fresh.chmod(mode)
+        fresh.replace(target)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise CannotWrite(
+            f"{place} cannot be written: {error.strerror}.", advice="Name another with --file."
+        ) from error
