@@ -1,113 +1,357 @@
-"""Calls that count their own executions, while workers are killed or told to end and Redis is restarted at random."""
+"""Calls that count their own executions, while everything that they need dies or is restarted at random.
+
+The API and a worker for each of several engines are processes of their own; Redis, the database (where it is a server)
+and one of the engines are the run's own, and are restarted too. What clients and people could know is asked of the
+record at the end: see `verdict`.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+import re
+import shutil
+import sys
+import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
-from installation import Installation
+from clients import Client, End, Opened
+from processes import Process
+from remains import Remains
 
-from codesdk.domain.invariants import check
-from codesdk.errors import Fault
-from codesdk.provision import redis_server
-from codesdk.toolcalls.stored import Finished
-from stage import read_whole
+import engine_worker
+from codesdk.bootstrap.record import open_record
+from codesdk.cli.places import environment_of
+from codesdk.provision import postgres, redis_server
+from codesdk.sandbox import store
+from codesdk.settings import Settings, runfile
+from codesdk.tenancy.directory import Directory
+from codesdk.tenancy.principal import Role
+from databases import POSTGRES_DIRECTORY
+from own_engine import OwnEngine
+from stage import POLICY, REPOSITORY, wait_for
 
-LEFT_S = 120.0
-"""Seconds in which a worker that was told to end has left: its own limit is 80."""
+POLL_S = 0.1
+SETTLE_S = 600.0
+LIFE = 25
+"""Calls of one session, at most: then its client goes on in another."""
+GONE = {"SANDBOX_GONE", "ENGINE_RESTARTED", "SANDBOX_ENDED", "SESSION_CLOSED"}
+"""After such an end the session is over, and another is opened, from its last snapshot where it has one."""
+MARK = re.compile(r"\bm\d+-\d+\b")
+COUNTING = "chaos.count"
+_COUNTING = f"""\
+name: {COUNTING}
+version: 1.0.0
+title: Count
+description: Says that it only reads, and writes down that it ran, so that what is tried again can be counted.
+classification: read-only
+runs: {{argv: [sh, "-c", "echo $1 >> runs; sleep 0.3; cat runs", sh, {{arg: /mark}}]}}
+input_schema: {{type: object, additionalProperties: false, required: [mark], properties: {{mark: {{type: string}}}}}}
+"""
+KINDS = ("worker killed", "worker told to end", "API killed", "API told to end", "Redis restarted")
+ENGINE = ("engine killed", "engine stopped")
+DATABASE = ("database crashed", "database restarted")
+WEIGHTS = (6, 2, 2, 1, 2, 1, 1, 1, 1)
+"""Of the kinds in this order, those of engine and database at the end."""
+EVERY = (2, 9)
+"""Calls from one fault to the next, at least and at most: by calls and not by time, so that no machine is too slow or too
+fast to meet them."""
 
 
-class Chaos(Installation):
-    """An installation with a Redis of its own. Each session is used by one client."""
+class Fault(NamedTuple):
+    """One thing that happened to the installation."""
 
-    def __init__(self, root: Path, docker_host: str) -> None:
-        self._redis = redis_server.ensure(root / "redis", lambda _: None)
-        self._redis_root = root / "redis"
-        super().__init__(root, self._redis.url, docker_host, pool=1)
-        self.told = 0
-        self.redis_restarts = 0
+    kind: str
+    at: float
+    """Seconds since the epoch."""
+    host: str | None
+    """The host that it concerns; None where it concerns all."""
+
+
+class Chaos:
+    """An installation of many processes, and what its clients saw."""
+
+    def __init__(self, root: Path, engines: dict[str, str], own: OwnEngine | None, image: str, *, server: bool) -> None:
+        """`engines`: name -> address; `own`: the one called `own`, which may be restarted. `server`: PostgreSQL."""
+        self._opened = ExitStack()
+        self._root = root
+        self._own = own
+        self.faults: list[Fault] = []
+        self.outcomes: Counter[str] = Counter()
         self.ran: Counter[str] = Counter()
-        """How often each call's line ran, as the line itself wrote it into its workspace."""
-        self._lock = threading.Lock()
+        """How often the line of each mark ran, as it wrote down itself."""
+        self.lost_connections = 0
+        self.sessions = self.reopened = 0
+        self._made = 0
+        """Calls that were begun."""
+        self._progress = threading.Condition()
+        with ExitStack() as opened:
+            self._open(opened, engines, image, server=server)
+            self._opened = opened.pop_all()
+
+    def _open(self, opened: ExitStack, engines: dict[str, str], image: str, *, server: bool) -> None:
+        self._redis = redis_server.ensure(self._root / "redis", lambda _: None)
+        opened.callback(self._stop_redis)
+        self._postgres: postgres.PostgresServer | None = None
+        url = f"sqlite:///{self._root / 'codesdk.db'}"
+        if server:
+            self._postgres = postgres.ensure(Path(tempfile.mkdtemp(prefix=POSTGRES_DIRECTORY)), lambda _: None)
+            opened.callback(self._postgres.stop)
+            url = self._postgres.url
+        self.settings = self._settings_of(engines, url)
+        self.record = opened.enter_context(open_record(self.settings["api"]))
+        directory = Directory(self.record.database, self.record.clock, self.record.ids, quotas=self.record.quotas)
+        _, self._key = self.record.writer.run(
+            lambda unit: directory.enroll(unit, "default", "chaos", (Role.DEVELOPER,))
+        )
+        self._remains = {name: opened.enter_context(closing(self._remains_of(name))) for name in engines}
+        self._workers = {name: opened.enter_context(closing(self._worker(name, image))) for name in engines}
+        self._api = opened.enter_context(closing(self._serving_api()))
+        self._ending = threading.Event()
+        tending = threading.Thread(target=self._tend, name="chaos-supervisor", daemon=True)
+        tending.start()
+        opened.callback(tending.join, 10)
+        opened.callback(self._ending.set)
+
+    def _stop_redis(self) -> None:
+        self._redis.stop()
+
+    def _settings_of(self, engines: dict[str, str], url: str) -> dict[str, Settings]:
+        root = self._root
+        for name in ("policies", "artifacts"):
+            (root / name).mkdir()
+        (root / "policies" / "policy.yaml").write_text(POLICY)
+        shutil.copytree(REPOSITORY / "tool-registry", root / "tools")
+        (root / "tools" / f"{COUNTING}.yaml").write_text(_COUNTING)
+        common: dict[str, Any] = {
+            "database_url": url,
+            "redis_url": self._redis.url,
+            "policies_dir": root / "policies",
+            "registry_dir": root / "tools",
+            "poll_s": POLL_S,
+            "warm_pool": 1,
+            "port": 0,
+            "snapshot_every_s": 1.0,
+        }
+        return {
+            name: Settings(data_dir=self._directory(name), host_name=name, docker_host=engines.get(name, ""), **common)
+            for name in ("api", *engines)
+        }
+
+    def _directory(self, name: str) -> Path:
+        """A data directory of its own; artifacts and the lock of SQLite's writers are everybody's."""
+        directory = self._root / name
+        directory.mkdir()
+        for shared in ("artifacts", "write.lock"):
+            (directory / shared).symlink_to(self._root / shared)
+        return directory
+
+    def _worker(self, name: str, image: str) -> Process:
+        settings = self.settings[name]
+        argv = [sys.executable, engine_worker.__file__, settings.model_dump_json(), image]
+        return Process("worker", argv, os.environ, settings.data_dir, self._root / f"{name}.log")
+
+    def _serving_api(self) -> Process:
+        settings = self.settings["api"]
+        argv = [sys.executable, "-m", "codesdk.api"]
+        environment = {**os.environ, **environment_of(settings)}
+        made = Process("api", argv, environment, settings.data_dir, self._root / "api.log")
+        made.wait_ready()
+        self.url = str((runfile.read(settings.data_dir, "api") or {})["url"])
+        # When it comes back, its clients must find it where it was.
+        pinned = settings.model_copy(update={"port": urlsplit(self.url).port})
+        made.environment.update(environment_of(pinned))
+        return made
+
+    def _remains_of(self, name: str) -> Remains:
+        own = self._own.places.exec_root if self._own is not None and name == "own" else None
+        return Remains(self.settings[name], exec_root=own)
+
+    def _tend(self) -> None:
+        while not self._ending.wait(0.05):
+            for process in (self._api, *self._workers.values()):
+                process.tend()
 
     # -- faults --------------------------------------------------------------------------------------------------------
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What can happen to it."""
+        return (*KINDS, *(ENGINE if self._own else ()), *(DATABASE if self._postgres else ()))
+
     def disturb(self, chance: random.Random, stop: threading.Event) -> None:
-        """One thing after the other, each a while after the worker serves; each kind at the beginning, then by chance."""
-        first = ["redis", "tell", "kill"]
-        while self.wait_ready(stop) and not stop.wait(chance.uniform(0.1, 2.5)):
-            what = first.pop() if first else chance.choices(("kill", "tell", "redis"), (6, 2, 2))[0]
-            if what == "kill":
-                self.kill_worker()
-            elif what == "tell":
-                self._tell_worker()
-            else:
-                self._restart_redis(chance.uniform(0.0, 1.0))
+        """Each kind once, in an order by chance, then by weight: one after the other, each some calls after the last."""
+        first = list(self.kinds)
+        chance.shuffle(first)
+        weights = [weight for kind, weight in zip((*KINDS, *ENGINE, *DATABASE), WEIGHTS, strict=True) if kind in first]
+        due = 0
+        while not stop.is_set():
+            due += chance.randint(*EVERY)
+            with self._progress:
+                while self._made < due and not stop.is_set():
+                    self._progress.wait(0.1)
+            if stop.wait(chance.uniform(0.0, 0.5)):
+                return
+            self._strike(first.pop() if first else chance.choices(self.kinds, weights)[0], chance, stop)
 
-    def _tell_worker(self) -> None:
-        self.worker.terminate()
-        self.worker.wait(LEFT_S)
-        self.told += 1
-        self.worker = self._launch()
+    def _strike(self, kind: str, chance: random.Random, stop: threading.Event) -> None:
+        away_s = chance.uniform(0.0, 1.0)
+        if kind.startswith("worker"):
+            name = chance.choice(sorted(self._workers))
+            worker = self._workers[name]
+            # One of six while it starts.
+            if chance.random() > 1 / 6 and not worker.wait_ready(stop):
+                return
+            self._note(kind, name)
+            worker.kill() if "killed" in kind else worker.tell()
+        elif kind.startswith("API"):
+            if not self._api.wait_ready(stop):
+                return
+            self._note(kind)
+            self._api.kill() if "killed" in kind else self._api.tell()
+        elif kind.startswith("Redis"):
+            self._note(kind)
+            self._redis.stop()
+            time.sleep(away_s)
+            self._redis = redis_server.ensure(self._root / "redis", lambda _: None)
+        elif kind.startswith("engine"):
+            self._restart_engine(kind, away_s)
+        else:
+            assert self._postgres is not None
+            self._note(kind)
+            self._postgres.restart(crash="crashed" in kind)
 
-    def _restart_redis(self, away_s: float) -> None:
-        self._redis.stop()
+    def _restart_engine(self, kind: str, away_s: float) -> None:
+        assert self._own is not None
+        self._note(kind, "own")
+        if "killed" in kind:
+            self._own.kill()
+            # Its containers live on until it comes back: what ran in sandboxes that are lost is seen here.
+            for file in self._own.places.data_root.glob("volumes/*/_data/runs"):
+                self._saw(file.read_text(errors="replace"))
+        else:
+            self._own.stop()
         time.sleep(away_s)
-        self._redis = redis_server.ensure(self._redis_root, lambda _: None)
-        self.redis_restarts += 1
+        self._own.start()
 
-    # -- a client ------------------------------------------------------------------------------------------------------
+    def _note(self, kind: str, host: str | None = None) -> None:
+        self.faults.append(Fault(kind, time.time(), host))
 
-    def make_calls(self, client: int, number: int) -> None:
-        """So many calls of one session, one after the other, and what they say of how often each of them ran."""
-        session, token = self._open()
-        subject = self.services.directory.subject(token)
-        marks: dict[str, str] = {}
-        for place in range(number):
-            mark = f"c{client}-{place}"
-            pause = "sleep 1; " if place % 2 else ""  # one that is under way for a while, and a quick one
-            call = self._submit({"command": f"echo {mark} >> runs; {pause}cat runs"}, subject)
-            marks[mark] = call
-            self.outcomes[self._end(call)] += 1
-            self._note(call, subject)
-        self._check(marks, subject)
-        self.services.sessions.close(session.tenant_id, session.id)
-        self.outcomes["sessions"] += 1
+    # -- clients -------------------------------------------------------------------------------------------------------
 
-    def _submit(self, given: dict[str, Any], subject: Any) -> str:
-        while True:
-            try:
-                return self.services.pipeline.submit("workspace.exec", given, subject).identity.tool_call_id
-            except Fault as fault:
-                if not fault.retryable:
-                    raise
-                time.sleep(0.1)
+    def make_calls(self, number: int, calls: int) -> None:
+        """So many calls of one client, one after the other."""
+        client = Client(self.url, self._key, looks=bool(number % 2))
+        try:
+            self._live(client, number, calls)
+        finally:
+            client.close()
+            with self._progress:
+                self.lost_connections += client.lost_connections
 
-    def _note(self, call: str, subject: Any) -> None:
-        """What the workspace's own record says by now."""
-        found = self.services.pipeline.find(subject.tenant_id, subject.session_id, call)
-        structured = found.result.structured if isinstance(found, Finished) else None
-        seen = Counter((structured or {}).get("stdout", "").split())
-        with self._lock:
+    def _live(self, client: Client, number: int, calls: int) -> None:
+        session, lived = self._enter(client), 0
+        for place in range(calls):
+            if lived == LIFE:
+                self._leave(client, session)
+                session, lived = self._enter(client), 0
+            mark = f"m{number}-{place}"
+            end = self._make(client, session, mark, place)
+            lived += 1
+            if end.code in GONE:
+                client.leave(session)
+                session, lived = self._enter(client, after=session), 0
+        self._leave(client, session)
+
+    def _make(self, client: Client, session: Opened, mark: str, place: int) -> End:
+        with self._progress:
+            self._made += 1
+            self._progress.notify_all()
+        if place % 3 == 2:
+            end = client.call(session, COUNTING, {"mark": mark})
+        else:
+            pause = "sleep 1; " if place % 3 else ""  # one that is under way for a while, and a quick one
+            end = client.call(session, "workspace.exec", {"command": f"echo {mark} >> runs; {pause}cat runs"})
+        self._saw(end.output)
+        with self._progress:
+            self.outcomes[end.code] += 1
+        return end
+
+    def _saw(self, runs: str) -> None:
+        """What a workspace says of how often each line has run by now."""
+        seen = Counter(MARK.findall(runs))
+        with self._progress:
             self.ran |= seen
 
-    def _check(self, marks: dict[str, str], subject: Any) -> None:
-        events = read_whole(self.services.log, subject.session_id)
-        assert check(events) is None
-        ends = Counter(
-            event.payload["tool_call_id"]
-            for event in events
-            if event.type.value in ("tool.call.completed", "tool.call.denied")
-        )
-        assert ends == Counter(marks.values())
-        errors = {event.payload["tool_call_id"] for event in events if event.payload.get("is_error")}
-        with self._lock:
-            assert all(self.ran[mark] == 1 for mark, call in marks.items() if call not in errors)
+    def _enter(self, client: Client, after: Opened | None = None) -> Opened:
+        session, from_snapshot = client.open(after.id if after else None)
+        with self._progress:
+            self.sessions += 1
+            self.reopened += from_snapshot
+        return session
+
+    def _leave(self, client: Client, session: Opened) -> None:
+        """Close it; before that, the last word of its workspace."""
+        self._saw(client.call(session, "workspace.read", {"path": "runs"}).output)
+        client.leave(session)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Let the workers finish what is due, stop all of it in order, and sweep."""
+        for process in (self._api, *self._workers.values()):
+            process.wait_ready()
+        self._close_orphans()
+        wait_for(lambda: not self._count("sandboxes", "session_id IS NOT NULL AND state <> 'gone'"), "rows", SETTLE_S)
+        self._ending.set()
+        for process in (*self._workers.values(), self._api):
+            process.end()
+        self.swept = 0
+        for name, remains in self._remains.items():
+            with self.record.database.read() as connection:
+                host = connection.exec_driver_sql(f"SELECT id FROM hosts WHERE name = '{name}'").scalar_one()
+                alive = list(store.living(connection, host))
+            self.swept += len(remains.sweep(alive).containers)
+
+    def _close_orphans(self) -> None:
+        """Sessions whose opening was answered to nobody."""
+        client = Client(self.url, self._key, looks=True)
+        with self.record.database.read() as connection:
+            found = connection.exec_driver_sql("SELECT id FROM sessions WHERE state = 'open'").scalars().all()
+        for session in found:
+            client.leave(Opened(session, ""))
+        client.close()
+        self.orphans = len(found)
+
+    def left(self) -> dict[str, int]:
+        """Everything of it that is still on the machine."""
+        total: Counter[str] = Counter()
+        for remains in self._remains.values():
+            total.update(remains.left())
+        return {
+            **total,
+            "rows": self._count("sandboxes", "state <> 'gone'"),
+            "calls": self._count("tool_calls", "state NOT IN ('completed', 'denied')"),
+            "sessions": self._count("sessions", "state = 'open'"),
+        }
+
+    def _count(self, table: str, where: str) -> int:
+        with self.record.database.read() as connection:
+            return int(connection.exec_driver_sql(f"SELECT count(*) FROM {table} WHERE {where}").scalar_one())
+
+    @property
+    def ended_by_themselves(self) -> dict[str, int]:
+        """Processes that ended without being told, and were started again."""
+        return {name: each.ended_by_itself for name, each in {"api": self._api, **self._workers}.items()}
 
     def close(self) -> None:
-        super().close()
-        self._redis.stop()
+        """Remove all of it."""
+        if self._own is not None and not self._own.running.alive:  # a fault was under way
+            self._own.start()
+        self._opened.close()

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import evidence
+from remains import Remains
 from sqlalchemy import text
 
 from codesdk.bootstrap import open_services
 from codesdk.sandbox import store
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
 from codesdk.sandbox.store import SandboxState
 from codesdk.sessions import NewSession, NoHost
 from codesdk.settings import Settings, runfile
@@ -71,23 +70,8 @@ class Installation:
             "CODESDK_POLL_S": str(POLL_S),
             "CODESDK_WARM_POOL": str(pool),
         }
-        self._watched = Engine(docker_host)
-        self._seen: set[str] = set()
-        self._events = self._watched.api.events(
-            filters={
-                "type": "container",
-                "event": "create",
-                "label": f"codesdk.instance={self.settings.instance_id()}",
-            },
-            decode=True,
-        )
-        self._watcher = threading.Thread(target=self._watch, daemon=True)
-        self._watcher.start()
+        self._remains = Remains(self.settings)
         self.worker = self._launch()
-
-    def _watch(self) -> None:
-        for event in self._events:
-            self._seen.add(event["id"])
 
     # -- the worker ----------------------------------------------------------------------------------------------
 
@@ -187,7 +171,7 @@ class Installation:
         try:
             found = wait_for(ended, f"{call} to end", CALL_S)
         except AssertionError as late:
-            said = evidence.of_call(self.services.database, call, self.log_file, self._watched)
+            said = evidence.of_call(self.services.database, call, self.log_file, self._remains.engine)
             raise AssertionError(f"{late}\n{said}") from late
         if isinstance(found, Denied):
             return "denied"
@@ -205,11 +189,7 @@ class Installation:
         with self.services.database.read() as connection:
             (host,) = connection.execute(text("SELECT id FROM hosts")).scalars()
             alive = store.living(connection, host)
-        sandboxes = DockerSandboxes(
-            self.settings.instance_id(), Engine(self.settings.docker_host), workspaces=self.settings.workspaces_dir()
-        )
-        self.swept = sandboxes.sweep(alive)
-        sandboxes.close()
+        self.swept = self._remains.sweep(alive)
 
     def _states(self, *states: SandboxState) -> int:
         names = ", ".join(f"'{state.value}'" for state in states)
@@ -220,49 +200,21 @@ class Installation:
 
     def left(self) -> dict[str, int]:
         """Everything of it that is still on the machine."""
-        api = self._watched.api
-        wanted = {"label": f"codesdk.instance={self.settings.instance_id()}"}
         with self.services.database.read() as connection:
             rows = connection.execute(text("SELECT count(*) FROM sandboxes WHERE state <> 'gone'")).scalar_one()
             open_calls = connection.execute(
                 text("SELECT count(*) FROM tool_calls WHERE state NOT IN ('completed', 'denied')")
             ).scalar_one()
-        workspaces = self.settings.workspaces_dir()
-        backing = [entry.read_text() for entry in Path("/sys/block").glob("loop*/loop/backing_file")]
-        return {
-            "containers": len(api.containers(all=True, filters=wanted)),
-            "volumes": len(api.volumes(filters=wanted)["Volumes"] or []),
-            "networks": len(api.networks(filters=wanted)),
-            "loop_devices": sum(str(workspaces) in file for file in backing),
-            "workspace_files": len(list(workspaces.glob("*"))) if workspaces.is_dir() else 0,
-            "processes": sum(_belongs(process, self._seen) for process in Path("/proc").glob("[0-9]*")),
-            "rows": rows,
-            "calls": open_calls,
-        }
+        return {**self._remains.left(), "rows": rows, "calls": open_calls}
 
     @property
     def containers_made(self) -> int:
-        return len(self._seen)
+        return self._remains.containers_made
 
     def close(self) -> None:
         if self.worker.poll() is None:
             self.worker.kill()
             self.worker.wait()
-        self._events.close()
-        self._watcher.join(5)
-        sandboxes = DockerSandboxes(
-            self.settings.instance_id(), self._watched, workspaces=self.settings.workspaces_dir()
-        )
-        sandboxes.sweep(())
-        sandboxes.close()
+        self._remains.close()
         self.services.close()
         self._log.close()
-
-
-def _belongs(process: Path, containers: set[str]) -> bool:
-    """A process of one of these containers, or a shim that serves one."""
-    try:
-        said = (process / "cgroup").read_text() + (process / "cmdline").read_bytes().decode("utf-8", "replace")
-    except OSError:
-        return False
-    return any(name in containers for name in said.replace("\0", "/").split("/"))

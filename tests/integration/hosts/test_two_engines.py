@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import engine_worker
 from codesdk.bootstrap import open_services
 from codesdk.domain.decisions import PermissionMode
 from codesdk.hosts import HostState
@@ -26,7 +27,6 @@ from codesdk.toolcalls.stored import Denied, Finished
 from databases import PostgresDatabases
 from stage import POLICY, stored_call, wait_for
 
-HERE = Path(__file__).parent
 LEASE_S = 10.0
 """Long enough that a loaded machine's worker is not taken for a dead one."""
 PATIENT_S = 90.0
@@ -71,7 +71,7 @@ class Site:
         settings = self.settings[name].model_copy(update={"host_labels": {"engine": name}})
         with (self._root / f"{name}.log").open("ab") as log:
             self.workers[name] = subprocess.Popen(
-                [sys.executable, str(HERE / "serving.py"), settings.model_dump_json(), self._image],
+                [sys.executable, engine_worker.__file__, settings.model_dump_json(), self._image],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,4 +1,4 @@
-"""A worker on an engine that has the image already: `serving.py SETTINGS IMAGE`. All else is the product's own."""
+"""A worker on an engine that has the image already: `engine_worker.py SETTINGS IMAGE`. All else is the product's own."""
 
 from __future__ import annotations
 
