@@ -46,7 +46,7 @@ QUIET_STEPS = 6000
 FATES = ((0.03, "answer lost"), (0.05, "refused"), (0.06, "killed before it"), (0.07, "killed after it"))
 """What becomes of a commit, where a number from 0 to 1 is below; the API is not killed."""
 ENDS = {"ok", "DENIED_BY_POLICY", "REJECTED_BY_APPROVER", "CANCELLED", "SESSION_CLOSED"}
-ENDS |= {"SANDBOX_GONE", "SANDBOX_ENDED", "WORKER_LOST"}
+ENDS |= {"SANDBOX_GONE", "SANDBOX_ENDED", "WORKER_LOST", "NOT_BEGUN"}
 """How calls may end here. A call that only met a worker which is not its host's any more is not among them."""
 
 

@@ -240,7 +240,14 @@ class Stage:
         stored = stored_call(self.database, call)
         return stored.subject if stored else self.subject
 
-    def claims(self, chosen: Bundle | None = None, registry: Registry | None = None, generation: int = 1) -> Claims:
+    def claims(
+        self,
+        chosen: Bundle | None = None,
+        registry: Registry | None = None,
+        generation: int = 1,
+        *,
+        most_of_tenant: int = 0,
+    ) -> Claims:
         """A worker's claims."""
         return Claims(
             registry=registry or self.registry,
@@ -251,6 +258,7 @@ class Stage:
             host=self.host.id,
             generation=generation,
             quotas=self.quotas,
+            most_of_tenant=most_of_tenant,
         )
 
     def execution(self) -> Execution:

@@ -138,6 +138,7 @@ class Chaos:
             "warm_pool": 1,
             "port": 0,
             "snapshot_every_s": 1.0,
+            "host_lease_s": 60.0,  # else a busy machine's workers are taken for dead ones
         }
         return {
             name: Settings(data_dir=self._directory(name), host_name=name, docker_host=engines.get(name, ""), **common)
@@ -242,6 +243,8 @@ class Chaos:
 
     def _note(self, kind: str, host: str | None = None) -> None:
         self.faults.append(Fault(kind, time.time(), host))
+        with (self._root / "faults.log").open("a") as log:
+            log.write(f"{time.time():.2f} after {self._made} calls: {kind} {host or ''}\n")
 
     # -- clients -------------------------------------------------------------------------------------------------------
 

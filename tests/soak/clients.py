@@ -35,6 +35,10 @@ class Lost(Exception):
     """The connection ended, or the answer says that it may be asked again."""
 
 
+class Over(Exception):
+    """The session was ended by somebody else: its token is none any more."""
+
+
 class Opened(NamedTuple):
     """A session of ours."""
 
@@ -80,6 +84,8 @@ class Client:
         for _ in tries:
             try:
                 said = tries.last = self._speak(session, *asked)
+            except Over:
+                return End("", "SESSION_CLOSED", "")
             except Lost as lost:
                 tries.last = lost
                 if asked[0] == tool and self._looks and (known := self._find(session, arguments)):
@@ -120,6 +126,8 @@ class Client:
             with self._http.stream("POST", "/mcp", json=body, headers=headers) as response:
                 if response.status_code >= 500 or response.status_code == 429:
                     raise Lost(f"{response.status_code} {response.read()!r}")
+                if response.status_code == 401:
+                    raise Over
                 assert response.status_code == 200, (response.status_code, response.read())
                 for message in _messages(response):
                     if message.get("id") == self._number:

@@ -133,7 +133,7 @@ class Settings(BaseSettings):
     """The operator's list of issuers whose tokens let people in; empty: `logins.yaml` in the data directory, where there
     is one."""
     worker_threads: int = Field(default=16, ge=1, le=256)
-    """Calls that one worker runs at once."""
+    """Calls of one tenant that a worker runs at once. A quarter as many again stand ready for other tenants' calls."""
     host_name: str = Field(default="local", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
     """What the worker's host is called: one name for one engine, and another for each further one."""
     host_labels: Annotated[dict[str, str], NoDecode] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from codesdk.approvals import Approval, ApprovalState, Desk
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.decisions import IN_FULL, Decision, Effect
-from codesdk.domain.ids import ApprovalId, GrantId, HostId, TenantId
+from codesdk.domain.ids import ApprovalId, GrantId, HostId, TenantId, ToolCallId
 from codesdk.domain.quotas import QuotaExceeded, Quotas, Resource
 from codesdk.eventlog.log import Log
 from codesdk.hosts import store as host_store
@@ -18,6 +18,7 @@ from codesdk.toolcalls import history, store, turn_store, turns
 from codesdk.toolcalls.binding import asked_of, digest_of
 from codesdk.toolcalls.bound_files import files_of
 from codesdk.toolcalls.ending import deny
+from codesdk.toolcalls.shares import Shares
 from codesdk.toolcalls.stored import Claimed, Denied, SessionFacts, StoredCall
 
 CONTAINER = Surroundings()
@@ -38,8 +39,13 @@ class Claims:
         generation: int,
         quotas: Quotas[Unit],
         surroundings: Surroundings = CONTAINER,
+        most_of_tenant: int = 0,
     ) -> None:
-        """`generation`: the worker's fencing number, written into every claim; `surroundings`: where it runs them."""
+        """`generation`: the worker's fencing number, written into every claim; `surroundings`: where it runs them.
+
+        `most_of_tenant`: calls that one tenant has here at once, those counted that `leave` was not told of; 0: no limit.
+        """
+        self._shares = Shares(most_of_tenant)
         self._quotas = quotas
         self._surroundings = surroundings
         self._registry = registry
@@ -67,13 +73,31 @@ class Claims:
         self._writer.run(lambda unit: turns.take_up(unit, self._host))
 
     def take(self) -> Claimed | Denied | None:
-        """The next call of this host. None: nothing may start now. Denied: it was taken off the queue unrun."""
-        return self._writer.run(self._take)
+        """The next call of this host. None: nothing may start now. Denied: it was taken off the queue unrun.
 
-    def _take(self, unit: Unit) -> Claimed | Denied | None:
+        Whoever runs it says when it has left.
+        """
+        entered: list[ToolCallId] = []
+        taken = None
+        try:
+            taken = self._writer.run(lambda unit: self._take(unit, entered))
+        finally:
+            for call in entered:
+                if not isinstance(taken, Claimed) or call != taken.stored.identity.tool_call_id:
+                    self._shares.leave(call)
+        return taken
+
+    def leave(self, claimed: Claimed) -> None:
+        """It is not at this worker any more."""
+        self._shares.leave(claimed.stored.identity.tool_call_id)
+
+    def _take(self, unit: Unit, entered: list[ToolCallId]) -> Claimed | Denied | None:
         stored = self._next(unit)
         if stored is None:
             return None
+        # Here and not after the commit: the next claim of this group must see it.
+        entered.append(stored.identity.tool_call_id)
+        self._shares.enter(stored.identity.tool_call_id, stored.tenant_id)
         asked = self._desk.of_call(unit, stored.identity) if stored.digest is not None else None
         if (barred := _barred(stored)) is not None:
             return self._deny(unit, stored, asked, *barred)
@@ -113,6 +137,8 @@ class Claims:
         if not host_store.serves(unit.connection, self._host, self._generation):
             return None  # given up, or a newer worker's: whoever was frozen meanwhile starts nothing
         for turn in turns.in_order(unit, self._host):
+            if self._shares.is_full(turn.tenant):
+                continue  # it keeps its mark: whichever of its calls ends here first, that thread takes the next
             stored = store.next_queued(unit.connection, self._host, turn.tenant)
             if stored is not None and self._has_room(unit, turn.tenant):
                 turns.served(unit, self._host, turn)

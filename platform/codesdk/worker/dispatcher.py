@@ -51,7 +51,9 @@ class Dispatcher:
         confirm: Callable[[], None] = lambda: None,
         pool: Callable[[int, str], Executor] = ThreadPoolExecutor,
     ) -> None:
-        """`threads`: calls that run at once. `previews`: what tries calls before people are asked.
+        """`threads`: calls of one tenant that run at once, as the claims are told too; some more stand ready for others'.
+
+        `previews`: what tries calls before people are asked.
 
         `sources`: other people's servers. `confirm`: raises where the host is not this worker's any more. `pool` makes
         what runs the work, of that many threads with that name.
@@ -66,7 +68,7 @@ class Dispatcher:
         self._execution = execution
         self._pipeline = pipeline
         self._database = database
-        self._calls = pool(threads, "codesdk-call")
+        self._calls = pool(threads + for_others(threads), "codesdk-call")
         # Sandboxes are opened and removed on a pool of their own: a slow engine must not hold up calls.
         self._chores = pool(CHORES, "codesdk-chore")
         # Cancels and expiries wait for neither: a person who cancels must be heard while an engine hangs.
@@ -75,7 +77,7 @@ class Dispatcher:
         self._looks = pool(CHORES, "codesdk-look")
         self._looking = Looking(host=host, rooms=rooms, pipeline=pipeline, database=database)
         # Each cancel has a thread: a sandbox that does not answer takes half a minute, and the others' must not wait.
-        self._cancels = pool(threads, "codesdk-cancel")
+        self._cancels = pool(threads + for_others(threads), "codesdk-cancel")
         self._cancelling: set[CallIdentity] = set()
         self._draining = threading.Event()
 
@@ -157,6 +159,7 @@ class Dispatcher:
                 self._run(taken)
             finally:
                 self._in_hand.leave(taken.stored.identity)
+                self._claims.leave(taken)
         return taken is not None
 
     def _run(self, claimed: Claimed) -> None:
@@ -204,6 +207,11 @@ class Dispatcher:
             sandbox.cancel(identity.tool_call_id, identity.attempt)
         finally:
             self._cancelling.discard(identity)
+
+
+def for_others(threads: int) -> int:
+    """The threads beside these that no tenant alone can take: a short call of another must not wait for its long ones."""
+    return max(1, threads // 4)
 
 
 def guarded(work: Callable[[], None]) -> None:

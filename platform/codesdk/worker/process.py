@@ -168,6 +168,7 @@ class Worker:
                 generation=self.host.generation,
                 quotas=services.quotas,
                 surroundings=sandboxes.surroundings,
+                most_of_tenant=settings.worker_threads,
             )
             previews = Previews(
                 host=self.host,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from codesdk.domain.quotas import Resource
 from codesdk.domain.tools import ToolResult
+from codesdk.storage.faults import StorageUnavailable
 from codesdk.storage.migration import downgrade, upgrade
 from codesdk.tenancy.principal import Reach, Role
 from codesdk.toolcalls.ending import complete
@@ -41,6 +42,19 @@ def finish(stage, claimed):
     )
 
 
+def refused_after(run):
+    """A writer's `run` whose work is done, and then undone, since the database went away."""
+
+    def work(unit_of_work):
+        def undone(unit):
+            unit_of_work(unit)
+            raise StorageUnavailable("the database is away")
+
+        return run(undone)
+
+    return work
+
+
 def take(stage, *, most=1000):
     """Whose calls are taken, in order, each ended at once."""
     claims, order = stage.claims(), []
@@ -61,6 +75,30 @@ def test_tenants_are_served_one_after_the_other_however_much_one_has_queued(stag
     order = take(stage)
     assert Counter(order) == {loud.tenant_id: 30, quiet.tenant_id: 3}
     assert Counter(order[:6]) == {loud.tenant_id: 3, quiet.tenant_id: 3}
+
+
+def test_a_tenant_that_has_as_many_calls_at_a_worker_as_it_may_lets_others_go_first_and_keeps_its_turn(stage):
+    loud, quiet = tenant(stage, "loud", 4), tenant(stage, "quiet", 1)
+    claims = stage.claims(most_of_tenant=2)
+    taken = [claims.take() for _ in range(4)]
+    assert Counter(each.stored.tenant_id for each in taken if each) == {loud.tenant_id: 2, quiet.tenant_id: 1}
+    assert claims.any()
+    ended = next(each for each in taken if each and each.stored.tenant_id == loud.tenant_id)
+    finish(stage, ended)
+    assert claims.take() is None
+    claims.leave(ended)
+    assert claims.take().stored.tenant_id == loud.tenant_id
+
+
+def test_a_claim_that_the_database_refuses_takes_none_of_its_tenants_share(stage):
+    tenant(stage, "loud", 2)
+    claims = stage.claims(most_of_tenant=1)
+    run, stage.writer.run = stage.writer.run, refused_after(stage.writer.run)
+    with pytest.raises(StorageUnavailable):
+        claims.take()
+    stage.writer.run = run
+    assert isinstance(claims.take(), Claimed)
+    assert claims.take() is None
 
 
 def test_a_tenant_of_twice_the_weight_gets_twice_as_much(stage):

@@ -12,6 +12,9 @@ from codesdk.worker.hand import Hand
 from codesdk.worker.recovery import Recovery
 from codesdk.worker.rooms import Rooms
 
+THREADS = 4
+"""Calls of one tenant that a worker runs at once."""
+
 
 class Crew:
     """What one worker is made of, on a stage; `next()` is the worker after a crash."""
@@ -59,12 +62,12 @@ class Crew:
             self._dispatcher = Dispatcher(
                 host=self.host,
                 rooms=self.rooms,
-                claims=self.stage.claims(generation=self.host.generation),
+                claims=self.stage.claims(generation=self.host.generation, most_of_tenant=THREADS),
                 execution=self.execution,
                 hand=self.hand,
                 pipeline=self.stage.pipeline,
                 database=self.stage.database,
-                threads=4,
+                threads=THREADS,
             )
         return self._dispatcher
 

@@ -8,8 +8,12 @@ from codesdk.domain.calls import CallState, DenialCode
 from codesdk.sandbox.faults import EngineUnavailable
 from codesdk.toolcalls.execution import Released
 from codesdk.toolcalls.stored import Denied, Finished
+from codesdk.worker.dispatcher import for_others
 from codesdk.worker.host import WorkerRunning, lock_engine
 from stage import stored_call, wait_for
+
+THREADS = 4
+"""As the crew has them."""
 
 
 def submit(stage, name="workspace.exec", given=None, subject=None):
@@ -44,6 +48,17 @@ def test_serial_calls_follow_each_other_in_order(stage, crew):
     assert [run[1] for run in crew.sandboxes.runs] == calls
     starts_and_ends = [type_ for type_ in stage.types() if type_ in ("tool.call.started", "tool.call.completed")]
     assert starts_and_ends == ["tool.call.started", "tool.call.completed"] * 5
+
+
+def test_a_tenant_with_a_long_call_on_each_thread_leaves_one_for_another(stage, crew):
+    stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
+    long = [submit(stage, given={"command": "hold"}, subject=stage.open_session()) for _ in range(3 * THREADS)]
+    wait_for(lambda: len(crew.sandboxes.runs) == THREADS, "as many of them as may")
+    other, _ = stage.enroll("other", "dev")
+    assert ended(stage, submit(stage, subject=stage.open_session(other))).structured["stdout"] == "x"
+    assert len(crew.sandboxes.runs) == THREADS + 1
+    crew.hold.set()
+    assert {ended(stage, call).structured["stdout"] for call in long} == {"held"}
 
 
 def test_a_running_call_is_cancelled(stage, crew):
@@ -197,9 +212,10 @@ def test_a_call_whose_time_is_over_is_handed_back_and_joined_by_the_next_worker(
 
 def test_what_another_worker_left_and_nobody_has_begun_here_is_not_begun_while_draining(stage, crew):
     started, hold = [], threading.Event()
-    for number in range(4):
+    threads = THREADS + for_others(THREADS)
+    for number in range(threads):
         crew.dispatcher.start(lambda number=number: (started.append(number), hold.wait(10)))
-    wait_for(lambda: len(started) == 4, "all threads to be busy")
+    wait_for(lambda: len(started) == threads, "all threads to be busy")
     crew.dispatcher.start(lambda: started.append("late"))
     crew.execution.abandon = hold.set  # when their time is over
     crew.dispatcher.drain(0.01)
