@@ -1,7 +1,8 @@
 """What a claim costs while others wait: 10 tenants against 5,000, and 100 queued calls against 100,000.
 
-The rows are put straight into a fresh SQLite database; each claim is the worker's own, with its commit. The kinds are
-claimed in turn, one of each, so that whatever the machine does meanwhile hits all alike.
+The rows are put straight into fresh databases, of SQLite and, where its programs are, of a PostgreSQL of its own that
+waits for the disk as a real one; each claim is the worker's own, with its commit. The kinds are claimed in turn, one of
+each, so that whatever the machine does meanwhile hits all alike.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ import json
 import statistics
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
+
+from sqlalchemy import text
 
 from codesdk.approvals import Desk
 from codesdk.domain.calls import CallState
 from codesdk.domain.clock import SystemClock
 from codesdk.domain.ids import HostId, Kind, RandomIds
 from codesdk.domain.quotas import Resource
+from codesdk.errors import Fault
 from codesdk.eventlog.hints import LocalHints
 from codesdk.eventlog.log import Log
 from codesdk.policy import OneBundle, load_bundle
+from codesdk.provision import postgres
 from codesdk.registry import Registry
 from codesdk.sandbox.profile import Profile
 from codesdk.storage import schema
@@ -36,14 +42,38 @@ KINDS = {"few": (10, 1_000), "many_tenants": (5_000, 10_000), "many_calls": (10,
 """Tenants that wait, and their calls in all."""
 CLAIMS = 200
 PLAIN = ("claim_ms", "claim_ms_at_5k_tenants", "claim_ms_at_100k", "claim_5k_tenants_per_10", "claim_100k_per_1k")
-"""The report's keys."""
+"""The report's keys; those of PostgreSQL begin with its name, and are missing where it cannot be had."""
+ON_SERVER = tuple(f"postgresql_{name}" for name in PLAIN)
+Say = Callable[[str], None]
 
 
-def measure() -> dict[str, float]:
+def measure(say: Say = lambda _line: None) -> dict[str, float]:
     """Milliseconds (p50) of a claim by kind, and their ratios."""
-    times: dict[str, list[float]] = {kind: [] for kind in KINDS}
     with tempfile.TemporaryDirectory() as place, ExitStack() as opened:
-        stages = {kind: _claims(opened, Path(place) / kind, *size) for kind, size in KINDS.items()}
+        found = _measure_on(lambda kind: f"sqlite:///{Path(place) / f'{kind}.db'}", Path(place))
+        try:
+            server = postgres.ensure(Path(tempfile.mkdtemp(prefix="codesdk-pg-")), say, durable=True)
+        except Fault as fault:
+            say(f"not on PostgreSQL: {fault}")
+            return found
+        opened.callback(server.stop)
+        return found | dict(zip(ON_SERVER, _measure_on(lambda kind: _made(server, kind), None).values(), strict=True))
+
+
+def _made(server: postgres.PostgresServer, name: str) -> str:
+    with closing(Database(server.url)) as database, database.read() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    return server.url_of(name)
+
+
+def _measure_on(url_of: Callable[[str], str], locks: Path | None) -> dict[str, float]:
+    """`locks`: where SQLite's writers have their lock files."""
+    times: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    with ExitStack() as opened:
+        stages = {
+            kind: _claims(opened, url_of(kind), locks / f"{kind}.lock" if locks else None, *size)
+            for kind, size in KINDS.items()
+        }
         for _ in range(CLAIMS):
             for kind, claims in stages.items():
                 began = time.perf_counter()
@@ -54,14 +84,13 @@ def measure() -> dict[str, float]:
     return dict(zip(PLAIN, (few, tenants, calls, tenants / few, calls / few), strict=True))
 
 
-def _claims(opened: ExitStack, place: Path, tenants: int, calls: int) -> Claims:
-    place.mkdir()
+def _claims(opened: ExitStack, url: str, lock: Path | None, tenants: int, calls: int) -> Claims:
     clock = SystemClock()
     ids = RandomIds(clock)
-    database = Database(f"sqlite:///{place / 'bench.db'}")
+    database = Database(url)
     opened.callback(database.close)
     upgrade(database)
-    writer = Writer(database, place / "write.lock")
+    writer = Writer(database, lock)
     opened.callback(writer.close)
     host = HostId(ids.new(Kind.HOST))
     registry = Registry.load(ROOT / "tool-registry")
@@ -119,5 +148,5 @@ def _fill(database: Database, ids: RandomIds, host: HostId, schema_hash: str, *,
 
 
 if __name__ == "__main__":
-    for name, value in measure().items():
+    for name, value in measure(print).items():
         print(f"{name:28}{value:10.3f}")
