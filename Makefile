@@ -31,7 +31,7 @@ bench: setup ## latencies of a governed call beside its peers; JSON=path writes 
 	@$(BIN)/pip install -qq --require-hashes --only-binary :all: -r bench/opa.lock || true # then the bench says so
 	@$(BIN)/python bench/run.py $(if $(JSON),--json $(JSON)) $(ARGS)
 
-soak: setup ## 1,000 sessions, then 5,000 calls, with workers killed at random points; SOAK_SESSIONS=100, CHAOS_CALLS=600 for fewer
+soak: setup ## 1,000 sessions, then 5,000 calls on each database, while things die at random points; SOAK_SESSIONS=100, CHAOS_CALLS=600 for fewer
 	$(BIN)/pytest tests/soak -m soak $(ARGS)
 
 reference: setup ## write the generated pages and the JSON Schema under docs/reference

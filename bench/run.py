@@ -38,6 +38,7 @@ from rich.table import Table
 import approvals
 import beside_gvisor
 import claims
+import fairness
 import lifecycle
 import load
 import log as event_log
@@ -217,7 +218,16 @@ def show(console: Console, report: dict[str, Any]) -> None:
         ("a governed call's time (p50)", report["stages_ms"], " ms"),
         ("at once, and held", {name.replace("_", " "): report[name] for name in load.PLAIN}, ""),
         ("approvals", {name.replace("_", " "): report[name] for name in approvals.PLAIN}, " ms"),
-        ("claims", {name.replace("_", " "): round(report[name], 3) for name in claims.PLAIN}, ""),
+        (
+            "claims",
+            {
+                name.replace("_", " "): round(report[name], 3)
+                for name in (*claims.PLAIN, *claims.ON_SERVER)
+                if name in report
+            },
+            "",
+        ),
+        ("fairness", {name.replace("_", " "): report[name] for name in fairness.PLAIN if name in report}, ""),
         ("the MCP host", {name.replace("_", " "): report[name] for name in mcp_host.PLAIN}, ""),
         ("decisions (µs p50)", {name.replace("_", " "): report[name] for name in policy.PLAIN}, ""),
         ("the event log", {name.replace("_", " "): report[name] for name in event_log.PLAIN}, ""),
@@ -260,7 +270,8 @@ def run(rounds: int, console: Console) -> dict[str, Any]:
         say("where the time goes")
         of_call = stages.measure(settings.policies_dir, say)
         say("claims beside a long queue")
-        summary |= claims.measure()
+        summary |= claims.measure(say)
+        summary |= fairness.measure(settings.policies_dir, say)
         summary |= mcp_host.measure(say)
         say("decisions, beside Cedar")
         decisions = policy.measure()

@@ -88,8 +88,9 @@ class Chaos:
         """How often the line of each mark ran, as it wrote down itself."""
         self.lost_connections = 0
         self.sessions = self.reopened = 0
-        self._made = 0
+        self.made = 0
         """Calls that were begun."""
+        self._each_kind = threading.Event()
         self._progress = threading.Condition()
         with ExitStack() as opened:
             self._open(opened, engines, image, server=server)
@@ -179,6 +180,11 @@ class Chaos:
             for process in (self._api, *self._workers.values()):
                 process.tend()
 
+    @property
+    def database(self) -> str:
+        """Which kind it is."""
+        return "postgresql" if self._postgres else "sqlite"
+
     # -- faults --------------------------------------------------------------------------------------------------------
 
     @property
@@ -192,14 +198,22 @@ class Chaos:
         chance.shuffle(first)
         weights = [weight for kind, weight in zip((*KINDS, *ENGINE, *DATABASE), WEIGHTS, strict=True) if kind in first]
         due = 0
-        while not stop.is_set():
-            due += chance.randint(*EVERY)
-            with self._progress:
-                while self._made < due and not stop.is_set():
-                    self._progress.wait(0.1)
-            if stop.wait(chance.uniform(0.0, 0.5)):
-                return
-            self._strike(first.pop() if first else chance.choices(self.kinds, weights)[0], chance, stop)
+        try:
+            while not stop.is_set():
+                due += chance.randint(*EVERY)
+                self._await_calls(due, stop)
+                if stop.wait(chance.uniform(0.0, 0.5)):
+                    return
+                self._strike(first.pop() if first else chance.choices(self.kinds, weights)[0], chance, stop)
+                if not first:
+                    self._each_kind.set()
+        finally:
+            self._each_kind.set()  # also where it failed: nobody may wait for it then
+
+    def _await_calls(self, due: int, stop: threading.Event) -> None:
+        with self._progress:
+            while self.made < due and not stop.is_set():
+                self._progress.wait(0.1)
 
     def _strike(self, kind: str, chance: random.Random, stop: threading.Event) -> None:
         away_s = chance.uniform(0.0, 1.0)
@@ -244,12 +258,12 @@ class Chaos:
     def _note(self, kind: str, host: str | None = None) -> None:
         self.faults.append(Fault(kind, time.time(), host))
         with (self._root / "faults.log").open("a") as log:
-            log.write(f"{time.time():.2f} after {self._made} calls: {kind} {host or ''}\n")
+            log.write(f"{time.time():.2f} after {self.made} calls: {kind} {host or ''}\n")
 
     # -- clients -------------------------------------------------------------------------------------------------------
 
     def make_calls(self, number: int, calls: int) -> None:
-        """So many calls of one client, one after the other."""
+        """So many calls of one client, one after the other, and more until each kind of fault has struck."""
         client = Client(self.url, self._key, looks=bool(number % 2))
         try:
             self._live(client, number, calls)
@@ -259,13 +273,14 @@ class Chaos:
                 self.lost_connections += client.lost_connections
 
     def _live(self, client: Client, number: int, calls: int) -> None:
-        session, lived = self._enter(client), 0
-        for place in range(calls):
+        session, lived, place = self._enter(client), 0, 0
+        while place < calls or not self._each_kind.is_set():
             if lived == LIFE:
                 self._leave(client, session)
                 session, lived = self._enter(client), 0
             mark = f"m{number}-{place}"
             end = self._make(client, session, mark, place)
+            place += 1
             lived += 1
             if end.code in GONE:
                 client.leave(session)
@@ -274,7 +289,7 @@ class Chaos:
 
     def _make(self, client: Client, session: Opened, mark: str, place: int) -> End:
         with self._progress:
-            self._made += 1
+            self.made += 1
             self._progress.notify_all()
         if place % 3 == 2:
             end = client.call(session, COUNTING, {"mark": mark})
