@@ -11,9 +11,10 @@ import httpx2
 
 PROTOCOL = "2026-07-28"
 META = "io.modelcontextprotocol"
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 """Seconds in which a call or a session must have come to an end, whatever dies meanwhile."""
 AGAIN_S = 0.1
+"""Before the second try; twice as long before each further one, up to a second."""
 TIMEOUT = httpx2.Timeout(30.0, connect=5.0, read=120.0)
 """An answer may wait for an engine that is away; while it waits, the stream has comments."""
 ENDED = ("completed", "failed", "denied")
@@ -178,11 +179,12 @@ class Tries:
         self._what = what
 
     def __iter__(self) -> Iterator[None]:
-        until = time.monotonic() + PATIENCE_S
+        until, pause_s = time.monotonic() + PATIENCE_S, AGAIN_S
         while True:
             yield
             assert time.monotonic() < until, f"not within {PATIENCE_S:.0f} s: {self._what}; last: {self.last}"
-            time.sleep(AGAIN_S)
+            time.sleep(pause_s)
+            pause_s = min(1.0, 2 * pause_s)
 
 
 def _messages(response: httpx2.Response) -> Iterator[dict[str, Any]]:

@@ -116,7 +116,7 @@ def verify(report: dict) -> None:
     assert report["outcomes"]["ok"] > report["calls"] / 2, report
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_sixty_calls_run_at_most_once_for_each_attempt_and_end_lawfully_whatever_dies(chaos):
     verify(play(chaos, 60))
 
