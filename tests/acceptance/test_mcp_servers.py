@@ -31,10 +31,20 @@ NODE = "/opt/mcp/node"
 MODULES = "/opt/mcp/node_modules/@modelcontextprotocol"
 COMMANDS = {
     "time": ["python3", "-m", "mcp_server_time", "--local-timezone", "UTC"],
-    "git": ["sh", "-c", "git init -q repo && exec python3 -m mcp_server_git"],
+    "git": ["python3", "-m", "mcp_server_git"],
     "files": [NODE, f"{MODULES}/server-filesystem/dist/index.js", "/workspace"],
     "everything": [NODE, f"{MODULES}/server-everything/dist/index.js"],
 }
+SEES_THE_WORKSPACE = ("git", "files")
+SEED = {
+    "note.txt": "kept by the session",
+    "repo/.git/HEAD": "ref: refs/heads/main\n",
+    "repo/.git/config": "[core]\n\trepositoryformatversion = 0\n\tbare = false\n",
+    "repo/.git/objects/info/none": "",
+    "repo/.git/refs/heads/.none": "",
+    "repo/new.py": "print(1)\n",
+}
+"""What the session's workspace holds, a repository among it, as `git init` makes one."""
 POLICY = """\
 version: 1
 name: servers
@@ -70,6 +80,7 @@ def settings(engine, sandbox_image, tmp_path_factory):
             "env": {"PYTHONPATH": "/opt/mcp/py"},
             "image": "mcp-servers",
             "start_s": 60,
+            **({"workspace": "read"} if name in SEES_THE_WORKSPACE else {}),
         }
         (tools / f"{name}.yaml").write_text(json.dumps(manifest))
     (root / "images.yaml").write_text(f"version: 1\nimages:\n  mcp-servers: {image}\n")
@@ -120,13 +131,13 @@ def test_their_tools_are_accepted_without_a_finding(pinned):
 
 
 def test_a_real_agent_uses_all_four_through_policy_and_record(servers, claude_program: Path, tmp_path: Path):
-    session, token = servers.open_session(files={})
+    session, token = servers.open_session(files=SEED)
     zones = {"source_timezone": "UTC", "time": "12:30", "target_timezone": "Asia/Tokyo"}
     turns = [
         [
             Call("time_convert_time", zones),
             Call("git_git_status", {"repo_path": "/workspace/repo"}),
-            Call("files_write_file", {"path": "/workspace/note.txt", "content": "kept by a server"}),
+            Call("files_write_file", {"path": "/workspace/note.txt", "content": "changed by a server"}),
             Call("everything_get-sum", {"a": 19, "b": 23}),
         ],
         [
@@ -143,11 +154,15 @@ def test_a_real_agent_uses_all_four_through_policy_and_record(servers, claude_pr
     assert run.sound, run
     outcomes = {outcome.tool.removeprefix("mcp__codesdk__"): outcome for outcome in run.outcomes}
     # What policy can never allow is not listed, so the agent does not have it.
-    assert [name for name, outcome in outcomes.items() if outcome.is_error] == ["everything_get-env"]
+    refused = {name for name, outcome in outcomes.items() if outcome.is_error}
+    assert refused == {"everything_get-env", "files_write_file"}
     assert "21:30" in outcomes["time_convert_time"].text
+    # Two servers see the session's files, and cannot change them.
     assert "No commits yet" in outcomes["git_git_status"].text
+    assert "new.py" in outcomes["git_git_status"].text
+    assert "EROFS" in outcomes["files_write_file"].text
     assert "42" in outcomes["everything_get-sum"].text
-    assert "kept by a server" in outcomes["files_read_text_file"].text
+    assert "kept by the session" in outcomes["files_read_text_file"].text
     assert "temperature" in outcomes["everything_get-structured-content"].text
     ended = [event["payload"] for event in servers.events(session) if event["type"] == "tool.call.completed"]
     assert sorted(payload["name"] for payload in ended) == [
@@ -158,5 +173,5 @@ def test_a_real_agent_uses_all_four_through_policy_and_record(servers, claude_pr
         "git.git_status",
         "time.convert_time",
     ]
-    assert not any(payload.get("is_error") for payload in ended)
+    assert [payload["name"] for payload in ended if payload.get("is_error")] == ["files.write_file"]
     servers.close_session(session)

@@ -16,6 +16,9 @@ from codesdk.registry.manifest import SecretName
 
 KIND = "mcp"
 Word = Annotated[str, Field(max_length=32_768, pattern=r"^[^\x00]*$")]
+_EITHER = "A source has either `argv`, its command, or `url`, where it is"
+_OF_SANDBOX = frozenset({"image", "profile", "shared", "workspace", "env", "secrets", "limits"})
+"""Keys that a server elsewhere cannot have."""
 _HEADER = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}$"
 _OURS = frozenset(
     {"host", "connection", "content-length", "content-type", "accept", "transfer-encoding", "te", "trailer", "upgrade",
@@ -73,6 +76,8 @@ class SourceManifest(Frozen):
     """What its sandbox may use, hosts on the network among it."""
     shared: bool = False
     """One server for all sessions of the host, without network and secrets; otherwise each session has its own."""
+    workspace: Literal["none", "read"] = "none"
+    """`read`: it sees the session's workspace, which it cannot write. Then it has no network and no secrets."""
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")], Word] = Field(default={}, max_length=64)
     """Variables of its environment. Never a secret: these stand in files, and in the sandbox."""
     secrets: tuple[SecretName, ...] = Field(default=(), max_length=8)
@@ -96,18 +101,26 @@ class SourceManifest(Frozen):
 
     def contradiction(self) -> tuple[str, str] | None:
         """A key that cannot stand beside the others, and why; None where all fit together."""
-        if not self.argv and self.url is None:
-            return "name", "A source has either `argv`, its command, or `url`, where it is; this one has neither."
-        if self.argv and self.url is not None:
-            return "url", "A source has either `argv`, its command, or `url`, where it is; this one has both."
-        if self.url is not None:
-            local = sorted({"image", "profile", "shared", "env", "secrets", "limits"} & self.model_fields_set)
-            return (local[0], f"`{local[0]}` is for a server in a sandbox; this one has a `url`.") if local else None
-        if self.headers:
-            return "headers", "`headers` are for a server with a `url`; in a sandbox the profile's egress adds them."
-        if self.shared and self.secrets:
-            return "secrets", "A shared server has no network, so it can have no `secrets`: it would mix tenants."
-        return None
+        of_sandbox = next(iter(sorted(_OF_SANDBOX & self.model_fields_set)), "")
+        sees = self.workspace == "read"
+        wrong: dict[tuple[str, str], bool] = {
+            ("name", f"{_EITHER}; this one has neither."): not self.argv and self.url is None,
+            ("url", f"{_EITHER}; this one has both."): bool(self.argv) and self.url is not None,
+            (of_sandbox, f"`{of_sandbox}` is for a server in a sandbox; this one has a `url`."): (
+                self.url is not None and bool(of_sandbox)
+            ),
+            ("headers", "`headers` are for a server with a `url`; in a sandbox the profile's egress adds them."): (
+                self.url is None and bool(self.headers)
+            ),
+            ("workspace", "A shared server is of no session, so it sees the workspace of none."): sees and self.shared,
+            ("workspace", "A server that sees a session's workspace has no network, so it can have no `secrets`."): (
+                sees and bool(self.secrets)
+            ),
+            ("secrets", "A shared server has no network, so it can have no `secrets`: it would mix tenants."): (
+                self.shared and bool(self.secrets)
+            ),
+        }
+        return next((said for said, is_so in wrong.items() if is_so), None)
 
     @field_validator("url")
     @classmethod
@@ -163,6 +176,7 @@ def make_source(manifest: SourceManifest, pinned: dict[str, str]) -> Source:
 def running_hash(manifest: SourceManifest) -> str:
     """`sha256:` of what its calls depend on beside the tool itself: where the server is, and what it runs with."""
     fields = {"argv", "url", "image", "profile", "shared", "env", "secrets", "headers", "limits"}
+    fields |= {"workspace"} if manifest.workspace != "none" else set()  # what was given before there was the key stays
     return content_hash(manifest.model_dump(mode="json", include=fields))
 
 

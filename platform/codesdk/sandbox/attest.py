@@ -7,7 +7,7 @@ from typing import Any
 from codesdk.sandbox import disk, runtimes
 from codesdk.sandbox.bundle import command
 from codesdk.sandbox.port import Attestation, SandboxSpec
-from codesdk.sandbox.spec import CAPABILITIES, TMPFS, name_of, runner_settings, security_options
+from codesdk.sandbox.spec import CAPABILITIES, TMPFS, runner_settings, security_options, volumes
 
 _CAPABILITY_NUMBERS = {"CHOWN": 0, "KILL": 5, "SETGID": 6, "SETUID": 7}
 _BOUNDING = sum(1 << _CAPABILITY_NUMBERS[name] for name in CAPABILITIES)
@@ -19,7 +19,12 @@ PERIOD_US = 100_000
 
 def differences(spec: SandboxSpec, inspected: dict[str, Any], observed: dict[str, Any]) -> tuple[str, ...]:
     """Sentences, one for each difference; empty where the sandbox is as asked."""
-    return (*_engine(spec, inspected), *_kernel(spec, observed), *_disk(spec, inspected, observed))
+    return (
+        *_engine(spec, inspected),
+        *_kernel(spec, observed),
+        *_disk(spec, inspected, observed),
+        *_borrowed(spec, observed),
+    )
 
 
 def attestation(inspected: dict[str, Any], observed: dict[str, Any]) -> Attestation:
@@ -74,7 +79,7 @@ def _engine(spec: SandboxSpec, inspected: dict[str, Any]) -> list[str]:
         "ReadonlyRootfs": (True, host["ReadonlyRootfs"]),
         "CapAdd": (sorted(CAPABILITIES), sorted(name.removeprefix("CAP_") for name in host["CapAdd"] or ())),
         "CapDrop": (["ALL"], host["CapDrop"]),
-        "SecurityOpt": (security_options(profile), host["SecurityOpt"]),
+        "SecurityOpt": (security_options(profile, apart=spec.borrows is not None), host["SecurityOpt"]),
         "Memory": (profile.memory_bytes, host["Memory"]),
         "MemorySwap": (profile.memory_bytes + profile.swap_bytes, host["MemorySwap"]),
         "NanoCpus": (int(profile.cpus * 1e9), host["NanoCpus"]),
@@ -100,8 +105,10 @@ def _engine(spec: SandboxSpec, inspected: dict[str, Any]) -> list[str]:
         "Healthcheck": (["NONE"], (config.get("Healthcheck") or {}).get("Test")),
         "StdinOnce": (False, config["StdinOnce"]),
         "Mounts": (
-            [("volume", name_of(spec.instance, spec.owner), profile.workspace)],
-            [(mount["Type"], mount.get("Name", ""), mount["Destination"]) for mount in inspected["Mounts"]],
+            sorted(("volume", *volume) for volume in volumes(spec)),
+            sorted(
+                (each["Type"], each.get("Name", ""), each["Destination"], each["RW"]) for each in inspected["Mounts"]
+            ),
         ),
     }
     return [
@@ -157,6 +164,15 @@ def _disk(spec: SandboxSpec, inspected: dict[str, Any], observed: dict[str, Any]
     if kind == file_system and wanted <= set(options.split(",")):
         return []
     return [f"kernel: the workspace is {kind} ({options}), asked {file_system} with {','.join(sorted(wanted))}"]
+
+
+def _borrowed(spec: SandboxSpec, observed: dict[str, Any]) -> list[str]:
+    """Whether the kernel keeps it from writing what is another's."""
+    if spec.borrows is None:
+        return []
+    found = [mount for mount in observed["mounts"] if mount[0] == spec.borrows.place]
+    seen = found[-1][1].split(",")[0] if found else "none"
+    return [] if seen == "ro" else [f"kernel: the workspace that is only read is mounted {seen!r}, expected 'ro'"]
 
 
 def _limits(spec: SandboxSpec, limits: dict[str, Any], expect: Any) -> None:

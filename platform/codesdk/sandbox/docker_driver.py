@@ -15,7 +15,7 @@ from typing import Any
 from docker.errors import APIError, NotFound
 
 from codesdk.errors import Fault
-from codesdk.sandbox import attest, disk
+from codesdk.sandbox import attest, disk, lending
 from codesdk.sandbox import spec as specs
 from codesdk.sandbox.disk import Cap, Facts
 from codesdk.sandbox.egress.service import Egress
@@ -128,6 +128,12 @@ class DockerSandboxes:
             self._engine.client.containers.create(
                 **{**specs.container(spec, counted=cap is Cap.COUNTED), "labels": labels}
             )
+        lender = spec.borrows.owner if spec.borrows else ""
+        if lender and not lending.is_there(self._engine, spec.instance, lender):
+            self._end(spec.owner)
+            volume = specs.name_of(spec.instance, lender)
+            self._until_gone(volume, lambda: self._engine.api.remove_volume(volume, force=True))
+            raise SandboxGone(lender, "its workspace is gone")
 
     def _loop_device(self, spec: SandboxSpec, name: str) -> str:
         assert self._disks is not None  # noqa: S101 - `choose` says loop only where there is a place
@@ -319,7 +325,7 @@ class DockerSandboxes:
     def _remove(self, owner: str) -> None:
         name = specs.name_of(self._instance, owner)
         self._end(owner)
-        self._until_gone(name, lambda: self._engine.api.remove_volume(name, force=True))
+        self._until_gone(name, lambda: lending.take_back(self._engine, self._instance, owner))
         if self._disks is not None:
             self._disks.release(name)  # last: as long as a volume names the device, it must be nobody else's
 

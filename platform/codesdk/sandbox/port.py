@@ -54,6 +54,7 @@ from codesdk.sandbox.surroundings import DOCKER, Surroundings
 __all__ = (
     "DOCKER",
     "Attestation",
+    "Borrowed",
     "Change",
     "ChangeKind",
     "Changes",
@@ -94,6 +95,15 @@ __all__ = (
 )
 
 
+class Borrowed(Frozen):
+    """Another sandbox's workspace, which can be read here and not be written."""
+
+    owner: str
+    """Whose: the row of a sandbox on the same engine. What borrows it ends with it."""
+    place: str = Field(pattern=r"^/[a-z0-9._-]+$")
+    """Where it stands, beside the sandbox's own."""
+
+
 class SandboxSpec(Frozen):
     """What to make. The same spec and owner always give the same names, so an interrupted open can be repeated."""
 
@@ -108,6 +118,8 @@ class SandboxSpec(Frozen):
     """Uid and gid that tools run as; unique on the host, because limits and /proc are shared per uid."""
     generation: int = Field(ge=1)
     """The worker's fencing number: the runner obeys the highest that it has seen."""
+    borrows: Borrowed | None = None
+    """A workspace beside its own."""
 
 
 class Sandbox(Protocol):

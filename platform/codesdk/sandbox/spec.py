@@ -43,6 +43,8 @@ EGRESS_PORT = 3128
 LABEL_INSTANCE = "codesdk.instance"
 LABEL_OWNER = "codesdk.owner"
 LABEL_SPEC = "codesdk.spec"
+LABEL_BORROWS = "codesdk.borrows"
+"""On a container that reads another's workspace: whose."""
 TOOL_ENV = {
     "HOME": "/tmp/home",  # noqa: S108
     "TMPDIR": "/tmp",  # noqa: S108
@@ -65,7 +67,15 @@ def name_of(instance: str, owner: str) -> str:
 def labels(spec: SandboxSpec) -> dict[str, str]:
     """What our engine objects carry; a worker that restarts reads the spec back from here."""
     text = spec.model_dump_json(exclude={"generation"})
-    return {LABEL_INSTANCE: spec.instance, LABEL_OWNER: spec.owner, LABEL_SPEC: text}
+    lender = {LABEL_BORROWS: spec.borrows.owner} if spec.borrows else {}
+    return {LABEL_INSTANCE: spec.instance, LABEL_OWNER: spec.owner, LABEL_SPEC: text, **lender}
+
+
+def volumes(spec: SandboxSpec) -> list[tuple[str, str, bool]]:
+    """Volume, place and whether it can be written, of all that is mounted beside `TMPFS`."""
+    own = (name_of(spec.instance, spec.owner), spec.profile.workspace, True)
+    lent = spec.borrows
+    return [own, *([(name_of(spec.instance, lent.owner), lent.place, False)] if lent else [])]
 
 
 def rlimits(spec: SandboxSpec) -> dict[str, int]:
@@ -130,9 +140,12 @@ def runner_settings(spec: SandboxSpec, *, counted: bool = False) -> dict[str, ob
     return settings
 
 
-def security_options(profile: Profile) -> list[str]:
-    """No execve gains rights, and the filter of system calls, inline: a remote engine has no file of ours."""
-    return ["no-new-privileges", *([seccomp.option()] if profile.seccomp is Seccomp.CODESDK else [])]
+def security_options(profile: Profile, *, apart: bool = False) -> list[str]:
+    """No execve gains rights, and the filter of system calls, inline: a remote engine has no file of ours.
+
+    `apart`: it reads another sandbox's workspace.
+    """
+    return ["no-new-privileges", *([seccomp.option(apart=apart)] if profile.seccomp is Seccomp.CODESDK else [])]
 
 
 def container(spec: SandboxSpec, *, counted: bool = False) -> dict[str, Any]:
@@ -163,11 +176,14 @@ def container(spec: SandboxSpec, *, counted: bool = False) -> dict[str, Any]:
         "privileged": False,
         "cap_drop": ["ALL"],
         "cap_add": list(CAPABILITIES),
-        "security_opt": security_options(profile),
+        "security_opt": security_options(profile, apart=spec.borrows is not None),
         "read_only": True,
         "tmpfs": {place: options.format(tmp_bytes=profile.tmp_bytes) for place, options in TMPFS.items()},
         # no_copy: what the image has at that path is not the workspace, and would be root's.
-        "mounts": [Mount(target=profile.workspace, source=name, type="volume", no_copy=True)],
+        "mounts": [
+            Mount(target=place, source=volume, type="volume", no_copy=True, read_only=not writable)
+            for volume, place, writable in volumes(spec)
+        ],
         "shm_size": profile.shm_bytes,
         "mem_limit": profile.memory_bytes,
         "memswap_limit": profile.memory_bytes + profile.swap_bytes,

@@ -16,8 +16,8 @@ from codesdk.errors import Fault
 from codesdk.registry import SourceManifest
 from codesdk.sandbox import store
 from codesdk.sandbox.egress.rules import NOTHING, EgressRules
-from codesdk.sandbox.port import Sandbox, Sandboxes, SandboxSpec
-from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.port import Borrowed, Sandbox, Sandboxes, SandboxSpec
+from codesdk.sandbox.profile import Profile, Seccomp
 from codesdk.sandbox.profiles import Profiles
 from codesdk.sandbox.store import SandboxState
 from codesdk.sources.faults import SourceUnavailable
@@ -25,6 +25,16 @@ from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 
 _log = logging.getLogger(__name__)
+OWN_PLACE = "/srv"
+"""Where a server has its own workspace that sees the session's at that one's place."""
+_THERE = (
+    SandboxState.READY,
+    SandboxState.PAUSED,
+    SandboxState.STOPPING,
+    SandboxState.HALTING,
+    SandboxState.STOPPED,
+)
+"""Of a session's sandbox, while there is a workspace."""
 _ALIVE = (SandboxState.WANTED, SandboxState.READY, SandboxState.CLOSING)
 
 
@@ -53,6 +63,9 @@ def profile_of(manifest: SourceManifest, profiles: Profiles) -> Profile:
         ProfileUnknown: with the nearest name.
     """
     profile = profiles.named(manifest.profile).tighten(Obligations(sandbox=manifest.limits))
+    if manifest.workspace == "read":
+        # What it reads must not leave; and a repository there can have programs run, which then have nothing either.
+        return profile.model_copy(update={"egress": NOTHING, "workspace": OWN_PLACE, "seccomp": Seccomp.CODESDK})
     egress = NOTHING if manifest.shared else _with_secrets(profile.egress, manifest.secrets)
     return profile.model_copy(update={"egress": egress})
 
@@ -115,7 +128,7 @@ class Housing:
         """A fresh sandbox for that source's server. `serves`: the one session that it is for.
 
         Raises:
-            SourceUnavailable: the image is not on this host.
+            SourceUnavailable: the image, or the session's workspace, is not on this host.
             ProfileUnknown, QuotaExceeded, Fault: what kept it from being made; nothing is left of it.
         """
         profile = profile_of(manifest, self._profiles)
@@ -124,6 +137,7 @@ class Housing:
         if image is None:
             advice = "Build it, or name it in images.yaml (docs/how-to/use-your-own-image.md), and restart the worker."
             raise SourceUnavailable(manifest.name, f"needs the image `{name}`, which is not on this host", advice)
+        borrows = self._borrowed(manifest, serves) if manifest.workspace == "read" else None
         owner = SandboxId(self._ids.new(Kind.SANDBOX))
         with self._lock:
             self._kept.add(owner)
@@ -140,12 +154,23 @@ class Housing:
                 image=image,
                 tool_uid=uid,
                 generation=self._place.generation,
+                borrows=borrows,
             )
             sandbox = self._sandboxes.open(spec)
         except BaseException:
             self.remove(owner)
             raise
         return House(owner, sandbox, profile)
+
+    def _borrowed(self, manifest: SourceManifest, serves: SessionId | None) -> Borrowed:
+        with self._database.read() as connection:
+            row = store.of_session(connection, serves) if serves is not None else None
+        if row is None or row.host_id != self._place.host or row.state not in _THERE:
+            raise SourceUnavailable(manifest.name, "sees the session's workspace, which is not there now")
+        place = Profile.model_validate_json(row.profile).workspace
+        if place == OWN_PLACE:
+            raise SourceUnavailable(manifest.name, f"cannot see a workspace that is at {place}, where its own is")
+        return Borrowed(owner=row.id, place=place)
 
     def profile_of(self, manifest: SourceManifest) -> Profile:
         """What a source's sandbox may use."""

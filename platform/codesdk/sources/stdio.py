@@ -14,6 +14,8 @@ from codesdk.sources.housing import House, Houses
 from codesdk.sources.server import Begun
 from codesdk.sources.wire import spoken
 
+GIT_OF_OTHERS = {"GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_1": "safe.directory", "GIT_CONFIG_VALUE_1": "*"}
+"""To what every command starts with: git reads no repository of another uid otherwise, and a session's files are one's."""
 LIFE_S = 24 * 3600.0
 """Wall time of one server, where its profile gives it no shorter one: then the next call starts another."""
 
@@ -37,7 +39,7 @@ class StdioStarter:
         request = ExecRequest(
             call=self._ids.new(Kind.CALL),
             argv=source.manifest.argv,
-            env=source.manifest.env,
+            env={**(GIT_OF_OTHERS if source.manifest.workspace == "read" else {}), **source.manifest.env},
             egress=house.profile.egress,
             timeout_s=min(LIFE_S, house.profile.lifetime_s or LIFE_S),
         )

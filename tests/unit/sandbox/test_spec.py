@@ -9,7 +9,7 @@ import pytest
 from codesdk.sandbox import attest, bundle, seccomp
 from codesdk.sandbox import spec as specs
 from codesdk.sandbox.images import content_hash, refusals
-from codesdk.sandbox.port import SandboxSpec
+from codesdk.sandbox.port import Borrowed, SandboxSpec
 from codesdk.sandbox.profile import Profile
 
 SPEC = SandboxSpec(
@@ -77,7 +77,7 @@ GOOD = {
         "User": "0:0", "Entrypoint": bundle.command(specs.runner_settings(SPEC)), "Cmd": None,
         "Healthcheck": {"Test": ["NONE"]}, "StdinOnce": False,
     },
-    "Mounts": [{"Type": "volume", "Name": specs.name_of("here", "sbx_1"), "Destination": "/workspace"}],
+    "Mounts": [{"Type": "volume", "Name": specs.name_of("here", "sbx_1"), "Destination": "/workspace", "RW": True}],
 }  # fmt: skip
 SEEN = {
     "status": {
@@ -204,3 +204,35 @@ def test_the_map_of_user_ids_is_stated():
     assert attest.attestation(GOOD, {**SEEN, "uid_map": "  0 1000 1\n 1 100000 65536\n"}).uid_map == (
         "0 1000 1, 1 100000 65536"
     )
+
+
+def lent(seen="ro", writable=False, apart=True):
+    """What a sandbox that reads another's workspace is asked for, and what engine and kernel say of it."""
+    asked = SPEC.model_copy(
+        update={
+            "profile": SPEC.profile.model_copy(update={"workspace": "/srv"}),
+            "borrows": Borrowed(owner="sbx_2", place="/workspace"),
+        }
+    )
+    good, sight = copy.deepcopy(GOOD), copy.deepcopy(SEEN)
+    good["Config"]["Entrypoint"] = specs.container(asked)["entrypoint"]
+    good["HostConfig"]["SecurityOpt"] = ["no-new-privileges", seccomp.option(apart=apart)]
+    good["Mounts"] = [
+        {"Type": "volume", "Name": specs.name_of("here", owner), "Destination": place, "RW": written}
+        for owner, place, written in (("sbx_2", "/workspace", writable), ("sbx_1", "/srv", True))
+    ]
+    sight["mounts"] = [mount for mount in sight["mounts"] if mount[0] != "/workspace"]
+    sight["mounts"] += [["/workspace", f"{seen},relatime", "ext4"], ["/srv", "rw", "ext4"]]
+    return attest.differences(asked, good, sight)
+
+
+def test_a_workspace_that_is_lent_can_be_read_alone():
+    assert lent() == ()
+
+
+@pytest.mark.parametrize(
+    ("how", "said"), [({"seen": "rw"}, "only read"), ({"writable": True}, "Mounts"), ({"apart": False}, "SecurityOpt")]
+)
+def test_a_workspace_that_could_be_written_or_met_in_is_a_difference(how, said):
+    (difference,) = lent(**how)
+    assert said in difference

@@ -121,6 +121,10 @@ class LocalSandboxes:
             raise LocalRefused(f"The profile {profile.name} asks for the runtime {profile.runtime}, a container's.")
         if profile.workspace_mode is not WorkspaceMode.RW:
             raise LocalRefused(f"The profile {profile.name} asks for a workspace that is not written, a container's.")
+        if spec.borrows is not None:
+            raise LocalRefused(
+                "A workspace that is only read is a container's; here nothing would keep it from being written."
+            )
         if profile.egress and self.confinement.network:
             raise LocalRefused(f"The profile {profile.name} allows some hosts; here nothing would hold tools to them.")
 

@@ -10,7 +10,7 @@ import json
 from functools import cache
 from typing import Any
 
-from codesdk.sandbox.seccomp.grants import GRANTS, NOT_THERE, Argument, Grant
+from codesdk.sandbox.seccomp.grants import GRANTS, MEETING, NOT_THERE, Argument, Grant
 
 ARCHITECTURES = ("SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64")
 """Each alone. 32-bit programs and x32 are killed: a second entry into the kernel, past conditions on arguments."""
@@ -30,19 +30,23 @@ def _rule(grant: Grant) -> dict[str, Any]:
     }
 
 
-def document() -> dict[str, Any]:
-    """The profile, as the engine reads it."""
+def document(*, apart: bool = False) -> dict[str, Any]:
+    """The profile, as the engine reads it.
+
+    `apart`: for a sandbox that reads another's workspace. A socket there would be a way to be handed what is open for
+    writing, and a mount that is only read does not keep anybody from connecting to one.
+    """
     return {
         "defaultAction": "SCMP_ACT_ERRNO",
         "archMap": [{"architecture": name, "subArchitectures": []} for name in ARCHITECTURES],
         "syscalls": [
-            *(_rule(grant) for grant in GRANTS),
+            *(_rule(grant) for grant in GRANTS if not (apart and grant in MEETING)),
             {"names": list(NOT_THERE), "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
         ],
     }
 
 
 @cache
-def option() -> str:
+def option(*, apart: bool = False) -> str:
     """The entry for a container's `security_opt`. The same text always: it is compared with what the engine has."""
-    return "seccomp=" + json.dumps(document(), separators=(",", ":"))
+    return "seccomp=" + json.dumps(document(apart=apart), separators=(",", ":"))

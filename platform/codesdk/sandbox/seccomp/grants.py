@@ -43,6 +43,8 @@ NETLINK_ROUTE = 0
 PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
 """Linux, the 32-bit uname, the 2.6 uname, both, and "only ask"; none of them weakens address randomisation."""
 
+MEETING = (Grant("sockets between own processes", _names("socket"), (Argument(0, AF_UNIX),)),)
+"""By which processes meet at a place in the file system."""
 GRANTS: tuple[Grant, ...] = (
     Grant(
         "memory of a process: allocators, loaders, just-in-time compilers, shared buffers between own processes",
@@ -162,7 +164,7 @@ GRANTS: tuple[Grant, ...] = (
             " sched_rr_get_interval_time64"
         ),
     ),
-    Grant("sockets between own processes", _names("socket"), (Argument(0, AF_UNIX),)),
+    *MEETING,
     Grant(
         "servers and clients on the sandbox's loopback, which is all of its network",
         _names("socket"),

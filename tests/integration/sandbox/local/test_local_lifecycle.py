@@ -16,7 +16,7 @@ from codesdk.sandbox.faults import IsolationDrift, SandboxGone
 from codesdk.sandbox.local import attest, cgroups, processes
 from codesdk.sandbox.local.driver import LocalSandboxes, _members
 from codesdk.sandbox.local.faults import LocalRefused, LocalSandboxOff
-from codesdk.sandbox.port import ExitKind, FileError, FileRefused, FileWrite, Gone
+from codesdk.sandbox.port import Borrowed, ExitKind, FileError, FileRefused, FileWrite, Gone
 from sandboxes import DEADLINE_S, python, run
 from stage import wait_for
 
@@ -153,6 +153,9 @@ def test_profiles_that_only_a_container_can_keep_are_refused(sandboxes, make_spe
         sandboxes.open(make_spec(runtime="runsc"))
     with pytest.raises(LocalRefused, match="not written"):
         sandboxes.open(make_spec(workspace_mode="ro"))
+    lent = Borrowed(owner="sbx_other", place="/workspace")
+    with pytest.raises(LocalRefused, match="only read"):
+        sandboxes.open(make_spec().model_copy(update={"borrows": lent}))
 
 
 def test_every_weakness_is_in_the_attestation(opened, sandboxes):
