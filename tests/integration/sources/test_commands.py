@@ -89,3 +89,58 @@ def test_a_change_is_shown_and_counts_once_it_is_accepted(typed):
 def test_what_is_typed_wrong_is_told(typed, words, said):
     done = typed(*words)
     assert said in f"{done.exception} {done.output}"
+
+
+PYPI = ["--mcp", "pypi:mcp-server-time==2025.9.25", "--command", "python3 -m mcp_server_time --local-timezone UTC"]
+NPM = [
+    "--mcp",
+    "npm:@modelcontextprotocol/server-filesystem@2025.8.21",
+    "--command",
+    "node /opt/mcp/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js /workspace",
+    "--sees-workspace",
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "facts"),
+    [
+        (PYPI, {"env": {"PYTHONPATH": "/opt/mcp"}, "workspace": "none"}),
+        (NPM, {"env": {}, "workspace": "read"}),
+    ],
+)
+def test_a_manifest_for_a_package_is_written_with_what_is_left_to_do(typed, tmp_path, monkeypatch, given, facts):
+    monkeypatch.chdir(tmp_path)
+    (typed.tools / "fx.yaml").unlink()
+    done = typed("new", "odd-one", *given, "--to", str(typed.tools), "--class", "read-only")
+    assert done.return_value == 0, done.output
+    manifest = Registry.load(typed.tools).sources["odd-one"].manifest
+    told = manifest.model_dump(mode="json")
+    assert {key: told[key] for key in facts} == facts
+    assert (manifest.image, manifest.classification, list(manifest.argv)) == (
+        "mcp-odd-one",
+        "read-only",
+        given[3].split(),
+    )
+    assert (tmp_path / "mcp-odd-one" / "Dockerfile").read_text().endswith("COPY packages /opt/mcp\n")
+    assert f"id of `{'node' if given is NPM else 'base'}`" in done.output
+    assert "codesdk tools pin odd-one" in done.output
+    assert "is there already" in str(typed("new", "odd-one", *given, "--to", str(typed.tools)).exception)
+
+
+@pytest.mark.parametrize(
+    ("package", "said"),
+    [
+        ("pypi:mcp-server-time", "one version"),
+        ("pypi:mcp-server-time>=2025", "one version"),
+        ("npm:@modelcontextprotocol/server-filesystem@latest", "one version"),
+        ("npm:x@^1.0.0", "one version"),
+        ("pypi:x==1.0 --index-url=http://evil.example", "one version"),
+        ("git+https://github.com/x/y", "one version"),
+    ],
+)
+def test_a_package_of_no_one_version_is_refused_and_nothing_is_written(typed, tmp_path, monkeypatch, package, said):
+    monkeypatch.chdir(tmp_path)
+    done = typed("new", "odd", "--mcp", package, "--command", "x", "--to", str(typed.tools))
+    assert said in str(done.exception)
+    assert not (typed.tools / "odd.yaml").exists()
+    assert not (tmp_path / "mcp-odd").exists()

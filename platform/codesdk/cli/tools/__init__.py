@@ -187,9 +187,28 @@ def new(
         Classification, typer.Option("--class", help="What harm it can do.")
     ] = Classification.DANGEROUS,
     stdin: Annotated[bool, typer.Option("--stdin", help="It reads text from standard input.")] = False,
+    mcp: Annotated[
+        str | None,
+        typer.Option("--mcp", metavar="PACKAGE", help="An MCP server's: pypi:NAME==VERSION or npm:NAME@VERSION."),
+    ] = None,
+    sees_workspace: Annotated[
+        bool, typer.Option("--sees-workspace", help="With --mcp: it reads the session's files, and has no network.")
+    ] = False,
     directory: Annotated[Path, typer.Option("--to", parser=place, metavar="DIR", help="Where to.")] = Path(),
 ) -> int:
-    """Write the manifest of a command that the sandbox's image has, with an example. Nothing is overwritten."""
+    """Write the manifest of a command that the sandbox's image has, with an example, or of an MCP server. Nothing is overwritten."""
+    if mcp is not None:
+        from codesdk.cli.tools.source_making import make_source
+
+        return make_source(
+            name,
+            mcp,
+            command,
+            classification,
+            description=description,
+            sees_workspace=sees_workspace,
+            directory=directory,
+        )
     from codesdk.cli.tools.making import make
 
     return make(name, command, description, classification, stdin=stdin, directory=directory)

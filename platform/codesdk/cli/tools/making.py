@@ -37,13 +37,7 @@ def make(
         raise InputWrong(f"{name!r} is no tool's name.", advice="Write lower case words joined by dots: word.count")
     words = _words(command)
     path = directory / f"{name}.yaml"
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(_manifest(name, words, description, classification, stdin=stdin))
-    except FileExistsError as error:
-        raise InputWrong(f"{path} is there already.", advice="Remove it, or take another name.") from error
-    except OSError as error:
-        raise InputWrong(f"{path} cannot be written: {error.strerror}.", advice="Give another with --to.") from error
+    write_new(path, _manifest(name, words, description, classification, stdin=stdin))
     found = lint([path])
     voice = Voice()
     for finding in found:
@@ -51,6 +45,21 @@ def make(
     voice.out.print(f"Wrote {path}.", soft_wrap=True, markup=False)
     voice.out.print("Say in it what the tool is for, and in `examples` what comes out; then: codesdk tools lint, test")
     return ExitCode.DATA if any(finding.fatal for finding in found) else ExitCode.OK
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that is not there yet.
+
+    Raises:
+        InputWrong: it is, or cannot be written.
+    """
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise InputWrong(f"{path} is there already.", advice="Remove it, or take another name.") from error
+    except OSError as error:
+        raise InputWrong(f"{path} cannot be written: {error.strerror}.", advice="Give another with --to.") from error
 
 
 def _words(command: str) -> list[str | _Word]:
@@ -83,7 +92,7 @@ def _manifest(
 ) -> str:
     holes = [word for word in words if isinstance(word, _Word)]
     shown = " ".join(f"{{{word.name}}}" if isinstance(word, _Word) else word for word in words)
-    argv = ", ".join(f"{{arg: /{word.name}}}" if isinstance(word, _Word) else _quoted(word) for word in words)
+    argv = ", ".join(f"{{arg: /{word.name}}}" if isinstance(word, _Word) else quoted(word) for word in words)
     runs = f"{{argv: [{argv}]{', stdin: /stdin' if stdin else ''}}}"
     names = [word.name for word in holes] + (["stdin"] if stdin else [])
     given = {word.name: _EXAMPLES[word.kind] for word in holes} | ({"stdin": "one two\n"} if stdin else {})
@@ -93,7 +102,7 @@ def _manifest(
         f"name: {name}",
         "version: 0.1.0",
         f"title: {name.replace('.', ' ').capitalize()}",
-        f"description: {_quoted(said)}",
+        f"description: {quoted(said)}",
         f"classification: {classification.value}",
         f"runs: {runs}",
         "timeout_s: 60",
@@ -102,12 +111,12 @@ def _manifest(
         "  additionalProperties: false",
         f"  required: [{', '.join(names)}]",
         *(["  properties:"] if names else ["  properties: {}"]),
-        *(f"    {word.name}: {{{_type(word.kind)}, description: {_quoted(_describe(word.name))}}}" for word in holes),
+        *(f"    {word.name}: {{{_type(word.kind)}, description: {quoted(_describe(word.name))}}}" for word in holes),
         *(['    stdin: {type: string, maxLength: 1048576, description: "Text for standard input."}'] if stdin else []),
         "examples:",
-        f"  - description: {_quoted(shown)}",
-        *([f"    files: {_flow(files)}"] if files else []),
-        f"    input: {_flow(given)}",
+        f"  - description: {quoted(shown)}",
+        *([f"    files: {flow_of(files)}"] if files else []),
+        f"    input: {flow_of(given)}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -120,14 +129,14 @@ def _describe(name: str) -> str:
     return f"{name.replace('_', ' ').capitalize()}; say what it means."
 
 
-def _flow(values: dict[str, Any]) -> str:
+def flow_of(values: dict[str, Any]) -> str:
     """A mapping on one line."""
     shown = (
-        f"{key}: {_quoted(value) if isinstance(value, str) else str(value).lower()}" for key, value in values.items()
+        f"{key}: {quoted(value) if isinstance(value, str) else str(value).lower()}" for key, value in values.items()
     )
     return f"{{{', '.join(shown)}}}"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """In double quotes as YAML reads them: its escapes know every character, where JSON's make surrogates of some."""
     return '"' + "".join(_ESCAPES.get(c) or (c if c.isprintable() else f"\\U{ord(c):08X}") for c in text) + '"'
