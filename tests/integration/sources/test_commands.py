@@ -91,10 +91,10 @@ def test_what_is_typed_wrong_is_told(typed, words, said):
     assert said in f"{done.exception} {done.output}"
 
 
-PYPI = ["--mcp", "pypi:mcp-server-time==2025.9.25", "--command", "python3 -m mcp_server_time --local-timezone UTC"]
+PYPI = ["--mcp", "pypi:mcp-server-time==2026.10.19", "--command", "python3 -m mcp_server_time --local-timezone UTC"]
 NPM = [
     "--mcp",
-    "npm:@modelcontextprotocol/server-filesystem@2025.8.21",
+    "npm:@modelcontextprotocol/server-filesystem@2026.8.31",
     "--command",
     "node /opt/mcp/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js /workspace",
     "--sees-workspace",
@@ -122,7 +122,7 @@ def test_a_manifest_for_a_package_is_written_with_what_is_left_to_do(typed, tmp_
         given[3].split(),
     )
     assert (tmp_path / "mcp-odd-one" / "Dockerfile").read_text().endswith("COPY packages /opt/mcp\n")
-    assert f"id of `{'node' if given is NPM else 'base'}`" in done.output
+    assert f"id of {'node' if given is NPM else 'base'} " in done.output
     assert "codesdk tools pin odd-one" in done.output
     assert "is there already" in str(typed("new", "odd-one", *given, "--to", str(typed.tools)).exception)
 

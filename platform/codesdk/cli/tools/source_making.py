@@ -85,7 +85,7 @@ def _package(given: str) -> _Package:
         fetch = f"npm install --ignore-scripts '{found[1]}@{found[2]}' --prefix"
         return _Package(found[1], found[2], "npm", "node", fetch, {})
     advice = (
-        "Name one version: pypi:mcp-server-time==2025.9.25, or npm:@modelcontextprotocol/server-filesystem@2025.8.21"
+        "Name one version: pypi:mcp-server-time==2026.10.19, or npm:@modelcontextprotocol/server-filesystem@2026.8.31"
     )
     raise InputWrong(f"{given!r} is no package of one version.", advice=advice)
 
@@ -117,7 +117,7 @@ def _manifest(
 def _steps(name: str, package: _Package, folder: Path) -> list[str]:
     return [
         f"{package.fetch} {folder}/packages",
-        f"docker build --build-arg BASE=sha256:<id of `{package.base}` in `codesdk images list`> -t mcp-{name} {folder}",
+        f"docker build --build-arg BASE=sha256:<id of {package.base} in: codesdk images list> -t mcp-{name} {folder}",
         f"codesdk images check mcp-{name}   # prints its id: a line `  mcp-{name}: <id>` in images.yaml lists it",
         f"codesdk tools pin {name}          # reads its tools; nothing can be called before",
     ]
