@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 import anyio
 import httpx2
 import pytest
+from mcp.server import _streamable_http_modern
 from sqlalchemy import text as sql
+from sse_starlette import EventSourceResponse
 
 from codesdk.api import slow_senders
 from codesdk.mcphost import standing as standing_requests
@@ -187,3 +189,34 @@ def test_who_makes_too_many_requests_in_a_time_is_told_when_to_come_again(stack,
     assert [answer.status_code for answer in told] == [200] * many + [429] * 2
     assert 0 < int(told[-1].headers["retry-after"]) <= 100
     assert theirs.status_code == 200
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_a_call_that_takes_its_time_is_heard_of_every_fifteen_seconds_at_the_latest(stack, helpers, monkeypatch, era):
+    # Both are the libraries': were they longer, clients with a limit of their own on silence would give up.
+    assert max(_streamable_http_modern._SSE_PING_INTERVAL, EventSourceResponse.DEFAULT_PING_INTERVAL) <= 15
+    monkeypatch.setattr(_streamable_http_modern, "_SSE_PING_INTERVAL", 0.1)
+    monkeypatch.setattr(EventSourceResponse, "DEFAULT_PING_INTERVAL", 1)
+    _, token = stack.open_session()
+    stack.worker.gate.clear()
+
+    async def go():
+        async with httpx2.AsyncClient(base_url=stack.url, timeout=30) as http:
+            named = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "workspace_read"}
+            if era == "legacy":
+                request = await standing(http, token)
+                named = {"Mcp-Session-Id": request.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-11-25"}
+            params = {"name": "workspace_read", "arguments": {"path": "a"}, "_meta": META if era == "modern" else {}}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            async with http.stream("POST", "/mcp", json=body, headers=headers(token, **named)) as answer:
+                lines = answer.aiter_lines()
+                heard = await anext(line async for line in lines if line.startswith(":"))
+                stack.worker.gate.set()
+                return heard, [line async for line in lines if line.startswith("data: {")]
+
+    try:
+        heard, told = helpers.within(go())
+    finally:
+        stack.worker.gate.set()
+    assert heard.startswith(":")
+    assert "hello" in told[-1]
