@@ -29,6 +29,7 @@ from codesdk.errors import Fault
 from codesdk.registry import Registry
 from codesdk.storage.database import Database, unavailable
 from codesdk.storage.writer import Writer
+from codesdk.toolcalls.attempts import MOST
 from codesdk.toolcalls.stored import Denied
 from stage import Stage, read_whole
 from stepped import SteppedSandboxes, SteppedWriter, broken
@@ -48,6 +49,10 @@ FATES = ((0.03, "answer lost"), (0.05, "refused"), (0.06, "killed before it"), (
 ENDS = {"ok", "DENIED_BY_POLICY", "REJECTED_BY_APPROVER", "CANCELLED", "SESSION_CLOSED"}
 ENDS |= {"SANDBOX_GONE", "SANDBOX_ENDED", "WORKER_LOST", "NOT_BEGUN"}
 """How calls may end here. A call that only met a worker which is not its host's any more is not among them."""
+
+
+READS = "workspace.list"
+"""The tool of which a lost call has another attempt."""
 
 
 class World(Steps):
@@ -153,7 +158,8 @@ class World(Steps):
             (1, self._end_worker),
             (1, self._fail_database),
             (1, self._close_session),
-            (1, self._crash_sandbox),
+            (2, self._crash_sandbox),
+            (1, self._reboot_sandbox),
         ]
         self.chance.choices([step for _, step in steps], [weight for weight, _ in steps])[0]()
 
@@ -286,8 +292,16 @@ class World(Steps):
     def _crash_sandbox(self) -> None:
         if self.sandboxes.inner.living and self.chance.random() < 0.4:
             owner = self.chance.choice(self.sandboxes.inner.living)
-            self.say(f"sandbox {owner} ends")
-            self.sandboxes.inner.crash(owner)
+            keeps = self.chance.random() < 0.7
+            self.say(f"sandbox {owner} ends; its workspace is {'kept' if keeps else 'lost'}")
+            self.sandboxes.inner.crash(owner, keeps=keeps)
+
+    def _reboot_sandbox(self) -> None:
+        alive = self.sandboxes.inner.alive
+        if alive and self.chance.random() < 0.4:
+            owner = self.chance.choice(alive)
+            self.say(f"the container of sandbox {owner} is restarted")
+            self.sandboxes.inner.reboot(owner)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -321,6 +335,7 @@ class World(Steps):
         """What must hold of what happened; returns how calls ended."""
         ends: Counter[str] = Counter()
         seen: set[str] = set()
+        numbers: dict[str, list[int]] = {}
         for subject in self.subjects:
             events = read_whole(self.stage.log, subject.session_id)
             assert check(events) is None
@@ -331,11 +346,19 @@ class World(Steps):
             for key, history in histories.items():
                 ends[self._verify_attempt(key, history)] += 1
                 seen.add(key[0])
+                numbers.setdefault(key[0], []).append(key[1])
+        self._verify_attempts(numbers)
         assert not [call for call in self.calls if call not in seen], "a call that was answered for has no history"
         twice = {key: times for key, times in (self.ran | self.wrote).items() if times > 1}
         assert not twice, f"ran more than once: {twice}"
         assert not ends.keys() - ENDS, f"a call ended as none should: {ends.keys() - ENDS}"
         return ends
+
+    def _verify_attempts(self, numbers: dict[str, list[int]]) -> None:
+        for call, made in numbers.items():
+            assert made == list(range(1, len(made) + 1)), f"{call} has the attempts {made}"
+            assert len(made) <= MOST, f"{call} has too many attempts"
+            assert len(made) == 1 or self.calls.get(call, READS) == READS, f"{call} may write, and was tried again"
 
     def _verify_attempt(self, key: tuple[str, int], history: list[Any]) -> str:
         last = history[-1]

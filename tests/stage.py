@@ -27,7 +27,7 @@ from codesdk.eventlog.log import Log
 from codesdk.jobs import LocalWakeups
 from codesdk.policy import Bundle, OneBundle, load_bundle
 from codesdk.policy.sessions import SessionRules
-from codesdk.registry import Registry
+from codesdk.registry import Registries, Registry
 from codesdk.sandbox.fake_files import FakeFiles
 from codesdk.sandbox.port import (
     Attestation,
@@ -51,9 +51,11 @@ from codesdk.tenancy.principal import Principal, Reach, Role
 from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls import store as call_store
 from codesdk.toolcalls.asks import NO_LIMITS, Asks
+from codesdk.toolcalls.attempts import Attempts
 from codesdk.toolcalls.bound_files import named
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.execution import Execution
+from codesdk.toolcalls.lost import Losses
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.stored import Outcome
 from codesdk.worker.host import Host, register
@@ -261,11 +263,31 @@ class Stage:
             most_of_tenant=most_of_tenant,
         )
 
-    def execution(self) -> Execution:
-        """A worker's execution."""
+    def execution(
+        self, chosen: Bundle | None = None, registry: Registry | None = None, confirm: Callable[[], None] = lambda: None
+    ) -> Execution:
+        """A worker's execution; `chosen`: the bundle that decides about another attempt."""
         return Execution(
-            registry=self.registry, log=self.log, artifacts=self.artifacts, writer=self.writer, clock=self.clock
+            registry=registry or self.registry,
+            log=self.log,
+            artifacts=self.artifacts,
+            writer=self.writer,
+            clock=self.clock,
+            losses=self.losses(chosen, registry),
+            confirm=confirm,
         )
+
+    def losses(self, chosen: Bundle | None = None, registry: Registries | None = None) -> Losses:
+        """What ends lost attempts, and begins others."""
+        attempts = Attempts(
+            registry=registry or self.registry,
+            bundles=OneBundle(chosen or self.bundle, self.rules),
+            desk=self.desk,
+            log=self.log,
+            quotas=self.quotas,
+            wakeups=self.wakeups,
+        )
+        return Losses(self.log, attempts)
 
     def events(self, subject: Subject | None = None, after: int = 0) -> list[Event]:
         """What the log holds."""
@@ -345,6 +367,7 @@ class Room:
         self, play: Callable[[ExecRequest, OnOutput], ExecResult] | None = None, profile: Profile | None = None
     ) -> None:
         self.owner = "sbx"
+        self.runner = "run"
         self.files = FakeFiles(profile or Profile())
         self.requests: list[ExecRequest] = []
         self.acknowledged: list[str] = []

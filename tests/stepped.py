@@ -91,6 +91,7 @@ class SteppedSandbox:
         self._world = world
         self._inner = inner
         self.owner = inner.owner
+        self.runner = inner.runner
         self.attestation = inner.attestation
         self.processes = None
 
@@ -187,6 +188,12 @@ class SteppedSandboxes:
 
     def reattach(self, owner: str, generation: int) -> Any:
         return self._stepped(self.inner.reattach(owner, generation))
+
+    def stop(self, owner: str) -> None:
+        self.inner.stop(owner)
+
+    def start(self, spec: Any) -> Any:
+        return self._stepped(self.inner.start(spec))
 
     def destroy(self, owner: str) -> None:
         self.inner.destroy(owner)

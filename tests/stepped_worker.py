@@ -52,7 +52,7 @@ class Worker(Process):
             artifacts=stage.artifacts,
             clock=stage.clock,
         )
-        for name in ("ready", "forget", "lose", "reconcile"):
+        for name in ("ready", "begin", "forget", "lose", "reconcile"):
             # They hold a lock of threads, which tasks that wait for it would not let go of.
             setattr(self.rooms, name, self.world.atomically(getattr(self.rooms, name)))
         hand = Hand()
@@ -63,7 +63,7 @@ class Worker(Process):
             "hand": hand,
             "database": stage.database,
         }
-        self.recovery = Recovery(**parts, registry=stage.registry, writer=self.writer, log=stage.log)
+        self.recovery = Recovery(**parts, registry=stage.registry, writer=self.writer)
         dispatcher = Dispatcher(
             **parts,
             claims=claims,

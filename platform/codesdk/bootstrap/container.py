@@ -43,6 +43,8 @@ from codesdk.tenancy.directory import Directory
 from codesdk.tenancy.logins import ActiveIssuers, KeyRing, Logins, fetching
 from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls.asks import Asks
+from codesdk.toolcalls.attempts import Attempts
+from codesdk.toolcalls.lost import Losses
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import Results
 from codesdk.webhooks import Tickets
@@ -74,6 +76,7 @@ class Services:
     versions: Versions
     shadow: Shadow
     pipeline: Pipeline
+    losses: Losses
     results: Results
     sessions: Sessions
     source_changes: Changes
@@ -179,6 +182,9 @@ def open_services(
             ),
             shadow=shadow,
         )
+        attempts = Attempts(
+            registry=registry, bundles=bundles, desk=desk, log=log, quotas=tenancy.quotas, wakeups=wakeups
+        )
         sessions = Sessions(
             database=database,
             writer=writer,
@@ -229,6 +235,7 @@ def open_services(
             versions=versions,
             shadow=shadow,
             pipeline=pipeline,
+            losses=Losses(log, attempts),
             results=Results(pipeline, log, tail, hints),
             sessions=sessions,
             source_changes=source_changes,

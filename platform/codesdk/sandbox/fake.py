@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from itertools import count
 
 from codesdk.sandbox.fake_files import FakeFiles
 from codesdk.sandbox.fake_processes import FakeProcesses, Run, Script
@@ -40,6 +41,7 @@ from codesdk.sandbox.surroundings import Surroundings
 
 __all__ = ("FakeSandbox", "FakeSandboxes", "Script", "scripts")
 
+_RUNNERS = count(1)
 Choose = Callable[[ExecRequest], Script | None]
 
 
@@ -53,6 +55,9 @@ class _State:
 
     def __init__(self, spec: SandboxSpec) -> None:
         self.spec = spec
+        self.runner = f"{spec.owner}-{next(_RUNNERS)}"
+        self.keeps = True
+        """Whether the workspace outlives what runs in it."""
         self.generation = spec.generation
         self.files = FakeFiles(spec.profile)
         self.runs: dict[tuple[str, int], Run] = {}
@@ -92,6 +97,11 @@ class FakeSandbox:
             runtime=spec.profile.runtime,
             image=spec.image,
         )
+
+    @property
+    def runner(self) -> str:
+        """Another one for each start."""
+        return self._state.runner
 
     @property
     def files(self) -> FakeFiles:
@@ -327,8 +337,10 @@ class FakeSandboxes:
         """End what runs in it and keep its files."""
         self._answer()
         if owner not in self._stopped:
-            state = self._alive(owner)
-            state.gone = "it was stopped"
+            state = self._states.get(owner)
+            if state is None or not state.keeps:
+                raise SandboxGone(owner, state.gone if state else "there is no such container")
+            state.gone = state.gone or "it was stopped"
             self._stopped[owner] = state.files
 
     def start(self, spec: SandboxSpec) -> FakeSandbox:
@@ -359,9 +371,16 @@ class FakeSandboxes:
         if state is not None:
             state.gone = reason
 
-    def crash(self, owner: str, reason: str = "its container is exited (exit code 137)") -> None:
-        """Let a sandbox end by itself, as when its runner was killed for memory."""
+    def crash(self, owner: str, reason: str = "its container is exited (exit code 137)", *, keeps: bool = True) -> None:
+        """Let a sandbox end by itself, as when its runner was killed for memory. `keeps`: its workspace is there still."""
         self._states[owner].gone = reason
+        self._states[owner].keeps = keeps
+
+    def reboot(self, owner: str) -> None:
+        """Let its runner end and another begin in its place, as when somebody restarts its container by hand."""
+        before = self._states[owner]
+        after = self._states[owner] = _State(before.spec)
+        before.gone, after.files, after.generation = "its runner was started again", before.files, before.generation
 
     def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
         """Remove what no living owner has."""
@@ -376,6 +395,11 @@ class FakeSandboxes:
     def living(self) -> tuple[str, ...]:
         """Owners of sandboxes that exist: what a test of leaks compares with ()."""
         return tuple(sorted(self._states))
+
+    @property
+    def alive(self) -> tuple[str, ...]:
+        """Owners of those that run."""
+        return tuple(sorted(owner for owner, state in self._states.items() if not state.gone))
 
     def close(self) -> None:
         """Nothing to let go of."""

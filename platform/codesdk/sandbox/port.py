@@ -136,6 +136,11 @@ class Sandbox(Protocol):
         ...
 
     @property
+    def runner(self) -> str:
+        """Which run of its runner this is: another one knows nothing of what this one ran."""
+        ...
+
+    @property
     def files(self) -> Files:
         """Its workspace."""
         ...

@@ -85,6 +85,10 @@ class SandboxRow(Frozen):
     principal_id: str
     permission_mode: str
     runtime: str
+    runner: str | None = None
+    """Which run of its runner was there last."""
+    lives: int = 0
+    """How many before that one were lost."""
     watch: bool = False
     """Changes in its workspace become events."""
 
@@ -236,6 +240,24 @@ def move(
         where.append(sandboxes.c.session_id.is_(None))
     changed = connection.execute(update(sandboxes).where(*where).values(state=after.value, **values))
     return changed.rowcount == 1
+
+
+def lose(connection: Connection, sandbox: SandboxId) -> bool:
+    """Its container is gone and its workspace is there: as stopped, and one life less. False: it is closing, or halted."""
+    before = (SandboxState.READY, SandboxState.PAUSED, SandboxState.STOPPING)
+    return move(connection, sandbox, before, SandboxState.STOPPED, lives=sandboxes.c.lives + 1)
+
+
+def met(connection: Connection, sandbox: SandboxId, runner: str) -> bool:
+    """Note which runner is there. True: it is another than was known, so the one before was lost."""
+    is_it = sandboxes.c.id == sandbox
+    known = connection.execute(select(sandboxes.c.runner).where(is_it)).scalar()
+    if known == runner:
+        return False
+    lost = 0 if known is None else 1
+    values = {"runner": runner, "lives": sandboxes.c.lives + lost}
+    connection.execute(update(sandboxes).where(is_it).values(values))
+    return bool(lost)
 
 
 # -- idleness: judged on rows; what runs is never idle, and the clock starts again when it ends -----------------------

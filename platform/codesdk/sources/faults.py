@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from codesdk.errors import Fault
+from codesdk.toolcalls.elsewhere import ServerLost
 
 
 class SourceFault(Fault):
@@ -26,7 +27,7 @@ class SourceUnavailable(SourceFault):
     status = 503
 
 
-class SourceDied(SourceFault):
+class SourceDied(SourceFault, ServerLost):
     """It ended, or was ended, while a call was with it; whether that took effect is unknown."""
 
     code = "SOURCE_DIED"

@@ -202,6 +202,8 @@ sandboxes = Table(
     Column("reason", Text),
     Column("source", String(40)),  # the MCP server that runs in it; then session_id is none
     Column("serves", _ID),  # the session whose calls that server gets; none where it is shared
+    Column("runner", String(64)),  # which run of its runner was there last: another one knows no earlier exec
+    Column("lives", Integer, nullable=False, server_default=text("0")),  # how many runners before this one were lost
     Index(
         "uq_sandboxes_host_uid",  # a tool uid is one sandbox's on its host for as long as that sandbox lives
         "host_id",
@@ -250,6 +252,11 @@ tool_calls = Table(
     Column("grant_id", _ID),  # what turned policy's ask into an allow, where something did
     Column("sources", Text, nullable=False),  # JSON: the voices so far
     Column("generation", BigInteger),  # of the worker that claimed it
+    Column("behaviour_hash", String(71)),  # all that decides what its tool did, as the claim saw it
+    Column("life", Integer),  # its sandbox's `lives` at the claim
+    Column(
+        "doubtful", Boolean, nullable=False, server_default=text("false")
+    ),  # lost; whether it took effect is unknown
     Column("obligations", Text),  # JSON: what policy demanded of the run, set by the claim
     Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
     Column("result", Text),  # JSON, set with the terminal state
@@ -261,6 +268,12 @@ tool_calls = Table(
     Index("ix_tool_calls_session", "session_id", "state", "held", "queued_at", "id"),
     Index("ix_tool_calls_tenant_state", "tenant_id", "state"),
     Index("ix_tool_calls_finished", "session_id", "finished_at"),  # since when a session is idle
+    Index(
+        "ix_tool_calls_doubtful",  # nearly empty: whether the same call is asked about is looked up at each
+        "session_id",
+        sqlite_where=text("doubtful = 1"),
+        postgresql_where=text("doubtful"),
+    ),
 )
 
 turns = Table(  # a tenant's place in the order in which a host serves (toolcalls.turn_store)

@@ -14,7 +14,7 @@ from codesdk.registry import Registries, Tool, ToolWithheld, UnknownTool
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.surroundings import Surroundings
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls import history, store, turn_store, turns
+from codesdk.toolcalls import doubt, history, store, turn_store, turns
 from codesdk.toolcalls.binding import asked_of, digest_of
 from codesdk.toolcalls.bound_files import files_of
 from codesdk.toolcalls.ending import deny
@@ -105,8 +105,10 @@ class Claims:
         if isinstance(tool, str):
             return self._deny(unit, stored, asked, DenialCode.VOIDED, tool)
         bundle = self._bundles.of(stored.subject.tenant_id, stored.subject.policy_hash)
-        decision = decide(stored.call, tool, stored.subject, bundle)
-        if stored.grant_id is not None and decision.effect is Effect.ASK:
+        judged = decide(stored.call, tool, stored.subject, bundle)
+        # Once more: the same call may have been lost while this one waited.
+        decision = doubt.weighed(unit.connection, stored.call, tool, stored.subject, judged)
+        if stored.grant_id is not None and decision.effect is Effect.ASK and decision is judged:
             granted = decide(stored.call, tool, stored.subject, bundle, granted=decision.rules)
             return self._by_grant(unit, stored, tool, stored.grant_id, asks=decision, granted=granted)
         refusal = self._refusal(unit, stored, tool, decision, asked)
@@ -168,7 +170,7 @@ class Claims:
             return "The tool has changed since this call was decided."
         if asked is None:
             return (
-                "Policy has changed since this call was decided: it asks now."
+                f"This call asks now, which it did not when it was decided: {decision.reason}"
                 if decision.effect is Effect.ASK
                 else None
             )
@@ -207,6 +209,7 @@ class Claims:
             CallState.QUEUED,
             CallState.RUNNING,
             generation=self._generation,
+            behaviour_hash=tool.behaviour_hash,
             obligations=obliged.model_dump_json(exclude_defaults=True, context=IN_FULL),
         )
         self._log.append(unit, history.approved(stored.call, stored.subject, stored.sources, approval, grant))

@@ -10,6 +10,7 @@ from codesdk.domain.calls import CallIdentity
 from codesdk.domain.decisions import Obligations
 from codesdk.domain.ids import SessionId, TenantId
 from codesdk.domain.tools import ToolResult
+from codesdk.errors import Fault
 from codesdk.registry import Tool
 from codesdk.sandbox.port import OnOutput
 from codesdk.sandbox.profile import Profile
@@ -37,6 +38,12 @@ class Elsewhere:
     """Called just before the server gets it: until then nothing has run."""
 
 
+class ServerLost(Fault):
+    """A server ended while it had a call; whether that took effect is unknown."""
+
+    code = "SERVER_LOST"
+
+
 class Sources(Protocol):
     """Runs calls on servers. Safe to use from the worker's threads."""
 
@@ -44,6 +51,7 @@ class Sources(Protocol):
         """Run it to its end; whatever the server does, there is one.
 
         Raises:
+            ServerLost: the server had it, and ended.
             Fault: the server could not be had, or its answer not be used.
         """
         ...

@@ -39,8 +39,11 @@ def complete(
     result_ref: Artifact | None,
     last_output: tuple[Draft, ...],
     duration_ms: float,
+    in_doubt: bool = False,
 ) -> None:
     """Write the rest of the output and the end of a call that ran.
+
+    `in_doubt`: nobody knows whether it took effect, so the same call is asked about when it comes again.
 
     Raises:
         IllegalTransition: it is not this worker's any more (a newer one took it over); nothing is written.
@@ -53,6 +56,7 @@ def complete(
         CallState.COMPLETED,
         held_by=claimed.generation,
         result=result.model_dump_json(),
+        doubtful=in_doubt,
     )
     turns.leave(unit, stored.subject.session_id, stored.tenant_id)
     if not claimed.ran and stored.grant_id is not None:

@@ -16,17 +16,19 @@ from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.log import Draft, Log
 from codesdk.registry import Registries, SourceCall, Tool
-from codesdk.sandbox.port import FileMark, FileRefused, Sandbox
+from codesdk.sandbox.faults import EngineUnavailable, SandboxGone
+from codesdk.sandbox.port import Sandbox
 from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.faults import ValueRefused
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls import history, store
+from codesdk.toolcalls import mishaps, store
 from codesdk.toolcalls.as_previewed import run_as_previewed
-from codesdk.toolcalls.bound_files import difference
+from codesdk.toolcalls.bound_files import changed_in
 from codesdk.toolcalls.builtins import DAY_S, Attachment, Bench, files_changed, process_limits, run_tool, runs_one_exec
 from codesdk.toolcalls.elsewhere import Elsewhere, NoSources, Sources
 from codesdk.toolcalls.ending import complete, is_small
 from codesdk.toolcalls.granting import SecretProblem, granted, lacking, no_secrets
+from codesdk.toolcalls.lost import Loss, Losses
 from codesdk.toolcalls.output import Output
 from codesdk.toolcalls.started import carried_over
 from codesdk.toolcalls.stored import Claimed, StoredCall
@@ -39,6 +41,9 @@ RETRY_S = 1.0
 """Seconds between tries to record an end that the database or the disk refused."""
 MENDED_S = 600.0
 """How long a fault that does not pass by itself (a wrong login, a read-only database) is given to be mended."""
+AWAY_TRIES = 60
+"""How often another attempt looks, `RETRY_S` apart, whether an engine that is away is back; the one before waited as long
+(`sandbox.turns.ENGINE_AWAY_S`)."""
 
 
 class Released(Fault):
@@ -60,10 +65,17 @@ class Execution:
         artifacts: Artifacts,
         writer: Writer,
         clock: Clock,
+        losses: Losses,
         secret_problem: SecretProblem = no_secrets,
         sources: Sources | None = None,
+        confirm: Callable[[], None] = lambda: None,
     ) -> None:
-        """`secret_problem`: tells why a tenant's secret cannot be used, never its value; `sources`: others' servers."""
+        """`secret_problem`: tells why a tenant's secret cannot be used, never its value; `sources`: others' servers.
+
+        `confirm`: called just before a call goes to somebody else's server; raises where the host is not ours any more.
+        """
+        self._losses = losses
+        self._confirm = confirm
         self._sources = sources or NoSources()
         self._secret_problem = secret_problem
         self._registry = registry
@@ -74,11 +86,15 @@ class Execution:
         self._abandoned = threading.Event()
 
     def run(
-        self, claimed: Claimed, open_sandbox: Callable[[], Sandbox], confirm: Callable[[], None] = lambda: None
+        self,
+        claimed: Claimed,
+        open_sandbox: Callable[[], Sandbox],
+        lost: Callable[[Sandbox], bool] = lambda _: True,
     ) -> ToolResult:
         """Run to the end and record it. A sandbox that fails is a recorded result too: every claim ends.
 
-        `confirm`: called just before a call goes to somebody else's server; raises where the host is not ours any more.
+        `lost`: told of a sandbox that went away under the call, before another attempt can begin; False: nothing can be
+        tried there again.
 
         Raises:
             Fault: after `abandon`, where the sandbox failed or the end could not be recorded; nothing was recorded.
@@ -90,7 +106,7 @@ class Execution:
         sent: list[bool] = []
 
         def goes() -> None:
-            confirm()  # no runner stands before a server, so nothing else keeps a thawed worker's call from it
+            self._confirm()  # no runner stands before a server, so nothing else keeps a thawed worker's call from it
             sent.append(True)
 
         def work() -> ToolResult:
@@ -99,41 +115,84 @@ class Execution:
             tool = self._registry.of(claimed.stored.tenant_id).resolve(claimed.stored.call.name)
             if isinstance(tool.runs, SourceCall):
                 return self._elsewhere(claimed, tool, output, goes)
-            opened.append(self._opened(open_sandbox))
+            opened.append(self._opened(claimed, open_sandbox))
             return self._work(claimed, tool, opened[0], output)
 
         ran = _tried(claimed, "run", work)
         if isinstance(ran, Fault) and self._abandoned.is_set():
             raise ran
-        result = _failed(ran) if isinstance(ran, Fault) else ran
+        took_ms = (self._clock.monotonic() - began) * 1000
+        if isinstance(ran, mishaps.LOST) and (opened or sent):
+            can_return = lost(opened[0]) if opened else True
+            return self.lose(claimed, mishaps.loss(ran, can_return=can_return), output, took_ms)
+        result = mishaps.failed(ran) if isinstance(ran, Fault) else ran
         # What an earlier worker had may have run there.
         if not opened and not sent and claimed.behaviour_hash is not None:
             claimed = claimed.model_copy(update={"ran": False})
-        took_ms = (self._clock.monotonic() - began) * 1000
-        end = partial(self._finish, claimed, result, output, took_ms)
-        refused = _tried(claimed, "record", partial(self.until_recorded, claimed, end))
-        if isinstance(refused, (IllegalTransition, ArtifactsUnavailable)) or _is_away(refused):
-            raise refused  # this worker let go of it, or a newer one has it
-        if refused is not None:
-            # Whatever stands against this end must not keep the call running, and its workspace, for ever.
-            result = _without_artifacts(result, refused)
-            self.until_recorded(claimed, partial(self._end, claimed, result, (), took_ms))
+        result = self._recorded(claimed, result, output, took_ms)
         for sandbox in opened:
             self._acknowledge(claimed, sandbox)
         return result
 
-    def _opened(self, open_sandbox: Callable[[], Sandbox]) -> Sandbox:
+    def _recorded(self, claimed: Claimed, result: ToolResult, output: Output, took_ms: float) -> ToolResult:
+        """The result as it stands in the record."""
+        end = partial(self._finish, claimed, result, output, took_ms)
+        refused = _tried(claimed, "record", partial(self.until_recorded, claimed, end))
+        if _is_not_ours(refused):
+            raise refused
+        if refused is not None:
+            # Whatever stands against this end must not keep the call running, and its workspace, for ever.
+            result = mishaps.without_artifacts(result, refused)
+            self.until_recorded(claimed, partial(self._end, claimed, result, (), took_ms))
+        return result
+
+    def record(self, claimed: Claimed, result: ToolResult) -> None:
+        """End a call with that result.
+
+        Raises:
+            Fault: as `until_recorded`.
+        """
+        self.until_recorded(claimed, partial(self._end, claimed, result, (), 0.0))
+
+    def lose(self, claimed: Claimed, loss: Loss, output: Output | None = None, duration_ms: float = 0.0) -> ToolResult:
+        """End an attempt of which nobody can tell any more what became; where it only reads, another may begin.
+
+        Raises:
+            Fault: as `until_recorded`.
+        """
+        ends: list[ToolResult] = []
+        last_output = output.rest() if output is not None else ()
+
+        def end(unit: Unit) -> None:
+            ends.append(self._losses.end(unit, claimed, loss, last_output=last_output, duration_ms=duration_ms))
+
+        refused = _tried(claimed, "record", partial(self.until_recorded, claimed, lambda: self._writer.run(end)))
+        if _is_not_ours(refused):
+            raise refused
+        if refused is not None:
+            last_output, loss = (), loss._replace(can_return=False)
+            self.until_recorded(claimed, lambda: self._writer.run(end))
+        return ends[-1]
+
+    def _opened(self, claimed: Claimed, open_sandbox: Callable[[], Sandbox]) -> Sandbox:
         """Open it; while the database is away, nothing has run yet, and nothing could be recorded: wait for both.
+
+        Another attempt waits for an engine too: it may be what took the sandbox away, and be on its way back.
 
         Raises:
             Fault: what keeps the sandbox from opening; after `abandon` also a database that is away.
         """
+        left = AWAY_TRIES if claimed.stored.identity.attempt > 1 else 0
         while True:
             try:
                 return open_sandbox()
             except StorageUnavailable as fault:
                 if not fault.retryable or self._abandoned.wait(RETRY_S):
                     raise
+            except EngineUnavailable:
+                if not left or self._abandoned.wait(RETRY_S):
+                    raise
+                left -= 1
 
     def until_recorded(self, claimed: Claimed, end: Callable[[], None]) -> None:
         """Call `end` until database and disk take it.
@@ -171,10 +230,12 @@ class Execution:
         """Whether the attempt's end is there, written by this worker."""
         with self._log.database.read() as connection:
             found = store.find(connection, claimed.stored.identity.tool_call_id)
-        return (
-            found is not None
-            and found.identity == claimed.stored.identity
-            and (found.state, found.generation) == (CallState.COMPLETED, claimed.generation)
+        if found is None:
+            return False
+        if found.identity.attempt > claimed.stored.identity.attempt:
+            return True  # another one follows it
+        return found.identity == claimed.stored.identity and (
+            (found.state, found.generation) == (CallState.COMPLETED, claimed.generation)
         )
 
     def abandon(self) -> None:
@@ -210,12 +271,24 @@ class Execution:
             attach=_nowhere if terms.hidden else output.attached.append,
             redactor=terms.redactor,
         )
-        if stored.bound and not runs_one_exec(tool) and (differs := _changed(sandbox, stored.bound)):
+        if stored.identity.attempt > 1 and runs_one_exec(tool):
+            self._end_earlier(stored, sandbox)
+        if stored.bound and not runs_one_exec(tool) and (differs := changed_in(sandbox, stored.bound)):
             return files_changed(differs)
         if stored.preview is None or stored.preview.failed:
             return terms.clean(tool, run_tool(tool, stored.call.input, bench))
         begun = claimed.behaviour_hash is None
         return terms.clean(tool, run_as_previewed(tool, stored, stored.preview, bench, begun=begun))
+
+    @staticmethod
+    def _end_earlier(stored: StoredCall, sandbox: Sandbox) -> None:
+        """The attempt before was lost, perhaps with a connection alone: then it may run still."""
+        try:
+            sandbox.cancel(stored.identity.tool_call_id, stored.identity.attempt - 1)
+        except SandboxGone:
+            raise
+        except Fault as fault:
+            _log.info("an earlier attempt of call %s was not ended: %s", stored.identity.tool_call_id, fault)
 
     def _elsewhere(self, claimed: Claimed, tool: Tool, output: Output, sent: Callable[[], None]) -> ToolResult:
         """Run it on somebody else's server: the same promises, without a sandbox of the session's."""
@@ -251,7 +324,7 @@ class Execution:
             self._end(claimed, kept, last_output, duration_ms, artifacts=artifacts, result_ref=result_ref)
         except (QuotaExceeded, ArtifactTooLarge) as refused:
             # The call ran, so it must end; what there is no room for is left out, and said.
-            self._end(claimed, _without_artifacts(result, refused), last_output, duration_ms)
+            self._end(claimed, mishaps.without_artifacts(result, refused), last_output, duration_ms)
 
     def _end(
         self,
@@ -304,12 +377,6 @@ def _nowhere(_what: object) -> None:
     """Where output goes that might show a value which policy hides."""
 
 
-def _changed(sandbox: Sandbox, bound: tuple[FileMark, ...]) -> str:
-    """Which file a person has approved is another now; an exec's are looked at by the runner, with all tools stopped."""
-    found = sandbox.files.marks(tuple(mark.name for mark in bound))
-    return found.message if isinstance(found, FileRefused) else difference(bound, found)
-
-
 def _tried(claimed: Claimed, what: str, work: Callable[[], T]) -> T | Fault:
     """What the work returns, or the fault that it ended with; a defect is logged, and is an `InternalFault` here.
 
@@ -324,20 +391,7 @@ def _tried(claimed: Claimed, what: str, work: Callable[[], T]) -> T | Fault:
         return InternalFault(f"CodeSDK failed to {what} this call; whether it took effect is unknown.")
 
 
-def _failed(fault: Fault) -> ToolResult:
-    text = f"{fault} Its log says more." if isinstance(fault, InternalFault) else f"The sandbox failed: {fault}"
-    return ToolResult(text=text, is_error=True, code=fault.code)
-
-
-def _is_away(fault: Fault | None) -> TypeGuard[StorageUnavailable]:
-    return isinstance(fault, StorageUnavailable) and not isinstance(fault, ValueRefused)
-
-
-def _without_artifacts(result: ToolResult, refused: Fault) -> ToolResult:
-    """The result where its artifacts could not be kept: what an event can hold, and that the rest is lost."""
-    note = f"[… what did not fit here was not kept: {refused} …]"
-    if is_small(result):
-        return result.model_copy(update={"text": f"{result.text}\n{note}"})
-    begin = result.text[: history.PREVIEW_BYTES // 8]  # characters, of which JSON makes at most six bytes each
-    cut = {"text": f"{begin}\n{note}", "structured": None, "is_error": True, "code": refused.code}
-    return result.model_copy(update=cut)
+def _is_not_ours(fault: Fault | None) -> TypeGuard[Fault]:
+    """Whether it says that a newer worker has the call, or that this one has let go of it."""
+    is_away = isinstance(fault, StorageUnavailable) and not isinstance(fault, ValueRefused)
+    return is_away or isinstance(fault, (IllegalTransition, ArtifactsUnavailable))

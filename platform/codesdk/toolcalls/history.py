@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
-from codesdk.approvals import PassedOver
+from codesdk.approvals import Cover, PassedOver
 from codesdk.artifacts import Artifact
 from codesdk.domain.calls import CallIdentity, DenialCode, ToolCall
-from codesdk.domain.decisions import Decision, Evaluation, PermissionMode, PolicySnapshot
+from codesdk.domain.decisions import Decision, Effect, Evaluation, PermissionMode, PolicySnapshot, Speaker
 from codesdk.domain.events import RuntimeInfo, Trace
 from codesdk.domain.execution import SandboxSummary, ToolExecutedBy, ToolExecutionEnv
 from codesdk.domain.payloads import (
@@ -69,6 +69,32 @@ def policy_details(decision: Decision, passed: tuple[PassedOver, ...] = ()) -> d
     if passed:
         found["grants_passed"] = tuple(each.model_dump(mode="json") for each in passed)
     return found
+
+
+class Judged(NamedTuple):
+    """Who said what of a call that nobody was asked about yet."""
+
+    sources: tuple[Evaluation, ...]
+    drafts: tuple[Draft, ...]
+    """Their events, in this order."""
+
+
+def judged(call: ToolCall, subject: Subject, decision: Decision, cover: Cover, *, granted: bool) -> Judged:
+    """The voice of policy, and of whoever gave the grant that lets the call through, where it is `granted`."""
+    rule = decision.rules[0] if decision.rules else None
+    voice = Evaluation(source=Speaker.CODESDK, result=Effect.ASK if granted else decision.effect, rule=rule)
+    said = policy_evaluated(call, subject, voice, **policy_details(decision, cover.passed))
+    if not granted or cover.grant is None:
+        return Judged((voice,), (said,))
+    earlier = Evaluation(source=Speaker.USER, result=Effect.ALLOW)
+    given = {"grant_id": cover.grant.id, "decided_by": cover.grant.granted_by}
+    return Judged((voice, earlier), (said, policy_evaluated(call, subject, earlier, **given)))
+
+
+def requested_again(call: ToolCall, subject: Subject, first: dict[str, Any]) -> Draft:
+    """The first event of another attempt. `first`: the payload of the one before, as the log has it; empty where not."""
+    whole = first or {"name": call.name, "input": call.input}
+    return draft(subject, CallRequested.model_validate({**whole, **_identity(call.identity)}))
 
 
 def approved(

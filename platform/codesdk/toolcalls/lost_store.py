@@ -21,9 +21,9 @@ def adopt(connection: Connection, call: ToolCallId, generation: int) -> None:
     )
 
 
-def start_of(connection: Connection, session: SessionId, call: ToolCallId) -> dict[str, Any]:
-    """What the log says of how a call was started; empty where it does not."""
-    query = select(events.c.body).where(events.c.session_id == session, events.c.type == "tool.call.started")
+def said_of(connection: Connection, session: SessionId, call: ToolCallId, event_type: str) -> dict[str, Any]:
+    """The payload of the newest event of that type about a call; empty where the log has none."""
+    query = select(events.c.body).where(events.c.session_id == session, events.c.type == event_type)
     for body in connection.execute(query.order_by(events.c.seq.desc())).scalars():
         payload: dict[str, Any] = json.loads(body)["payload"]
         if payload.get("tool_call_id") == call:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from codesdk.approvals import NO_COVER, Approval, ApprovalState, Cover, Desk, Verdict, Wish
+from codesdk.approvals import Approval, ApprovalState, Desk, Verdict, Wish
 from codesdk.approvals.approval import Due
 from codesdk.artifacts import Artifacts, StoredArtifact
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
 from codesdk.domain.canonical import bytes_hash, canonical_json
-from codesdk.domain.decisions import Decision, Effect, Evaluation, Speaker
+from codesdk.domain.decisions import Decision, Effect
 from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, SandboxId, SessionId, TenantId, ToolCallId
 from codesdk.domain.quotas import QueueFull, Quotas, Resource
 from codesdk.domain.subjects import Subject
@@ -22,8 +22,8 @@ from codesdk.policy.shadow import Shadow
 from codesdk.registry import Registries, Tool, ToolWithheld
 from codesdk.sandbox.port import FileMark
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls import asks, history, rates, store, turns
-from codesdk.toolcalls.binding import asked_of
+from codesdk.toolcalls import asks, doubt, history, rates, store, turns
+from codesdk.toolcalls.as_granted import as_granted
 from codesdk.toolcalls.bound_files import named
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.preview import Tried, wants_preview
@@ -106,9 +106,7 @@ class Pipeline:
         decision = decide(call, tool, subject, self.bundles.of(subject.tenant_id, subject.policy_hash))
         if self._shadow is not None:
             self._shadow.see(call, tool, subject, decision)
-        waits_for = Preparation(
-            files=decision.effect is Effect.ASK and bool(named(tool, arguments)), preview=wants_preview(tool, decision)
-        )
+        waits_for = _waits_for(call, tool, decision)
         input_ref = self._keep_large(call, subject, input_bytes)
 
         def record(unit: Unit) -> Outcome:
@@ -223,7 +221,9 @@ class Pipeline:
     ) -> Outcome:
         if join and decision.effect is not Effect.DENY and (twin := self._under_way(unit, call, subject)) is not None:
             return twin
-        decision, cover = self._as_granted(unit, call, tool, subject, decision)
+        decision, waits_for = _weighed(unit, call, tool, subject, decision, waits_for=waits_for)
+        bundle = self.bundles.of(subject.tenant_id, subject.policy_hash)
+        decision, cover = as_granted(unit, self._desk, decision, call=call, tool=tool, subject=subject, bundle=bundle)
         grant = cover.grant
         asks_anew = grant is None and decision.effect is Effect.ASK
         if asks_anew and (waiting := self._questions.joined(unit, call, subject)) is not None:
@@ -239,10 +239,8 @@ class Pipeline:
             decision, limited, refused = self._admit(unit, call, subject, decision)
         if input_ref is not None:
             self._artifacts.record(unit, input_ref)
-        earlier = Evaluation(source=Speaker.USER, result=Effect.ALLOW)
-        granted = (earlier,) if grant and decision.effect is Effect.ALLOW and full is None else ()
-        said = Effect.ASK if granted else decision.effect
-        voice = Evaluation(source=Speaker.CODESDK, result=said, rule=_first(decision.rules))
+        is_granted = grant is not None and decision.effect is Effect.ALLOW and full is None
+        judged = history.judged(call, subject, decision, cover, granted=is_granted)
         store.insert(
             unit.connection,
             call,
@@ -250,16 +248,13 @@ class Pipeline:
             schema_hash=tool.schema_hash,
             serial=tool.serial,
             state=CallState.QUEUED if decision.effect is Effect.ALLOW and full is None else CallState.WAITING,
-            sources=(voice, *granted),
-            grant=grant.id if grant and granted else None,
+            sources=judged.sources,
+            grant=grant.id if grant and is_granted else None,
         )
         self._log.append(unit, history.requested(call, subject, input_ref))
         unit.last(f"session:{subject.session_id}", lambda connection: store.check_open(connection, subject.session_id))
-        details = history.policy_details(decision, cover.passed)
-        self._log.append(unit, history.policy_evaluated(call, subject, voice, **details))
-        if grant and granted:
-            given = {"grant_id": grant.id, "decided_by": grant.granted_by}
-            self._log.append(unit, history.policy_evaluated(call, subject, earlier, **given))
+        for said in judged.drafts:
+            self._log.append(unit, said)
         if full is not None:
             return self._turn_away(unit, call, DenialCode.QUEUE_FULL, str(full), full.retry_after_s)
         if decision.effect is Effect.DENY:
@@ -307,20 +302,6 @@ class Pipeline:
             return decision, None, DenialCode.POLICY
         refused = self._asks.refused if limited.limit.rule == asks.ASKS else rates.refused
         return refused(decision, limited), limited, asks.code_of(limited)
-
-    def _as_granted(
-        self, unit: Unit, call: ToolCall, tool: Tool, subject: Subject, decision: Decision
-    ) -> tuple[Decision, Cover]:
-        """The decision as it is with what people granted before, where something of that changes it."""
-        if decision.effect is not Effect.ASK or decision.grant is None:
-            return decision, NO_COVER
-        facts = store.session_facts(unit.connection, subject.session_id)
-        bundle = self.bundles.of(subject.tenant_id, subject.policy_hash)
-        granted = decide(call, tool, subject, bundle, granted=decision.rules)
-        if facts is None or granted.effect is not Effect.ALLOW:
-            return decision, NO_COVER
-        cover = self._desk.grants.covering(unit, asked_of(call, tool, facts, decision))
-        return (granted if cover.grant is not None else decision), cover
 
     def _under_way(self, unit: Unit, call: ToolCall, subject: Subject) -> Queued | None:
         """The same call, where it is on its way already: a client that lost its answer sends it again."""
@@ -384,5 +365,13 @@ def _ended(ended: Ended) -> Outcome:
     return Denied(identity=ended.identity, code=code, message=ended.result.text)
 
 
-def _first(rules: tuple[str, ...]) -> str | None:
-    return rules[0] if rules else None
+def _waits_for(call: ToolCall, tool: Tool, decision: Decision) -> Preparation:
+    asks = decision.effect is Effect.ASK
+    return Preparation(files=asks and bool(named(tool, call.input)), preview=wants_preview(tool, decision))
+
+
+def _weighed(
+    unit: Unit, call: ToolCall, tool: Tool, subject: Subject, decision: Decision, *, waits_for: Preparation
+) -> tuple[Decision, Preparation]:
+    weighed = doubt.weighed(unit.connection, call, tool, subject, decision)
+    return weighed, waits_for if weighed is decision else _waits_for(call, tool, weighed)

@@ -21,11 +21,8 @@ PAGE = 500
 """Calls of one read: no read of the database is a long one."""
 _LAST = "zzzz"
 """Behind every id, in every collation of a database: they begin with a kind, `call_`."""
-# A retry is no question of its own.
-_SINCE = (
-    tool_calls.c.attempt == 1,
-    tool_calls.c.requested_at > database_now() - bindparam("seconds", type_=Float),
-)
+# One row, one question, however many attempts it took.
+_SINCE = (tool_calls.c.requested_at > database_now() - bindparam("seconds", type_=Float),)
 # The database looks for a tenant's: one tenant's question is not to read what everybody called.
 _IN_TENANT = tool_calls.c.tenant_id == bindparam("tenant")
 # Ids are sorted by time, and the table has them in that order.

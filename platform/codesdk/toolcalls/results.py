@@ -29,9 +29,12 @@ OnEvent = Callable[[Event], Awaitable[None]]
 
 class _Arrival(NamedTuple):
     events: list[Event]
-    ended: bool
-    end: Outcome | None
-    """The end itself, where it could be read at once."""
+    stands: Outcome | None
+    """How the call stands, read where one of these events ends an attempt: it need not be the last one. None: it could
+    not be read, or nothing ended."""
+    ended: bool = False
+    is_last: bool = False
+    """The log cannot be followed any more; the call's own row still tells how it ends."""
 
 
 class Results:
@@ -78,38 +81,40 @@ class Results:
             ours = [event for event in events if event.payload.get("tool_call_id") == call]
             if ours:
                 ended = any(event.type in ENDS_OF_CALLS for event in ours)
-                loop.call_soon_threadsafe(
-                    arrived.put_nowait, _Arrival(ours, ended, self._soon(outcome, subject, ended))
-                )
+                stands = self._soon(outcome, subject) if ended else None
+                loop.call_soon_threadsafe(arrived.put_nowait, _Arrival(ours, stands, ended))
 
         def interrupted(_fault: Fault) -> None:
-            # The log cannot be followed to the end; the call's own row still tells how it ended.
-            loop.call_soon_threadsafe(arrived.put_nowait, _Arrival([], ended=True, end=None))
+            loop.call_soon_threadsafe(arrived.put_nowait, _Arrival([], None, is_last=True))
 
         subscription = self._tail.subscribe(subject.session_id, place, pass_on, interrupted)
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
-                    events, ended, end = await arrived.get()
+                    news = await arrived.get()
                     if on_event is not None:
-                        for event in events:
+                        for event in news.events:
                             await on_event(event)
-                    if ended:
-                        return end or await self._until_read(outcome, subject)
+                    stands = news.stands
+                    if news.is_last or (news.ended and stands is None):
+                        stands = await self._until_read(outcome, subject, final=news.is_last)
+                    if isinstance(stands, Denied | Finished):
+                        return stands  # else that attempt was lost, and the next one is on its way
         except TimeoutError:
             return await asyncio.to_thread(self._now, outcome, subject)
         finally:
             self._tail.unsubscribe(subscription)
 
-    def _soon(self, outcome: Outcome, subject: Subject, ended: bool) -> Outcome | None:
-        """The end, read on the tail's thread: one hop between threads less for every call. None: read it yourself."""
+    def _soon(self, outcome: Outcome, subject: Subject) -> Outcome | None:
+        """How it stands, read on the tail's thread: one hop between threads less for every call. None: read it yourself."""
         try:
-            return self._now(outcome, subject) if ended else None
+            return self._now(outcome, subject)
         except Fault as fault:  # the database went away just now: what fails here would end the tail's delivery
             _log.info("the end of a call is read again: %s", fault)
             return None
 
-    async def _until_read(self, outcome: Outcome, subject: Subject) -> Outcome:
+    async def _until_read(self, outcome: Outcome, subject: Subject, *, final: bool) -> Outcome:
+        """How it stands, as soon as that can be read; with `final`, only once it has ended."""
         while True:
             try:
                 found = await asyncio.to_thread(self._now, outcome, subject)
@@ -118,7 +123,7 @@ class Results:
                     raise
                 _log.info("the end of a call is read again: %s", fault)
             else:
-                if isinstance(found, Denied | Finished):
+                if not final or isinstance(found, Denied | Finished):
                     return found
             await asyncio.sleep(AGAIN_S)
 

@@ -20,7 +20,7 @@ from codesdk.domain.tools import ToolResult
 from codesdk.sandbox.port import FileMark
 from codesdk.storage.database import database_now
 from codesdk.storage.faults import Overtaken
-from codesdk.storage.schema import principals, sessions, tenants, tool_calls
+from codesdk.storage.schema import principals, sandboxes, sessions, tenants, tool_calls
 from codesdk.storage.statements import one_of
 from codesdk.tenancy.store import subject_from
 from codesdk.toolcalls.preview import Preview
@@ -95,6 +95,7 @@ _CANCELS = CALLS.where(
     tool_calls.c.state == CallState.RUNNING.value,
     tool_calls.c.cancel_requested.is_(True),
 )
+_LIFE = select(sandboxes.c.lives).where(sandboxes.c.session_id == tool_calls.c.session_id).scalar_subquery()
 _STAMPS: dict[CallState, str] = {
     CallState.QUEUED: "queued_at",
     CallState.RUNNING: "started_at",
@@ -154,7 +155,7 @@ def insert(
         "serial": serial,
         "batch": facts.batch,
         "state": state.value,
-        "sources": _sources_text(sources),
+        "sources": sources_text(sources),
         "queues": state is CallState.QUEUED,
         "grant_id": grant,
     }
@@ -261,7 +262,7 @@ def set_digest(connection: Connection, call: ToolCallId, digest: str) -> None:
 
 def add_source(connection: Connection, stored_sources: tuple[Evaluation, ...], call: ToolCallId) -> None:
     """Keep the voices so far."""
-    text = _sources_text(stored_sources)
+    text = sources_text(stored_sources)
     connection.execute(update(tool_calls).where(tool_calls.c.id == call).values(sources=text))
 
 
@@ -323,7 +324,8 @@ def request_cancel(connection: Connection, call: ToolCallId) -> None:
     connection.execute(update(tool_calls).where(tool_calls.c.id == call).values(cancel_requested=True))
 
 
-def _sources_text(sources: tuple[Evaluation, ...]) -> str:
+def sources_text(sources: tuple[Evaluation, ...]) -> str:
+    """The voices, as a row has them."""
     return json.dumps([source.model_dump(exclude_none=True) for source in sources])
 
 
@@ -354,7 +356,12 @@ def _move(names: tuple[str, ...], stamp: str, held: bool) -> Update:
             tool_calls.c.generation == bindparam("held_by") if held else true(),
         )
         .values(
-            {"state": bindparam("after"), stamp: database_now(), **{name: bindparam(f"new_{name}") for name in names}}
+            {
+                "state": bindparam("after"),
+                stamp: database_now(),
+                **({"life": _LIFE} if stamp == _STAMPS[CallState.RUNNING] else {}),
+                **{name: bindparam(f"new_{name}") for name in names},
+            }
         )
     )
 
@@ -385,6 +392,8 @@ def _stored(row: Row[Any]) -> StoredCall:
         barred=row.barred,
         result=ToolResult.model_validate_json(row.result) if row.result else None,
         generation=row.generation,
+        behaviour_hash=row.behaviour_hash,
+        life=row.life,
         preparing=ApprovalId(row.preparing) if row.preparing else None,
         bound=MARKS.validate_json(row.bound_files) if row.bound_files else (),
         preview_tries=row.preview_tries,

@@ -10,6 +10,7 @@ from codesdk.domain.execution import SandboxSummary
 from codesdk.domain.ids import ApprovalId, GrantId, HostId, TenantId
 from codesdk.domain.subjects import Subject
 from codesdk.domain.tools import ToolResult
+from codesdk.registry import Tool
 from codesdk.sandbox.port import FileMark
 from codesdk.toolcalls.preview import Preview
 
@@ -51,6 +52,10 @@ class StoredCall(Frozen):
     result: ToolResult | None
     generation: int | None = None
     """The fencing number of the worker that has it, from its claim on."""
+    behaviour_hash: str | None = None
+    """Of its tool as the claim saw it; None before, and where an older version claimed it."""
+    life: int | None = None
+    """How many runners of its sandbox were lost before it was claimed; None as above."""
     preparing: ApprovalId | None = None
     """The approval that will be asked for when a worker has looked at the files that the call names."""
     bound: tuple[FileMark, ...] = ()
@@ -66,6 +71,20 @@ class StoredCall(Frozen):
     def identity(self) -> CallIdentity:
         """Id, attempt and input hash."""
         return self.call.identity
+
+    def stands_against(self, tool: Tool) -> str:
+        """What happened since its claim so that it is not to begin now, or not again; empty where nothing did.
+
+        `tool`: as it is now.
+        """
+        if self.cancel_requested:
+            return "it was cancelled"
+        if not self.session_open:
+            return "its session ended"
+        if self.barred:
+            return "its tenant was suspended, or who asked for it disabled"
+        is_same = self.schema_hash == tool.schema_hash and self.behaviour_hash in (None, tool.behaviour_hash)
+        return "" if is_same else "the manifest of its tool changed"
 
 
 class Ended(Frozen):

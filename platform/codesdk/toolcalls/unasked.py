@@ -20,7 +20,7 @@ from codesdk.registry import Registries, Tool, UnknownTool
 from codesdk.sandbox.port import FileMark
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
-from codesdk.toolcalls import history, preparations, store
+from codesdk.toolcalls import doubt, history, preparations, store
 from codesdk.toolcalls.bound_files import files_of
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.preview import Preview, Tried, obliged_hash, wants_preview
@@ -117,7 +117,7 @@ class Unasked:
         except UnknownTool:
             deny(unit, self._log, stored, DenialCode.VOIDED, f"The tool {stored.call.name} is gone.")
             return
-        decision = self._decide(stored, tool)
+        decision = doubt.weighed(unit.connection, stored.call, tool, stored.subject, self._decide(stored, tool))
         facts = store.session_facts(unit.connection, stored.subject.session_id)
         if decision.effect is not Effect.ASK or facts is None or not facts.open:
             reason = "Policy or session have changed since this call was decided. Call it again."

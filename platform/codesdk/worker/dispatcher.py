@@ -9,9 +9,8 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
 from codesdk.domain.calls import CallIdentity
-from codesdk.domain.ids import Kind, SessionId, is_id
+from codesdk.domain.ids import Kind, is_id
 from codesdk.errors import Fault
-from codesdk.sandbox.faults import EngineRestarted, SandboxGone
 from codesdk.sandbox.port import Sandbox
 from codesdk.storage.database import Database
 from codesdk.toolcalls import store
@@ -48,19 +47,16 @@ class Dispatcher:
         threads: int,
         previews: Previews | None = None,
         sources: Sources | None = None,
-        confirm: Callable[[], None] = lambda: None,
         pool: Callable[[int, str], Executor] = ThreadPoolExecutor,
     ) -> None:
         """`threads`: calls of one tenant that run at once, as the claims are told too; some more stand ready for others'.
 
         `previews`: what tries calls before people are asked.
 
-        `sources`: other people's servers. `confirm`: raises where the host is not this worker's any more. `pool` makes
-        what runs the work, of that many threads with that name.
+        `sources`: other people's servers. `pool` makes what runs the work, of that many threads with that name.
         """
         self._previews = previews
         self._sources = sources or NoSources()
-        self._confirm = confirm
         self._host = host
         self._in_hand = hand
         self._rooms = rooms
@@ -164,22 +160,7 @@ class Dispatcher:
 
     def _run(self, claimed: Claimed) -> None:
         session = claimed.stored.subject.session_id
-        opened: list[
-            Sandbox
-        ] = []  # of a server's call it stays empty: then it is not the session's sandbox that is gone
-
-        def open_own() -> Sandbox:
-            opened.append(self._confirmed(session))
-            return opened[0]
-
-        result = self._execution.run(claimed, open_own, self._confirm)
-        if opened and result.code in {SandboxGone.code, EngineRestarted.code}:
-            self._rooms.lose(session)
-
-    def _confirmed(self, session: SessionId) -> Sandbox:
-        sandbox = self._rooms.ready(session)
-        self._confirm()  # last, as near to the start of the command as can be
-        return sandbox
+        self._execution.run(claimed, partial(self._rooms.begin, session), partial(self._rooms.lose, session))
 
     def _look(self) -> None:
         if not self._draining.is_set():

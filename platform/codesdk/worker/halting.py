@@ -97,7 +97,11 @@ class Halting:
         started = SandboxStarted(
             sandbox_id=row.id, image=row.image, attestation=attestation, execution_env=self._environment
         )
-        values = {"attestation": attestation.model_dump_json(), "active_at": self._clock.now().timestamp()}
+        values = {
+            "attestation": attestation.model_dump_json(),
+            "active_at": self._clock.now().timestamp(),
+            "runner": sandbox.runner,
+        }
         if self._writer.run(lambda unit: self._move(unit, row, starting, SandboxState.READY, started, **values)):
             return sandbox
         sandbox.close()

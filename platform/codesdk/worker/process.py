@@ -70,6 +70,7 @@ class Worker:
             WorkerRunning, HostTaken, QueueUnavailable: nothing is held.
         """
         settings = services.settings
+        self._withdraw: Callable[[], object] = lambda: None
         with ExitStack() as opened:
             opened.callback(lock_engine(settings.data_dir / "worker.lock").close)
             services.wakeups.check()
@@ -87,6 +88,7 @@ class Worker:
                 log=services.log,
                 artifacts=services.artifacts,
                 clock=services.clock,
+                confirm=self.pulse.confirm,
             )
             opened.callback(self.rooms.close)
             self._pool = Pool(
@@ -143,8 +145,10 @@ class Worker:
                 artifacts=services.artifacts,
                 writer=services.writer,
                 clock=services.clock,
+                losses=services.losses,
                 secret_problem=partial(problem_of, settings.resolved_secrets_dir()),
                 sources=self._sources,
+                confirm=self.pulse.confirm,
             )
             hand = Hand()
             self._recovery = Recovery(
@@ -155,8 +159,6 @@ class Worker:
                 hand=hand,
                 database=services.database,
                 writer=services.writer,
-                log=services.log,
-                confirm=self.pulse.confirm,
             )
             self._claims = Claims(
                 registry=services.registry,
@@ -195,7 +197,6 @@ class Worker:
                 threads=settings.worker_threads,
                 previews=previews,
                 sources=self._sources,
-                confirm=self.pulse.confirm,
             )
             opened.callback(lambda: self.dispatcher.drain(DRAIN_S))
             clock, poll_s = services.clock, settings.poll_s
@@ -222,9 +223,14 @@ class Worker:
         for each in (self._poller, self._neighbour, self._keeper, self._watcher, self._photographer):
             each.start()
 
+    def announced(self, withdraw: Callable[[], object]) -> None:
+        """Others were told that it serves; `withdraw` takes that back when it stops."""
+        self._withdraw = withdraw
+
     def stop(self) -> None:
         """Take no call any more, give those that run their time, hand the rest back, let go. Sandboxes live on."""
         self.dispatcher.rest()  # before anything that may have to wait
+        self._withdraw()  # whoever sees that it serves no more sees a worker that claims nothing
         self.pulse.leave()  # others are chosen from here on
         for each in (self._neighbour, self._keeper, self._watcher, self._photographer):
             each.tell()
@@ -383,8 +389,7 @@ def serve(
             "worker",
             {"pid": os.getpid(), "host": worker.host.id, "execution_env": sandboxes.surroundings.environment},
         )
-        opened.callback(lambda: ready.unlink(missing_ok=True))
-        opened.callback(worker.dispatcher.rest)  # whoever sees that the file is gone sees a worker that claims nothing
+        worker.announced(partial(ready.unlink, missing_ok=True))
         _log.info("serving host %s, generation %d", worker.host.id, worker.host.generation)
         leaving.wait()
         _log.info("asked to end: no new calls; those that run have %.0f s, the rest is handed back", DRAIN_S)

@@ -7,22 +7,19 @@ from collections.abc import Callable
 from functools import partial
 
 from codesdk.domain.calls import CallState
-from codesdk.domain.decisions import Classification
 from codesdk.domain.ids import SessionId
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault
-from codesdk.eventlog.log import Log
 from codesdk.hosts import store as host_store
-from codesdk.registry import Registries, SourceCall, Tool, UnknownTool
+from codesdk.registry import Registries, Tool, UnknownTool
 from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import store
 from codesdk.toolcalls.builtins import runs_one_exec
-from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.execution import Execution
-from codesdk.toolcalls.lost import CODE as WORKER_LOST
+from codesdk.toolcalls.lost import Loss
 from codesdk.toolcalls.stored import Claimed, StoredCall
 from codesdk.worker.hand import Hand
 from codesdk.worker.host import Host
@@ -30,12 +27,8 @@ from codesdk.worker.rooms import Rooms
 
 _log = logging.getLogger(__name__)
 
-LOST = (
-    "The worker that ran this call died, and whether the call took effect is unknown. It was not run again. "
-    "Look at the workspace before you repeat it."
-)
-
-
+DIED = "The worker that ran this call died."
+FORGOTTEN = "The worker that ran this call died, and the sandbox that it ran in was lost."
 NOT_BEGUN = "This call was not begun: meanwhile {what}."
 
 
@@ -52,11 +45,7 @@ class Recovery:
         hand: Hand,
         database: Database,
         writer: Writer,
-        log: Log,
-        confirm: Callable[[], None] = lambda: None,
     ) -> None:
-        """`confirm`: raises where the host is not this worker's any more."""
-        self._confirm = confirm
         self._host = host
         self._hand = hand
         self._rooms = rooms
@@ -64,7 +53,6 @@ class Recovery:
         self._execution = execution
         self._database = database
         self._writer = writer
-        self._log = log
 
     def take_up(self, start: Callable[[Callable[[], None]], object] = lambda work: work()) -> int:
         """Go through the running calls; returns how many there were.
@@ -72,8 +60,8 @@ class Recovery:
         `start` runs the work on each: the worker's threads, so that a long command holds up neither the others nor
         the start.
 
-        The runner knows an exec by (call, attempt) and answers the same run, output whole. A file operation leaves no
-        trace there: a reading one is simply done again, any other is reported as lost.
+        The runner knows an exec by (call, attempt) and answers the same run, output whole. Of a file operation, and of a
+        call of somebody else's server, nobody remembers whether it was begun: such an attempt is lost.
         """
         running = self._running()
         self._hand.take(*(stored.identity for stored in running))
@@ -110,45 +98,53 @@ class Recovery:
 
     def _take_up_held(self, stored: StoredCall, *, begun: bool) -> None:
         try:
-            self._take_up(stored, begun=begun)
+            (self._take_up if begun else self._begin)(stored)
         except Fault as fault:
             # One call that cannot be ended must not keep the worker from serving all others.
             _log.warning("call %s could not be taken up: %s", stored.identity.tool_call_id, fault)
         finally:
             self._hand.leave(stored.identity)
 
-    def _take_up(self, stored: StoredCall, *, begun: bool) -> None:
+    def _take_up(self, stored: StoredCall) -> None:
+        """It may run, or have run."""
+        tool = self._tool(stored)
+        claimed = self._claim(stored, tool)
+        sandbox = self._sandbox_of(stored) if tool is not None and runs_one_exec(tool) else Loss(DIED)
+        if isinstance(sandbox, Loss):
+            self._execution.lose(claimed, sandbox)
+        else:
+            self._execution.run(claimed, lambda: sandbox, partial(self._rooms.lose, stored.subject.session_id))
+
+    def _begin(self, stored: StoredCall) -> None:
+        """It was claimed seconds ago, and nobody has begun it."""
+        tool = self._tool(stored)
+        claimed = self._claim(stored, tool).model_copy(update={"behaviour_hash": stored.behaviour_hash})
+        if what := stored.stands_against(tool) if tool is not None else "its tool is gone":
+            result = ToolResult(text=NOT_BEGUN.format(what=what), is_error=True, code="NOT_BEGUN")
+            self._execution.record(claimed.model_copy(update={"ran": False}), result)
+            return
+        session = stored.subject.session_id
+        self._execution.run(claimed, partial(self._rooms.begin, session), partial(self._rooms.lose, session))
+
+    def _tool(self, stored: StoredCall) -> Tool | None:
+        try:
+            return self._registry.of(stored.tenant_id).resolve(stored.call.name)
+        except UnknownTool:
+            return None
+
+    def _sandbox_of(self, stored: StoredCall) -> Sandbox | Loss:
+        """Whose runner knows the call, if it was begun; or how it was lost."""
         session = SessionId(stored.subject.session_id)
         try:
-            tool = self._registry.of(stored.tenant_id).resolve(stored.call.name)
-        except UnknownTool:
-            self._end_lost(self._claim(stored, 0.0))
-            return
+            sandbox = self._rooms.ready(session)
+        except Fault as fault:
+            _log.warning("call %s is lost with its sandbox: %s", stored.identity.tool_call_id, fault)
+            return Loss(f"{DIED[:-1]}, and its sandbox cannot be had: {fault.message}", can_return=fault.retryable)
+        return sandbox if self._rooms.life(session) == (stored.life or 0) else Loss(FORGOTTEN)
+
+    def _claim(self, stored: StoredCall, tool: Tool | None) -> Claimed:
         wall_s = Profile.model_validate(stored.profile).tighten(stored.obligations).wall_s
-        claimed = self._claim(stored, min(tool.timeout_s, wall_s))
-        if not begun and (what := _stands_against(stored, tool)):
-            self._end(claimed.model_copy(update={"ran": False}), NOT_BEGUN.format(what=what), "NOT_BEGUN")
-            return
-        if not begun or (isinstance(tool.runs, SourceCall) and tool.classification is Classification.READ_ONLY):
-            # Of a source: the server that had it is gone with its worker; another reads again.
-            self._execution.run(claimed, partial(self._ready, session), self._confirm)
-            return
-        if runs_one_exec(tool) or tool.classification is Classification.READ_ONLY:
-            try:
-                sandbox = self._rooms.ready(session)
-            except Fault as fault:
-                _log.warning("call %s is lost with its sandbox: %s", stored.identity.tool_call_id, fault)
-            else:
-                self._run_again(claimed, sandbox)
-                return
-        self._end_lost(claimed)
-
-    def _ready(self, session: SessionId) -> Sandbox:
-        sandbox = self._rooms.ready(session)
-        self._confirm()
-        return sandbox
-
-    def _claim(self, stored: StoredCall, timeout_s: float) -> Claimed:
+        timeout_s = min(tool.timeout_s, wall_s) if tool is not None else 0.0
         return Claimed(
             stored=stored,
             generation=self._host.generation,
@@ -156,36 +152,3 @@ class Recovery:
             sandbox=self._rooms.surroundings.summary(timeout_s),
             environment=self._rooms.surroundings.environment,
         )
-
-    def _run_again(self, claimed: Claimed, sandbox: Sandbox) -> None:
-        self._execution.run(claimed, lambda: sandbox)
-
-    def _end_lost(self, claimed: Claimed) -> None:
-        self._end(claimed, LOST, WORKER_LOST)
-
-    def _end(self, claimed: Claimed, text: str, code: str) -> None:
-        result = ToolResult(text=text, is_error=True, code=code)
-
-        def end(unit: Unit) -> None:
-            complete(
-                unit,
-                self._log,
-                claimed,
-                result,
-                result_ref=None,
-                last_output=(),
-                duration_ms=0.0,
-            )
-
-        self._execution.until_recorded(claimed, lambda: self._writer.run(end))
-
-
-def _stands_against(stored: StoredCall, tool: Tool) -> str:
-    """What happened between a claim and a first start that comes seconds later; empty where nothing did."""
-    if stored.cancel_requested:
-        return "it was cancelled"
-    if not stored.session_open:
-        return "its session ended"
-    if stored.barred:
-        return "its tenant was suspended, or who asked for it disabled"
-    return "" if stored.schema_hash == tool.schema_hash else "the manifest of its tool changed"

@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from codesdk.artifacts import Artifacts
 from codesdk.domain.clock import Clock
@@ -18,13 +19,14 @@ from codesdk.errors import Fault
 from codesdk.eventlog.log import Log
 from codesdk.sandbox import store
 from codesdk.sandbox.faults import IsolationDrift, SandboxEnded, SandboxGone
-from codesdk.sandbox.port import Gone, Sandbox, Sandboxes, SandboxSpec
+from codesdk.sandbox.port import Sandbox, Sandboxes, SandboxSpec
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.store import SandboxRow, SandboxState
 from codesdk.sandbox.surroundings import Surroundings
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import history
+from codesdk.worker.finding import STOPPED, Finding
 from codesdk.worker.halting import Halting
 from codesdk.worker.host import Host
 from codesdk.worker.last_calls import LastCalls
@@ -52,7 +54,10 @@ class Rooms:
         log: Log,
         artifacts: Artifacts,
         clock: Clock,
+        confirm: Callable[[], None] = lambda: None,
     ) -> None:
+        """`confirm`: raises where the host is not this worker's any more."""
+        self._confirm = confirm
         self._farewell: Callable[[SandboxRow, Sandbox], None] = lambda *_: None
         self._sandboxes = sandboxes
         self._host = host
@@ -62,6 +67,7 @@ class Rooms:
         self._log = log
         self._artifacts = artifacts
         self._clock = clock
+        self._finding = Finding(sandboxes=sandboxes, host=host, writer=writer, log=log)
         self._halting = Halting(sandboxes=sandboxes, writer=writer, log=log, clock=clock)
         self._last_calls = LastCalls(database, clock)
         self._live: dict[str, Sandbox] = {}
@@ -79,8 +85,17 @@ class Rooms:
             Fault: whatever kept the engine from opening it.
         """
         with self._guards[session]:
-            live = self._live.get(session)
-            return live if live is not None else self._enter(session)
+            return self._live.get(session) or self._enter(session)
+
+    def begin(self, session: SessionId) -> Sandbox:
+        """As `ready`, for a call that begins now: the host is asked for last, as near to the command's start as can be.
+
+        Raises:
+            Fault: as `ready`, or the host is not this worker's any more.
+        """
+        sandbox = self.ready(session)
+        self._confirm()
+        return sandbox
 
     def reach(self, session: SessionId) -> Sandbox:
         """As `ready`, for what is no call: a sandbox that is stopped stays so.
@@ -90,8 +105,8 @@ class Rooms:
         """
         with self._guards[session]:
             if (row := self._row(session)) is not None and row.state in (SandboxState.STOPPING, *store.HALTED):
-                raise SandboxEnded("The session's sandbox is stopped.")
-            return self.ready(session)
+                raise SandboxEnded(STOPPED)
+            return self._live.get(session) or self._enter(session, starts=False)
 
     def _row(self, session: SessionId) -> SandboxRow | None:
         with self._database.read() as connection:
@@ -123,13 +138,29 @@ class Rooms:
         if held is not None:
             held.close()
 
-    def lose(self, session: SessionId) -> None:
-        """Drop a sandbox that was said to be gone; where it is, its row says why from now on, and it is removed."""
-        self.forget(session)
+    def lose(self, session: SessionId, sandbox: Sandbox | None = None) -> bool:
+        """See what there is of a sandbox that was said to be gone; its row says so from now on. False: nothing is.
+
+        `sandbox`: the one that was asked. Where another has taken its place by now, somebody has seen to it.
+        """
+        with self._guards[session]:
+            if sandbox is None or self._live.get(session) in (None, sandbox):
+                self.forget(session)
+                try:
+                    self.reach(session)
+                except Fault as fault:
+                    _log.warning("the sandbox of session %s: %s", session, fault)
         try:
-            self.reach(session)
+            row = self._row(session)
         except Fault as fault:
-            _log.warning("the sandbox of session %s: %s", session, fault)
+            _log.warning("what there is of the sandbox of session %s is not known: %s", session, fault)
+            return True
+        return row is not None and row.state not in (SandboxState.CLOSING, SandboxState.GONE)
+
+    def life(self, session: SessionId) -> int | None:
+        """How many of its runners were lost: the one that is there knows nothing of what these ran. None: no sandbox."""
+        row = self._row(session)
+        return row.lives if row is not None else None
 
     def pause(self, row: SandboxRow, idle_before: float) -> bool:
         """Freeze a sandbox that nothing was asked of since `idle_before`; the next `ready` lets it go on.
@@ -155,10 +186,11 @@ class Rooms:
         Raises:
             Fault: it is gone, or cannot be asked.
         """
+        sandbox = self.reach(row.session_id)
         try:
-            processes = self.reach(row.session_id).processes.list()
+            processes = sandbox.processes.list()
         except SandboxGone:
-            self.lose(row.session_id)
+            self.lose(row.session_id, sandbox)
             raise
         is_at_work = any(process.result is None for process in processes)
         if is_at_work:
@@ -233,22 +265,27 @@ class Rooms:
             pause_s = RETRY_S if fault.retryable else math.inf
             self._not_before[row.session_id] = self._clock.monotonic() + pause_s
 
-    def _enter(self, session: SessionId) -> Sandbox:
+    def _enter(self, session: SessionId, *, starts: bool = True) -> Sandbox:
+        """`starts`: bring it back where all that there is of it is its workspace."""
         row = self._row(session)
         if row is None or row.state in (SandboxState.CLOSING, SandboxState.GONE):
             raise SandboxEnded("The session's sandbox has ended.", advice="Open another session.")
+        sandbox: Sandbox | None = None
         match row.state:
             case SandboxState.WANTED:
                 sandbox = self._open(row)
             case SandboxState.PAUSED:
-                sandbox = self._resume(row)
-            case SandboxState.HALTING | SandboxState.STOPPED | SandboxState.STARTING:
-                sandbox = self._start(row)
+                sandbox = self._finding.resumed(row, self._resting.pop(session, None))
             case SandboxState.STOPPING:
                 self._halting.withdraw(row)  # this comes first
-                sandbox = self._reattach(row)
+                sandbox = self._finding.reattached(row)
+            case SandboxState.READY:
+                sandbox = self._finding.reattached(row)
             case _:
-                sandbox = self._reattach(row)
+                pass
+        if sandbox is None and not starts:
+            raise SandboxEnded(STOPPED)
+        sandbox = sandbox or self._start(row)
         self._live[session] = sandbox
         return sandbox
 
@@ -269,7 +306,7 @@ class Rooms:
         try:
             sandbox = self._halting.start(row, self._spec(row))
         except SandboxGone as gone:
-            raise self._ended(row, gone.message) from gone
+            raise self._finding.ended(row, gone.message) from gone
         if sandbox is None:
             self._sandboxes.destroy(row.id)
             raise SandboxEnded("The session was closed.", advice="Open another session.")
@@ -297,8 +334,12 @@ class Rooms:
 
         def mark(unit: Unit) -> bool:
             before, after = (SandboxState.WANTED,), SandboxState.READY
-            text = attestation.model_dump_json()
-            if not store.move(unit.connection, row.id, before, after, attestation=text, ready_at=self._now()):
+            values: dict[str, Any] = {
+                "attestation": attestation.model_dump_json(),
+                "ready_at": self._now(),
+                "runner": sandbox.runner,
+            }
+            if not store.move(unit.connection, row.id, before, after, **values):
                 return False
             self._log.append(unit, draft_of(row, started))
             if restored is not None:
@@ -337,30 +378,6 @@ class Rooms:
             from_session=SessionId(row.opened_from),
             execution_env=self._environment,
         )
-
-    def _reattach(self, row: SandboxRow) -> Sandbox:
-        found = self._sandboxes.reattach(row.id, self._host.generation)
-        if not isinstance(found, Gone):
-            return found
-        raise self._ended(row, found.reason)
-
-    def _resume(self, row: SandboxRow) -> Sandbox:
-        try:
-            self._sandboxes.resume(row.id)
-        except SandboxGone as gone:
-            raise self._ended(row, gone.message) from gone
-        sandbox = self._resting.pop(row.session_id, None) or self._reattach(row)
-        before, after = (SandboxState.PAUSED,), SandboxState.READY
-        if not self._writer.run(lambda unit: store.move(unit.connection, row.id, before, after)):
-            sandbox.close()
-            raise SandboxEnded("The session was closed.", advice="Open another session.")
-        return sandbox
-
-    def _ended(self, row: SandboxRow, reason: str) -> SandboxEnded:
-        before = (SandboxState.READY, SandboxState.PAUSED, SandboxState.STOPPING, *store.HALTED)
-        after = SandboxState.CLOSING
-        self._writer.run(lambda unit: store.move(unit.connection, row.id, before, after, reason=reason))
-        return SandboxEnded(f"The session's sandbox is gone: {reason}.", advice="Open another session.")
 
     def _remove(self, row: SandboxRow) -> None:
         if (live := self._live.get(row.session_id)) is not None:

@@ -56,6 +56,7 @@ class Line:
             artifacts=own.stage.artifacts,
             writer=own.stage.writer,
             clock=own.clock,
+            losses=own.stage.losses(self.bundle, own.registry),
             sources=own.desk,
         )
 
@@ -169,9 +170,9 @@ def test_of_a_worker_that_died_a_reading_call_is_made_once_more_and_any_other_is
         hand=Hand(),
         database=line.stage.database,
         writer=line.stage.writer,
-        log=line.stage.log,
     )
     assert recovery.take_up() == 2
+    assert line.run().structured == {"sum": 3}
     assert line.stage.find(reading.identity.tool_call_id).result.structured == {"sum": 3}
     assert line.stage.find(other.identity.tool_call_id).result.code == "WORKER_LOST"
 

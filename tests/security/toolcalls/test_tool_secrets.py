@@ -77,6 +77,7 @@ class Site:
             artifacts=self.stage.artifacts,
             writer=self.stage.writer,
             clock=self.stage.clock,
+            losses=self.stage.losses(self.rules, self.registry),
             secret_problem=lambda tenant, name: problem_of(self.secrets, tenant, name),
         )
         return execution.run(claimed, lambda: self.sandbox)

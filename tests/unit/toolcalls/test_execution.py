@@ -15,6 +15,7 @@ from codesdk.domain.quotas import QuotaExceeded, Unmetered
 from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.log import EVENT_BYTES
 from codesdk.registry import Registry
+from codesdk.sandbox.faults import SandboxGone
 from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount, ProcessLimits
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import StorageUnavailable
@@ -25,8 +26,8 @@ from codesdk.toolcalls.stored import Finished
 from stage import Room, bundle, said
 
 
-class SandboxBroken(Fault):
-    code = "SANDBOX_GONE"
+def gone():
+    return SandboxGone("sbx", "its container is exited")
 
 
 def claim(stage, name="workspace.exec", given=None):
@@ -192,7 +193,7 @@ def test_a_sandbox_that_does_not_open_is_a_recorded_result(stage):
     claimed = claim(stage)
 
     def broken():
-        raise SandboxBroken("The sandbox is gone.")
+        raise gone()
 
     result = stage.execution().run(claimed, broken)
     assert (result.is_error, result.code) == (True, "SANDBOX_GONE")
@@ -202,10 +203,11 @@ def test_a_sandbox_that_does_not_open_is_a_recorded_result(stage):
 def test_a_sandbox_that_breaks_keeps_the_output_that_came(stage):
     def breaks(_request, on_output):
         on_output(Chunk(stream="stdout", offset=0, data=b"half"))
-        raise SandboxBroken("The sandbox is gone.")
+        raise gone()
 
     _, _, result = run(stage, breaks)
-    assert result.code == "SANDBOX_GONE"
+    assert result.code == "WORKER_LOST"
+    assert "its container is exited" in result.text
     assert [delta["delta"] for delta in deltas(stage)] == ["half"]
     assert stage.types()[-1] == "tool.call.completed"
 
@@ -476,10 +478,10 @@ def test_a_worker_that_lets_go_ends_no_call_that_still_runs(stage):
 
     def cut(_request, _on_output):
         runs.abandon()
-        raise SandboxBroken("it was closed here")
+        raise gone()
 
     before = stage.events()
-    with pytest.raises(SandboxBroken):
+    with pytest.raises(SandboxGone):
         runs.run(claimed, lambda: Room(cut))
     assert stage.events() == before
 
@@ -497,7 +499,7 @@ def test_an_end_that_comes_after_letting_go_is_recorded(stage):
 
 def test_a_runner_that_is_gone_at_the_end_changes_nothing_of_it(stage):
     claimed, room = claim(stage), Room(said(b"x"))
-    room.acknowledge = lambda *_: (_ for _ in ()).throw(SandboxBroken("gone"))
+    room.acknowledge = lambda *_: (_ for _ in ()).throw(gone())
     assert not stage.execution().run(claimed, lambda: room).is_error
     assert stage.types()[-1] == "tool.call.completed"
 

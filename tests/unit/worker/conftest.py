@@ -35,18 +35,17 @@ class Crew:
             artifacts=stage.artifacts,
             clock=stage.clock,
         )
+        self.execution = stage.execution()
         self.hand = Hand()
         self.recovery = Recovery(
             host=self.host,
             rooms=self.rooms,
             registry=stage.registry,
-            execution=stage.execution(),
+            execution=self.execution,
             hand=self.hand,
             database=stage.database,
             writer=stage.writer,
-            log=stage.log,
         )
-        self.execution = stage.execution()
         self._dispatcher = None
 
     def choose(self, request):

@@ -142,13 +142,13 @@ def test_a_crashed_sandbox_ends_its_calls_and_the_next_hears_so(stage, crew):
     first = submit(stage)
     crew.dispatcher.poll()
     ended(stage, first)
-    crew.sandboxes.crash(crew.sandboxes.living[0])
+    crew.sandboxes.crash(crew.sandboxes.living[0], keeps=False)
     codes = []
-    for _ in range(2):
-        call = submit(stage)
+    for line in ("y", "z"):
+        call = submit(stage, given={"command": line})
         crew.dispatcher.poll()
         codes.append(ended(stage, call).code)
-    assert codes == ["SANDBOX_GONE", "SANDBOX_ENDED"]
+    assert codes == ["WORKER_LOST", "SANDBOX_ENDED"]
 
 
 def test_draining_waits_for_what_runs_and_starts_nothing_more(stage, crew):

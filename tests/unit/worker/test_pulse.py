@@ -78,7 +78,7 @@ def test_leaving_is_in_the_row(stage, pulse):
 
 def test_a_call_that_was_claimed_before_the_worker_froze_does_not_start_when_the_host_is_gone(stage, crew):
     pulse = Pulse(stage.writer, stage.clock, stage.host, 30.0)
-    crew.dispatcher._confirm = pulse.confirm
+    crew.rooms._confirm = pulse.confirm
     call = stage.pipeline.submit("workspace.exec", {"command": "x"}, stage.subject)
     claimed = stage.claims().take()
     stage.register()

@@ -113,11 +113,15 @@ def test_a_command_that_never_started_runs_now(stage, crew):
     assert result(stage, call).structured["stdout"] == "late"
 
 
-def test_a_call_that_only_reads_is_done_again(stage, crew):
+def test_a_call_that_only_reads_is_done_again_as_another_attempt(stage, crew):
     crew.rooms.ready(stage.session.id).files.put("a", b"content")
     call = submit(stage, "workspace.read", {"path": "a"})
     claim(stage, crew)
-    crew.next().recovery.take_up()
+    later = crew.next()
+    later.recovery.take_up()
+    again = claim(stage, later)
+    assert (again.stored.identity.tool_call_id, again.stored.identity.attempt) == (call, 2)
+    later.execution.run(again, lambda: later.rooms.ready(stage.session.id))
     assert result(stage, call).text == "content"
 
 
@@ -156,11 +160,10 @@ def test_a_call_of_a_tool_that_is_gone_does_not_keep_the_worker_from_starting(st
         host=later.host,
         rooms=later.rooms,
         registry=rest,
-        execution=stage.execution(),
+        execution=stage.execution(registry=rest),
         hand=later.hand,
         database=stage.database,
         writer=stage.writer,
-        log=stage.log,
     )
     assert recovery.take_up() == 2
     assert result(stage, first).code == "WORKER_LOST"
@@ -238,7 +241,7 @@ def test_nor_is_one_whose_host_was_given_up_meanwhile(stage, crew):
         raise StorageUnavailable("The host is not this worker's any more.", retryable=False)
 
     call = unheard(stage, crew, "workspace.exec", {"command": "x"})
-    crew.recovery._confirm = gone
+    crew.rooms._confirm = gone
     crew.recovery.look_for_strays()
     assert crew.sandboxes.runs == []
     assert result(stage, call).is_error
@@ -307,10 +310,9 @@ def test_only_the_classification_says_what_is_done_again(stage, crew):
         host=later.host,
         rooms=later.rooms,
         registry=Registry(tools),
-        execution=stage.execution(),
+        execution=stage.execution(registry=Registry(tools)),
         hand=later.hand,
         database=stage.database,
         writer=stage.writer,
-        log=stage.log,
     ).take_up()
     assert result(stage, call).code == "WORKER_LOST"

@@ -234,7 +234,7 @@ def test_a_paused_sandbox_that_died_ends_its_session_clearly(stage, crew, rest):
     stage.clock.advance(PROFILE.pause_after_s)
     rest.look()
     (owner,) = crew.sandboxes.living
-    crew.sandboxes.crash(owner)
+    crew.sandboxes.crash(owner, keeps=False)
     with pytest.raises(SandboxEnded, match="gone"):
         crew.rooms.ready(stage.session.id)
     assert state(stage) == "closing"
@@ -242,7 +242,7 @@ def test_a_paused_sandbox_that_died_ends_its_session_clearly(stage, crew, rest):
 
 def test_one_that_died_while_nobody_asked_it_is_found_when_it_is_due_and_the_record_says_why(stage, crew, rest):
     (owner,) = crew.sandboxes.living
-    crew.sandboxes.crash(owner, "the Docker engine was restarted and ended it")
+    crew.sandboxes.crash(owner, "the Docker engine was restarted and ended it", keeps=False)
     stage.clock.advance(PROFILE.pause_after_s)
     rest.look()
     assert state(stage) == "closing"
@@ -254,7 +254,7 @@ def test_one_that_died_while_nobody_asked_it_is_found_when_it_is_due_and_the_rec
 def test_after_a_call_whose_sandbox_went_away_the_sandbox_is_closed_with_its_reason(stage, crew, rest):
     stage.pipeline.submit("workspace.exec", {"command": "x"}, stage.subject)
     (owner,) = crew.sandboxes.living
-    crew.sandboxes.crash(owner, "its container is exited (exit code 137)")
+    crew.sandboxes.crash(owner, "its container is exited (exit code 137)", keeps=False)
     crew.dispatcher._serve()
     assert stage.types()[-1] == "tool.call.completed"
     assert state(stage) == "closing"

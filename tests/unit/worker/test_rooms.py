@@ -158,9 +158,9 @@ def test_a_connection_that_failed_is_attached_again(stage, crew):
     assert second.owner == first.owner
 
 
-def test_a_sandbox_that_crashed_ends_its_room(stage, crew):
+def test_a_sandbox_that_crashed_and_left_nothing_ends_its_room(stage, crew):
     crew.rooms.reconcile()
-    crew.sandboxes.crash(owner(stage))
+    crew.sandboxes.crash(owner(stage), keeps=False)
     crew.rooms.forget(stage.session.id)
     with pytest.raises(SandboxEnded, match="gone"):
         crew.rooms.ready(stage.session.id)

@@ -1,0 +1,102 @@
+"""One more attempt of a call that was lost while it ran: what must hold for it, and its beginning (ADR 36)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from codesdk.approvals import Cover, Desk
+from codesdk.domain.calls import ToolCall
+from codesdk.domain.decisions import Decision, Effect
+from codesdk.domain.quotas import QueueFull, Quotas, Resource
+from codesdk.eventlog.log import Log
+from codesdk.jobs import Wakeups
+from codesdk.policy import Bundles, decide
+from codesdk.registry import Registries, Tool
+from codesdk.storage.writer import Unit
+from codesdk.toolcalls import attempt_store, history, lost_store, turns
+from codesdk.toolcalls.as_granted import as_granted
+from codesdk.toolcalls.stored import StoredCall
+
+MOST = 3
+"""Attempts of one call, the first included; as many as the AWS SDKs make in their standard retry mode. The first loss may be
+anything, the second a restart that is still under way; one that is lost a third time is likely what ends its sandbox."""
+
+
+class Further(NamedTuple):
+    """An attempt that may begin."""
+
+    call: ToolCall
+    tool: Tool
+    decision: Decision
+    cover: Cover
+
+
+class Attempts:
+    """Its methods run inside the unit that ends the attempt before."""
+
+    def __init__(
+        self,
+        *,
+        registry: Registries,
+        bundles: Bundles,
+        desk: Desk,
+        log: Log,
+        quotas: Quotas[Unit],
+        wakeups: Wakeups,
+    ) -> None:
+        """`wakeups`: tell the host that it may begin."""
+        self.registry = registry
+        self._bundles = bundles
+        self._desk = desk
+        self._log = log
+        self._quotas = quotas
+        self._wakeups = wakeups
+
+    def further(self, unit: Unit, stored: StoredCall, tool: Tool) -> Further | str:
+        """The attempt after this one, which policy lets through by itself now; or why there is none, in words.
+
+        Nobody is asked: a yes is for one attempt, and whoever gave it may be gone. The agent may call again, which asks.
+        `stored`: as its row is in this unit.
+        """
+        identity = stored.identity
+        if identity.attempt >= MOST:
+            return f"it was lost {MOST} times"
+        if what := stored.stands_against(tool) or tool.withheld:
+            return what
+        call = stored.call.model_copy(
+            update={"identity": identity.model_copy(update={"attempt": identity.attempt + 1})}
+        )
+        subject = stored.subject
+        bundle = self._bundles.of(subject.tenant_id, subject.policy_hash)
+        decision = decide(call, tool, subject, bundle)
+        decision, cover = as_granted(unit, self._desk, decision, call=call, tool=tool, subject=subject, bundle=bundle)
+        if decision.effect is not Effect.ALLOW:
+            return f"policy would {decision.effect} now ({decision.reason})"
+        try:
+            self._quotas.reserve(unit, stored.tenant_id, Resource.QUEUED_CALLS)
+        except QueueFull:
+            return "as many calls of its tenant wait as may"
+        return Further(call, tool, decision, cover)
+
+    def begin(self, unit: Unit, stored: StoredCall, further: Further) -> None:
+        """Request it, with what policy says of it, and have its host take it up. The one before has ended in this unit.
+
+        Raises:
+            IllegalTransition: it has not.
+        """
+        call, subject, cover = further.call, stored.subject, further.cover
+        judged = history.judged(call, subject, further.decision, cover, granted=cover.grant is not None)
+        attempt_store.again(
+            unit.connection,
+            call,
+            schema_hash=further.tool.schema_hash,
+            serial=further.tool.serial,
+            sources=judged.sources,
+            grant=cover.grant.id if cover.grant else None,
+        )
+        place = (subject.session_id, stored.identity.tool_call_id)
+        first = lost_store.said_of(unit.connection, *place, "tool.call.requested")
+        for said in (history.requested_again(call, subject, first), *judged.drafts):
+            self._log.append(unit, said)
+        turns.queue(unit, subject.session_id, stored.host_id, stored.tenant_id)
+        unit.after_commit(lambda: self._wakeups.wake(stored.host_id, stored.identity.tool_call_id))

@@ -1,0 +1,55 @@
+"""A call that was lost may have taken effect: the same call again asks a person, whatever rules and grants let through."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, bindparam, exists, select
+
+from codesdk.domain.calls import CallState, ToolCall
+from codesdk.domain.decisions import ApprovalSpec, Classification, Decision, Effect, PermissionMode
+from codesdk.domain.subjects import Subject
+from codesdk.registry import Tool
+from codesdk.storage.schema import tool_calls
+
+_later = tool_calls.alias("later")
+_LOST = (
+    select(tool_calls.c.id)
+    .where(
+        tool_calls.c.session_id == bindparam("session"),
+        tool_calls.c.doubtful,
+        tool_calls.c.name == bindparam("name"),
+        tool_calls.c.input_hash == bindparam("input_hash"),
+        ~exists().where(
+            _later.c.session_id == tool_calls.c.session_id,
+            _later.c.state == CallState.COMPLETED.value,
+            _later.c.name == tool_calls.c.name,
+            _later.c.input_hash == tool_calls.c.input_hash,
+            _later.c.doubtful.is_(False),
+            _later.c.requested_at >= tool_calls.c.finished_at,
+        ),
+    )
+    .order_by(tool_calls.c.finished_at.desc(), tool_calls.c.id.desc())
+    .limit(1)
+)
+"""The newest such call of the session since which the same call has not run to an end that is known."""
+
+
+def weighed(connection: Connection, call: ToolCall, tool: Tool, subject: Subject, decision: Decision) -> Decision:
+    """The decision as it stands where the same call was lost; else as it is.
+
+    A denial stays one. An allow becomes an ask, an ask keeps its demands, and no grant answers it: a grant is about calls
+    of a kind, and this is about one that may have happened. In the mode `yolo`, where asks are allowed, this one is too,
+    and the record says why it would have been asked.
+    """
+    if decision.effect is Effect.DENY or tool.classification is Classification.READ_ONLY:
+        return decision
+    sought = {"session": subject.session_id, "name": call.name, "input_hash": call.identity.input_hash}
+    lost = connection.execute(_LOST, sought).scalar()
+    if lost is None:
+        return decision
+    reason = f"The same call was lost while it ran ({lost}), and whether it took effect is unknown."
+    if decision.effect is Effect.ALLOW and subject.permission_mode is PermissionMode.YOLO:
+        return decision.model_copy(update={"reason": f"The session's mode `yolo` allows what would be asked: {reason}"})
+    if decision.effect is Effect.ASK:
+        reason = f"{decision.reason} {reason}"
+    spec = decision.approval or ApprovalSpec()
+    return decision.model_copy(update={"effect": Effect.ASK, "reason": reason, "approval": spec, "grant": None})

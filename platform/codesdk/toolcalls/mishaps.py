@@ -1,0 +1,37 @@
+"""What is said of a call where its run, or the record of it, went wrong from the outside. Pure."""
+
+from __future__ import annotations
+
+from codesdk.domain.tools import ToolResult
+from codesdk.errors import Fault, InternalFault
+from codesdk.sandbox.faults import EngineUnavailable, SandboxGone
+from codesdk.toolcalls import history
+from codesdk.toolcalls.elsewhere import ServerLost
+from codesdk.toolcalls.ending import is_small
+from codesdk.toolcalls.lost import Loss
+
+LOST = (SandboxGone, EngineUnavailable, ServerLost)
+"""What had begun there may have run, whole or in part; nobody can ask any more."""
+
+
+def loss(fault: Fault, *, can_return: bool) -> Loss:
+    """How a call was lost, by what it met."""
+    if isinstance(fault, ServerLost):
+        return Loss(fault.message, fault.code)
+    return Loss(f"The sandbox was lost while this ran: {fault.message}", can_return=can_return)
+
+
+def failed(fault: Fault) -> ToolResult:
+    """The result of a call that met that fault and was not lost by it."""
+    text = f"{fault} Its log says more." if isinstance(fault, InternalFault) else f"The sandbox failed: {fault}"
+    return ToolResult(text=text, is_error=True, code=fault.code)
+
+
+def without_artifacts(result: ToolResult, refused: Fault) -> ToolResult:
+    """The result where its artifacts could not be kept: what an event can hold, and that the rest is lost."""
+    note = f"[… what did not fit here was not kept: {refused} …]"
+    if is_small(result):
+        return result.model_copy(update={"text": f"{result.text}\n{note}"})
+    begin = result.text[: history.PREVIEW_BYTES // 8]  # characters, of which JSON makes at most six bytes each
+    cut = {"text": f"{begin}\n{note}", "structured": None, "is_error": True, "code": refused.code}
+    return result.model_copy(update=cut)

@@ -1,0 +1,37 @@
+"""A worker over local sandboxes that gets no further than the first file it reads: `reading.py SETTINGS`, until it is killed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+from codesdk.bootstrap import open_services
+from codesdk.eventlog.hints import LocalHints
+from codesdk.jobs import LocalWakeups
+from codesdk.sandbox.local.confinement import find
+from codesdk.sandbox.local.driver import LocalSandboxes
+from codesdk.sandbox.workspace import RunnerFiles
+from codesdk.settings import Settings
+from codesdk.worker.process import Worker
+
+
+def main():
+    settings = Settings.model_validate_json(sys.argv[1])
+    services = open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
+    sandboxes = LocalSandboxes(settings.instance_id(), settings.data_dir / "local", find(""))
+    read = RunnerFiles.read
+
+    def read_and_stop(*given, **more):
+        read(*given, **more)
+        os.write(1, b"reading\n")
+        threading.Event().wait()
+
+    RunnerFiles.read = read_and_stop
+    Worker(services, sandboxes, {"base": sandboxes.image}).start()
+    os.write(1, b"ready\n")
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,350 @@
+"""What becomes of a call whose sandbox or worker was lost: read-only ones run again, of others the repetition asks (ADR 36)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from codesdk.approvals import GrantNotOffered, Verdict, Wish
+from codesdk.domain.calls import CallState
+from codesdk.domain.clock import SystemClock
+from codesdk.domain.decisions import GrantKind
+from codesdk.domain.ids import TenantId
+from codesdk.domain.quotas import Resource
+from codesdk.eventlog.tail import Tail
+from codesdk.registry import Registry
+from codesdk.toolcalls import attempts, pipeline, recorded
+from codesdk.toolcalls.lost import Loss
+from codesdk.toolcalls.results import Results
+from codesdk.toolcalls.stored import Claimed, Denied, Finished, Queued, Waiting
+from codesdk.transcript import fold
+from stage import POLICY, bundle, stored_call
+
+READ = ("workspace.read", {"path": "a"})
+X = ("workspace.exec", {"command": "x"})
+LIFE = ["requested", "policy_evaluated", "approved", "started", "completed"]
+
+
+def submit(stage, name, given):
+    return stage.pipeline.submit(name, given, stage.subject)
+
+
+def serve(stage, crew):
+    """Whatever is queued, as the worker's threads do it."""
+    crew.dispatcher._serve()
+
+
+def histories(stage, call):
+    """What the log says of each attempt."""
+    found = {}
+    for event in stage.events():
+        if event.payload.get("tool_call_id") == call and event.type.value.startswith("tool.call."):
+            found.setdefault(event.payload["attempt"], []).append(event.type.value.removeprefix("tool.call."))
+    return found
+
+
+def crash(crew, **more):
+    crew.sandboxes.crash(crew.sandboxes.living[0], **more)
+
+
+def put(stage, crew, policy):
+    """Other rules, for the API and the worker."""
+    stage.bundle = bundle(stage.root / "others", policy, stage.registry)
+    stage.pipeline = stage.pipeline_with(stage.bundle)
+    crew.execution = crew.recovery._execution = stage.execution()
+
+
+@pytest.fixture
+def ready(stage, crew):
+    """A sandbox with a file, open in the worker."""
+    crew.rooms.ready(stage.session.id).files.put("a", b"content")
+    return crew
+
+
+def test_a_reading_call_whose_sandbox_goes_away_runs_again_over_the_workspace_that_is_left(stage, ready):
+    call = submit(stage, *READ).identity.tool_call_id
+    crash(ready)
+    serve(stage, ready)
+    found = stage.find(call)
+    assert (found.identity.attempt, found.result.text) == (2, "content")
+    assert histories(stage, call) == {1: LIFE, 2: LIFE}
+    first, second = [event.payload for event in stage.events() if event.type == "tool.call.completed"]
+    assert (first["code"], first["is_error"]) == ("WORKER_LOST", True)
+    assert "run again, as attempt 2" in first["result_preview"]
+    assert not second["is_error"]
+    failed = [event.payload for event in stage.events() if event.type == "sandbox.failed"]
+    assert [each["code"] for each in failed] == ["SANDBOX_GONE"]
+    transcript = fold(stage.events())
+    assert [record.attempt for record in transcript.calls] == [1, 2]
+    (result,) = [entry.message for entry in transcript.entries if entry.message.role == "tool"]
+    assert not result.content[0].is_error
+    assert stage.sql("SELECT count(*) FROM tool_calls WHERE doubtful") == [(0,)]
+
+
+def test_what_is_lost_again_and_again_ends_after_as_many_attempts_as_there_may_be(stage, ready, monkeypatch):
+    call = submit(stage, *READ).identity.tool_call_id
+    begin = ready.rooms.begin
+
+    def dying(session):
+        room = begin(session)
+        crash(ready)
+        return room
+
+    monkeypatch.setattr(ready.rooms, "begin", dying)
+    serve(stage, ready)
+    found = stage.find(call)
+    assert (found.identity.attempt, found.result.code) == (attempts.MOST, "WORKER_LOST")
+    assert f"lost {attempts.MOST} times" in found.result.text
+    assert histories(stage, call) == dict.fromkeys(range(1, attempts.MOST + 1), LIFE)
+
+
+def test_nothing_runs_again_where_nothing_is_left(stage, ready):
+    call = submit(stage, *READ).identity.tool_call_id
+    crash(ready, keeps=False)
+    serve(stage, ready)
+    found = stage.find(call)
+    assert (found.identity.attempt, found.result.code) == (1, "WORKER_LOST")
+    assert "nothing to run it on" in found.result.text
+
+
+def lose(stage, crew, call):
+    """Let a queued call be claimed and lost."""
+    taken = stage.claims(generation=crew.host.generation).take()
+    assert isinstance(taken, Claimed)
+    assert taken.stored.identity.tool_call_id == call
+    return crew.execution.lose(taken, Loss("It went away."))
+
+
+ASKING = POLICY.replace("{id: reads, effect: allow,", "{id: reads, effect: ask, grant: {offer: [session]},")
+
+
+def approve(stage, waiting, wish=None, verdict=Verdict.APPROVE):
+    assert isinstance(waiting, Waiting)
+    asked = stage.desk.find(stage.principal.tenant_id, waiting.approval_id)
+    more = {"digest": asked.digest, "by": stage.principal.id, "comment": None, "wish": wish}
+    stage.pipeline.vote(asked.tenant_id, asked.id, verdict, **more)
+
+
+def test_a_reading_call_that_a_person_let_through_is_not_repeated_on_that_yes(stage, ready):
+    put(stage, ready, ASKING)
+    waiting = submit(stage, *READ)
+    approve(stage, waiting)
+    result = lose(stage, ready, waiting.identity.tool_call_id)
+    assert "policy would ask" in result.text
+    assert histories(stage, waiting.identity.tool_call_id).keys() == {1}
+    assert isinstance(submit(stage, *READ), Waiting)
+
+
+def test_a_grant_counts_once_for_each_attempt(stage, ready):
+    put(stage, ready, ASKING)
+    waiting = submit(stage, *READ)
+    approve(stage, waiting, Wish(kind=GrantKind.SESSION, max_uses=2))
+    serve(stage, ready)
+    granted = submit(stage, *READ).identity.tool_call_id
+    crash(ready)
+    serve(stage, ready)
+    assert stage.find(granted).identity.attempt == 2
+    assert stage.sql("SELECT uses FROM grants") == [(2,)]
+    assert isinstance(submit(stage, *READ), Waiting)  # used up
+
+
+def test_policy_decides_about_every_attempt_again(stage, ready):
+    call = submit(stage, *READ).identity.tool_call_id
+    put(stage, ready, POLICY.replace("reads, effect: allow", "reads, effect: deny"))
+    assert "policy would deny" in lose_under(stage, ready, call).text
+
+
+def lose_under(stage, crew, call):
+    """As `lose`, where the rules have changed since the claim."""
+    before = bundle(stage.root / "before", POLICY, stage.registry)
+    taken = stage.claims(before, generation=crew.host.generation).take()
+    assert taken.stored.identity.tool_call_id == call
+    return crew.execution.lose(taken, Loss("It went away."))
+
+
+def test_a_cancel_ends_a_call_between_its_attempts_and_keeps_another_from_beginning(stage, ready):
+    first = submit(stage, *READ).identity.tool_call_id
+    lose(stage, ready, first)
+    assert stored_call(stage.database, first).state is CallState.QUEUED
+    assert stage.cancel(first, "enough")
+    assert isinstance(stage.find(first), Denied)
+    second = submit(stage, *READ).identity.tool_call_id
+    taken = stage.claims(generation=ready.host.generation).take()
+    assert stage.cancel(second, "enough")
+    assert "it was cancelled" in ready.execution.lose(taken, Loss("It went away.")).text
+
+
+def test_another_attempt_takes_one_place_and_gives_it_back(stage, ready):
+    stage.limit(Resource.QUEUED_CALLS, 1)
+    first = submit(stage, *READ).identity.tool_call_id
+    taken = stage.claims(generation=ready.host.generation).take()
+    second = submit(stage, *READ).identity.tool_call_id
+    assert "as many calls of its tenant wait" in ready.execution.lose(taken, Loss("It went away.")).text
+    assert isinstance(stage.find(first), Finished)
+    lose(stage, ready, second)  # now there is room
+    serve(stage, ready)
+    assert stage.find(second).result.text == "content"
+    assert stage.sql("SELECT state, count(*) FROM tool_calls GROUP BY state") == [("completed", 2)]
+    assert stage.sql("SELECT count(*) FROM turns WHERE waiting") == [(0,)]
+
+
+def test_who_waits_follows_a_call_through_its_attempts(stage, ready):
+    tail, seen = Tail(stage.log, stage.hints, SystemClock(), 0.05), []
+    results = Results(stage.pipeline, stage.log, tail, stage.hints, quick_s=0.0)
+
+    async def both():
+        is_over = asyncio.Event()
+
+        async def on_event(event):
+            seen.append((event.payload["attempt"], event.type.value))
+            if event.type == "tool.call.completed":
+                is_over.set()
+
+        place = results.place(stage.subject)
+        outcome = submit(stage, *READ)
+        waiting = asyncio.create_task(results.wait(outcome, stage.subject, place, 30.0, on_event))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(lose, stage, ready, outcome.identity.tool_call_id)
+        await asyncio.wait_for(is_over.wait(), 30)
+        assert not waiting.done()
+        await asyncio.to_thread(serve, stage, ready)
+        return await waiting
+
+    found = asyncio.run(both())
+    tail.close()
+    assert (found.identity.attempt, found.result.text) == (2, "content")
+    assert (2, "tool.call.started") in seen
+
+
+def test_a_call_of_several_attempts_is_one_question_of_a_replay(stage, ready):
+    lose(stage, ready, submit(stage, *READ).identity.tool_call_id)
+    assert len(list(recorded.trials(stage.database, 1.0))) == 1
+    assert recorded.how_many(stage.database, 1.0, TenantId(stage.principal.tenant_id)) == 1
+
+
+def test_a_large_input_stays_the_artifact_that_it_was(stage, ready, monkeypatch):
+    monkeypatch.setattr(pipeline, "SMALL_INPUT", 4)
+    call = submit(stage, *READ).identity.tool_call_id
+    lose(stage, ready, call)
+    first, second = [event.payload for event in stage.events() if event.type == "tool.call.requested"]
+    assert first["input_ref"]["artifact_id"] == second["input_ref"]["artifact_id"]
+
+
+# -- nothing runs twice -----------------------------------------------------------------------------------------------
+
+
+def test_a_command_that_its_worker_left_in_a_sandbox_that_was_lost_is_not_run_by_the_next(stage, ready):
+    call = submit(stage, *X).identity.tool_call_id
+    taken = stage.claims(generation=ready.host.generation).take()
+    exec_ = ready.rooms.ready(stage.session.id)
+    ready.execution._abandoned.set()  # it dies with the call in hand
+    with pytest.raises(Exception, match="leaving"):
+        ready.execution.run(taken, lambda: exec_)
+    crash(ready)
+    later = ready.next()
+    later.recovery.take_up()
+    assert ready.sandboxes.runs == []
+    assert stage.find(call).result.code == "WORKER_LOST"
+
+
+def test_nor_where_somebody_restarted_its_container_by_hand(stage, ready):
+    call = submit(stage, *X).identity.tool_call_id
+    taken = stage.claims(generation=ready.host.generation).take()
+    room, run = ready.rooms.ready(stage.session.id), stage.writer.run
+    stage.writer.run = lambda _work: (_ for _ in ()).throw(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):  # the worker dies between the exec's end and its record
+        ready.execution.run(taken, lambda: room)
+    stage.writer.run = run
+    ready.sandboxes.reboot(room.owner)
+    ready.next().recovery.take_up()
+    assert len(ready.sandboxes.runs) == 1
+    assert stage.find(call).result.code == "WORKER_LOST"
+
+
+def test_a_claim_that_nobody_heard_of_does_not_run_another_command_than_it_was_for(stage, ready):
+    call = submit(stage, *X).identity.tool_call_id
+    assert stage.claims(generation=ready.host.generation).take() is not None
+    ready.recovery.look_for_strays()
+    tools = [
+        replace(tool, behaviour_hash="sha256:" + "1" * 64) if tool.name == X[0] else tool
+        for tool in stage.registry.tools()
+    ]
+    ready.recovery._registry = Registry(tools)
+    ready.recovery.look_for_strays()
+    assert (stage.find(call).result.code, ready.sandboxes.runs) == ("NOT_BEGUN", [])
+    assert "manifest" in stage.find(call).result.text
+
+
+# -- calling again asks -----------------------------------------------------------------------------------------------
+
+
+def test_the_same_call_asks_after_it_was_lost_until_it_has_run_to_an_end(stage, ready):
+    lost = submit(stage, *X).identity.tool_call_id
+    crash(ready)
+    serve(stage, ready)
+    assert (stage.find(lost).identity.attempt, stage.find(lost).result.code) == (1, "WORKER_LOST")
+    assert isinstance(submit(stage, X[0], {"command": "other"}), Queued)
+    serve(stage, ready)
+    rejected = submit(stage, *X)
+    assert lost in rejected.reason
+    approve(stage, rejected, verdict=Verdict.REJECT)
+    asked = submit(stage, *X)  # a no is no answer to what became of the first
+    approve(stage, asked)
+    serve(stage, ready)
+    assert stage.find(asked.identity.tool_call_id).result.structured["stdout"] == "x"
+    assert isinstance(submit(stage, *X), Queued)
+    said = [event.payload for event in stage.events() if event.type == "tool.call.policy_evaluated"]
+    assert any(each["result"] == "ask" and lost in each["reason"] for each in said)
+
+
+def test_no_grant_answers_for_a_call_that_may_have_happened(stage, ready):
+    put(stage, ready, POLICY.replace("commands, effect: allow,", "commands, effect: ask, grant: {offer: [session]},"))
+    approve(stage, submit(stage, *X), Wish(kind=GrantKind.SESSION))
+    serve(stage, ready)
+    lose(stage, ready, submit(stage, *X).identity.tool_call_id)
+    asked = submit(stage, *X)
+    assert isinstance(asked, Waiting)
+    with pytest.raises(GrantNotOffered):
+        approve(stage, asked, Wish(kind=GrantKind.SESSION))
+    assert isinstance(submit(stage, X[0], {"command": "other"}), Queued)
+
+
+def test_a_call_that_was_queued_before_its_twin_was_lost_is_not_started(stage, ready):
+    first, second = (submit(stage, *X).identity.tool_call_id for _ in range(2))
+    lose(stage, ready, first)
+    serve(stage, ready)
+    denied = stage.find(second)
+    assert isinstance(denied, Denied)
+    assert first in denied.message
+    assert ready.sandboxes.runs == []
+
+
+def test_a_denial_stays_one(stage, ready):
+    lose(stage, ready, submit(stage, *X).identity.tool_call_id)
+    put(stage, ready, POLICY.replace("commands, effect: allow", "commands, effect: deny"))
+    assert isinstance(submit(stage, *X), Denied)
+
+
+def test_where_nobody_answers_the_repetition_is_denied_and_in_yolo_it_runs_and_the_record_says_why(stage, ready):
+    lost = submit(stage, *X).identity.tool_call_id
+    lose(stage, ready, lost)
+    asked = submit(stage, *X)
+    stage.sql("UPDATE approvals SET expires_at = 1")
+    stage.pipeline.expire_overdue()
+    assert stage.find(asked.identity.tool_call_id).code == "APPROVAL_EXPIRED"
+    stage.sql("UPDATE tenants SET yolo = true")
+    stage.sql("UPDATE sessions SET permission_mode = 'yolo'")
+    stage.subject = stage.subject_of(stage.token)
+    run = submit(stage, *X)
+    assert isinstance(run, Queued)
+    serve(stage, ready)
+    assert stage.find(run.identity.tool_call_id).result.structured["stdout"] == "x"
+    (said,) = [
+        event.payload
+        for event in stage.events()
+        if event.type == "tool.call.policy_evaluated" and event.payload["tool_call_id"] == run.identity.tool_call_id
+    ]
+    assert "yolo" in said["reason"]
+    assert lost in said["reason"]
