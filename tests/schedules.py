@@ -297,7 +297,7 @@ class World(Steps):
             self.sandboxes.inner.crash(owner, keeps=keeps)
 
     def _reboot_sandbox(self) -> None:
-        alive = self.sandboxes.inner.alive
+        alive = sorted(owner for owner, state in self.sandboxes.inner._states.items() if not state.gone)
         if alive and self.chance.random() < 0.4:
             owner = self.chance.choice(alive)
             self.say(f"the container of sandbox {owner} is restarted")

@@ -995,7 +995,11 @@ def test_a_sandbox_that_runs_is_started_anew_by_the_next_worker_with_its_workspa
     made = world.sandboxes.open(asked)
     made.files.write((FileWrite(path="kept", content=b"kept"),))
     made.close()
+    found = world.sandboxes.reattach(made.owner, 2)
+    assert found.runner == made.runner
+    found.close()
     again = world.sandboxes.start(asked.model_copy(update={"generation": 2}))
+    assert again.runner not in ("", made.runner)  # it knows nothing of what the one before has run
     assert again.files.read("kept").data == b"kept"
     world.sandboxes.destroy(made.owner)
 

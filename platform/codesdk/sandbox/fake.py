@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import count
 
 from codesdk.sandbox.fake_files import FakeFiles
-from codesdk.sandbox.fake_processes import FakeProcesses, Run, Script
+from codesdk.sandbox.fake_processes import FakeProcesses, Run, Script, kept, named
 from codesdk.sandbox.faults import (
     AlreadyAcknowledged,
     EngineUnavailable,
@@ -25,7 +25,6 @@ from codesdk.sandbox.faults import (
 )
 from codesdk.sandbox.port import (
     Attestation,
-    Chunk,
     ExecRequest,
     ExecResult,
     ExitKind,
@@ -34,7 +33,6 @@ from codesdk.sandbox.port import (
     OnOutput,
     OutputCount,
     SandboxSpec,
-    Stream,
     Swept,
 )
 from codesdk.sandbox.surroundings import Surroundings
@@ -212,12 +210,12 @@ class FakeSandbox:
         keep = min(run.request.keep_bytes, self._state.spec.profile.keep_output_bytes)
         result = script.result or ExecResult(kind=ExitKind.EXITED, exit_code=script.exit_code)
         head = keep - keep // 2
-        run.output = tuple(_kept(name, data, keep) for name, data in _named(script))
+        run.output = tuple(kept(name, data, keep) for name, data in named(script))
         counts: dict[str, OutputCount] = {
             name: OutputCount(bytes=len(data), dropped=len(data) - keep, gap=head)
             if len(data) > keep and not (run.request.flow and name == "stdout")
             else OutputCount(bytes=len(data))
-            for name, data in _named(script)
+            for name, data in named(script)
         }
         run.result = result.model_copy(update={**counts, "duration_s": time.monotonic() - run.started})
         run.ended.set()
@@ -258,17 +256,6 @@ class FakeSandbox:
     def close(self) -> None:
         """Let go; the sandbox lives on."""
         self._closed = True
-
-
-def _named(script: Script) -> tuple[tuple[Stream, bytes], tuple[Stream, bytes]]:
-    return ("stdout", script.stdout), ("stderr", script.stderr)
-
-
-def _kept(name: Stream, data: bytes, keep: int) -> tuple[Chunk, ...]:
-    """The beginning and the end, as the runner's spool keeps them."""
-    tail = max(keep - keep // 2, len(data) - keep // 2)
-    parts = ((0, data[: keep - keep // 2]), (tail, data[tail:]))
-    return tuple(Chunk(stream=name, offset=offset, data=part) for offset, part in parts if part)
 
 
 def _failed(why: str) -> ExecResult:
@@ -385,8 +372,8 @@ class FakeSandboxes:
     def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
         """Remove what no living owner has."""
         self._answer()
-        kept = set(alive() if callable(alive) else alive)
-        gone = tuple(sorted(set(self._states) - kept))
+        living = set(alive() if callable(alive) else alive)
+        gone = tuple(sorted(set(self._states) - living))
         for owner in gone:
             self._remove(owner, "its owner is gone")
         return Swept(containers=gone, volumes=gone)
@@ -395,11 +382,6 @@ class FakeSandboxes:
     def living(self) -> tuple[str, ...]:
         """Owners of sandboxes that exist: what a test of leaks compares with ()."""
         return tuple(sorted(self._states))
-
-    @property
-    def alive(self) -> tuple[str, ...]:
-        """Owners of those that run."""
-        return tuple(sorted(owner for owner, state in self._states.items() if not state.gone))
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -176,3 +176,15 @@ def _process(run: Run) -> Process:
         result=run.result,
         **{name: OutputCount(bytes=len(_said(run, name))) for name in _NAMES},
     )
+
+
+def named(script: Script) -> tuple[tuple[Stream, bytes], tuple[Stream, bytes]]:
+    """What it prints, by stream."""
+    return ("stdout", script.stdout), ("stderr", script.stderr)
+
+
+def kept(name: Stream, data: bytes, keep: int) -> tuple[Chunk, ...]:
+    """The beginning and the end, as the runner's spool keeps them."""
+    tail = max(keep - keep // 2, len(data) - keep // 2)
+    parts = ((0, data[: keep - keep // 2]), (tail, data[tail:]))
+    return tuple(Chunk(stream=name, offset=offset, data=part) for offset, part in parts if part)

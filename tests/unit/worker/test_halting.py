@@ -265,7 +265,8 @@ def test_a_start_that_fails_is_told_and_tried_again_and_keeps_the_workspace(site
 def test_a_workspace_that_is_lost_ends_the_sandbox_and_is_said(site):
     site.stop()
     site.see()
-    site.crew.sandboxes.crash(site.crew.sandboxes.living[0], keeps=False)
+    for owner in site.crew.sandboxes.living:
+        site.crew.sandboxes.crash(owner, keeps=False)
     site.crew.sandboxes._stopped.clear()
     with pytest.raises(SandboxEnded, match="gone"):
         site.crew.rooms.ready(site.session)
