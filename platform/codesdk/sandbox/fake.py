@@ -123,7 +123,11 @@ class FakeSandbox:
 
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         """Play the script once; join or repeat the stored result after that."""
-        run, first = self.take(request)
+        try:
+            run, first = self.take(request)
+        except SandboxGone as gone:
+            gone.was_asked = False
+            raise
         if first and run.script.hold is None:
             self.play(run)
         elif first:

@@ -132,6 +132,8 @@ class SandboxGone(Fault):
     code = "SANDBOX_GONE"
     status = 410
     exit_code = ExitCode.UNAVAILABLE
+    was_asked = True
+    """False of an exec that its runner was never asked for: it had no effect."""
 
     def __init__(self, owner: str, reason: str) -> None:
         super().__init__(

@@ -156,7 +156,8 @@ class Sandbox(Protocol):
         The same (call, attempt) again joins the running exec or answers its stored result; it never runs twice.
 
         Raises:
-            SandboxGone: the sandbox ended or cannot be reached; whether the exec ran is unknown.
+            SandboxGone: the sandbox ended or cannot be reached; whether the exec ran is unknown, unless `was_asked` is
+                False: then it did not.
             StaleGeneration: a newer worker owns the sandbox.
         """
         ...

@@ -264,18 +264,22 @@ class RunnerSandbox:
         joins = 0
         deadline = time.monotonic() + request.timeout_s + self._spec.profile.grace_s + SLACK_S
         away = Away(deadline)
+        was_asked = False
         while True:
             try:
                 link = self._connected()
                 events = link.listen(key)
             except LinkIdle:
                 continue
+            except SandboxGone as gone:
+                gone.was_asked = was_asked
+                raise
             except EngineUnavailable as fault:
                 away.wait(fault)
                 continue
             away.over()
             try:
-                order = {**header, "from": received.next}
+                order, was_asked = {**header, "from": received.next}, True
                 answer, _ = link.call(order, spec + request.stdin, timeout_s=ANSWER_S, check=self._unless_paused)
                 if answer.get("held") is True and time.monotonic() < deadline:
                     time.sleep(HELD_S)  # a snapshot is short, and whose call this is knows nothing of it

@@ -6,14 +6,14 @@ import logging
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TypeGuard, TypeVar
+from typing import NamedTuple, TypeGuard
 
 from codesdk.artifacts import Artifacts, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
 from codesdk.domain.calls import CallState, IllegalTransition
 from codesdk.domain.clock import Clock
 from codesdk.domain.quotas import QuotaExceeded
 from codesdk.domain.tools import ToolResult
-from codesdk.errors import Fault, InternalFault
+from codesdk.errors import Fault
 from codesdk.eventlog.log import Draft, Log
 from codesdk.registry import Registries, SourceCall, Tool
 from codesdk.sandbox.faults import EngineUnavailable, SandboxGone
@@ -35,7 +35,6 @@ from codesdk.toolcalls.stored import Claimed, StoredCall
 from codesdk.toolcalls.terms import Terms, refusal_of_another
 
 _log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 RETRY_S = 1.0
 """Seconds between tries to record an end that the database or the disk refused."""
@@ -46,12 +45,13 @@ AWAY_TRIES = 60
 (`sandbox.turns.ENGINE_AWAY_S`)."""
 
 
-class Released(Fault):
-    """The worker lets go of a call that it has not begun; the next one takes it up."""
+class _Room(NamedTuple):
+    """The session's sandbox, as one call meets it."""
 
-    code = "RELEASED"
-    retryable = True
-    status = 503
+    open: Callable[[], Sandbox]
+    lost: Callable[[Sandbox], bool]
+    opened: list[Sandbox]
+    """Of which something may have been asked."""
 
 
 class Execution:
@@ -111,14 +111,15 @@ class Execution:
 
         def work() -> ToolResult:
             if self._abandoned.is_set():
-                raise Released(f"The worker that claimed call {claimed.stored.identity.tool_call_id} is leaving.")
+                raise mishaps.Released(
+                    f"The worker that claimed call {claimed.stored.identity.tool_call_id} is leaving."
+                )
             tool = self._registry.of(claimed.stored.tenant_id).resolve(claimed.stored.call.name)
             if isinstance(tool.runs, SourceCall):
                 return self._elsewhere(claimed, tool, output, goes)
-            opened.append(self._opened(claimed, open_sandbox))
-            return self._work(claimed, tool, opened[0], output)
+            return self._here(claimed, tool, output, _Room(open_sandbox, lost, opened))
 
-        ran = _tried(claimed, "run", work)
+        ran = mishaps.tried(claimed, "run", work)
         if isinstance(ran, Fault) and self._abandoned.is_set():
             raise ran
         took_ms = (self._clock.monotonic() - began) * 1000
@@ -137,7 +138,7 @@ class Execution:
     def _recorded(self, claimed: Claimed, result: ToolResult, output: Output, took_ms: float) -> ToolResult:
         """The result as it stands in the record."""
         end = partial(self._finish, claimed, result, output, took_ms)
-        refused = _tried(claimed, "record", partial(self.until_recorded, claimed, end))
+        refused = mishaps.tried(claimed, "record", partial(self.until_recorded, claimed, end))
         if _is_not_ours(refused):
             raise refused
         if refused is not None:
@@ -166,7 +167,7 @@ class Execution:
         def end(unit: Unit) -> None:
             ends.append(self._losses.end(unit, claimed, loss, last_output=last_output, duration_ms=duration_ms))
 
-        refused = _tried(claimed, "record", partial(self.until_recorded, claimed, lambda: self._writer.run(end)))
+        refused = mishaps.tried(claimed, "record", partial(self.until_recorded, claimed, lambda: self._writer.run(end)))
         if _is_not_ours(refused):
             raise refused
         if refused is not None:
@@ -280,6 +281,18 @@ class Execution:
         begun = claimed.behaviour_hash is None
         return terms.clean(tool, run_as_previewed(tool, stored, stored.preview, bench, begun=begun))
 
+    def _here(self, claimed: Claimed, tool: Tool, output: Output, room: _Room) -> ToolResult:
+        """Run it in the session's sandbox."""
+        room.opened.append(self._opened(claimed, room.open))
+        try:
+            return self._work(claimed, tool, room.opened[0], output)
+        except SandboxGone as gone:
+            if gone.was_asked or claimed.behaviour_hash is None or not room.lost(room.opened.pop()):
+                raise
+        # It had ended while nobody used it, and nothing of this call was asked of it: there may be another.
+        room.opened.append(self._opened(claimed, room.open))
+        return self._work(claimed, tool, room.opened[0], output)
+
     @staticmethod
     def _end_earlier(stored: StoredCall, sandbox: Sandbox) -> None:
         """The attempt before was lost, perhaps with a connection alone: then it may run still."""
@@ -375,20 +388,6 @@ class Execution:
 
 def _nowhere(_what: object) -> None:
     """Where output goes that might show a value which policy hides."""
-
-
-def _tried(claimed: Claimed, what: str, work: Callable[[], T]) -> T | Fault:
-    """What the work returns, or the fault that it ended with; a defect is logged, and is an `InternalFault` here.
-
-    A claim that never ends would hold its workspace until the worker restarts: so nothing passes.
-    """
-    try:
-        return work()
-    except Fault as fault:
-        return fault
-    except Exception:  # noqa: BLE001 (see above)
-        _log.exception("a defect: call %s did not %s", claimed.stored.identity.tool_call_id, what)
-        return InternalFault(f"CodeSDK failed to {what} this call; whether it took effect is unknown.")
 
 
 def _is_not_ours(fault: Fault | None) -> TypeGuard[Fault]:

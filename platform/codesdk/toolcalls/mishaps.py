@@ -1,6 +1,10 @@
-"""What is said of a call where its run, or the record of it, went wrong from the outside. Pure."""
+"""What is said of a call where its run, or the record of it, went wrong from the outside."""
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
 
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault, InternalFault
@@ -9,9 +13,20 @@ from codesdk.toolcalls import history
 from codesdk.toolcalls.elsewhere import ServerLost
 from codesdk.toolcalls.ending import is_small
 from codesdk.toolcalls.lost import Loss
+from codesdk.toolcalls.stored import Claimed
 
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
 LOST = (SandboxGone, EngineUnavailable, ServerLost)
 """What had begun there may have run, whole or in part; nobody can ask any more."""
+
+
+class Released(Fault):
+    """The worker lets go of a call that it has not begun; the next one takes it up."""
+
+    code = "RELEASED"
+    retryable = True
+    status = 503
 
 
 def loss(fault: Fault, *, can_return: bool) -> Loss:
@@ -35,3 +50,17 @@ def without_artifacts(result: ToolResult, refused: Fault) -> ToolResult:
     begin = result.text[: history.PREVIEW_BYTES // 8]  # characters, of which JSON makes at most six bytes each
     cut = {"text": f"{begin}\n{note}", "structured": None, "is_error": True, "code": refused.code}
     return result.model_copy(update=cut)
+
+
+def tried(claimed: Claimed, what: str, work: Callable[[], T]) -> T | Fault:
+    """What the work returns, or the fault that it ended with; a defect is logged, and is an `InternalFault` here.
+
+    A claim that never ends would hold its workspace until the worker restarts: so nothing passes.
+    """
+    try:
+        return work()
+    except Fault as fault:
+        return fault
+    except Exception:  # noqa: BLE001 (see above)
+        _log.exception("a defect: call %s did not %s", claimed.stored.identity.tool_call_id, what)
+        return InternalFault(f"CodeSDK failed to {what} this call; whether it took effect is unknown.")

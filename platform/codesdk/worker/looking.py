@@ -10,6 +10,7 @@ from functools import partial
 from codesdk.domain.ids import SessionId
 from codesdk.errors import Fault
 from codesdk.registry import UnknownTool
+from codesdk.sandbox.faults import SandboxGone, StaleGeneration
 from codesdk.sandbox.port import FileMark, FileName, FileRefused, MarkKind, Sandbox
 from codesdk.storage.database import Database
 from codesdk.toolcalls import preparations
@@ -58,18 +59,20 @@ class Looking:
                 self._at_work.discard(session)
 
     def _see(self, stored: StoredCall) -> None:
-        call = stored.identity.tool_call_id
+        call, session = stored.identity.tool_call_id, SessionId(stored.subject.session_id)
         names = names_of(self._pipeline, stored)
+        sandbox: Sandbox | None = None
         try:
-            self._pipeline.put(call, self._marks(stored, names))
+            sandbox = self._rooms.ready(session) if names else None
+            self._pipeline.put(call, marks_of(sandbox, names) if sandbox is not None else ())
+        except StaleGeneration as fault:
+            _log.warning("call %s is for a newer worker to look at: %s", call, fault)
         except Fault as fault:
             _log.warning("call %s waits: %s", call, fault)  # the next poll looks again
-            if not fault.retryable:
+            returns = isinstance(fault, SandboxGone) and sandbox is not None and self._rooms.lose(session, sandbox)
+            if not fault.retryable and not returns:
                 # The question is put; what nobody has seen is bound as such, so that it runs nothing that is there then.
                 self._pipeline.put(call, unseen(names))
-
-    def _marks(self, stored: StoredCall, names: tuple[FileName, ...]) -> tuple[FileMark, ...]:
-        return marks_of(self._rooms.ready(SessionId(stored.subject.session_id)), names) if names else ()
 
 
 def names_of(pipeline: Pipeline, stored: StoredCall) -> tuple[FileName, ...]:

@@ -232,6 +232,16 @@ def test_a_large_input_stays_the_artifact_that_it_was(stage, ready, monkeypatch)
     assert first["input_ref"]["artifact_id"] == second["input_ref"]["artifact_id"]
 
 
+def test_a_call_that_was_never_asked_of_a_sandbox_that_had_ended_runs_in_the_next_and_is_the_same_attempt(stage, ready):
+    call = submit(stage, *X).identity.tool_call_id
+    crash(ready)
+    serve(stage, ready)
+    found = stage.find(call)
+    assert (found.identity.attempt, found.result.structured["stdout"]) == (1, "x")
+    assert len(ready.sandboxes.runs) == 1
+    assert isinstance(submit(stage, *X), Queued)
+
+
 # -- nothing runs twice -----------------------------------------------------------------------------------------------
 
 
@@ -282,8 +292,7 @@ def test_a_claim_that_nobody_heard_of_does_not_run_another_command_than_it_was_f
 
 def test_the_same_call_asks_after_it_was_lost_until_it_has_run_to_an_end(stage, ready):
     lost = submit(stage, *X).identity.tool_call_id
-    crash(ready)
-    serve(stage, ready)
+    lose(stage, ready, lost)
     assert (stage.find(lost).identity.attempt, stage.find(lost).result.code) == (1, "WORKER_LOST")
     assert isinstance(submit(stage, X[0], {"command": "other"}), Queued)
     serve(stage, ready)

@@ -6,7 +6,7 @@ import pytest
 
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.sandbox.faults import EngineUnavailable
-from codesdk.toolcalls.execution import Released
+from codesdk.toolcalls.mishaps import Released
 from codesdk.toolcalls.stored import Denied, Finished
 from codesdk.worker.dispatcher import for_others
 from codesdk.worker.host import WorkerRunning, lock_engine
@@ -148,7 +148,7 @@ def test_a_crashed_sandbox_ends_its_calls_and_the_next_hears_so(stage, crew):
         call = submit(stage, given={"command": line})
         crew.dispatcher.poll()
         codes.append(ended(stage, call).code)
-    assert codes == ["WORKER_LOST", "SANDBOX_ENDED"]
+    assert codes == ["SANDBOX_GONE", "SANDBOX_ENDED"]
 
 
 def test_draining_waits_for_what_runs_and_starts_nothing_more(stage, crew):
