@@ -1,6 +1,6 @@
 """what is known of a call whose sandbox or worker was lost
 
-Revision: 0029, after 0028
+Revision: 0030, after 0029
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0029"
-down_revision = "0028"
+revision = "0030"
+down_revision = "0029"
 branch_labels = None
 depends_on = None
 
