@@ -182,9 +182,6 @@ def open_services(
             ),
             shadow=shadow,
         )
-        attempts = Attempts(
-            registry=registry, bundles=bundles, desk=desk, log=log, quotas=tenancy.quotas, wakeups=wakeups
-        )
         sessions = Sessions(
             database=database,
             writer=writer,
@@ -235,7 +232,12 @@ def open_services(
             versions=versions,
             shadow=shadow,
             pipeline=pipeline,
-            losses=Losses(log, attempts),
+            losses=Losses(
+                log,
+                Attempts(
+                    registry=registry, bundles=bundles, desk=desk, log=log, quotas=tenancy.quotas, wakeups=wakeups
+                ),
+            ),
             results=Results(pipeline, log, tail, hints),
             sessions=sessions,
             source_changes=source_changes,

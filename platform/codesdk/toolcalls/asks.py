@@ -6,7 +6,7 @@ from codesdk.domain.calls import DenialCode
 from codesdk.domain.decisions import Decision, Effect, Frozen, Rate, RateScope, RuleRate
 from codesdk.domain.subjects import Subject
 from codesdk.storage.writer import Unit
-from codesdk.toolcalls import store
+from codesdk.toolcalls import rate_store
 from codesdk.toolcalls.rates import Limited
 
 ASKS = "(asks)"
@@ -35,7 +35,7 @@ class Asks(Frozen):
         """Whether so many of the session's questions wait that it may not put another."""
         if decision.effect is not Effect.ASK or not self.waiting:
             return False
-        return store.waiting(unit.connection, subject.session_id) >= self.waiting
+        return rate_store.waiting(unit.connection, subject.session_id) >= self.waiting
 
     def refused(self, decision: Decision, limited: Limited | None = None) -> Decision:
         """The denial in place of an ask. `limited`: the rate that it would pass; None: too many wait."""

@@ -1,15 +1,17 @@
-"""The statements of rates. Times are the database's, so that several processes count on one clock."""
+"""The statements of rates, and of questions that wait. Times are the database's, so that several processes count on one clock."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Float, bindparam, delete, select
+from sqlalchemy import Connection, Float, bindparam, delete, func, select
 from sqlalchemy import insert as insert_into
 
+from codesdk.domain.calls import CallState
 from codesdk.domain.decisions import Rate
+from codesdk.domain.ids import SessionId
 from codesdk.storage.database import database_now
-from codesdk.storage.schema import rate_uses
+from codesdk.storage.schema import rate_uses, tool_calls
 
 
 class Key(NamedTuple):
@@ -32,6 +34,9 @@ _FULL = (
 )
 _OLD = delete(rate_uses).where(_OF_KEY, rate_uses.c.at <= _FROM)
 _COUNT = insert_into(rate_uses).values(at=database_now())
+_WAITING = select(func.count()).where(
+    tool_calls.c.session_id == bindparam("session"), tool_calls.c.state == CallState.WAITING.value
+)
 
 
 def wait_s(connection: Connection, key: Key, rate: Rate) -> float | None:
@@ -53,3 +58,8 @@ def forget(connection: Connection, owner: str) -> None:
 
 def _sought(key: Key, rate: Rate) -> dict[str, object]:
     return {"sought_rule": key.rule, "sought_owner": key.owner, "per": float(rate.per)}
+
+
+def waiting(connection: Connection, session: SessionId) -> int:
+    """How many of its calls wait for people."""
+    return int(connection.execute(_WAITING, {"session": session}).scalar_one())

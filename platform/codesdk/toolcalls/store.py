@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
-from sqlalchemy import Boolean, Connection, Row, Select, Update, bindparam, case, func, null, select, true, update
+from sqlalchemy import Boolean, Connection, Row, Select, Update, bindparam, case, null, select, true, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.calls import CallIdentity, CallState, IllegalTransition, ToolCall, check_transition
@@ -68,9 +68,6 @@ _FIND_IN = CALLS.where(_IN_PLACE)
 # SQLite has one writer and knows no such clause.
 _FIND_HELD = _FIND.with_for_update(of=tool_calls)
 _FIND_IN_HELD = _FIND_IN.with_for_update(of=tool_calls)
-_WAITING = select(func.count()).where(
-    tool_calls.c.session_id == bindparam("session"), tool_calls.c.state == CallState.WAITING.value
-)
 _OPEN = select(sessions.c.state).where(sessions.c.id == bindparam("session"))
 _ENDED = select(
     tool_calls.c.state,
@@ -234,11 +231,6 @@ def in_state(
     if hold:
         query = query.with_for_update(of=tool_calls)
     return [_stored(row) for row in connection.execute(query)]
-
-
-def waiting(connection: Connection, session: SessionId) -> int:
-    """How many of its calls wait for people."""
-    return int(connection.execute(_WAITING, {"session": session}).scalar_one())
 
 
 def check_open(connection: Connection, session: SessionId) -> None:

@@ -12,6 +12,7 @@ from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault
 from codesdk.hosts import store as host_store
 from codesdk.registry import Registries, Tool, UnknownTool
+from codesdk.sandbox import store as sandbox_store
 from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import Database
@@ -140,7 +141,9 @@ class Recovery:
         except Fault as fault:
             _log.warning("call %s is lost with its sandbox: %s", stored.identity.tool_call_id, fault)
             return Loss(f"{DIED[:-1]}, and its sandbox cannot be had: {fault.message}", can_return=fault.retryable)
-        return sandbox if self._rooms.life(session) == (stored.life or 0) else Loss(FORGOTTEN)
+        with self._database.read() as connection:
+            row = sandbox_store.of_session(connection, session)
+        return sandbox if row is not None and row.lives == (stored.life or 0) else Loss(FORGOTTEN)
 
     def _claim(self, stored: StoredCall, tool: Tool | None) -> Claimed:
         wall_s = Profile.model_validate(stored.profile).tighten(stored.obligations).wall_s

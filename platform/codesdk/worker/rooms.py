@@ -88,11 +88,7 @@ class Rooms:
             return self._live.get(session) or self._enter(session)
 
     def begin(self, session: SessionId) -> Sandbox:
-        """As `ready`, for a call that begins now: the host is asked for last, as near to the command's start as can be.
-
-        Raises:
-            Fault: as `ready`, or the host is not this worker's any more.
-        """
+        """As `ready`, for a call that begins now: that the host is ours is asked last, as near to its start as can be."""
         sandbox = self.ready(session)
         self._confirm()
         return sandbox
@@ -156,11 +152,6 @@ class Rooms:
             _log.warning("what there is of the sandbox of session %s is not known: %s", session, fault)
             return True
         return row is not None and row.state not in (SandboxState.CLOSING, SandboxState.GONE)
-
-    def life(self, session: SessionId) -> int | None:
-        """How many of its runners were lost: the one that is there knows nothing of what these ran. None: no sandbox."""
-        row = self._row(session)
-        return row.lives if row is not None else None
 
     def pause(self, row: SandboxRow, idle_before: float) -> bool:
         """Freeze a sandbox that nothing was asked of since `idle_before`; the next `ready` lets it go on.
