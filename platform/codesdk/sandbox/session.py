@@ -53,8 +53,6 @@ SLACK_S = 30.0
 HELLO_S = 15.0
 HELD_S = 0.05
 """Between two starts of an exec while the tools stand still for a snapshot."""
-BOOT_CHARACTERS = 64
-"""Of a runner's own name that are kept: ours has 16, and one in a tenant's image may say anything."""
 MAX_JOINS = 20
 """How often one exec is joined again after a lost connection."""
 
@@ -163,7 +161,7 @@ class RunnerSandbox:
             raise StaleGeneration(self.owner, self._spec.generation, refused.newest) from refused
         finally:
             self._greeting = None
-        boot = str(header.get("boot"))[:BOOT_CHARACTERS]
+        boot = str(header.get("boot"))[:64]  # ours has 16; in an image of a tenant's it may say anything
         if self._boot not in (None, boot):
             # A runner that was started again has forgotten what it ran: nothing may be repeated on it.
             link.close()
