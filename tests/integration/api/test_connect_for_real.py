@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from acceptance.agents import claude, codex, gemini, opencode, qwen
+from acceptance.agents import claude, codex, gemini, kimi, opencode, qwen
 from acceptance.agents.install import INSTALL_LIMIT_S
 from acceptance.agents.process import AgentProcess, Rooms, private_env
 from acceptance.conftest import program_or_skip
@@ -24,6 +24,7 @@ PACKAGES = {
     "gemini": gemini.PACKAGE,
     "opencode": opencode.PACKAGE,
     "qwen": qwen.PACKAGE,
+    "kimi": kimi.PACKAGE,
 }
 
 
@@ -34,7 +35,12 @@ def path(npm, request, tmp_path, monkeypatch):
     def only(kind):
         place = tmp_path / "bin"
         place.mkdir()
-        (place / kind).symlink_to(program_or_skip(PACKAGES[kind]))
+        program = program_or_skip(PACKAGES[kind])
+        if kind == "kimi":  # a script that needs a newer Node than there may be
+            (place / kind).write_text(f'#!/bin/sh\nexec "{program}" "{kimi.script(program)}" "$@"\n')
+            (place / kind).chmod(0o755)
+        else:
+            (place / kind).symlink_to(program)
         monkeypatch.setenv("PATH", f"{place}:/usr/local/bin:/usr/bin:/bin")
 
     return only

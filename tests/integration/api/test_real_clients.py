@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from acceptance.agents import claude, codex, gemini, opencode, qwen
+from acceptance.agents import claude, codex, gemini, kimi, opencode, qwen
 from acceptance.agents.install import INSTALL_LIMIT_S, AgentPackage
 from acceptance.conftest import program_or_skip
 from acceptance.model_server.script import Call, script
@@ -38,6 +38,7 @@ AGENTS = {
     "Claude Code": (claude.ClaudeCode, claude.PACKAGE),
     "Codex": (codex.Codex, codex.PACKAGE),
     "Gemini CLI": (gemini.GeminiCli, gemini.PACKAGE),
+    "Kimi Code": (kimi.KimiCode, kimi.PACKAGE),
     "OpenCode": (opencode.OpenCode, opencode.PACKAGE),
     "Qwen Code": (qwen.QwenCode, qwen.PACKAGE),
 }

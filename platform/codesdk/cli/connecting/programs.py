@@ -94,12 +94,25 @@ def _qwen(program: str, to: Endpoint, home: Path, ear: str) -> Started:
     return Started(line, env)
 
 
+def _kimi(program: str, to: Endpoint, home: Path, ear: str) -> Started:
+    _put(home / ".kimi-code" / "mcp.json", as_json(CLIENTS[Kind.KIMI].piece(to)))
+    env = {
+        "KIMI_MODEL_NAME": "none",
+        "KIMI_MODEL_API_KEY": _KEY,
+        "KIMI_MODEL_PROVIDER_TYPE": "openai",
+        "KIMI_MODEL_BASE_URL": f"{ear}/v1",
+        "KIMI_CODE_NO_AUTO_UPDATE": "1",
+    }
+    return Started([program, "-p", "x", "--output-format", "stream-json"], env)
+
+
 PROGRAMS: dict[Kind, tuple[str, Prepare]] = {
     Kind.CLAUDE: ("claude", _claude),
     Kind.CODEX: ("codex", _codex),
     Kind.GEMINI: ("gemini", _gemini),
     Kind.OPENCODE: ("opencode", _opencode),
     Kind.QWEN: ("qwen", _qwen),
+    Kind.KIMI: ("kimi", _kimi),
 }
 """The programs that can be asked, by the name under which they are installed."""
 

@@ -1,0 +1,111 @@
+"""Kimi Code: how it is installed, started and read.
+
+Keys and variables are those of 2.1.0, the pinned version, which runs on Node 22.19 or newer and so brings its own; a newer one
+must be tried before the pin moves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from acceptance.agents.agent import CALL_LIMIT_S, PROMPT, Agent, parse_lines
+from acceptance.agents.install import AgentPackage
+from acceptance.agents.process import Exit, Rooms
+from acceptance.agents.record import AgentRun, ToolOutcome
+
+PACKAGE = AgentPackage(name="kimi-code", binary="node_modules/node-linux-*/bin/node")
+"""Its program is a script; what is installed as a program is the Node that runs it."""
+SCRIPT = "@moonshot-ai/kimi-code/dist/main.mjs"
+SERVER = "codesdk"
+"""The MCP server's name in its configuration, so its tools are `mcp__codesdk__*`."""
+ONLY_OURS = f"""\
+---
+name: {SERVER}
+description: Has our tools alone.
+tools:
+  - mcp__{SERVER}__*
+---
+Do what you are asked.
+"""
+"""An agent of its own kind, which has no built-in tools."""
+
+
+class KimiCode(Agent):
+    """One run in print mode."""
+
+    def __init__(
+        self,
+        program: Path,
+        folder: Path,
+        *,
+        model_url: str,
+        mcp_url: str,
+        token: str,
+        call_limit_s: float = CALL_LIMIT_S,
+    ) -> None:
+        """`call_limit_s`: hard, whatever progress the server tells."""
+        rooms = Rooms.beneath(folder)
+        home = rooms.home / ".kimi-code"
+        (home / "agents").mkdir(parents=True)
+        (home / "mcp.json").write_text(json.dumps(mcp_config(mcp_url, token, call_limit_s)), encoding="utf-8")
+        (home / "agents" / f"{SERVER}.md").write_text(ONLY_OURS, encoding="utf-8")
+        super().__init__(rooms, command(program), variables(model_url))
+
+    def read(self, end: Exit) -> AgentRun:
+        """Its lines."""
+        return read_run(end.lines, exit_code=end.code, stderr_tail=end.stderr_tail)
+
+
+def script(program: Path) -> Path:
+    """What that Node runs."""
+    return program.parents[2] / SCRIPT
+
+
+def command(program: Path) -> list[str]:
+    """The command line."""
+    return [str(program), str(script(program)), "--agent", SERVER, "-p", PROMPT, "--output-format", "stream-json"]
+
+
+def mcp_config(url: str, token: str, call_limit_s: float) -> dict[str, Any]:
+    """The MCP configuration, in a file that only this run's home holds."""
+    server = {"url": url, "headers": {"Authorization": f"Bearer {token}"}, "toolTimeoutMs": int(call_limit_s * 1000)}
+    return {"mcpServers": {SERVER: server}}
+
+
+def variables(model_url: str) -> dict[str, str]:
+    """Its environment, beyond what every agent gets."""
+    return {
+        "KIMI_MODEL_NAME": "scripted",
+        "KIMI_MODEL_API_KEY": "scripted-model-needs-no-key",
+        "KIMI_MODEL_PROVIDER_TYPE": "openai",
+        "KIMI_MODEL_BASE_URL": f"{model_url}/v1",
+        "KIMI_CODE_NO_AUTO_UPDATE": "1",
+    }
+
+
+def read_run(lines: Iterable[str], *, exit_code: int | None, stderr_tail: str = "") -> AgentRun:
+    """A run, from its lines, which are a chat's messages. They name no servers: ours counts as connected where it was called."""
+    messages = parse_lines(lines)
+    said = [message for message in messages if message["role"] == "assistant"]
+    calls = [call for message in said for call in message.get("tool_calls") or ()]
+    named = {call["id"]: call["function"]["name"] for call in calls}
+    ours = any(name.startswith(f"mcp__{SERVER}__") for name in named.values())
+    answer = said[-1] if said and not said[-1].get("tool_calls") else {}
+    return AgentRun(
+        final_text=answer.get("content") or None,
+        failed=not answer,
+        outcomes=tuple(
+            ToolOutcome(
+                message["tool_call_id"], named.get(message["tool_call_id"], "?"), str(message["content"]), False
+            )
+            for message in messages
+            if message["role"] == "tool"
+        ),
+        servers={SERVER: "connected"} if ours else {},
+        tools=(),
+        exit_code=exit_code,
+        stderr_tail=stderr_tail,
+    )
