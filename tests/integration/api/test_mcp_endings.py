@@ -107,7 +107,7 @@ def test_a_call_that_waits_is_answered_no_more_and_withdrawn(stack, helpers, how
 
     told = helpers.within(go())
     assert told.status_code == 401 or "result" not in told.text
-    helpers.eventually(lambda: stack.types(session)[-1] == "tool.call.denied")
+    helpers.eventually(lambda: stack.types(session)[-1] == "tool.call.denied", 30)
 
 
 @pytest.mark.anyio
@@ -171,7 +171,7 @@ def test_a_client_that_takes_nothing_of_its_answers_is_let_go(stack, helpers, mo
             opened.sendall(request)
         # Nothing is read and nothing is closed here: it is the other side that lets go.
         helpers.eventually(lambda: opened.getsockname() in lost, 30)
-    helpers.eventually(lambda: not stack.mcp.standing._open)
+    helpers.eventually(lambda: not stack.mcp.standing._open, 30)
 
 
 @pytest.mark.parametrize("many", [5])
