@@ -108,6 +108,7 @@ class Pipeline:
             self._shadow.see(call, tool, subject, decision)
         waits_for = _waits_for(call, tool, decision)
         input_ref = self._keep_large(call, subject, input_bytes)
+        input_text = input_bytes.decode()
 
         def record(unit: Unit) -> Outcome:
             return self._record(
@@ -117,6 +118,7 @@ class Pipeline:
                 subject,
                 decision=decision,
                 waits_for=waits_for,
+                input_text=input_text,
                 input_ref=input_ref,
                 join=join,
             )
@@ -216,6 +218,7 @@ class Pipeline:
         *,
         decision: Decision,
         waits_for: Preparation,
+        input_text: str,
         input_ref: StoredArtifact | None,
         join: bool,
     ) -> Outcome:
@@ -245,6 +248,7 @@ class Pipeline:
             unit.connection,
             call,
             facts,
+            input_text=input_text,
             schema_hash=tool.schema_hash,
             serial=tool.serial,
             state=CallState.QUEUED if decision.effect is Effect.ALLOW and full is None else CallState.WAITING,

@@ -12,7 +12,6 @@ from sqlalchemy import Boolean, Connection, Row, Select, Update, bindparam, case
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.calls import CallIdentity, CallState, IllegalTransition, ToolCall, check_transition
-from codesdk.domain.canonical import canonical_json
 from codesdk.domain.decisions import Evaluation, Obligations
 from codesdk.domain.ids import ApprovalId, GrantId, HostId, SessionId, TenantId, ToolCallId
 from codesdk.domain.records import SessionPriority
@@ -128,13 +127,17 @@ def insert(
     call: ToolCall,
     facts: SessionFacts,
     *,
+    input_text: str,
     schema_hash: str,
     serial: bool,
     state: CallState,
     sources: tuple[Evaluation, ...],
     grant: GrantId | None = None,
 ) -> None:
-    """Add a call: waiting for its decision, or queued where nothing stands against it."""
+    """Add a call: waiting for its decision, or queued where nothing stands against it.
+
+    `input_text`: its canonical input. It is written out before the unit, which holds up every other one.
+    """
     if state is not CallState.WAITING:
         check_transition(CallState.WAITING, state)
     identity = call.identity
@@ -146,7 +149,7 @@ def insert(
         "host_id": facts.host_id,
         "runtime_tool_call_id": identity.runtime_tool_call_id,
         "name": call.name,
-        "input": canonical_json(call.input).decode(),
+        "input": input_text,
         "input_hash": identity.input_hash,
         "schema_hash": schema_hash,
         "serial": serial,

@@ -6,6 +6,7 @@ import struct
 from typing import Any
 
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +71,31 @@ SAMPLE_BYTES = bytes.fromhex(
 
 def double(bits: int) -> float:
     return struct.unpack(">d", bits.to_bytes(8, "big"))[0]
+
+
+ascii_keys = st.text(st.characters(max_codepoint=127))
+plain_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(ascii_keys, inner),
+    max_leaves=20,
+)
+
+
+@given(plain_values)
+def test_what_the_quick_way_writes_is_what_the_whole_algorithm_writes(value):
+    assert canonical_json(value) == rfc8785.dumps(value)
+
+
+def test_every_character_of_a_string_has_the_form_of_the_whole_algorithm():
+    every = "".join(chr(code) for code in range(0x11000) if not 0xD800 <= code < 0xE000)
+    assert canonical_json({"a": every}) == rfc8785.dumps({"a": every})
+
+
+def test_keys_that_utf_16_sorts_otherwise_than_code_points_do_are_sorted_as_utf_16():
+    assert canonical_json({"\ue000": 1, "\U00010000": 2}) == '{"\U00010000":2,"\ue000":1}'.encode()
 
 
 @pytest.mark.parametrize(("bits", "text"), DOUBLES.items(), ids=[f"{bits:016x}" for bits in DOUBLES])
