@@ -23,7 +23,7 @@ from codesdk.api.app import create_app
 from codesdk.api.server import _listen, _Server, _url
 from codesdk.api.slow_senders import Impatient
 from codesdk.bootstrap import Services, open_services
-from codesdk.domain.ids import SessionId
+from codesdk.domain.ids import SessionId, TenantId
 from codesdk.domain.invariants import check
 from codesdk.sandbox.fake import FakeSandboxes, Script
 from codesdk.sandbox.port import Sandboxes
@@ -41,6 +41,7 @@ name: whole
 default: deny
 enable: [workspace.exec]
 rules:
+  - {id: reads, effect: allow, classification: read-only}
   - {id: commands, effect: allow, tool: workspace.exec}
   - {id: risky, effect: ask, tool: workspace.exec, args: {/command: {glob: "risky*"}}, approval: {timeout: 10m}}
 """
@@ -234,6 +235,20 @@ class Agent:
     def events(self) -> list[Any]:
         return self.installation.api.log.read(self.session)
 
+    def requested(self) -> int:
+        """How many calls are on record."""
+        return sum(event.type == "tool.call.requested" for event in self.events())
+
+    @property
+    def tenant(self) -> TenantId:
+        return self.installation.api.directory.subject(self.token).tenant_id
+
+    def approve(self, approval: Any) -> Any:
+        """As a person does, over HTTP; the answer."""
+        with self.installation.http(self.key) as http:
+            body = {"verdict": "approve", "digest": approval.digest}
+            return http.post(f"/v1/approvals/{approval.id}/decision", json=body)
+
     def is_lawful(self) -> None:
         assert check(self.events()) is None
 
@@ -241,9 +256,7 @@ class Agent:
         """The question that waits."""
         listing = self.installation.api.desk.listing
         found = lambda: [  # noqa: E731
-            each
-            for each in listing(self.installation.api.directory.subject(self.token).tenant_id, None, self.session)
-            if each.state == "pending"
+            each for each in listing(self.tenant, None, self.session) if each.state == "pending"
         ]
         return wait_for(found, "the question", DEADLINE_S)[0]
 

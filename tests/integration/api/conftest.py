@@ -42,6 +42,8 @@ from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.stored import Claimed
 from codesdk.worker.looking import Looking
 from databases import PostgresDatabases
+from sandboxes import docker_sandboxes
+from whole_stage import Installation
 
 LIMIT_S = 30.0
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -305,6 +307,20 @@ def standing_on_a_server(tmp_path_factory, postgres_server) -> Iterator[Stack]:
         url = made.migrated()
         with running(tmp_path_factory.mktemp("standing"), 10.0, database_url=url) as built:
             yield built
+
+
+@pytest.fixture(scope="module")
+def installation(engine, sandbox_image, redis_url, tmp_path_factory) -> Iterator[Installation]:
+    """A whole one, with real sandboxes and a real Redis."""
+    made = Installation(tmp_path_factory.mktemp("whole"), redis_url)
+    with docker_sandboxes(engine.host, made.settings.instance_id()) as sandboxes:
+        made.on(sandboxes, sandbox_image)
+        try:
+            made.start_api()
+            made.start_worker()
+            yield made
+        finally:
+            made.close()
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from codesdk.sandbox.port import Gone
-from sandboxes import alive, docker_sandboxes
+from sandboxes import alive
 from stage import wait_for
 from whole_stage import DEADLINE_S, Agent, Installation
 
@@ -18,19 +17,6 @@ SOON_S = 30.0
 """On a machine that does much else; at rest it is under two (`cancel_ms` of the bench)."""
 STUBBORN = "trap '' TERM HUP INT; sleep {0} & setsid sleep {0} & (sleep {0} &); echo ready; sleep {0}"
 """A program that ignores what asks it to end, with a child, one in a session of its own and one that nobody waits for."""
-
-
-@pytest.fixture(scope="module")
-def installation(engine, sandbox_image, redis_url, tmp_path_factory) -> Iterator[Installation]:
-    made = Installation(tmp_path_factory.mktemp("cancels"), redis_url)
-    with docker_sandboxes(engine.host, made.settings.instance_id()) as sandboxes:
-        made.on(sandboxes, sandbox_image)
-        try:
-            made.start_api()
-            made.start_worker()
-            yield made
-        finally:
-            made.close()
 
 
 class Scene:

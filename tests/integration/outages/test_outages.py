@@ -19,7 +19,7 @@ from codesdk.storage.database import StorageUnavailable
 from outages import LockedSqlite, Outage, OwnPostgres, OwnRedis, Turn
 from small_disk import fill, remount, small_disk
 from stage import wait_for
-from whole_stage import DEADLINE_S, Agent, Installation
+from whole_stage import DEADLINE_S, Installation
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(300)]
 LOCKED_S = 0.5
@@ -116,21 +116,15 @@ class Scene:
         self._queued = people.submit(self.first.call, "queued")
         self._asked = people.submit(self.asking.call, "risky")
         self.approval = self.asking.approval()
-        wait_for(lambda: self._requested(self.first) == 2, "the queued one", DEADLINE_S)
-
-    @staticmethod
-    def _requested(agent: Agent) -> int:
-        return sum(event.type == "tool.call.requested" for event in agent.events())
+        wait_for(lambda: self.first.requested() == 2, "the queued one", DEADLINE_S)
 
     def release(self) -> None:
         """Let what runs end."""
         self.installation.release("hold running")
 
     def vote(self) -> Any:
-        """A person approves, over HTTP."""
-        with self.installation.http(self.asking.key) as http:
-            body = {"verdict": "approve", "digest": self.approval.digest}
-            return http.post(f"/v1/approvals/{self.approval.id}/decision", json=body)
+        """A person approves."""
+        return self.asking.approve(self.approval)
 
     def health(self) -> int:
         with self.installation.http(self.asking.key) as http:

@@ -1,0 +1,103 @@
+"""How long it takes until a command is ended: from the cancel over HTTP to its answer at the MCP client, which comes when the
+runner has said that nothing of its tree lives and that is recorded (`cancel_ms`); the same of one that ignores SIGTERM
+(`cancel_stubborn_ms`).
+
+Beside it, in turn, what one would do without: `kill -9` by another `docker exec` until the first one's output ends, which
+leaves its children (`docker_exec_kill_ms`), and `docker kill` until the container has ended, which ends all that runs in it
+(`docker_kill_ms`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from docker import DockerClient
+
+from codesdk.approvals import ApprovalState, Verdict
+from codesdk.cli.demo.agent import connected
+from codesdk.cli.stack.stack import Stack
+from codesdk.domain.events import EventType
+from codesdk.sessions import NewSession
+
+ROUNDS = 15
+STUBBORN_ROUNDS = 5
+PATIENCE_S = 60.0
+AIM_MS = 2000.0
+"""From the cancel to its end, p95."""
+NAMES = ("cancel", "cancel_stubborn", "docker_exec_kill", "docker_kill")
+COMMANDS = {"cancel": "sleep {0}", "cancel_stubborn": "trap '' TERM; sleep {0} & sleep {0}"}
+
+
+def measure(
+    stack: Stack, client: DockerClient, container: str, image: str, say: Callable[[str], None]
+) -> dict[str, list[float]]:
+    """Milliseconds of each, by name."""
+    say(f"{ROUNDS} commands that are cancelled, and as many that are killed")
+    session = stack.daemon.open_session(NewSession(labels={"opened-by": "bench"}))
+    times: dict[str, list[float]] = {name: [] for name in NAMES}
+    for number in range(ROUNDS):
+        for name, command in COMMANDS.items():
+            if name == "cancel" or number < STUBBORN_ROUNDS:
+                line = command.format(600 + number)  # another each time: equal calls would be one
+                times[name].append(asyncio.run(_cancelled(stack, session, line)))
+        times["docker_exec_kill"].append(_exec_killed(client, container))
+        times["docker_kill"].append(_killed(client, image))
+    return times
+
+
+async def _cancelled(stack: Stack, session: Any, command: str) -> float:
+    async with connected(session.mcp_url, session.token) as client:
+        place = stack.daemon.session(session.session.id).last_seq
+        asked = asyncio.create_task(client.call_tool("workspace_exec", {"command": command}))
+        call = await asyncio.to_thread(_started, stack, session.session.id, place)
+        began = time.perf_counter()
+        path = f"/v1/sessions/{session.session.id}/calls/{call}/cancel"
+        await asyncio.to_thread(stack.daemon.request, "POST", path)
+        result = await asked
+        took_ms = (time.perf_counter() - began) * 1000
+        assert result.meta["codesdk/call"]["code"] == "CANCELLED", result
+        return took_ms
+
+
+def _started(stack: Stack, session: str, place: int) -> str:
+    """The id of the call that was made last, once it runs; it is approved where it is asked about."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        for shown in stack.daemon.approvals(ApprovalState.PENDING, session):
+            stack.daemon.vote(shown, Verdict.APPROVE)
+        for event in stack.daemon.events(session, place):
+            if event.type is EventType.CALL_STARTED:
+                time.sleep(0.2)  # the command's own start is not what is measured
+                return str(event.payload["tool_call_id"])
+        time.sleep(0.02)
+    raise TimeoutError("the call did not start")
+
+
+def _exec_killed(client: DockerClient, container: str) -> float:
+    api = client.api
+    made = api.exec_create(container, ["sh", "-c", "echo $$; exec sleep 600"])
+    output = api.exec_start(made["Id"], stream=True)
+    pid = next(output).decode().strip()
+    time.sleep(0.2)
+    began = time.perf_counter()
+    killing = api.exec_create(container, ["sh", "-c", f"kill -9 {pid}"])
+    for _ in api.exec_start(killing["Id"], stream=True):
+        pass
+    for _ in output:
+        pass
+    return (time.perf_counter() - began) * 1000
+
+
+def _killed(client: DockerClient, image: str) -> float:
+    made = client.containers.run(image, entrypoint=["sleep"], command=["600"], network_mode="none", detach=True)
+    try:
+        time.sleep(0.2)
+        began = time.perf_counter()
+        made.kill()
+        made.wait()
+        return (time.perf_counter() - began) * 1000
+    finally:
+        made.remove(force=True)
