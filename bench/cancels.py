@@ -1,4 +1,6 @@
-"""How long it takes until a command is ended: from the cancel over HTTP to its answer at the MCP client, which comes when the
+"""How long it takes until a command is ended.
+
+From the cancel over HTTP to its answer at the MCP client, which comes when the
 runner has said that nothing of its tree lives and that is recorded (`cancel_ms`); the same of one that ignores SIGTERM
 (`cancel_stubborn_ms`).
 
@@ -22,7 +24,7 @@ from codesdk.cli.stack.stack import Stack
 from codesdk.domain.events import EventType
 from codesdk.sessions import NewSession
 
-ROUNDS = 15
+ROUNDS = 10
 STUBBORN_ROUNDS = 5
 PATIENCE_S = 60.0
 AIM_MS = 2000.0

@@ -9,8 +9,8 @@ Five things are timed in turn, a few of each per round, so that whatever the mac
 - docker_run: a container of the same image for one `true`, removed again (docker SDK `containers.run(remove=True)`);
 - host_spawn: `true` as a child of this process.
 
-Then 16 calls at once, and the memory of API and worker (`load.py`); where the time goes (`stages.py`); claims beside a
-long queue (`claims.py`); the MCP host beside the bare SDK (`mcp_host.py`); decisions (`policy.py`), sandboxes themselves (`lifecycle.py`), gVisor beside runc
+Then commands that are ended (`cancels.py`); 16 calls at once, and the memory of API and worker (`load.py`); where the time
+goes (`stages.py`); claims beside a long queue (`claims.py`); the MCP host beside the bare SDK (`mcp_host.py`); decisions (`policy.py`), sandboxes themselves (`lifecycle.py`), gVisor beside runc
 (`beside_gvisor.py`) and the event log (`log.py`).
 """
 
@@ -37,6 +37,7 @@ from rich.table import Table
 
 import approvals
 import beside_gvisor
+import cancels
 import claims
 import fairness
 import lifecycle
@@ -101,8 +102,8 @@ class Peers:
     def __init__(self, host: str, opened: ExitStack) -> None:
         engine = Engine(host)
         opened.callback(engine.close)
-        self._client = docker.DockerClient(base_url=host, max_pool_size=load.AT_ONCE)
-        opened.callback(self._client.close)
+        self.client = docker.DockerClient(base_url=host, max_pool_size=load.AT_ONCE)
+        opened.callback(self.client.close)
         image = sandbox_image.ensure(ProvisionedEngine(host), lambda _line: None)
         self.image = image
         sandboxes = DockerSandboxes(INSTANCE, engine)
@@ -112,7 +113,7 @@ class Peers:
             owner=owner, instance=INSTANCE, profile=Profile(), image=image, tool_uid=TOOL_UID, generation=1
         )
         self._sandbox = sandboxes.open(wanted)
-        self._container = specs.name_of(INSTANCE, owner)
+        self.container = specs.name_of(INSTANCE, owner)
         self._number = 0
 
     def runner_exec(self) -> None:
@@ -125,15 +126,15 @@ class Peers:
 
     def docker_exec(self) -> None:
         """Through the engine's exec, in the same container."""
-        api = self._client.api
-        made = api.exec_create(self._container, ["true"])
+        api = self.client.api
+        made = api.exec_create(self.container, ["true"])
         for _ in api.exec_start(made["Id"], stream=True):
             pass
         assert api.exec_inspect(made["Id"])["ExitCode"] == 0
 
     def docker_run(self) -> None:
         """In a container of its own."""
-        self._client.containers.run(self.image, entrypoint=["true"], command=[], network_mode="none", remove=True)
+        self.client.containers.run(self.image, entrypoint=["true"], command=[], network_mode="none", remove=True)
 
     def host_spawn(self) -> None:
         """On this machine, unsandboxed."""
@@ -185,6 +186,8 @@ def ratios(summary: dict[str, dict[str, float]]) -> dict[str, float]:
         "governed / docker_run, a second, 16 at once": round(
             summary["governed_16_per_s"] / summary["docker_run_16_per_s"], 1
         ),
+        "cancel / docker_kill": round(summary["cancel_ms"]["p50"] / summary["docker_kill_ms"]["p50"], 2),
+        "cancel / docker_exec_kill": round(summary["cancel_ms"]["p50"] / summary["docker_exec_kill_ms"]["p50"], 2),
         "governed_call / runner_exec": round(governed / summary["runner_exec_ms"]["p50"], 2),
         "runner_exec / docker_exec": round(summary["runner_exec_ms"]["p50"] / summary["docker_exec_ms"]["p50"], 3),
         "runner_exec / host_spawn": round(summary["runner_exec_ms"]["p50"] / summary["host_spawn_ms"]["p50"], 2),
@@ -199,16 +202,20 @@ def ratios(summary: dict[str, dict[str, float]]) -> dict[str, float]:
 
 
 def show(console: Console, report: dict[str, Any]) -> None:
-    table = Table(title="`true`, in milliseconds", title_justify="left", box=None, padding=(0, 2, 0, 0))
-    table.add_column("")
-    for column in ("p50", "p95", "n"):
-        table.add_column(column, justify="right")
-    for name in (*PER_ROUND, "warm_first_result", *BESIDE):
-        row = report.get(f"{name}_ms")
-        if row is None:
-            continue  # said below
-        table.add_row(name.replace("_", " "), f"{row['p50']:.2f}", f"{row['p95']:.2f}", str(row["n"]))
-    console.print(table)
+    for title, names in (
+        ("`true`, in milliseconds", (*PER_ROUND, "warm_first_result", *BESIDE)),
+        ("until a command is ended, in milliseconds", cancels.NAMES),
+    ):
+        table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+        table.add_column("")
+        for column in ("p50", "p95", "n"):
+            table.add_column(column, justify="right")
+        for name in names:
+            row = report.get(f"{name}_ms")
+            if row is None:
+                continue  # said below
+            table.add_row(name.replace("_", " "), f"{row['p50']:.2f}", f"{row['p95']:.2f}", str(row["n"]))
+        console.print(table)
     if "gvisor_absent" in report:
         console.print(f"gVisor was not measured: {report['gvisor_absent']}", markup=False)
     if policy.opa.ABSENT:
@@ -243,11 +250,13 @@ def show(console: Console, report: dict[str, Any]) -> None:
     share = report["ratios"]["governed_call / docker_exec"]
     times = report["ratios"]["governed / docker_exec, a second, 16 at once"]
     took = report["approval_overhead_ms"]
+    ended = report["cancel_stubborn_ms"]["p95"]
     console.print()
     for aim, reached, was in (
         (f"a governed call at no more than {AIM} of docker exec", share <= AIM, f"{share}"),
         (f"{AIM_AT_ONCE} times as many as docker exec, 16 at once", times >= AIM_AT_ONCE, f"{times}"),
         (f"{approvals.AIM_MS:.0f} ms from an approval to the start", took <= approvals.AIM_MS, f"{took} ms"),
+        (f"{cancels.AIM_MS:.0f} ms until a stubborn command is ended (p95)", ended <= cancels.AIM_MS, f"{ended} ms"),
     ):
         console.print(f"Aim: {aim}: [bold]{'reached' if reached else 'not reached'}[/bold] ({was}).")
 
@@ -264,6 +273,7 @@ def run(rounds: int, console: Console) -> dict[str, Any]:
         samples = asyncio.run(measure(session.mcp_url, session.token, peers, rounds, say))
         events = list(stack.daemon.events(session.session.id))
         fold(events)  # a measured run whose record has a gap would be worth nothing
+        samples.times |= cancels.measure(stack, peers.client, peers.container, peers.image, say)
         summary = {**samples.summary(), **load.at_once(stack, peers.docker_exec, peers.docker_run, say)}
         summary |= approvals.measure(stack, say)
         summary |= load.memory(settings.policies_dir, settings.registry_dir, say)
