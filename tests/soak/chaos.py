@@ -139,6 +139,7 @@ class Chaos:
             "warm_pool": 1,
             "port": 0,
             "snapshot_every_s": 1.0,
+            "wait_s": 2.0,
             "host_lease_s": 60.0,  # else a busy machine's workers are taken for dead ones
         }
         return {

@@ -95,6 +95,8 @@ class Client:
             told = said["_meta"]["codesdk/call"]
             if told["status"] in ENDED:
                 return _end(said, told)
+            if told["status"] == "waiting":  # an earlier one of that input was lost: it asks, and here nobody answers
+                return End(told["tool_call_id"], "APPROVAL_PENDING", "")
             if told["status"] in BY_ID:
                 asked = ("collect_result", {"call_id": told["tool_call_id"]})
             else:
