@@ -99,6 +99,8 @@ class Client:
                 return End(told["tool_call_id"], "APPROVAL_PENDING", "")
             if told["status"] in BY_ID:
                 asked = ("collect_result", {"call_id": told["tool_call_id"]})
+            elif told.get("code") == "CALL_UNKNOWN":  # nobody knew whether it had been taken; it had not
+                asked = (tool, arguments)
             else:
                 assert told["status"] == "refused", said
                 assert told["retryable"], said

@@ -67,7 +67,7 @@ def check(report: dict) -> None:
     assert report["outcomes"]["ok"] > report["sessions"] / 2, report
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_fifty_sessions_with_a_worker_that_is_killed_leave_nothing(installation):
     check(soak(installation, 50))
 
