@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import rfc8785
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codesdk.domain.canonical import NotCanonical, bytes_hash, canonical_json, content_hash
@@ -28,6 +28,8 @@ json_values = st.recursive(
 )
 
 
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A loaded machine takes long for the first values: that is no fact about ours."""
 # RFC 8785, appendix B: the bits of a double, and the only way to write it.
 DOUBLES = {
     0x0000000000000000: "0",
@@ -84,6 +86,7 @@ plain_values = st.recursive(
 )
 
 
+@PATIENT
 @given(plain_values)
 def test_what_the_quick_way_writes_is_what_the_whole_algorithm_writes(value):
     assert canonical_json(value) == rfc8785.dumps(value)
@@ -187,6 +190,7 @@ def test_the_largest_integers_that_the_rfc_allows_are_kept():
     assert canonical_json([2**53 - 1, -(2**53) + 1]) == b"[9007199254740991,-9007199254740991]"
 
 
+@PATIENT
 @given(json_values)
 def test_it_says_the_same_as_json_and_is_stable(value):
     text = canonical_json(value)
@@ -194,6 +198,7 @@ def test_it_says_the_same_as_json_and_is_stable(value):
     assert canonical_json(json.loads(text)) == text
 
 
+@PATIENT
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 9)), st.randoms())
 def test_the_order_of_keys_does_not_change_the_hash(value, random):
     items = list(value.items())
