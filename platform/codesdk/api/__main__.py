@@ -7,14 +7,14 @@ import sys
 
 from codesdk.api.server import serve
 from codesdk.errors import ExitCode, Fault
-from codesdk.settings import Settings
+from codesdk.settings import read_settings
 
 
 def main() -> int:
     """Serve until a signal; returns the exit code. The last line on stderr says why it could not."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        serve(Settings())
+        serve(read_settings())
     except Fault as fault:
         print(f"error: {' '.join(str(fault).split())}", file=sys.stderr)  # noqa: T201 (for whoever started it)
         return fault.exit_code

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.table import Table
 from rich.text import Text
 
 from codesdk.approvals import Approval, ApprovalState, Verdict, Wish, who
@@ -17,6 +16,7 @@ from codesdk.approvals.absences import absences
 from codesdk.cli.daemon import Daemon, connect
 from codesdk.cli.environment import tell
 from codesdk.cli.given import InputWrong
+from codesdk.cli.listing import Listing
 from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
 from codesdk.cli.voice import Voice
@@ -58,7 +58,7 @@ def show(*, every: bool, rule: str | None, session: str | None, data_dir: Path |
         voice.out.print("Nothing waits for a person.")
     else:
         if voice.out.width >= WIDE:
-            voice.out.print(table(found, time.time()))
+            voice.rows(table(found, time.time()))
         else:
             for line in stacked(found, time.time()):
                 voice.out.print(Text(line), soft_wrap=True)
@@ -211,11 +211,9 @@ def _why(approval: Approval) -> str:
     return f"{approval.shown.get('reason', '')} ({', '.join(approval.shown.get('rules', [])) or 'default'})"
 
 
-def table(approvals: list[Approval], now: float) -> Table:
+def table(approvals: list[Approval], now: float) -> Listing:
     """One row an approval. `now`: seconds since the epoch."""
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("approval", "state", "left", "call", "why"):
-        shown.add_column(column, overflow="fold", no_wrap=column in ("approval", "state", "left"))
+    shown = Listing("approval", "state", "left", "call", "why", folds=("call", "why"))
     for approval in approvals:
         left = approval.expires_at - now if approval.state is ApprovalState.PENDING else 0
         call = Text(f"{approval.shown.get('tool')} ", style="bold").append(call_line(approval), style="none")

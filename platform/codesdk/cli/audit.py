@@ -22,6 +22,8 @@ from codesdk.tenancy.tenant import TenantUnknown
 
 _HEAD = re.compile(r"(?P<chain>[^:]+):(?P<end>[0-9]+:sha256:[0-9a-f]{64})")
 
+_ELSEWHERE = " What concerns all tenants is in another: --tenant installation."
+
 
 class HeadUnreadable(Fault):
     """What was given is no end of a chain."""
@@ -51,7 +53,9 @@ def show(tenant: str, *, after: int, data_dir: Path | None, as_json: bool) -> No
                 parts = f"{entry.number:>5} {entry.time[:19]}Z {entry.act:<20} {plain(entry.target)}"
                 voice.out.print(Text(f"{parts}  by {plain(entry.actor)}  {said}"), soft_wrap=True)
             if len(page) < PAGE:
-                return
+                break
+    if not after and not as_json:
+        voice.out.print(f"Nothing is in the chain of {tenant}.{'' if tenant == INSTALLATION else _ELSEWHERE}")
 
 
 def seal(*, data_dir: Path | None, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from codesdk.cli.stack.operator import operator_key
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.events import Event
 from codesdk.errors import ExitCode, Fault
+from codesdk.policy.version import SHARED
 from codesdk.sessions import NewSession, Session, SessionSandbox
 from codesdk.settings import Settings, runfile
 
@@ -74,6 +75,11 @@ class Daemon:
         """Newest first."""
         found = self.request("GET", "/v1/sessions", params={"limit": limit})["sessions"]
         return [Session.model_validate(item) for item in found]
+
+    def pinned_policy(self) -> str | None:
+        """The hash of the version that decides in place of the shared files; None where the files do."""
+        found = self.request("GET", "/v1/policy/versions", params={"layer": SHARED})["pinned"]
+        return str(found) if found else None
 
     def close_session(self, session: str) -> Session:
         """End it."""

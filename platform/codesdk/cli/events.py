@@ -18,6 +18,9 @@ from codesdk.domain.events import Event
 SHOWN_PAYLOAD = 160
 """Characters of a payload on one line; `--json` has all of it."""
 
+SHOWN_LAST = frozenset({"tool_call_id", "attempt", "input_hash"})
+"""What every event of a call repeats: it must not push out of sight what only this one says."""
+
 
 def show(session: str, *, follow: bool, data_dir: Path | None, as_json: bool) -> None:
     """Print the events there are, and with `follow` those that come; Ctrl-C ends it."""
@@ -36,7 +39,8 @@ def show(session: str, *, follow: bool, data_dir: Path | None, as_json: bool) ->
 
 def line(event: Event) -> Text:
     """One event on one line."""
-    payload = plain(json.dumps(event.payload, ensure_ascii=False))  # JSON escapes some of what terminals obey
+    told = sorted(event.payload.items(), key=lambda item: item[0] in SHOWN_LAST)
+    payload = plain(json.dumps(dict(told), ensure_ascii=False))  # JSON escapes some of what terminals obey
     short = payload if len(payload) <= SHOWN_PAYLOAD else f"{payload[:SHOWN_PAYLOAD]}…"
     return Text.assemble(
         (f"{event.seq:>5} ", "dim"), (event.time[11:23] + " ", "dim"), (f"{event.type!s:<27} ", "cyan"), short

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from rich.table import Table
 from rich.text import Text
 
 from codesdk.approvals import Grant, GrantState
 from codesdk.cli.daemon import connect
+from codesdk.cli.listing import Listing
 from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
 from codesdk.cli.voice import Voice
@@ -25,7 +25,7 @@ def show(*, every: bool, session: str | None, data_dir: Path | None, as_json: bo
     elif not found:
         voice.out.print("Nothing is granted.")
     else:
-        voice.out.print(table(found, time.time()))
+        voice.rows(table(found, time.time()))
 
 
 def revoke(grant: str, *, data_dir: Path | None, as_json: bool) -> None:
@@ -39,11 +39,9 @@ def revoke(grant: str, *, data_dir: Path | None, as_json: bool) -> None:
         voice.out.print(Text(f"{ended.id} lets nothing through any more: {plain(ended.ended_why or '')}"))
 
 
-def table(grants: list[Grant], now: float) -> Table:
+def table(grants: list[Grant], now: float) -> Listing:
     """One row a grant. `now`: seconds since the epoch."""
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("grant", "state", "left", "uses", "what", "whose", "by", "why"):
-        shown.add_column(column, overflow="fold", no_wrap=column in ("grant", "state", "left", "uses"))
+    shown = Listing("grant", "state", "left", "uses", "what", "whose", "by", "why", folds=("what", "why"))
     for grant in grants:
         left = f"{grant.expires_at - now:.0f} s" if grant.state is GrantState.ACTIVE else ""
         narrowed = " this input" if grant.input_hash else ""

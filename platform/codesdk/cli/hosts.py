@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.table import Table
 from rich.text import Text
 
+from codesdk.cli.listing import Listing
 from codesdk.cli.office import HostChange, open_office
 from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
@@ -28,7 +28,7 @@ def show_all(*, data_dir: Path | None, as_json: bool) -> None:
     elif not found:
         voice.out.print("There is no host: no worker has ever run.")
     else:
-        voice.out.print(_table(found))
+        voice.rows(_table(found))
 
 
 def show_servers(*, data_dir: Path | None, as_json: bool) -> None:
@@ -41,7 +41,7 @@ def show_servers(*, data_dir: Path | None, as_json: bool) -> None:
     elif not found:
         voice.out.print("No MCP server runs: they start with the first call of one of their tools.")
     else:
-        voice.out.print(_servers(found))
+        voice.rows(_servers(found))
 
 
 def show(host: str, *, data_dir: Path | None, as_json: bool) -> None:
@@ -56,7 +56,7 @@ def show(host: str, *, data_dir: Path | None, as_json: bool) -> None:
     if as_json:
         voice.give(found.model_dump(mode="json"))
         return
-    voice.out.print(_table([found]))
+    voice.rows(_table([found]))
     for name, value in (
         ("id", found.id),
         ("engine", found.engine or "not known"),
@@ -82,10 +82,9 @@ def change(host: str, what: HostChange, *, data_dir: Path | None, as_json: bool)
         voice.out.print(Text(f"{plain(done.name)} is {_state(done)}; sessions there: {done.sessions}."))
 
 
-def _table(found: list[HostRecord]) -> Table:
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("host", "state", "heard", "sessions", "memory GiB", "cpu", "calls", "labels"):
-        shown.add_column(column, no_wrap=column == "host", overflow="fold")
+def _table(found: list[HostRecord]) -> Listing:
+    columns = ("host", "state", "heard", "sessions", "memory GiB", "cpu", "calls", "labels")
+    shown = Listing(*columns, folds=("calls", "labels"))
     for host in found:
         labels = ", ".join(f"{name}={value}" for name, value in sorted(host.labels.items()))
         shown.add_row(
@@ -101,10 +100,9 @@ def _table(found: list[HostRecord]) -> Table:
     return shown
 
 
-def _servers(found: list[ServerRecord]) -> Table:
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("server", "host", "session", "state", "since", "restarts", "ended because it"):
-        shown.add_column(column, no_wrap=column in ("server", "since"), overflow="fold")
+def _servers(found: list[ServerRecord]) -> Listing:
+    columns = ("server", "host", "session", "state", "since", "restarts", "ended because it")
+    shown = Listing(*columns, folds=("ended because it",))
     for server in found:
         shown.add_row(
             Text(plain(server.source)),

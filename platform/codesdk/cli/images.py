@@ -8,8 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
+from codesdk.cli.listing import Listing
 from codesdk.cli.places import settings_of
 from codesdk.cli.voice import Voice
 from codesdk.errors import Fault
@@ -56,7 +55,7 @@ def show(*, data_dir: Path | None, as_json: bool) -> None:
     if as_json:
         voice.give({"images": rows})
     else:
-        voice.out.print(table(rows))
+        voice.rows(table(rows))
 
 
 def check(image: str, *, data_dir: Path | None, as_json: bool) -> None:
@@ -76,7 +75,8 @@ def check(image: str, *, data_dir: Path | None, as_json: bool) -> None:
         return
     voice.out.print(f"{image} can be a sandbox: Python {version}, id {found.id}", soft_wrap=True)
     if not listed:
-        voice.out.print(f"A profile may name it once images.yaml lists it:  my-image: {found.id}", soft_wrap=True)
+        name = image.rpartition("/")[2].partition(":")[0].partition("@")[0]
+        voice.out.print(f"A profile may name it once images.yaml lists it:  {name}: {found.id}", soft_wrap=True)
 
 
 def prune(*, yes: bool, data_dir: Path | None, as_json: bool) -> None:
@@ -112,11 +112,9 @@ def _wanted(settings: Settings) -> set[str]:
         return images_wanted(connection)
 
 
-def table(rows: list[dict[str, Any]]) -> Table:
+def table(rows: list[dict[str, Any]]) -> Listing:
     """One row an image."""
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("image", "from", "id", "profiles", "state"):
-        shown.add_column(column, no_wrap=column != "state", overflow="fold")
+    shown = Listing("image", "from", "id", "profiles", "state", folds=("profiles", "state"))
     for row in rows:
         image = (row["id"] or "").removeprefix("sha256:")[:12]
         shown.add_row(row["name"], row["from"], image, ", ".join(row["profiles"]), row["problem"] or "ready")

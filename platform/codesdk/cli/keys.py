@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.table import Table
 from rich.text import Text
 
 from codesdk.cli.given import group_of, name_of, seconds
 from codesdk.cli.init import show_key
+from codesdk.cli.listing import Listing
 from codesdk.cli.office import Office, open_office, tenant_of
 from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
@@ -67,7 +67,7 @@ def show(*, tenant: str, data_dir: Path | None, as_json: bool) -> None:
     elif not keys:
         voice.out.print("There is no key.")
     else:
-        voice.out.print(_table(keys, names))
+        voice.rows(_table(keys, names))
 
 
 def revoke(key: str, *, data_dir: Path | None, as_json: bool) -> None:
@@ -95,11 +95,9 @@ def _holder(
     return office.create_principal(tenant, name_of(wanted), roles, kind)
 
 
-def _table(keys: list[ApiKey], holders: dict[PrincipalId, PrincipalRecord]) -> Table:
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("key", "begins with", "principal", "for", "last used", "state"):
-        whole = column in ("key", "begins with")  # what a person copies or compares
-        shown.add_column(column, no_wrap=whole, min_width=30 if column == "key" else None, overflow="fold")
+def _table(keys: list[ApiKey], holders: dict[PrincipalId, PrincipalRecord]) -> Listing:
+    columns = ("key", "begins with", "principal", "for", "last used", "state")
+    shown = Listing(*columns, folds=("principal", "for", "state"))
     for key in keys:
         holder = holders.get(key.principal_id)
         names = (plain(holder.name) if holder else "", plain(key.name))

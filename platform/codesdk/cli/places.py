@@ -6,18 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from codesdk.errors import ExitCode, Fault
-from codesdk.settings import Settings
-
-
-class SettingWrong(Fault):
-    """An option or a CODESDK_* variable has a value that cannot be."""
-
-    code = "SETTING_WRONG"
-    status = 400
-    exit_code = ExitCode.USAGE
+from codesdk.settings import Settings, read_settings
 
 
 def settings_of(
@@ -29,15 +18,7 @@ def settings_of(
         SettingWrong: names the setting.
     """
     given = {"data_dir": _absolute(data_dir), "policies_dir": _absolute(policies), "port": port, **more}
-    try:
-        settings = Settings(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = "_".join(str(part) for part in first["loc"])
-        raise SettingWrong(
-            f"The setting {name} is wrong: {first['msg'].removeprefix('Value error, ').lower()}.",
-            advice=f"Mend the option, or the variable CODESDK_{name.upper()}.",
-        ) from error
+    settings = read_settings(**{name: value for name, value in given.items() if value is not None})
     # Children run in other directories: a relative path must mean the same place there.
     return settings.model_copy(update={"data_dir": settings.data_dir.absolute()})
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from rich.table import Table
 from rich.text import Text
 
 from codesdk.cli.daemon import connect
 from codesdk.cli.environment import execution_env, tell
 from codesdk.cli.given import InputWrong
+from codesdk.cli.listing import Listing
 from codesdk.cli.opening import open_with
 from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
@@ -80,7 +80,7 @@ def show(*, data_dir: Path | None, as_json: bool) -> None:
     elif not found:
         voice.out.print("There is no session.")
     else:
-        voice.out.print(table(found))
+        voice.rows(table(found))
 
 
 def close_one(session: str, *, data_dir: Path | None, as_json: bool) -> None:
@@ -116,11 +116,9 @@ def turn_one(
         voice.out.print(f"The sandbox of {session} is {found.state.value}.")
 
 
-def table(sessions: list[Session]) -> Table:
+def table(sessions: list[Session]) -> Listing:
     """One row a session."""
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("session", "state", "mode", "events", "opened (UTC)", "labels"):
-        shown.add_column(column, no_wrap=column != "labels", overflow="fold")
+    shown = Listing("session", "state", "mode", "events", "opened (UTC)", "labels", folds=("labels",))
     for session in sessions:
         opened = datetime.fromtimestamp(session.created_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
         labels = Text(plain(", ".join(f"{name}={value}" for name, value in session.labels.items())))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.table import Table
 from rich.text import Text
 
 from codesdk.cli.given import limit, name_of
+from codesdk.cli.listing import Listing
 from codesdk.cli.office import open_office, tenant_of
 from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
@@ -45,7 +45,7 @@ def show_all(*, data_dir: Path | None, as_json: bool) -> None:
     shown = _columns("tenant", "name", "made (UTC)", "weight", "state")
     for each in found:
         shown.add_row(each.id, Text(plain(each.name)), _day(each.created_at), str(each.weight), _state(each))
-    voice.out.print(shown)
+    voice.rows(shown)
 
 
 def show(tenant: str, *, data_dir: Path | None, as_json: bool) -> None:
@@ -65,8 +65,8 @@ def show(tenant: str, *, data_dir: Path | None, as_json: bool) -> None:
         )
         return
     voice.out.print(Text(f"{found.id}  {plain(found.name)}  {_state(found)}"))
-    voice.out.print(_principals(principals))
-    voice.out.print(_quotas(quotas))
+    voice.rows(_principals(principals))
+    voice.rows(_quotas(quotas))
 
 
 def weigh(tenant: str, weight: int, *, data_dir: Path | None, as_json: bool) -> None:
@@ -115,7 +115,7 @@ def quota(tenant: str, changes: list[str], *, data_dir: Path | None, as_json: bo
     if as_json:
         voice.give({"tenant_id": found.id, "quotas": [each.model_dump(mode="json") for each in quotas]})
     else:
-        voice.out.print(_quotas(quotas))
+        voice.rows(_quotas(quotas))
 
 
 def _say(voice: Voice, tenant: Tenant, word: str) -> None:
@@ -125,7 +125,7 @@ def _say(voice: Voice, tenant: Tenant, word: str) -> None:
         voice.out.print(Text(f"{word} {tenant.id} ({plain(tenant.name)})."))
 
 
-def _principals(found: list[PrincipalRecord]) -> Table:
+def _principals(found: list[PrincipalRecord]) -> Listing:
     shown = _columns("principal", "name", "kind", "roles", "state")
     for each in found:
         state = "disabled" if each.disabled_at is not None else ""
@@ -134,7 +134,7 @@ def _principals(found: list[PrincipalRecord]) -> Table:
     return shown
 
 
-def _quotas(found: list[Quota]) -> Table:
+def _quotas(found: list[Quota]) -> Listing:
     shown = _columns("resource", "used", "limit", "from")
     for each in found:
         most = str(each.limit) if each.limit else "none"
@@ -142,12 +142,8 @@ def _quotas(found: list[Quota]) -> Table:
     return shown
 
 
-def _columns(*names: str) -> Table:
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in names:
-        whole = name in ("tenant", "principal")
-        shown.add_column(name, no_wrap=whole, min_width=30 if whole else None, overflow="fold")
-    return shown
+def _columns(*names: str) -> Listing:
+    return Listing(*names, folds=("state", "name"))
 
 
 def _state(tenant: Tenant) -> str:

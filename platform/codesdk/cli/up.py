@@ -14,6 +14,7 @@ from codesdk.cli.stack.signals import Signals
 from codesdk.cli.stack.stack import Stack
 from codesdk.cli.voice import Voice
 from codesdk.cli.welcome import opened_as_json, welcome
+from codesdk.cli.workspace import check_directory
 from codesdk.domain.decisions import PermissionMode
 
 
@@ -35,6 +36,8 @@ def run(
         Fault: what kept it from starting; everything that had been started is stopped.
     """
     voice = Voice(as_json=as_json)
+    if workspace is not None:
+        check_directory(workspace)
     settings = with_sandbox(settings_of(data_dir, policies, port), sandbox, voice.warn)
     signals = Signals()
     try:
@@ -43,6 +46,11 @@ def run(
             say = voice.say
             opened = open_with(stack.daemon, workspace, mode=mode, opened_by=by, say=say, profile=profile, rules=rules)
             signals.only_noted()
+            if (pinned := stack.daemon.pinned_policy()) is not None:
+                voice.warn(
+                    f"The files in {settings.policies_dir} do not decide: the version {pinned} is in force, by `codesdk policy"
+                    " promote` or `rollback`. `codesdk policy rollback --to-files` lets the files decide."
+                )
             if as_json:
                 voice.give(
                     opened_as_json(

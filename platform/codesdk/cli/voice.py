@@ -10,6 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from codesdk.cli.listing import Listing
+
 
 class Voice:
     """Speaks to the person; with `as_json`, stdout carries JSON only."""
@@ -33,6 +35,10 @@ class Voice:
         # A terminal that was closed must not keep us from stopping what we started.
         with contextlib.suppress(OSError):
             self.err.print(line, soft_wrap=True)
+
+    def rows(self, listing: Listing) -> None:
+        """Print them; what reads a pipe gets each row on one line."""
+        self.out.print(listing, soft_wrap=not self.out.is_terminal)
 
     def give(self, answer: Any) -> None:
         """A JSON answer, one line: for pipes and programs, so never wrapped or coloured."""

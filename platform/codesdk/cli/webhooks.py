@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from codesdk.cli.daemon import Daemon, connect
 from codesdk.cli.given import seconds
+from codesdk.cli.listing import Listing
 from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
 from codesdk.cli.voice import Voice
@@ -72,7 +72,7 @@ def show(*, data_dir: Path | None, as_json: bool) -> None:
         for each in found:
             rest = (each.target, ", ".join(each.types), each.principal_id or "", _health(each))
             table.add_row(each.id, each.kind.value, *(Text(plain(text)) for text in rest))
-        voice.out.print(table)
+        voice.rows(table)
 
 
 def test(endpoint: str, *, data_dir: Path | None, as_json: bool) -> None:
@@ -119,7 +119,7 @@ def deliveries(endpoint: str, state: DeliveryState | None, limit: int, *, data_d
             due = _moment(each.due_at) if each.state is DeliveryState.PENDING else ""
             took = "" if last is None else f"{last.duration_ms:.0f}"
             table.add_row(each.id, each.type, each.state.value, str(len(each.attempts)), said, took, due)
-        voice.out.print(table)
+        voice.rows(table)
 
 
 def replay(endpoint: str, delivery: str, *, data_dir: Path | None, as_json: bool) -> None:
@@ -159,11 +159,8 @@ def _health(endpoint: Endpoint) -> str:
     return f"failed {endpoint.failures} times in a row" if endpoint.failures else "good"
 
 
-def _columns(*names: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in names:
-        table.add_column(name, no_wrap=name in ("endpoint", "delivery", "state"), overflow="fold")
-    return table
+def _columns(*names: str) -> Listing:
+    return Listing(*names, folds=("target", "told of", "last answer"))
 
 
 def _moment(moment: float) -> str:

@@ -34,8 +34,7 @@ def pack(directory: Path, *, max_bytes: int = MAX_BYTES) -> tuple[bytes, int]:
     Raises:
         WorkspaceRefused: no such directory, unreadable, or too large.
     """
-    if not directory.is_dir():
-        raise WorkspaceRefused(f"{directory} is not a directory.", advice="Give one with --workspace.")
+    check_directory(directory)
     names = _of_git(directory)
     paths = [directory / name for name in names] if names is not None else list(_walk(directory))
     try:
@@ -45,6 +44,16 @@ def pack(directory: Path, *, max_bytes: int = MAX_BYTES) -> tuple[bytes, int]:
         raise WorkspaceRefused(
             f"{where} cannot be read: {(error.strerror or str(error)).lower()}.", advice="Mend its mode, or ignore it."
         ) from error
+
+
+def check_directory(directory: Path) -> None:
+    """Refuse at once what cannot be one.
+
+    Raises:
+        WorkspaceRefused: it is no directory.
+    """
+    if not directory.is_dir():
+        raise WorkspaceRefused(f"{directory} is not a directory.", advice="Give one with --workspace.")
 
 
 def without_top_folder(archive: bytes) -> bytes:

@@ -22,6 +22,8 @@ def read_sources(directory: Path) -> dict[str, str]:
     Raises:
         PolicyInvalid: there is none, there are too many, or one cannot be read.
     """
+    if not directory.is_dir():
+        raise PolicyInvalid(str(directory), 1, 1, "There is no such directory.")
     paths = _listed(directory)
     if not paths:
         raise PolicyInvalid(str(directory), 1, 1, "There is no policy file (`*.yaml`) in this directory.")

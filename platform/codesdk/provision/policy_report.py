@@ -6,7 +6,7 @@ from codesdk.domain.clock import SystemClock
 from codesdk.errors import Fault
 from codesdk.policy import ActiveBundles
 from codesdk.provision.check import Check, Status
-from codesdk.registry import ActiveRegistry
+from codesdk.registry import ActiveRegistry, ManifestInvalid
 from codesdk.sandbox.profiles import load_profiles
 from codesdk.settings import Settings
 
@@ -22,7 +22,8 @@ def judge(settings: Settings) -> Check:
             settings.policies_dir, registry.names(), SystemClock(), tenants=settings.tenant_policies()
         )
     except Fault as fault:
-        mend = "Mend it: what runs keeps the last rules that it could read, and nothing starts without"
-        return Check(NAME, Status.FAIL, fault.message, f"{mend}. {fault.advice()}".rstrip())
+        mend = "Mend it: what runs keeps what it could read last, and nothing starts without"
+        name = "tools" if isinstance(fault, ManifestInvalid) else NAME
+        return Check(name, Status.FAIL, fault.message, f"{mend}. {fault.advice()}".rstrip())
     tenants = f", and {len(found.tenants)} tenants' own rules" if found.tenants else ""
     return Check(NAME, Status.OK, f"{settings.policies_dir}: {len(found.shared.bundle.rules)} rules{tenants}")

@@ -23,7 +23,7 @@ from codesdk.sandbox.local.confinement import find as find_confinement
 from codesdk.sandbox.local.driver import LocalSandboxes, host_image, open_local
 from codesdk.sandbox.local.notice import warning
 from codesdk.sandbox.profiles import DEFAULT, load_profiles
-from codesdk.settings import Settings
+from codesdk.settings import Settings, read_settings
 from codesdk.worker.egress_record import EgressRecord
 from codesdk.worker.process import serve
 
@@ -34,7 +34,7 @@ def main() -> int:
     """Serve until a signal; returns the exit code. The last line on stderr says why it could not."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        _serve(Settings())
+        _serve(read_settings())
     except Fault as fault:
         print(f"error: {' '.join(str(fault).split())}", file=sys.stderr)  # noqa: T201 (for whoever started it)
         return fault.exit_code
@@ -107,7 +107,7 @@ def source_images(settings: Settings) -> tuple[str, ...]:
 
 def engine_host(settings: Settings) -> str:
     """The engine's address: the setting, Docker's own variable, or the standard socket."""
-    return settings.docker_host or os.environ.get("DOCKER_HOST", "") or DaemonPlaces(Path(), Path()).host
+    return settings.docker_host or os.environ.get("DOCKER_HOST", "") or DaemonPlaces(Path()).host
 
 
 if __name__ == "__main__":

@@ -135,6 +135,14 @@ def test_an_address_with_another_path_is_an_error(standing, path):
     assert isinstance(check("generic", standing.url + path, token).exception, NoSession | TokenRefused)
 
 
+def test_a_program_that_cannot_be_started_is_an_error_and_no_defect(standing, program):
+    program("no program of this machine")
+    _, token = standing.open_session()
+    fault = check("claude", standing.mcp_url, token).exception
+    assert isinstance(fault, ToolsNotSeen)
+    assert "cannot be started: exec format error" in fault.message
+
+
 def test_a_program_that_says_nothing_is_ended_in_time(standing, program, monkeypatch):
     monkeypatch.setattr(trial, "LIMIT_S", 2.0)
     program("#!/bin/sh\nsleep 60\n")

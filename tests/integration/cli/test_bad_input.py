@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -57,6 +60,25 @@ def test_a_bad_manifest_is_named_with_its_file(codesdk, tmp_path, nothing_starte
 
     assert ended.code == 65
     assert f"{tmp_path / 'tools' / 'x.yaml'}:" in ended.line
+
+
+def test_a_workspace_that_is_not_there_is_told_before_anything_starts(codesdk, tmp_path, nothing_started):
+    ended = codesdk("up", "--workspace", str(tmp_path / "nowhere"))
+
+    assert ended.code == 65
+    assert str(tmp_path / "nowhere") in ended.line
+
+
+@pytest.mark.parametrize("process", ["codesdk.api", "codesdk.worker"])
+def test_a_process_of_its_own_names_the_setting_that_is_wrong(process, tmp_path):
+    environ = {"PATH": os.defpath, "CODESDK_DATA_DIR": str(tmp_path / "data"), "CODESDK_HOST_LABELS": "zone"}
+    ended = subprocess.run(
+        [sys.executable, "-m", process], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert ended.returncode == 64
+    assert ended.stderr.startswith("error: The setting host_labels is wrong")
+    assert "CODESDK_HOST_LABELS" in ended.stderr
 
 
 def test_a_taken_port_is_told_before_anything_starts(codesdk, nothing_started):

@@ -15,6 +15,7 @@ from codesdk.cli.app import app
 from codesdk.cli.connecting import jsonc
 from codesdk.cli.connecting.clients import CLIENTS, Endpoint, Kind, as_json, as_toml
 from codesdk.cli.connecting.merging import NotMergeable, into_json, into_toml
+from codesdk.cli.given import InputWrong
 
 TO = Endpoint("http://127.0.0.1:8765/mcp", "csdk_ses_secret", 710)
 BOUNDED = Endpoint("http://127.0.0.1:8765/mcp", "csdk_ses_secret", 360, 300)
@@ -172,6 +173,23 @@ def test_a_file_that_cannot_be_merged_stays_as_it_is(tmp_path):
     assert isinstance(ended.exception, NotMergeable)
     assert place.read_text() == '{"a": 1, /* mine }'
     assert [each.name for each in tmp_path.iterdir()] == ["mcp.json"]
+
+
+def test_a_file_that_cannot_be_merged_is_told_before_a_session_is_opened(tmp_path):
+    place = tmp_path / "mcp.json"
+    place.write_text("// mine")
+    ended = connect("cursor", "--write", "--file", str(place), "--data-dir", str(tmp_path / "where nothing runs"))
+    assert isinstance(ended.exception, NotMergeable)
+
+
+def test_a_time_of_the_sessions_own_is_refused_where_the_piece_cannot_carry_it():
+    ended = connect("generic", *GIVEN, "--wait", "300")
+    assert isinstance(ended.exception, InputWrong)
+    assert "CODESDK_WAIT_S" in str(ended.exception)
+
+
+def test_a_note_says_how_long_a_call_should_have():
+    assert "at least 710 s" in connect("generic", *GIVEN).output
 
 
 def test_a_link_to_a_file_stays_a_link(tmp_path):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.cli.places import SettingWrong, environment_of, settings_of
-from codesdk.settings import Settings
+from codesdk.cli.places import environment_of, settings_of
+from codesdk.settings import Settings, SettingWrong
 
 
 def test_what_was_typed_wins_over_the_environment(monkeypatch, tmp_path):

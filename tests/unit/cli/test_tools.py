@@ -86,6 +86,14 @@ def test_lint_looks_at_every_file_and_ends_with_65_where_one_cannot_be_used(run,
     assert run("lint", tmp_path / "none")[0] == 65
 
 
+def test_lint_looks_at_the_prompts_beside_the_manifests(run, tmp_path):
+    (tmp_path / "a.yaml").write_text(GOOD)
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "prompts" / "p.yaml").write_text('version: 1\nname: p\nmessages:\n  - text: "Read {paht}"\n')
+    code, out = run("lint", tmp_path)
+    assert (code, f"{tmp_path}/prompts/p.yaml:4:" in out, "`paht` is no argument" in out) == (65, True, True)
+
+
 def test_lint_of_a_tenants_tools_refuses_a_name_of_the_installation(run, tmp_path):
     (tmp_path / "a.yaml").write_text(GOOD.replace("acme.count", "workspace.read"))
     assert run("lint", tmp_path)[0] == 0
@@ -156,6 +164,8 @@ def test_a_new_manifest_lints_clean_and_takes_nothings_place(run, tmp_path):
         ("a.b", "{path} x", "cannot come from the input"),
         ("a.b", "wc --max={n}", "only a part of a word"),
         ("a.b", "wc {n} {n}", "twice"),
+        ("a.b", "wc {path", "no word from the input"),
+        ("a.b", "wc {n:int}", "no word from the input"),
     ],
 )
 def test_what_cannot_be_a_command_is_refused_in_words(*, run, tmp_path, name, command, words):

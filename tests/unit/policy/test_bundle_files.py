@@ -154,8 +154,8 @@ def test_a_file_of_ten_megabytes_is_not_read(tmp_path):
 
 
 def test_an_empty_directory_and_a_missing_one_are_refused(tmp_path):
-    for directory in (tmp_path, tmp_path / "none"):
-        with pytest.raises(PolicyInvalid, match=r"no policy file"):
+    for directory, said in ((tmp_path, "no policy file"), (tmp_path / "none", "no such directory")):
+        with pytest.raises(PolicyInvalid, match=said):
             load_bundle(directory, TOOLS)
 
 

@@ -76,7 +76,9 @@ class Client:
     holds_token: bool = False
     """The token stands in the file: the client cannot take it from elsewhere, or it is not known how."""
     notes: tuple[str, ...] = ()
-    """What else its user should do."""
+    """What else its user should do; `{limit_s}` stands for the seconds that a call should have."""
+    has_wait: bool = True
+    """Its entry can carry the time of an answer (`--wait`)."""
 
 
 def _claude(to: Endpoint) -> Piece:
@@ -185,11 +187,12 @@ CLIENTS: dict[Kind, Client] = {
         notes=("It asks for the token when the server starts.", _NO_LIMIT),
     ),
     Kind.GENERIC: Client(
-        "Any client that starts its servers as programs",
+        "a client that starts its servers as programs",
         lambda _home, project: project / "mcp.json",
         _generic,
         holds_token=True,
-        notes=("Give each call at least as long as the settings below say, where it can be set.",),
+        has_wait=False,
+        notes=("Give each call at least {limit_s} s, where its time can be set.",),
     ),
 }
 

@@ -11,9 +11,10 @@ from rich.text import Text
 from codesdk.cli.agents import MARGIN_S, call_limit_s
 from codesdk.cli.bridge import TokenMissing
 from codesdk.cli.connecting import files, reach, trial
-from codesdk.cli.connecting.clients import CLIENTS, TOKEN, Client, Endpoint, Kind, as_json, as_toml
+from codesdk.cli.connecting.clients import CLIENTS, TOKEN, Client, Endpoint, Kind, Piece, as_json, as_toml
 from codesdk.cli.connecting.merging import holds, into_json, into_toml
 from codesdk.cli.daemon import connect
+from codesdk.cli.given import InputWrong
 from codesdk.cli.opening import open_with
 from codesdk.cli.places import settings_of
 from codesdk.cli.voice import Voice
@@ -38,24 +39,35 @@ def run(
 
     Raises:
         TokenMissing: only one of address and token was given.
+        InputWrong: a time of an answer for a client whose entry has no place for it.
         NotMergeable, CannotWrite: the client's file was left as it was.
         HostUnreachable, TokenRefused, NoSession, ClientAbsent, ClientSilent, ToolsNotSeen: the check came to nothing.
         Fault: no session could be opened.
     """
     voice = Voice(as_json=as_json_answer)
     client = CLIENTS[kind]
+    if wait_s is not None and not client.has_wait:
+        raise InputWrong(
+            f"{kind.value} has no place for the time of an answer.",
+            advice="Leave --wait out; CODESDK_WAIT_S sets it where the product is started.",
+        )
+    place = file or client.file(Path.home(), Path.cwd())
+    if write:  # what cannot be merged is told before a session is opened for it
+        _merged(client, files.read(place), client.piece(Endpoint("http://127.0.0.1", "", limit_s=1)))
     to = _endpoint(voice, url=url, token=token, wait_s=wait_s, workspace=workspace, data_dir=data_dir)
     piece = client.piece(to)
-    place = file or client.file(Path.home(), Path.cwd())
+    notes = [note.format(limit_s=to.limit_s) for note in client.notes]
     text = as_toml(piece) if client.toml else as_json(piece)
     kept = _write(client, place, to) if write else None
     if not as_json_answer:
         _tell(voice, client, place, text, to, written=write, kept=kept)
+        for note in notes:
+            voice.say(note)
     served = reach.served(to) if check else None
     seen = trial.seen_by(kind, to) if check else None
     if as_json_answer:
         answer = {"client": kind.value, "file": str(place), "written": write, "kept": str(kept) if kept else None}
-        told = {"configuration": text, "token": to.token, "notes": list(client.notes)}
+        told = {"configuration": text, "token": to.token, "notes": notes}
         voice.give({**answer, **told, "served": served, "seen_by_client": seen})
     elif served is not None:
         _tell_of_check(voice, client, served, seen)
@@ -71,8 +83,6 @@ def _tell(
         voice.out.print(Text(text.rstrip()), soft_wrap=True)
     if not client.holds_token:
         voice.out.print(Text(f"export {TOKEN}={to.token}"), soft_wrap=True)
-    for note in client.notes:
-        voice.say(note)
 
 
 def _tell_of_check(voice: Voice, client: Client, served: list[str], seen: list[str] | None) -> None:
@@ -87,10 +97,14 @@ def _tell_of_check(voice: Voice, client: Client, served: list[str], seen: list[s
 def _write(client: Client, place: Path, to: Endpoint) -> Path | None:
     """Merge our entry into the client's file. Gives where it is kept as it was, if it was there and had none of ours."""
     before, piece = files.read(place), client.piece(to)
-    merged = (into_toml if client.toml else into_json)(before, piece)
+    merged = _merged(client, before, piece)
     kept = files.keep(place, before) if before.strip() and not holds(before, piece, toml=client.toml) else None
     files.replace(place, merged, private=client.holds_token)
     return kept
+
+
+def _merged(client: Client, before: str, piece: Piece) -> str:
+    return (into_toml if client.toml else into_json)(before, piece)
 
 
 def _endpoint(
@@ -108,6 +122,8 @@ def _endpoint(
     limit_s = wait_s + MARGIN_S if wait_s is not None else call_limit_s(settings.wait_s)
     if not url or not token:
         url, token = _open(voice, settings, workspace)
+    else:
+        voice.say(f"For the session whose token was given (--token, or {TOKEN}); without it another is opened")
     return Endpoint(url, token, limit_s, wait_s, own_command())
 
 

@@ -98,15 +98,20 @@ def _watched(line: list[str], env: dict[str, str], home: Path, ear: Ear) -> tupl
     """The tools that it shows; else the last words of one that ended, and None of one that goes on without a sign."""
     words = home / "words"
     with words.open("wb") as out:
-        process = subprocess.Popen(
-            line,
-            cwd=home,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        try:
+            process = subprocess.Popen(
+                line,
+                cwd=home,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:  # a download that was cut off, or a program of another machine
+            raise ToolsNotSeen(
+                f"{line[0]} cannot be started: {(error.strerror or str(error)).lower()}.", advice="Install it anew."
+            ) from error
     due = time.monotonic() + LIMIT_S
     try:
         while True:

@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from codesdk.cli.daemon import connect
+from codesdk.cli.listing import Listing
 from codesdk.cli.places import settings_of
 from codesdk.cli.policy.questions import NotACall
 from codesdk.cli.voice import Voice
@@ -28,17 +27,17 @@ def list_versions(data_dir: Path | None, *, tenant: bool, as_json: bool) -> int:
     if as_json:
         voice.give(found)
         return ExitCode.OK
-    shown = _table("version", "bundle", "kept (UTC)", "by", "")
+    shown = Listing("version", "bundle", "kept (UTC)", "by", "")
     for one in found["versions"]:
         marks = [name for name, on in (("in force", one["active"]), ("shadow", one["shadow"])) if on]
         marks += ["pinned"] if one["hash"] == found["pinned"] else []
         shown.add_row(one["hash"], one["name"], _when(one["made_at"]), one["made_by"] or "files", ", ".join(marks))
-    voice.out.print(shown)
-    record = _table("when (UTC)", "what", "version", "before", "by", "comment")
+    voice.rows(shown)
+    record = Listing("when (UTC)", "what", "version", "before", "by", "comment", folds=("comment",))
     for entry in found["changes"]:
         short = [(entry[name] or "")[:SHORT] for name in ("hash", "before")]
         record.add_row(_when(entry["at"]), entry["action"], *short, entry["by"] or "files", entry["comment"])
-    voice.out.print(record)
+    voice.rows(record)
     return ExitCode.OK
 
 
@@ -66,7 +65,10 @@ def roll_back(comment: str, data_dir: Path | None, *, tenant: bool, to_files: bo
     if as_json:
         voice.give(back)
     else:
-        voice.out.print(f"{back['hash'] or 'Nothing'} is in force{' as the files say' * to_files}.", soft_wrap=True)
+        so = (
+            " as the files say." if to_files else "; the files decide again after `codesdk policy rollback --to-files`."
+        )
+        voice.out.print(f"{back['hash'] or 'Nothing'} is in force{so}", soft_wrap=True)
     return ExitCode.OK
 
 
@@ -101,12 +103,12 @@ def shadow_status(data_dir: Path | None, *, tenant: bool, as_json: bool, end: bo
     other = sum(one["count"] for one in found["differences"] if one["before"] != one["after"])
     said = f"{found['version']['hash']}: {total} calls, {other} decided in another way, {found['skipped']} skipped"
     voice.out.print(said, soft_wrap=True)
-    shown = _table("decided", "candidate", "by", "calls", "last call")
+    shown = Listing("decided", "candidate", "by", "calls", "last call")
     for one in found["differences"]:
         shown.add_row(
             one["before"], one["after"] or "failed", one["rule"] or "default", str(one["count"]), one["last_call"]
         )
-    voice.out.print(shown)
+    voice.rows(shown)
     return ExitCode.OK
 
 
@@ -122,13 +124,6 @@ def _wanted(given: str) -> dict[str, Any]:
         advice = "`codesdk policy versions` shows hashes; eight digits of one are enough."
         raise NotACall(f"{given} is neither a directory nor a hash.", advice=advice)
     return {"files": {**read_sources(directory), **read_tests(directory)}}
-
-
-def _table(*columns: str) -> Table:
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in columns:
-        shown.add_column(column, overflow="fold")
-    return shown
 
 
 def _when(seconds: float) -> str:

@@ -11,7 +11,7 @@ from codesdk.cli.policy.reports import Item, Report, write
 from codesdk.cli.tools import ToolFormat
 from codesdk.cli.tools.loading import directory_of
 from codesdk.errors import ExitCode
-from codesdk.registry import Finding, Registry, lint, manifest_files
+from codesdk.registry import Finding, ManifestInvalid, Registry, lint, manifest_files, read_prompts
 from codesdk.sandbox.profiles import load_profiles
 
 
@@ -39,5 +39,9 @@ def _look(paths: list[Path], shared: Registry | None) -> Iterable[Finding]:
         inside = manifest_files(path) if path.is_dir() else [path]
         if not inside:
             yield Finding(str(path), 1, 1, "There is no tool manifest (`*.yaml`) in this directory.", fatal=True)
+        try:
+            read_prompts(path, taken=shared.prompts if shared is not None else ())  # of a file there are none
+        except ManifestInvalid as error:
+            yield Finding(error.file, error.line, error.column, error.problem, fatal=True)
         files += inside
     yield from lint(files, shared, load_profiles(settings_of().profiles_dir).bounds())

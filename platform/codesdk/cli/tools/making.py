@@ -15,6 +15,8 @@ from codesdk.errors import ExitCode
 from codesdk.registry import lint
 
 _HOLE = re.compile(r"\{([a-z][a-z0-9_]{0,30})(?::(string|integer|number|boolean))?\}")
+_NEARLY = re.compile(r"\{\w[\w:]*\}?")
+"""Meant as a word from the input, and none: a brace that is not closed, a capital letter, a type that there is not."""
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 _EXAMPLES: dict[str, Any] = {"string": "example.txt", "integer": 1, "number": 1.5, "boolean": True}
 
@@ -77,6 +79,9 @@ def _words(command: str) -> list[str | _Word]:
         elif _HOLE.search(part):
             advice = "Make it a word of its own: `--max {n:integer}`, not `--max={n}`."
             raise InputWrong(f"In {part!r} the input is only a part of a word.", advice=advice)
+        elif _NEARLY.fullmatch(part):
+            advice = "Write a name of small letters in braces, with a type if it is no text: {path}, {n:integer}."
+            raise InputWrong(f"{part!r} is no word from the input.", advice=advice)
         else:
             words.append(part)
     if isinstance(words[0], _Word):

@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
+from codesdk.cli.listing import Listing
 from codesdk.cli.places import settings_of
 from codesdk.cli.policy.comparisons import running_bundles
 from codesdk.cli.tools.loading import registry_of
@@ -39,14 +39,12 @@ def show_all(
         listed = [{**_summary(tool), "policy": _stands(stands[tool.name])} for tool in registry.tools()]
         voice.give({"hash": registry.hash, "bundle": bundle.hash, "mode": mode.value, "tools": listed})
         return
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("tool", "class", "version", "calls", "by", "title"):
-        shown.add_column(column, no_wrap=column not in ("by", "title"), overflow="fold")
+    shown = Listing("tool", "class", "version", "calls", "by", "title", folds=("by", "title"))
     for tool in registry.tools():
         stand = stands[tool.name]
         by = Text(", ".join(stand.by))
         shown.add_row(tool.name, tool.classification.value, tool.version, stand.word.value, by, Text(tool.title))
-    voice.out.print(shown)
+    voice.rows(shown)
     voice.say(f"calls: in the mode {mode.value}, by {told_by}.")
 
 
