@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
 
 import pytest
 
+from codesdk.api import __main__ as api
+from codesdk.settings import Settings
+from codesdk.worker import __main__ as worker
 from integration.cli.running import DEMO_POLICIES
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
@@ -69,16 +69,22 @@ def test_a_workspace_that_is_not_there_is_told_before_anything_starts(codesdk, t
     assert str(tmp_path / "nowhere") in ended.line
 
 
-@pytest.mark.parametrize("process", ["codesdk.api", "codesdk.worker"])
-def test_a_process_of_its_own_names_the_setting_that_is_wrong(process, tmp_path):
-    environ = {"PATH": os.defpath, "CODESDK_DATA_DIR": str(tmp_path / "data"), "CODESDK_HOST_LABELS": "zone"}
-    ended = subprocess.run(
-        [sys.executable, "-m", process], env=environ, capture_output=True, text=True, timeout=60, check=False
-    )
+@pytest.mark.parametrize("main", [api.main, worker.main])
+def test_a_process_of_its_own_names_the_setting_that_is_wrong(main, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CODESDK_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("CODESDK_HOST_LABELS", "zone")
 
-    assert ended.returncode == 64
-    assert ended.stderr.startswith("error: The setting host_labels is wrong")
-    assert "CODESDK_HOST_LABELS" in ended.stderr
+    assert main() == 64
+    said = capsys.readouterr().err
+    assert said.startswith("error: The setting host_labels is wrong")
+    assert "CODESDK_HOST_LABELS" in said
+
+
+def test_a_worker_without_a_named_engine_takes_the_standard_socket(monkeypatch):
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.delenv("CODESDK_DOCKER_HOST", raising=False)
+
+    assert worker.engine_host(Settings()) == "unix:///var/run/docker.sock"
 
 
 def test_a_taken_port_is_told_before_anything_starts(codesdk, nothing_started):

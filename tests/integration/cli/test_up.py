@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from mcp.client.stdio import StdioServerParameters
 from codesdk.cli.demo.agent import connected, text_of
 from codesdk.errors import ExitCode
 from codesdk.provision.process import mark
-from integration.cli.running import READY_S, until
+from integration.cli.running import DEMO_POLICIES, READY_S, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.redis, pytest.mark.timeout(240)]
 
@@ -112,6 +113,24 @@ def test_nothing_of_ours_outlives_a_killed_supervisor_and_the_next_one_cleans_up
     assert following.stop() == 0
     assert following.containers() == []
     assert not (following.data_dir / "redis.sock").exists()
+
+
+def test_a_start_says_that_a_version_decides_in_place_of_the_files(start_up, codesdk, tmp_path):
+    mine = tmp_path / "mine"
+    shutil.copytree(DEMO_POLICIES, mine)
+    rules = mine / "policy.yaml"
+    rules.write_text(rules.read_text().replace("Publishing is done by people.", "People publish."))
+    first = start_up("--policies", str(DEMO_POLICIES))
+    first.ready()
+    assert "do not decide" not in first.said()
+    assert codesdk("policy", "promote", str(mine)).code == 0
+    assert "--to-files" in codesdk("policy", "rollback").out
+    assert first.stop() == 0
+
+    following = start_up("--policies", str(mine))
+    following.ready()
+    assert f"The files in {mine} do not decide" in following.said()
+    assert following.stop() == 0
 
 
 def test_an_interrupt_while_it_starts_stops_what_was_started(start_up):
