@@ -59,7 +59,7 @@ def seen_by(kind: Kind, to: Endpoint) -> list[str] | None:
 
     Raises:
         ClientAbsent: it is not on the PATH.
-        ClientSilent, ToolsNotSeen: it was asked, and sees none.
+        ClientSilent, ToolsNotSeen: it was asked, and sees none; or it cannot be started.
     """
     if kind not in PROGRAMS:
         return None
