@@ -32,7 +32,7 @@ class SandboxStarted(Payload):
 
 
 class SandboxFailed(Payload):
-    """An attempt to make it failed; one that may help is repeated."""
+    """It could not be made, and is tried again where that may help; or it went away by itself, and its workspace is kept."""
 
     event_type: ClassVar[EventType] = EventType.SANDBOX_FAILED
 
