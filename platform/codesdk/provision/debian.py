@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from codesdk.provision.command import ProvisionFailed, Say, root, run
+from codesdk.provision.command import ProvisionFailed, Say, root
 
 OS_RELEASE = Path("/etc/os-release")
 APT_UPDATE_S = 300.0
@@ -57,11 +57,6 @@ def install_command(packages: tuple[str, ...]) -> str:
 def can_install() -> bool:
     """Whether `install` has a chance: apt is here and so is root."""
     return release().has_apt and root() is not None
-
-
-def available(package: str) -> bool:
-    """Whether apt knows an installable version of the package."""
-    return run(["apt-cache", "show", "--no-all-versions", package], deadline_s=60).ok
 
 
 def install(packages: tuple[str, ...], why: str, say: Say) -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from codesdk.cli.places import environment_of
@@ -112,8 +111,3 @@ class Child:
 
     def _advice(self) -> str:
         return f"Its log is {self.log}."
-
-
-def log_directory(settings: Settings) -> Path:
-    """Where the processes' logs are."""
-    return settings.data_dir / "log"
