@@ -112,7 +112,7 @@ def verify(report: dict) -> None:
     assert report["ran_too_often"] == {}, report
     assert report["left"] == dict.fromkeys(report["left"], 0), report
     assert all(report["faults"].values()), report
-    # An engine that is restarted costs its sessions their sandboxes; most calls must come through.
+    # What ran in an engine that died may be lost; most calls must come through.
     assert report["outcomes"]["ok"] > report["calls"] / 2, report
 
 

@@ -9,7 +9,7 @@ from codesdk.storage.database import Database
 from codesdk.toolcalls import store
 
 PATIENCE_S = 3.0
-"""Seconds: a cancel is over in two. What does not end in it ends with its sandbox, as SANDBOX_GONE."""
+"""Seconds: a cancel is over in two. What does not end in it is lost with its sandbox."""
 
 
 class LastCalls:
