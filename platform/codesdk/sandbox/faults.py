@@ -138,7 +138,7 @@ class SandboxGone(Fault):
     def __init__(self, owner: str, reason: str) -> None:
         super().__init__(
             f"The sandbox {owner} is gone: {reason}",
-            advice="Open a new session; files of the workspace are lost with the sandbox.",
+            advice="Where its workspace is left, the session's next call starts it again; else open another session.",
             details={"owner": owner},
         )
         self.reason = reason
