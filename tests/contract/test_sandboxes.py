@@ -49,6 +49,7 @@ from sandboxes import DEADLINE_S, docker_sandboxes, python, request, run, spec
 
 MISSING = "sha256:" + "0" * 64
 SLOW = ("sh", "-c", "echo begun; sleep 30")
+STUBBORN = ("sh", "-c", "trap '' TERM; echo begun; while :; do sleep 1; done")
 ECHO = ("python3", "-u", "-c", "import os\nwhile d := os.read(0, 65536): os.write(1, d)")
 NEVER = threading.Event()
 
@@ -224,6 +225,25 @@ def test_a_cancel_ends_the_exec_and_is_confirmed(sandbox):
     begun.wait(0.5)
     assert sandbox.cancel(asked.call, asked.attempt) is True
     thread.join(DEADLINE_S)
+    assert found[0].kind is ExitKind.CANCELLED
+
+
+def test_a_program_that_ignores_its_cancel_is_killed_long_before_the_grace_that_its_profile_gives_at_a_timeout(world):
+    if isinstance(world.sandboxes, FakeSandboxes):
+        pytest.skip("exempt on fake: it runs no processes")
+    patient = world.sandboxes.open(world.spec(grace_s=600.0))
+    asked = request(*STUBBORN, timeout_s=600.0)
+    found = []
+    begun = threading.Event()
+    thread = threading.Thread(target=lambda: found.append(patient.exec(asked, lambda _: begun.set())))
+    try:
+        thread.start()
+        assert begun.wait(DEADLINE_S)
+        assert patient.cancel(asked.call, asked.attempt) is True
+        thread.join(3 * DEADLINE_S)
+    finally:
+        world.sandboxes.destroy(patient.owner)
+        thread.join(DEADLINE_S)
     assert found[0].kind is ExitKind.CANCELLED
 
 

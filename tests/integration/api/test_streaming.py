@@ -14,8 +14,8 @@ from stage import wait_for
 from whole_stage import DEADLINE_S, Agent
 
 pytestmark = [pytest.mark.engine, pytest.mark.redis, pytest.mark.timeout(300)]
-LINES = 40
-SLOWLY = f"i=0; while [ $i -lt {LINES} ]; do echo line $i; i=$((i+1)); sleep 0.05; done"
+LINES = 80
+SLOWLY = f"i=0; while [ $i -lt {LINES} ]; do echo line $i; i=$((i+1)); sleep 0.1; done"
 LONG = 3_000_000
 FLOOD = f"head -c {LONG} /dev/zero | tr '\\0' x"
 STALLED = 6
@@ -23,6 +23,14 @@ STALLED = 6
 
 def deltas(events):
     return [event for event in events if event["type"] == "tool.output.delta"]
+
+
+def has_ended(events) -> bool:
+    return events[-1]["type"] == "tool.call.completed"
+
+
+def two_deltas(events) -> bool:
+    return len(deltas(events)) == 2 or has_ended(events)
 
 
 def follow(agent: Agent, last: str, enough) -> tuple[list[dict], str]:
@@ -55,11 +63,9 @@ def test_output_comes_while_the_command_prints_and_a_reader_that_breaks_off_in_i
             call = asyncio.create_task(
                 client.call_tool("workspace_exec", {"command": SLOWLY}, progress_callback=on_progress)
             )
-            first, last = await asyncio.to_thread(follow, agent, "", lambda seen: len(deltas(seen)) == 2)
+            first, last = await asyncio.to_thread(follow, agent, "", two_deltas)
             was_running = not call.done()
-            rest, _ = await asyncio.to_thread(
-                follow, agent, last, lambda seen: seen[-1]["type"] == "tool.call.completed"
-            )
+            rest, _ = await asyncio.to_thread(follow, agent, last, has_ended)
             return was_running, first, rest, await call
 
     was_running, first, rest, result = asyncio.run(go())
