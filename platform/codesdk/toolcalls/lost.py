@@ -84,7 +84,7 @@ def _then(further: Further | str, *, only_reads: bool) -> str:
         return f"It only reads, and was not run again: {further}."
     return (
         "Whether it took effect is unknown, and it was not run again. Look at the workspace before you repeat it; "
-        "a person is asked about the same call."
+        "a person is asked about the same call, where the session's mode asks anybody."
     )
 
 
