@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 
 from codesdk.sandbox.profile import Profile, Seccomp
@@ -42,6 +43,21 @@ def test_every_denial_is_tried_by_a_probe():
 
 def test_no_second_architecture_is_let_in():
     assert [entry["subArchitectures"] for entry in document()["archMap"]] == [[], []]
+
+
+def rules(name, *, apart):
+    found = [rule["args"] for rule in document(apart=apart)["syscalls"] if name in rule["names"]]
+    return [[(at["index"], at["op"], at["value"], at["valueTwo"]) for at in args] for args in found]
+
+
+def test_who_reads_anothers_workspace_has_no_socket_that_can_be_led_to_a_place_in_it():
+    unix = (0, "SCMP_CMP_EQ", socket.AF_UNIX, 0)
+    assert [unix] in rules("socket", apart=False)
+    assert rules("socketpair", apart=False) == [[unix]]
+    assert [unix] not in rules("socket", apart=True)
+    # A pair of datagram sockets can be connected anew; one of these two kinds cannot.
+    kinds = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)
+    assert rules("socketpair", apart=True) == [[unix, (1, "SCMP_CMP_MASKED_EQ", 0xF, kind)] for kind in kinds]
 
 
 def test_the_profile_is_sent_inline_and_is_the_same_text_always():

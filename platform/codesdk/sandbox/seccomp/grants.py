@@ -40,11 +40,19 @@ FILE_TYPE = 0o170000
 FIFO, REGULAR, SOCKET = 0o010000, 0o100000, 0o140000
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 NETLINK_ROUTE = 0
+SOCK_TYPE = 0xF
+SOCK_STREAM, SOCK_SEQPACKET = 1, 5
 PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
 """Linux, the 32-bit uname, the 2.6 uname, both, and "only ask"; none of them weakens address randomisation."""
 
 MEETING = (Grant("sockets between own processes", _names("socket"), (Argument(0, AF_UNIX),)),)
 """By which processes meet at a place in the file system."""
+PAIRS = Grant("pairs of sockets between own processes", _names("socketpair"), (Argument(0, AF_UNIX),))
+FIXED_PAIRS = tuple(
+    Grant(PAIRS.reason, PAIRS.names, (*PAIRS.where, Argument(1, kind, SOCK_TYPE)))
+    for kind in (SOCK_STREAM, SOCK_SEQPACKET)
+)
+"""Those that stay a pair: one of datagrams can be connected anew, and send, to a place in the file system."""
 GRANTS: tuple[Grant, ...] = (
     Grant(
         "memory of a process: allocators, loaders, just-in-time compilers, shared buffers between own processes",
@@ -176,7 +184,7 @@ GRANTS: tuple[Grant, ...] = (
         _names("socket"),
         (Argument(0, AF_NETLINK), Argument(2, NETLINK_ROUTE)),
     ),
-    Grant("pairs of sockets between own processes", _names("socketpair"), (Argument(0, AF_UNIX),)),
+    PAIRS,
     Grant(
         "using a socket that one has",
         _names(
