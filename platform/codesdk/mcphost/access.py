@@ -40,7 +40,7 @@ _SESSION = b"codesdk-session"
 class Admit(Protocol):
     """Finds who a request is for, in its session; called in a thread."""
 
-    def __call__(self, credential: str, named: str | None, *, opens: bool) -> Subject:
+    def __call__(self, credential: str, named: str | None, *, opens: bool, again: bool = False) -> Subject:
         """See `sessions.admission`: raises a Fault whose status says what it is."""
         ...
 
@@ -112,14 +112,15 @@ class TokenGate:
         elif answering.ended:
             await answering.finish()
 
-    async def _admitted(self, token: str, named: str | None, *, opens: bool) -> Subject:
+    async def _admitted(self, token: str, named: str | None, *, opens: bool, again: bool = False) -> Subject:
         # A token of an issuer has three parts; our own secrets hold no dot.
         limiter = self._login_limiter if "." in token else self._limiter
-        return await to_thread.run_sync(partial(self._admit, token, named, opens=opens), limiter=limiter)
+        admit = partial(self._admit, token, named, opens=opens, again=again)
+        return await to_thread.run_sync(admit, limiter=limiter)
 
     async def _is_good(self, admitted: Admitted) -> bool:
         try:
-            subject = await self._admitted(admitted.credential, admitted.named, opens=False)
+            subject = await self._admitted(admitted.credential, admitted.named, opens=False, again=True)
         except Fault as fault:
             if fault.status < 500:  # noqa: PLR2004 (yours; what is away on our side says nothing of it)
                 return False

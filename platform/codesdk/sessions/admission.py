@@ -25,13 +25,14 @@ class Admission:
         self._sessions = sessions
         self._writer = writer
 
-    def subject(self, credential: str, named: str | None, *, opens: bool) -> Subject:
+    def subject(self, credential: str, named: str | None, *, opens: bool, again: bool = False) -> Subject:
         """Who that is, in its session.
 
         Args:
             credential: what came as bearer token.
             named: the session that the request names, if any.
             opens: whether a session may be opened for a login that has none.
+            again: it was let in before and is only looked at once more: nothing is written.
 
         Raises:
             Unauthenticated: the credential is not good, or opens no session.
@@ -39,17 +40,17 @@ class Admission:
             Forbidden: the caller may not make calls.
             Fault: see `Logins.enter` and `Sessions.open`.
         """
-        found = self._found(credential, named, opens=opens)
+        found = self._found(credential, named, opens=opens, again=again)
         # The roles are those of now: a principal that may not run calls any more makes none in its old sessions.
         target = Target(tenant_id=found.tenant_id, session_id=found.session_id)
         require(decide_access(found, Action.CALLS_MAKE, target), Unauthenticated("This session token is not valid."))
         return found
 
-    def _found(self, credential: str, named: str | None, *, opens: bool) -> Subject:
+    def _found(self, credential: str, named: str | None, *, opens: bool, again: bool) -> Subject:
         if credential.startswith(KEY_PREFIX):
             return self._own(self._directory.principal(credential), _must_name(named))
         if self._logins.issuers and is_token(credential):
-            entered = self._logins.enter(credential)
+            entered = self._logins.enter(credential, again=again)
             return self._own(entered.principal, named) if named is not None else self._standing(entered, opens=opens)
         found = self._directory.subject(credential)
         if named not in (None, found.session_id):

@@ -343,6 +343,24 @@ def test_a_sessions_token_opens_that_session_whatever_is_named(stage, admission)
         admission.subject(stage.token, "ses_other", opens=True)
 
 
+def test_a_token_that_is_looked_at_again_takes_back_nothing_of_a_later_one(stage, mint):
+    roles = {"claim": "groups", "values": {"dev": ["developer"], "lead": ["developer", "approver"]}}
+    desk = logins(stage, mint, roles=[], roles_from=roles)
+    admission = Admission(directory=stage.directory, logins=desk, sessions=stage.sessions, writer=stage.writer)
+    lead, dev = (mint.token(now(stage), groups=[group]) for group in ("lead", "dev"))
+    assert set(admission.subject(lead, None, opens=True).roles) == {"developer", "approver"}
+    found = admission.subject(dev, None, opens=True)
+    with stage.database.read() as connection:
+        kept = len(audit_store.after(connection, found.tenant_id, 0, 100))
+    # A stream of the first token is still open: it is good, and gives nobody a role.
+    assert admission.subject(lead, None, opens=False, again=True) == found
+    assert found.roles == ("developer",)
+    with pytest.raises(LoginRefused):
+        admission.subject(mint.token(now(stage), sub="u-new", groups=["lead"]), None, opens=False, again=True)
+    with stage.database.read() as connection:
+        assert len(audit_store.after(connection, found.tenant_id, 0, 100)) == kept
+
+
 def test_a_login_that_may_run_nothing_opens_nothing(stage, mint):
     desk = logins(stage, mint, roles=["auditor"])
     admission = Admission(directory=stage.directory, logins=desk, sessions=stage.sessions, writer=stage.writer)

@@ -70,8 +70,11 @@ class Logins:
         """Those in force now."""
         return self._issuers()
 
-    def enter(self, token: str) -> Entered:
+    def enter(self, token: str, *, again: bool = False) -> Entered:
         """The principal that the token stands for: made at its first login, its roles those that the token gives now.
+
+        `again`: it came before and is only looked at; nothing is written. Its principal may have other roles since, of a
+        token that came later, and these stay.
 
         Raises:
             LoginRefused: the token is not good, or its principal is disabled, or its tenant suspended.
@@ -82,7 +85,9 @@ class Logins:
         tenant, roles = _tenant(vouched), _roles(vouched)
         with self._database.read() as connection:
             known = store.find(connection, vouched.issuer.issuer, vouched.subject, tenant)
-        if known is None or (not known.barred and set(known.principal.roles) != set(roles)):
+        if again and known is None:
+            raise LoginRefused("Whoever this token was made for is not known here.")
+        if known is None or (not again and not known.barred and set(known.principal.roles) != set(roles)):
             known = self._writer.run(lambda unit: self._provide(unit, vouched, tenant, roles))
         if known.barred:
             raise LoginRefused("Whoever this token was made for may not do anything here any more.")
