@@ -126,6 +126,19 @@ def test_a_toml_file_keeps_its_comments_and_tables():
     assert into_toml(merged, piece) == merged
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_comments_behind_our_table_and_the_ends_of_lines_stay_in_a_toml_file(end):
+    piece = CLIENTS[Kind.CODEX].piece(TO)
+    ours = '[mcp_servers.codesdk]\nurl = "x"  # ours\n# inside\nenabled = true\n'
+    aside = "# put aside:\n# [mcp_servers.old]\n\n# of the team\n"
+    found = f'model = "a"\n\n{ours}\n{aside}[profiles.x]\na = 1\n'
+    wanted = f'model = "a"\n\n{aside}[profiles.x]\na = 1\n\n{as_toml(piece)}'
+    merged = into_toml(found.replace("\n", end), piece)
+    assert merged == wanted.replace("\n", end)
+    assert into_toml(merged, piece) == merged
+    assert into_toml(f"{ours}# the last\n", piece) == f"# the last\n\n{as_toml(piece)}"
+
+
 @pytest.mark.parametrize(
     "found",
     [

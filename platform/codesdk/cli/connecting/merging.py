@@ -52,7 +52,8 @@ def into_toml(text: str, piece: Piece) -> str:
     try:
         before = tomllib.loads(text)
         kept = _without_ours(text, piece.path).rstrip()
-        merged = f"{kept}\n\n{as_toml(piece)}" if kept else as_toml(piece)
+        written = f"{kept}\n\n{as_toml(piece)}" if kept else as_toml(piece)
+        merged = written.replace("\r\n", "\n").replace("\n", "\r\n") if "\r\n" in text else written
         after = tomllib.loads(merged)
     except tomllib.TOMLDecodeError as error:
         raise _refusal(f"it is no TOML that we can extend ({error})") from error
@@ -72,15 +73,26 @@ def holds(text: str, piece: Piece, *, toml: bool) -> bool:
 
 
 def _without_ours(text: str, path: tuple[str, ...]) -> str:
-    kept, ours = [], False
-    for line in text.splitlines():
+    kept: list[str] = []
+    cut: list[str] = []
+    ours = False
+    for line in text.split("\n"):
         header = _HEADER.fullmatch(line)
         if header is not None:
             keys = tuple(key.strip().strip("\"'") for key in header["name"].split("."))
-            ours = keys[: len(path)] == path
-        if not ours:
-            kept.append(line)
-    return "\n".join(kept)
+            kept += _loose(cut)
+            cut, ours = [], keys[: len(path)] == path
+        (cut if ours else kept).append(line)
+    return "\n".join(kept + _loose(cut))
+
+
+def _loose(cut: list[str]) -> list[str]:
+    """The comments behind the last value of a table: they may be about what follows, or be what somebody put aside."""
+    start = len(cut)
+    while start and (not cut[start - 1].strip() or cut[start - 1].lstrip().startswith("#")):
+        start -= 1
+    first = next((at for at in range(start, len(cut)) if cut[at].strip()), len(cut))
+    return cut[first:]
 
 
 def _take(found: dict[str, Any], path: tuple[str, ...]) -> Any:
