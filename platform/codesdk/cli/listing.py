@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
+from rich.style import StyleType
 from rich.table import Table
 from rich.text import Text
+
+from codesdk.cli.plain import plain
 
 NARROWEST = 12
 """Columns of the terminal that a column which may fold gets at least; with fewer, words fall into pieces."""
@@ -23,6 +26,13 @@ class Listing(Table):
         super().__init__(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
         for column in columns:
             self.add_column(column, no_wrap=column not in folds, overflow="fold")
+
+    def add_row(
+        self, *renderables: RenderableType | None, style: StyleType | None = None, end_section: bool = False
+    ) -> None:
+        """A word is shown as it is: nothing in it is markup, and what would steer the terminal is written out."""
+        cells = (Text(plain(each)) if isinstance(each, str) else each for each in renderables)
+        super().add_row(*cells, style=style, end_section=end_section)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """As the width allows."""

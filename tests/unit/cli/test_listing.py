@@ -46,3 +46,12 @@ def test_a_pipe_gets_each_row_on_one_line(listing):
     lines = printed(listing, 40, terminal=False)
     assert len(lines) == 3
     assert lines[1].split(maxsplit=2) == [SESSION, "open", "opened-by=somebody who has [a] name of many words"]
+
+
+@pytest.mark.parametrize("width", [20, 80])
+def test_what_somebody_wrote_is_no_markup_and_steers_no_terminal(width):
+    made = Listing("version", "comment", folds=("comment",))
+    made.add_row("sha256:1234567", "see [/x] \x1b[2J[red]y", style="dim")
+    told = " ".join(" ".join(printed(made, width)).split())
+    assert "see [/x] \\x1b[2J[red]y" in told
+    assert "\x1b" not in told
