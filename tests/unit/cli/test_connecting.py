@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from codesdk.cli.app import app
-from codesdk.cli.connecting import jsonc
+from codesdk.cli.connecting import jsonc, trial
 from codesdk.cli.connecting.clients import CLIENTS, Endpoint, Kind, as_json, as_toml
 from codesdk.cli.connecting.merging import NotMergeable, into_json, into_toml
 from codesdk.cli.given import InputWrong
@@ -300,3 +300,14 @@ def test_a_file_is_kept_as_it_was_before_we_were_put_into_it(tmp_path):
 def test_a_file_that_was_not_there_has_nothing_to_keep(tmp_path):
     connect("cursor", *GIVEN, "--write", "--file", str(tmp_path / "mcp.json"))
     assert [each.name for each in tmp_path.iterdir()] == ["mcp.json"]
+
+
+@pytest.mark.parametrize("behind", [0, 380, 390, 395, 400])
+def test_no_part_of_the_token_stands_in_what_a_program_says_last(behind, tmp_path, monkeypatch):
+    program = tmp_path / "codex"
+    program.write_text(f"#!/bin/sh\nprintf '%s%{behind}s' \"$CODESDK_TOKEN\" \"\" | tr ' ' x\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(trial.ToolsNotSeen) as refused:
+        trial.seen_by(Kind.CODEX, TO)
+    assert "secret" not in str(refused.value)

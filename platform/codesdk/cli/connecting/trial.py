@@ -75,7 +75,7 @@ def seen_by(kind: Kind, to: Endpoint) -> list[str] | None:
         started = prepare(program, to, home, ear.url)
         env = environment(to, home, os.environ.get("PATH", "")) | started.env
         try:
-            tools, said = _watched(started.line, env, home, ear)
+            tools, said = _watched(started.line, env, home, ear, to.token)
         except OSError as error:
             raise ToolsNotSeen(
                 f"{program} cannot be started: {error.strerror}.", advice="Does it run by hand? Install it anew."
@@ -87,15 +87,18 @@ def seen_by(kind: Kind, to: Endpoint) -> list[str] | None:
             f"{program} was started with this configuration, and shows nothing within {LIMIT_S:.0f} s.",
             advice="Does it run by hand? It may wait for a login, or for something in the network.",
         )
-    why = f" It says: {said.replace(to.token, '…')}" if said else ""
+    why = f" It says: {said}" if said else ""
     raise ToolsNotSeen(
         f"{program} was started with this configuration and shows its model no tool of {to.url}.{why}",
         advice="Is the address one that it can reach, and does it know these keys? Start it by hand to see more.",
     )
 
 
-def _watched(line: list[str], env: dict[str, str], home: Path, ear: Ear) -> tuple[set[str], str | None]:
-    """The tools that it shows; else the last words of one that ended, and None of one that goes on without a sign."""
+def _watched(line: list[str], env: dict[str, str], home: Path, ear: Ear, token: str) -> tuple[set[str], str | None]:
+    """The tools that it shows; else the last words of one that ended, and None of one that goes on without a sign.
+
+    The words are without the token.
+    """
     words = home / "words"
     with words.open("wb") as out:
         try:
@@ -121,7 +124,7 @@ def _watched(line: list[str], env: dict[str, str], home: Path, ear: Ear) -> tupl
             if ended or time.monotonic() > due:
                 break
             ear.heard.wait(LOOK_S)
-        return set(), _last_words(words) if ended else None
+        return set(), _last_words(words, token) if ended else None
     finally:
         _end(process)
         process.wait()
@@ -137,8 +140,8 @@ def _listed(words: Path) -> set[str]:
     return set()
 
 
-def _last_words(words: Path) -> str:
-    text = words.read_text(encoding="utf-8", errors="replace").strip()
+def _last_words(words: Path, token: str) -> str:
+    text = words.read_text(encoding="utf-8", errors="replace").replace(token, "…")  # whole: a cut one is not found
     return " ".join(text.split())[-_SHOWN:]
 
 
