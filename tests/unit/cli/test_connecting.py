@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from codesdk.cli.app import app
-from codesdk.cli.connecting import jsonc, trial
+from codesdk.cli.connecting import files, jsonc, trial
 from codesdk.cli.connecting.clients import CLIENTS, Endpoint, Kind, as_json, as_toml
 from codesdk.cli.connecting.merging import NotMergeable, into_json, into_toml
 from codesdk.cli.given import InputWrong
+from codesdk.cli.schema.files import CannotWrite
 
 TO = Endpoint("http://127.0.0.1:8765/mcp", "csdk_ses_secret", 710)
 BOUNDED = Endpoint("http://127.0.0.1:8765/mcp", "csdk_ses_secret", 360, 300)
@@ -295,6 +296,20 @@ def test_a_file_is_kept_as_it_was_before_we_were_put_into_it(tmp_path):
     again = json.loads(connect("gemini", *GIVEN, "--write", "--file", str(place), "--json").stdout)
     assert (first["kept"], again["kept"]) == (str(kept), None)
     assert (kept.read_bytes(), stat.S_IMODE(kept.stat().st_mode)) == (b'{"theme": "dark"}\r\n', 0o640)
+
+
+def test_what_a_client_wrote_meanwhile_is_not_written_over(tmp_path):
+    place = tmp_path / "settings.json"
+    place.write_text('{"theme": "dark"}')
+    with pytest.raises(CannotWrite, match="just now"):
+        files.replace(place, '{"theme": "light"}', "{}", private=False)
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("settings.json", '{"theme": "dark"}')]
+
+
+def test_what_cannot_be_written_leaves_nothing_beside_the_file(tmp_path):
+    with pytest.raises(CannotWrite, match="no text"):
+        files.replace(tmp_path / "mcp.json", "", "\udcff", private=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_was_not_there_has_nothing_to_keep(tmp_path):

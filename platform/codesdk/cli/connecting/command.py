@@ -99,7 +99,7 @@ def _write(client: Client, place: Path, to: Endpoint) -> Path | None:
     before, piece = files.read(place), client.piece(to)
     merged = _merged(client, before, piece)
     kept = files.keep(place, before) if before.strip() and not holds(before, piece, toml=client.toml) else None
-    files.replace(place, merged, private=client.holds_token)
+    files.replace(place, before, merged, private=client.holds_token)
     return kept
 
 

@@ -26,12 +26,14 @@ def read(place: Path) -> str:
         raise CannotWrite(f"{place} cannot be read: {error}.", advice="Name another with --file.") from error
 
 
-def replace(place: Path, text: str, *, private: bool) -> None:
-    """Replace the file; a new one, and one that is to be `private`, is its owner's alone.
+def replace(place: Path, before: str, text: str, *, private: bool) -> None:
+    """Replace the file that says `before`; a new one, and one that is to be `private`, is its owner's alone.
 
     Raises:
-        CannotWrite: it is as it was.
+        CannotWrite: it is as it was, or as its client wrote it meanwhile.
     """
+    if read(place) != before:
+        raise CannotWrite(f"{place} was changed by somebody else just now.", advice="Run this once more.")
     target = place.resolve()  # a link stays one
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
     _put(place, target, text, mode & ~0o077 if private else mode)
@@ -58,8 +60,9 @@ def _put(place: Path, target: Path, text: str, mode: int) -> None:
             file.write(text)
         fresh.chmod(mode)
         fresh.replace(target)
-    except OSError as error:
+    except FileExistsError as error:  # another's, which is left to it
+        raise CannotWrite(f"{fresh} is there already.", advice="Remove it, if nothing writes it now.") from error
+    except (OSError, UnicodeEncodeError) as error:
         fresh.unlink(missing_ok=True)
-        raise CannotWrite(
-            f"{place} cannot be written: {error.strerror}.", advice="Name another with --file."
-        ) from error
+        why = error.strerror if isinstance(error, OSError) else "the address or the token is no text"
+        raise CannotWrite(f"{place} cannot be written: {why}.", advice="Name another with --file.") from error
