@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,7 +35,7 @@ MAX_DEPTH = 40
 """Levels of nesting; a JSON Schema inside a manifest is the deepest thing that people write."""
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
-_FLOAT = re.compile(r"[-+]?(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_FLOAT = re.compile(r"[-+]?(?=[.0-9])(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _WORDS: dict[str, object] = {"": None, "~": None, "null": None, "true": True, "false": False}
 
 Path_ = tuple[str | int, ...]
@@ -233,7 +234,7 @@ def _scalar(event: ScalarEvent) -> object:
     if _INTEGER.fullmatch(text) and len(text) <= 20:  # noqa: PLR2004 (past 64 bits it is a name, not a number)
         return int(text)
     if any(mark in text for mark in ".eE") and text[-1].isdigit() and _FLOAT.fullmatch(text):
-        return float(text)
+        return found if isfinite(found := float(text)) else text
     return text
 
 
