@@ -22,6 +22,7 @@ from codesdk.errors import Fault
 from codesdk.mcphost.discovery import Resource
 from codesdk.mcphost.standing import Admitted, Standing
 from codesdk.mcphost.throttle import Throttle
+from codesdk.tenancy.logins import LoginExpired
 
 _log = logging.getLogger(__name__)
 LOGINS = 16
@@ -33,6 +34,8 @@ AGAIN_S = 1.0
 _SUBJECT = "codesdk.subject"
 _SCHEME = "bearer "
 _ENDED = "This credential is not good any more."
+_METHOD = b"mcp-method"
+_LISTEN = b"subscriptions/listen"
 _SESSION = b"codesdk-session"
 """Names the session, for credentials that do not name it themselves."""
 
@@ -103,7 +106,8 @@ class TokenGate:
             await _refuse(send, 429, "This session makes too many requests. Nothing was run. Try again.", after_s)
             return
         try:
-            with self.standing.answering(Admitted(token, named, subject.session_id), send) as answering:
+            admitted = Admitted(token, named, subject.session_id, brief=_is_brief(scope))
+            with self.standing.answering(admitted, send) as answering:
                 await self._serve(scope, receive, answering.send)
         finally:
             self._throttle.leave(subject.session_id)
@@ -121,6 +125,9 @@ class TokenGate:
     async def _is_good(self, admitted: Admitted) -> bool:
         try:
             subject = await self._admitted(admitted.credential, admitted.named, opens=False, again=True)
+        except LoginExpired:
+            # Issuers' tokens are good for minutes, and a client can renew none within a request: the next one needs another.
+            return admitted.brief
         except Fault as fault:
             if fault.status < 500:  # noqa: PLR2004 (yours; what is away on our side says nothing of it)
                 return False
@@ -203,6 +210,11 @@ def _bearer(scope: Scope) -> str | None:
 def _named(scope: Scope) -> str | None:
     values = [value.decode("latin-1").strip() for name, value in scope["headers"] if name == _SESSION]
     return ",".join(values) if values else None  # two of them are no session's id
+
+
+def _is_brief(scope: Scope) -> bool:
+    listens = (_METHOD, _LISTEN) in ((name, value.strip()) for name, value in scope["headers"])
+    return scope["method"] == "POST" and not listens
 
 
 def _in_url(scope: Scope) -> bool:

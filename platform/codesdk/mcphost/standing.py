@@ -28,6 +28,8 @@ class Admitted(NamedTuple):
     credential: str
     named: str | None
     session: str
+    brief: bool = False
+    """Whether its answer has an end of its own, as a call's has and a standing stream's has not."""
 
 
 class Answering:

@@ -5,7 +5,7 @@ from codesdk.tenancy.logins.desk import Entered, Logins
 from codesdk.tenancy.logins.fetch import KeysUnavailable, fetching
 from codesdk.tenancy.logins.issuers import Issuer, LoginsInvalid, SessionWish, read_issuers
 from codesdk.tenancy.logins.keyring import KeyRing
-from codesdk.tenancy.logins.tokens import LoginRefused, is_token
+from codesdk.tenancy.logins.tokens import LoginExpired, LoginRefused, is_token
 
 __all__ = [
     "ActiveIssuers",
@@ -13,6 +13,7 @@ __all__ = [
     "Issuer",
     "KeyRing",
     "KeysUnavailable",
+    "LoginExpired",
     "LoginRefused",
     "Logins",
     "LoginsInvalid",

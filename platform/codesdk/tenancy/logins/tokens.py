@@ -29,6 +29,12 @@ class LoginRefused(Unauthenticated):
     code = "LOGIN_REFUSED"
 
 
+class LoginExpired(LoginRefused):
+    """A token that was good, until its time was over."""
+
+    code = "LOGIN_EXPIRED"
+
+
 class ScopeMissing(Forbidden):
     """A good token that was not given for this."""
 
@@ -112,7 +118,7 @@ def _check_times(claims: dict[str, Any], skew_s: float, now: float) -> None:
         if given is not None and (isinstance(given, bool) or not isinstance(given, int | float) or not isfinite(given)):
             raise LoginRefused(f"This token's `{name}` is no time.")
     if now >= float(times["exp"] or 0) + skew_s:
-        raise LoginRefused("This token has expired.", advice="Log in again.")
+        raise LoginExpired("This token has expired.", advice="Log in again.")
     if max(float(times["nbf"] or 0), float(times["iat"] or 0)) > now + skew_s:
         raise LoginRefused("This token is not good yet: do the clocks differ?")
 
