@@ -6,6 +6,7 @@ under the same `webhook-id`. At least once, never silently lost.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
@@ -36,6 +37,8 @@ dead endpoint waits for that, so it costs one attempt in five minutes, however m
 FOR_PEOPLE = frozenset({EndpointKind.CHAT, EndpointKind.MAIL})
 FEW = 3
 """Messages that people get one by one; what waits beyond that, up to a turn's, goes in one."""
+SINGLY = 3
+"""Tries after which a message goes by itself: one that its receiver does not take must not hold up what goes with it."""
 Waiting = tuple[Delivery, Message]
 _log = logging.getLogger(__name__)
 
@@ -121,7 +124,7 @@ class Courier:
         endpoint, at = stored.endpoint, self._clock.now()
         living = [key for key in stored.keys if key.retires_at is None or key.retires_at > at.timestamp()]
         return Parcel(
-            id=together[0][0].id,
+            id=_id([delivery for delivery, _ in together]),
             target=self._seal.open(stored.target, TARGET + endpoint.id),
             keys=tuple(self._seal.open(key.sealed, KEYS + endpoint.id) for key in living),
             message=first.message,
@@ -180,9 +183,17 @@ class Courier:
 
 def _grouped(kind: EndpointKind, waiting: Sequence[Waiting]) -> list[list[Waiting]]:
     """What goes in one message. People get a digest where many wait: a thousand questions are not a thousand messages."""
-    if kind in FOR_PEOPLE and len(waiting) > FEW:
-        return [list(waiting)]
-    return [[each] for each in waiting]
+    willing = [each for each in waiting if each[0].tries < SINGLY] if kind in FOR_PEOPLE else []
+    if len(willing) <= FEW:
+        return [[each] for each in waiting]
+    return [willing, *([each] for each in waiting if each not in willing)]
+
+
+def _id(together: Sequence[Delivery]) -> str:
+    """The same for the same messages, and no other: receivers drop what they had under that id."""
+    if len(together) == 1:
+        return together[0].id
+    return "digest_" + hashlib.sha256(" ".join(delivery.id for delivery in together).encode()).hexdigest()[:26]
 
 
 def _after(delivery: Delivery, attempt: Attempt, outcome: Sent, now: float, roll: float) -> Delivery:

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from codesdk.tenancy.principal import Role
-from codesdk.webhooks.courier import FEW, LEASE_S, LONGEST_REST_S, OF_TENANT, TURN
+from codesdk.webhooks.courier import FEW, LEASE_S, LONGEST_REST_S, OF_TENANT, SINGLY, TURN
 from codesdk.webhooks.delivery import WINDOW_S, DeliveryState, Failure
 from codesdk.webhooks.endpoint import EndpointKind, EndpointsFull, EndpointUnknown, EndpointWrong
 from codesdk.webhooks.parcel import Sent
@@ -412,5 +412,24 @@ def test_a_digest_that_was_not_taken_is_tried_again_whole_and_without_what_nobod
     post.stage.clock.advance(60)
     assert post.turns() == FEW + 1
     assert [len(parcel.items) for parcel in post.sender.parcels] == [FEW + 2, FEW + 1]
+    assert len({parcel.id for parcel in post.sender.parcels}) == 2  # a mailbox drops what comes twice under one id
     states = [each.state for each in post.deliveries(endpoint)]
     assert states == [DeliveryState.DEAD] + [DeliveryState.DELIVERED] * (FEW + 1)
+
+
+def test_a_message_that_its_receiver_never_takes_holds_up_none_of_those_that_went_with_it(post):
+    endpoint = asked(post, FEW + 2, kind=EndpointKind.CHAT)
+    seen = []
+
+    def answer(parcel):
+        seen.extend(item.answer.approval_id for item in parcel.items)
+        bad = any(item.answer.approval_id == seen[0] for item in parcel.items)
+        return REFUSED if bad else Sent(status=200)
+
+    post.sender.answer = answer
+    for _ in range(SINGLY + FEW + 2):
+        post.turns()
+        post.stage.clock.advance(30)
+    states = [each.state for each in post.deliveries(endpoint)]
+    assert states.count(DeliveryState.DELIVERED) == FEW + 1
+    assert seen[: SINGLY * (FEW + 2)] == seen[: FEW + 2] * SINGLY  # tried together before
