@@ -134,6 +134,7 @@ def test_a_manifest_for_a_package_is_written_with_what_is_left_to_do(typed, tmp_
         ("pypi:mcp-server-time>=2025", "one version"),
         ("npm:@modelcontextprotocol/server-filesystem@latest", "one version"),
         ("npm:x@^1.0.0", "one version"),
+        ("npm:-g@1.0.0", "one version"),
         ("pypi:x==1.0 --index-url=http://evil.example", "one version"),
         ("git+https://github.com/x/y", "one version"),
     ],

@@ -54,10 +54,20 @@ def test_a_list_that_cannot_be_used_leaves_the_last_good_one_in_force_and_says_w
 def test_a_file_that_goes_ends_logins_where_it_may_be_missing_and_else_changes_nothing(path):
     may, must = ActiveIssuers(path, optional=True), ActiveIssuers(path, optional=False)
     path.unlink()
-    may.look()
-    must.look()
+    for active in (may, must) * 2:
+        active.look()
     assert may.now() == ()
     assert len(must.now()) == 1
+
+
+def test_a_file_that_an_editor_takes_away_for_a_moment_ends_nobodys_login(path, mint):
+    active = ActiveIssuers(path, optional=True)
+    for _ in range(3):
+        path.unlink()
+        active.look()
+        path.write_text(text(mint))
+        active.look()
+        assert len(active.now()) == 1
 
 
 def test_a_list_that_comes_later_is_taken(tmp_path, mint):

@@ -16,7 +16,7 @@ from codesdk.registry import lint
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 _PYPI = re.compile(r"pypi:([A-Za-z0-9][A-Za-z0-9._-]{0,99})==([0-9][A-Za-z0-9.!+_-]{0,49})")
-_NPM = re.compile(r"npm:((?:@[a-z0-9~-][a-z0-9._~-]{0,99}/)?[a-z0-9~-][a-z0-9._~-]{0,99})@([0-9][A-Za-z0-9.+-]{0,49})")
+_NPM = re.compile(r"npm:((?:@[a-z0-9~-][a-z0-9._~-]{0,99}/)?[a-z0-9~][a-z0-9._~-]{0,99})@([0-9][A-Za-z0-9.+-]{0,49})")
 PLACE = "/opt/mcp"
 """Where the image has the package and what it needs."""
 

@@ -27,6 +27,7 @@ class ActiveIssuers:
         self._stamp = _stamp(path)
         self._found = read_issuers(path, optional=optional)
         self._problem = ""
+        self._missed = False
         self._watch = Watch("the list of issuers", self.look, thread="codesdk-logins")
 
     def now(self) -> tuple[Issuer, ...]:
@@ -37,7 +38,12 @@ class ActiveIssuers:
         """Look once. What cannot be used leaves the last good list in force."""
         stamp = _stamp(self._path)
         if stamp == self._stamp:
+            self._missed = False
             return
+        if stamp is None and not self._missed:
+            self._missed = True  # an editor may have taken it away for a moment: that ends nobody's streams
+            return
+        self._missed = False
         try:
             found = read_issuers(self._path, optional=self._optional)
         except LoginsInvalid as error:
@@ -45,7 +51,8 @@ class ActiveIssuers:
                 _log.error("the changed list of issuers is not used, the last good one stays: %s", error)
             self._problem = str(error)
             return
-        # A file that changed while it was read is read once more at the next look.
+        if _stamp(self._path) != stamp:
+            return  # it changed while it was read: the next look reads it whole
         self._stamp, self._problem = stamp, ""
         if found != self._found:
             self._found = found
