@@ -56,7 +56,7 @@ def complete(
         CallState.COMPLETED,
         held_by=claimed.generation,
         result=result.model_dump_json(),
-        doubtful=in_doubt,
+        doubtful=in_doubt or claimed.in_doubt,
     )
     turns.leave(unit, stored.subject.session_id, stored.tenant_id)
     if not claimed.ran and stored.grant_id is not None:

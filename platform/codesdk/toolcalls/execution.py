@@ -127,6 +127,8 @@ class Execution:
             can_return = lost(opened[0]) if opened else True
             return self.lose(claimed, mishaps.loss(ran, can_return=can_return), output, took_ms)
         result = mishaps.failed(ran) if isinstance(ran, Fault) else ran
+        if isinstance(ran, Fault) and mishaps.leaves_doubt(ran, opened=bool(opened), sent=bool(sent)):
+            claimed = claimed.model_copy(update={"in_doubt": True})
         # What an earlier worker had may have run there.
         if not opened and not sent and claimed.behaviour_hash is not None:
             claimed = claimed.model_copy(update={"ran": False})

@@ -8,7 +8,9 @@ from typing import TypeVar
 
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault, InternalFault
+from codesdk.registry import InvalidOutput
 from codesdk.sandbox.faults import EngineUnavailable, SandboxGone
+from codesdk.storage.faults import StorageUnavailable
 from codesdk.toolcalls import history
 from codesdk.toolcalls.elsewhere import ServerLost
 from codesdk.toolcalls.ending import is_small
@@ -34,6 +36,16 @@ def loss(fault: Fault, *, can_return: bool) -> Loss:
     if isinstance(fault, ServerLost):
         return Loss(fault.message, fault.code)
     return Loss(f"The sandbox was lost while this ran: {fault.message}", can_return=can_return)
+
+
+def leaves_doubt(fault: Fault, *, opened: bool, sent: bool) -> bool:
+    """Whether what met it may have taken effect, or may yet: a frozen sandbox does what it was asked when it goes on.
+
+    `opened`: its sandbox may have been asked; `sent`: a server was, whose own faults are answers.
+    """
+    # Of these the one comes after a known end, the other before anything was asked: output waits for the database.
+    is_known = isinstance(fault, (InvalidOutput, StorageUnavailable))
+    return (opened and not is_known) or (sent and isinstance(fault, InternalFault))
 
 
 def failed(fault: Fault) -> ToolResult:

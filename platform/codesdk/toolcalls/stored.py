@@ -103,6 +103,8 @@ class Claimed(Frozen):
     """The worker's fencing number, which must still be in the row when the call ends."""
     ran: bool = True
     """False where its sandbox could not even be opened."""
+    in_doubt: bool = False
+    """Its run ended for us in a way that says nothing of whether it took effect."""
     timeout_s: float
     sandbox: SandboxSummary
     environment: str

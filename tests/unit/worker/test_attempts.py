@@ -15,12 +15,14 @@ from codesdk.domain.ids import TenantId
 from codesdk.domain.quotas import Resource
 from codesdk.eventlog.tail import Tail
 from codesdk.registry import Registry
+from codesdk.sandbox.faults import RunnerRefused, SandboxPaused
+from codesdk.sandbox.port import ExecResult, ExitKind
 from codesdk.toolcalls import attempts, pipeline, recorded
 from codesdk.toolcalls.lost import Loss
 from codesdk.toolcalls.results import Results
 from codesdk.toolcalls.stored import Claimed, Denied, Finished, Queued, Waiting
 from codesdk.transcript import fold
-from stage import POLICY, bundle, stored_call
+from stage import POLICY, Room, bundle, stored_call
 
 READ = ("workspace.read", {"path": "a"})
 X = ("workspace.exec", {"command": "x"})
@@ -306,6 +308,31 @@ def test_the_same_call_asks_after_it_was_lost_until_it_has_run_to_an_end(stage, 
     assert isinstance(submit(stage, *X), Queued)
     said = [event.payload for event in stage.events() if event.type == "tool.call.policy_evaluated"]
     assert any(each["result"] == "ask" and lost in each["reason"] for each in said)
+
+
+@pytest.mark.parametrize("met", [SandboxPaused("sbx"), RunnerRefused("It makes no sense."), KeyError("a defect")])
+def test_so_does_one_that_failed_after_it_was_asked_of_its_sandbox(stage, ready, met):
+    def breaks(_request, _on_output):
+        raise met
+
+    call = submit(stage, *X).identity.tool_call_id
+    taken = stage.claims(generation=ready.host.generation).take()
+    ready.execution.run(taken, lambda: Room(breaks))
+    assert stage.find(call).result.is_error
+    assert call in submit(stage, *X).reason
+
+
+def test_one_that_failed_before_or_whose_end_is_known_does_not(stage, ready):
+    def closed():
+        raise SandboxPaused("sbx")
+
+    submit(stage, *X)
+    ready.execution.run(stage.claims(generation=ready.host.generation).take(), closed)
+    assert isinstance(submit(stage, *X), Queued)
+    failed = ExecResult(kind=ExitKind.EXITED, exit_code=3)
+    taken = stage.claims(generation=ready.host.generation).take()
+    ready.execution.run(taken, lambda: Room(lambda _request, _on_output: failed))
+    assert isinstance(submit(stage, *X), Queued)
 
 
 def test_no_grant_answers_for_a_call_that_may_have_happened(stage, ready):
