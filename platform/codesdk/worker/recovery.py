@@ -110,9 +110,11 @@ class Recovery:
         """It may run, or have run."""
         tool = self._tool(stored)
         claimed = self._claim(stored, tool)
-        sandbox = self._sandbox_of(stored) if tool is not None and runs_one_exec(tool) else Loss(DIED)
+        sandbox = self._sandbox_of(stored, tool) if tool is not None and runs_one_exec(tool) else Loss(DIED)
         if isinstance(sandbox, Loss):
             self._execution.lose(claimed, sandbox)
+        elif sandbox is None:
+            self._begin(stored)  # which says what stands against it
         else:
             self._execution.run(claimed, lambda: sandbox, partial(self._rooms.lose, stored.subject.session_id))
 
@@ -133,8 +135,8 @@ class Recovery:
         except UnknownTool:
             return None
 
-    def _sandbox_of(self, stored: StoredCall) -> Sandbox | Loss:
-        """Whose runner knows the call, if it was begun; or how it was lost."""
+    def _sandbox_of(self, stored: StoredCall, tool: Tool) -> Sandbox | Loss | None:
+        """Whose runner knows the call, if it was begun; or how it was lost. None: it was not begun, and is not to be now."""
         session = SessionId(stored.subject.session_id)
         try:
             sandbox = self._rooms.ready(session)
@@ -143,7 +145,15 @@ class Recovery:
             return Loss(f"{DIED[:-1]}, and its sandbox cannot be had: {fault.message}", can_return=fault.retryable)
         with self._database.read() as connection:
             row = sandbox_store.of_session(connection, session)
-        return sandbox if row is not None and row.lives == (stored.life or 0) else Loss(FORGOTTEN)
+        if row is None or row.lives != (stored.life or 0):
+            return Loss(FORGOTTEN)
+        if not stored.stands_against(tool):
+            return sandbox
+        try:
+            known = {(each.call, each.attempt) for each in sandbox.processes.list()}
+        except Fault as fault:
+            return Loss(f"{DIED[:-1]}, and its sandbox cannot be asked: {fault.message}", can_return=fault.retryable)
+        return sandbox if (stored.identity.tool_call_id, stored.identity.attempt) in known else None
 
     def _claim(self, stored: StoredCall, tool: Tool | None) -> Claimed:
         wall_s = Profile.model_validate(stored.profile).tighten(stored.obligations).wall_s

@@ -15,7 +15,8 @@ from codesdk.domain.ids import TenantId
 from codesdk.domain.quotas import Resource
 from codesdk.eventlog.tail import Tail
 from codesdk.registry import Registry
-from codesdk.sandbox.faults import RunnerRefused, SandboxPaused
+from codesdk.sandbox.fake_processes import FakeProcesses
+from codesdk.sandbox.faults import EngineUnavailable, RunnerRefused, SandboxPaused
 from codesdk.sandbox.port import ExecResult, ExitKind
 from codesdk.toolcalls import attempts, pipeline, recorded
 from codesdk.toolcalls.lost import Loss
@@ -287,6 +288,61 @@ def test_a_claim_that_nobody_heard_of_does_not_run_another_command_than_it_was_f
     ready.recovery.look_for_strays()
     assert (stage.find(call).result.code, ready.sandboxes.runs) == ("NOT_BEGUN", [])
     assert "manifest" in stage.find(call).result.text
+
+
+def other_command(stage):
+    """The registry with another manifest of the tool, as an upgrade brings it."""
+    return Registry(
+        [
+            replace(tool, behaviour_hash="sha256:" + "1" * 64) if tool.name == X[0] else tool
+            for tool in stage.registry.tools()
+        ]
+    )
+
+
+def test_a_command_that_no_worker_has_begun_is_not_begun_by_the_next_as_another(stage, ready):
+    call = submit(stage, *X).identity.tool_call_id
+    assert stage.claims(generation=ready.host.generation).take() is not None
+    later = ready.next()
+    later.recovery._registry = other_command(stage)
+    later.recovery.take_up()
+    assert (stage.find(call).result.code, ready.sandboxes.runs) == ("NOT_BEGUN", [])
+    assert "manifest" in stage.find(call).result.text
+
+
+def test_one_that_was_begun_is_joined_whatever_its_tool_is_now(stage, ready):
+    call = submit(stage, *X).identity.tool_call_id
+    taken = stage.claims(generation=ready.host.generation).take()
+    room, run = ready.rooms.ready(stage.session.id), stage.writer.run
+    stage.writer.run = lambda _work: (_ for _ in ()).throw(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):  # the worker dies between the exec's end and its record
+        ready.execution.run(taken, lambda: room)
+    stage.writer.run = run
+    later = ready.next()
+    later.recovery._registry = other_command(stage)
+    later.recovery.take_up()
+    assert len(ready.sandboxes.runs) == 1
+    assert stage.find(call).result.structured["stdout"] == "x"
+
+
+def test_one_that_was_cancelled_before_it_was_begun_is_not_begun(stage, ready):
+    call = submit(stage, *X).identity.tool_call_id
+    assert stage.claims(generation=ready.host.generation).take() is not None
+    stage.cancel(call, "not wanted")
+    ready.next().recovery.take_up()
+    assert (stage.find(call).result.code, ready.sandboxes.runs) == ("NOT_BEGUN", [])
+
+
+def test_one_whose_sandbox_cannot_say_whether_it_was_begun_is_lost(stage, ready, monkeypatch):
+    def away(_processes):
+        raise EngineUnavailable("unix:///run/docker.sock", "refused")
+
+    call = submit(stage, *X).identity.tool_call_id
+    assert stage.claims(generation=ready.host.generation).take() is not None
+    stage.cancel(call, "not wanted")
+    monkeypatch.setattr(FakeProcesses, "list", away)
+    ready.next().recovery.take_up()
+    assert (stage.find(call).result.code, ready.sandboxes.runs) == ("WORKER_LOST", [])
 
 
 # -- calling again asks -----------------------------------------------------------------------------------------------
