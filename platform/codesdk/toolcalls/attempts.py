@@ -13,7 +13,7 @@ from codesdk.jobs import Wakeups
 from codesdk.policy import Bundles, decide
 from codesdk.registry import Registries, Tool
 from codesdk.storage.writer import Unit
-from codesdk.toolcalls import attempt_store, history, lost_store, turns
+from codesdk.toolcalls import attempt_store, history, lost_store, store, turns
 from codesdk.toolcalls.as_granted import as_granted
 from codesdk.toolcalls.stored import StoredCall
 
@@ -81,6 +81,8 @@ class Attempts:
     def begin(self, unit: Unit, stored: StoredCall, further: Further) -> None:
         """Request it, with what policy says of it, and have its host take it up. The one before has ended in this unit.
 
+        At the end of the unit: Overtaken, where the session was closed meanwhile.
+
         Raises:
             IllegalTransition: it has not.
         """
@@ -98,5 +100,7 @@ class Attempts:
         first = lost_store.said_of(unit.connection, *place, "tool.call.requested")
         for said in (history.requested_again(call, subject, first), *judged.drafts):
             self._log.append(unit, said)
+        # Its close may have looked for queued calls just before this one was: then it is as if it had come first.
+        unit.last(f"session:{subject.session_id}", lambda connection: store.check_open(connection, subject.session_id))
         turns.queue(unit, subject.session_id, stored.host_id, stored.tenant_id)
         unit.after_commit(lambda: self._wakeups.wake(stored.host_id, stored.identity.tool_call_id))

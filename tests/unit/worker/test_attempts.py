@@ -18,7 +18,8 @@ from codesdk.registry import Registry
 from codesdk.sandbox.fake_processes import FakeProcesses
 from codesdk.sandbox.faults import EngineUnavailable, RunnerRefused, SandboxPaused
 from codesdk.sandbox.port import ExecResult, ExitKind
-from codesdk.toolcalls import attempts, pipeline, recorded
+from codesdk.storage.faults import Overtaken
+from codesdk.toolcalls import attempts, pipeline, recorded, store
 from codesdk.toolcalls.lost import Loss
 from codesdk.toolcalls.results import Results
 from codesdk.toolcalls.stored import Claimed, Denied, Finished, Queued, Waiting
@@ -177,6 +178,32 @@ def test_a_cancel_ends_a_call_between_its_attempts_and_keeps_another_from_beginn
     taken = stage.claims(generation=ready.host.generation).take()
     assert stage.cancel(second, "enough")
     assert "it was cancelled" in ready.execution.lose(taken, Loss("It went away.")).text
+
+
+def test_a_close_that_comes_between_the_end_of_an_attempt_and_the_next_keeps_that_from_beginning(
+    stage, ready, monkeypatch
+):
+    call = submit(stage, *READ).identity.tool_call_id
+    taken = stage.claims(generation=ready.host.generation).take()
+    closed = []
+
+    def close_first(_connection, session):
+        if not closed:  # as another process on PostgreSQL; here its rows alone, and after what this unit read of them
+            closed.append(session)
+            raise Overtaken("It was closed.", advice="")
+
+    find = store.find
+
+    def found(*given, **more):
+        stored = find(*given, **more)
+        return stored.model_copy(update={"session_open": not closed})
+
+    monkeypatch.setattr(store, "check_open", close_first)
+    monkeypatch.setattr(store, "find", found)
+    result = ready.execution.lose(taken, Loss("It went away."))
+    assert closed == [stage.session.id]
+    assert "its session ended" in result.text
+    assert histories(stage, call).keys() == {1}
 
 
 def test_another_attempt_takes_one_place_and_gives_it_back(stage, ready):
