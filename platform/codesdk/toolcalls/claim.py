@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from codesdk.approvals import Approval, ApprovalState, Desk
-from codesdk.domain.calls import CallState, DenialCode
+from codesdk.domain.calls import CallIdentity, CallState, DenialCode
 from codesdk.domain.decisions import IN_FULL, Decision, Effect
-from codesdk.domain.ids import ApprovalId, GrantId, HostId, TenantId, ToolCallId
+from codesdk.domain.ids import ApprovalId, GrantId, HostId, TenantId
 from codesdk.domain.quotas import QuotaExceeded, Quotas, Resource
 from codesdk.eventlog.log import Log
 from codesdk.hosts import store as host_store
@@ -77,27 +77,29 @@ class Claims:
 
         Whoever runs it says when it has left.
         """
-        entered: list[ToolCallId] = []
+        entered: list[CallIdentity] = []
         taken = None
         try:
             taken = self._writer.run(lambda unit: self._take(unit, entered))
         finally:
             for call in entered:
-                if not isinstance(taken, Claimed) or call != taken.stored.identity.tool_call_id:
+                if not isinstance(taken, Claimed) or call != taken.stored.identity:
                     self._shares.leave(call)
         return taken
 
     def leave(self, claimed: Claimed) -> None:
         """It is not at this worker any more."""
-        self._shares.leave(claimed.stored.identity.tool_call_id)
+        self._shares.leave(claimed.stored.identity)
 
-    def _take(self, unit: Unit, entered: list[ToolCallId]) -> Claimed | Denied | None:
+    def _take(self, unit: Unit, entered: list[CallIdentity]) -> Claimed | Denied | None:
+        while entered:  # what this unit took when it was run before, and was undone
+            self._shares.leave(entered.pop())
         stored = self._next(unit)
         if stored is None:
             return None
         # Here and not after the commit: the next claim of this group must see it.
-        entered.append(stored.identity.tool_call_id)
-        self._shares.enter(stored.identity.tool_call_id, stored.tenant_id)
+        entered.append(stored.identity)
+        self._shares.enter(stored.identity, stored.tenant_id)
         asked = self._desk.of_call(unit, stored.identity) if stored.digest is not None else None
         if (barred := _barred(stored)) is not None:
             return self._deny(unit, stored, asked, *barred)

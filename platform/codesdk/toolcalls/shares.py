@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-from codesdk.domain.ids import TenantId, ToolCallId
+from codesdk.domain.calls import CallIdentity
+from codesdk.domain.ids import TenantId
 
 
 class Shares:
@@ -15,21 +16,22 @@ class Shares:
         """`most`: calls of one tenant; 0: no limit, and nothing is counted."""
         self._most = most
         self._lock = threading.Lock()
-        self._held: dict[ToolCallId, TenantId] = {}
+        self._held: dict[CallIdentity, TenantId] = {}
+        """By attempt: the next one of a call may begin before the thread that lost the one before has left."""
         self._counts: Counter[TenantId] = Counter()
 
     def is_full(self, tenant: TenantId) -> bool:
         """Whether the tenant has as many calls as it may."""
         return bool(self._most) and self._counts[tenant] >= self._most
 
-    def enter(self, call: ToolCallId, tenant: TenantId) -> None:
+    def enter(self, call: CallIdentity, tenant: TenantId) -> None:
         """A call of it begins; twice is once."""
         with self._lock:
             if self._most and call not in self._held:
                 self._held[call] = tenant
                 self._counts[tenant] += 1
 
-    def leave(self, call: ToolCallId) -> None:
+    def leave(self, call: CallIdentity) -> None:
         """It has ended, or did not begin after all; twice is no error."""
         with self._lock:
             tenant = self._held.pop(call, None)

@@ -15,6 +15,7 @@ from codesdk.storage.faults import StorageUnavailable
 from codesdk.storage.migration import downgrade, upgrade
 from codesdk.tenancy.principal import Reach, Role
 from codesdk.toolcalls.ending import complete
+from codesdk.toolcalls.lost import Loss
 from codesdk.toolcalls.stored import Claimed
 
 READ = "workspace.read"
@@ -88,6 +89,35 @@ def test_a_tenant_that_has_as_many_calls_at_a_worker_as_it_may_lets_others_go_fi
     assert claims.take() is None
     claims.leave(ended)
     assert claims.take().stored.tenant_id == loud.tenant_id
+
+
+def test_the_next_attempt_of_a_call_is_counted_though_the_one_before_leaves_after_it_began(stage):
+    loud = tenant(stage, "loud", 2)
+    claims = stage.claims(most_of_tenant=2)
+    first, other = claims.take(), claims.take()
+    lost = first.stored.identity
+    stage.execution().lose(first, Loss("It went away."))
+    claims.leave(other)
+    assert claims.take().stored.identity == lost.model_copy(update={"attempt": 2})
+    claims.leave(first)
+    submit(stage, loud, 100)
+    submit(stage, loud, 101)
+    assert isinstance(claims.take(), Claimed)
+    assert claims.take() is None
+
+
+def test_a_claim_whose_unit_is_run_again_does_not_stand_in_its_own_way(stage):
+    tenant(stage, "loud", 2)
+    claims, run = stage.claims(most_of_tenant=1), stage.writer.run
+
+    def twice(work):
+        with pytest.raises(StorageUnavailable):
+            refused_after(run)(work)
+        return run(work)
+
+    stage.writer.run = twice
+    assert isinstance(claims.take(), Claimed)
+    assert claims.take() is None
 
 
 def test_a_claim_that_the_database_refuses_takes_none_of_its_tenants_share(stage):
