@@ -134,13 +134,13 @@ class Rooms:
         if held is not None:
             held.close()
 
-    def lose(self, session: SessionId, sandbox: Sandbox | None = None) -> bool:
+    def lose(self, session: SessionId, sandbox: Sandbox) -> bool:
         """See what there is of a sandbox that was said to be gone; its row says so from now on. False: nothing is.
 
         `sandbox`: the one that was asked. Where another has taken its place by now, somebody has seen to it.
         """
         with self._guards[session]:
-            if sandbox is None or self._live.get(session) in (None, sandbox):
+            if self._live.get(session) in (None, sandbox):
                 self.forget(session)
                 try:
                     self.reach(session)

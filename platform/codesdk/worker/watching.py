@@ -14,7 +14,7 @@ from codesdk.errors import Fault
 from codesdk.eventlog.log import Log
 from codesdk.sandbox import store
 from codesdk.sandbox.faults import SandboxGone
-from codesdk.sandbox.port import Change, ChangeKind, FileError, FileRefused, WatchMethod
+from codesdk.sandbox.port import Change, ChangeKind, FileError, FileRefused, Files, Sandbox, WatchMethod
 from codesdk.sandbox.store import SandboxRow, SandboxState
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
@@ -76,17 +76,20 @@ class Watching:
             known = self._watched.setdefault(row.id, _Watched())
             if self._clock.monotonic() < known.due:
                 continue
+            sandbox: Sandbox | None = None
             try:
-                self._look_at(row, known)
+                sandbox = self._rooms.reach(row.session_id)
+                self._look_at(row, known, sandbox.files)
             except SandboxGone:
-                self._rooms.lose(row.session_id)
+                # The one that was asked: a call may have begun in another by now, over a connection that must stay.
+                if sandbox is not None:
+                    self._rooms.lose(row.session_id, sandbox)
             except Fault as fault:
                 # One that does not answer must not keep the others waiting again and again.
                 _log.warning("the workspace of session %s cannot be watched now: %s", row.session_id, fault)
                 known.due = self._clock.monotonic() + RETRY_S
 
-    def _look_at(self, row: SandboxRow, known: _Watched) -> None:
-        files = self._rooms.reach(row.session_id).files
+    def _look_at(self, row: SandboxRow, known: _Watched, files: Files) -> None:
         if not known.watch:
             begun = files.watch()
             if isinstance(begun, FileRefused):

@@ -154,11 +154,12 @@ def test_a_call_that_only_waits_its_turn_is_run_after_the_stop(site):
 
 
 def test_what_only_looks_does_not_bring_a_stopped_sandbox_back(site):
+    before = site.crew.rooms.ready(site.session)
     site.stop()
     site.see()
     with pytest.raises(SandboxEnded, match="stopped"):
         site.crew.rooms.reach(site.session)
-    site.crew.rooms.lose(site.session)
+    site.crew.rooms.lose(site.session, before)
     assert site.state == "stopped"
 
 

@@ -174,3 +174,23 @@ def test_paths_of_an_event_are_bounded_in_bytes():
 def test_a_path_that_is_no_text_is_told_all_the_same():
     kept, _, _ = gathered([change("a\udcff", ChangeKind.MOVED, "b\udcff")])
     assert (kept[0].path, kept[0].source) == ("a?", "b?")
+
+
+def test_a_sandbox_that_went_away_under_a_look_takes_no_connection_from_the_one_after_it(watch, monkeypatch):
+    rooms, session = watch.crew.rooms, watch.subject.session_id
+    watch.look()
+    before, reach, made = rooms.ready(session), rooms.reach, []
+
+    def late(asked):
+        monkeypatch.setattr(rooms, "reach", reach)
+        sandbox = reach(asked)
+        watch.crew.sandboxes.crash(before.owner)
+        assert rooms.lose(asked, before)  # a call met it first, and had it brought back
+        made.append(rooms.ready(asked))
+        return sandbox
+
+    monkeypatch.setattr(rooms, "reach", late)
+    watch.look()
+    after = rooms.live(session)
+    assert after not in (None, before)
+    assert after is made[0]
