@@ -27,10 +27,10 @@ _LOST = (
             _later.c.requested_at >= tool_calls.c.finished_at,
         ),
     )
-    .order_by(tool_calls.c.finished_at.desc(), tool_calls.c.id.desc())
+    .order_by(tool_calls.c.finished_at, tool_calls.c.id)
     .limit(1)
 )
-"""The newest such call of the session since which the same call has not run to an end that is known."""
+"""The first such call of the session since which the same call has not run to an end that is known."""
 
 
 def weighed(connection: Connection, call: ToolCall, tool: Tool, subject: Subject, decision: Decision) -> Decision:
@@ -42,8 +42,7 @@ def weighed(connection: Connection, call: ToolCall, tool: Tool, subject: Subject
     """
     if decision.effect is Effect.DENY or tool.classification is Classification.READ_ONLY:
         return decision
-    sought = {"session": subject.session_id, "name": call.name, "input_hash": call.identity.input_hash}
-    lost = connection.execute(_LOST, sought).scalar()
+    lost = lost_twin(connection, call, subject)
     if lost is None:
         return decision
     reason = f"The same call was lost while it ran ({lost}), and whether it took effect is unknown."
@@ -53,3 +52,9 @@ def weighed(connection: Connection, call: ToolCall, tool: Tool, subject: Subject
         reason = f"{decision.reason} {reason}"
     spec = decision.approval or ApprovalSpec()
     return decision.model_copy(update={"effect": Effect.ASK, "reason": reason, "approval": spec, "grant": None})
+
+
+def lost_twin(connection: Connection, call: ToolCall, subject: Subject) -> str | None:
+    """The same call of this session that was lost, since which none has run to a known end; None: there is none."""
+    sought = {"session": subject.session_id, "name": call.name, "input_hash": call.identity.input_hash}
+    return connection.execute(_LOST, sought).scalar()

@@ -10,8 +10,11 @@ from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.tools import ToolResult
 from codesdk.eventlog.log import Draft, Log
 from codesdk.storage.writer import Unit
-from codesdk.toolcalls import history, store, turns
+from codesdk.toolcalls import doubt, history, store, turns
 from codesdk.toolcalls.stored import Claimed, Denied, StoredCall
+
+NEVER_RAN = frozenset({"FILES_CHANGED", "TOOL_CHANGED"})
+"""Codes of results that say so."""
 
 
 def deny(
@@ -56,7 +59,7 @@ def complete(
         CallState.COMPLETED,
         held_by=claimed.generation,
         result=result.model_dump_json(),
-        doubtful=in_doubt or claimed.in_doubt,
+        doubtful=in_doubt or claimed.in_doubt or _stays_in_doubt(unit, claimed, result),
     )
     turns.leave(unit, stored.subject.session_id, stored.tenant_id)
     if not claimed.ran and stored.grant_id is not None:
@@ -78,6 +81,13 @@ def complete(
             duration_ms=duration_ms,
         ),
     )
+
+
+def _stays_in_doubt(unit: Unit, claimed: Claimed, result: ToolResult) -> bool:
+    """A call that did not run after all says nothing of what became of the same call before it."""
+    if claimed.ran and result.code not in NEVER_RAN:
+        return False
+    return doubt.lost_twin(unit.connection, claimed.stored.call, claimed.stored.subject) is not None
 
 
 def is_small(result: ToolResult) -> bool:

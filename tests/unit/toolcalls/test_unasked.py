@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from sqlalchemy import event
 
@@ -94,7 +96,9 @@ def test_looking_twice_asks_once(asking):
 
 
 def test_the_worker_of_the_host_is_woken(asking):
-    woken = []
+    woken, opened = [], threading.Event()
+    asking.writer.run(lambda unit: unit.after_commit(opened.set))
+    assert opened.wait(60)  # the session's opening wakes the worker as well
     asking.wakeups.bind(asking.host.id, woken.append)
     asking.pipeline.submit(*RUN, asking.subject)
     wait_for(lambda: woken == [asking.subject.session_id], "its wake-up")

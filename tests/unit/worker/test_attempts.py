@@ -418,6 +418,17 @@ def test_one_that_failed_before_or_whose_end_is_known_does_not(stage, ready):
     assert isinstance(submit(stage, *X), Queued)
 
 
+def test_one_that_did_not_run_after_all_leaves_the_doubt_about_the_one_before(stage, ready):
+    def closed():
+        raise SandboxPaused("sbx")
+
+    lost = submit(stage, *X).identity.tool_call_id
+    ready.execution.lose(stage.claims(generation=ready.host.generation).take(), Loss("It went away."))
+    approve(stage, submit(stage, *X))
+    ready.execution.run(stage.claims(generation=ready.host.generation).take(), closed)
+    assert lost in submit(stage, *X).reason
+
+
 def test_no_grant_answers_for_a_call_that_may_have_happened(stage, ready):
     put(stage, ready, POLICY.replace("commands, effect: allow,", "commands, effect: ask, grant: {offer: [session]},"))
     approve(stage, submit(stage, *X), Wish(kind=GrantKind.SESSION))
