@@ -1,4 +1,7 @@
-"""An HTTP transport that answers where it cannot connect: the SDK's client ends all its calls at the first exception."""
+"""An HTTP transport that answers where it cannot connect: the SDK's client ends all its calls at the first exception.
+
+It also says in a code of its own that an MCP session is gone, and lets one begin anew: the SDK's transport keeps its id.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,10 @@ from typing import cast
 
 import httpx2
 import mcp_types as types
+
+SESSION_GONE = -32092
+"""JSON-RPC code of ours: the host does not know the MCP session of this request (any more)."""
+_SESSION = "mcp-session-id"
 
 
 class Carrier(httpx2.AsyncBaseTransport):
@@ -17,12 +24,16 @@ class Carrier(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """The host's answer, or ours that there is none."""
+        if request.headers.get(_SESSION) == "":
+            del request.headers[_SESSION]
         try:
             response = await self._inner.handle_async_request(request)
         except httpx2.TransportError as error:
             message = f"No MCP host answers at {request.url}: {error or type(error).__name__}. Start it (`codesdk up`)."
-            body = {"jsonrpc": "2.0", "id": None, "error": {"code": types.INTERNAL_ERROR, "message": message}}
-            return httpx2.Response(502, json=body)
+            return _error(502, types.INTERNAL_ERROR, message)
+        if response.status_code == httpx2.codes.NOT_FOUND and _SESSION in request.headers:
+            await response.aclose()
+            return _error(404, SESSION_GONE, "The MCP host does not know this MCP session any more.")
         return httpx2.Response(
             response.status_code,
             headers=response.headers,
@@ -50,3 +61,8 @@ class _Stream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def _error(status: int, code: int, message: str) -> httpx2.Response:
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+    return httpx2.Response(status, json=body)
