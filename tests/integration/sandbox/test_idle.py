@@ -56,12 +56,19 @@ def test_output_that_is_not_acknowledged_outlives_the_idle_time(sandboxes, hasty
     assert (again.result, again.stdout) == (ran.result, b"kept\n")
 
 
-def test_an_idle_sandbox_costs_at_most_seven_megabytes(sandboxes, hasty):
-    run(hasty, "true")
-    wait_idle(sandboxes, hasty)
-    said = sandboxes._engine.api.stats(name_of(sandboxes._instance, hasty.owner), stream=False, one_shot=True)
+def megabytes(sandboxes, sandbox) -> float:
+    said = sandboxes._engine.api.stats(name_of(sandboxes._instance, sandbox.owner), stream=False, one_shot=True)
     memory = said["memory_stats"]
     stats = memory["stats"]
     # Without file cache: which sandbox the image's files are charged to depends on who read them first.
-    cache = stats.get("total_cache", stats.get("file", 0))
-    assert (memory["usage"] - cache) / 1e6 < IDLE_MB, stats
+    return (memory["usage"] - stats.get("total_cache", stats.get("file", 0))) / 1e6
+
+
+def test_an_idle_sandbox_costs_at_most_seven_megabytes(sandboxes, hasty):
+    run(hasty, "true")
+    wait_idle(sandboxes, hasty)
+    # What ended processes held of the kernel's memory is given back some time after their end.
+    deadline = time.monotonic() + DEADLINE_S
+    while (held := megabytes(sandboxes, hasty)) >= IDLE_MB and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert held < IDLE_MB
