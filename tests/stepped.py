@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from codesdk.domain.clock import ManualClock
 from codesdk.sandbox.fake import FakeSandbox, FakeSandboxes, Script
-from codesdk.sandbox.port import Chunk, ExecRequest, ExecResult, ExitKind, Gone, OnOutput
+from codesdk.sandbox.port import Chunk, ExecRequest, ExecResult, ExitKind, Gone, OnOutput, Processes
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
 from codesdk.toolcalls.output import DELTA_S
@@ -93,7 +93,6 @@ class SteppedSandbox:
         self.owner = inner.owner
         self.runner = inner.runner
         self.attestation = inner.attestation
-        self.processes = None
 
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         world, inner = self._world, self._inner
@@ -114,6 +113,12 @@ class SteppedSandbox:
                     world.clock.advance(DELTA_S)
                     on_output(Chunk(stream=chunk.stream, offset=chunk.offset + offset, data=data))
         return run.result
+
+    @property
+    def processes(self) -> Processes:
+        self._world.pause("a list of execs")
+        self._inner.taken_up()
+        return self._inner.processes
 
     @property
     def files(self) -> SteppedFiles:

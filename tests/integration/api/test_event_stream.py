@@ -15,6 +15,7 @@ from codesdk.api import stream as streams
 from codesdk.api.cursor import Start
 from databases import ON_BOTH
 from frames import Reader, parsed
+from stage import wait_for
 
 
 @pytest.fixture
@@ -77,6 +78,7 @@ def test_an_event_is_the_same_in_the_stream_in_a_page_and_in_the_log(stack, watc
 def test_a_cursor_that_cannot_be_served_gets_one_resync_and_then_everything(stack, watch, place):
     session, token = stack.open_session()
     call(stack, token)
+    wait_for(lambda: stack.services.log.head(session.id) == 6, "the call's end", 60)
     epoch, _ = stack.services.log.place(session.id)
     with watch(session, place.format(epoch=epoch)) as reader:
         first, *others = reader.take(7)

@@ -149,7 +149,7 @@ def test_every_end_has_words_and_no_buttons(state):
 
 def test_what_people_said_is_there():
     vote = Vote(by="prn_1", name="ann", verdict=Verdict.APPROVE, comment="<b>fine</b>", at=1.0)
-    assert "prn_1 said yes: &lt;b&gt;fine&lt;/b&gt;" in page({}, votes=(vote,))
+    assert "ann (prn_1) said yes: &lt;b&gt;fine&lt;/b&gt;" in page({}, votes=(vote,))
 
 
 @pytest.mark.parametrize("given_", [None, "text", 3, [], {"a": [1, {"b": None}]}])
