@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -99,7 +99,8 @@ class OwnPostgres:
         """To the server and then to its children."""
         os.kill(self.server.process.pid, number)
         for child in _children(self.server.process.pid):
-            os.kill(child, number)
+            with suppress(ProcessLookupError):  # it goes on, and may end before it is told to
+                os.kill(child, number)
 
     def close(self) -> None:
         if self.server.process.alive:
