@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from codesdk.provision import daemon
-from codesdk.provision.command import root
+from codesdk.provision.command import root, which
 from codesdk.provision.daemon import DaemonPlaces
+from codesdk.provision.engine import Engine
+from codesdk.provision.gvisor import copy_image
 from codesdk.provision.process import mark, name, pid_in
+
+OWN_ENGINE = [
+    pytest.mark.engine,
+    # The SDK drops the socket of a connection that is refused without closing it; the collector does.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.skipif(which("dockerd") is None, reason="the engine here is not a local dockerd"),
+    pytest.mark.skipif(root() is None, reason="a second dockerd needs root"),
+    pytest.mark.skipif(daemon.systemd_runs(), reason="with systemd the engine is a unit"),
+]
+"""Marks of a module whose tests have an engine of their own."""
 
 
 class OwnEngine:
@@ -47,3 +64,16 @@ class OwnEngine:
                 left.terminate(20)
         for place in (self.places.data_root, self.places.exec_root):
             subprocess.run(["umount", "--quiet", "--recursive", str(place)], check=False, capture_output=True)
+
+
+@contextmanager
+def running(directory: Path, image: str, beside: Engine) -> Iterator[OwnEngine]:
+    """One that runs and has the image, copied from the machine's; nothing of it is left."""
+    made = OwnEngine(directory)
+    try:
+        made.start()
+        copy_image(image, beside, Engine(made.places.host), lambda _: None)
+        yield made
+    finally:
+        made.clear()
+        gc.collect()  # what the SDK dropped is found here, under the module's filter, and not in the middle of another test

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import random
@@ -21,37 +20,20 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests/ is no package
 from chaos import MARK, Chaos
 from verdict import Record
 
-from codesdk.provision import daemon
-from codesdk.provision.command import root, which
-from codesdk.provision.engine import Engine
-from codesdk.provision.gvisor import copy_image
 from databases import BOTH
-from own_engine import OwnEngine
+from own_engine import OWN_ENGINE, running
 
 CLIENTS = 6
 SEED = int(os.environ.get("CHAOS_SEED", "20261128"))
 
-pytestmark = [
-    pytest.mark.engine,
-    # The SDK drops the socket of a connection that is refused without closing it; the collector does.
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.skipif(which("dockerd") is None, reason="the engine here is not a local dockerd"),
-    pytest.mark.skipif(root() is None, reason="a second dockerd needs root"),
-    pytest.mark.skipif(daemon.systemd_runs(), reason="with systemd the engine is a unit"),
-]
+pytestmark = OWN_ENGINE
 
 
 @pytest.fixture(scope="module")
 def own(engine, sandbox_image, tmp_path_factory):
-    made = OwnEngine(tmp_path_factory.mktemp("own"))
-    try:
-        made.start()
-        copy_image(sandbox_image, engine, Engine(made.places.host), lambda _: None)
+    with running(tmp_path_factory.mktemp("own"), sandbox_image, engine) as made:
         yield made
         made.stop()
-    finally:
-        made.clear()
-        gc.collect()  # what the SDK dropped is found here, under the filter above, and not in the middle of another test
 
 
 @pytest.fixture

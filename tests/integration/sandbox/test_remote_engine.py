@@ -8,8 +8,6 @@ import sys
 import pytest
 
 from certificates import Authority
-from codesdk.provision import daemon
-from codesdk.provision.command import root, which
 from codesdk.provision.endpoint import Answer, ping
 from codesdk.provision.engine import Engine as FoundEngine
 from codesdk.provision.gvisor import copy_image
@@ -18,17 +16,10 @@ from codesdk.sandbox.engine import Engine
 from codesdk.sandbox.engine_tls import EngineTls
 from codesdk.sandbox.faults import EngineUnavailable
 from codesdk.sandbox.port import FileWrite
-from own_engine import OwnEngine
+from own_engine import OWN_ENGINE, OwnEngine
 from sandboxes import request, run, spec
 
-pytestmark = [
-    pytest.mark.engine,
-    # The SDK drops the socket of a connection that is refused without closing it; the collector does.
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.skipif(which("dockerd") is None, reason="the engine here is not a local dockerd"),
-    pytest.mark.skipif(root() is None, reason="a second dockerd needs root"),
-    pytest.mark.skipif(daemon.systemd_runs(), reason="with systemd the engine is a unit"),
-]
+pytestmark = OWN_ENGINE
 
 LISTENING = """
 import os, socket, sys
