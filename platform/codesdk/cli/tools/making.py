@@ -64,13 +64,23 @@ def write_new(path: Path, text: str) -> None:
         raise InputWrong(f"{path} cannot be written: {error.strerror}.", advice="Give another with --to.") from error
 
 
-def _words(command: str) -> list[str | _Word]:
+def split(command: str, *, example: str) -> list[str]:
+    """The words of a command line, as a shell splits them; nothing else of a shell is known.
+
+    Raises:
+        InputWrong: a quote is not closed, or there is no word; `example` shows one that will do.
+    """
     try:
-        parts = shlex.split(command)
+        words = shlex.split(command)
     except ValueError as error:
         raise InputWrong(f"The command cannot be split into words: {error}.", advice="Close its quotes.") from error
-    if not parts:
-        raise InputWrong("The command is empty.", advice="Write it as 'wc -l {path}'.")
+    if not words:
+        raise InputWrong("The command is empty.", advice=f"Write it as '{example}'.")
+    return words
+
+
+def _words(command: str) -> list[str | _Word]:
+    parts = split(command, example="wc -l {path}")
     words: list[str | _Word] = []
     for part in parts:
         hole = _HOLE.fullmatch(part)

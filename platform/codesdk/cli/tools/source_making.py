@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 from typing import NamedTuple
 
 from codesdk.cli.given import InputWrong
-from codesdk.cli.tools.making import flow_of, quoted, write_new
+from codesdk.cli.tools.making import flow_of, quoted, split, write_new
 from codesdk.cli.voice import Voice
 from codesdk.domain.decisions import Classification
 from codesdk.errors import ExitCode
@@ -50,12 +49,7 @@ def make_source(
     if _NAME.fullmatch(name) is None:
         raise InputWrong(f"{name!r} is no name of a server.", advice="Write letters, digits and `-`: time")
     found = _package(package)
-    try:
-        argv = shlex.split(command)
-    except ValueError as error:
-        raise InputWrong(f"The command cannot be split into words: {error}.", advice="Close its quotes.") from error
-    if not argv:
-        raise InputWrong("The command is empty.", advice="Write it as 'python3 -m mcp_server_time'.")
+    argv = split(command, example="python3 -m mcp_server_time")
     folder = Path(f"mcp-{name}")
     manifest, dockerfile = directory / f"{name}.yaml", folder / "Dockerfile"
     lines = _manifest(name, found, argv, classification, description, sees_workspace=sees_workspace)
