@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import leftovers
 from codesdk.errors import Fault
 from codesdk.provision import base_image as base_images
 from codesdk.provision import bubblewrap, chromium, gvisor, node, postgres, redis_server
@@ -178,6 +179,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell starts its background jobs so; agents that are stopped by SIGINT would inherit it and never end.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    leftovers.unmount(leftovers.temporary_root())
     machine = Machine(_speaker(session.config))
     session.config.stash[MACHINE] = machine
     wanted = {name for item in session.items for name in getattr(item, "fixturenames", []) if name in PROVIDERS}

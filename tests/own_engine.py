@@ -17,7 +17,7 @@ from codesdk.provision.command import root, which
 from codesdk.provision.daemon import DaemonPlaces
 from codesdk.provision.engine import Engine
 from codesdk.provision.gvisor import copy_image
-from codesdk.provision.process import mark, name, pid_in
+from leftovers import end_engine
 
 OWN_ENGINE = [
     pytest.mark.engine,
@@ -57,11 +57,7 @@ class OwnEngine:
         assert self.running.wait(20)
 
     def clear(self):
-        for file in (self.places.pid_file, self.places.exec_root / "containerd" / "containerd.pid"):
-            pid = pid_in(file.read_text()) if file.exists() else None
-            left = mark(pid) if pid is not None and name(pid) in {"dockerd", "containerd"} else None
-            if left is not None:
-                left.terminate(20)
+        end_engine(self.places.pid_file.parent)
         for place in (self.places.data_root, self.places.exec_root):
             subprocess.run(["umount", "--quiet", "--recursive", str(place)], check=False, capture_output=True)
 

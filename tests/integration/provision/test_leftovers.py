@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import leftovers
+from codesdk.provision.command import root
+from codesdk.provision.process import mark
+from small_disk import small_disk
+
+PROJECT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "temp" / "pytest-of-nobody"
+
+
+@pytest.fixture
+def data(runs: Path):
+    """What an engine of a run that was killed leaves: its data directory, mounted, in the oldest run's directory."""
+    place = runs / "pytest-0" / "own0" / "data"
+    place.parent.mkdir(parents=True)
+    with small_disk(place, "1m"):
+        yield place
+
+
+def test_what_a_killed_run_left_mounted_is_unmounted(runs: Path, data: Path) -> None:
+    assert leftovers.unmount(runs) == [data]
+    assert not data.is_mount()
+
+
+def test_an_engine_that_a_killed_run_left_is_ended(runs: Path, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "dockerd").symlink_to("/bin/sleep")
+    engine = subprocess.Popen([tmp_path / "dockerd", "600"])
+    (data.parent / "dockerd.pid").write_text(str(engine.pid))
+    leftovers.unmount(runs)
+    assert engine.wait(0) is not None
+
+
+def test_another_program_that_has_the_pid_of_an_engine_goes_on(runs: Path, data: Path) -> None:
+    stranger = subprocess.Popen(["sleep", "600"])
+    try:
+        (data.parent / "dockerd.pid").write_text(str(stranger.pid))
+        leftovers.unmount(runs)
+        assert mark(stranger.pid) is not None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_what_a_run_that_goes_on_has_mounted_stays(runs: Path, data: Path) -> None:
+    (runs / "pytest-0" / ".lock").write_text(str(os.getpid()))
+    assert leftovers.unmount(runs) == []
+    assert data.is_mount()
+
+
+@pytest.mark.skipif(
+    root() is None or os.geteuid() != 0, reason="pytest keeps a directory per user; mounting needs root"
+)
+def test_a_directory_that_pytest_cannot_remove_fails_no_run(tmp_path: Path) -> None:
+    runs = tmp_path / "temp" / "pytest-of-root"
+    for number in range(5):
+        (runs / f"pytest-{number}" / "own0").mkdir(parents=True)
+    (tmp_path / "test_one.py").write_text("def test_one(tmp_path): pass\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-c", str(PROJECT / "pyproject.toml"), str(tmp_path / "test_one.py")]
+    with small_disk(runs / "pytest-0" / "own0" / "data", "1m"):
+        run = subprocess.run(
+            command,
+            env={**os.environ, "PYTEST_DEBUG_TEMPROOT": str(tmp_path / "temp")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        left = list(runs.glob("garbage-*/own0/data"))
+        assert left, "pytest has tried to remove it"
+        assert run.returncode == 0, run.stdout + run.stderr
+        subprocess.run(["umount", str(left[0])], check=True)
