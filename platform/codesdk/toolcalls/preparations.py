@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Float, bindparam, func, select, update
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Float, Integer, Select, bindparam, func, select, update
 
 from codesdk.domain.calls import CallState
 from codesdk.domain.ids import ApprovalId, HostId, ToolCallId
@@ -14,18 +16,28 @@ from codesdk.toolcalls.preview import Preview
 from codesdk.toolcalls.stored import StoredCall
 
 AT_ONCE = 100
-_PREPARING = (
-    store.CALLS.where(tool_calls.c.state == CallState.WAITING.value, tool_calls.c.preparing.is_not(None))
-    .order_by(tool_calls.c.requested_at, tool_calls.c.id)
-    .limit(AT_ONCE)
-)
-_HERE = _PREPARING.where(tool_calls.c.host_id == bindparam("host"))
-_TO_LOOK_AT = _HERE.where(tool_calls.c.preview_tries.is_(None))
-_TO_TRY = _HERE.where(tool_calls.c.preview_tries.is_not(None))
-_LEFT = _PREPARING.where(
-    tool_calls.c.host_id.in_(select(hosts.c.id)),  # all of them; through the index, since this is asked every second
+_PREPARING = tool_calls.c.state == CallState.WAITING.value, tool_calls.c.preparing.is_not(None)
+_AGE = tool_calls.c.requested_at, tool_calls.c.id
+
+
+_MOST = bindparam("most", type_=Integer)
+
+
+def _here(*which: ColumnElement[bool]) -> Select[Any]:
+    """Of each tenant the oldest, then of each the next: nobody's one question waits for another's thousand."""
+    turn = func.row_number().over(partition_by=tool_calls.c.tenant_id, order_by=_AGE)
+    first = select(tool_calls.c.id).where(*_PREPARING, tool_calls.c.host_id == bindparam("host"), *which)
+    return store.CALLS.where(tool_calls.c.id.in_(first.order_by(turn, *_AGE).limit(_MOST))).order_by(*_AGE)
+
+
+_TO_LOOK_AT = _here(tool_calls.c.preview_tries.is_(None))
+_TO_TRY = _here(tool_calls.c.preview_tries.is_not(None))
+_LEFT = store.CALLS.where(
+    *_PREPARING,
+    tool_calls.c.host_id.in_(select(hosts.c.id)),  # all: through the index, since this is asked every second
     tool_calls.c.requested_at < database_now() - bindparam("seconds", type_=Float),
 )
+_LEFT = _LEFT.order_by(*_AGE).limit(_MOST)
 
 
 def begin(connection: Connection, call: ToolCallId, approval: ApprovalId, *, preview: bool) -> None:
@@ -38,13 +50,13 @@ def begin(connection: Connection, call: ToolCallId, approval: ApprovalId, *, pre
 
 
 def on_host(connection: Connection, host: HostId) -> list[StoredCall]:
-    """Those of that host whose files are to be looked at, oldest first, at most `AT_ONCE`."""
-    return list(store.found(connection, _TO_LOOK_AT, {"host": host}))
+    """Those of that host whose files are to be looked at, at most `AT_ONCE`: of each tenant some, oldest first."""
+    return list(store.found(connection, _TO_LOOK_AT, {"host": host, "most": AT_ONCE}))
 
 
 def to_try(connection: Connection, host: HostId) -> list[StoredCall]:
-    """Those of that host that are to be tried, oldest first, at most `AT_ONCE`."""
-    return list(store.found(connection, _TO_TRY, {"host": host}))
+    """Those of that host that are to be tried, at most `AT_ONCE`: of each tenant some, oldest first."""
+    return list(store.found(connection, _TO_TRY, {"host": host, "most": AT_ONCE}))
 
 
 def count_try(connection: Connection, call: ToolCallId) -> None:
@@ -68,7 +80,7 @@ def want_try(connection: Connection, call: ToolCallId) -> None:
 
 def left_for(connection: Connection, seconds: float) -> list[StoredCall]:
     """Those that no worker has looked at for so long."""
-    return list(store.found(connection, _LEFT, {"seconds": seconds}))
+    return list(store.found(connection, _LEFT, {"seconds": seconds, "most": AT_ONCE}))
 
 
 def end(connection: Connection, call: ToolCallId, files: tuple[FileMark, ...], preview: Preview | None) -> None:

@@ -19,6 +19,7 @@ from codesdk.toolcalls.elsewhere import NoSources, Sources
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.stored import Claimed
+from codesdk.worker.errand import Errand
 from codesdk.worker.hand import Hand
 from codesdk.worker.host import Host
 from codesdk.worker.looking import Looking
@@ -64,7 +65,8 @@ class Dispatcher:
         self._execution = execution
         self._pipeline = pipeline
         self._database = database
-        self._calls = pool(threads + for_others(threads), "codesdk-call")
+        width = threads + for_others(threads)
+        self._calls = pool(width, "codesdk-call")
         # Sandboxes are opened and removed on a pool of their own: a slow engine must not hold up calls.
         self._chores = pool(CHORES, "codesdk-chore")
         # Cancels and expiries wait for neither: a person who cancels must be heard while an engine hangs.
@@ -73,19 +75,24 @@ class Dispatcher:
         self._looks = pool(CHORES, "codesdk-look")
         self._looking = Looking(host=host, rooms=rooms, pipeline=pipeline, database=database)
         # Each cancel has a thread: a sandbox that does not answer takes half a minute, and the others' must not wait.
-        self._cancels = pool(threads + for_others(threads), "codesdk-cancel")
+        self._cancels = pool(width, "codesdk-cancel")
         self._cancelling: set[CallIdentity] = set()
         self._draining = threading.Event()
+        self._serving = self._errand(self._calls, self._serve_woken, most=width)
+        self._hearing = self._errand(self._errands, self._pass_on_cancels)
+        self._expiring = self._errand(self._errands, self._expire)
+        self._seeing = self._errand(self._errands, self._look)
+        self._tidying = self._errand(self._chores, self._rooms.reconcile)
 
     def wake(self, subject: str) -> None:
         """Look at what `subject` may have brought: a call to run, or a session with a sandbox or a cancel to see to."""
         if not is_id(subject, Kind.SESSION):
-            self._hand(self._calls, self._serve_woken)
+            self._serving.ask()
             return
-        self._hand(self._errands, self._pass_on_cancels)
+        self._hearing.ask()
         if not self._draining.is_set():
-            self._hand(self._chores, self._rooms.reconcile)
-            self._hand(self._errands, self._look)
+            self._tidying.ask()
+            self._seeing.ask()
 
     def start(self, work: Callable[[], None]) -> None:
         """Run something on the calls' threads."""
@@ -93,12 +100,12 @@ class Dispatcher:
 
     def poll(self) -> None:
         """Find what no wake-up told of. While it drains, those are cancels only."""
-        self._hand(self._errands, self._pass_on_cancels)
+        self._hearing.ask()
         if not self._draining.is_set():
             self._hand(self._calls, self._serve)
-            self._hand(self._chores, self._rooms.reconcile)
-            self._hand(self._errands, self._expire)
-            self._hand(self._errands, self._look)
+            self._tidying.ask()
+            self._expiring.ask()
+            self._seeing.ask()
 
     def sweep(self) -> None:
         """Remove what has no owner."""
@@ -127,6 +134,9 @@ class Dispatcher:
         for pool in (self._chores, self._errands, self._looks):
             pool.shutdown(wait=True, cancel_futures=True)
         self._cancels.shutdown(wait=False, cancel_futures=True)  # what hangs ends with its connection
+
+    def _errand(self, pool: Executor, work: Callable[[], None], *, most: int = 1) -> Errand:
+        return Errand(partial(self._hand, pool), work, most=most)
 
     def _hand(self, pool: Executor, work: Callable[[], None]) -> None:
         try:
@@ -164,7 +174,7 @@ class Dispatcher:
 
     def _look(self) -> None:
         if not self._draining.is_set():
-            self._looking.look(partial(self._hand, self._looks))
+            self._looking.look(partial(self._hand, self._looks), again=self._seeing.ask)
             if self._previews is not None:
                 self._previews.look()
 

@@ -35,30 +35,41 @@ class Looking:
         self._at_work: set[str] = set()
         """Sessions whose calls are seen to."""
 
-    def look(self, start: Callable[[Callable[[], None]], object] = lambda work: work()) -> None:
-        """See to all that nobody sees to yet. `start` runs the work on each: one sandbox that hangs holds up no other."""
+    def look(
+        self,
+        start: Callable[[Callable[[], None]], object] = lambda work: work(),
+        again: Callable[[], None] = lambda: None,
+    ) -> None:
+        """See to those that nobody sees to yet, of each tenant the oldest first.
+
+        `start` runs the work on each sandbox: one that hangs holds up no other. `again` is told when a sandbox's are
+        seen to and there may be more, so that a long queue waits for no poll.
+        """
         with self._database.read() as connection:
             waiting = preparations.on_host(connection, self._host.id)
         calls: dict[str, list[StoredCall]] = {}
         for stored in waiting:
             calls.setdefault(stored.subject.session_id, []).append(stored)
+        more = again if len(waiting) == preparations.AT_ONCE else lambda: None
         for session, theirs in calls.items():
             with self._lock:
                 if session in self._at_work:
                     continue
                 self._at_work.add(session)
-            start(partial(self._see_all, session, theirs))
+            start(partial(self._see_all, session, theirs, more))
 
-    def _see_all(self, session: str, calls: list[StoredCall]) -> None:
+    def _see_all(self, session: str, calls: list[StoredCall], more: Callable[[], None]) -> None:
         """One sandbox's calls in a row: however many of them hang, they take one thread."""
         try:
-            for stored in calls:
-                self._see(stored)
+            put = [self._see(stored) for stored in calls]
         finally:
             with self._lock:
                 self._at_work.discard(session)
+        if any(put):  # else they wait for whatever was in the way, and the next poll looks
+            more()
 
-    def _see(self, stored: StoredCall) -> None:
+    def _see(self, stored: StoredCall) -> bool:
+        """Whether its question is put now."""
         call, session = stored.identity.tool_call_id, SessionId(stored.subject.session_id)
         names = names_of(self._pipeline, stored)
         sandbox: Sandbox | None = None
@@ -67,12 +78,15 @@ class Looking:
             self._pipeline.put(call, marks_of(sandbox, names) if sandbox is not None else ())
         except StaleGeneration as fault:
             _log.warning("call %s is for a newer worker to look at: %s", call, fault)
+            return False
         except Fault as fault:
             _log.warning("call %s waits: %s", call, fault)  # the next poll looks again
             returns = isinstance(fault, SandboxGone) and sandbox is not None and self._rooms.lose(session, sandbox)
-            if not fault.retryable and not returns:
-                # The question is put; what nobody has seen is bound as such, so that it runs nothing that is there then.
-                self._pipeline.put(call, unseen(names))
+            if fault.retryable or returns:
+                return False
+            # The question is put; what nobody has seen is bound as such, so that it runs nothing that is there then.
+            self._pipeline.put(call, unseen(names))
+        return True
 
 
 def names_of(pipeline: Pipeline, stored: StoredCall) -> tuple[FileName, ...]:

@@ -120,6 +120,29 @@ def test_a_cancel_of_one_call_spares_the_others(stage, crew):
     assert not ended(stage, two).is_error
 
 
+def test_a_cancel_waits_for_no_crowd_of_looks(stage, crew):
+    call = submit(stage, given={"command": "hold"})
+    crew.dispatcher.poll()
+    wait_for(lambda: crew.sandboxes.runs, "the command")
+    began, go_on, looks = threading.Event(), threading.Event(), []
+
+    def look(*_, **__):
+        looks.append(None)
+        began.set()
+        assert go_on.wait(20)
+
+    crew.dispatcher._looking.look = look
+    crew.dispatcher.wake(stage.session.id)
+    assert began.wait(20)
+    stage.cancel(call, "enough")
+    for _ in range(1000):
+        crew.dispatcher.wake(stage.session.id)
+    go_on.set()
+    assert ended(stage, call).code == "CANCELLED"
+    wait_for(crew.dispatcher._errands._work_queue.empty, "the looks")
+    assert len(looks) <= 3, "a thousand wake-ups are one look more, and one that a poll may ask for"
+
+
 def test_expiry_needs_no_wake_up(stage, crew):
     call = submit(stage, "workspace.write", {"path": "a", "content": "b"})
     stage.sql("UPDATE approvals SET expires_at = 1")

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from codesdk.sandbox.faults import EngineUnavailable
+from codesdk.toolcalls import preparations, store
 from codesdk.worker.dispatcher import CHORES
 from codesdk.worker.looking import Looking
 from stage import Room, bundle, wait_for
@@ -85,3 +87,45 @@ def test_however_many_calls_of_one_sandbox_hang_they_take_one_thread(stage, look
         finally:
             gate.set()
         wait_for(lambda: len(stage.pending()) == 5, "every question")
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """A look finds two calls at most."""
+    monkeypatch.setattr(preparations, "AT_ONCE", 2)
+
+
+def ask(stage, subject, count):
+    return [
+        stage.pipeline.submit("workspace.write", {"path": f"{number}", "content": "1"}, subject)
+        for number in range(count)
+    ]
+
+
+def test_one_question_waits_for_no_other_tenants_many(stage, looking, few):
+    ask(stage, stage.subject, 5)
+    other, _ = stage.enroll("other", "dev")
+    (one,) = ask(stage, stage.open_session(other), 1)
+    looking.look()
+    with stage.database.read() as connection:
+        assert store.find(connection, one.identity.tool_call_id).preparing is None
+
+
+def test_a_long_queue_is_seen_to_without_a_poll(stage, looking, few):
+    ask(stage, stage.subject, 5)
+    looks = [None]
+    while looks:
+        looks.pop()
+        looking.look(again=lambda: looks.append(None))
+    assert len(stage.pending()) == 5
+
+
+def test_what_cannot_be_seen_to_is_not_looked_at_in_a_circle(stage, looking, rooms, few):
+    ask(stage, stage.subject, 5)
+
+    def away(_session):
+        raise EngineUnavailable("engine", "It does not answer.")
+
+    rooms.ready = away
+    looking.look(again=lambda: pytest.fail("the next poll looks, and not before"))
+    assert stage.pending() == []
