@@ -14,6 +14,8 @@ from typing import NamedTuple
 from anyio import CancelScope, move_on_after
 from starlette.types import Message, Send
 
+from codesdk.errors import Fault
+
 _log = logging.getLogger(__name__)
 
 RECHECK_S = 15.0
@@ -69,6 +71,8 @@ class Standing:
         """`is_good`: whether a request would be let in to the same session now."""
         self._is_good = is_good
         self._open: dict[Admitted, set[Answering]] = {}
+        self._away: set[str] = set()
+        """What stood in the way of the last look, by its code: it is told when it begins and when it is over."""
 
     @contextmanager
     def answering(self, admitted: Admitted, send: Send) -> Iterator[Answering]:
@@ -91,13 +95,34 @@ class Standing:
             await self.look()
 
     async def look(self) -> None:
-        """End what nobody would be let in for now."""
+        """End what nobody would be let in for now. What cannot be looked at stays, and is looked at again."""
+        met: dict[str, list[Exception]] = {}
         for admitted in list(self._open):
             try:
                 good = await self._is_good(admitted)
-            except Exception:  # noqa: BLE001 (what cannot be looked at now is looked at again)
-                _log.warning("a credential could not be looked at again", exc_info=True)
+            except Exception as error:  # noqa: BLE001 (what cannot be looked at now is looked at again)
+                met.setdefault(_code(error), []).append(error)
                 continue
             if not good:
                 for one in list(self._open.get(admitted, ())):
                     one.end()
+        self._tell(met)
+
+    def _tell(self, met: dict[str, list[Exception]]) -> None:
+        for code in met.keys() - self._away:
+            first = met[code][0]
+            _log.warning(
+                "%d credentials of open streams cannot be looked at again; the streams stay, and it is tried every %.0f s: %s",
+                len(met[code]),
+                RECHECK_S,
+                first,
+                exc_info=None if isinstance(first, Fault) else first,
+            )
+        for code in self._away - met.keys():
+            _log.info("nothing is in the way of looking at credentials any more: %s is over", code)
+        self._away = set(met)
+
+
+def _code(error: Exception) -> str:
+    """What tells one cause from another: a fault's code, else the class."""
+    return error.code if isinstance(error, Fault) else type(error).__name__

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import anyio
 import pytest
 from anyio import CapacityLimiter
@@ -11,7 +13,9 @@ from codesdk.domain.ids import PrincipalId, SessionId, TenantId
 from codesdk.domain.subjects import Subject
 from codesdk.mcphost.access import TokenGate
 from codesdk.mcphost.discovery import Resource
+from codesdk.mcphost.standing import Admitted, Standing
 from codesdk.mcphost.throttle import Throttle
+from codesdk.storage.faults import DatabaseGone
 from codesdk.tenancy.logins import LoginExpired, LoginRefused
 
 SUBJECT = Subject(tenant_id=TenantId("ten_1"), principal_id=PrincipalId("pri_1"), session_id=SessionId("ses_1"))
@@ -76,3 +80,68 @@ async def test_a_call_goes_on_though_its_logins_token_expires_and_no_stream_does
 @pytest.mark.anyio
 async def test_nothing_goes_on_for_a_login_that_is_refused():
     assert await left_open(LoginRefused("No."), [CALL, LISTEN, STANDING]) == set()
+
+
+class Heard(logging.Handler):
+    """What was logged, as (level, text, whether with a traceback)."""
+
+    def __init__(self):
+        super().__init__(logging.INFO)
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append((record.levelname, record.getMessage(), record.exc_info is not None))
+
+
+@pytest.fixture
+def heard():
+    log, handler = logging.getLogger("codesdk.mcphost.standing"), Heard()
+    before, log.level = log.level, logging.INFO
+    log.addHandler(handler)
+    yield handler.lines
+    log.removeHandler(handler)
+    log.setLevel(before)
+
+
+async def looks(heard, *met):
+    """The lines of each look at three open streams; `met`: what each look meets, None for a good credential."""
+    found, in_the_way = [], []
+
+    async def is_good(_admitted):
+        for error in in_the_way:
+            raise error
+        return True
+
+    async def send(_message):
+        pass
+
+    standing = Standing(is_good)
+    one, two, three = (Admitted(credential, None, "ses_1") for credential in "abc")
+    with standing.answering(one, send), standing.answering(two, send), standing.answering(three, send) as last:
+        for each in met:
+            in_the_way[:] = [each] if each else []
+            heard.clear()
+            await standing.look()
+            found.append(list(heard))
+        assert not last.ended
+    return found
+
+
+@pytest.mark.anyio
+async def test_an_outage_of_the_database_is_one_line_however_many_streams_stand_and_one_when_it_is_over(heard):
+    gone = DatabaseGone("Nobody answers.", advice="Start it.")
+    first, second, over, again = await looks(heard, gone, gone, None, gone)
+    [(level, text, traced)] = first
+    assert (level, traced) == ("WARNING", False)
+    assert text.startswith("3 credentials")
+    assert text.endswith("Nobody answers. Start it.")
+    assert second == []
+    assert over == [("INFO", "nothing is in the way of looking at credentials any more: DATABASE_GONE is over", False)]
+    assert again == first
+
+
+@pytest.mark.anyio
+async def test_a_defect_in_looking_is_traced_once(heard):
+    first, second = await looks(heard, ValueError("odd"), ValueError("odd"))
+    assert [(level, traced) for level, _, traced in first] == [("WARNING", True)]
+    assert second == []
