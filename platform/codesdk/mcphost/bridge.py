@@ -20,6 +20,7 @@ from mcp.shared.message import SessionMessage
 from codesdk.errors import ExitCode, Fault
 from codesdk.mcphost.carrier import Carrier
 from codesdk.mcphost.relay import LEAVE_S, Relay
+from codesdk.mcphost.unready import not_ready
 from codesdk.tenancy.principal import Unauthenticated
 
 _TIMEOUT = httpx2.Timeout(10.0, read=120.0)
@@ -43,6 +44,7 @@ def run(url: str, token: str) -> None:
 
     Raises:
         HostUnreachable: nothing answers at `url`, or what answers is no MCP host.
+        HostNotReady: it says that it cannot serve now.
         Unauthenticated: the token opens no session.
     """
     bridge = _Bridge(url, {"Authorization": f"Bearer {token}"})
@@ -116,6 +118,8 @@ async def _probe(url: str, headers: dict[str, str]) -> None:
             "The MCP host does not accept this session token: it is wrong, expired, or its session is closed.",
             advice="Open a session (`codesdk up`, or POST /v1/sessions) and use its token.",
         )
+    if unready := not_ready(url, answer):
+        raise unready
     if answer.status_code != httpx2.codes.METHOD_NOT_ALLOWED:
         raise _unreachable(url, f"it answers HTTP {answer.status_code}")
 

@@ -14,6 +14,8 @@ from codesdk.cli.connecting import trial
 from codesdk.cli.connecting.reach import NoSession, TokenRefused
 from codesdk.cli.connecting.trial import ClientAbsent, ClientSilent, ToolsNotSeen
 from codesdk.mcphost.bridge import HostUnreachable
+from codesdk.mcphost.unready import HostNotReady
+from receivers import receiving
 
 SEES = """#!/bin/sh
 echo 'not json'
@@ -197,3 +199,37 @@ def test_the_piece_for_clients_that_start_programs_names_ours_with_its_path(stan
     line = ["connect", "generic", "--url", standing.mcp_url, "--token", token, "--json"]
     written = json.loads(json.loads(CliRunner().invoke(app, line).stdout)["configuration"])
     assert Path(written["mcpServers"]["codesdk"]["command"]).is_file()
+
+
+AWAY = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"Not now. [DATABASE_GONE]","data":{"code":"DATABASE_GONE"}}}'
+BUSY = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"This session makes too many requests."}}'
+
+
+@pytest.mark.parametrize(
+    ("answered", "said", "advice"),
+    [
+        ((429, {"retry-after": "7"}, BUSY), "HTTP 429 Too Many Requests: This session makes too", "Try again in 7 s."),
+        ((503, {"retry-after": "1"}, AWAY), "[DATABASE_GONE]", "its database is not"),
+        ((503, {}, b"<html>no server</html>"), "HTTP 503 Service Unavailable.", "starting or stopping"),
+        ((502, {}, b""), "HTTP 502 Bad Gateway.", "a proxy's answer"),
+        ((500, {}, b"[]"), "HTTP 500 Internal Server Error.", "its log says more"),
+    ],
+)
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "to the list of tools"])
+def test_a_host_that_cannot_serve_now_is_told_by_what_it_answers(answered, said, advice, late):
+    with receiving() as host:
+        host.answer = lambda got: (405, {}, b"") if late and not got.body else answered
+        fault = check("generic", f"{host.url}/mcp", "csdk_ses_x").exception
+    assert isinstance(fault, HostNotReady), fault
+    assert said in fault.message
+    assert advice in fault.advice()
+    assert fault.retryable
+    assert "no MCP host" not in str(fault)
+
+
+def test_the_bridge_tells_such_a_host_alike():
+    with receiving() as host:
+        host.answer = lambda _: (503, {"retry-after": "1"}, AWAY)
+        result = CliRunner().invoke(app, ["mcp", "--url", f"{host.url}/mcp", "--token", "csdk_ses_x"])
+    assert isinstance(result.exception, HostNotReady)
+    assert "its database is not" in result.exception.advice()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 
 import httpx2
 from mcp import Client as McpClient
@@ -11,6 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 from codesdk.cli.connecting.clients import Endpoint
 from codesdk.errors import ExitCode, Fault
 from codesdk.mcphost.bridge import HostUnreachable
+from codesdk.mcphost.unready import HostNotReady, not_ready
 
 LIMIT_S = 30.0
 """Seconds for the whole list; a host answers in some milliseconds."""
@@ -38,7 +40,7 @@ def served(to: Endpoint) -> list[str]:
     """The names of the session's tools.
 
     Raises:
-        HostUnreachable, TokenRefused, NoSession: why there are none.
+        HostUnreachable, HostNotReady, TokenRefused, NoSession: why there are none.
     """
     return asyncio.run(_ask(to))
 
@@ -53,6 +55,10 @@ async def _ask(to: Endpoint) -> list[str]:
         ):
             # No stream is opened without an MCP session; the answer says whether the token is taken.
             status = looked.status_code
+            if status >= HTTPStatus.BAD_REQUEST:  # an answer that ends; a stream would not
+                await looked.aread()
+                if unready := not_ready(to.url, looked):
+                    raise unready
     except (OSError, httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise HostUnreachable(
             f"Nothing answers at {to.url}: {error or type(error).__name__}.",
@@ -72,14 +78,25 @@ async def _ask(to: Endpoint) -> list[str]:
 
 
 async def _listed(to: Endpoint) -> list[str]:
+    met: list[HostNotReady] = []
+
+    async def look(answer: httpx2.Response) -> None:
+        if answer.is_error:
+            await answer.aread()
+            met.extend(filter(None, [not_ready(to.url, answer)]))
+
     try:
         async with (
             asyncio.timeout(LIMIT_S),
-            httpx2.AsyncClient(headers=to.headers(to.token), timeout=LIMIT_S, trust_env=False) as http,
+            httpx2.AsyncClient(
+                headers=to.headers(to.token), timeout=LIMIT_S, trust_env=False, event_hooks={"response": [look]}
+            ) as http,
             McpClient(streamable_http_client(to.url, http_client=http)) as client,
         ):
             return sorted(tool.name for tool in (await client.list_tools()).tools)
     except Exception as error:  # the client wraps what it met in groups
+        if met:
+            raise met[0] from error
         raise NoSession(
             f"What answers at {to.url} is no MCP host.", advice="Is it the address that `codesdk up` printed?"
         ) from error
