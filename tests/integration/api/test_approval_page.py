@@ -385,8 +385,21 @@ def test_guesses_of_keys_on_one_link_are_slowed_down_and_another_link_is_not(sta
     assert [answer.status_code for answer in said[:10]] == [403] * 10
     assert said[-1].status_code == 429
     assert 1 <= int(said[-1].headers["retry-after"]) <= 7
+    assert "with keys that open nothing" in said[-1].text
     other = link(standing, asked, look_only=True)
     assert send(standing, other, asked, verdict="reject", api_key=standing.key(Role.APPROVER)).status_code == 303
+
+
+def test_whoever_uses_a_links_tries_up_takes_none_from_a_person_with_a_key(standing, looking):
+    """The link is in the hands of the agent that asked."""
+    asked, url = looking
+    _, agents = standing.principal(Role.APPROVER)  # the worst case: the agent has a key of its own that may approve
+    for key in ("", agents):
+        said = [send(standing, url, asked, verdict="perhaps", api_key=key).status_code for _ in range(12)]
+        assert said[-1] == 429
+    ann, own = standing.principal(Role.APPROVER)
+    assert send(standing, url, asked, verdict="reject", api_key=own).status_code == 303
+    assert decides(standing, asked) == ann.id
 
 
 def test_a_person_gives_their_key_on_the_page_in_a_real_browser(standing, looking, chromium_command, tmp_path):

@@ -35,7 +35,7 @@ _REFUSED = {401: 403}
 
 
 class TooManyAttempts(Fault):
-    """More answers by key came from one link than a person gives."""
+    """More answers came from one link, by one key or by such as open nothing, than a person gives."""
 
     code = "TOO_MANY_ATTEMPTS"
     retryable = True
@@ -43,7 +43,10 @@ class TooManyAttempts(Fault):
 
 
 def own_keys(clock: Clock) -> Throttle:
-    """How often one link that only shows may be answered by key: ten times together, then once in six seconds."""
+    """How often one link that only shows may be answered by one key: ten times together, then once in six seconds.
+
+    Keys that open nothing are counted together. Nobody's tries are taken from another's: the link is in an agent's hands.
+    """
     return Throttle(clock, at_once=2, per_s=1 / 6, burst=10.0)
 
 
@@ -89,16 +92,23 @@ async def answer_approval(token: str, request: Request, services: Wired) -> Resp
         return _problem(fault)
     if not ticket.look_only:
         return await to_thread.run_sync(_answer, services, ticket, holder, form)
+    voter = await to_thread.run_sync(_by_key, services, ticket, form)
     tries = cast("Throttle", request.app.state.own_keys)
-    if (wait_s := tries.enter(ticket.id)) > 0:
-        slow = TooManyAttempts("Too many answers came from this link.", advice=f"Try again in {ceil(wait_s)} seconds.")
+    whose = (ticket.id, None if isinstance(voter, Fault) else voter.id)
+    if (wait_s := tries.enter(whose)) > 0:
+        slow = TooManyAttempts(
+            "Too many answers came from this link with keys that open nothing."
+            if isinstance(voter, Fault)
+            else "Too many answers came from this link with this key.",
+            advice=f"Try again in {ceil(wait_s)} seconds.",
+        )
         page = await to_thread.run_sync(_page, services, ticket, None, slow)
         page.headers["retry-after"] = str(ceil(wait_s))
         return page
     try:
-        return await to_thread.run_sync(_answer, services, ticket, None, form)
+        return await to_thread.run_sync(_answer, services, ticket, voter, form)
     finally:
-        tries.leave(ticket.id)
+        tries.leave(whose)
 
 
 def _form(token: str, request: Request, body: bytes, public_url: str) -> Form:
@@ -116,14 +126,18 @@ def _said(body: str) -> dict[str, str]:
         return {}  # no form of ours has so many fields: it says nothing
 
 
-def _answer(services: Services, ticket: Ticket, holder: Principal | None, form: Form) -> Response:
-    """`holder`: as whom the ticket answers; None: whose key the form brings."""
+def _answer(services: Services, ticket: Ticket, voter: Principal | Fault, form: Form) -> Response:
+    """`voter`: who answers; a fault: why nobody does."""
+    # A link that only shows belongs to nobody: after a fault its page again asks for a key.
+    holder = None if ticket.look_only or isinstance(voter, Fault) else voter
     try:
         if form.foreign:
             raise ForeignForm(
                 "This answer did not come from the approval's own page.", advice="Use the page's buttons."
             )
-        _vote(services, ticket, holder or _by_key(services, ticket, form.key), form.said)
+        if isinstance(voter, Fault):
+            raise voter
+        _vote(services, ticket, voter, form.said)
     except InternalFault:
         raise
     except Fault as fault:
@@ -132,10 +146,16 @@ def _answer(services: Services, ticket: Ticket, holder: Principal | None, form: 
     return RedirectResponse(form.token, 303, headers=approval_page.HEADERS)
 
 
-def _by_key(services: Services, ticket: Ticket, key: str) -> Principal:
-    voter = let_in(services, key, Action.APPROVALS_DECIDE)
+def _by_key(services: Services, ticket: Ticket, form: Form) -> Principal | Fault:
+    """Whose key the form brings; else why it is refused, before anything is counted against anybody."""
+    try:
+        voter = let_in(services, form.key, Action.APPROVALS_DECIDE)
+    except InternalFault:
+        raise
+    except Fault as fault:
+        return fault
     if voter.tenant_id != ticket.tenant_id:
-        raise Unauthenticated("This key opens nothing here.", advice="Give a key of the tenant whose approval it is.")
+        return Unauthenticated("This key opens nothing here.", advice="Give a key of the tenant whose approval it is.")
     return voter
 
 
