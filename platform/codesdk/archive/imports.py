@@ -25,7 +25,9 @@ from codesdk.tenancy import store as tenancy_store
 from codesdk.tenancy.principal import Principal, PrincipalKind
 
 NAME = "import"
-"""Of the principal and of the host that imported sessions have here. Neither can do anything."""
+"""Of the principal that imported sessions have here. It can do nothing."""
+HOST = "(import)"
+"""Of the row that stands for their host: no worker can have this name, and nobody is shown it."""
 HOLDER = "data-directory"
 """Who imports: whoever can write it."""
 PIECE = 1024 * 1024
@@ -147,7 +149,7 @@ class Owners:
             if known is None:
                 made = Principal(id=principal, tenant_id=tenant, name=NAME, roles=(), kind=PrincipalKind.PROGRAM)
                 tenancy_store.insert_principal(unit.connection, made, now)
-            host = store.host_named(unit.connection, NAME, HostId(ids.new(Kind.HOST)), now)
+            host = store.host_named(unit.connection, HOST, HostId(ids.new(Kind.HOST)), now)
             return store.Owner(tenant, principal, host)
 
         return self._record.writer.run(enter)

@@ -47,6 +47,9 @@ class _Taken(NamedTuple):
 
 
 _HOSTS = select(hosts, (database_now() - hosts.c.heard_at).label("silent_s"))
+# A row to which imported sessions belong, and that no worker has ever taken: nobody's machine. See `archive.imports`.
+_NO_MACHINE = (hosts.c.heartbeat == 0) & hosts.c.heard_at.is_(None) & hosts.c.left_at.is_not(None)
+_MACHINES = _HOSTS.where(~_NO_MACHINE)
 # Asked at each claim, so built once.
 _GENERATION = select(hosts.c.generation).where(hosts.c.id == bindparam("host"))
 
@@ -54,7 +57,7 @@ _GENERATION = select(hosts.c.generation).where(hosts.c.id == bindparam("host"))
 def listing(connection: Connection) -> list[HostRecord]:
     """All hosts by name, with what is reserved on each."""
     taken = _taken(connection)
-    return [_record(row, taken) for row in connection.execute(_HOSTS.order_by(hosts.c.name))]
+    return [_record(row, taken) for row in connection.execute(_MACHINES.order_by(hosts.c.name))]
 
 
 def with_calls(connection: Connection, found: list[HostRecord]) -> list[HostRecord]:
@@ -81,7 +84,7 @@ def known(connection: Connection) -> list[HostRecord]:
 
 def find(connection: Connection, wanted: str) -> HostRecord | None:
     """The host of that name or id."""
-    query = _HOSTS.where((hosts.c.id == wanted) | (hosts.c.name == wanted))
+    query = _MACHINES.where((hosts.c.id == wanted) | (hosts.c.name == wanted))
     row = connection.execute(query.order_by(hosts.c.id)).first()
     return _record(row, _taken(connection, HostId(row.id))) if row else None
 

@@ -30,6 +30,7 @@ from codesdk.domain.quotas import QuotaExceeded, Resource
 from codesdk.domain.upcasting import SchemaTooNew
 from codesdk.eventlog.hints import LocalHints
 from codesdk.eventlog.log import Log
+from codesdk.hosts import store as host_store
 from codesdk.sessions import NewSession, SessionUnknown
 from codesdk.sessions import store as session_store
 from codesdk.sessions.session import SessionRemoved
@@ -109,6 +110,20 @@ def test_a_log_comes_out_there_as_it_went_in_here_with_its_artifacts(source, els
         assert head == len(events)
         assert epoch != source.log.place(source.session.id)[0]
         assert record.quotas.report(record.database, "ten_there")[3].used == sum(one.size for one in owned)
+
+
+def test_no_host_is_shown_for_imported_sessions_and_a_worker_may_be_named_import(source, elsewhere, tmp_path):
+    file, directory = exported(source, tmp_path)
+    with elsewhere() as record:
+        take_in(record, file, "there", directory)
+        with record.database.read() as connection:
+            assert host_store.listing(connection) == []
+            stands_for_it = connection.execute(text("SELECT id FROM hosts")).scalar_one()
+            assert [host_store.find(connection, wanted) for wanted in (imports.HOST, stands_for_it)] == [None, None]
+        record.writer.run(lambda unit: host_store.insert(unit.connection, "hst_real", "import", 0.0, {"images": "{}"}))
+        with record.database.read() as connection:
+            assert [host.name for host in host_store.listing(connection)] == ["import"]
+            assert host_store.find(connection, "import").id == "hst_real"
 
 
 def test_without_the_bytes_what_events_refer_to_leads_nowhere(source, elsewhere, tmp_path):
