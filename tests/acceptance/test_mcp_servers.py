@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from acceptance.agents.agent import Wiring
 from acceptance.agents.claude import ClaudeCode
 from acceptance.agents.install import INSTALL_LIMIT_S, AgentUnavailable
 from acceptance.model_server.script import Call, script
@@ -148,7 +149,7 @@ def test_a_real_agent_uses_all_four_through_policy_and_record(servers, claude_pr
     ]
     with (
         ModelServer(script(*turns)) as model,
-        ClaudeCode(claude_program, tmp_path / "claude", model_url=model.url, mcp_url=servers.url, token=token) as agent,
+        ClaudeCode(claude_program, tmp_path / "claude", Wiring(model.url, servers.url, token)) as agent,
     ):
         run = agent.finish()
     assert run.sound, run

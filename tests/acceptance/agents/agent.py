@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +18,28 @@ CALL_LIMIT_S = 120.0
 """How long an agent waits for one tool call. Their own limits differ by program and version, so it is set."""
 RUN_LIMIT_S = 90.0
 """A run takes one to seven seconds; a busy machine may need ten times that."""
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What one run is connected to."""
+
+    model_url: str
+    mcp_url: str
+    token: str
+    """A session's, for the MCP host."""
+    call_limit_s: float = CALL_LIMIT_S
+    """How long it waits for one tool call; what counts as waiting differs by program."""
+
+    @property
+    def call_limit_ms(self) -> int:
+        """The same in milliseconds."""
+        return int(self.call_limit_s * 1000)
+
+    @property
+    def bearer(self) -> dict[str, str]:
+        """The token as a header of HTTP."""
+        return {"Authorization": f"Bearer {self.token}"}
 
 
 class Agent(ABC):

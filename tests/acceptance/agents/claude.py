@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from acceptance.agents.agent import CALL_LIMIT_S, PROMPT, Agent
+from acceptance.agents.agent import PROMPT, Agent, Wiring
 from acceptance.agents.install import AgentPackage
 from acceptance.agents.process import Dialogue, Exit, Rooms
 from acceptance.agents.record import AgentRun
@@ -31,18 +31,15 @@ class ClaudeCode(Agent):
         self,
         program: Path,
         folder: Path,
+        wiring: Wiring,
         *,
-        model_url: str,
-        mcp_url: str,
-        token: str,
-        call_limit_s: float = CALL_LIMIT_S,
         dialogue: bool = False,
     ) -> None:
         rooms = Rooms.beneath(folder)
         config = rooms.home / "mcp.json"
-        config.write_text(json.dumps(mcp_config(mcp_url, call_limit_s)), encoding="utf-8")
+        config.write_text(json.dumps(mcp_config(wiring)), encoding="utf-8")
         line = command(program, config, dialogue=dialogue)
-        super().__init__(rooms, line, variables(model_url, token, call_limit_s), led() if dialogue else None)
+        super().__init__(rooms, line, variables(wiring), led() if dialogue else None)
 
     def read(self, end: Exit) -> AgentRun:
         """Its stream."""
@@ -65,28 +62,28 @@ def led() -> Dialogue:
     return Dialogue(says=line.encode(), over=b'"type":"result"')
 
 
-def mcp_config(url: str, call_limit_s: float) -> dict[str, Any]:
+def mcp_config(wiring: Wiring) -> dict[str, Any]:
     """The MCP configuration; the token stays out of the file and comes from the environment."""
     server = {
         "type": "http",
-        "url": url,
+        "url": wiring.mcp_url,
         "headers": {"Authorization": "Bearer ${CODESDK_TOKEN}"},
-        "timeout": int(call_limit_s * 1000),
+        "timeout": wiring.call_limit_ms,
     }
     return {"mcpServers": {SERVER: server}}
 
 
-def variables(model_url: str, token: str, call_limit_s: float) -> dict[str, str]:
+def variables(wiring: Wiring) -> dict[str, str]:
     """Its environment, beyond what every agent gets."""
     return {
-        "ANTHROPIC_BASE_URL": model_url,
+        "ANTHROPIC_BASE_URL": wiring.model_url,
         "ANTHROPIC_API_KEY": "scripted-model-needs-no-key",
-        "CODESDK_TOKEN": token,
+        "CODESDK_TOKEN": wiring.token,
         "CLAUDE_CODE_MAX_RETRIES": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
         "MCP_TIMEOUT": str(int(CONNECT_LIMIT_S * 1000)),
-        "MCP_TOOL_TIMEOUT": str(int(call_limit_s * 1000)),
+        "MCP_TOOL_TIMEOUT": str(wiring.call_limit_ms),
         # Off: it counts silence and would end a call that waits for a person, whatever the limit above says.
         "CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT": "0",
     }

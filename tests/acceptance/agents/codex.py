@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from acceptance.agents.agent import CALL_LIMIT_S, PROMPT, Agent, parse_lines
+from acceptance.agents.agent import PROMPT, Agent, Wiring, parse_lines
 from acceptance.agents.install import AgentPackage
 from acceptance.agents.process import Exit, Rooms
 from acceptance.agents.record import AgentRun, ToolOutcome
@@ -38,30 +38,21 @@ OFF = (
 class Codex(Agent):
     """One run of `codex exec`, where nobody can be asked: it declines what an MCP server would ask its user."""
 
-    def __init__(
-        self,
-        program: Path,
-        folder: Path,
-        *,
-        model_url: str,
-        mcp_url: str,
-        token: str,
-        call_limit_s: float = CALL_LIMIT_S,
-    ) -> None:
-        """`call_limit_s`: hard, whatever progress the server tells."""
+    def __init__(self, program: Path, folder: Path, wiring: Wiring) -> None:
+        """The limit of a call is hard here, whatever progress the server tells."""
         rooms = Rooms.beneath(folder)
         home = rooms.home / ".codex"
         home.mkdir()
-        (home / "config.toml").write_text(config(model_url, mcp_url, call_limit_s), encoding="utf-8")
+        (home / "config.toml").write_text(config(wiring), encoding="utf-8")
         line = [str(program), "exec", "--json", "--skip-git-repo-check", PROMPT]
-        super().__init__(rooms, line, variables(home, token))
+        super().__init__(rooms, line, variables(home, wiring))
 
     def read(self, end: Exit) -> AgentRun:
         """Its events."""
         return read_run(end.lines, exit_code=end.code, stderr_tail=end.stderr_tail)
 
 
-def config(model_url: str, mcp_url: str, call_limit_s: float) -> str:
+def config(wiring: Wiring) -> str:
     """Its configuration: no model but the scripted one, no tools but ours; the token comes from the environment."""
     features = "\n".join(f"{name} = false" for name in OFF)
     return f"""\
@@ -72,16 +63,16 @@ project_doc_max_bytes = 0
 
 [model_providers.scripted]
 name = "Scripted"
-base_url = {json.dumps(f"{model_url}/v1")}
+base_url = {json.dumps(f"{wiring.model_url}/v1")}
 env_key = "SCRIPTED_API_KEY"
 wire_api = "responses"
 request_max_retries = 0
 stream_max_retries = 0
 
 [mcp_servers.{SERVER}]
-url = {json.dumps(mcp_url)}
+url = {json.dumps(wiring.mcp_url)}
 bearer_token_env_var = "CODESDK_TOKEN"
-tool_timeout_sec = {call_limit_s}
+tool_timeout_sec = {wiring.call_limit_s}
 required = true
 default_tools_approval_mode = "approve"
 
@@ -90,9 +81,9 @@ default_tools_approval_mode = "approve"
 """
 
 
-def variables(home: Path, token: str) -> dict[str, str]:
+def variables(home: Path, wiring: Wiring) -> dict[str, str]:
     """Its environment, beyond what every agent gets."""
-    return {"CODEX_HOME": str(home), "CODESDK_TOKEN": token, "SCRIPTED_API_KEY": "scripted-model-needs-no-key"}
+    return {"CODEX_HOME": str(home), "CODESDK_TOKEN": wiring.token, "SCRIPTED_API_KEY": "scripted-model-needs-no-key"}
 
 
 def read_run(lines: Iterable[str], *, exit_code: int | None, stderr_tail: str = "") -> AgentRun:

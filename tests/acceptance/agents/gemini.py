@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from acceptance.agents.agent import CALL_LIMIT_S, PROMPT, Agent, parse_lines
+from acceptance.agents.agent import PROMPT, Agent, Wiring, parse_lines
 from acceptance.agents.install import AgentPackage
 from acceptance.agents.process import Exit, Rooms
 from acceptance.agents.record import AgentRun, ToolOutcome
@@ -38,24 +38,15 @@ priority = 500
 class GeminiCli(Agent):
     """One headless run."""
 
-    def __init__(
-        self,
-        program: Path,
-        folder: Path,
-        *,
-        model_url: str,
-        mcp_url: str,
-        token: str,
-        call_limit_s: float = CALL_LIMIT_S,
-    ) -> None:
-        """`call_limit_s`: hard, whatever progress the server tells."""
+    def __init__(self, program: Path, folder: Path, wiring: Wiring) -> None:
+        """The limit of a call is hard here, whatever progress the server tells."""
         rooms = Rooms.beneath(folder)
         home = rooms.home / ".gemini"
         home.mkdir()
-        (home / "settings.json").write_text(json.dumps(settings(mcp_url, token, call_limit_s)), encoding="utf-8")
+        (home / "settings.json").write_text(json.dumps(settings(wiring)), encoding="utf-8")
         policy = home / "only-ours.toml"
         policy.write_text(ONLY_OURS, encoding="utf-8")
-        super().__init__(rooms, command(program, policy), variables(model_url))
+        super().__init__(rooms, command(program, policy), variables(wiring))
 
     def read(self, end: Exit) -> AgentRun:
         """Its stream."""
@@ -68,12 +59,12 @@ def command(program: Path, policy: Path) -> list[str]:
     return [*line, "-p", PROMPT]
 
 
-def settings(mcp_url: str, token: str, call_limit_s: float) -> dict[str, Any]:
+def settings(wiring: Wiring) -> dict[str, Any]:
     """Its settings, in a file that only this run's home holds: no memory files, no telemetry, no server but ours."""
     server = {
-        "httpUrl": mcp_url,
-        "headers": {"Authorization": f"Bearer {token}"},
-        "timeout": int(call_limit_s * 1000),
+        "httpUrl": wiring.mcp_url,
+        "headers": wiring.bearer,
+        "timeout": wiring.call_limit_ms,
         "trust": True,
     }
     return {
@@ -85,11 +76,11 @@ def settings(mcp_url: str, token: str, call_limit_s: float) -> dict[str, Any]:
     }
 
 
-def variables(model_url: str) -> dict[str, str]:
+def variables(wiring: Wiring) -> dict[str, str]:
     """Its environment, beyond what every agent gets."""
     return {
         "GEMINI_API_KEY": "scripted-model-needs-no-key",
-        "GOOGLE_GEMINI_BASE_URL": model_url,
+        "GOOGLE_GEMINI_BASE_URL": wiring.model_url,
         # Else it starts itself a second time, and that process outlives signals to the first.
         "GEMINI_CLI_NO_RELAUNCH": "true",
     }

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from acceptance.agents.agent import CALL_LIMIT_S, PROMPT, Agent, parse_lines
+from acceptance.agents.agent import PROMPT, Agent, Wiring, parse_lines
 from acceptance.agents.install import AgentPackage
 from acceptance.agents.process import Exit, Rooms
 from acceptance.agents.record import AgentRun, ToolOutcome
@@ -36,23 +36,14 @@ Do what you are asked.
 class KimiCode(Agent):
     """One run in print mode."""
 
-    def __init__(
-        self,
-        program: Path,
-        folder: Path,
-        *,
-        model_url: str,
-        mcp_url: str,
-        token: str,
-        call_limit_s: float = CALL_LIMIT_S,
-    ) -> None:
-        """`call_limit_s`: hard, whatever progress the server tells."""
+    def __init__(self, program: Path, folder: Path, wiring: Wiring) -> None:
+        """The limit of a call is hard here, whatever progress the server tells."""
         rooms = Rooms.beneath(folder)
         home = rooms.home / ".kimi-code"
         (home / "agents").mkdir(parents=True)
-        (home / "mcp.json").write_text(json.dumps(mcp_config(mcp_url, token, call_limit_s)), encoding="utf-8")
+        (home / "mcp.json").write_text(json.dumps(mcp_config(wiring)), encoding="utf-8")
         (home / "agents" / f"{SERVER}.md").write_text(ONLY_OURS, encoding="utf-8")
-        super().__init__(rooms, command(program), variables(model_url))
+        super().__init__(rooms, command(program), variables(wiring))
 
     def read(self, end: Exit) -> AgentRun:
         """Its lines."""
@@ -69,19 +60,19 @@ def command(program: Path) -> list[str]:
     return [str(program), str(script(program)), "--agent", SERVER, "-p", PROMPT, "--output-format", "stream-json"]
 
 
-def mcp_config(url: str, token: str, call_limit_s: float) -> dict[str, Any]:
+def mcp_config(wiring: Wiring) -> dict[str, Any]:
     """The MCP configuration, in a file that only this run's home holds."""
-    server = {"url": url, "headers": {"Authorization": f"Bearer {token}"}, "toolTimeoutMs": int(call_limit_s * 1000)}
+    server = {"url": wiring.mcp_url, "headers": wiring.bearer, "toolTimeoutMs": wiring.call_limit_ms}
     return {"mcpServers": {SERVER: server}}
 
 
-def variables(model_url: str) -> dict[str, str]:
+def variables(wiring: Wiring) -> dict[str, str]:
     """Its environment, beyond what every agent gets."""
     return {
         "KIMI_MODEL_NAME": "scripted",
         "KIMI_MODEL_API_KEY": "scripted-model-needs-no-key",
         "KIMI_MODEL_PROVIDER_TYPE": "openai",
-        "KIMI_MODEL_BASE_URL": f"{model_url}/v1",
+        "KIMI_MODEL_BASE_URL": f"{wiring.model_url}/v1",
         "KIMI_CODE_NO_AUTO_UPDATE": "1",
     }
 

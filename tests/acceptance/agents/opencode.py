@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from acceptance.agents.agent import CALL_LIMIT_S, PROMPT, Agent, parse_lines
+from acceptance.agents.agent import PROMPT, Agent, Wiring, parse_lines
 from acceptance.agents.install import AgentPackage
 from acceptance.agents.process import Exit, Rooms
 from acceptance.agents.record import AgentRun, ToolOutcome
@@ -25,37 +25,28 @@ MODEL = "scripted/scripted"
 class OpenCode(Agent):
     """One run of `opencode run`."""
 
-    def __init__(
-        self,
-        program: Path,
-        folder: Path,
-        *,
-        model_url: str,
-        mcp_url: str,
-        token: str,
-        call_limit_s: float = CALL_LIMIT_S,
-    ) -> None:
-        """`call_limit_s`: since the last progress that the server told."""
+    def __init__(self, program: Path, folder: Path, wiring: Wiring) -> None:
+        """The limit of a call counts from the last progress that the server told."""
         line = [str(program), "run", "--format", "json", "--model", MODEL, PROMPT]
-        super().__init__(Rooms.beneath(folder), line, variables(model_url, mcp_url, token, call_limit_s))
+        super().__init__(Rooms.beneath(folder), line, variables(wiring))
 
     def read(self, end: Exit) -> AgentRun:
         """Its events."""
         return read_run(end.lines, exit_code=end.code, stderr_tail=end.stderr_tail)
 
 
-def config(model_url: str, mcp_url: str, call_limit_s: float) -> dict[str, Any]:
+def config(wiring: Wiring) -> dict[str, Any]:
     """Its configuration: no built-in tools, no model but the scripted one; the token comes from the environment."""
     provider = {
         "npm": "@ai-sdk/openai-compatible",  # comes with it
-        "options": {"baseURL": f"{model_url}/v1", "apiKey": "scripted-model-needs-no-key"},
+        "options": {"baseURL": f"{wiring.model_url}/v1", "apiKey": "scripted-model-needs-no-key"},
         "models": {"scripted": {"name": "Scripted", "limit": {"context": 128_000, "output": 8_000}}},
     }
     server = {
         "type": "remote",
-        "url": mcp_url,
+        "url": wiring.mcp_url,
         "headers": {"Authorization": "Bearer {env:CODESDK_TOKEN}"},
-        "timeout": int(call_limit_s * 1000),
+        "timeout": wiring.call_limit_ms,
         "oauth": False,
     }
     return {
@@ -69,11 +60,11 @@ def config(model_url: str, mcp_url: str, call_limit_s: float) -> dict[str, Any]:
     }
 
 
-def variables(model_url: str, mcp_url: str, token: str, call_limit_s: float) -> dict[str, str]:
+def variables(wiring: Wiring) -> dict[str, str]:
     """Its environment, beyond what every agent gets."""
     return {
-        "CODESDK_TOKEN": token,
-        "OPENCODE_CONFIG_CONTENT": json.dumps(config(model_url, mcp_url, call_limit_s)),
+        "CODESDK_TOKEN": wiring.token,
+        "OPENCODE_CONFIG_CONTENT": json.dumps(config(wiring)),
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from acceptance.agents.agent import CALL_LIMIT_S, PROMPT, Agent
+from acceptance.agents.agent import PROMPT, Agent, Wiring
 from acceptance.agents.install import AgentPackage
 from acceptance.agents.process import Exit, Rooms
 from acceptance.agents.record import AgentRun
@@ -26,21 +26,12 @@ NOT_OURS = ("agent", "ask_user_question", "exit_plan_mode", "send_message", "ski
 class QwenCode(Agent):
     """One run in print mode."""
 
-    def __init__(
-        self,
-        program: Path,
-        folder: Path,
-        *,
-        model_url: str,
-        mcp_url: str,
-        token: str,
-        call_limit_s: float = CALL_LIMIT_S,
-    ) -> None:
-        """`call_limit_s`: hard, whatever progress the server tells; then it starts a new MCP session and calls again."""
+    def __init__(self, program: Path, folder: Path, wiring: Wiring) -> None:
+        """The limit of a call is hard here, whatever progress the server tells; it calls again, in a new MCP session."""
         rooms = Rooms.beneath(folder)
         config = rooms.home / "mcp.json"
-        config.write_text(json.dumps(mcp_config(mcp_url, token, call_limit_s)), encoding="utf-8")
-        super().__init__(rooms, command(program, config), variables(model_url))
+        config.write_text(json.dumps(mcp_config(wiring)), encoding="utf-8")
+        super().__init__(rooms, command(program, config), variables(wiring))
 
     def read(self, end: Exit) -> AgentRun:
         """Its stream."""
@@ -55,17 +46,17 @@ def command(program: Path, config: Path) -> list[str]:
     return [*line, "--approval-mode", "yolo", "-p", PROMPT]
 
 
-def mcp_config(url: str, token: str, call_limit_s: float) -> dict[str, Any]:
+def mcp_config(wiring: Wiring) -> dict[str, Any]:
     """The MCP configuration, in a file that only this run's home holds."""
-    server = {"httpUrl": url, "headers": {"Authorization": f"Bearer {token}"}, "timeout": int(call_limit_s * 1000)}
+    server = {"httpUrl": wiring.mcp_url, "headers": wiring.bearer, "timeout": wiring.call_limit_ms}
     return {"mcpServers": {SERVER: server}}
 
 
-def variables(model_url: str) -> dict[str, str]:
+def variables(wiring: Wiring) -> dict[str, str]:
     """Its environment, beyond what every agent gets."""
     return {
         "OPENAI_API_KEY": "scripted-model-needs-no-key",
-        "OPENAI_BASE_URL": f"{model_url}/v1",
+        "OPENAI_BASE_URL": f"{wiring.model_url}/v1",
         "OPENAI_MODEL": "scripted",
         "QWEN_CODE_NO_RELAUNCH": "true",
         # It sends loopback through a proxy too, whatever NO_PROXY says.

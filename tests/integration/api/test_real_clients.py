@@ -16,6 +16,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from acceptance.agents import claude, codex, gemini, kimi, opencode, qwen
+from acceptance.agents.agent import Wiring
 from acceptance.agents.install import INSTALL_LIMIT_S, AgentPackage
 from acceptance.conftest import program_or_skip
 from acceptance.model_server.script import Call, script
@@ -180,14 +181,7 @@ def look_at_agent(scene, helpers, name, folder, said):
     stack = scene.stack
     with (
         ModelServer(SCRIPT) as model,
-        kind(
-            program,
-            folder,
-            model_url=model.url,
-            mcp_url=stack.mcp_url,
-            token=scene.token,
-            call_limit_s=CALL_LIMIT_S,
-        ) as agent,
+        kind(program, folder, Wiring(model.url, stack.mcp_url, scene.token, CALL_LIMIT_S)) as agent,
     ):
         helpers.eventually(lambda: "cancelled" in scene.runs or not agent.running, RUN_S)
         assert agent.running, agent.finish()
