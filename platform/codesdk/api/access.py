@@ -110,6 +110,7 @@ RULES: dict[tuple[str, str], Action | Door] = {
     ("POST", "/v1/hosts/{host_id}/drain"): Action.HOSTS_MANAGE,
     ("POST", "/v1/hosts/{host_id}/activate"): Action.HOSTS_MANAGE,
     ("POST", "/v1/hosts/{host_id}/lose"): Action.HOSTS_MANAGE,
+    ("GET", "/metrics"): Action.METRICS_READ,
 }
 """What each route does; who may do it stands in `tenancy.access.GRANTS`."""
 

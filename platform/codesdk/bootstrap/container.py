@@ -46,6 +46,7 @@ from codesdk.toolcalls.asks import Asks
 from codesdk.toolcalls.attempts import Attempts
 from codesdk.toolcalls.lost import Losses
 from codesdk.toolcalls.pipeline import Pipeline
+from codesdk.toolcalls.refusals import Refusals
 from codesdk.toolcalls.results import Results
 from codesdk.webhooks import Tickets
 
@@ -82,6 +83,7 @@ class Services:
     source_changes: Changes
     hosts: Hosts
     servers: Roster
+    refusals: Refusals
     lost_hosts: LostHosts
     logins: Logins
     admission: Admission
@@ -243,6 +245,7 @@ def open_services(
             source_changes=source_changes,
             hosts=tenancy.hosts,
             servers=tenancy.servers,
+            refusals=Refusals(database),
             lost_hosts=LostHosts(watch=watch, sessions=sessions, database=database, writer=writer, log=log),
             logins=logins,
             admission=Admission(directory=tenancy.directory, logins=logins, sessions=sessions, writer=writer),

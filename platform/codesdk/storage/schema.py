@@ -289,6 +289,14 @@ turns = Table(  # a tenant's place in the order in which a host serves (toolcall
     Index("ix_turns_tenant", "tenant_id"),
 )
 
+refused_calls = Table(  # of each tenant, by the code that they were told (toolcalls.refusals)
+    "refused_calls",
+    metadata,
+    Column("tenant_id", _ID, ForeignKey("tenants.id"), primary_key=True),
+    Column("code", String(32), primary_key=True),
+    Column("calls", BigInteger, nullable=False),
+)
+
 webhook_endpoints = Table(
     "webhook_endpoints",
     metadata,

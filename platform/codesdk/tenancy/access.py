@@ -49,6 +49,7 @@ class Action(StrEnum):
     AUDIT_READ = "audit.read"
     HOSTS_READ = "hosts.read"
     HOSTS_MANAGE = "hosts.manage"
+    METRICS_READ = "metrics.read"
 
 
 class Grant(NamedTuple):
@@ -109,6 +110,7 @@ GRANTS: dict[Action, Grant] = {
     Action.AUDIT_READ: Grant(_OVERSEES, across=True),
     Action.HOSTS_READ: Grant(_OVERSEES, reach=Reach.INSTANCE),  # hosts are no tenant's
     Action.HOSTS_MANAGE: Grant(_OPERATES, reach=Reach.INSTANCE),
+    Action.METRICS_READ: Grant(_OVERSEES, reach=Reach.INSTANCE),  # sums over all tenants
 }
 
 

@@ -10,7 +10,7 @@ from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.tools import ToolResult
 from codesdk.eventlog.log import Draft, Log
 from codesdk.storage.writer import Unit
-from codesdk.toolcalls import doubt, history, store, turns
+from codesdk.toolcalls import doubt, history, refusals, store, turns
 from codesdk.toolcalls.stored import Claimed, Denied, StoredCall
 
 NEVER_RAN = frozenset({"FILES_CHANGED", "TOOL_CHANGED"})
@@ -29,6 +29,7 @@ def deny(
     store.move(unit.connection, stored.identity, stored.state, CallState.DENIED, result=result.model_dump_json())
     if stored.state is CallState.QUEUED:
         turns.leave(unit, stored.subject.session_id, stored.tenant_id)
+    refusals.count(unit, stored.tenant_id, code)
     log.append(unit, history.denied(stored.call, stored.subject, stored.sources, code, reason))
     return Denied(identity=stored.identity, code=code, message=reason, rules=rules)
 

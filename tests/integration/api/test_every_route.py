@@ -68,7 +68,7 @@ NAMES_NONE = {
     ("POST", "/v1/webhooks"),
 }
 """What is done in the caller's tenant and is refused for no other's sake."""
-NO_TENANTS = {route for route in ROUTES if route[1].startswith(("/v1/hosts", "/v1/mcp-servers"))}
+NO_TENANTS = {route for route in ROUTES if route[1].startswith(("/v1/hosts", "/v1/mcp-servers", "/metrics"))}
 """What is done to things of the installation: the reach of the instance is all that it takes."""
 
 

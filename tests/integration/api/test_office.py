@@ -10,6 +10,7 @@ from codesdk.cli.daemon import Daemon
 from codesdk.cli.ending import ended
 from codesdk.cli.office import DirectOffice, RemoteOffice, tenant_of
 from codesdk.cli.stack.operator import hold_key
+from codesdk.domain.calls import DenialCode
 from codesdk.domain.quotas import Resource
 from codesdk.errors import Fault
 from codesdk.hosts import HostState
@@ -145,6 +146,16 @@ def test_a_full_queue_is_a_denial_over_mcp_that_may_be_tried_again(standing, hel
     assert (details["code"], details["retryable"], details["status"]) == ("QUEUE_FULL", True, "denied")
     assert details["retry_after_s"] == 5.0
     assert "1 of 1" in result.content[0].text
+    watcher = services.writer.run(
+        lambda unit: services.directory.enroll(unit, "hq", "scraper", (Role.AUDITOR,), reach=Reach.INSTANCE)
+    )
+    with standing.http(watcher[1]) as http:
+        page = http.get("/metrics")
+    assert page.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert "# TYPE codesdk_calls_refused_total counter\n" in page.text
+    counts = dict(line.rsplit(" ", 1) for line in page.text.splitlines() if not line.startswith("#"))
+    assert len(counts) == len(DenialCode)
+    assert int(counts['codesdk_calls_refused_total{code="QUEUE_FULL"}']) >= 1
 
 
 def test_principals_join_and_leave_groups(office, tenant):

@@ -62,6 +62,7 @@ webhooks.manage    O
 quotas.read        ODPAU  everywhere
 quotas.set         O      everywhere instance
 hosts.read         OU     instance
+metrics.read       OU     instance
 hosts.manage       O      instance
 """
 """Action, roles that may, and: `token` takes a session's token; `everywhere` in any tenant with the reach of the

@@ -11,6 +11,7 @@ from codesdk.api.routes import (
     grants,
     hosts,
     logins,
+    metrics,
     policy,
     policy_versions,
     principals,
@@ -36,5 +37,6 @@ ROUTERS = (
     audit.router,
     hosts.router,
     logins.router,
+    metrics.router,
 )
 """All of them."""
