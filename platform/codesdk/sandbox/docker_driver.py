@@ -20,9 +20,9 @@ from codesdk.sandbox import spec as specs
 from codesdk.sandbox.disk import Cap, Facts
 from codesdk.sandbox.egress.service import Egress
 from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.fate import fate, unanswered
 from codesdk.sandbox.faults import (
     EngineRefused,
-    EngineRestarted,
     ImageUnusable,
     IsolationDrift,
     RuntimeMissing,
@@ -79,7 +79,7 @@ class DockerSandboxes:
         elif found["State"]["Status"] == "paused":
             self.resume(spec.owner)
         elif found["State"]["Status"] not in ("created", "running"):
-            raise self._fate(spec.owner, found)
+            raise fate(self._engine, spec.owner, found)
         return self._enter(spec, name)
 
     def _enter(self, spec: SandboxSpec, name: str) -> RunnerSandbox:
@@ -89,7 +89,8 @@ class DockerSandboxes:
             self._start(name, spec)
             sandbox.use(stream)
         except LinkLost as error:
-            raise ImageUnusable(spec.image, f"{error} {stream.said()}".strip()) from error
+            said = f"{error} {stream.said()}".strip()
+            raise unanswered(self._engine, spec.image, self._inspect(name), said) from error
         except BaseException:
             stream.close()
             raise
@@ -189,7 +190,7 @@ class DockerSandboxes:
         if found is None:
             return Gone(owner=owner, reason="there is no such container")
         if found["State"]["Status"] not in _ALIVE:
-            return Gone(owner=owner, reason=self._fate(owner, found).reason)
+            return Gone(owner=owner, reason=fate(self._engine, owner, found).reason)
         labels = found["Config"]["Labels"] or {}
         if labels.get(specs.LABEL_INSTANCE) != self._instance or labels.get(specs.LABEL_OWNER) != owner:
             return Gone(owner=owner, reason="the container of that name is not ours")
@@ -213,7 +214,7 @@ class DockerSandboxes:
             try:
                 found = self._inspect(name)
                 is_alive = found is not None and found["State"]["Status"] in _ALIVE
-                return None if is_alive else self._fate(spec.owner, found)
+                return None if is_alive else fate(self._engine, spec.owner, found)
             except Fault as fault:
                 return fault.message
 
@@ -226,19 +227,10 @@ class DockerSandboxes:
             if found is not None and found["State"]["Status"] == "paused":
                 raise SandboxPaused(spec.owner)
             if found is None or found["State"]["Status"] != "running":
-                raise self._fate(spec.owner, found)
+                raise fate(self._engine, spec.owner, found)
             return self._engine.attach(name)
 
         return RunnerSandbox(spec, connect, ended, paused=paused, egress=self._egress)
-
-    def _fate(self, owner: str, found: dict[str, Any] | None) -> SandboxGone:
-        """What became of a container that runs no more, by evidence."""
-        if found is None:
-            return SandboxGone(owner, "its container was removed")
-        how = _how_it_ended(found)
-        if found["State"].get("OOMKilled") or not self._engine.forgot(str(found["Id"])):
-            return SandboxGone(owner, how)
-        return EngineRestarted(owner, how)
 
     def _inspect(self, name: str) -> dict[str, Any] | None:
         with self._engine.doing("inspect a container"):
@@ -268,7 +260,7 @@ class DockerSandboxes:
                     # It is so already, or it ended: Docker 20.10 says 500 where a later one says 409.
                     found = self._inspect(specs.name_of(self._instance, owner))
                     if found is None or found["State"]["Status"] not in _ALIVE:
-                        raise self._fate(owner, found) from refused
+                        raise fate(self._engine, owner, found) from refused
                     if found["State"]["Paused"] != (ask == self._engine.api.pause):
                         raise
                 case HTTPStatus.NOT_FOUND:
@@ -376,11 +368,3 @@ def _status(refused: EngineRefused) -> int | None:
 
 def _owner(item: dict[str, Any]) -> str:
     return str((item.get("Labels") or {}).get(specs.LABEL_OWNER, ""))
-
-
-def _how_it_ended(found: dict[str, Any]) -> str:
-    state = found["State"]
-    if state.get("OOMKilled"):
-        return f"its memory was exhausted and the kernel ended the runner (exit code {state.get('ExitCode')})"
-    detail = f": {state['Error']}" if state.get("Error") else ""
-    return f"its container is {state['Status']} (exit code {state.get('ExitCode')}){detail}"

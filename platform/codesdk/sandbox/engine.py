@@ -36,6 +36,8 @@ _OLDEST_API = "1.41"
 _MOUNTS = Path("/proc/self/mountinfo")
 _OWN_CONTAINER = re.compile(r"/containers/([0-9a-f]{64})/hostname /etc/hostname ")
 """The engine mounts a file of its own at that place of every container."""
+_STOPPING = ("database not open", "transport is closing")
+"""What one says that stops and still takes requests: its store of volumes is closed, or its containerd has ended."""
 _FRAME = struct.Struct(">BxxxL")
 _STDOUT = 1
 _STDERR_KEPT = 4096
@@ -82,7 +84,10 @@ class Engine:
         except APIError as error:
             if error.status_code == HTTPStatus.NOT_FOUND and image:
                 raise ImageMissing(image) from error
-            raise EngineRefused(what, str(error.explanation or error)) from error
+            said = str(error.explanation or error)
+            if error.is_server_error() and any(sign in said for sign in _STOPPING):
+                raise EngineUnavailable(self.endpoint, f"it is stopping: {said}") from error
+            raise EngineRefused(what, said) from error
         except (requests.RequestException, DockerException, OSError) as error:
             raise fault_of(self.endpoint, error) or EngineUnavailable(self.endpoint, _reason(error)) from error
 

@@ -15,6 +15,7 @@ from codesdk.domain.decisions import Frozen
 from codesdk.sandbox import bundle
 from codesdk.sandbox.engine import Engine
 from codesdk.sandbox.faults import EngineRefused, ImageUnusable
+from codesdk.sandbox.syntax import parsed
 
 FLOOR = (3, 9)
 """The oldest Python that the runner is written for."""
@@ -73,7 +74,7 @@ def modules() -> tuple[str, ...]:
     folder = files("codesdk.sandbox.runner")
     found: set[str] = set()
     for name in bundle.MODULES:
-        for node in _certain(ast.parse(folder.joinpath(f"{name}.py").read_text("utf-8"))):
+        for node in _certain(parsed(folder.joinpath(f"{name}.py").read_text("utf-8"))):
             if isinstance(node, ast.Import):
                 found.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:

@@ -11,6 +11,8 @@ import io
 import tokenize
 from collections.abc import Iterator
 
+from codesdk.sandbox.syntax import parsed
+
 Place = tuple[int, int]
 """Line, counted from 1, and byte in it."""
 Cut = tuple[Place, Place, bytes]
@@ -20,7 +22,7 @@ Cut = tuple[Place, Place, bytes]
 def slim(source: str) -> str:
     """The same program, shorter. Annotations are gone: nothing may read them at run time."""
     lines = source.encode().splitlines(keepends=True)
-    for start, end, instead in sorted(_outermost([*_cuts(ast.parse(source), lines), *_comments(source)]), reverse=True):
+    for start, end, instead in sorted(_outermost([*_cuts(parsed(source), lines), *_comments(source)]), reverse=True):
         first, last = lines[start[0] - 1], lines[end[0] - 1]
         kept = first[: start[1]] + instead + b"\n" * (end[0] - start[0]) + last[end[1] :]
         lines[start[0] - 1 : end[0]] = kept.splitlines(keepends=True)
