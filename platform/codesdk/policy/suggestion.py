@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from codesdk.domain.canonical import content_hash
-from codesdk.domain.decisions import Effect, PermissionMode
+from codesdk.domain.decisions import Effect
 from codesdk.errors import ExitCode, Fault
 from codesdk.policy.facts import Call, ToolFacts
 from codesdk.policy.faults import Unevaluable
@@ -59,12 +59,11 @@ def suggest_rule(trial: Trial, tool: ToolFacts) -> dict[str, Any]:
 
 
 def suggest_case(trial: Trial, rule: Mapping[str, Any]) -> dict[str, Any]:
-    """The test that goes with the rule."""
+    """The test that goes with the rule, in the mode `auto`: in `ask` no rule allows, and in `yolo` nothing is shown."""
     command = trial.input.get("command")
     shown = {"command": command} if isinstance(command, str) and len(trial.input) == 1 else {"input": trial.input}
     case = {"name": f"{rule['id']} allows the call that it was made from", "tool": trial.tool, **shown}
-    mode = {"mode": trial.mode.value} if trial.mode is not PermissionMode.AUTO else {}
-    return {**case, **mode, "expect": Effect.ALLOW.value, "by": rule["id"]}
+    return {**case, "expect": Effect.ALLOW.value, "by": rule["id"]}
 
 
 def _command(question: Question, trial: Trial) -> dict[str, Any]:

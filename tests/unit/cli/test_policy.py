@@ -190,3 +190,32 @@ def test_a_suggestion_for_a_call_that_a_rule_asks_about_says_that_the_rule_stays
     assert code == 0
     assert "# Now: ask by change-environment." in out
     assert "stays stricter" in out
+
+
+def call(tool, mode, **given):
+    return json.dumps({"tool": tool, "mode": mode, "input": given})
+
+
+@pytest.mark.parametrize("mode", ["auto", "yolo"])
+def test_nothing_is_suggested_for_a_call_that_is_allowed_already(run, mode):
+    code, out = run("suggest", call("workspace.exec", mode, command="git status"), "--policies", DEMO)
+    assert code == 0
+    assert out.startswith("# Now: allow by ")
+    assert out.splitlines()[1:] == ["# Nothing is suggested: such a call is allowed already."]
+
+
+def test_nothing_is_suggested_where_only_the_sessions_mode_asks(run):
+    code, out = run("suggest", call("workspace.write", "ask", path="a", content=""), "--policies", DEFAULT)
+    assert code == 0
+    assert out.startswith("# Now: ask by ")
+    assert out.splitlines()[1:] == [
+        "# Nothing is suggested: the rules allow such a call. The session's mode asks, and no rule changes that."
+    ]
+
+
+def test_a_rule_is_suggested_where_only_a_mode_allows_and_its_test_is_of_the_mode_auto(run):
+    code, out = run("suggest", call("workspace.exec", "yolo", command="pip install x"), "--policies", DEMO)
+    assert code == 0
+    assert out.startswith("# Now: allow by ")
+    assert "effect: allow" in out
+    assert "mode:" not in out

@@ -11,7 +11,7 @@ from codesdk.cli.policy.comparisons import running_bundles
 from codesdk.cli.policy.loading import Loaded, load
 from codesdk.cli.policy.questions import NotACall, trial_from
 from codesdk.documents import dumped
-from codesdk.domain.decisions import Effect
+from codesdk.domain.decisions import Effect, PermissionMode
 from codesdk.domain.ids import TenantId
 from codesdk.errors import ExitCode
 from codesdk.policy import Bundle
@@ -21,9 +21,14 @@ from codesdk.storage.database import Database
 from codesdk.storage.migration import check
 from codesdk.toolcalls import recorded
 
+_UNNEEDED = "# Nothing is suggested: such a call is allowed already."
+_BY_MODE = "# Nothing is suggested: the rules allow such a call. The session's mode asks, and no rule changes that."
+
 
 def print_suggestion(call: str, policies: Path | None, data_dir: Path | None) -> int:
     """Two pieces of YAML on standard output: for a file of the bundle, and for one of its tests.
+
+    Comments alone where the rules allow such a call already.
 
     Raises:
         NotACall: no such call, or a tool that does not exist. NoSafeRule: nothing narrow enough would allow it.
@@ -32,9 +37,15 @@ def print_suggestion(call: str, policies: Path | None, data_dir: Path | None) ->
     loaded = load(policies)
     if trial.tool not in loaded.tools:
         raise NotACall(f"There is no tool {trial.tool}.")
-    now = judge(trial, loaded.tools, _in_force(loaded, trial, policies, data_dir))
+    bundle = _in_force(loaded, trial, policies, data_dir)
+    now = judge(trial, loaded.tools, bundle)
+    said = f"# Now: {now.effect} by {', '.join(now.rules) or 'default'}."
+    # A mode alone decides nothing here: no rule helps where `ask` asks, and one does where only `yolo` allows.
+    if judge(trial.model_copy(update={"mode": PermissionMode.AUTO}), loaded.tools, bundle).effect is Effect.ALLOW:
+        sys.stdout.write(f"{said}\n{_UNNEEDED if now.effect is Effect.ALLOW else _BY_MODE}\n")
+        return ExitCode.OK
     rule = suggest_rule(trial, loaded.tools[trial.tool])
-    out = [f"# Now: {now.effect} by {', '.join(now.rules) or 'default'}."]
+    out = [said]
     if now.effect is Effect.DENY:
         out += [
             f"# {' '.join(now.reason.split())}",
