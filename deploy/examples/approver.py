@@ -9,13 +9,19 @@ It approves exactly the command lines named after the port and leaves everything
 
 import json
 import os
+import re
 import sys
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-VERIFIER = Webhook(os.environ["WEBHOOK_SECRET"])
+SECRET = os.environ.get("WEBHOOK_SECRET", "")
+if not re.fullmatch(r"whsec_[A-Za-z0-9+/=]{20,}", SECRET):
+    sys.exit("approver.py: set WEBHOOK_SECRET to the whsec_... that `codesdk webhooks create` printed.")
+if not sys.argv[1:2] or not sys.argv[1].isdigit():
+    sys.exit("approver.py: name a port, and after it the command lines that may run.")
+VERIFIER = Webhook(SECRET)
 ALLOWED = set(sys.argv[2:])
 SEEN: set[str] = set()  # a delivery may come twice, always under the same webhook-id
 

@@ -177,3 +177,32 @@ def _decided(operator, asked):
 def test_the_example_is_as_short_as_it_says():
     lines = Path(EXAMPLE).read_text().split('"""', 2)[2].splitlines()
     assert len([line for line in lines if line.strip()]) <= 40
+
+
+@pytest.mark.parametrize("secret", [None, "", "whsec_", "whsec_!!!!!!!!!!!!!!!!!!!!!!", "nonsense"])
+def test_the_example_says_in_one_line_that_its_secret_is_missing(secret):
+    known = {name: value for name, value in os.environ.items() if name != "WEBHOOK_SECRET"}
+    env = known if secret is None else {**known, "WEBHOOK_SECRET": secret}
+    (line,) = _refused(env, "8080").splitlines()
+    assert "set WEBHOOK_SECRET to the whsec_" in line
+
+
+def test_the_example_says_in_one_line_that_it_needs_a_port():
+    env = {**os.environ, "WEBHOOK_SECRET": "whsec_" + "a" * 32}
+    for given in ((), ("make test",)):
+        (line,) = _refused(env, *given).splitlines()
+        assert "name a port" in line
+
+
+def _refused(env, *given):
+    done = subprocess.run(
+        [sys.executable, EXAMPLE, *given],
+        check=False,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    return done.stderr
