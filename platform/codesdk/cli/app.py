@@ -229,6 +229,10 @@ def mcp(
     mode: Mode = PermissionMode.AUTO,
     rules: SessionRules = None,
     data_dir: DataDir = None,
+    wait: Annotated[
+        int | None,
+        typer.Option("--wait", help="Seconds to an answer.", envvar="CODESDK_CLIENT_WAIT_S", min=1, max=604800),
+    ] = None,
 ) -> None:
     """Speak MCP on stdin and stdout, for agents that start their servers as programs.
 
@@ -236,7 +240,7 @@ def mcp(
     """
     from codesdk.cli.bridge import run
 
-    run(url=url, token=token, workspace=workspace, mode=mode, rules=rules, data_dir=data_dir)
+    run(url=url, token=token, workspace=workspace, mode=mode, rules=rules, data_dir=data_dir, wait_s=wait)
 
 
 @app.command("connect")

@@ -19,6 +19,7 @@ from mcp.shared.message import SessionMessage
 
 from codesdk.errors import ExitCode, Fault
 from codesdk.mcphost.carrier import Carrier
+from codesdk.mcphost.client import WAIT_HEADER
 from codesdk.mcphost.relay import LEAVE_S, Relay
 from codesdk.mcphost.unready import not_ready
 from codesdk.tenancy.principal import Unauthenticated
@@ -39,15 +40,18 @@ class HostUnreachable(Fault):
     exit_code = ExitCode.UNAVAILABLE
 
 
-def run(url: str, token: str) -> None:
+def run(url: str, token: str, wait_s: int | None = None) -> None:
     """Serve stdin and stdout until the client closes them, and what it asked for is answered.
+
+    `wait_s`: seconds in which each call is answered (`CodeSDK-Wait`); None: as the host's settings say.
 
     Raises:
         HostUnreachable: nothing answers at `url`, or what answers is no MCP host.
         HostNotReady: it says that it cannot serve now.
         Unauthenticated: the token opens no session.
     """
-    bridge = _Bridge(url, {"Authorization": f"Bearer {token}"})
+    timed = {} if wait_s is None else {WAIT_HEADER: str(wait_s)}
+    bridge = _Bridge(url, {"Authorization": f"Bearer {token}", **timed})
     with asyncio.Runner() as runner:
         try:
             runner.run(bridge.serve())

@@ -83,6 +83,27 @@ def test_progress_and_cancel_pass_through_the_bridge(stack, helpers, mode):
     helpers.eventually(lambda: stack.types(session)[-1] == "tool.call.completed")
 
 
+@pytest.mark.parametrize(
+    ("options", "env"), [(["--wait", "1"], {}), ([], {"CODESDK_CLIENT_WAIT_S": "1"})], ids=["an option", "a variable"]
+)
+def test_a_client_of_the_bridge_is_answered_within_the_time_that_it_is_given(stack, helpers, options, env):
+    _, token = stack.open_session()
+    stack.worker.gate.clear()
+    line = ["-m", "codesdk.cli", "mcp", "--url", stack.mcp_url, *options]
+    program = StdioServerParameters(command=sys.executable, args=line, env={"CODESDK_TOKEN": token, **env})
+
+    async def go():
+        async with Client(stdio_client(program)) as client:
+            early = await client.call_tool("workspace_read", {"path": "a"})
+            stack.worker.gate.set()
+            collect = early.meta["codesdk/call"]["collect"]
+            return early, await client.call_tool(collect["tool"], collect["arguments"])
+
+    early, late = helpers.within(go())
+    assert early.meta["codesdk/call"]["code"] == "CALL_RUNNING"
+    assert late.content[0].text == "hello\n"
+
+
 def test_a_protocol_error_passes_through_the_bridge(stack, helpers):
     _, token = stack.open_session()
 

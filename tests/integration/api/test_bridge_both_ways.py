@@ -31,7 +31,7 @@ import sys
 from codesdk.cli import bridge
 from codesdk.domain.decisions import PermissionMode
 mode = PermissionMode.AUTO
-bridge.run(url=sys.argv[1], token=sys.argv[2], workspace=None, mode=mode, rules=None, data_dir=None)
+bridge.run(url=sys.argv[1], token=sys.argv[2], workspace=None, mode=mode, rules=None, data_dir=None, wait_s=None)
 """
 """What `codesdk mcp` does, signals included."""
 ERAS = ["legacy", "auto"]

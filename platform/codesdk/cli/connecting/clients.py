@@ -16,6 +16,7 @@ from typing import Any
 
 SERVER = "codesdk"
 TOKEN = "CODESDK_TOKEN"  # noqa: S105 (the name of a variable)
+WAIT = "CODESDK_CLIENT_WAIT_S"
 WAIT_HEADER = "CodeSDK-Wait"
 
 
@@ -77,8 +78,6 @@ class Client:
     """The token stands in the file: the client cannot take it from elsewhere, or it is not known how."""
     notes: tuple[str, ...] = ()
     """What else its user should do; `{limit_s}` stands for the seconds that a call should have."""
-    has_wait: bool = True
-    """Its entry can carry the time of an answer (`--wait`)."""
 
 
 def _claude(to: Endpoint) -> Piece:
@@ -131,7 +130,8 @@ def _vscode(to: Endpoint) -> Piece:
 
 
 def _generic(to: Endpoint) -> Piece:
-    entry = {"command": to.command, "args": ["mcp", "--url", to.url], "env": {TOKEN: to.token}}
+    timed = {} if to.wait_s is None else {WAIT: str(to.wait_s)}
+    entry = {"command": to.command, "args": ["mcp", "--url", to.url], "env": {TOKEN: to.token, **timed}}
     return Piece(("mcpServers", SERVER), entry)
 
 
@@ -191,7 +191,6 @@ CLIENTS: dict[Kind, Client] = {
         lambda _home, project: project / "mcp.json",
         _generic,
         holds_token=True,
-        has_wait=False,
         notes=("Give each call at least {limit_s} s, where its time can be set.",),
     ),
 }

@@ -14,7 +14,6 @@ from codesdk.cli.connecting import files, reach, trial
 from codesdk.cli.connecting.clients import CLIENTS, TOKEN, Client, Endpoint, Kind, Piece, as_json, as_toml
 from codesdk.cli.connecting.merging import holds, into_json, into_toml
 from codesdk.cli.daemon import connect
-from codesdk.cli.given import InputWrong
 from codesdk.cli.opening import open_with
 from codesdk.cli.places import settings_of
 from codesdk.cli.voice import Voice
@@ -39,18 +38,12 @@ def run(
 
     Raises:
         TokenMissing: only one of address and token was given.
-        InputWrong: a time of an answer for a client whose entry has no place for it.
         NotMergeable, CannotWrite: the client's file was left as it was.
-        HostUnreachable, TokenRefused, NoSession, ClientAbsent, ClientSilent, ToolsNotSeen: the check came to nothing.
+        HostUnreachable, HostNotReady, TokenRefused, NoSession, ClientAbsent, ClientSilent, ToolsNotSeen: the check came to nothing.
         Fault: no session could be opened.
     """
     voice = Voice(as_json=as_json_answer)
     client = CLIENTS[kind]
-    if wait_s is not None and not client.has_wait:
-        raise InputWrong(
-            f"{kind.value} has no place for the time of an answer.",
-            advice="Leave --wait out; CODESDK_WAIT_S sets it where the product is started.",
-        )
     place = file or client.file(Path.home(), Path.cwd())
     if write:  # what cannot be merged is told before a session is opened for it
         _merged(client, files.read(place), client.piece(Endpoint("http://127.0.0.1", "", limit_s=1)))
