@@ -259,6 +259,8 @@ class Decision(Frozen):
     rates: tuple[RuleRate, ...] = ()
     """Of the rules that let the call through; each is counted by itself."""
     trace: tuple[RuleTrace, ...] = ()
+    doubt: str | None = None
+    """The same calls before this one of which nobody knows whether they took effect, where it asks because of them."""
 
 
 class Evaluation(Frozen):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codesdk.errors import Fault
-from codesdk.toolcalls.elsewhere import ServerLost
+from codesdk.toolcalls.elsewhere import ServerLost, ServerSilent
 
 
 class SourceFault(Fault):
@@ -39,7 +39,7 @@ class SourceLied(SourceFault):
     code = "SOURCE_PROTOCOL"
 
 
-class SourceTimeout(SourceFault):
+class SourceTimeout(SourceFault, ServerSilent):
     """It did not answer in the call's time, and was told to stop."""
 
     code = "TIMEOUT"

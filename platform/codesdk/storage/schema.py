@@ -253,6 +253,7 @@ tool_calls = Table(
     Column("sources", Text, nullable=False),  # JSON: the voices so far
     Column("generation", BigInteger),  # of the worker that claimed it
     Column("behaviour_hash", String(71)),  # all that decides what its tool did, as the claim saw it
+    Column("classification", String(16)),  # of its tool, as the claim saw it
     Column("life", Integer),  # its sandbox's `lives` at the claim
     Column(
         "doubtful", Boolean, nullable=False, server_default=text("false")

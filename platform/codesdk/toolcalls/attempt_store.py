@@ -12,8 +12,8 @@ from codesdk.storage.schema import tool_calls
 from codesdk.toolcalls import store
 
 _OF_ATTEMPT = (
-    *("digest", "bound_files", "preview_tries", "preview", "generation", "behaviour_hash", "life", "obligations"),
-    *("result", "started_at", "finished_at"),
+    *("digest", "bound_files", "preview_tries", "preview", "generation", "behaviour_hash", "classification", "life"),
+    *("obligations", "result", "started_at", "finished_at"),
 )
 """Columns that say something of one attempt alone, and nothing where it has not begun."""
 

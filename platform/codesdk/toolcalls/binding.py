@@ -23,7 +23,7 @@ def digest_of(
     bound: Mapping[str, Any] | None = None,
     preview: Preview | None = None,
 ) -> str:
-    """`sha256:` over tenant, session, principal, tool, input, image, profile, and the rules that asked.
+    """`sha256:` over tenant, session, principal, tool, input, image, profile, the rules that asked, and what is in doubt.
 
     The tool counts with all that decides what it does (`Tool.behaviour_hash`): its schema, its command, its class.
 
@@ -46,6 +46,7 @@ def digest_of(
             "profile": facts.profile,
             "rules": decision.rule_hashes,
             "obligations": decision.obligations.model_dump(mode="json"),
+            **({"doubt": decision.doubt} if decision.doubt else {}),
             **({"bound": dict(bound)} if bound else {}),
             **({"preview": preview.model_dump(mode="json")} if preview else {}),
         }

@@ -176,10 +176,13 @@ class Claims:
                 if decision.effect is Effect.ASK
                 else None
             )
-        bound = files_of(stored.bound)
-        facts = _facts(stored)
-        now = digest_of(stored.call, tool.behaviour_hash, decision, facts, bound=bound, preview=stored.preview)
-        if decision.effect is Effect.ASK and now != asked.digest:
+        if decision.effect is Effect.ASK and _digest(stored, tool, decision) != asked.digest:
+            known = decision.model_copy(update={"doubt": None})
+            if decision.doubt is not None and _digest(stored, tool, known) == asked.digest:
+                return (
+                    "It was approved before the same call was lost, so nobody was asked about a repetition of what may "
+                    f"have taken effect ({decision.doubt}). Look at what is there, and call it again to ask about that."
+                )
             return "What was approved is not what would run now. Call it again to ask again."
         return None if self._desk.consume(unit, asked.id) else "The approval is not there any more."
 
@@ -212,6 +215,7 @@ class Claims:
             CallState.RUNNING,
             generation=self._generation,
             behaviour_hash=tool.behaviour_hash,
+            classification=tool.classification.value,
             obligations=obliged.model_dump_json(exclude_defaults=True, context=IN_FULL),
         )
         self._log.append(unit, history.approved(stored.call, stored.subject, stored.sources, approval, grant))
@@ -227,6 +231,12 @@ def _barred(stored: StoredCall) -> tuple[DenialCode, str] | None:
         reason = "The tenant is suspended, or the principal whose session this is was disabled."
         return DenialCode.SUSPENDED, reason
     return None
+
+
+def _digest(stored: StoredCall, tool: Tool, decision: Decision) -> str:
+    """What an approval of this call would bind now."""
+    bound = files_of(stored.bound)
+    return digest_of(stored.call, tool.behaviour_hash, decision, _facts(stored), bound=bound, preview=stored.preview)
 
 
 def _facts(stored: StoredCall) -> SessionFacts:

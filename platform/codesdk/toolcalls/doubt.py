@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, bindparam, exists, select
+from sqlalchemy import Connection, bindparam, exists, func, select
 
 from codesdk.domain.calls import CallState, ToolCall
 from codesdk.domain.decisions import ApprovalSpec, Classification, Decision, Effect, PermissionMode
@@ -12,7 +12,7 @@ from codesdk.storage.schema import tool_calls
 
 _later = tool_calls.alias("later")
 _LOST = (
-    select(tool_calls.c.id)
+    select(tool_calls.c.id, func.count().over().label("together"))
     .where(
         tool_calls.c.session_id == bindparam("session"),
         tool_calls.c.doubtful,
@@ -30,7 +30,7 @@ _LOST = (
     .order_by(tool_calls.c.finished_at, tool_calls.c.id)
     .limit(1)
 )
-"""The first such call of the session since which the same call has not run to an end that is known."""
+"""The first such call of the session since which the same call has not run to an end that is known; and how many there are."""
 
 
 def weighed(connection: Connection, call: ToolCall, tool: Tool, subject: Subject, decision: Decision) -> Decision:
@@ -45,16 +45,20 @@ def weighed(connection: Connection, call: ToolCall, tool: Tool, subject: Subject
     lost = lost_twin(connection, call, subject)
     if lost is None:
         return decision
-    reason = f"The same call was lost while it ran ({lost}), and whether it took effect is unknown."
+    reason = f"Whether the same call took effect before is unknown: it was lost, or not answered in time ({lost})."
     if decision.effect is Effect.ALLOW and subject.permission_mode is PermissionMode.YOLO:
         return decision.model_copy(update={"reason": f"The session's mode `yolo` allows what would be asked: {reason}"})
     if decision.effect is Effect.ASK:
         reason = f"{decision.reason} {reason}"
     spec = decision.approval or ApprovalSpec()
-    return decision.model_copy(update={"effect": Effect.ASK, "reason": reason, "approval": spec, "grant": None})
+    asks = {"effect": Effect.ASK, "reason": reason, "approval": spec, "grant": None, "doubt": lost}
+    return decision.model_copy(update=asks)
 
 
 def lost_twin(connection: Connection, call: ToolCall, subject: Subject) -> str | None:
-    """The same call of this session that was lost, since which none has run to a known end; None: there is none."""
+    """Which same calls of this session were lost, since which none has run to a known end; None: there is none."""
     sought = {"session": subject.session_id, "name": call.name, "input_hash": call.identity.input_hash}
-    return connection.execute(_LOST, sought).scalar()
+    row = connection.execute(_LOST, sought).one_or_none()
+    if row is None:
+        return None
+    return f"{row.id} and {row.together - 1} more" if row.together > 1 else str(row.id)

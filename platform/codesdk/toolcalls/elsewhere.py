@@ -44,6 +44,12 @@ class ServerLost(Fault):
     code = "SERVER_LOST"
 
 
+class ServerSilent(Fault):
+    """A server did not answer a call in its time, and was told to stop; whether it took effect is unknown."""
+
+    code = "TIMEOUT"
+
+
 class Sources(Protocol):
     """Runs calls on servers. Safe to use from the worker's threads."""
 
@@ -51,7 +57,7 @@ class Sources(Protocol):
         """Run it to its end; whatever the server does, there is one.
 
         Raises:
-            ServerLost: the server had it, and ended.
+            ServerLost: the server had it, and ended. ServerSilent: it had it, and did not answer in time.
             Fault: the server could not be had, or its answer not be used.
         """
         ...

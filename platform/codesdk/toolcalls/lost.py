@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from codesdk.domain.decisions import Classification
 from codesdk.domain.execution import SandboxSummary
 from codesdk.domain.tools import ToolResult
 from codesdk.eventlog.log import Draft, Log
@@ -48,7 +47,7 @@ class Losses:
         identity = claimed.stored.identity
         stored = store.find(unit.connection, identity.tool_call_id, hold=True) or claimed.stored
         tool = self._tool(stored)
-        only_reads = tool is not None and tool.classification is Classification.READ_ONLY
+        only_reads = stored.only_reads(tool)
         further = self._further(unit, stored, tool, loss) if only_reads and stored.identity == identity else ""
         result = ToolResult(text=f"{loss.what} {_then(further, only_reads=only_reads)}", is_error=True, code=loss.code)
         complete(

@@ -12,7 +12,7 @@ from codesdk.registry import InvalidOutput
 from codesdk.sandbox.faults import EngineUnavailable, SandboxGone
 from codesdk.storage.faults import StorageUnavailable
 from codesdk.toolcalls import history
-from codesdk.toolcalls.elsewhere import ServerLost
+from codesdk.toolcalls.elsewhere import ServerLost, ServerSilent
 from codesdk.toolcalls.ending import is_small
 from codesdk.toolcalls.lost import Loss
 from codesdk.toolcalls.stored import Claimed
@@ -41,15 +41,18 @@ def loss(fault: Fault, *, can_return: bool) -> Loss:
 def leaves_doubt(fault: Fault, *, opened: bool, sent: bool) -> bool:
     """Whether what met it may have taken effect, or may yet: a frozen sandbox does what it was asked when it goes on.
 
-    `opened`: its sandbox may have been asked; `sent`: a server was, whose own faults are answers.
+    `opened`: its sandbox may have been asked; `sent`: a server was, whose own faults are answers, silence is none.
     """
     # Of these the one comes after a known end, the other before anything was asked: output waits for the database.
     is_known = isinstance(fault, (InvalidOutput, StorageUnavailable))
-    return (opened and not is_known) or (sent and isinstance(fault, InternalFault))
+    return (opened and not is_known) or (sent and isinstance(fault, (InternalFault, ServerSilent)))
 
 
 def failed(fault: Fault) -> ToolResult:
     """The result of a call that met that fault and was not lost by it."""
+    if isinstance(fault, ServerSilent):
+        text = f"{fault.message} Whether it took effect is unknown. Look before you repeat it."
+        return ToolResult(text=text, is_error=True, code=fault.code)
     text = f"{fault} Its log says more." if isinstance(fault, InternalFault) else f"The sandbox failed: {fault}"
     return ToolResult(text=text, is_error=True, code=fault.code)
 

@@ -12,7 +12,7 @@ from sqlalchemy import Boolean, Connection, Row, Select, Update, bindparam, case
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.calls import CallIdentity, CallState, IllegalTransition, ToolCall, check_transition
-from codesdk.domain.decisions import Evaluation, Obligations
+from codesdk.domain.decisions import Classification, Evaluation, Obligations
 from codesdk.domain.ids import ApprovalId, GrantId, HostId, SessionId, TenantId, ToolCallId
 from codesdk.domain.records import SessionPriority
 from codesdk.domain.tools import ToolResult
@@ -388,6 +388,7 @@ def _stored(row: Row[Any]) -> StoredCall:
         result=ToolResult.model_validate_json(row.result) if row.result else None,
         generation=row.generation,
         behaviour_hash=row.behaviour_hash,
+        classification=Classification(row.classification) if row.classification else None,
         life=row.life,
         preparing=ApprovalId(row.preparing) if row.preparing else None,
         bound=MARKS.validate_json(row.bound_files) if row.bound_files else (),

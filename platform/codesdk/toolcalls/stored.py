@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
-from codesdk.domain.decisions import Evaluation, Frozen, Obligations
+from codesdk.domain.decisions import Classification, Evaluation, Frozen, Obligations
 from codesdk.domain.execution import SandboxSummary
 from codesdk.domain.ids import ApprovalId, GrantId, HostId, TenantId
 from codesdk.domain.subjects import Subject
@@ -54,6 +54,8 @@ class StoredCall(Frozen):
     """The fencing number of the worker that has it, from its claim on."""
     behaviour_hash: str | None = None
     """Of its tool as the claim saw it; None before, and where an older version claimed it."""
+    classification: Classification | None = None
+    """Of its tool, as above."""
     life: int | None = None
     """How many runners of its sandbox were lost before it was claimed; None as above."""
     preparing: ApprovalId | None = None
@@ -71,6 +73,16 @@ class StoredCall(Frozen):
     def identity(self) -> CallIdentity:
         """Id, attempt and input hash."""
         return self.call.identity
+
+    def only_reads(self, tool: Tool | None) -> bool:
+        """Whether it only read, by the manifest that it was claimed under. `tool`: as it is now; None where it is gone.
+
+        Where an older version claimed it, it is not known unless the tool is still the same.
+        """
+        if self.classification is not None:
+            return self.classification is Classification.READ_ONLY
+        is_same = tool is not None and self.behaviour_hash == tool.behaviour_hash
+        return tool is not None and is_same and tool.classification is Classification.READ_ONLY
 
     def stands_against(self, tool: Tool) -> str:
         """What happened since its claim so that it is not to begin now, or not again; empty where nothing did.

@@ -177,6 +177,18 @@ def test_of_a_worker_that_died_a_reading_call_is_made_once_more_and_any_other_is
     assert line.stage.find(other.identity.tool_call_id).result.code == "WORKER_LOST"
 
 
+def test_the_same_call_asks_after_its_server_did_not_answer_in_time(line):
+    silent = line.submit("fx.slow", steps=400).identity.tool_call_id
+    claimed = line.claims.take().model_copy(update={"timeout_s": 0.5})
+    result = line.execution.run(claimed, line.no_sandbox)
+    assert (result.code, result.is_error) == ("TIMEOUT", True)
+    assert "Whether it took effect is unknown" in result.text
+    asked = line.submit("fx.slow", steps=400)
+    assert isinstance(asked, Waiting)
+    assert silent in asked.reason
+    assert isinstance(line.submit("fx.slow", steps=2), Queued)
+
+
 class Site:
     """A whole worker process's services, over local sandboxes; no Redis: the poll finds the calls."""
 

@@ -10,7 +10,7 @@ import pytest
 from codesdk.approvals import GrantNotOffered, Verdict, Wish
 from codesdk.domain.calls import CallState
 from codesdk.domain.clock import SystemClock
-from codesdk.domain.decisions import GrantKind
+from codesdk.domain.decisions import Classification, GrantKind
 from codesdk.domain.ids import TenantId
 from codesdk.domain.quotas import Resource
 from codesdk.eventlog.tail import Tail
@@ -449,6 +449,69 @@ def test_a_call_that_was_queued_before_its_twin_was_lost_is_not_started(stage, r
     assert isinstance(denied, Denied)
     assert first in denied.message
     assert ready.sandboxes.runs == []
+
+
+def asked_and_approved(stage, ready, count):
+    """As many calls of the same, each of which somebody has let through."""
+    calls = []
+    for _ in range(count):
+        waiting = submit(stage, *X)
+        approve(stage, waiting)
+        calls.append(waiting.identity.tool_call_id)
+    return calls
+
+
+def test_a_yes_from_before_the_same_call_was_lost_is_none_to_its_repetition(stage, ready):
+    put(stage, ready, POLICY.replace("commands, effect: allow", "commands, effect: ask"))
+    first, second = asked_and_approved(stage, ready, 2)
+    lose(stage, ready, first)
+    serve(stage, ready)
+    denied = stage.find(second)
+    assert (denied.code, ready.sandboxes.runs) == ("APPROVAL_VOIDED", [])
+    assert "before the same call was lost" in denied.message
+    assert first in denied.message
+    assert [row for (row,) in stage.sql("SELECT state FROM approvals ORDER BY state")] == ["consumed", "voided"]
+    asked = submit(stage, *X)
+    assert first in asked.reason
+    approve(stage, asked)
+    serve(stage, ready)
+    assert stage.find(asked.identity.tool_call_id).result.structured["stdout"] == "x"
+
+
+def test_nor_is_one_given_in_doubt_of_one_lost_call_a_yes_after_another_was_lost(stage, ready):
+    lose(stage, ready, submit(stage, *X).identity.tool_call_id)
+    second, third = asked_and_approved(stage, ready, 2)
+    lose(stage, ready, second)
+    serve(stage, ready)
+    assert (stage.find(third).code, ready.sandboxes.runs) == ("APPROVAL_VOIDED", [])
+    assert "and 1 more" in submit(stage, *X).reason
+
+
+@pytest.mark.parametrize(("call", "becomes"), [(READ, Classification.WRITE), (X, Classification.READ_ONLY)])
+def test_what_was_lost_is_of_the_class_that_it_was_claimed_under_whatever_its_tool_is_by_then(
+    stage, ready, call, becomes
+):
+    queued = submit(stage, *call).identity.tool_call_id
+    taken = stage.claims(generation=ready.host.generation).take()
+    changed = {"behaviour_hash": "sha256:other", "classification": becomes}
+    tools = (replace(tool, **changed) if tool.name == call[0] else tool for tool in stage.registry.tools())
+    text = stage.execution(registry=Registry(tools)).lose(taken, Loss("It went away.")).text
+    assert stage.find(queued).identity.attempt == 1
+    only_reads = call is READ
+    assert ("the manifest of its tool changed" in text, "is unknown" in text) == (only_reads, not only_reads)
+    assert isinstance(submit(stage, *call), Queued if only_reads else Waiting)
+
+
+def test_a_call_that_an_older_version_claimed_only_reads_if_its_tool_is_still_the_same(stage, ready):
+    for changed, may_return in ((False, True), (True, False)):
+        call = submit(stage, *READ).identity.tool_call_id
+        taken = stage.claims(generation=ready.host.generation).take()
+        stage.sql("UPDATE tool_calls SET classification = NULL WHERE id = :call", call=call)
+        more = {"behaviour_hash": "sha256:other"} if changed else {}
+        registry = Registry(replace(tool, **more) for tool in stage.registry.tools())
+        stage.execution(registry=registry).lose(taken, Loss("It went away."))
+        assert (stage.find(call).identity.attempt == 2) is may_return
+        serve(stage, ready)
 
 
 def test_a_denial_stays_one(stage, ready):
