@@ -47,7 +47,7 @@ class ServerLost(Fault):
 class ServerSilent(Fault):
     """A server did not answer a call in its time, and was told to stop; whether it took effect is unknown."""
 
-    code = "TIMEOUT"
+    code = "SERVER_SILENT"
 
 
 class Sources(Protocol):
