@@ -36,6 +36,7 @@ from codesdk.storage.writer import Writer
 from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.stored import Claimed
+from database import postgresql
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"few": (10, 1_000), "many_tenants": (5_000, 10_000), "many_calls": (10, 100_000)}
@@ -49,14 +50,11 @@ Say = Callable[[str], None]
 
 def measure(say: Say = lambda _line: None) -> dict[str, float]:
     """Milliseconds (p50) of a claim by kind, and their ratios."""
-    with tempfile.TemporaryDirectory() as place, ExitStack() as opened:
+    with tempfile.TemporaryDirectory() as place:
         found = _measure_on(lambda kind: f"sqlite:///{Path(place) / f'{kind}.db'}", Path(place))
-        try:
-            server = postgres.ensure(Path(tempfile.mkdtemp(prefix="codesdk-pg-")), say, durable=True)
-        except Fault as fault:
-            say(f"not on PostgreSQL: {fault}")
+    with postgresql(say) as server:
+        if isinstance(server, Fault):
             return found
-        opened.callback(server.stop)
         return found | dict(zip(ON_SERVER, _measure_on(lambda kind: _made(server, kind), None).values(), strict=True))
 
 

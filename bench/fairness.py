@@ -24,9 +24,9 @@ from codesdk.cli.places import settings_of
 from codesdk.cli.stack.stack import Stack
 from codesdk.errors import Fault
 from codesdk.eventlog.hints import LocalHints
-from codesdk.provision import postgres
 from codesdk.sessions import NewSession
 from codesdk.tenancy.principal import Role
+from database import postgresql
 
 QUEUED = 1_000
 CROWD_SESSIONS = 16
@@ -50,13 +50,9 @@ def measure(policies: Path, say: Say) -> dict[str, float]:
     """Milliseconds (p95) of a call alone and beside the crowd, and their ratio."""
     say(f"another tenant's {QUEUED} queued calls")
     found = _measure_crowds("", policies, say)
-    with ExitStack() as opened:
-        try:
-            server = postgres.ensure(Path(tempfile.mkdtemp(prefix="codesdk-pg-")), say, durable=True)
-        except Fault as fault:
-            say(f"not on PostgreSQL: {fault}")
+    with postgresql(say) as server:
+        if isinstance(server, Fault):
             return found
-        opened.callback(server.stop)
         on_server = _measure_crowds(server.url, policies, say)
     return found | {f"postgresql_{name}": value for name, value in on_server.items()}
 

@@ -41,10 +41,10 @@ from codesdk.errors import Fault
 from codesdk.eventlog.hints import LocalHints
 from codesdk.eventlog.log import Draft, Log
 from codesdk.eventlog.tail import Tail
-from codesdk.provision import postgres
 from codesdk.storage.database import Database
 from codesdk.storage.migration import upgrade
 from codesdk.storage.writer import Unit, Writer
+from database import postgresql
 
 BATCH = 10
 """Events of one unit: what a talkative command writes at once."""
@@ -354,13 +354,8 @@ def measure(say: Say, long: int = LONG) -> dict[str, Any]:
     with ExitStack() as opened:
         place = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="codesdk-bench-")))
         report: dict[str, Any] = measure_on(f"sqlite:///{place / 'codesdk.db'}", place, long, say)
-        try:
-            server = postgres.ensure(Path(tempfile.mkdtemp(prefix="codesdk-pg-")), say, durable=True)
-        except Fault as fault:
-            report["postgresql"] = str(fault)
-        else:
-            opened.callback(server.stop)
-            report["postgresql"] = measure_on(server.url, place, long, say)
+        server = opened.enter_context(postgresql(say))
+        report["postgresql"] = str(server) if isinstance(server, Fault) else measure_on(server.url, place, long, say)
     return report
 
 

@@ -1,0 +1,31 @@
+"""The second database of a bench: a PostgreSQL of its own, which waits for the disk as a real one, or the word why not."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from codesdk.errors import Fault
+from codesdk.provision import postgres
+
+Say = Callable[[str], None]
+
+
+@contextmanager
+def postgresql(say: Say) -> Iterator[postgres.PostgresServer | Fault]:
+    """While the block lasts. A fault: its programs are not here, or it does not start; that is said as well."""
+    place = Path(tempfile.mkdtemp(prefix="codesdk-pg-"))
+    try:
+        server = postgres.ensure(place, say, durable=True)
+    except Fault as fault:
+        shutil.rmtree(place, ignore_errors=True)
+        say(f"not on PostgreSQL: {fault}")
+        yield fault
+        return
+    try:
+        yield server
+    finally:
+        server.stop()
