@@ -29,7 +29,7 @@ def build(names: list[str], *, data_dir: Path | None, as_json: bool) -> None:
     voice = Voice(as_json=as_json)
     settings = settings_of(data_dir)
     wanted = names or [load_profiles(settings.profiles_dir).named(DEFAULT).image]
-    with _shelf(settings, voice) as shelf:
+    with shelf_of(settings, voice) as shelf:
         for name in wanted:
             if name not in shelf.built:
                 raise ImageUnknown(name, shelf.built, settings.resolved_images_file())
@@ -47,7 +47,7 @@ def show(*, data_dir: Path | None, as_json: bool) -> None:
     settings = settings_of(data_dir)
     profiles = load_profiles(settings.profiles_dir)
     users = {name: [p for p in profiles.names() if profiles.named(p).image == name] for name in profiles.images()}
-    with _shelf(settings, voice) as shelf:
+    with shelf_of(settings, voice) as shelf:
         rows = [{**_state(shelf, name), "profiles": users.get(name, [])} for name in [*shelf.built, *shelf.allowed]]
         if as_json:
             for row in rows:
@@ -65,7 +65,7 @@ def check(image: str, *, data_dir: Path | None, as_json: bool) -> None:
         ImageMissing, ImageRefused, ImageUnusable, ImageNotBuilt: what stands against it.
     """
     voice = Voice(as_json=as_json)
-    with _shelf(settings_of(data_dir), voice) as shelf:
+    with shelf_of(settings_of(data_dir), voice) as shelf:
         named = image in shelf.built or image in shelf.allowed
         found = shelf.check(shelf.find(image) if named else image)
         listed = named or found.id in shelf.allowed.values()
@@ -83,7 +83,7 @@ def prune(*, yes: bool, data_dir: Path | None, as_json: bool) -> None:
     """Show the older builds that nothing uses; with `yes` remove them."""
     voice = Voice(as_json=as_json)
     settings = settings_of(data_dir)
-    with _shelf(settings, voice) as shelf:
+    with shelf_of(settings, voice) as shelf:
         found = shelf.old_builds(_wanted(settings))
         rows = [{**build.model_dump(), "removed": False, "problem": ""} for build in found]
         for row, build in zip(rows, found, strict=True) if yes else ():
@@ -136,8 +136,12 @@ def _packages(shelf: Shelf, row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _shelf(settings: Settings, voice: Voice) -> Iterator[Shelf]:
-    """The images on the engine that answers; one that was started for this is stopped again."""
+def shelf_of(settings: Settings, voice: Voice) -> Iterator[Shelf]:
+    """The images on the engine that answers; one that was started for this is stopped again.
+
+    Raises:
+        Fault: no engine answers, or the operator's list cannot be used.
+    """
     settings.prepare_data_dir()  # the instance id lies there, which labels the container that looks into an image
     environ = {**os.environ, **({"CODESDK_DOCKER_HOST": host} if (host := settings.docker_host) else {})}
     engine = docker_engine.ensure(voice.say, environ=environ)

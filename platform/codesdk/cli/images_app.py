@@ -27,6 +27,20 @@ def build_images(
     build(names or [], data_dir=data_dir, as_json=json)
 
 
+@images_app.command("mcp")
+def make_server_image(
+    name: Annotated[str, typer.Argument(help="The server's name, as in its manifest.")],
+    package: Annotated[str, typer.Argument(help="pypi:NAME==VERSION or npm:NAME@VERSION.")],
+    *,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Make the image of an MCP server that others wrote: lock and fetch its package, build, check, list in images.yaml."""
+    from codesdk.cli.server_images import make
+
+    make(name, package, data_dir=data_dir, as_json=json)
+
+
 @images_app.command("list")
 def list_images(*, data_dir: DataDir = None, json: Json = False) -> None:
     """All that profiles may name, and whether the engine has them. --json adds every package of ours."""

@@ -20,7 +20,7 @@ from codesdk.sandbox.image_allowlist import read_allowlist
 from codesdk.sandbox.image_checks import refusals
 from codesdk.sandbox.image_probe import Python, find_python
 from codesdk.sandbox.image_pruning import OldBuild, old_builds, remove_build
-from codesdk.sandbox.images import Package, describe, ensure_image, image_names, locate_image, packages_of
+from codesdk.sandbox.images import Package, build_on, describe, ensure_image, image_names, locate_image, packages_of
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.spec import LABEL_INSTANCE, LABEL_OWNER, name_of
 from codesdk.settings import Settings
@@ -147,6 +147,17 @@ class Shelf:
         if name in self.built:
             return ensure(self._engine, say, name=name, images=self._settings.images_dir)
         return self.find(name)
+
+    def make(self, folder: Path, *, tag: str, base: str, say: Say) -> Checked:
+        """Build a folder's Dockerfile on the image `base`, which it gets as `BASE`, and see that it can be a sandbox.
+
+        Raises:
+            As `provide` for the base. BuildFailed: the build ended with an error. As `check`.
+        """
+        below = self.provide(base, say)
+        with closing(EngineClient(self._host)) as client:
+            made = build_on(client, below, folder, tag=tag, say=lambda line: _tell(line, say))
+        return self.check(made)
 
     def locate(self, name: str) -> str | None:
         """The id of an image of ours, where it is built as its folder describes it now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Literal
@@ -46,6 +47,25 @@ def read_allowlist(path: Path, taken: Collection[str] = (), *, optional: bool = 
         return _read(read_document(path), taken)
     except Unreadable as error:
         raise AllowlistInvalid.of(path, error) from error
+
+
+def with_image(text: str, name: str, digest: str) -> str | None:
+    """The list with that image in it, all else as it is; None where the file is not laid out in lines, one an image.
+
+    `text`: the file's; empty for a new one.
+    """
+    if not text.strip():
+        return f"version: 1\nimages:\n  {name}: {digest}\n"
+    entry = re.compile(rf"^([ ]+{re.escape(name)}:[ ]*)sha256:[0-9a-f]{{64}}", re.MULTILINE)
+    if entry.search(text):
+        return entry.sub(rf"\g<1>{digest}", text)
+    if re.search(rf"^[ ]*[\"']?{re.escape(name)}[\"']?[ ]*:", text, re.MULTILINE):
+        return None
+    head = re.search(r"^images:[ ]*(?:#.*)?\n(?:[ ]*(?:#.*)?\n)*([ ]+)(?=\S)", text, re.MULTILINE)
+    if head is None:
+        return None
+    place = text.index("\n", head.start()) + 1
+    return f"{text[:place]}{head[1]}{name}: {digest}\n{text[place:]}"
 
 
 def _read(document: Document, taken: Collection[str]) -> dict[str, str]:

@@ -23,6 +23,7 @@ PACKAGES = "/usr/share/codesdk/packages.txt"
 """Where a build records what is installed: a line `name version architecture` for each package, sorted."""
 _MAX_PACKAGES_BYTES = 4 * 1024 * 1024
 _LOG_LINES = 40
+_NO_IMAGE = "the engine reported no error and has no image"
 _ABOUT = ("README.md", "smoke_test.sh")
 """Files of an image's folder that no build reads: a better sentence is no reason to build for minutes."""
 _BELOW = re.compile(rf"^ARG BASE_IMAGE={PREFIX}([a-z0-9._-]+)\s*$", re.MULTILINE)
@@ -184,34 +185,52 @@ def _base_identity(engine: Engine, base: str) -> str:
     return str(found["Id"]) if found else base
 
 
+def build_on(engine: Engine, base: str, folder: Path, *, tag: str, say: Say = lambda _: None) -> str:
+    """The id of what the folder's Dockerfile makes of the image `base`, which it gets as `BASE`; `tag` names it then.
+
+    Raises:
+        BuildFailed: the build ended with an error.
+    """
+    lines = _steps(engine, tag, say, path=str(folder), tag=tag, buildargs={"BASE": base})
+    found = _inspect(engine, tag)
+    if found is None:
+        raise BuildFailed(tag, _NO_IMAGE, lines)
+    return str(found["Id"])
+
+
 def _build(engine: Engine, folder: Path, base: str, content: str, say: Say) -> str:
     name = folder.name
+    lines = _steps(
+        engine,
+        name,
+        say,
+        path=str(folder),
+        tag=reference(name, content),
+        buildargs={"BASE_IMAGE": base},
+        labels={LABEL_NAME: name, LABEL_CONTENT: content},
+    )
+    found = find_image(engine, name, content)
+    if found is None:
+        raise BuildFailed(name, _NO_IMAGE, lines)
+    return found
+
+
+def _steps(engine: Engine, name: str, say: Say, **wish: Any) -> str:
+    """Build; the last lines of what was said."""
     lines: list[str] = []
     error = ""
     with engine.doing(f"build the image {name}"):
-        events = engine.api.build(
-            path=str(folder),
-            tag=reference(name, content),
-            buildargs={"BASE_IMAGE": base},
-            labels={LABEL_NAME: name, LABEL_CONTENT: content},
-            rm=True,
-            forcerm=True,
-            decode=True,
-            # The build's own network: engines that run without a bridge (sandboxes need none) can still build.
-            network_mode="host",
-        )
-        for event in events:
+        # The build's own network: engines that run without a bridge (sandboxes need none) can still build.
+        for event in engine.api.build(**wish, rm=True, forcerm=True, decode=True, network_mode="host"):
             text = str(event.get("stream") or event.get("status") or event.get("error") or "").rstrip()
             if text:
                 lines.append(text)
                 say(text)
             error = error or str(event.get("error", ""))
+    last = "\n".join(lines[-_LOG_LINES:])
     if error:
-        raise BuildFailed(name, error, "\n".join(lines[-_LOG_LINES:]))
-    found = find_image(engine, name, content)
-    if found is None:
-        raise BuildFailed(name, "the engine reported no error and has no image", "\n".join(lines[-_LOG_LINES:]))
-    return found
+        raise BuildFailed(name, error, last)
+    return last
 
 
 def _read_one_file(parts: Iterator[bytes]) -> bytes:

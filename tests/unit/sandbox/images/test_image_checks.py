@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.sandbox.image_allowlist import AllowlistInvalid, read_allowlist
+from codesdk.sandbox.image_allowlist import AllowlistInvalid, read_allowlist, with_image
 from codesdk.sandbox.image_checks import LABEL_CONTENT, LABEL_NAME, refusals
 from codesdk.sandbox.image_probe import modules
 from codesdk.sandbox.images import content_hash, image_names, reference
@@ -86,6 +86,32 @@ def test_a_tag_a_short_digest_or_a_name_of_ours_is_refused_with_its_place(tmp_pa
     with pytest.raises(AllowlistInvalid, match=says) as raised:
         read_allowlist(path, ["base"])
     assert (raised.value.details["line"], raised.value.details["column"]) == place
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "version: 1\nimages:\n  other: sha256:" + "b" * 64 + "\n",
+        "version: 1\nimages:  # ours\n\n    # read in May\n    other: sha256:" + "b" * 64 + "  # kept",
+        "version: 1\nimages:\n  mcp-time: sha256:" + "c" * 64 + "  # old\n  other: sha256:" + "b" * 64 + "\n",
+    ],
+)
+def test_an_image_is_put_on_the_list_and_all_else_stays(tmp_path, before):
+    after = with_image(before, "mcp-time", DIGEST)
+    path = tmp_path / "images.yaml"
+    path.write_text(after)
+    others = {"other": "sha256:" + "b" * 64} if before else {}
+    assert read_allowlist(path) == {**others, "mcp-time": DIGEST}
+    assert [
+        part for part in ("# ours", "# read in May", "# kept", "# old") if part in before and part not in after
+    ] == []
+    assert with_image(after, "mcp-time", DIGEST) == after
+
+
+@pytest.mark.parametrize("images", ["{}", "{mcp-time: x}", "\n  'mcp-time': sha256:" + "b" * 64])
+def test_a_list_that_is_laid_out_otherwise_is_left_to_people(images):
+    assert with_image(f"version: 1\nimages: {images}\n", "mcp-time", DIGEST) is None
 
 
 def test_a_text_about_an_image_changes_nothing_and_a_build_step_does(tmp_path):

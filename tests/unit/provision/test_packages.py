@@ -1,0 +1,115 @@
+"""Packages of MCP servers: locked by hashes once, then fetched as the lock says; with pip for real, and npm played."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+
+import pytest
+
+from codesdk.provision import packages
+from codesdk.provision.packages import PackageMissing, fetch, named
+from wheels import tiny_index, wheel
+
+TINY = named("pypi:tiny-server==1.0")
+MODULE = named("npm:@tiny/server@1.2.0")
+NPM = """#!{python}
+import hashlib, json, pathlib, sys
+words = sys.argv[1:]
+place = pathlib.Path(words[words.index("--prefix") + 1])
+with open({log!r}, "a") as log:
+    print(json.dumps(words[:words.index("--prefix")]), file=log)
+wish = json.loads((place / "package.json").read_text())["dependencies"]
+if words[0] == "install":
+    if wish == {{"@tiny/gone": "1.2.0"}}:
+        sys.exit("npm error 404")
+    (place / "package-lock.json").write_text(json.dumps({{"locked": wish}}))
+else:
+    assert json.loads((place / "package-lock.json").read_text()) == {{"locked": wish}}
+    for name in wish:
+        (place / "node_modules" / name).mkdir(parents=True)
+"""
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch):
+    """A folder in the index's place, with the server and what it needs."""
+    return tiny_index(tmp_path / "index", monkeypatch.setenv)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "mcp-tiny"
+    made.mkdir()
+    return made
+
+
+def names(folder):
+    return {path.name for path in (folder / "packages").glob("*.py")}
+
+
+def test_a_package_from_pypi_is_locked_with_all_that_it_needs_and_fetched_as_the_lock_says(index, folder):
+    said = []
+    fetch(TINY, folder, (3, 11, 2), said.append)
+    lock = (folder / "requirements.txt").read_text().splitlines()
+    assert lock[0] == "# codesdk images mcp: pypi:tiny-server==1.0, for Python 3.11"
+    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in index.iterdir()}
+    assert lock[1:] == [
+        f"tiny-part==1.1 --hash=sha256:{hashes['tiny_part-1.1-py3-none-any.whl']}",
+        f"tiny-server==1.0 --hash=sha256:{hashes['tiny_server-1.0-py3-none-any.whl']}",
+    ]
+    assert names(folder) == {"tiny_server.py", "tiny_part.py"}
+    wheel(index, "tiny-part", "1.2")  # what comes later changes nothing
+    fetch(TINY, folder, (3, 11, 2), said.append)
+    assert (folder / "requirements.txt").read_text().splitlines() == lock
+    assert [line.partition(" ")[0] for line in said] == ["Locking", "Fetching", "Fetching"]
+
+
+def test_a_file_of_another_hash_than_the_locks_is_refused(index, folder):
+    fetch(TINY, folder, (3, 11), print)
+    wheel(index, "tiny-server", "1.0", needs=["tiny-part>=1"], text="x = 'changed'")
+    with pytest.raises(PackageMissing, match=r"pypi:tiny-server==1.0 cannot be fetched"):
+        fetch(TINY, folder, (3, 11), print)
+    assert names(folder) == set()
+
+
+def test_a_package_that_is_not_there_is_an_error_that_says_what_to_look_at(index, folder):
+    with pytest.raises(PackageMissing, match="version right") as told:
+        fetch(named("pypi:tiny-server==9.9"), folder, (3, 11), print)
+    assert "tiny-server==9.9" in told.value.message
+    assert not (folder / "requirements.txt").exists()
+
+
+@pytest.fixture
+def npm(tmp_path, monkeypatch):
+    """A program in npm's place; what it was called with."""
+    log = tmp_path / "npm.log"
+    log.touch()
+    program = tmp_path / "npm"
+    program.write_text(NPM.format(python=sys.executable, log=str(log)))
+    program.chmod(0o755)
+    monkeypatch.setattr(packages, "which", lambda _name: str(program))
+    return lambda: [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def test_a_package_from_npm_is_locked_once_and_none_of_its_scripts_run(npm, folder):
+    for _ in range(2):
+        fetch(MODULE, folder, (3, 11), print)
+    assert [words[0] for words in npm()] == ["install", "ci", "ci"]
+    assert all("--ignore-scripts" in words for words in npm())
+    assert json.loads((folder / "package.json").read_text())["dependencies"] == {"@tiny/server": "1.2.0"}
+    assert (folder / "packages" / "node_modules" / "@tiny" / "server").is_dir()
+    fetch(named("npm:@tiny/server@1.3.0"), folder, (3, 11), print)
+    assert [words[0] for words in npm()][3:] == ["install", "ci"]
+
+
+def test_what_npm_says_of_a_package_that_is_not_there_is_told(npm, folder):
+    with pytest.raises(PackageMissing, match=r"npm:@tiny/gone@1.2.0 cannot be fetched: npm error 404"):
+        fetch(named("npm:@tiny/gone@1.2.0"), folder, (3, 11), print)
+
+
+def test_without_npm_it_says_what_to_install(folder, monkeypatch):
+    monkeypatch.setattr(packages, "which", lambda _name: None)
+    with pytest.raises(PackageMissing, match="Install Node"):
+        fetch(MODULE, folder, (3, 11), print)
