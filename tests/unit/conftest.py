@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Writer
 from databases import BOTH
+from stage import Stage
 
 
 @pytest.fixture(params=BOTH)
@@ -33,3 +36,15 @@ def at_once():
             return [each.result(30) for each in [threads.submit(one, number) for number in range(times)]]
 
     return run
+
+
+@pytest.fixture
+def writers(stage: Stage) -> Iterator[list[Writer]]:
+    """Writers of four processes, as far as the database can tell."""
+    databases = [Database(stage.database.url) for _ in range(4)]
+    made = [Writer(database, stage.root / "write.lock") for database in databases]
+    yield made
+    for writer in made:
+        writer.close()
+    for database in databases:
+        database.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from codesdk.domain.ids import TenantId
 from codesdk.errors import ExitCode, Fault
@@ -31,7 +31,10 @@ class Resource(StrEnum):
     WORKSPACE_BYTES = "workspace_bytes"
     """What the workspaces of the sandboxes may grow to, likewise; one that its profile caps at nothing counts nothing."""
     EGRESS_BYTES_A_DAY = "egress_bytes_a_day"
-    """Bytes that left its sandboxes through the proxy, or came in, since midnight (UTC, the database's clock)."""
+    """Bytes that left its sandboxes through the proxy, or came in, since midnight (UTC, the database's clock).
+
+    With them what open connections have taken ahead and not moved yet.
+    """
 
 
 class QuotaExceeded(Fault):
@@ -65,6 +68,14 @@ class QueueFull(QuotaExceeded):
     retry_after_s = QUEUE_RETRY_S
 
 
+class Taken(NamedTuple):
+    """Bytes of egress that were taken ahead."""
+
+    amount: int
+    day: int
+    """Days since the epoch, on the database's clock: which day's they are."""
+
+
 class Quotas(Protocol[UnitT_contra]):
     """Says whether a tenant may have more; implemented by `codesdk.tenancy.quotas`.
 
@@ -83,8 +94,16 @@ class Quotas(Protocol[UnitT_contra]):
         """Give back what `unit` removes. Only artifact bytes need it: of all else the rows' states are counted."""
         ...
 
-    def count(self, unit: UnitT_contra, tenant: TenantId, resource: Resource, amount: int) -> None:
-        """Add what could not be known before it was there: the bytes of a connection. Nothing is refused here."""
+    def take(self, unit: UnitT_contra, tenant: TenantId, asked: int, *, least: int = 1) -> Taken:
+        """Let `unit` take up to `asked` bytes of egress ahead: fewer where little is left of the day, never below `least`.
+
+        Raises:
+            QuotaExceeded: there are not so many left.
+        """
+        ...
+
+    def give_back(self, unit: UnitT_contra, tenant: TenantId, taken: Taken) -> None:
+        """Give back bytes of egress that were taken and not moved. Those of a day that is over are forgotten."""
         ...
 
 
@@ -97,5 +116,9 @@ class Unmetered:
     def release(self, unit: object, tenant: TenantId, resource: Resource, amount: int) -> None:
         """Nothing is kept."""
 
-    def count(self, unit: object, tenant: TenantId, resource: Resource, amount: int) -> None:
+    def take(self, unit: object, tenant: TenantId, asked: int, *, least: int = 1) -> Taken:  # noqa: ARG002 - the port's
+        """All of it."""
+        return Taken(max(asked, least), day=0)
+
+    def give_back(self, unit: object, tenant: TenantId, taken: Taken) -> None:
         """Nothing is kept."""

@@ -74,7 +74,7 @@ def _serve_locally(settings: Settings) -> None:
 
 def make_egress(settings: Settings, record: EgressRecord) -> Egress:
     """The proxy of this worker, with the operator's secrets."""
-    return Egress(record, secrets=SecretFiles(settings.resolved_secrets_dir(), record.tenant_of))
+    return Egress(record, on_short=record.more, secrets=SecretFiles(settings.resolved_secrets_dir(), record.tenant_of))
 
 
 def find_images(settings: Settings, engine: FoundEngine) -> dict[str, str]:

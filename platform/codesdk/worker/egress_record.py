@@ -1,24 +1,59 @@
-"""Writes each attempt to leave a sandbox into its session's log, before its first byte passes."""
+"""Writes each attempt to leave a sandbox into its session's log, and counts its bytes, both before they pass.
+
+Bytes are taken ahead of the tenant's day, in steps, and what a connection did not move goes back with its end. So the
+count is never below what has passed, and a worker that is killed leaves at most a step of each connection counted too
+much (docs/adr/0042).
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from codesdk.domain.execution import ToolExecutionEnv
+from codesdk.domain.ids import TenantId
 from codesdk.domain.payloads import SandboxEgress
-from codesdk.domain.quotas import QuotaExceeded, Quotas, Resource, Unmetered
+from codesdk.domain.quotas import QuotaExceeded, Quotas, Taken, Unmetered
 from codesdk.errors import InternalFault
 from codesdk.eventlog.log import Log
 from codesdk.sandbox import store
-from codesdk.sandbox.egress.attempt import Attempt, Phase, Reason
+from codesdk.sandbox.egress.attempt import Attempt, Connection, Phase, Reason
 from codesdk.sandbox.egress.refusal import Refusal
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.worker.sandbox_events import draft_of
 
 UNMETERED = Unmetered()
+FIRST_STEP = 256 * 1024
+"""Bytes taken ahead by a connection that opens: most move less, and so cost no commit beyond their two records."""
+MAX_STEP = 8 * 1024 * 1024
+"""Most bytes taken ahead at once. A step is as much as the connection has taken before, so a long one asks seldom."""
+
+
+@dataclass
+class _Held:
+    """What an open connection has of its tenant's day."""
+
+    tenant: TenantId
+    last: Taken
+    """What it took on the last day on which it took any."""
+    taken: int
+    """On all days."""
+    given: int = 0
+    """How much of that the proxy knows of."""
+
+    def took(self, more: Taken) -> None:
+        """Note another step."""
+        same = more.day == self.last.day
+        self.last = more._replace(amount=more.amount + self.last.amount) if same else more
+        self.taken += more.amount
+
+    def unmoved(self, moved: int) -> Taken:
+        """What goes back: what was taken first was moved first, so it is the last day's."""
+        return self.last._replace(amount=max(0, min(self.taken - moved, self.last.amount)))
 
 
 class EgressRecord:
-    """The recorder that the egress proxy calls; what it raises keeps the attempt from passing."""
+    """The recorder that the egress proxy calls, from one thread; what it raises keeps the attempt from passing."""
 
     def __init__(
         self,
@@ -34,6 +69,7 @@ class EgressRecord:
         self._database = database
         self._writer = writer
         self._log = log
+        self._held: dict[Connection, _Held] = {}
 
     def tenant_of(self, owner: str) -> str | None:
         """The id of the tenant that a sandbox works for; None where it has no session."""
@@ -49,6 +85,7 @@ class EgressRecord:
             InternalFault: the sandbox has no session.
             StorageUnavailable: it could not be stored.
         """
+        held = self._held.pop(attempt.connection, None)
         with self._database.read() as connection:
             row = store.find(connection, attempt.owner)
         if row is None:
@@ -58,16 +95,38 @@ class EgressRecord:
         payload = SandboxEgress.model_validate({**where, **known})
         draft = self._log.written(draft_of(row, payload))
 
-        a_day = Resource.EGRESS_BYTES_A_DAY
-
-        def store_it(unit: Unit) -> None:
-            if attempt.phase is Phase.OPENED:
-                self._quotas.reserve(unit, row.tenant_id, a_day)
-            elif moved := attempt.bytes_up + attempt.bytes_down:
-                self._quotas.count(unit, row.tenant_id, a_day, moved)
+        def store_it(unit: Unit) -> Taken | None:
             self._log.append(unit, draft)
+            if attempt.phase is Phase.OPENED:
+                return self._quotas.take(unit, row.tenant_id, FIRST_STEP)
+            if held is not None:
+                self._quotas.give_back(unit, held.tenant, held.unmoved(attempt.bytes_up + attempt.bytes_down))
+            return None
 
         try:
-            self._writer.run(store_it)
+            taken = self._writer.run(store_it)
         except QuotaExceeded as full:
             raise Refusal(Reason.BYTES_A_DAY, full.message) from full
+        if taken is not None:
+            self._held[attempt.connection] = _Held(row.tenant_id, taken, taken.amount)
+
+    def more(self, attempt: Attempt, least: int) -> int:
+        """How many bytes more an open connection may move; at least `least`. One commit, but for what it opened with.
+
+        Raises:
+            Refusal: the tenant has not so many left today; the connection is ended.
+            InternalFault: its opening is not on record.
+            StorageUnavailable: they could not be counted.
+        """
+        held = self._held.get(attempt.connection)
+        if held is None:
+            raise InternalFault(f"A connection of sandbox {attempt.owner} moves bytes, and was not recorded.")
+        if (more := held.taken - held.given) < least:
+            asked = min(held.taken, MAX_STEP)
+            try:
+                taken = self._writer.run(lambda unit: self._quotas.take(unit, held.tenant, asked, least=least - more))
+            except QuotaExceeded as full:
+                raise Refusal(Reason.BYTES_A_DAY, full.message) from full
+            held.took(taken)
+        more, held.given = held.taken - held.given, held.taken
+        return more

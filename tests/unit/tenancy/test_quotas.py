@@ -20,8 +20,6 @@ from codesdk.hosts import store as host_store
 from codesdk.hosts.watch import LeaseWatch
 from codesdk.sessions import NewSession, NoHost
 from codesdk.sessions.lost_hosts import LostHosts
-from codesdk.storage.database import Database
-from codesdk.storage.writer import Writer
 from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.stored import Claimed, Denied, Queued, Waiting
@@ -53,6 +51,14 @@ def end(stage, claimed):
 def vote(stage, waiting, verdict):
     asked = stage.desk.find(stage.principal.tenant_id, waiting.approval_id)
     stage.pipeline.vote(asked.tenant_id, asked.id, verdict, digest=asked.digest, by=stage.principal.id, comment=None)
+
+
+def take(stage, size, least=1):
+    return stage.writer.run(lambda unit: stage.quotas.take(unit, stage.principal.tenant_id, size, least=least))
+
+
+def give_back(stage, taken):
+    stage.writer.run(lambda unit: stage.quotas.give_back(unit, stage.principal.tenant_id, taken))
 
 
 def reserve(stage, resource, amount=1):
@@ -340,18 +346,6 @@ def test_limits_of_one_resource_leave_the_others(stage):
 # -- many at once -----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def writers(stage):
-    """Writers of four processes, as far as the database can tell."""
-    databases = [Database(stage.database.url) for _ in range(4)]
-    made = [Writer(database, stage.root / "write.lock") for database in databases]
-    yield made
-    for writer in made:
-        writer.close()
-    for database in databases:
-        database.close()
-
-
 def open_one(stage, unit):
     stage.sessions._open(unit, stage.principal, NewSession(), stage.profile, None)
 
@@ -438,7 +432,8 @@ class Life(RuleBasedStateMachine):
         self.keys = []
         self.refusals = []
         self.count = 0
-        self.moved = 0
+        self.taken = 0
+        self.connections = []
 
     def attempt(self, work):
         try:
@@ -462,16 +457,23 @@ class Life(RuleBasedStateMachine):
         subject = data.draw(st.sampled_from(self.subjects))
         self.stage.sessions.close(subject.tenant_id, subject.session_id)
 
-    @rule(size=st.integers(0, 60))
-    def moves(self, size):
-        tenant, a_day = self.stage.principal.tenant_id, Resource.EGRESS_BYTES_A_DAY
-        if self.moved >= self.limits[a_day]:
-            with pytest.raises(QuotaExceeded):
-                self.stage.writer.run(lambda unit: self.stage.quotas.reserve(unit, tenant, a_day))
-            return
-        self.stage.writer.run(lambda unit: self.stage.quotas.reserve(unit, tenant, a_day))
-        self.stage.writer.run(lambda unit: self.stage.quotas.count(unit, tenant, a_day, size))
-        self.moved += size
+    @rule(size=st.integers(1, 60), least=st.integers(1, 20))
+    def takes_bytes_ahead(self, size, least):
+        left = self.limits[Resource.EGRESS_BYTES_A_DAY] - self.taken
+        taken = self.attempt(lambda: take(self.stage, size, least))
+        assert (taken is None) == (left < least)
+        if taken is not None:
+            assert least <= taken.amount <= max(size, least)
+            self.taken += taken.amount
+            self.connections.append(taken)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.connections)
+    def gives_back_what_did_not_move(self, data):
+        taken = self.connections.pop()
+        rest = taken._replace(amount=data.draw(st.integers(0, taken.amount)))
+        give_back(self.stage, rest)
+        self.taken -= rest.amount
 
     @rule()
     def the_host_is_lost_and_comes_back(self):
@@ -609,12 +611,12 @@ class Life(RuleBasedStateMachine):
             Resource.SANDBOX_MEMORY_BYTES: "SELECT count(*) * 512 * 1048576 FROM sandboxes WHERE state <> 'gone'",
             Resource.SANDBOX_MILLICPUS: "SELECT count(*) * 1000 FROM sandboxes WHERE state <> 'gone'",
             Resource.WORKSPACE_BYTES: "SELECT count(*) * 1024 * 1048576 FROM sandboxes WHERE state <> 'gone'",
-            Resource.EGRESS_BYTES_A_DAY: f"SELECT {self.moved}",
+            Resource.EGRESS_BYTES_A_DAY: f"SELECT {self.taken}",
         }
         for quota in self.stage.quotas.report(self.stage.database, self.stage.principal.tenant_id):
             assert [(quota.used,)] == self.stage.sql(rows[quota.resource])
             assert quota.limit == self.limits[quota.resource]
-            assert quota.used <= quota.limit or quota.resource is Resource.EGRESS_BYTES_A_DAY
+            assert quota.used <= quota.limit
 
 
 def test_after_any_steps_the_count_is_what_the_rows_say_and_within_the_limit(stage):
@@ -629,21 +631,51 @@ def test_after_any_steps_the_count_is_what_the_rows_say_and_within_the_limit(sta
     run_state_machine_as_test(kind, settings=chosen)
 
 
-def test_the_bytes_of_a_day_are_forgotten_on_the_next(stage):
-    tenant, a_day = stage.principal.tenant_id, Resource.EGRESS_BYTES_A_DAY
-    stage.limit(a_day, 100)
-    stage.writer.run(lambda unit: stage.quotas.count(unit, tenant, a_day, 70))
-    stage.writer.run(lambda unit: stage.quotas.count(unit, tenant, a_day, 70))
-    assert used(stage, a_day) == 140
-    with pytest.raises(QuotaExceeded, match="midnight"):
-        stage.writer.run(lambda unit: stage.quotas.reserve(unit, tenant, a_day))
+# -- bytes of egress --------------------------------------------------------------------------------------------------
+
+
+def test_who_takes_bytes_ahead_gets_an_eighth_of_what_is_left_and_at_least_what_it_needs(stage):
+    stage.limit(Resource.EGRESS_BYTES_A_DAY, 800)
+    assert [take(stage, 1000, least).amount for least in (1, 1, 300, 312)] == [100, 87, 300, 312]
+    with pytest.raises(QuotaExceeded, match="799 of 800, and 2 more") as refused:
+        take(stage, 1000, 2)
+    assert "midnight" in refused.value.advice()
+    assert used(stage, Resource.EGRESS_BYTES_A_DAY) == 799
+
+
+def test_without_a_limit_all_that_is_asked_for_is_taken_and_counted(stage):
+    assert take(stage, 1 << 40).amount == 1 << 40
+    assert used(stage, Resource.EGRESS_BYTES_A_DAY) == 1 << 40
+
+
+def test_the_bytes_of_a_day_are_forgotten_on_the_next_and_do_not_come_back_to_it(stage):
+    stage.limit(Resource.EGRESS_BYTES_A_DAY, 100)
+    yesterday = take(stage, 1, 70)
+    with pytest.raises(QuotaExceeded):
+        take(stage, 1, 31)
     stage.sql("UPDATE tenants SET egress_day = egress_day - 1")
-    assert used(stage, a_day) == 0
-    stage.writer.run(lambda unit: stage.quotas.reserve(unit, tenant, a_day))
-    stage.writer.run(lambda unit: stage.quotas.count(unit, tenant, a_day, 5))
-    assert used(stage, a_day) == 5
+    assert used(stage, Resource.EGRESS_BYTES_A_DAY) == 0
+    today = take(stage, 1, 50)
+    give_back(stage, yesterday._replace(day=yesterday.day - 1))
+    assert used(stage, Resource.EGRESS_BYTES_A_DAY) == 50
+    give_back(stage, today)
+    assert used(stage, Resource.EGRESS_BYTES_A_DAY) == 0
 
 
-def test_nothing_else_is_counted_afterwards(stage):
-    with pytest.raises(InternalFault):
-        stage.writer.run(lambda unit: stage.quotas.count(unit, stage.principal.tenant_id, Resource.SESSIONS, 1))
+def test_however_many_take_bytes_at_once_they_get_no_more_than_the_day_has(stage, writers, at_once):
+    stage.limit(Resource.EGRESS_BYTES_A_DAY, 1000)
+    tenant = stage.principal.tenant_id
+
+    def one(number):
+        """What a connection moves in the end, of what it took."""
+        writer = writers[number % len(writers)]
+        try:
+            taken = writer.run(lambda unit: stage.quotas.take(unit, tenant, 200, least=40))
+        except QuotaExceeded:
+            return 0
+        writer.run(lambda unit: stage.quotas.give_back(unit, tenant, taken._replace(amount=taken.amount - 40)))
+        return 40
+
+    moved = sum(at_once(one, 40))
+    assert used(stage, Resource.EGRESS_BYTES_A_DAY) == moved <= 1000
+    assert moved >= 400

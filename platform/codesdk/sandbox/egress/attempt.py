@@ -83,6 +83,14 @@ class Attempt(Frozen):
     count: int = 1
     """How many attempts this stands for; above 1 where a flood of refusals is reported as one."""
 
+    @property
+    def connection(self) -> Connection:
+        """What its records have in common."""
+        return self.owner, self.call, self.attempt, self.number
+
+
+Connection = tuple[str, str, int, int]
+"""Sandbox, call, attempt of the call and number: names one connection of a worker's."""
 
 OnAttempt = Callable[[Attempt], None]
 """Called from one thread of the proxy's, in order. `opened` must be stored when it returns; if it raises, nothing passes."""

@@ -11,12 +11,14 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from codesdk.domain.hosts import BadName, canonical, in_url
 from codesdk.sandbox.egress import http_head
 from codesdk.sandbox.egress.attempt import Attempt, Phase, Reason
 from codesdk.sandbox.egress.clienthello import ClientHello, Collector, NotTls
 from codesdk.sandbox.egress.conduit import Conduit, ConduitBroken
+from codesdk.sandbox.egress.credit import Credit
 from codesdk.sandbox.egress.dial import Dialer, Upstream
 from codesdk.sandbox.egress.http_body import Body
 from codesdk.sandbox.egress.http_head import BadHead, HostDiffers, Request
@@ -28,6 +30,8 @@ from codesdk.sandbox.egress.rules import HTTP_PORT, HTTPS_PORT, EgressRule, Prot
 _log = logging.getLogger(__name__)
 
 Record = Callable[[Attempt], Awaitable[None]]
+More = Callable[[Attempt, int], Awaitable[int]]
+"""See `OnShort`."""
 SecretValue = Callable[[str, str], Awaitable[str | None]]
 """(owner, name): the value of a secret that this sandbox's tenant has under that name; None where there is none."""
 
@@ -82,9 +86,12 @@ class Visit:
 class Proxy:
     """Decides and carries out; keeps nothing between connections but what the lease counts."""
 
-    def __init__(self, dialer: Dialer, record: Record, secret: SecretValue, *, first_s: float = FIRST_S) -> None:
+    def __init__(
+        self, dialer: Dialer, record: Record, more: More, secret: SecretValue, *, first_s: float = FIRST_S
+    ) -> None:
         self._dialer = dialer
         self._record = record
+        self._more = more
         self._secret = secret
         self._first_s = first_s
 
@@ -197,7 +204,7 @@ class Proxy:
             visit.can_answer = False
             first = await self._client_hello(visit, rule, rest)
             await self._open(visit)
-            await Relay(visit.conduit, upstream, visit.lease, visit.counts).tunnel(first)
+            await self._relay(visit, upstream).tunnel(first)
         finally:
             upstream.close()
 
@@ -240,7 +247,7 @@ class Proxy:
         name = in_url(visit.host)
         head = http_head.write_request(request, name if port == usual else f"{name}:{port}", fields)
         upstream = await self._dial(visit, port, tls=tls)
-        relay = Relay(visit.conduit, upstream, visit.lease, visit.counts)
+        relay = self._relay(visit, upstream)
         try:
             await self._open(visit)
             if wants_more and not body.over:
@@ -266,6 +273,20 @@ class Proxy:
         upstream = await self._dialer.dial(visit.host, port, tls=tls)
         visit.address = str(upstream.address)
         return upstream
+
+    def _relay(self, visit: Visit, upstream: Upstream) -> Relay:
+        credit = Credit(partial(self._ask_for_more, visit))
+        return Relay(visit.conduit, upstream, visit.lease, visit.counts, credit)
+
+    async def _ask_for_more(self, visit: Visit, least: int) -> int:
+        """Bytes that the connection may move beyond those it could; what cannot be counted does not pass."""
+        try:
+            return await self._more(visit.attempt(Phase.OPENED), least)
+        except Refusal:
+            raise
+        except Exception as error:
+            _log.exception("bytes of an egress connection of %s could not be counted; it ends", visit.lease.owner)
+            raise Refusal(Reason.INTERNAL, "its bytes could not be counted") from error
 
     async def _open(self, visit: Visit) -> None:
         """Recorded before the first byte passes; if that fails, none does."""

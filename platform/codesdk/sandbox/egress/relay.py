@@ -11,6 +11,7 @@ from typing import Any, Self
 from codesdk.sandbox.egress import http_head
 from codesdk.sandbox.egress.attempt import Reason
 from codesdk.sandbox.egress.conduit import Conduit
+from codesdk.sandbox.egress.credit import Credit
 from codesdk.sandbox.egress.dial import READ_LIMIT, Upstream
 from codesdk.sandbox.egress.http_body import Body
 from codesdk.sandbox.egress.http_head import BadHead
@@ -23,7 +24,7 @@ MAX_INTERIM = 8
 
 @dataclass
 class Counts:
-    """Bytes that passed, both ways; of HTTP with its heads, as the upstream saw them."""
+    """Bytes that were let pass, both ways; of HTTP with its heads, as the upstream saw them."""
 
     up: int = 0
     down: int = 0
@@ -32,11 +33,12 @@ class Counts:
 class Relay:
     """One connection's two directions. Raises `Refusal` where a bound is reached."""
 
-    def __init__(self, conduit: Conduit, upstream: Upstream, lease: Lease, counts: Counts) -> None:
+    def __init__(self, conduit: Conduit, upstream: Upstream, lease: Lease, counts: Counts, credit: Credit) -> None:
         self._conduit = conduit
         self._upstream = upstream
         self._lease = lease
         self._counts = counts
+        self._credit = credit
         self._touch: Callable[[], None] = lambda: None
         self.answered = False
         """The tool has got bytes of the upstream: no answer of our own can follow."""
@@ -74,17 +76,20 @@ class Relay:
             return
         if not self._lease.send(len(data)):
             raise Refusal(Reason.BYTES_UP, "the exec has sent as much as it may")
-        await self._upstream.send(data)
+        await self._credit.spend(len(data))
+        # Before it is sent: who knows how much of a block that breaks off has left.
         self._counts.up += len(data)
+        await self._upstream.send(data)
         self._touch()
 
     async def _pass_down(self, data: bytes) -> None:
         if not self._lease.receive(len(data)):
             raise Refusal(Reason.BYTES_DOWN, "the exec has received as much as it may")
+        await self._credit.spend(len(data))
+        self._counts.down += len(data)
         self.answered = True
         self._touch()
         await self._conduit.write(data)
-        self._counts.down += len(data)
         self._touch()
 
     async def _tunnel_up(self) -> None:

@@ -15,6 +15,7 @@ from codesdk.domain.resolution import Resolve, not_this_machine, system_resolve
 from codesdk.sandbox.egress.attempt import Attempt, OnAttempt, Phase, Reason
 from codesdk.sandbox.egress.carrier import Carrier
 from codesdk.sandbox.egress.conduit import Conduit
+from codesdk.sandbox.egress.credit import OnShort, plenty
 from codesdk.sandbox.egress.dial import Dialer
 from codesdk.sandbox.egress.lease import Key, Lease
 from codesdk.sandbox.egress.proxy import FIRST_S, Proxy
@@ -42,6 +43,7 @@ class Egress:
         self,
         on_attempt: OnAttempt,
         *,
+        on_short: OnShort = plenty,
         secrets: SecretResolver = no_secrets,
         resolve: Resolve = system_resolve,
         policy: AddressPolicy = not_this_machine,
@@ -49,6 +51,7 @@ class Egress:
         first_s: float = FIRST_S,
     ) -> None:
         self._on_attempt = on_attempt
+        self._on_short = on_short
         self._secrets = secrets
         self._leases: dict[tuple[str, Key], Lease] = {}
         self._tasks: dict[tuple[str, Key], set[asyncio.Task[None]]] = {}
@@ -56,7 +59,7 @@ class Egress:
         self._recording = ThreadPoolExecutor(1, thread_name_prefix="egress-record")
         self._asking = ThreadPoolExecutor(2, thread_name_prefix="egress-secret")
         dialer = Dialer(resolve, policy, self._resolving, tls or ssl.create_default_context())
-        self._proxy = Proxy(dialer, self.record, self._secret, first_s=first_s)
+        self._proxy = Proxy(dialer, self.record, self._more, self._secret, first_s=first_s)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="egress", daemon=True)
         self._thread.start()
@@ -117,6 +120,10 @@ class Egress:
     async def record(self, attempt: Attempt) -> None:
         """Hand it to whoever keeps the records; shielded, so that the end of an exec cannot undo it."""
         await asyncio.shield(self._loop.run_in_executor(self._recording, self._on_attempt, attempt))
+
+    async def _more(self, attempt: Attempt, least: int) -> int:
+        """By the thread that records: what was taken is known there when the connection's end comes."""
+        return await asyncio.shield(self._loop.run_in_executor(self._recording, self._on_short, attempt, least))
 
     async def _secret(self, owner: str, name: str) -> str | None:
         return await self._loop.run_in_executor(self._asking, self._secrets, owner, name)

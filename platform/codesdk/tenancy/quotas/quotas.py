@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from codesdk.domain.decisions import Frozen
 from codesdk.domain.ids import TenantId
-from codesdk.domain.quotas import QueueFull, QuotaExceeded, Resource
+from codesdk.domain.quotas import QueueFull, QuotaExceeded, Resource, Taken
 from codesdk.errors import InternalFault
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
@@ -14,6 +14,8 @@ from codesdk.tenancy.quotas import store
 
 UNBOUNDED = 0
 """As a limit: none."""
+SHARE = 8
+"""Who takes bytes of egress ahead gets at most an eighth of what is left: others that open meanwhile get some too."""
 _ADVICE = {
     Resource.SESSIONS: "Close sessions that are not needed (`codesdk sessions close`)",
     Resource.QUEUED_CALLS: "Wait until some of the calls have run or been decided, and try again",
@@ -57,9 +59,7 @@ class TenantQuotas:
         limits, used = store.standing(unit.connection, tenant, resource)
         limit = self._limit(limits, resource)
         if limit != UNBOUNDED and used + amount > limit:
-            raise _refusal(resource)(
-                resource, used=used, limit=limit, asked=amount, advice=f"{_ADVICE[resource]}, or {_RAISE}"
-            )
+            raise _exceeded(resource, used, limit, amount)
         if resource is Resource.ARTIFACT_BYTES and not store.add_bytes(unit.connection, tenant, amount, limit):
             raise InternalFault(f"The artifact bytes of {tenant} changed under their lock.")
 
@@ -72,15 +72,27 @@ class TenantQuotas:
         if resource is Resource.ARTIFACT_BYTES and not store.take_bytes(unit.connection, tenant, amount):
             raise InternalFault(f"{amount} artifact bytes of {tenant} were given back, which it does not hold.")
 
-    def count(self, unit: Unit, tenant: TenantId, resource: Resource, amount: int) -> None:
-        """Add what could not be known before it was there. Only the bytes of egress need it.
+    def take(self, unit: Unit, tenant: TenantId, asked: int, *, least: int = 1) -> Taken:
+        """Let `unit` take up to `asked` bytes of egress ahead: fewer where little is left of the day, never below `least`.
 
         Raises:
-            InternalFault: nothing else is counted so.
+            QuotaExceeded: there are not so many left.
         """
-        if resource is not Resource.EGRESS_BYTES_A_DAY:
-            raise InternalFault(f"{resource} is counted by its rows.")
-        store.add_egress(unit.connection, tenant, amount)
+        resource = Resource.EGRESS_BYTES_A_DAY
+        store.lock(unit.connection, tenant)
+        limits, used = store.standing(unit.connection, tenant, resource)
+        limit = self._limit(limits, resource)
+        amount = max(asked, least)
+        if limit != UNBOUNDED:
+            left = limit - used
+            if left < least:
+                raise _exceeded(resource, used, limit, least)
+            amount = min(amount, max(least, left // SHARE))
+        return Taken(amount, store.add_egress(unit.connection, tenant, amount))
+
+    def give_back(self, unit: Unit, tenant: TenantId, taken: Taken) -> None:
+        """Give back bytes of egress that were taken and not moved. Those of a day that is over are forgotten."""
+        store.take_off_egress(unit.connection, tenant, taken)
 
     def hold(self, unit: Unit, tenant: TenantId) -> None:
         """Let nobody else reserve or make principals in this tenant until `unit` has ended."""
@@ -111,5 +123,6 @@ class TenantQuotas:
 _RAISE = "have an operator of the installation raise the limit (`codesdk tenants quota`)."
 
 
-def _refusal(resource: Resource) -> type[QuotaExceeded]:
-    return QueueFull if resource in (Resource.QUEUED_CALLS, Resource.RUNNING_CALLS) else QuotaExceeded
+def _exceeded(resource: Resource, used: int, limit: int, asked: int) -> QuotaExceeded:
+    kind = QueueFull if resource in (Resource.QUEUED_CALLS, Resource.RUNNING_CALLS) else QuotaExceeded
+    return kind(resource, used=used, limit=limit, asked=asked, advice=f"{_ADVICE[resource]}, or {_RAISE}")

@@ -20,7 +20,7 @@ from sqlalchemy import (
 from codesdk.domain.calls import CallState
 from codesdk.domain.ids import TenantId
 from codesdk.domain.needs import Need, need_of, sum_of
-from codesdk.domain.quotas import Resource
+from codesdk.domain.quotas import Resource, Taken
 from codesdk.storage.database import database_now
 from codesdk.storage.schema import api_keys, principals, sandboxes, sessions, tenants, tool_calls
 from codesdk.storage.statements import one_of
@@ -46,6 +46,15 @@ _ADD_EGRESS = (
         + bindparam("more", type_=BigInteger),
         egress_day=_TODAY,
     )
+)
+_TAKE_OFF_EGRESS = (
+    update(tenants)
+    .where(
+        tenants.c.id == bindparam("tenant"),
+        tenants.c.egress_day == bindparam("day", type_=BigInteger),
+        tenants.c.egress_bytes >= bindparam("fewer", type_=BigInteger),
+    )
+    .values(egress_bytes=tenants.c.egress_bytes - bindparam("fewer", type_=BigInteger))
 )
 _ADD_BYTES = (
     update(tenants)
@@ -138,9 +147,16 @@ def add_bytes(connection: Connection, tenant: TenantId, more: int, most: int) ->
     return changed.rowcount == 1
 
 
-def add_egress(connection: Connection, tenant: TenantId, more: int) -> None:
-    """Count `more` bytes today; what another day had is forgotten."""
-    connection.execute(_ADD_EGRESS, {"tenant": tenant, "more": more, "today": _today(connection)})
+def add_egress(connection: Connection, tenant: TenantId, more: int) -> int:
+    """Count `more` bytes today, and say which day that is; what another day had is forgotten."""
+    today = _today(connection)
+    connection.execute(_ADD_EGRESS, {"tenant": tenant, "more": more, "today": today})
+    return today
+
+
+def take_off_egress(connection: Connection, tenant: TenantId, taken: Taken) -> None:
+    """Count so many bytes less, where that day's are still counted."""
+    connection.execute(_TAKE_OFF_EGRESS, {"tenant": tenant, "day": taken.day, "fewer": taken.amount})
 
 
 def _today(connection: Connection) -> int:
