@@ -19,6 +19,7 @@ from codesdk.cli.approvals import call_line, whole
 from codesdk.cli.daemon import Daemon, connect
 from codesdk.cli.pending import Pending
 from codesdk.cli.places import settings_of
+from codesdk.cli.stack.signals import Signals
 from codesdk.cli.voice import Voice
 from codesdk.errors import Fault
 
@@ -89,6 +90,7 @@ class Inbox:
 def watch(*, session: str | None, data_dir: Path | None) -> None:
     """Watch on this terminal."""
     voice = Voice()
+    Signals()  # also a TERM, or a window that closes, gives the terminal its echo back
     with connect(settings_of(data_dir)) as daemon, Pending(daemon, session) as pending, _keys(pending.bell) as key:
         voice.say(f"Waiting for questions: {HELP}.")
         Inbox(daemon, pending, lambda line: voice.out.print(Text(line), soft_wrap=True), key).run()

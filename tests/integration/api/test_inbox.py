@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import pty
 import select
+import subprocess
+import sys
+import termios
 import time
+from contextlib import contextmanager
 from itertools import chain
 
 import pytest
@@ -31,9 +36,13 @@ def standing(tmp_path_factory, helpers):
 
 
 @pytest.fixture
-def daemon(standing):
+def key(standing):
     services = standing.services
-    _, key = services.writer.run(lambda unit: services.directory.enroll(unit, "inbox", "ann", tuple(Role)))
+    return services.writer.run(lambda unit: services.directory.enroll(unit, "inbox", "ann", tuple(Role)))[1]
+
+
+@pytest.fixture
+def daemon(standing, key):
     with Daemon(standing.url, key) as opened:
         yield opened
 
@@ -138,3 +147,101 @@ def test_a_flood_of_one_rule_is_answered_whole_beyond_a_page_and_nothing_that_ca
     answered = [daemon.vote(shown, Verdict.REJECT).id for shown in chain([first], chosen)]
     assert sorted(answered) == sorted(many)
     assert states(daemon, late) == [ApprovalState.PENDING]
+
+
+class Terminal:
+    """A program's terminal, from the other side."""
+
+    def __init__(self, master, slave):
+        self._master = master
+        self._slave = slave
+        self._shown = ""
+
+    def shows(self, text):
+        """Wait until it stands there, after what was waited for before."""
+        deadline = time.monotonic() + 2 * LIMIT_S
+        while text not in self._shown:
+            left = deadline - time.monotonic()
+            assert left > 0, f"{text!r} is not in {self._shown!r}"
+            if select.select([self._master], [], [], left)[0]:
+                self._shown += os.read(self._master, 65536).decode("utf-8", "replace")
+        self._shown = self._shown.partition(text)[2]
+
+    def press(self, pressed):
+        os.write(self._master, pressed.encode())
+
+    @property
+    def attributes(self):
+        return termios.tcgetattr(self._slave)
+
+    @property
+    def waits_for_enter(self):
+        return bool(self.attributes[3] & termios.ICANON)
+
+    @property
+    def echoes(self):
+        return bool(self.attributes[3] & termios.ECHO)
+
+
+@contextmanager
+def on_a_terminal(*words, env):
+    """`codesdk` as a program of its own on a new terminal, which is nobody's controlling one."""
+    master, slave = pty.openpty()
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-m", "codesdk.cli", *words],
+            env={**os.environ, "TERM": "dumb", "NO_COLOR": "1", **env},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        ) as program:
+            try:
+                yield Terminal(master, slave), program
+            finally:
+                program.kill()
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+@pytest.fixture
+def terminal_of_ann(standing, subject, key, tmp_path):
+    """Opens the inbox of the session on a terminal."""
+    own = tmp_path / "ann.key"
+    own.write_text(key)
+    own.chmod(0o600)
+    words = ["approvals", "watch", "--session", subject.session_id, "--data-dir", str(standing.settings.data_dir)]
+    return lambda: on_a_terminal(*words, env={"CODESDK_OPERATOR_KEY_FILE": str(own)})
+
+
+def test_the_whole_program_on_a_terminal_shows_questions_takes_single_keys_and_leaves_it_as_it_was(
+    terminal_of_ann, daemon, ask
+):
+    with terminal_of_ann() as (terminal, program):
+        before = terminal.attributes
+        assert (terminal.waits_for_enter, terminal.echoes) == (True, True)
+        terminal.shows("Waiting for questions: a approves, r rejects, s leaves it, q ends.")
+        assert (terminal.waits_for_enter, terminal.echoes) == (False, False)
+        first = ask(1)
+        terminal.shows("Command    make 1")
+        terminal.shows("1 waiting: ")
+        terminal.press("x")  # a key that means nothing
+        terminal.press("r")
+        terminal.shows(f"{first.approval_id} is rejected now.")
+        left = ask(2)
+        terminal.shows("Command    make 2")
+        terminal.press("sq")  # typed ahead
+        assert program.wait(2 * LIMIT_S) == 0
+        assert terminal.attributes == before
+    assert states(daemon, first, left) == [ApprovalState.REJECTED, ApprovalState.PENDING]
+
+
+def test_a_signal_ends_the_program_and_leaves_the_terminal_as_it_was(terminal_of_ann):
+    with terminal_of_ann() as (terminal, program):
+        before = terminal.attributes
+        terminal.shows("Waiting for questions")
+        assert not terminal.echoes
+        program.terminate()
+        assert program.wait(2 * LIMIT_S) != 0
+        assert terminal.attributes == before
