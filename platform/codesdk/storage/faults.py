@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -164,6 +164,11 @@ def undone(error: BaseException) -> bool:
 def overtaken(error: BaseException) -> bool:
     """Whether the work may succeed when it is run again at once, because others were faster."""
     return isinstance(error, Overtaken) or undone(error) or _state(error) == _MADE_FIRST
+
+
+def locked(error: BaseException) -> TypeGuard[DBAPIError]:
+    """Whether a statement waited for another transaction's lock as long as one waits."""
+    return isinstance(error, DBAPIError) and _kind(error, "") is _LOCKED and not undone(error)
 
 
 def disconnected(error: BaseException) -> bool:

@@ -30,7 +30,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from codesdk.errors import Fault, InternalFault
 from codesdk.storage.database import Database
-from codesdk.storage.faults import StorageUnavailable, disconnected, overtaken, unavailable, undone, unheard
+from codesdk.storage.faults import StorageUnavailable, disconnected, locked, overtaken, unavailable, undone, unheard
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -203,6 +203,7 @@ class Writer:
     def _stored(self, jobs: list[_Job[Any]]) -> _Group:
         """Commit the group; again where it is certain that nothing of the try before has stayed."""
         guarded = False
+        stuck: list[tuple[_Job[Any], BaseException]] = []
         for tries_left in reversed(range(TRIES)):
             with self._turn(), self._database.writer.connect() as connection:
                 transaction = connection.begin()
@@ -211,9 +212,12 @@ class Writer:
                     group = _run(jobs, connection, guarded=guarded)
                     sent = True
                     transaction.commit()
-                except _UnitFailed:
+                except _UnitFailed as failed:
                     transaction.close()
                     guarded = True
+                    if locked(failed.reason):  # it has waited as long as one waits, and the others with it
+                        stuck.append((failed.job, unavailable(failed.reason)))
+                        jobs = [job for job in jobs if job is not failed.job]
                     continue
                 except Exception as error:
                     transaction.close()
@@ -225,6 +229,7 @@ class Writer:
                     else:
                         raise
                 else:
+                    group.failed += stuck
                     return group
             threading.Event().wait(PAUSE_S)
         raise InternalFault("A group of units was neither stored nor refused.")
@@ -277,6 +282,11 @@ class _Undone(Exception):
 class _UnitFailed(Exception):
     """One of several units failed without a savepoint, and the whole group is to be run anew."""
 
+    def __init__(self, job: _Job[Any], reason: Exception) -> None:
+        super().__init__()
+        self.job = job
+        self.reason = reason
+
 
 class _Group:
     """How the units of a group ended."""
@@ -297,7 +307,7 @@ def _run(jobs: list[_Job[Any]], connection: Connection, *, guarded: bool) -> _Gr
     for job in jobs:
         try:
             unit, value = (
-                _in_savepoint(job.work, connection) if guarded else _bare(job.work, connection, alone=len(jobs) == 1)
+                _in_savepoint(job.work, connection) if guarded else _bare(job, connection, alone=len(jobs) == 1)
             )
         except _Undone as failure:
             group.failed.append((job, failure.reason))
@@ -320,14 +330,14 @@ def _gathered(units: list[Unit]) -> dict[Flush, dict[str, list[Any]]]:
     return {flush: dict(sorted(lists.items())) for flush, lists in merged.items()}
 
 
-def _bare(work: Callable[[Unit], T], connection: Connection, *, alone: bool) -> tuple[Unit, T]:
+def _bare(job: _Job[T], connection: Connection, *, alone: bool) -> tuple[Unit, T]:
     unit = Unit(connection)
     try:
-        return unit, work(unit)
+        return unit, job.work(unit)
     except Exception as error:
         if alone or undone(error) or disconnected(error):
             raise
-        raise _UnitFailed from error
+        raise _UnitFailed(job, error) from error
 
 
 def _in_savepoint(work: Callable[[Unit], T], connection: Connection) -> tuple[Unit, T]:

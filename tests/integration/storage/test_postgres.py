@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -149,6 +150,34 @@ def test_a_lock_that_is_held_too_long_is_told(database, writer, url):
             writer.run(insert(1))
     writer.run(insert(1))
     assert rows(database) == [1]
+
+
+def test_a_unit_that_waits_for_a_lock_in_vain_is_told_after_one_wait_and_its_group_goes_on(database, writer, url):
+    writer.run(insert(1))
+    writer.run(lambda unit: unit.connection.execute(text("SET lock_timeout = 300")))
+    tries, entered, hold = [], threading.Event(), threading.Event()
+
+    def stuck(unit):
+        tries.append(unit)
+        unit.connection.execute(text("UPDATE t SET b = 'y' WHERE a = 1"))
+
+    def first(_unit):
+        entered.set()
+        assert hold.wait(DEADLINE_S)
+
+    with closing(Database(url)) as another, another.writer.connect() as other, ThreadPoolExecutor(4) as pool:
+        other.execute(text("SELECT a FROM t WHERE a = 1 FOR UPDATE"))
+        held = pool.submit(writer.run, first)
+        assert entered.wait(DEADLINE_S)
+        group = []
+        for waiting, work in enumerate((insert(2), stuck, insert(3)), start=1):  # while the first is at work
+            group.append(pool.submit(writer.run, work))
+            wait_for(lambda count=waiting: writer._jobs.qsize() == count, "it to be handed in")
+        hold.set()
+        held.result(DEADLINE_S)
+        told = [each.exception(DEADLINE_S) for each in group]
+    assert [type(each) for each in told] == [type(None), DatabaseLocked, type(None)]
+    assert (len(tries), rows(database)) == (1, [1, 2, 3])
 
 
 def test_connections_that_the_server_ended_cost_nobody_an_error(postgres_server, database, writer):
