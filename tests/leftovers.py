@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import shims
 from codesdk.provision.command import root
 from codesdk.provision.process import mark, name, pid_in
 
@@ -38,12 +39,17 @@ def unmount(runs: Path) -> list[Path]:
 
 
 def end_engine(directory: Path) -> None:
-    """End the dockerd and the containerd whose places are in this directory (`own_engine.OwnEngine`), if they run."""
+    """End the dockerd and the containerd whose places are in this directory (`own_engine.OwnEngine`), if they run.
+
+    So are the shims that they leave: nobody would ever end one that a killed containerd had just started.
+    """
     for file in (directory / "dockerd.pid", directory / "exec" / "containerd" / "containerd.pid"):
         pid = pid_in(file.read_text(encoding="utf-8")) if file.exists() else None
         process = mark(pid) if pid is not None and name(pid) in ENGINES else None
         if process is not None:
             process.terminate(20)
+    for shim in shims.of_engine(directory / "exec"):
+        shim.end()
 
 
 def _mounts(runs: Path) -> Iterator[Path]:

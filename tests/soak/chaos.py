@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import shutil
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from urllib.parse import urlsplit
 from clients import Client, End, Opened
 from processes import Process
 from remains import Remains
+from verdict import Run, runs_in
 
 import engine_worker
 from codesdk.bootstrap.record import open_record
@@ -43,7 +43,8 @@ LIFE = 25
 """Calls of one session, at most: then its client goes on in another."""
 GONE = {"SANDBOX_GONE", "ENGINE_RESTARTED", "SANDBOX_ENDED", "SESSION_CLOSED"}
 """After such an end the session is over, and another is opened, from its last snapshot where it has one."""
-MARK = re.compile(r"\bm\d+-\d+\b")
+NOTE = 'echo "{mark} $(date +%s.%N)" >> runs'
+"""What a line writes down when it runs (`verdict.RUN`)."""
 COUNTING = "chaos.count"
 _COUNTING = f"""\
 name: {COUNTING}
@@ -51,7 +52,7 @@ version: 1.0.0
 title: Count
 description: Says that it only reads, and writes down that it ran, so that what is tried again can be counted.
 classification: read-only
-runs: {{argv: [sh, "-c", "echo $1 >> runs; sleep 0.3; cat runs", sh, {{arg: /mark}}]}}
+runs: {{argv: [sh, "-c", '{NOTE.format(mark="$1")}; sleep 0.3; cat runs', sh, {{arg: /mark}}]}}
 input_schema: {{type: object, additionalProperties: false, required: [mark], properties: {{mark: {{type: string}}}}}}
 """
 KINDS = ("worker killed", "worker told to end", "API killed", "API told to end", "Redis restarted")
@@ -84,8 +85,10 @@ class Chaos:
         self._own = own
         self.faults: list[Fault] = []
         self.outcomes: Counter[str] = Counter()
-        self.ran: Counter[str] = Counter()
-        """How often the line of each mark ran, as it wrote down itself."""
+        self.ran: set[Run] = set()
+        """Each execution of a line, as it wrote it down itself."""
+        self.answers: list[End] = []
+        """What clients were told of their calls."""
         self.lost_connections = 0
         self.sessions = self.reopened = 0
         self.made = 0
@@ -296,15 +299,16 @@ class Chaos:
             end = client.call(session, COUNTING, {"mark": mark})
         else:
             pause = "sleep 1; " if place % 3 else ""  # one that is under way for a while, and a quick one
-            end = client.call(session, "workspace.exec", {"command": f"echo {mark} >> runs; {pause}cat runs"})
+            end = client.call(session, "workspace.exec", {"command": f"{NOTE.format(mark=mark)}; {pause}cat runs"})
         self._saw(end.output)
         with self._progress:
+            self.answers.append(end)
             self.outcomes[end.code] += 1
         return end
 
     def _saw(self, runs: str) -> None:
-        """What a workspace says of how often each line has run by now."""
-        seen = Counter(MARK.findall(runs))
+        """What a workspace says of what has run by now."""
+        seen = runs_in(runs)
         with self._progress:
             self.ran |= seen
 
@@ -317,26 +321,35 @@ class Chaos:
 
     def _leave(self, client: Client, session: Opened) -> None:
         """Close it; before that, the last word of its workspace."""
-        self._saw(client.call(session, "workspace.read", {"path": "runs"}).output)
+        end = client.call(session, "workspace.read", {"path": "runs"})
+        self._saw(end.output)
+        with self._progress:
+            self.answers.append(end)
         client.leave(session)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Let the workers finish what is due, stop all of it in order, and sweep."""
+        """Let the workers finish what is due, sweeps of their own included, stop all of it in order, and sweep."""
         for process in (self._api, *self._workers.values()):
             process.wait_ready()
         self._close_orphans()
         wait_for(lambda: not self._count("sandboxes", "session_id IS NOT NULL AND state <> 'gone'"), "rows", SETTLE_S)
+        for name, remains in self._remains.items():
+            wait_for(lambda remains=remains, name=name: not remains.ownerless(self._alive(name)), "a sweep", SETTLE_S)
         self._ending.set()
         for process in (*self._workers.values(), self._api):
             process.end()
         self.swept = 0
         for name, remains in self._remains.items():
-            with self.record.database.read() as connection:
-                host = connection.exec_driver_sql(f"SELECT id FROM hosts WHERE name = '{name}'").scalar_one()
-                alive = list(store.living(connection, host))
-            self.swept += len(remains.sweep(alive).containers)
+            swept = remains.sweep(self._alive(name))
+            self.swept += len(swept.containers) + len(swept.volumes)
+
+    def _alive(self, name: str) -> list[str]:
+        """The owners of what is that host's to keep."""
+        with self.record.database.read() as connection:
+            host = connection.exec_driver_sql(f"SELECT id FROM hosts WHERE name = '{name}'").scalar_one()
+            return list(store.living(connection, host))
 
     def _close_orphans(self) -> None:
         """Sessions whose opening was answered to nobody."""

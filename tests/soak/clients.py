@@ -29,7 +29,7 @@ class End(NamedTuple):
     code: str
     """`ok`, or the code of what went wrong."""
     output: str
-    """What its command printed, as far as it is known."""
+    """What its command printed, or its file says, as far as it is known."""
 
 
 class Lost(Exception):
@@ -201,7 +201,12 @@ def _messages(response: httpx2.Response) -> Iterator[dict[str, Any]]:
             yield json.loads(data)
 
 
+def printed(structured: Mapping[str, Any]) -> str:
+    """What a command printed, or what a file says, of a result."""
+    return str(structured.get("stdout", structured.get("content", "")))
+
+
 def _end(said: Any, told: Any) -> End:
-    output = (said.get("structuredContent") or {}).get("stdout", "")
+    output = printed(said.get("structuredContent") or {})
     code = "ok" if told["status"] == "completed" else str(told.get("code") or told["status"])
     return End(told["tool_call_id"], code, output)

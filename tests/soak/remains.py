@@ -6,9 +6,11 @@ import threading
 from collections.abc import Collection
 from pathlib import Path
 
+import shims
 from codesdk.sandbox.docker_driver import DockerSandboxes
 from codesdk.sandbox.engine import Engine
 from codesdk.sandbox.port import Swept
+from codesdk.sandbox.spec import LABEL_OWNER
 from codesdk.settings import Settings
 
 
@@ -63,15 +65,31 @@ class Remains:
             "networks": len(api.networks(filters=wanted)),
             "loop_devices": sum(str(workspaces) in file for file in backing),
             "workspace_files": len(list(workspaces.glob("*"))) if workspaces.is_dir() else 0,
-            "processes": sum(self._is_ours(process) for process in Path("/proc").glob("[0-9]*")),
+            "processes": self._processes(),
         }
+
+    def ownerless(self, alive: Collection[str]) -> list[str]:
+        """Containers and volumes of its that nobody living has: what a sweep would remove now."""
+        wanted = {"label": self._label}
+        found = [*self.engine.api.containers(all=True, filters=wanted)]
+        found += self.engine.api.volumes(filters=wanted)["Volumes"] or []
+        owners = {str((each.get("Labels") or {}).get(LABEL_OWNER, "")) for each in found}
+        return sorted(owners - set(alive))
+
+    def _processes(self) -> int:
+        """Processes of its sandboxes, and the shims that serve one.
+
+        A shim behind which no container is, which an engine that was killed left, is containerd's and no sandbox's.
+        """
+        if self._exec_root is None:
+            return sum(self._is_ours(process) for process in Path("/proc").glob("[0-9]*"))
+        known = {each["Id"] for each in self.engine.api.containers(all=True)}
+        return sum(1 + len(shim.processes()) for shim in shims.of_engine(self._exec_root) if shim.is_of(known))
 
     def _is_ours(self, process: Path) -> bool:
         """A process of one of its containers, or a shim that serves one."""
         try:
             command = (process / "cmdline").read_bytes().decode("utf-8", "replace").replace("\0", "/")
-            if self._exec_root is not None:
-                return "containerd-shim" in command and str(self._exec_root) in command
             words = ((process / "cgroup").read_text() + command).split("/")
         except OSError:
             return False

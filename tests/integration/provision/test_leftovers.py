@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import leftovers
+import shims
 from codesdk.provision.command import root
 from codesdk.provision.process import mark
 from small_disk import small_disk
@@ -80,3 +81,19 @@ def test_a_directory_that_pytest_cannot_remove_fails_no_run(tmp_path: Path) -> N
         assert left, "pytest has tried to remove it"
         assert run.returncode == 0, run.stdout + run.stderr
         subprocess.run(["umount", str(left[0])], check=True)
+
+
+def test_a_shim_that_nobody_ends_is_ended_with_what_it_looks_after(runs: Path, data: Path, tmp_path: Path) -> None:
+    address = data.parent / "exec" / "containerd" / "containerd.sock"
+    (tmp_path / "containerd-shim-runc-v2").symlink_to(sys.executable)
+    program = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True); input()"
+    argv = [tmp_path / "containerd-shim-runc-v2", "-c", program, "-id", "one", "-address", str(address)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shim:
+        child = int(shim.stdout.readline())
+        (found,) = shims.of_engine(data.parent / "exec")
+        assert (found.pid, found.container, found.processes()) == (shim.pid, "one", [child])
+        assert found.is_of(())
+        leftovers.unmount(runs)
+        assert shim.wait(20) != 0
+    assert mark(child) is None
+    assert shims.of_engine(data.parent / "exec") == []
