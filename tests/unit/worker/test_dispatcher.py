@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from codesdk.domain.calls import CallState, DenialCode
+from codesdk.sandbox.fake_files import FakeFiles
 from codesdk.sandbox.faults import EngineUnavailable
 from codesdk.toolcalls.mishaps import Released
 from codesdk.toolcalls.stored import Denied, Finished
@@ -118,6 +119,39 @@ def test_a_cancel_of_one_call_spares_the_others(stage, crew):
     assert ended(stage, one).code == "CANCELLED"
     crew.hold.set()
     assert not ended(stage, two).is_error
+
+
+@pytest.mark.parametrize(
+    ("operation", "call"),
+    [
+        ("read", ("workspace.read", {"path": "a"})),
+        ("list", ("workspace.list", {"path": "."})),
+    ],
+)
+def test_a_reading_file_operation_under_way_ends_by_itself_with_its_own_result_and_its_cancel_disturbs_nobody(
+    stage, crew, monkeypatch, operation, call
+):
+    crew.rooms.ready(stage.session.id).files.put("a", b"old")
+    stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
+    under_way, go_on = threading.Event(), threading.Event()
+    act = getattr(FakeFiles, operation)
+
+    def slowly(*given, **more):
+        under_way.set()
+        assert go_on.wait(20)
+        return act(*given, **more)
+
+    monkeypatch.setattr(FakeFiles, operation, slowly)
+    one = submit(stage, *call)
+    try:
+        assert under_way.wait(20)
+        assert stage.cancel(one, "enough")
+        assert ended(stage, submit(stage, subject=stage.open_session())).structured["stdout"] == "x"
+        assert stored_call(stage.database, one).state is CallState.RUNNING
+    finally:
+        go_on.set()
+    assert not ended(stage, one).is_error
+    assert stage.types()[-1] == "tool.call.completed"
 
 
 def test_a_cancel_waits_for_no_crowd_of_looks(stage, crew):
