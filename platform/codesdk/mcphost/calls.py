@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from math import inf
 from typing import Any, TypeVar
@@ -19,21 +18,20 @@ from codesdk.domain.ids import ToolCallId
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
 from codesdk.mcphost import answers, asking
-from codesdk.mcphost.asking import Asking
+from codesdk.mcphost.caller import Caller, Report
 from codesdk.mcphost.followers import Followers
 from codesdk.mcphost.journey import Journey, Phase
 from codesdk.mcphost.owed import Owed, settles
 from codesdk.registry import Tool
 from codesdk.storage.faults import StorageUnavailable
 from codesdk.toolcalls.pipeline import Pipeline
+from codesdk.toolcalls.repeats import CallIdTaken
 from codesdk.toolcalls.results import Results
 from codesdk.toolcalls.stored import Denied, Finished, Outcome, Queued, Waiting
 from codesdk.toolcalls.uncertain import CallUncertain
 
 _log = logging.getLogger(__name__)
 
-Report = Callable[[float, str], Awaitable[None]]
-"""Sends one progress notification: seconds so far, and a line to show."""
 _T = TypeVar("_T")
 Answer = types.CallToolResult | types.InputRequiredResult
 
@@ -51,19 +49,6 @@ AGAIN_S = 0.1
 """Seconds between two looks for it."""
 GAP_S = 0.25
 """Least seconds between two notifications, however fast the output comes."""
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Who makes a call, and how its client can be spoken to until the answer."""
-
-    subject: Subject
-    report: Report | None = None
-    """None: it wants no progress."""
-    asking: Asking | None = None
-    """None: its user cannot be asked."""
-    wait_s: float | None = None
-    """Seconds in which it wants an answer in any case, as its session was told; None: what the settings say."""
 
 
 class Calls:
@@ -124,12 +109,12 @@ class Calls:
             return await self._wait(known, place, caller, tool) if known else answers.uncollectable(answered.about.call)
         # A cancel that comes while the thread works is delivered after it, so no submitted call is ever forgotten.
         try:
-            outcome, place = await self._thread(self._submit, tool.name, arguments, caller.subject)
+            outcome, place = await self._thread(self._submit, tool.name, arguments, caller)
         except CallUncertain as fault:
             return answers.uncertain(fault)
-        return (
-            answers.ready(outcome) if isinstance(outcome, Finished) else await self._wait(outcome, place, caller, tool)
-        )
+        if isinstance(outcome, Finished) and not caller.means(outcome):
+            return answers.ready(outcome)
+        return await self._wait(outcome, place, caller, tool)
 
     async def collect(self, call: ToolCallId, caller: Caller) -> Answer:
         """The answer of a call that was made before; it is waited for, and never ended from here."""
@@ -141,17 +126,29 @@ class Calls:
 
     # -- in a thread -------------------------------------------------------------------------------------------------
 
-    def _submit(self, name: str, arguments: dict[str, Any], subject: Subject) -> tuple[Outcome, int]:
-        """What was asked for, on its way; Finished where it was, for a caller that had been told to come again."""
+    def _submit(self, name: str, arguments: dict[str, Any], caller: Caller) -> tuple[Outcome, int]:
+        """What was asked for, on its way; Finished where it was, for a caller that comes again."""
+        subject = caller.subject
         place = self._results.place(subject)
         outcome = self._owed_to(subject, name, arguments)
         # Approved while nobody waited, a call has run: asked again, it would be approved and run a second time.
         if outcome is not None and settles(outcome):
             return outcome, place
         try:
-            return self._pipeline.submit(name, arguments, subject, join=True), place
+            return self._taken(name, arguments, caller), place
         except CallUncertain as fault:
             return self._perhaps_taken(subject, name, fault), place
+
+    def _taken(self, name: str, arguments: dict[str, Any], caller: Caller) -> Outcome:
+        given = caller.call_id
+        submit = partial(self._pipeline.submit, name, arguments, caller.subject, join=True)
+        try:
+            return submit(runtime_tool_call_id=given.text if given else None)
+        except CallIdTaken as fault:
+            if given is None or given.is_binding:
+                raise
+            _log.info("an agent gave one id to two calls: %s", fault.message)
+        return submit()
 
     def _owed_to(self, subject: Subject, name: str, arguments: dict[str, Any]) -> Outcome | None:
         """What became of the call that this one repeats; None where it repeats none."""

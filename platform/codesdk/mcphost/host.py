@@ -30,7 +30,9 @@ from codesdk.mcphost import answers, asking, collecting, listing
 from codesdk.mcphost.access import Admit, TokenGate, subject_of
 from codesdk.mcphost.announcing import Announcer, Lists
 from codesdk.mcphost.asking import Link
-from codesdk.mcphost.calls import Answer, Caller, Calls, Report
+from codesdk.mcphost.call_ids import given_id
+from codesdk.mcphost.caller import Caller, Report
+from codesdk.mcphost.calls import Answer, Calls
 from codesdk.mcphost.client import ClientAsking, LateCodec, wait_of
 from codesdk.mcphost.discovery import Resource
 from codesdk.mcphost.prompting import Prompting
@@ -233,6 +235,7 @@ def _caller(ctx: _Context, params: types.CallToolRequestParams) -> Caller:
         report=_report(ctx),
         asking=ClientAsking(ctx, asking.second_round(params)),
         wait_s=wait_of(ctx.request),
+        call_id=given_id(params.meta),
     )
 
 

@@ -270,6 +270,14 @@ tool_calls = Table(
     Index("ix_tool_calls_tenant_state", "tenant_id", "state"),
     Index("ix_tool_calls_finished", "session_id", "finished_at"),  # since when a session is idle
     Index(
+        "uq_tool_calls_runtime_id",  # a client that sends its call again must find it, whichever process it comes to
+        "session_id",
+        "runtime_tool_call_id",
+        unique=True,
+        sqlite_where=text("runtime_tool_call_id IS NOT NULL"),
+        postgresql_where=text("runtime_tool_call_id IS NOT NULL"),
+    ),
+    Index(
         "ix_tool_calls_doubtful",  # nearly empty: whether the same call is asked about is looked up at each
         "session_id",
         sqlite_where=text("doubtful = 1"),

@@ -22,7 +22,7 @@ from codesdk.policy.shadow import Shadow
 from codesdk.registry import Registries, Tool, ToolWithheld
 from codesdk.sandbox.port import FileMark
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls import asks, doubt, history, rates, store, turns
+from codesdk.toolcalls import asks, doubt, history, rates, repeats, store, turns
 from codesdk.toolcalls.as_granted import as_granted
 from codesdk.toolcalls.bound_files import named
 from codesdk.toolcalls.ending import deny
@@ -83,9 +83,11 @@ class Pipeline:
         """Decide one call and, if nothing stands against it, hand it to the session's host.
 
         Returns Denied, Waiting or Queued; never runs the tool itself. A call that only repeats one which still waits
-        for a person joins it; with `join` it joins one that is queued or runs as well.
+        for a person joins it; with `join` it joins one that is queued or runs as well. `runtime_tool_call_id`: whoever
+        calls knows it by that; where the session has a call of that id, its outcome is returned, also Finished.
 
         Raises:
+            CallIdTaken: the id is that of a call of another tool, or with another input; nothing was recorded.
             UnknownTool, ToolWithheld, InvalidInput, NotCanonical: nothing was recorded. QuotaExceeded: there is no room
                 for a large input. CallUncertain: the database broke off, and whether it has the call is not known.
         """
@@ -205,7 +207,7 @@ class Pipeline:
             stored = store.find_in(connection, place, call) if ended is None else None
         if ended is not None:
             return _ended(ended)
-        return self._standing(stored) if stored else None
+        return _standing(stored, lambda: self._desk.asked(call, stored.identity.attempt)) if stored else None
 
     # -- each of these runs inside a unit ------------------------------------------------------------------------
 
@@ -222,8 +224,9 @@ class Pipeline:
         input_ref: StoredArtifact | None,
         join: bool,
     ) -> Outcome:
-        if join and decision.effect is not Effect.DENY and (twin := self._under_way(unit, call, subject)) is not None:
-            return twin
+        earlier, full = self._earlier(unit, call, subject, decision, join=join)
+        if earlier is not None:
+            return earlier
         decision, waits_for = _weighed(unit, call, tool, subject, decision, waits_for=waits_for)
         bundle = self.bundles.of(subject.tenant_id, subject.policy_hash)
         decision, cover = as_granted(unit, self._desk, decision, call=call, tool=tool, subject=subject, bundle=bundle)
@@ -235,9 +238,7 @@ class Pipeline:
         if facts is None or not facts.open:
             message = "The session is closed; open another one."
             return Denied(identity=call.identity, code=DenialCode.SESSION_CLOSED, message=message)
-        limited, refused, full = None, DenialCode.POLICY, None
-        if decision.effect is not Effect.DENY:  # what is denied at once never waits
-            full = self._no_room(unit, subject.tenant_id)
+        limited, refused = None, DenialCode.POLICY
         if decision.effect is not Effect.DENY and full is None:
             decision, limited, refused = self._admit(unit, call, subject, decision)
         if input_ref is not None:
@@ -266,6 +267,18 @@ class Pipeline:
             return self._turn_away(unit, call, refused, decision.reason, wait_s, rules=decision.rules)
         return self._as_decided(unit, call, tool, decision, facts, waits_for=waits_for)
 
+    def _earlier(
+        self, unit: Unit, call: ToolCall, subject: Subject, decision: Decision, *, join: bool
+    ) -> tuple[Outcome | None, QueueFull | None]:
+        """The call that this one repeats; else whether there is room for one more."""
+        if (first := repeats.of_id(unit.connection, call, subject)) is not None:
+            return _standing(first, lambda: self._desk.of_call(unit, first.identity)), None
+        if decision.effect is Effect.DENY:
+            return None, None  # what is denied at once never waits
+        full = self._no_room(unit, subject.tenant_id)  # from here on no other process takes a call of the tenant
+        twin = repeats.of_input(unit.connection, call, subject) if join else None
+        return Queued(identity=twin.identity) if twin is not None else None, full
+
     def _as_decided(
         self, unit: Unit, call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts, *, waits_for: Preparation
     ) -> Outcome:
@@ -288,7 +301,7 @@ class Pipeline:
         return refusal.model_copy(update={"retry_after_s": retry_after_s})
 
     def _no_room(self, unit: Unit, tenant: TenantId) -> QueueFull | None:
-        """Count one more call that waits; why not, where as many do as may."""
+        """Count one more call that waits, under the tenant's row lock; why not, where as many do as may."""
         try:
             self._quotas.reserve(unit, tenant, Resource.QUEUED_CALLS)
         except QueueFull as full:
@@ -306,12 +319,6 @@ class Pipeline:
             return decision, None, DenialCode.POLICY
         refused = self._asks.refused if limited.limit.rule == asks.ASKS else rates.refused
         return refused(decision, limited), limited, asks.code_of(limited)
-
-    def _under_way(self, unit: Unit, call: ToolCall, subject: Subject) -> Queued | None:
-        """The same call, where it is on its way already: a client that lost its answer sends it again."""
-        sought = (subject.session_id, call.name, call.identity.input_hash)
-        twin = store.twin(unit.connection, *sought, CallState.QUEUED, CallState.RUNNING)
-        return Queued(identity=twin.identity) if twin is not None else None
 
     def _queue(self, unit: Unit, identity: CallIdentity, subject: Subject, host: HostId) -> Queued:
         turns.queue(unit, subject.session_id, host, subject.tenant_id)
@@ -342,14 +349,6 @@ class Pipeline:
 
     # -- the rest ------------------------------------------------------------------------------------------------
 
-    def _standing(self, stored: StoredCall) -> Outcome:
-        if stored.state is CallState.WAITING and stored.preparing is not None:
-            return unasked(stored)
-        asked = None
-        if stored.state is CallState.WAITING:
-            asked = self._desk.asked(stored.identity.tool_call_id, stored.identity.attempt)
-        return waiting(asked, stored.identity) if asked else Queued(identity=stored.identity)
-
     def _keep_large(self, call: ToolCall, subject: Subject, content: bytes) -> StoredArtifact | None:
         if len(content) <= SMALL_INPUT:
             return None
@@ -360,6 +359,16 @@ class Pipeline:
             content_type="application/json",
             name=f"{call.identity.tool_call_id}-input.json",
         )
+
+
+def _standing(stored: StoredCall, asked: Callable[[], Approval | None]) -> Outcome:
+    """Where it stands. `asked`: reads what a person is asked about it."""
+    if stored.state.terminal and stored.result is not None:
+        return _ended(Ended(identity=stored.identity, state=stored.state, result=stored.result))
+    if stored.state is CallState.WAITING and stored.preparing is not None:
+        return unasked(stored)
+    approval = asked() if stored.state is CallState.WAITING else None
+    return waiting(approval, stored.identity) if approval else Queued(identity=stored.identity)
 
 
 def _ended(ended: Ended) -> Outcome:

@@ -15,7 +15,6 @@ from codesdk.domain.clock import Clock
 from codesdk.errors import ExitCode, Fault
 from codesdk.hosts import store
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls.mishaps import Released
 from codesdk.worker.host import Host
 
 _log = logging.getLogger(__name__)
@@ -26,7 +25,7 @@ BEAT_S = 5.0
 """Seconds between them where silence is never judged."""
 
 
-class HostGone(Released):
+class HostGone(Fault):
     """The host is not this worker's any more."""
 
     code = "HOST_GONE"

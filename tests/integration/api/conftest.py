@@ -187,10 +187,11 @@ class Stack:
         return self.services.sessions.open(principal, NewSession(permission_mode=mode))
 
     @asynccontextmanager
-    async def client(self, token: str, mode: str):
-        """The official MCP client, with a session's token."""
+    async def client(self, token: str, mode: str, **headers: str):
+        """The official MCP client, with a session's token; `headers`: more of them."""
+        headers = {"Authorization": f"Bearer {token}", **headers}
         async with (
-            httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=LIMIT_S, verify=NO_TLS) as http,
+            httpx2.AsyncClient(headers=headers, timeout=LIMIT_S, verify=NO_TLS) as http,
             Client(streamable_http_client(self.mcp_url, http_client=http), mode=mode) as client,
         ):
             yield client

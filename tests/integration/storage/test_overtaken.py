@@ -22,6 +22,7 @@ from stage import DEADLINE_S
 pytestmark = pytest.mark.postgres
 WRITE = ("workspace.write", {"path": "a", "content": "b"})
 EXEC = ("workspace.exec", {"command": "x"})
+PATCH = ("patch.apply", {"patch": "x"})
 
 
 @pytest.fixture
@@ -68,6 +69,48 @@ def test_a_call_whose_session_is_closed_while_it_is_recorded_is_denied_and_leave
     assert denied.code is DenialCode.SESSION_CLOSED
     assert states(stage) == []
     assert stage.types() == ["sandbox.session_closed"]
+
+
+@pytest.mark.parametrize(
+    ("call", "more"),
+    [
+        (EXEC, {"runtime_tool_call_id": "toolu_1"}),
+        (WRITE, {"runtime_tool_call_id": "toolu_1"}),
+        (PATCH, {"runtime_tool_call_id": "toolu_1"}),
+        (EXEC, {"join": True}),
+        (WRITE, {}),
+    ],
+    ids=["queued", "asked", "denied", "joined", "joined in its wait"],
+)
+def test_a_call_that_another_process_takes_between_the_look_for_it_and_its_row_is_one(
+    stage, other, monkeypatch, call, more
+):
+    theirs, taken = of_other(stage.pipeline, other), []
+    looks, locks = stage.pipeline._earlier, stage.pipeline._no_room
+
+    def they_take_it():
+        if not taken:
+            taken.append(None)
+            taken[0] = theirs.submit(*call, stage.subject, **more)
+
+    def look(*given, **named):
+        found = looks(*given, **named)
+        they_take_it()
+        return found
+
+    def lock(*given):
+        they_take_it()
+        return locks(*given)
+
+    if call is PATCH:  # what is denied at once reserves nothing
+        monkeypatch.setattr(stage.pipeline, "_earlier", look)
+    else:
+        monkeypatch.setattr(stage.pipeline, "_no_room", lock)
+    ours = stage.pipeline.submit(*call, stage.subject, **more)
+    assert ours.identity == taken[0].identity
+    assert type(ours) is type(taken[0])
+    assert len(states(stage)) == 1
+    assert stage.types().count("tool.call.requested") == 1
 
 
 def test_a_claim_passes_over_a_call_that_another_process_is_about_to_change(stage, other):

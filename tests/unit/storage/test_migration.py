@@ -7,6 +7,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Boolean, Float, Integer, LargeBinary, insert, inspect, text
+from sqlalchemy.exc import IntegrityError
 
 from codesdk.domain.canonical import content_hash
 from codesdk.storage.database import Database
@@ -304,3 +305,30 @@ def test_grants_of_before_hold_under_the_profile_of_the_session_in_which_they_we
     with database.read() as connection:
         found = connection.execute(text("SELECT id, ended_at FROM grants ORDER BY id DESC")).all()
     assert all(row.ended_at for row in found)
+
+
+CALL = """INSERT INTO tool_calls (id, attempt, session_id, tenant_id, host_id, runtime_tool_call_id, name, input, input_hash,
+schema_hash, serial, state, sources, requested_at) VALUES """
+ROW = "('{}', 1, '{}', 'x', 'x', {}, 'n', '{{}}', 'h', 's', false, 'completed', '[]', {})"
+
+
+def test_of_calls_that_were_given_one_id_before_the_first_keeps_it(database):
+    upgrade(database, "0032")
+    filled(database)
+    calls = [
+        ("late", "'a'", 3),
+        ("early", "'a'", 1),
+        ("same", "'a'", 1),
+        ("other", "'b'", 2),
+        ("un", "NULL", 1),
+        ("und", "NULL", 1),
+    ]
+    with database.writer.begin() as connection:
+        for id_, given, at in calls:
+            connection.execute(text(CALL + ROW.format(id_, "x", given, at)))
+    upgrade(database)
+    with database.read() as connection:
+        rows = connection.execute(text("SELECT id, runtime_tool_call_id FROM tool_calls WHERE id <> 'x'")).all()
+    assert dict(map(tuple, rows)) == dict.fromkeys(("late", "same", "un", "und")) | {"early": "a", "other": "b"}
+    with pytest.raises(IntegrityError), database.writer.begin() as connection:
+        connection.execute(text(CALL + ROW.format("again", "x", "'a'", 4)))

@@ -1,0 +1,59 @@
+"""A call that comes again, by the id that its client gave it or by what it says: it is answered, not made a second time.
+
+Both are looked for in the unit that would record it. Two processes cannot both miss an id, since the session has a unique
+index of them: the later one's unit is undone, run again and finds the row. They cannot both miss an equal call, since they
+look for it when they hold the tenant's row, as whoever reserves does (docs/adr/0041).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, bindparam
+
+from codesdk.domain.calls import CallState, ToolCall
+from codesdk.domain.subjects import Subject
+from codesdk.errors import Fault
+from codesdk.storage.schema import tool_calls
+from codesdk.toolcalls import store
+from codesdk.toolcalls.stored import StoredCall
+
+_OF_ID = store.CALLS.where(
+    tool_calls.c.session_id == bindparam("session"), tool_calls.c.runtime_tool_call_id == bindparam("given")
+)
+
+
+class CallIdTaken(Fault):
+    """Its client has given the id to another call of the session. Nothing was recorded."""
+
+    code = "CALL_ID_TAKEN"
+    status = 409
+
+    def __init__(self, first: StoredCall, call: ToolCall) -> None:
+        of = "that tool with another input" if first.call.name == call.name else first.call.name
+        super().__init__(
+            f"The session has a call with the id {call.identity.runtime_tool_call_id}: one of {of}.",
+            advice="Give each call an id of its own; only a repetition, with the same input, has the id of its call.",
+            details={"tool_call_id": first.identity.tool_call_id, "tool": first.call.name},
+        )
+
+
+def of_id(connection: Connection, call: ToolCall, subject: Subject) -> StoredCall | None:
+    """The session's call that has the id of this one, however it stands; None: there is none, or this one has no id.
+
+    Raises:
+        CallIdTaken: it is another call: of another tool, or with another input.
+    """
+    given = call.identity.runtime_tool_call_id
+    if given is None:
+        return None
+    first = next(store.found(connection, _OF_ID, {"session": subject.session_id, "given": given}), None)
+    if first is None:
+        return None
+    if (first.call.name, first.identity.input_hash) != (call.name, call.identity.input_hash):
+        raise CallIdTaken(first, call)
+    return first
+
+
+def of_input(connection: Connection, call: ToolCall, subject: Subject) -> StoredCall | None:
+    """The session's equal call that is queued or runs: a client that lost its answer sends it again."""
+    sought = (subject.session_id, call.name, call.identity.input_hash)
+    return store.twin(connection, *sought, CallState.QUEUED, CallState.RUNNING)
