@@ -10,7 +10,7 @@ from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.tools import ToolResult
 from codesdk.eventlog.log import Draft, Log
 from codesdk.storage.writer import Unit
-from codesdk.toolcalls import doubt, history, refusals, store, turns
+from codesdk.toolcalls import doubt, history, lost_store, refusals, store, turns
 from codesdk.toolcalls.stored import Claimed, Denied, StoredCall
 
 NEVER_RAN = frozenset({"FILES_CHANGED", "TOOL_CHANGED"})
@@ -69,6 +69,8 @@ def complete(
         log.append(unit, output)
     if result.stdout or result.stderr:
         log.append(unit, history.output_completed(stored.call, stored.subject, result))
+    elif result.is_error and (came := _came(unit, stored, last_output)):
+        log.append(unit, history.output_cut_off(stored.call, stored.subject, came))
     log.append(
         unit,
         history.completed(
@@ -82,6 +84,18 @@ def complete(
             duration_ms=duration_ms,
         ),
     )
+
+
+def _came(unit: Unit, stored: StoredCall, last_output: tuple[Draft, ...]) -> dict[str, int]:
+    """How far the output of an attempt had come, of each stream that had any."""
+    logged = lost_store.output_of(unit.connection, stored.subject.session_id, stored.identity)
+    came: dict[str, int] = {}
+    for payload in (*logged, *(draft.payload for draft in last_output)):
+        stream, text = payload["stream"], payload["delta"]
+        # U+FFFD stands for one byte at least; written out it has three.
+        least = len(text.encode()) - 2 * text.count("\ufffd")
+        came[stream] = max(came.get(stream, 0), payload["offset"] + least)
+    return came
 
 
 def _stays_in_doubt(unit: Unit, claimed: Claimed, result: ToolResult) -> bool:

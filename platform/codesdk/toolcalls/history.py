@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from codesdk.approvals import Cover, PassedOver
@@ -23,7 +24,7 @@ from codesdk.domain.payloads import (
 )
 from codesdk.domain.references import ArtifactRef
 from codesdk.domain.subjects import Subject
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.tools import ToolResult, Truncation
 from codesdk.eventlog.log import Draft
 from codesdk.sandbox.port import Stream
 
@@ -139,6 +140,12 @@ def output_delta(call: ToolCall, subject: Subject, stream: Stream, offset: int, 
 def output_completed(call: ToolCall, subject: Subject, result: ToolResult) -> Draft:
     """The output's accounting: bytes written, shown, dropped."""
     return draft(subject, OutputCompleted(**_identity(call.identity), stdout=result.stdout, stderr=result.stderr))
+
+
+def output_cut_off(call: ToolCall, subject: Subject, came: Mapping[str, int]) -> Draft:
+    """The same of an attempt whose result knows nothing of its output; `came`: bytes of each stream."""
+    counted = {stream: Truncation(bytes=count, shown=0) for stream, count in came.items()}
+    return draft(subject, OutputCompleted(**_identity(call.identity), **counted, cut_off=True))
 
 
 def completed(

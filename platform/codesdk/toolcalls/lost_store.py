@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from codesdk.domain.calls import CallState
+from codesdk.domain.calls import CallIdentity, CallState
+from codesdk.domain.events import EventType
 from codesdk.domain.ids import SessionId, ToolCallId
 from codesdk.storage.schema import events, tool_calls
 
@@ -29,3 +30,16 @@ def said_of(connection: Connection, session: SessionId, call: ToolCallId, event_
         if payload.get("tool_call_id") == call:
             return payload
     return {}
+
+
+def output_of(connection: Connection, session: SessionId, identity: CallIdentity) -> list[dict[str, Any]]:
+    """The payloads of what an attempt has printed into the log."""
+    query = select(events.c.body).where(
+        events.c.session_id == session,
+        events.c.type == EventType.OUTPUT_DELTA.value,
+        # Only these are worth reading; which of them are the call's, the payload says.
+        events.c.body.contains(identity.tool_call_id, autoescape=True),
+    )
+    found: list[dict[str, Any]] = [json.loads(body)["payload"] for body in connection.execute(query).scalars()]
+    own = (identity.tool_call_id, identity.attempt)
+    return [payload for payload in found if (payload.get("tool_call_id"), payload.get("attempt")) == own]

@@ -209,7 +209,34 @@ def test_a_sandbox_that_breaks_keeps_the_output_that_came(stage):
     assert result.code == "WORKER_LOST"
     assert "its container is exited" in result.text
     assert [delta["delta"] for delta in deltas(stage)] == ["half"]
-    assert stage.types()[-1] == "tool.call.completed"
+    assert stage.types()[-2:] == ["tool.output.completed", "tool.call.completed"]
+
+
+def test_the_output_of_an_attempt_that_is_lost_is_counted_as_far_as_it_had_come(stage):
+    def breaks(_request, on_output):
+        for offset in (0, DELTA_BYTES):
+            on_output(Chunk(stream="stdout", offset=offset, data=b"x" * DELTA_BYTES))
+        on_output(Chunk(stream="stderr", offset=100, data="é\xff".encode("latin-1")))
+        on_output(Chunk(stream="stdout", offset=2 * DELTA_BYTES, data=b"more"))
+        raise gone()
+
+    before = stage.events()[-1].seq
+    run(stage, breaks)
+    told = stage.events(after=before)
+    (counted,) = [event.payload for event in told if event.type == "tool.output.completed"]
+    assert counted["stdout"] == {"bytes": 2 * DELTA_BYTES + 4, "shown": 0, "dropped": 0, "gap": 0}
+    assert counted["stderr"]["bytes"] == 102
+    assert (counted["cut_off"], counted["attempt"]) == (True, told[-1].payload["attempt"])
+
+
+def test_an_attempt_that_is_lost_without_output_has_none_counted(stage):
+    def breaks(_request, _on_output):
+        raise gone()
+
+    run(stage, said(b"of another call"))
+    run(stage, breaks)
+    counted = [event.payload for event in stage.events() if event.type == "tool.output.completed"]
+    assert ["cut_off" in each for each in counted] == [False]
 
 
 def test_a_defect_ends_the_call_too(stage):

@@ -10,9 +10,11 @@ from codesdk.domain.calls import IllegalTransition
 from codesdk.domain.tools import ToolResult
 from codesdk.registry import Registry
 from codesdk.sandbox.fake import Script
+from codesdk.sandbox.port import Chunk
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import StorageUnavailable
 from codesdk.toolcalls.ending import complete
+from codesdk.toolcalls.output import DELTA_BYTES, Output
 from codesdk.toolcalls.stored import Finished
 from codesdk.worker.recovery import Recovery
 from stage import POLICY, bundle, wait_for
@@ -143,11 +145,13 @@ def test_a_call_that_wrote_is_reported_lost_and_not_done_again(stage, crew):
 def test_a_command_whose_sandbox_is_gone_is_lost(stage, crew):
     crew.rooms.reconcile()
     call = submit(stage, "workspace.exec", {"command": "x"})
-    claim(stage, crew)
+    printed = Chunk(stream="stdout", offset=0, data=b"x" * DELTA_BYTES)
+    Output(claim(stage, crew), stage.log, stage.writer, stage.clock).add(printed)
     crew.sandboxes.crash(crew.sandboxes.living[0])
     crew.next().recovery.take_up()
     assert result(stage, call).code == "WORKER_LOST"
-    assert stage.types()[-1] == "tool.call.completed"
+    assert stage.types()[-2:] == ["tool.output.completed", "tool.call.completed"]
+    assert stage.events()[-2].payload["stdout"]["bytes"] == DELTA_BYTES
 
 
 def test_a_call_of_a_tool_that_is_gone_does_not_keep_the_worker_from_starting(stage, crew):

@@ -118,7 +118,7 @@ class OutputDelta(CallPayload):
 
 
 class OutputCompleted(CallPayload):
-    """The output's accounting, for a tool that had streams."""
+    """The output's accounting, for an attempt that had any, however it ended."""
 
     event_type: ClassVar[EventType] = EventType.OUTPUT_COMPLETED
 
@@ -126,6 +126,8 @@ class OutputCompleted(CallPayload):
     """Of standard output, where the tool had one."""
     stderr: Truncation | None = None
     """Of standard error."""
+    cut_off: bool | None = None
+    """The attempt was lost or failed: `bytes` is how far its output had come, at least, and the deltas alone have it."""
 
 
 class CallCompleted(NamedCallPayload):
