@@ -179,13 +179,15 @@ class Stage:
             token_ttl_s=3600.0,
         )
 
-    def artifacts_with(self, quotas: Quotas[Unit], blobs: Blobs | None = None, hold_s: float = HOLD_S) -> Artifacts:
-        """Artifacts under other quotas, or over another store."""
+    def artifacts_with(
+        self, quotas: Quotas[Unit], blobs: Blobs | None = None, hold_s: float = HOLD_S, writer: Writer | None = None
+    ) -> Artifacts:
+        """Artifacts under other quotas, over another store, or of another process, as far as its writer can tell."""
         return Artifacts(
             blobs=blobs or self.blobs,
             incoming=self.incoming,
             database=self.database,
-            writer=self.writer,
+            writer=writer or self.writer,
             clock=self.clock,
             ids=self.ids,
             quotas=quotas,

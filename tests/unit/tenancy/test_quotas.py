@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from sqlalchemy import text
 
 from codesdk.api.problems import problem
 from codesdk.approvals import Verdict
+from codesdk.artifacts import ArtifactUnknown
 from codesdk.domain.calls import DenialCode
 from codesdk.domain.quotas import QUEUE_RETRY_S, QueueFull, QuotaExceeded, Resource
 from codesdk.domain.tools import ToolResult
@@ -26,6 +28,7 @@ from codesdk.toolcalls.stored import Claimed, Denied, Queued, Waiting
 from stage import Stage
 
 MIB = 1024 * 1024
+WRITER = "codesdk.storage.writer"
 
 
 def used(stage, resource, tenant=None):
@@ -354,13 +357,13 @@ def mint_one(stage, unit):
     stage.directory.mint_key(unit, stage.principal.tenant_id, stage.principal.id, "k")
 
 
-def keep_one(stage, unit):
-    stage.quotas.reserve(unit, stage.principal.tenant_id, Resource.ARTIFACT_BYTES)
+def kept(stage, desk, content):
+    return desk.keep(content, stage.principal.tenant_id, None, content_type="a/b", name="n")
 
 
 @pytest.mark.parametrize(
     ("resource", "make"),
-    [(Resource.SESSIONS, open_one), (Resource.API_KEYS, mint_one), (Resource.ARTIFACT_BYTES, keep_one)],
+    [(Resource.SESSIONS, open_one), (Resource.API_KEYS, mint_one)],
     ids=str,
 )
 def test_however_many_ask_at_once_exactly_as_many_as_may_get_it(stage, writers, at_once, resource, make):
@@ -376,6 +379,51 @@ def test_however_many_ask_at_once_exactly_as_many_as_may_get_it(stage, writers, 
 
     assert sum(at_once(one, 40)) == free
     assert used(stage, resource) == 9
+
+
+def test_artifacts_that_are_kept_and_removed_at_once_are_counted_once_and_never_too_many(
+    stage, writers, at_once, caplog
+):
+    """Through desks of several processes, with few contents: records of one blob, and removals that meet."""
+    stage.limit(Resource.ARTIFACT_BYTES, 40)
+    desks = [stage.artifacts_with(stage.quotas, writer=writer) for writer in writers]
+    contents = (b"x" * 3, b"y" * 5)
+    caplog.set_level(logging.INFO, logger=WRITER)
+
+    def one(number):
+        """How many it was refused."""
+        desk, writer = desks[number % len(desks)], writers[number % len(writers)]
+        refused = 0
+        for turn in range(6):
+            made = kept(stage, desk, contents[(number + turn) % 2])
+            try:
+                writer.run(lambda unit, made=made: desk.record(unit, made))
+            except QuotaExceeded:
+                refused += 1
+            assert used(stage, Resource.ARTIFACT_BYTES) <= 40
+            for found in desk.listing(stage.principal.tenant_id, limit=2):
+                with contextlib.suppress(ArtifactUnknown):  # somebody else removes it too
+                    desk.delete(found.tenant_id, found.id)
+        return refused
+
+    sizes = "SELECT coalesce(sum(size), 0) FROM artifacts"
+    at_once(one, 8)
+    assert [(used(stage, Resource.ARTIFACT_BYTES),)] == stage.sql(sizes)
+
+    def fill(number):
+        desk, writer = desks[number % len(desks)], writers[number % len(writers)]
+        made = kept(stage, desk, contents[1])
+        try:
+            writer.run(lambda unit: desk.record(unit, made))
+        except QuotaExceeded:
+            return False
+        return True
+
+    room = 40 - used(stage, Resource.ARTIFACT_BYTES)
+    assert sum(at_once(fill, 16)) == room // 5
+    assert [(used(stage, Resource.ARTIFACT_BYTES),)] == stage.sql(sizes)
+    again = [record.getMessage() for record in caplog.records if record.name == WRITER]
+    assert [words for words in again if "deadlock" in words] == []
 
 
 def test_workers_that_claim_at_once_run_exactly_as_many_as_may(stage, at_once):
@@ -562,18 +610,10 @@ class Life(RuleBasedStateMachine):
 
     @rule(size=st.integers(0, 12), fails=st.booleans())
     def keeps(self, size, fails):
-        tenant = self.stage.principal.tenant_id
-        name = f"art_{self.next()}"
+        made = kept(self.stage, self.stage.artifacts, bytes(size))
 
         def work(unit):
-            self.stage.quotas.reserve(unit, tenant, Resource.ARTIFACT_BYTES, size)
-            unit.connection.execute(
-                text("INSERT INTO blobs VALUES('00', 'sha256:0', 0, NULL, 'stored', 0) ON CONFLICT DO NOTHING")
-            )
-            unit.connection.execute(
-                text("INSERT INTO artifacts VALUES(:name, :tenant, NULL, 'sha256:0', :size, 'a/b', 'n', 0, '00')"),
-                {"name": name, "tenant": tenant, "size": size},
-            )
+            self.stage.artifacts.record(unit, made)
             if fails:
                 raise ZeroDivisionError
 
@@ -581,19 +621,13 @@ class Life(RuleBasedStateMachine):
             self.stage.writer.run(work)
         except (QuotaExceeded, ZeroDivisionError):
             return
-        self.kept.append((name, size))
+        self.kept.append(made)
 
     @rule()
     @precondition(lambda self: self.kept)
     def removes(self):
-        name, size = self.kept.pop()
-        tenant = self.stage.principal.tenant_id
-
-        def work(unit):
-            unit.connection.execute(text("DELETE FROM artifacts WHERE id = :name"), {"name": name})
-            self.stage.quotas.release(unit, tenant, Resource.ARTIFACT_BYTES, size)
-
-        self.stage.writer.run(work)
+        made = self.kept.pop()
+        self.stage.artifacts.delete(made.tenant_id, made.id)
 
     @invariant()
     def none_is_refused_without_need(self):
