@@ -2,7 +2,8 @@
 
 From the cancel over HTTP to its answer at the MCP client, which comes when the
 runner has said that nothing of its tree lives and that is recorded (`cancel_ms`); the same of one that ignores SIGTERM
-(`cancel_stubborn_ms`).
+(`cancel_stubborn_ms`). Of the latter also from the MCP client's own cancel (`notifications/cancelled`) and from the end
+of its session to the recorded end, which nobody is answered (`cancel_mcp_ms`, `session_end_ms`).
 
 Beside it, in turn, what one would do without: `kill -9` by another `docker exec` until the first one's output ends, which
 leaves its children (`docker_exec_kill_ms`), and `docker kill` until the container has ended, which ends all that runs in it
@@ -27,10 +28,19 @@ from codesdk.sessions import NewSession
 ROUNDS = 10
 STUBBORN_ROUNDS = 5
 PATIENCE_S = 60.0
+LOOK_S = 0.005
+"""Between two looks whether an end is recorded: what that may add to a measured time."""
 AIM_MS = 2000.0
 """From the cancel to its end, p95."""
-NAMES = ("cancel", "cancel_stubborn", "docker_exec_kill", "docker_kill")
-COMMANDS = {"cancel": "sleep {0}", "cancel_stubborn": "trap '' TERM; sleep {0} & sleep {0}"}
+NAMES = ("cancel", "cancel_stubborn", "cancel_mcp", "session_end", "docker_exec_kill", "docker_kill")
+AIMED = {
+    "cancel_stubborn": "until a stubborn command is ended (p95)",
+    "cancel_mcp": "until one is that its MCP client cancels (p95)",
+    "session_end": "until one is whose session ends (p95)",
+}
+"""What is held against `AIM_MS`, and how it is said."""
+STUBBORN = "trap '' TERM; sleep {0} & sleep {0}"
+COMMANDS = {"cancel": "sleep {0}", "cancel_stubborn": STUBBORN}
 
 
 def measure(
@@ -45,6 +55,10 @@ def measure(
             if name == "cancel" or number < STUBBORN_ROUNDS:
                 line = command.format(600 + number)  # another each time: equal calls would be one
                 times[name].append(asyncio.run(_cancelled(stack, session, line)))
+        if number < STUBBORN_ROUNDS:
+            line = STUBBORN.format(700 + number)
+            times["cancel_mcp"].append(asyncio.run(_given_up(stack, session, line)))
+            times["session_end"].append(asyncio.run(_closed(stack, line)))
         times["docker_exec_kill"].append(_exec_killed(client, container))
         times["docker_kill"].append(_killed(client, image))
     return times
@@ -62,6 +76,45 @@ async def _cancelled(stack: Stack, session: Any, command: str) -> float:
         took_ms = (time.perf_counter() - began) * 1000
         assert result.meta["codesdk/call"]["code"] == "CANCELLED", result
         return took_ms
+
+
+async def _given_up(stack: Stack, session: Any, command: str) -> float:
+    """By `notifications/cancelled`: the older protocol's, as most agents speak it."""
+    async with connected(session.mcp_url, session.token, "legacy") as client:
+        place = stack.daemon.session(session.session.id).last_seq
+        asked = asyncio.create_task(client.call_tool("workspace_exec", {"command": command}))
+        call = await asyncio.to_thread(_started, stack, session.session.id, place)
+        began = time.perf_counter()
+        asked.cancel()
+        await asyncio.wait([asked])  # the notification is on its way
+        await asyncio.to_thread(_ended, stack, session.session.id, place, call)
+        return (time.perf_counter() - began) * 1000
+
+
+async def _closed(stack: Stack, command: str) -> float:
+    """By the end of its session, which was opened for it."""
+    session = stack.daemon.open_session(NewSession(labels={"opened-by": "bench"}))
+    async with connected(session.mcp_url, session.token) as client:
+        asked = asyncio.create_task(client.call_tool("workspace_exec", {"command": command}))
+        call = await asyncio.to_thread(_started, stack, session.session.id, 0)
+        began = time.perf_counter()
+        await asyncio.to_thread(stack.daemon.close_session, session.session.id)
+        await asyncio.to_thread(_ended, stack, session.session.id, 0, call)
+        took_ms = (time.perf_counter() - began) * 1000
+        await asyncio.wait([asked])
+        return took_ms
+
+
+def _ended(stack: Stack, session: str, place: int, call: str) -> None:
+    """Until that call's cancel is recorded as its end."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        for event in stack.daemon.events(session, place):
+            if event.type is EventType.CALL_COMPLETED and event.payload["tool_call_id"] == call:
+                assert event.payload["code"] == "CANCELLED", event
+                return
+        time.sleep(LOOK_S)
+    raise TimeoutError("the call did not end")
 
 
 def _started(stack: Stack, session: str, place: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 from mcp import Client
@@ -110,13 +110,13 @@ async def _first(call: asyncio.Task[CallToolResult], beside: set[asyncio.Task[No
 
 
 @asynccontextmanager
-async def connected(url: str, token: str) -> AsyncIterator[Client]:
-    """The official client, with the session's token in every request."""
+async def connected(url: str, token: str, mode: Literal["auto", "legacy"] = "auto") -> AsyncIterator[Client]:
+    """The official client, with the session's token in every request; `legacy`: it speaks the older protocol."""
     headers = {"Authorization": f"Bearer {token}"}
     timeout = httpx2.Timeout(30.0, read=STEP_S)
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=False) as http,
-        Client(streamable_http_client(url, http_client=http), cache=None) as client,
+        Client(streamable_http_client(url, http_client=http), mode=mode, cache=None) as client,
     ):
         yield client
 
