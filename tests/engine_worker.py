@@ -1,4 +1,4 @@
-"""A worker on an engine that has the image already: `engine_worker.py SETTINGS IMAGE`. All else is the product's own."""
+"""A worker on an engine that has the image already: `engine_worker.py SETTINGS IMAGE [DRAIN_S]`. All else is the product's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from codesdk.errors import ExitCode, Fault
 from codesdk.sandbox.docker_driver import DockerSandboxes
 from codesdk.sandbox.engine import Engine
 from codesdk.settings import Settings
-from codesdk.worker.process import serve
+from codesdk.worker import process
 
 
 def main(settings: Settings, image: str) -> int:
@@ -22,7 +22,7 @@ def main(settings: Settings, image: str) -> int:
             return DockerSandboxes(settings.instance_id(), engine, workspaces=settings.workspaces_dir())
 
         try:
-            serve(settings, open_sandboxes, {"base": image}, engine.identity())
+            process.serve(settings, open_sandboxes, {"base": image}, engine.identity())
         except Fault as fault:
             sys.stderr.write(f"error: {fault.code}: {fault}\n")
             return fault.exit_code
@@ -30,4 +30,5 @@ def main(settings: Settings, image: str) -> int:
 
 
 if __name__ == "__main__":
+    process.DRAIN_S = float(sys.argv[3]) if len(sys.argv) > 3 else process.DRAIN_S
     sys.exit(main(Settings.model_validate_json(sys.argv[1]), sys.argv[2]))

@@ -1,4 +1,4 @@
-"""Two engines of one machine, a worker process each: placed, killed, lost, opened again elsewhere, drained, frozen.
+"""Two engines of one machine, a worker process each: placed, killed, followed, lost, opened again elsewhere, drained, frozen.
 
 One stage for all of it, in the order of the file: engines are slow.
 """
@@ -17,19 +17,30 @@ import pytest
 import engine_worker
 from codesdk.bootstrap import open_services
 from codesdk.domain.decisions import PermissionMode
+from codesdk.domain.invariants import check
 from codesdk.hosts import HostState
 from codesdk.hosts import store as host_store
+from codesdk.sandbox import spec as specs
+from codesdk.sandbox import store as sandbox_store
 from codesdk.sandbox.engine import Engine
 from codesdk.sessions import NewSession, NoHost
 from codesdk.settings import Settings, runfile
 from codesdk.tenancy.principal import Role
 from codesdk.toolcalls.stored import Denied, Finished
 from databases import PostgresDatabases
-from stage import POLICY, stored_call, wait_for
+from stage import POLICY, read_whole, stored_call, wait_for
 
 LEASE_S = 10.0
 """Long enough that a loaded machine's worker is not taken for a dead one."""
 PATIENT_S = 90.0
+DRAIN_S = 0.5
+"""Of a worker that is told to end with a call under way: it is handed back soon."""
+PRINTS = """\
+echo run >> ran; i=0
+more() { until=$((i + 1000)); while [ $i -lt $until ]; do i=$((i + 1)); echo $i; done; }
+for gate in 1 2 3; do more; while [ ! -e go$gate ]; do i=$((i + 1)); echo $i; sleep 0.2; done; done; more
+"""
+"""Counts up to some thousands, and goes on at each gate when the test opens it; in between it prints now and then."""
 
 
 class Site:
@@ -71,7 +82,7 @@ class Site:
         settings = self.settings[name].model_copy(update={"host_labels": {"engine": name}})
         with (self._root / f"{name}.log").open("ab") as log:
             self.workers[name] = subprocess.Popen(
-                [sys.executable, engine_worker.__file__, settings.model_dump_json(), self._image],
+                [sys.executable, engine_worker.__file__, settings.model_dump_json(), self._image, str(DRAIN_S)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -125,6 +136,45 @@ class Site:
         label = f"codesdk.instance={self.settings[name].instance_id()}"
         with closing(Engine(self.settings[name].docker_host)) as engine:
             return [each["Id"] for each in engine.api.containers(all=True, filters={"label": label})]
+
+    def up(self, name: str) -> None:
+        """Start its worker, where none runs."""
+        if name not in self.workers or self.workers[name].poll() is not None:
+            self.start(name)
+
+    def inside(self, name: str, subject, line: str) -> str:
+        """What a command of ours says in the session's container on that engine: no worker has to do with it.
+
+        It runs as the workspace's owner: the container's root may not write there.
+        """
+        with self.api.database.read() as connection:
+            row = sandbox_store.of_session(connection, subject.session_id)
+        with closing(Engine(self.settings[name].docker_host)) as engine:
+            container = specs.name_of(self.settings[name].instance_id(), row.id)
+
+            def said(argv: list[str], user: str) -> str:
+                made = engine.api.exec_create(container, argv, user=user, workdir="/workspace")
+                output = engine.api.exec_start(made["Id"]).decode()
+                assert engine.api.exec_inspect(made["Id"])["ExitCode"] == 0, output
+                return output
+
+            return said(["sh", "-c", line], said(["stat", "-c", "%u:%g", "."], "root").strip())
+
+    def printed(self, subject) -> str:
+        """The session's output as its log tells it, each stretch at its place."""
+        text = ""
+        for event in read_whole(self.api.log, subject.session_id):
+            if event.type == "tool.output.delta":
+                place, delta = event.payload["offset"], event.payload["delta"]
+                assert place <= len(text), "nothing is left out"
+                assert text[place : place + len(delta)] == delta[: len(text) - place], "what comes again is the same"
+                text = text[:place] + delta + text[place + len(delta) :]
+        return text
+
+    def counted_to(self, subject) -> int:
+        """The last number that the session's log tells of."""
+        events = self.api.log.read(subject.session_id, max(0, self.api.log.head(subject.session_id) - 1))
+        return max((int(event.payload["delta"].split()[-1]) for event in events if "delta" in event.payload), default=0)
 
     def runs(self, call: str) -> bool:
         stored = stored_call(self.api.database, call)
@@ -255,3 +305,35 @@ def test_a_draining_host_takes_no_session_and_finishes_its_own(site):
     site.workers["two"].terminate()
     assert site.workers["two"].wait(PATIENT_S) == 0
     assert (site.host("two").state, site.host("two").away) == (HostState.DRAINING, True)
+
+
+@pytest.mark.timeout(600)
+def test_a_call_that_prints_ends_well_and_whole_when_one_worker_hands_it_back_and_the_next_is_killed(site):
+    site.up("one")
+    subject = site.open("one")
+    call = site.submit(subject, PRINTS)
+    site.wait(lambda: site.counted_to(subject) >= 1000, "the first lines")
+
+    site.workers["one"].terminate()
+    assert site.workers["one"].wait(PATIENT_S) == 0
+    assert site.runs(call)
+    site.inside("one", subject, "touch go1")  # a thousand lines while there is no worker
+    site.start("one")
+    site.wait(lambda: site.counted_to(subject) >= 2000, "the lines of meanwhile")
+
+    site.workers["one"].kill()
+    site.workers["one"].wait(PATIENT_S)
+    site.inside("one", subject, "touch go2")
+    site.start("one")
+    site.wait(lambda: site.counted_to(subject) >= 3000, "the lines of after the kill")
+    site.inside("one", subject, "touch go3")
+
+    ended = site.ended(call)
+    assert (ended.identity.attempt, ended.result.is_error) == (1, False)
+    told = ended.result.structured["stdout"]
+    numbers = told.splitlines()
+    assert len(numbers) > 4000
+    assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
+    assert site.printed(subject) == told
+    assert site.inside("one", subject, "cat ran") == "run\n"
+    assert check(read_whole(site.api.log, subject.session_id)) is None
