@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 
 import pytest
 
 from codesdk.domain.quotas import Resource
-from stage import wait_for
-from whole_stage import DEADLINE_S, Agent, Installation
+from stage import REPOSITORY, wait_for
+from whole_stage import DEADLINE_S, POLICY, Agent, Installation
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(300)]
 
@@ -18,6 +19,33 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(300)]
 def house(redis_url, tmp_path) -> Iterator[Installation]:
     """Over fake sandboxes."""
     made = Installation(tmp_path, redis_url)
+    made.start_api()
+    made.start_worker()
+    yield made
+    made.close()
+
+
+BESIDE = """\
+name: note.beside
+version: 1.0.0
+title: Note beside
+description: Writes, each time to a place of its own, so that it need not wait for what else writes.
+classification: write
+serial: false
+runs: {argv: [note, {arg: /line}]}
+input_schema: {type: object, additionalProperties: false, required: [line], properties: {line: {type: string}}}
+"""
+
+
+@pytest.fixture
+def house_of_notes(redis_url, tmp_path) -> Iterator[Installation]:
+    """With a tool that writes and is not serial."""
+    tools = tmp_path / "tools"
+    shutil.copytree(REPOSITORY / "tool-registry", tools)
+    (tools / "note.beside.yaml").write_text(BESIDE)
+    made = Installation(tmp_path, redis_url, registry_dir=tools)
+    allowed = "  - {id: notes, effect: allow, tool: note.beside}\n"
+    (tmp_path / "policies" / "policy.yaml").write_text(POLICY + allowed)
     made.start_api()
     made.start_worker()
     yield made
@@ -58,6 +86,31 @@ def test_commands_of_one_workspace_follow_each_other_and_reads_and_a_question_ho
             return listed.is_error, stood, ended, said(await asked)
 
     assert asyncio.run(go()) == (False, (False, False, False, 1), ["hold first", "second"], "risky")
+    agent.is_lawful()
+
+
+def test_what_writes_and_is_not_serial_runs_beside_a_command_and_as_many_calls_run_at_once_as_the_session_declared(
+    house_of_notes,
+):
+    house, declared = house_of_notes, 4
+    agent = house.open_session(parallel_calls=declared)
+    lines = [f"hold {number}" for number in range(declared)]
+    began = lambda: [line for line in lines if house.ran(line)]  # noqa: E731
+
+    async def go():
+        async with agent.client("auto") as client:
+            calls = await at_once(agent, client, "hold command")
+            calls += [asyncio.create_task(client.call_tool("note_beside", {"line": line})) for line in lines]
+            await until(lambda: house.runs_of(agent.session) == declared, "as many as were declared")
+            await until(lambda: agent.requested() == 1 + declared, "the last one's record")
+            at_first, running = began(), house.ran("hold command")
+            house.release("hold command")
+            await until(lambda: len(began()) == declared, "the last one")
+            for line in lines:
+                house.release(line)
+            return len(at_first), running, [said(await call) for call in calls]
+
+    assert asyncio.run(go()) == (declared - 1, True, ["hold command", *lines])
     agent.is_lawful()
 
 
