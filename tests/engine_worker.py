@@ -10,7 +10,7 @@ from codesdk.errors import ExitCode, Fault
 from codesdk.sandbox.docker_driver import DockerSandboxes
 from codesdk.sandbox.engine import Engine
 from codesdk.settings import Settings
-from codesdk.worker import process
+from codesdk.worker import process, serving
 
 
 def main(settings: Settings, image: str) -> int:
@@ -22,7 +22,7 @@ def main(settings: Settings, image: str) -> int:
             return DockerSandboxes(settings.instance_id(), engine, workspaces=settings.workspaces_dir())
 
         try:
-            process.serve(settings, open_sandboxes, {"base": image}, engine.identity())
+            serving.serve(settings, open_sandboxes, {"base": image}, engine.identity())
         except Fault as fault:
             sys.stderr.write(f"error: {fault.code}: {fault}\n")
             return fault.exit_code

@@ -46,6 +46,19 @@ class _Taken(NamedTuple):
     sessions: int
 
 
+class Held(NamedTuple):
+    """Who serves a host, and how lively."""
+
+    holder: str
+    """See `hosts.holder`; empty where its worker said nothing of itself."""
+    generation: int
+    heartbeat: int
+    silent_s: float
+    """Seconds since it was heard, on the database's clock."""
+    is_over: bool
+    """It was stopped in order, or its host was given up."""
+
+
 _HOSTS = select(hosts, (database_now() - hosts.c.heard_at).label("silent_s"))
 # A row to which imported sessions belong, and that no worker has ever taken: nobody's machine. See `archive.imports`.
 _NO_MACHINE = (hosts.c.heartbeat == 0) & hosts.c.heard_at.is_(None) & hosts.c.left_at.is_not(None)
@@ -93,6 +106,16 @@ def find_named(connection: Connection, name: str) -> HostRecord | None:
     """The host of exactly that name, held until the unit ends."""
     row = connection.execute(_HOSTS.where(hosts.c.name == name).with_for_update(of=hosts)).one_or_none()
     return _record(row, {}) if row else None
+
+
+def held(connection: Connection, name: str, *, lock: bool = False) -> Held | None:
+    """Who serves the host of that name; None where nobody ever did. `lock`: and nobody else until the unit ends."""
+    query = _HOSTS.where(hosts.c.name == name)
+    row = connection.execute(query.with_for_update(of=hosts) if lock else query).one_or_none()
+    if row is None or row.silent_s is None:
+        return None
+    is_over = row.left_at is not None or row.state == HostState.LOST.value
+    return Held(row.holder, row.generation, row.heartbeat, max(0.0, row.silent_s), is_over)
 
 
 def serves(connection: Connection, host: HostId, generation: int) -> bool:

@@ -45,6 +45,28 @@ class ProcessMark:
                 return
             self.wait(grace_s)
 
+    def kill(self) -> bool:
+        """SIGKILL to this very process, also one that is stopped; False: it had ended, or is not ours to kill."""
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except OSError:
+            return False
+        try:
+            if not self.alive:  # asked with the pid held: nobody can get it from here on
+                return False
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+
+def pid_space() -> str:
+    """Where a pid means what it means here: this boot of this machine, and this container of it."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+
 
 def mark(pid: int) -> ProcessMark | None:
     """The process that has this pid now; None where there is none, or only its remains."""

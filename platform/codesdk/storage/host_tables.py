@@ -23,7 +23,10 @@ hosts = Table(
     Column("millicpus", BigInteger, nullable=False, server_default=text("0")),
     Column("most_sessions", Integer, nullable=False, server_default=text("0")),
     Column("left_at", Float),  # its worker was stopped in order, and no other has come
-    Column("heard_at", Float),  # its newest heartbeat, on the database's clock: for people, nothing is judged by it
+    Column("heard_at", Float),  # its newest heartbeat, on the database's clock; `hosts.watch` does not judge by it
+    Column(
+        "holder", Text, nullable=False, server_default=text("''")
+    ),  # JSON: see hosts.holder; of whom it is not known: empty
 )
 
 source_servers = Table(  # the MCP servers that a host's worker has, as it told last; of an older generation: none

@@ -25,7 +25,7 @@ from codesdk.sandbox.local.notice import warning
 from codesdk.sandbox.profiles import DEFAULT, load_profiles
 from codesdk.settings import Settings, read_settings
 from codesdk.worker.egress_record import EgressRecord
-from codesdk.worker.process import serve
+from codesdk.worker.serving import serve
 
 _log = logging.getLogger("codesdk.worker")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -11,6 +12,7 @@ from codesdk.domain.ids import HostId, Ids, Kind, SandboxId
 from codesdk.errors import ExitCode, Fault
 from codesdk.hosts import store
 from codesdk.hosts.host import Capacity, HostRecord, HostState
+from codesdk.hosts.store import Held
 from codesdk.sandbox.port import SandboxSpec
 from codesdk.sandbox.profile import Profile
 from codesdk.settings import Settings
@@ -86,11 +88,20 @@ def lock_engine(path: Path) -> IO[str]:
 
 
 def register(
-    writer: Writer, ids: Ids, name: str, images: dict[str, str], now: float, *, offer: Offer = NOTHING
+    writer: Writer,
+    ids: Ids,
+    name: str,
+    images: dict[str, str],
+    now: float,
+    *,
+    offer: Offer = NOTHING,
+    holder: str = "",
+    check: Callable[[Held | None], object] = lambda _held: None,
 ) -> Host:
     """Enter the host, or take it over with the next generation.
 
     `images`: image name -> image id on this host; sessions are placed and pinned by it.
+    `holder`: how this worker's process names itself. `check` refuses, by what it raises, to follow whoever serves it.
 
     Raises:
         HostTaken: two engines would share a name, or two names an engine, whose tool uids and sweeps would mix.
@@ -102,12 +113,14 @@ def register(
         "memory_bytes": offer.capacity.memory_bytes,
         "millicpus": offer.capacity.millicpus,
         "most_sessions": offer.capacity.sessions,
+        "holder": holder,
     }
 
     def enter(unit: Unit) -> Host:
         if offer.engine:
             _check_engine(store.find_named(unit.connection, name), offer.engine)
             _check_name(store.of_engine(unit.connection, offer.engine, but=name), name)
+        check(store.held(unit.connection, name, lock=True))
         known = store.take_over(unit.connection, name, now, columns)
         if known is not None:
             return Host(id=known[0], name=name, generation=known[1])

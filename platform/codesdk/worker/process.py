@@ -1,20 +1,17 @@
-"""The worker process: start, serve until a signal, drain."""
+"""What a worker is made of, from its start to its stop."""
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
-from codesdk.bootstrap import Services, open_services
-from codesdk.domain.execution import ToolExecutionEnv
+from codesdk.bootstrap import Services
 from codesdk.sandbox.egress.secret_files import problem_of, read_secret
 from codesdk.sandbox.port import Sandboxes
 from codesdk.sandbox.profiles import DEFAULT
 from codesdk.sessions.lost_hosts import LostHosts
-from codesdk.settings import Settings, runfile
 from codesdk.sources.desk import SourceDesk
 from codesdk.sources.housing import Housing, Place
 from codesdk.sources.remote import remote_starter
@@ -25,11 +22,9 @@ from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.execution import Execution
 from codesdk.worker.copies import Copies
 from codesdk.worker.dispatcher import Dispatcher, guarded
-from codesdk.worker.egress_record import EgressRecord
 from codesdk.worker.hand import Hand
-from codesdk.worker.host import lock_engine, offer_of, register
-from codesdk.worker.leaving import Leaving
-from codesdk.worker.listener import Listener
+from codesdk.worker.heart import POLLER_TURN_S, PULSE_TURN_S, Part
+from codesdk.worker.host import offer_of, register
 from codesdk.worker.pool import Pool, sorts_of
 from codesdk.worker.previews import Previews
 from codesdk.worker.pulse import Pulse
@@ -38,6 +33,7 @@ from codesdk.worker.rest import Rest
 from codesdk.worker.rooms import Rooms
 from codesdk.worker.rounds import Duty, Round
 from codesdk.worker.snapshots import Snapshots
+from codesdk.worker.succession import Succession, check_alone, this_process
 from codesdk.worker.watching import Watching
 
 _log = logging.getLogger(__name__)
@@ -72,11 +68,20 @@ class Worker:
         settings = services.settings
         self._withdraw: Callable[[], object] = lambda: None
         with ExitStack() as opened:
-            opened.callback(lock_engine(settings.data_dir / "worker.lock").close)
+            me = this_process(settings.instance_id())
+            before = Succession(services.database, settings.host_name, settings.host_lease_s, me)
+            opened.callback(before.take(settings.data_dir / "worker.lock").close)
             services.wakeups.check()
-            now = services.clock.now().timestamp()
-            offer = offer_of(settings, engine)
-            self.host = register(services.writer, services.ids, settings.host_name, images, now, offer=offer)
+            self.host = register(
+                services.writer,
+                services.ids,
+                settings.host_name,
+                images,
+                services.clock.now().timestamp(),
+                offer=offer_of(settings, engine),
+                holder=me.model_dump_json(),
+                check=partial(check_alone, me=me, lease_s=settings.host_lease_s),
+            )
             self.pulse = Pulse(services.writer, services.clock, self.host, settings.host_lease_s)
             opened.callback(self.pulse.stop)
             self.rooms = Rooms(
@@ -223,6 +228,13 @@ class Worker:
         for each in (self._poller, self._neighbour, self._keeper, self._watcher, self._photographer):
             each.start()
 
+    def parts(self) -> tuple[Part, ...]:
+        """What must come round, from `start` to `stop`."""
+        return (
+            Part("poller", lambda: self._poller.turns, POLLER_TURN_S, lambda: self.pulse.is_young),
+            Part("heartbeat", lambda: self.pulse.turns, PULSE_TURN_S),
+        )
+
     def announced(self, withdraw: Callable[[], object]) -> None:
         """Others were told that it serves; `withdraw` takes that back when it stops."""
         self._withdraw = withdraw
@@ -353,45 +365,3 @@ class Worker:
     def _drain_pool(self) -> None:
         if not self.pulse.is_over:  # then they are a newer worker's
             guarded(self._pool.close)
-
-
-def serve(
-    settings: Settings,
-    open_sandboxes: Callable[[EgressRecord], Sandboxes],
-    images: dict[str, str],
-    engine: str = "",
-) -> None:
-    """Run a worker until SIGTERM or SIGINT, then drain; a second one ends it at once.
-
-    `open_sandboxes` gets the recorder of what leaves them.
-
-    Raises:
-        HostGone: a newer worker has the host, or it was given up. Whoever started this one starts it again.
-        Fault: what kept it from starting; nothing is left behind.
-    """
-    leaving = Leaving(within_s=LEAVE_S)
-    with leaving.listening(), ExitStack() as opened:
-        services = open_services(settings)
-        opened.callback(services.close)
-        environment = ToolExecutionEnv.CODESDK_HOST if settings.is_local else ToolExecutionEnv.CODESDK_DOCKER
-        sandboxes = open_sandboxes(
-            EgressRecord(services.database, services.writer, services.log, environment, services.quotas)
-        )
-        opened.callback(sandboxes.close)
-        worker = Worker(services, sandboxes, images, engine)
-        worker.pulse.on_end(leaving.ask)
-        opened.callback(worker.stop)
-        worker.start()
-        listener = Listener(settings.resolved_redis_url(), worker.host.id, worker.dispatcher.wake)
-        opened.callback(listener.close)
-        ready = runfile.write(
-            settings.data_dir,
-            "worker",
-            {"pid": os.getpid(), "host": worker.host.id, "execution_env": sandboxes.surroundings.environment},
-        )
-        worker.announced(partial(ready.unlink, missing_ok=True))
-        _log.info("serving host %s, generation %d", worker.host.id, worker.host.generation)
-        leaving.wait()
-        _log.info("asked to end: no new calls; those that run have %.0f s, the rest is handed back", DRAIN_S)
-        leaving.leave_within(LEAVE_S)  # nobody may have sent a signal: the worker itself may have asked
-        worker.pulse.check()

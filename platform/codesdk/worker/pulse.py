@@ -42,6 +42,8 @@ class Pulse:
         self._clock = clock
         self._host = host
         self._every_s = lease_s / BEATS if lease_s else BEAT_S
+        self.turns = 0
+        """How often it has tried to beat, and knows whether it did."""
         self._patience_s = lease_s / 2 if lease_s else 0.0
         self._beaten_at = clock.monotonic()
         self._stopping = threading.Event()
@@ -69,6 +71,11 @@ class Pulse:
     def is_over(self) -> bool:
         """Whether a newer worker has the host, or somebody gave it up."""
         return self._over.is_set()
+
+    @property
+    def is_young(self) -> bool:
+        """Whether it was taken lately: the database answers this worker."""
+        return self._clock.monotonic() - self._beaten_at < 2 * self._every_s
 
     def check(self) -> None:
         """Go on only while the host is ours, as far as is known here.
@@ -111,6 +118,7 @@ class Pulse:
                 self._beat()
             except Fault as fault:
                 _log.warning("a heartbeat was not taken: %s", fault)
+            self.turns += 1
             if self.is_over:
                 _log.error("the host %s was given up, or a newer worker has it", self._host.name)
                 self._on_end()

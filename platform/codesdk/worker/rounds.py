@@ -52,6 +52,8 @@ class Round:
         now = clock.monotonic()
         self._places = [_Place(duty, now + (0.0 if duty.at_once else duty.every_s)) for duty in duties]
         self._ending = threading.Event()
+        self.turns = 0
+        """How often it has gone through all of them."""
         self._thread = threading.Thread(target=self._go, name=name, daemon=True)
 
     def start(self) -> None:
@@ -76,6 +78,7 @@ class Round:
             if began >= place.due and not self._ending.is_set():
                 place.due = began + place.duty.every_s
                 _do(place)
+        self.turns += 1
         return max(0.0, min((place.due for place in self._places), default=0.0) - self._clock.monotonic())
 
     def _go(self) -> None:

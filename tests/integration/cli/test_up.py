@@ -90,6 +90,22 @@ def test_a_killed_worker_is_restarted_and_the_session_goes_on(start_up):
     assert up.containers() == []
 
 
+def test_a_worker_that_hangs_is_ended_and_restarted_and_the_session_goes_on(start_up):
+    up = start_up(CODESDK_HOST_LEASE_S="10")
+    opened = up.ready()
+    assert not call(opened, "workspace_write", {"path": "a", "content": "kept"}).is_error
+    before = mark(up.pid_of("worker"))
+
+    os.kill(before.pid, signal.SIGSTOP)
+
+    until(lambda: (up.data_dir / "run" / "worker.json").exists() and up.pid_of("worker") != before.pid, 60, "a restart")
+    assert not before.alive
+    assert "The worker gave no sign of life for 10 s; ending it." in up.said()
+    assert "kept" in text_of(call(opened, "workspace_read", {"path": "a"}))
+    assert up.stop() == 0
+    assert up.containers() == []
+
+
 def test_sandboxes_of_a_worker_that_is_dead_at_the_stop_are_removed(start_up):
     up = start_up()
     call(up.ready(), "workspace_list", {})

@@ -8,7 +8,7 @@ import threading
 
 from codesdk.sandbox.fake import FakeSandboxes, Script
 from codesdk.settings import Settings
-from codesdk.worker import process
+from codesdk.worker import process, serving
 
 
 def play(_request):
@@ -19,7 +19,7 @@ def play(_request):
 def main():
     settings = Settings.model_validate_json(sys.argv[1]).model_copy(update={"worker_threads": 2, "warm_pool": 0})
     process.DRAIN_S = float(sys.argv[2])
-    process.serve(settings, lambda _record: FakeSandboxes(play), {"base": "sha256:" + "0" * 64})
+    serving.serve(settings, lambda _record: FakeSandboxes(play), {"base": "sha256:" + "0" * 64})
 
 
 if __name__ == "__main__":

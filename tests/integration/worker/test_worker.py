@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from codesdk.approvals import Verdict
 from codesdk.bootstrap import open_services
 from codesdk.domain.calls import CallState
 from codesdk.domain.invariants import check
+from codesdk.errors import ExitCode
 from codesdk.hosts import store as host_store
 from codesdk.jobs import QueueUnavailable
 from codesdk.sandbox.fake import FakeSandboxes, Script
@@ -60,7 +61,11 @@ class Site:
 
     def worker(self, *, listen=True):
         services = open_services(self.settings)
-        worker = Worker(services, self.sandboxes, IMAGES)
+        try:
+            worker = Worker(services, self.sandboxes, IMAGES)
+        except WorkerRunning:
+            services.close()
+            raise
         worker.start()
         listener = (
             Listener(self.settings.resolved_redis_url(), worker.host.id, worker.dispatcher.wake) if listen else None
@@ -107,7 +112,7 @@ class Site:
     def given(self):
         """Its settings, for another process."""
         return self.settings.model_dump_json(
-            include={"data_dir", "database_url", "redis_url", "policies_dir", "poll_s"}
+            include={"data_dir", "database_url", "redis_url", "policies_dir", "poll_s", "host_lease_s"}
         )
 
     def ended(self, call, deadline_s=15.0):
@@ -249,6 +254,47 @@ def test_a_second_signal_ends_a_worker_at_once(site):
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 128 + signal.SIGINT
     assert stored_call(site.api.database, call).state is CallState.RUNNING
+
+
+@ON_BOTH
+def test_a_worker_that_hangs_is_ended_by_the_next_one_which_goes_on_and_one_that_beats_is_not(site):
+    site.settings = site.settings.model_copy(update={"host_lease_s": 4.0})
+    with serving(site, 0.5) as (process, subject, call):
+        with pytest.raises(WorkerRunning):
+            site.worker()
+        process.send_signal(signal.SIGSTOP)
+
+        def follow():
+            with suppress(WorkerRunning):  # until it was silent for its lease, as whoever starts it again tries
+                return site.worker()
+
+        wait_for(follow, "a worker to follow the one that hangs", 60.0)
+        assert process.wait(60) == -signal.SIGKILL
+    assert site.ended(call).result.code == "WORKER_LOST"  # its sandboxes were the process's own
+    assert site.ended(site.submit(site.subject(), "after")).result.structured["stdout"] == "after"
+    assert check(site.api.log.read(subject.session_id)) is None
+
+
+@ON_BOTH
+def test_a_host_that_is_served_from_another_data_directory_keeps_the_second_from_serving(site, tmp_path):
+    site.worker()
+    elsewhere = site.settings.model_copy(
+        update={"data_dir": tmp_path / "second", "database_url": site.settings.resolved_database_url()}
+    )
+    services = open_services(elsewhere)
+    with closing(services), pytest.raises(WorkerRunning, match="another data directory"):
+        Worker(services, site.sandboxes, IMAGES)
+    assert not site.ended(site.submit(site.subject())).result.is_error
+
+
+def test_a_worker_whose_part_hangs_ends_by_itself_and_says_where_it_stood(site):
+    argv = [sys.executable, str(Path(__file__).with_name("hanging.py")), site.given()]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == ExitCode.UNAVAILABLE
+    assert "in hang" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: WORKER_HANGS: the poller")
+    site.worker()
+    assert not site.ended(site.submit(site.subject())).result.is_error
 
 
 def test_a_closed_session_leaves_no_sandbox(site):

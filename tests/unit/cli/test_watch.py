@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codesdk.cli.stack.watch import HEALTHY_S, Watch
+from codesdk.cli.stack.watch import HEALTHY_S, HUNG_S, Watch
 
 
 class Process:
@@ -11,6 +11,15 @@ class Process:
     def __init__(self) -> None:
         self.ended: int | None = None
         self.starts = 0
+        self.signs: object = None
+        self.kills = 0
+
+    def sign(self) -> object:
+        return self.signs
+
+    def kill(self) -> None:
+        self.kills += 1
+        self.ended = -9
 
     def last_words(self) -> str:
         return "it fell."
@@ -72,3 +81,40 @@ def test_a_running_process_is_left_alone():
         watch.look(now)
 
     assert process.starts == 0
+
+
+def look_on(watch: Watch, begin: float, seconds: float) -> float:
+    """Look four times a second; the moment of the last look."""
+    for quarter in range(int(seconds * 4) + 1):
+        watch.look(begin + quarter / 4)
+    return begin + seconds
+
+
+def test_a_process_without_a_sign_of_life_is_ended_and_started_again():
+    process, said = Process(), []
+    watch = Watch([process], said.append)
+    process.signs = 1
+    now = look_on(watch, 0, HUNG_S - 1)
+    assert process.kills == 0
+    now = look_on(watch, now, 3)
+    assert (process.kills, process.starts) == (1, 1)
+    assert "no sign of life" in said[0]
+
+
+def test_a_process_that_changes_its_sign_or_gives_none_is_left_alone():
+    process = Process()
+    watch = Watch([process], lambda _line: None)
+    now = look_on(watch, 0, 3 * HUNG_S)  # it is not ready yet, or leaves
+    for beat in range(10):
+        process.signs = beat
+        now = look_on(watch, now, HUNG_S / 2)
+    assert process.kills == 0
+
+
+def test_a_watch_that_was_stopped_itself_has_seen_nobody_hang():
+    process = Process()
+    watch = Watch([process], lambda _line: None)
+    process.signs = 1
+    for look in range(int(HUNG_S) - 1):
+        watch.look(look * 1000.0)
+    assert process.kills == 0

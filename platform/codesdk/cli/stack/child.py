@@ -32,8 +32,10 @@ class ChildFailed(Fault):
 class Child:
     """A process started from `module`, which writes `run/<name>.json` when it is ready."""
 
-    def __init__(self, name: str, module: str, settings: Settings) -> None:
+    def __init__(self, name: str, module: str, settings: Settings, *, beats: bool = False) -> None:
+        """`beats`: it touches that file every second while it lives."""
         self.name = name
+        self._beats = beats
         self._module = module
         self._settings = settings
         self.log = settings.data_dir / "log" / f"{name}.log"
@@ -72,6 +74,20 @@ class Child:
         said = runfile.read(self._settings.data_dir, self.name)
         return said if said is not None and self._process is not None and said.get("pid") == self._process.pid else None
 
+    def sign(self) -> object:
+        """Its last touch, while it serves; None where it gives none."""
+        if not self._beats or self.ready() is None:
+            return None
+        try:
+            return runfile.path_of(self._settings.data_dir, self.name).stat().st_mtime_ns
+        except FileNotFoundError:  # it has just begun to leave
+            return None
+
+    def kill(self) -> None:
+        """End it and its group at once, also where it is stopped; `ended` says so soon after."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+
     def wait_ready(self, until: float) -> dict[str, Any]:
         """What it says of itself. `until`: on the monotonic clock.
 
@@ -95,7 +111,7 @@ class Child:
             try:
                 self._process.wait(grace_s)
             except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
+                self.kill()
                 self._process.wait()
         self._process = None
 

@@ -16,7 +16,7 @@ from codesdk.cli.stack.operator import ensure_operator
 from codesdk.cli.stack.place import check_port, take_data_dir
 from codesdk.cli.stack.rules import check_rules
 from codesdk.cli.stack.sessions import close_all, sweep_all
-from codesdk.cli.stack.watch import Watch
+from codesdk.cli.stack.watch import HUNG_S, Watch
 from codesdk.errors import Fault
 from codesdk.eventlog.hints import LocalHints
 from codesdk.provision import engine as docker_engine
@@ -32,6 +32,8 @@ START_S = 60.0
 """Seconds until both processes must be ready: under two on an idle machine, ten where every import is cold."""
 GRACE_S = 15.0
 """Seconds that a stopping process has: the worker drains running calls for ten."""
+LEAST_HUNG_S = 5.0
+"""Seconds without a sign of life that a worker is given, however short the lease."""
 MACHINE_CHECK_S = 5.0
 """Seconds between looks at engine and Redis."""
 
@@ -68,7 +70,9 @@ class Stack:
 
     def watch(self, warn: Say, stopping: Callable[[float], bool]) -> None:
         """Keep it running until `stopping(seconds)`, which waits that long, says True. Main thread only."""
-        watch = Watch([self._api, self._worker], warn)
+        # A worker touches its file each second; a lease without that, and nobody would wait for it any more.
+        hung_s = max(self.settings.host_lease_s or HUNG_S, LEAST_HUNG_S)
+        watch = Watch([self._api, self._worker], warn, hung_s)
         next_check = time.monotonic() + MACHINE_CHECK_S
         well: dict[str, bool] = {}
         while not stopping(0.1):
@@ -123,7 +127,7 @@ class Stack:
 
     def _start_children(self, opened: ExitStack) -> None:
         self._say(f"Starting API and worker (logs in {self.settings.data_dir / 'log'})")
-        self._worker = Child("worker", "codesdk.worker", self.settings)
+        self._worker = Child("worker", "codesdk.worker", self.settings, beats=True)
         self._api = Child("api", "codesdk.api", self.settings)
         instance = self.settings.instance_id()
         opened.callback(lambda: sweep_all(self.settings, instance, self._say))

@@ -1,4 +1,4 @@
-"""Brings crashed processes back: at once the first time, then with growing pauses."""
+"""Brings back processes that crashed, and those that hang: at once the first time, then with growing pauses."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 HEALTHY_S = 60.0
 """A process that ran this long has recovered: its next crash counts as the first."""
+HUNG_S = 30.0
+"""Seconds without a sign of life after which a process hangs, where the caller says nothing else."""
+GAP_S = 1.0
+"""A look counts at most this much of the time since the one before: who was stopped itself has seen nobody hang."""
 
 
 class Restartable(Protocol):
@@ -21,6 +25,14 @@ class Restartable(Protocol):
     @property
     def ended(self) -> int | None:
         """Exit code; None while it runs."""
+        ...
+
+    def sign(self) -> object:
+        """Something that changes while it lives; None where nothing is to be told by it now."""
+        ...
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
         ...
 
     def last_words(self) -> str:
@@ -38,17 +50,31 @@ class _Watched:
         self.pause_s = FIRST_PAUSE_S
         self.started_at: float | None = None
         self.due_at: float | None = None
+        self.sign: object = None
+        self.still_s = 0.0
+        """For how long the sign has been the same."""
+        self.looked_at: float | None = None
+
+    def still(self, now: float) -> float:
+        """For how many seconds it has given no sign, though it should."""
+        passed = 0.0 if self.looked_at is None else min(now - self.looked_at, GAP_S)
+        self.looked_at = now
+        before, self.sign = self.sign, self.process.sign()
+        self.still_s = self.still_s + passed if self.sign is not None and self.sign == before else 0.0
+        return self.still_s
 
 
 class Watch:
     """Looks at processes; the caller gives the time."""
 
-    def __init__(self, processes: Sequence[Restartable], warn: Say) -> None:
+    def __init__(self, processes: Sequence[Restartable], warn: Say, hung_s: float = HUNG_S) -> None:
+        """`hung_s`: seconds without a sign of life after which one is ended."""
         self._watched = [_Watched(process) for process in processes]
         self._warn = warn
+        self._hung_s = hung_s
 
     def look(self, now: float) -> None:
-        """Start what is due, and plan a start for what has ended. `now`: on the monotonic clock."""
+        """Start what is due, end what hangs, and plan a start for what has ended. `now`: on the monotonic clock."""
         for watched in self._watched:
             if watched.started_at is None:
                 watched.started_at = now
@@ -59,6 +85,10 @@ class Watch:
                     watched.process.start()
             elif watched.process.ended is not None:
                 self._plan(watched, now)
+            elif watched.still(now) >= self._hung_s:
+                watched.still_s = 0.0
+                self._warn(f"The {watched.process.name} gave no sign of life for {self._hung_s:g} s; ending it.")
+                watched.process.kill()
 
     def _plan(self, watched: _Watched, now: float) -> None:
         process = watched.process

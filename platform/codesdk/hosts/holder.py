@@ -1,0 +1,36 @@
+"""The process that serves a host, as its row names it."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from codesdk.domain.decisions import Frozen
+from codesdk.hosts.store import Held
+
+SILENT_S = 30.0
+"""Seconds after which a worker counts as silent where silence is never judged: six heartbeats, as in a lease."""
+
+
+class Holder(Frozen):
+    """A worker's process. A pid means something in its own `space` alone, and with its start time alone."""
+
+    instance: str
+    """Of the data directory whose lock it holds."""
+    pid: int
+    started: int
+    """Clock ticks since boot."""
+    space: str
+    """This boot of this machine, and this container of it."""
+
+
+def holder_of(held: Held) -> Holder | None:
+    """Who it is; None where its worker, of an older version, did not say."""
+    try:
+        return Holder.model_validate_json(held.holder)
+    except ValidationError:
+        return None
+
+
+def is_silent(held: Held, lease_s: float) -> bool:
+    """Whether it was not heard for a lease, on the database's clock. Its next heartbeat may be on its way."""
+    return held.silent_s >= (lease_s or SILENT_S)

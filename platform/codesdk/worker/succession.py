@@ -1,0 +1,121 @@
+"""One worker serves an engine: a newcomer is refused while another beats, and ends one that hangs.
+
+A worker that is stopped, or whose threads wait for each other, keeps its lock for ever. It is ended only if all of this
+holds: its row names the process, in this very data directory and where pids mean the same; that process runs; the
+database has not heard it for a lease; and it stays silent for half a lease more while the newcomer looks on. One whose
+database was away beats within that time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from codesdk.hosts import store
+from codesdk.hosts.holder import SILENT_S, Holder, holder_of, is_silent
+from codesdk.hosts.store import Held
+from codesdk.provision.process import ProcessMark, mark, pid_space
+from codesdk.storage.database import Database
+from codesdk.worker.host import WorkerRunning, lock_engine
+
+_log = logging.getLogger(__name__)
+
+LOOKS = 12
+"""How often a newcomer looks in the half lease in which the other must stay silent."""
+END_S = 30.0
+"""Seconds that the kernel has to end a process that was killed, and to let its lock go."""
+POLL_S = 0.05
+
+
+def this_process(instance: str) -> Holder:
+    """How this worker names itself. `instance`: its data directory's."""
+    me = mark(os.getpid())
+    return Holder(instance=instance, pid=os.getpid(), started=me.started if me else 0, space=pid_space())
+
+
+def is_dead(holder: Holder, me: Holder) -> bool:
+    """Whether that process has surely ended: it ran where this one can look, or held the lock that this one has."""
+    if holder.instance == me.instance:
+        return True
+    return holder.space == me.space and mark(holder.pid) != ProcessMark(holder.pid, holder.started)
+
+
+class Succession:
+    """Takes the lock of an engine, from one that hangs if need be."""
+
+    def __init__(
+        self,
+        database: Database,
+        name: str,
+        lease_s: float,
+        me: Holder,
+        *,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:
+        """`name`: the host's; `lease_s`: as of the pulse, 0 where silence is never judged: then nobody is ended."""
+        self._database = database
+        self._name = name
+        self._lease_s = lease_s
+        self._me = me
+        self._sleep = sleep or threading.Event().wait
+
+    def take(self, path: Path) -> IO[str]:
+        """Hold the engine for the life of the returned file.
+
+        Raises:
+            WorkerRunning: another process holds it, and beats, or cannot be judged from here.
+        """
+        try:
+            return lock_engine(path)
+        except WorkerRunning:
+            hung = self._hung()
+            if hung is None or not hung.kill():
+                raise
+        _log.warning("the worker before (process %d) hung and was killed; what it ran is taken up", hung.pid)
+        for _ in range(int(END_S / POLL_S)):
+            with suppress(WorkerRunning):
+                return lock_engine(path)
+            self._sleep(POLL_S)
+        return lock_engine(path)
+
+    def _hung(self) -> ProcessMark | None:
+        seen = self._look()
+        holder = holder_of(seen) if seen is not None else None
+        if seen is None or holder is None or not self._lease_s or not is_silent(seen, self._lease_s):
+            return None
+        known = ProcessMark(holder.pid, holder.started)
+        is_ours = (holder.instance, holder.space) == (self._me.instance, self._me.space)
+        if not is_ours or holder.pid == self._me.pid or not known.alive:
+            return None
+        _log.warning("the worker before (process %d) was not heard for %.0f s", holder.pid, seen.silent_s)
+        for _ in range(LOOKS):
+            self._sleep(self._lease_s / 2 / LOOKS)
+            now = self._look()
+            if now is None or now[:3] != seen[:3]:
+                return None
+        return known
+
+    def _look(self) -> Held | None:
+        with self._database.read() as connection:
+            return store.held(connection, self._name)
+
+
+def check_alone(held: Held | None, me: Holder, lease_s: float) -> None:
+    """See that no other worker serves the host, from whatever data directory.
+
+    Raises:
+        WorkerRunning: one does, or did so less than a lease ago and may go on.
+    """
+    holder = holder_of(held) if held is not None else None
+    if held is None or holder is None or held.is_over or is_silent(held, lease_s) or is_dead(holder, me):
+        return
+    raise WorkerRunning(
+        f"Another worker serves this host from another data directory (heard {held.silent_s:.0f} s ago).",
+        advice=f"Stop that one first; if it is gone for good, this one may start {lease_s or SILENT_S:.0f} s after it was"
+        " heard last. Another engine needs a CODESDK_HOST_NAME of its own.",
+    )

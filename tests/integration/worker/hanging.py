@@ -1,0 +1,26 @@
+"""A worker whose poller comes round no more, as `serve` runs it: `hanging.py SETTINGS`."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from codesdk.sandbox.fake import FakeSandboxes
+from codesdk.settings import Settings
+from codesdk.worker import process, serving
+from codesdk.worker.dispatcher import Dispatcher
+
+
+def hang(_dispatcher):
+    threading.Event().wait()
+
+
+def main():
+    settings = Settings.model_validate_json(sys.argv[1]).model_copy(update={"worker_threads": 2, "warm_pool": 0})
+    process.POLLER_TURN_S = 2.0
+    Dispatcher.poll = hang
+    serving.serve(settings, lambda _record: FakeSandboxes(), {"base": "sha256:" + "0" * 64})
+
+
+if __name__ == "__main__":
+    main()
