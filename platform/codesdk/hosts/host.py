@@ -63,7 +63,7 @@ class HostRecord(Frozen):
     """Counts up while its worker lives."""
     silent_s: float | None = None
     """Seconds since its worker was last heard, on the database's clock, when this was read; None: never, in this version.
-    For people: nothing is judged by it (see `hosts.watch`)."""
+    For people, and for a worker that would follow; `hosts.watch` does not judge by it."""
     registered_at: float
     """Seconds since the epoch, when its newest worker came."""
 
