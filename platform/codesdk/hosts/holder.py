@@ -20,7 +20,11 @@ class Holder(Frozen):
     started: int
     """Clock ticks since boot."""
     space: str
-    """This boot of this machine, and this container of it."""
+    """This boot of this machine, and this container of it; empty where that is not known."""
+
+    def is_beside(self, other: Holder) -> bool:
+        """Whether the other's pid means the same to this one."""
+        return bool(self.space) and self.space == other.space
 
 
 def holder_of(held: Held) -> Holder | None:

@@ -63,9 +63,12 @@ class ProcessMark:
 
 
 def pid_space() -> str:
-    """Where a pid means what it means here: this boot of this machine, and this container of it."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    """Where a pid means what it means here: this boot of this machine, and this container of it; empty if nobody tells."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
 
 
 def mark(pid: int) -> ProcessMark | None:

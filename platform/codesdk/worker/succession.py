@@ -42,7 +42,7 @@ def is_dead(holder: Holder, me: Holder) -> bool:
     """Whether that process has surely ended: it ran where this one can look, or held the lock that this one has."""
     if holder.instance == me.instance:
         return True
-    return holder.space == me.space and mark(holder.pid) != ProcessMark(holder.pid, holder.started)
+    return holder.is_beside(me) and mark(holder.pid) != ProcessMark(holder.pid, holder.started)
 
 
 class Succession:
@@ -89,7 +89,7 @@ class Succession:
         if seen is None or holder is None or not self._lease_s or not is_silent(seen, self._lease_s):
             return None
         known = ProcessMark(holder.pid, holder.started)
-        is_ours = (holder.instance, holder.space) == (self._me.instance, self._me.space)
+        is_ours = holder.instance == self._me.instance and holder.is_beside(self._me)
         if not is_ours or holder.pid == self._me.pid or not known.alive:
             return None
         _log.warning("the worker before (process %d) was not heard for %.0f s", holder.pid, seen.silent_s)

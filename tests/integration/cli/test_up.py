@@ -98,7 +98,9 @@ def test_a_worker_that_hangs_is_ended_and_restarted_and_the_session_goes_on(star
 
     os.kill(before.pid, signal.SIGSTOP)
 
-    until(lambda: (up.data_dir / "run" / "worker.json").exists() and up.pid_of("worker") != before.pid, 60, "a restart")
+    until(
+        lambda: (up.data_dir / "run" / "worker.json").exists() and up.pid_of("worker") != before.pid, 120, "a restart"
+    )
     assert not before.alive
     assert "The worker gave no sign of life for 10 s; ending it." in up.said()
     assert "kept" in text_of(call(opened, "workspace_read", {"path": "a"}))

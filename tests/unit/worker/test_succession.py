@@ -12,7 +12,7 @@ from codesdk.hosts import store
 from codesdk.hosts.holder import Holder
 from codesdk.provision.process import mark, pid_space
 from codesdk.worker.host import WorkerRunning, register
-from codesdk.worker.succession import Succession, check_alone, this_process
+from codesdk.worker.succession import Succession, check_alone, is_dead, this_process
 
 LEASE_S = 30.0
 IMAGES = {"base": "sha256:" + "0" * 64}
@@ -105,6 +105,17 @@ def test_a_pid_that_was_given_to_another_process_meanwhile_is_left_alone(stage, 
     reused = type(mark(process.pid))(known.pid, known.started - 1)
     assert not reused.kill()
     assert process.poll() is None
+
+
+def test_where_nobody_tells_what_a_pid_means_nobody_is_ended_or_taken_for_dead(stage, process, lock):
+    unknown = holder(process, space="")
+    enter(stage, unknown)
+    silence(stage)
+    blind = Succession(stage.database, "blue", LEASE_S, unknown.model_copy(update={"pid": 1}), sleep=lambda _s: None)
+    with pytest.raises(WorkerRunning):
+        blind.take(lock)
+    assert process.poll() is None
+    assert not is_dead(unknown.model_copy(update={"started": 1}), unknown.model_copy(update={"instance": "other"}))
 
 
 def test_a_worker_that_did_not_say_who_it_is_is_left_alone(stage, process, lock):
