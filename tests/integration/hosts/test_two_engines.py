@@ -341,7 +341,8 @@ def test_a_call_that_prints_ends_well_and_whole_when_one_worker_hands_it_back_an
 
 @pytest.mark.timeout(600)
 def test_a_worker_that_hangs_is_ended_by_the_next_one_which_has_the_whole_result_of_its_call(site):
-    there = site.open("one")  # the only host that is heard now: nobody gives it up meanwhile
+    site.up("one")  # the only host that is heard now: nobody gives it up meanwhile
+    there = site.open("one")
     assert site.says(there, "true") == ""
     call = site.submit(there, "echo begun; sleep 15; echo ended; echo x >> runs")
     site.wait(lambda: site.runs(call), "the call to run")
