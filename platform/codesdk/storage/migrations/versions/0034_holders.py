@@ -1,6 +1,6 @@
 """which process serves a host, so that no second one does, and one that hangs can be told from others
 
-Revision: 0033, after 0032
+Revision: 0034, after 0033
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0033"
-down_revision = "0032"
+revision = "0034"
+down_revision = "0033"
 branch_labels = None
 depends_on = None
 
