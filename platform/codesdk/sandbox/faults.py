@@ -12,6 +12,8 @@ class EngineUnavailable(Fault):
     retryable = True
     status = 503
     exit_code = ExitCode.UNAVAILABLE
+    was_asked = True
+    """False of what a sandbox's runner was never sent: it had no effect."""
 
     def __init__(self, endpoint: str, reason: str) -> None:
         super().__init__(
@@ -133,7 +135,7 @@ class SandboxGone(Fault):
     status = 410
     exit_code = ExitCode.UNAVAILABLE
     was_asked = True
-    """False of an exec that its runner was never asked for: it had no effect."""
+    """False of what its runner was never sent: it had no effect."""
 
     def __init__(self, owner: str, reason: str) -> None:
         super().__init__(

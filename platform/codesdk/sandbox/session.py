@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from queue import Empty
 from typing import Any
 
+from codesdk.sandbox.connection import ANSWER_S, Connection
 from codesdk.sandbox.egress.leases import Leases
 from codesdk.sandbox.egress.service import Egress
 from codesdk.sandbox.faults import (
@@ -16,10 +16,8 @@ from codesdk.sandbox.faults import (
     EngineUnavailable,
     RunnerRefused,
     SandboxGone,
-    SandboxPaused,
-    StaleGeneration,
 )
-from codesdk.sandbox.link import Carry, Header, Link, LinkIdle, LinkLost, Refused, Stream
+from codesdk.sandbox.link import Header, Link, LinkIdle, LinkLost, Stream
 from codesdk.sandbox.port import (
     Attestation,
     Chunk,
@@ -44,13 +42,10 @@ from codesdk.sandbox.turns import Away, Turns
 from codesdk.sandbox.workspace import RunnerFiles, mark_words
 
 _STREAMS: tuple[StreamName, StreamName] = ("stdout", "stderr")
-ANSWER_S = 30.0
-"""How long the runner may take for a request; a sandbox under a fork bomb took 0.7 s at most."""
 CANCEL_GRACE_S = 1.0
 """Seconds between TERM and KILL at most, where somebody waits for the end: a cancel is to be over in two."""
 SLACK_S = 30.0
 """Added to wall time and grace before a silent exec counts as lost."""
-HELLO_S = 15.0
 HELD_S = 0.05
 """Between two starts of an exec while the tools stand still for a snapshot."""
 MAX_JOINS = 20
@@ -58,7 +53,7 @@ MAX_JOINS = 20
 
 
 class RunnerSandbox:
-    """Connects on demand, joins its execs again after a lost connection, and says when the sandbox itself is gone."""
+    """Joins its execs again after a lost connection, and says when the sandbox itself is gone."""
 
     def __init__(
         self,
@@ -75,21 +70,14 @@ class RunnerSandbox:
         Paused: whether it is frozen and cannot answer. Both are asked when it does not.
         """
         self._spec = spec
-        self._connect = connect
         self._ended = ended
-        self._paused = paused
-        self._idle_s = idle_s
         self._egress = egress if spec.profile.egress else None
-        self._lock = threading.Lock()
-        self._link: Link | None = None
-        self._greeting: Stream | None = None
-        self._boot: str | None = None
-        self._closed = ""
+        self._connection = Connection(spec, connect, ended, paused=paused, idle_s=idle_s, egress=self._egress)
         self._turns = Turns()
         self._attestation: Attestation | None = None
-        self._files = RunnerFiles(self._ask, spec.profile)
-        self._stills = RunnerStills(self._ask)
-        self._processes = RunnerProcesses(self._ask, self._order_background, self._refused)
+        self._files = RunnerFiles(self._connection.ask, spec.profile)
+        self._stills = RunnerStills(self._connection.ask)
+        self._processes = RunnerProcesses(self._connection.ask, self._order_background, self._refused)
         self._leases = Leases(spec.owner, self._egress)
 
     @property
@@ -100,7 +88,7 @@ class RunnerSandbox:
     @property
     def runner(self) -> str:
         """As the runner itself names it when it is greeted; empty before that."""
-        return self._boot or ""
+        return self._connection.boot or ""
 
     @property
     def files(self) -> RunnerFiles:
@@ -125,90 +113,11 @@ class RunnerSandbox:
 
     def serves(self, spec: SandboxSpec) -> bool:
         """Whether this is a usable connection to a living sandbox of exactly that spec and generation."""
-        return self._spec == spec and not self._closed and self._ended() is None
-
-    # -- the connection -------------------------------------------------------------------------------------------------
+        return self._spec == spec and not self._connection.closed and self._ended() is None
 
     def use(self, stream: Stream) -> None:
         """Greet the runner over a stream that is connected already (attached before the start)."""
-        with self._lock:
-            self._link = self._greet(stream)
-
-    def _connected(self) -> Link:
-        with self._lock:
-            if self._closed:
-                raise SandboxGone(self.owner, self._closed)
-            if self._link is None or self._link.lost:
-                try:
-                    link = self._greet(self._connect())
-                    for header in self._link.untold() if self._link is not None else ():
-                        link.tell(header)
-                    self._link = link
-                except (LinkLost, OSError) as error:
-                    self._unless_paused()
-                    raise self._gone(str(error)) from error
-            return self._link
-
-    def _greet(self, stream: Stream) -> Link:
-        self._greeting = stream
-        try:
-            if self._closed:  # `end` has not seen this stream
-                stream.close()
-                raise SandboxGone(self.owner, self._closed)
-            link = Link(stream, self._spec.generation, timeout_s=HELLO_S, idle_s=self._idle_s, carry=self._carry())
-            header, _ = link.call({"op": "ping"}, timeout_s=HELLO_S)
-        except Refused as refused:
-            raise StaleGeneration(self.owner, self._spec.generation, refused.newest) from refused
-        finally:
-            self._greeting = None
-        boot = str(header.get("boot"))[:64]  # ours has 16; in an image of a tenant's it may say anything
-        if self._boot not in (None, boot):
-            # A runner that was started again has forgotten what it ran: nothing may be repeated on it.
-            link.close()
-            raise SandboxGone(self.owner, "its runner was started again")
-        self._boot = boot
-        return link
-
-    def _carry(self) -> Carry | None:
-        egress = self._egress
-        if egress is None:
-            return None
-        return lambda send, broken: egress.carrier(self.owner, send, broken)
-
-    def _gone(self, reason: str) -> SandboxGone:
-        ended = self._ended()
-        return ended if isinstance(ended, SandboxGone) else SandboxGone(self.owner, ended or reason)
-
-    def _unless_paused(self) -> None:
-        try:
-            is_paused = self._paused()
-        except EngineUnavailable:
-            return  # then its connections end too, which is seen there
-        if is_paused:
-            raise SandboxPaused(self.owner)
-
-    def _ask(
-        self, header: Header, body: bytes = b"", *, timeout_s: float = ANSWER_S, repeat: bool = False
-    ) -> tuple[Header, bytes]:
-        """One request. Repeat: it may be asked again when the answer was lost, because it changes nothing."""
-        for last in (False, True):
-            try:
-                link = self._connected()
-                answer, data = link.call(header, body, timeout_s=timeout_s, check=self._unless_paused)
-            except LinkIdle:
-                continue
-            except LinkLost as error:
-                if repeat and not last:
-                    continue
-                raise self._gone(f"{error}; whether the request was carried out is unknown") from error
-            if answer.get("error") == "STALE_GENERATION":
-                raise self._stale(answer)
-            return answer, data
-        raise self._gone("the connection closed again and again")
-
-    def _stale(self, answer: Header) -> StaleGeneration:
-        newest = answer.get("generation")
-        return StaleGeneration(self.owner, self._spec.generation, newest if isinstance(newest, int) else 0)
+        self._connection.use(stream)
 
     # -- execs ----------------------------------------------------------------------------------------------------------
 
@@ -265,7 +174,7 @@ class RunnerSandbox:
         was_asked = False
         while True:
             try:
-                link = self._connected()
+                link = self._connection.linked()
                 events = link.listen(key)
             except LinkIdle:
                 continue
@@ -273,24 +182,25 @@ class RunnerSandbox:
                 gone.was_asked = was_asked
                 raise
             except EngineUnavailable as fault:
+                fault.was_asked = was_asked
                 away.wait(fault)
                 continue
             away.over()
             try:
                 order, was_asked = {**header, "from": received.next}, True
-                answer, _ = link.call(order, spec + request.stdin, timeout_s=ANSWER_S, check=self._unless_paused)
+                answer, _ = link.call(order, spec + request.stdin, timeout_s=ANSWER_S, check=self._connection.unless_paused)
                 if answer.get("held") is True and time.monotonic() < deadline:
                     time.sleep(HELD_S)  # a snapshot is short, and whose call this is knows nothing of it
                     continue
                 return self._refused(answer, request) or self._follow(link, events, received, on_output, deadline)
             except Empty as error:
-                self._unless_paused()
-                raise self._gone("the runner has not reported the end of an exec in time") from error
+                self._connection.unless_paused()
+                raise self._connection.gone("the runner has not reported the end of an exec in time") from error
             except LinkLost:
                 # The exec runs on, and the runner keeps its output: ask for the rest over a new connection.
                 joins += 1
                 if joins > MAX_JOINS or time.monotonic() > deadline:
-                    raise self._gone("the connection was lost again and again") from None
+                    raise self._connection.gone("the connection was lost again and again") from None
             finally:
                 link.unlisten(key)
 
@@ -308,7 +218,7 @@ class RunnerSandbox:
             case None:
                 return None
             case "STALE_GENERATION":
-                raise self._stale(answer)
+                raise self._connection.stale(answer)
             case "ALREADY_ACKNOWLEDGED":
                 raise AlreadyAcknowledged(request.call, request.attempt)
             case "FILES_CHANGED":
@@ -334,7 +244,7 @@ class RunnerSandbox:
         """End that exec's tree; see the port."""
         grace_s = min(self._spec.profile.grace_s, CANCEL_GRACE_S)
         order: Header = {"op": "cancel", "call": call, "attempt": attempt, "grace_s": grace_s}
-        answer, _ = self._ask(order, timeout_s=grace_s + SLACK_S, repeat=True)
+        answer, _ = self._connection.ask(order, timeout_s=grace_s + SLACK_S, repeat=True)
         return bool(answer.get("ended"))
 
     def acknowledge(self, call: str, attempt: int) -> None:
@@ -342,9 +252,9 @@ class RunnerSandbox:
         self._leases.end((call, attempt))
         header = {"op": "ack", "call": call, "attempt": attempt}
         try:
-            self._connected().tell(header)
+            self._connection.linked().tell(header)
         except LinkLost:
-            self._ask(header, repeat=True)
+            self._connection.ask(header, repeat=True)
 
     def snapshot(self) -> Iterator[bytes]:
         """The workspace as a tar; see the port."""
@@ -360,7 +270,7 @@ class RunnerSandbox:
             raise ArchiveRefused(
                 f"it has {len(archive)} bytes; {wire.MAX_MESSAGE - wire.MAX_HEADER} can be sent at once"
             )
-        answer, _ = self._ask({"op": "import"}, archive, timeout_s=10 * ANSWER_S)
+        answer, _ = self._connection.ask({"op": "import"}, archive, timeout_s=10 * ANSWER_S)
         if "refused" in answer:
             raise ArchiveRefused(f"{answer.get('message')}")
         with understood("answer about an archive"):
@@ -374,9 +284,9 @@ class RunnerSandbox:
         """
         key = ("probe", time.monotonic_ns())
         try:
-            found = observe(self._connected(), key, self._spec.generation, ANSWER_S)
+            found = observe(self._connection.linked(), key, self._spec.generation, ANSWER_S)
         except (LinkLost, Unobserved) as error:
-            raise self._gone(str(error)) from error
+            raise self._connection.gone(str(error)) from error
         self.acknowledge(*key)
         return found
 
@@ -386,14 +296,6 @@ class RunnerSandbox:
 
     def end(self, reason: str) -> None:
         """Refuse everything from now on; whoever waits is told that the sandbox is gone."""
-        # Not under the lock: whoever connects holds it, for as long as a runner may take to greet, and a removal must
-        # not wait for that. Its stream is closed under it instead, or it sees `_closed` before it greets.
-        self._closed = self._closed or reason
-        for held in (self._greeting, self._link):
-            if held is not None:
-                held.close()
+        self._connection.cut(reason)
         self._leases.end_all()
-        with self._lock:
-            link = self._link
-        if link is not None:
-            link.close()
+        self._connection.close()

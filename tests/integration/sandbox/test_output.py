@@ -81,7 +81,7 @@ def test_a_lost_connection_loses_no_output(sandbox):
         output.extend(chunk.data)
         if len(output) > 150 * (len(cut) + 1):
             cut.append(len(output))
-            sandbox._link.close()
+            sandbox._connection.link.close()
 
     result = sandbox.exec(asked, collect)
     assert result.exit_code == 0
@@ -162,7 +162,7 @@ def test_half_a_frame_of_a_dead_worker_harms_nobody(sandboxes, make_spec):
     asked = make_spec()
     first = sandboxes.open(asked)
     frame = bytes.fromhex("c5010000000100010000") + b"half of a payload"
-    first._connected()._stream.send(frame)
+    first._connection.linked()._stream.send(frame)
     first.close()
     second = sandboxes.reattach(asked.owner, 2)
     assert run(second, "echo", "well").stdout == b"well\n"
@@ -171,8 +171,8 @@ def test_half_a_frame_of_a_dead_worker_harms_nobody(sandboxes, make_spec):
 
 def test_an_idle_sandbox_holds_no_connection(sandboxes, make_spec):
     made = sandboxes.open(make_spec())
-    made._link._idle_s = 0.1
-    link = made._link
+    made._connection.link._idle_s = 0.1
+    link = made._connection.link
     deadline = time.monotonic() + DEADLINE_S
     while not link.lost and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -202,8 +202,8 @@ def test_a_newer_worker_is_told_apart_from_a_dead_sandbox(lying):
 def test_a_runner_that_was_started_again_is_another_sandbox(lying):
     sandbox = lying(lambda item: [(item.number, {"re": item.number, "info": {}}, b"")])
     sandbox.cancel("c", 1)
-    sandbox._boot = "another"
-    sandbox._link.close()
+    sandbox._connection.boot = "another"
+    sandbox._connection.link.close()
     with pytest.raises(SandboxGone, match="started again"):
         sandbox.cancel("c", 1)
 
@@ -211,7 +211,7 @@ def test_a_runner_that_was_started_again_is_another_sandbox(lying):
 def test_a_connection_that_broke_before_sending_is_made_again(lying):
     sandbox = lying(lambda item: [(item.number, {"re": item.number, "ended": True}, b"")])
     assert sandbox.cancel("c", 1)
-    sandbox._link.close()
+    sandbox._connection.link.close()
     assert sandbox.cancel("c", 1)
 
 
@@ -237,20 +237,20 @@ def test_an_acknowledgement_is_not_waited_for_and_said_again_when_its_connection
     sandbox = lying(answer)
     sandbox.acknowledge("c", 1)
     assert sandbox.cancel("c", 1)
-    sandbox._link.close()
+    sandbox._connection.link.close()
     assert sandbox.cancel("c", 1)
     assert heard == ["ack", "cancel", "ack", "cancel"]
-    assert sandbox._link.untold() == []
+    assert sandbox._connection.link.untold() == []
 
 
 def test_an_idle_connection_is_let_go_although_an_acknowledgement_was_not_answered(lying):
     sandbox = lying(lambda item: [(item.number, {"re": item.number}, b"")] * (item.header["op"] != "ack"), idle_s=0.05)
     sandbox.acknowledge("c", 1)
     until = time.monotonic() + 20
-    while not sandbox._link.lost:
+    while not sandbox._connection.link.lost:
         assert time.monotonic() < until
         time.sleep(0.01)
-    assert [header["op"] for header in sandbox._link.untold()] == ["ack"]
+    assert [header["op"] for header in sandbox._connection.link.untold()] == ["ack"]
 
 
 def test_the_specification_of_an_exec_goes_before_its_stdin(lying):
@@ -362,7 +362,7 @@ def test_acknowledgements_that_nobody_answers_are_not_kept_without_end(lying, mo
     sandbox = lying(lambda _: [])
     for number in range(10):
         sandbox.acknowledge("c", number)
-    assert [header["attempt"] for header in sandbox._link.untold()] == [7, 8, 9]
+    assert [header["attempt"] for header in sandbox._connection.link.untold()] == [7, 8, 9]
 
 
 class Granting:
