@@ -70,6 +70,8 @@ class World(Steps):
         """What clients were told is on its way, and the tool."""
         self.quiet = True
         self.outage = 0
+        self.engine_back = 0
+        """The step from which the engine answers again."""
         self.processes: list[Process] = []
         self.workers: list[Worker] = []
         self.api = Process(self, "api")
@@ -124,6 +126,17 @@ class World(Steps):
         with self._read() as connection:
             yield connection
 
+    def newest_generation(self) -> int:
+        """Of the workers that have registered."""
+        with self._read() as connection:
+            return int(connection.execute(text("SELECT generation FROM hosts")).scalar_one())
+
+    def made_by(self, what: str) -> None:
+        """Whoever is at work asks the engine for that: it must be the host's own worker."""
+        worker = self.task.process if self.task is not None else None
+        assert isinstance(worker, Worker), "only workers do"
+        assert worker.generation == self.newest_generation(), f"{worker.name} is replaced, and {what}"
+
     def say(self, step: str) -> None:
         if len(self.steps) < SHOWN:
             self.steps.append(step)
@@ -134,12 +147,14 @@ class World(Steps):
         """All of it; raises what is not as it must be."""
         self.quiet = False
         self._new_worker()
-        for _ in range(STEPS):
-            self._step()
+        for number in range(STEPS):
+            if number == self.engine_back and self.sandboxes.inner.engine_down:
+                self._mend_engine()
+            self._step(number)
             self.raise_defects()
         self._settle()
 
-    def _step(self) -> None:
+    def _step(self, number: int) -> None:
         able = [task for task in self.tasks if task.process.goes]
         if able and self.chance.random() < 0.72:
             task = self.chance.choice(able)
@@ -160,6 +175,7 @@ class World(Steps):
             (1, self._close_session),
             (2, self._crash_sandbox),
             (1, self._reboot_sandbox),
+            (1, lambda: self._fail_engine(number)),
         ]
         self.chance.choices([step for _, step in steps], [weight for weight, _ in steps])[0]()
 
@@ -303,12 +319,24 @@ class World(Steps):
             self.say(f"the container of sandbox {owner} is restarted")
             self.sandboxes.inner.reboot(owner)
 
+    def _fail_engine(self, number: int) -> None:
+        """For fewer steps than a call waits; what it carries lives on, unless it ends meanwhile."""
+        if not self.sandboxes.inner.engine_down:
+            self.say("the engine goes away")
+            self.sandboxes.inner.engine_down = True
+            self.engine_back = number + self.chance.randint(5, 25)
+
+    def _mend_engine(self) -> None:
+        self.say("the engine is back")
+        self.sandboxes.inner.engine_down = False
+
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """No more faults: who was frozen comes back, people answer, and one worker is there; then all must be over."""
         self.say("all faults end")
         self.quiet, self.outage = True, 0
+        self._mend_engine()
         self._thaw()
         self._replace()  # only where none is left: one that lives has to end by itself what it began
         for _ in range(QUIET_STEPS):

@@ -11,6 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from codesdk.domain.clock import ManualClock
 from codesdk.sandbox.fake import FakeSandbox, FakeSandboxes, Script
+from codesdk.sandbox.faults import EngineUnavailable, SandboxGone
 from codesdk.sandbox.port import Chunk, ExecRequest, ExecResult, ExitKind, Gone, OnOutput, Processes
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
@@ -27,6 +28,8 @@ class World(Protocol):
     wrote: Counter[str]
 
     def pause(self, point: str) -> None: ...
+
+    def made_by(self, what: str) -> None: ...
 
     def fate(self, process: Process) -> str: ...
 
@@ -97,7 +100,12 @@ class SteppedSandbox:
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         world, inner = self._world, self._inner
         world.pause(f"exec of {request.call}")
-        run, first = inner.take(request)
+        inner.reachable()
+        try:
+            run, first = inner.take(request)
+        except SandboxGone as gone:
+            gone.was_asked = False
+            raise
         if first:
             world.ran[request.call, request.attempt] += 1
         while run.result is None:
@@ -149,6 +157,7 @@ class SteppedFiles:
 
     def write(self, writes: Any) -> Any:
         self._world.pause("before a write")
+        self._inner.reachable()
         done = self._inner.files.write(writes)
         for each in writes:
             self._world.wrote[each.path] += 1
@@ -158,6 +167,7 @@ class SteppedFiles:
     def __getattr__(self, name: str) -> Any:
         def operation(*args: Any, **kwargs: Any) -> Any:
             self._world.pause(f"before {name}")
+            self._inner.reachable()
             found = getattr(self._inner.files, name)(*args, **kwargs)
             self._world.pause(f"after {name}")
             return found
@@ -169,6 +179,14 @@ class _Inner(FakeSandbox):
     def taken_up(self) -> None:
         """Raise unless this is the sandbox's newest connection, and open."""
         self._check()
+
+    def reachable(self) -> None:
+        """Raise where the engine that carries what is asked is away: nothing is sent then."""
+        try:
+            self._sandboxes._answer()
+        except EngineUnavailable as fault:
+            fault.was_asked = False
+            raise
 
     def finish(self, run: Any, *, cancelled: bool) -> None:
         end = {"result": ExecResult(kind=ExitKind.CANCELLED, signal=9)} if cancelled else {}
@@ -189,15 +207,18 @@ class SteppedSandboxes:
         return SteppedSandbox(self._world, _Inner(made._state, self.inner))
 
     def open(self, spec: Any) -> Any:
+        self._world.made_by("opens a sandbox")
         return self._stepped(self.inner.open(spec))
 
     def reattach(self, owner: str, generation: int) -> Any:
         return self._stepped(self.inner.reattach(owner, generation))
 
     def stop(self, owner: str) -> None:
+        self._world.made_by("stops a sandbox")
         self.inner.stop(owner)
 
     def start(self, spec: Any) -> Any:
+        self._world.made_by("starts a sandbox")
         return self._stepped(self.inner.start(spec))
 
     def destroy(self, owner: str) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import text
-
 from codesdk.errors import Fault
 from codesdk.worker.dispatcher import Dispatcher
 from codesdk.worker.hand import Hand
+from codesdk.worker.pulse import HostGone
 from codesdk.worker.recovery import Recovery
 from codesdk.worker.rooms import Rooms
 from stepped import Patience, SteppedWriter
@@ -51,6 +50,7 @@ class Worker(Process):
             log=stage.log,
             artifacts=stage.artifacts,
             clock=stage.clock,
+            confirm=self._confirm,
         )
         for name in ("ready", "begin", "forget", "lose", "reconcile"):
             # They hold a lock of threads, which tasks that wait for it would not let go of.
@@ -84,10 +84,12 @@ class Worker(Process):
                 self.recovery.look_for_strays(self.dispatcher.start)
 
     def _is_replaced(self) -> bool:
-        with suppress(Fault), self.world.stage.database.read() as connection:
-            newest = connection.execute(text("SELECT generation FROM hosts")).scalar_one()
-            return bool(newest > self.generation)
-        return False
+        return self.world.newest_generation() > self.generation
+
+    def _confirm(self) -> None:
+        """As its heartbeat, where that is old."""
+        if self.world.newest_generation() > self.generation:
+            raise HostGone("The host has a newer worker.", advice="")
 
     def leave(self) -> None:
         """As SIGTERM asks: whatever has not ended when this goes on is handed back."""

@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
-from itertools import count
 
 from codesdk.sandbox.fake_files import FakeFiles
 from codesdk.sandbox.fake_processes import FakeProcesses, Run, Script, kept, named
+from codesdk.sandbox.fake_state import State
 from codesdk.sandbox.faults import (
     AlreadyAcknowledged,
     EngineUnavailable,
@@ -39,7 +39,6 @@ from codesdk.sandbox.surroundings import Surroundings
 
 __all__ = ("FakeSandbox", "FakeSandboxes", "Script", "scripts")
 
-_RUNNERS = count(1)
 Choose = Callable[[ExecRequest], Script | None]
 
 
@@ -48,27 +47,10 @@ def scripts(table: dict[tuple[str, ...], Script]) -> Choose:
     return lambda request: table.get(request.argv)
 
 
-class _State:
-    """What lives on while workers come and go: the part that the runner keeps in a real sandbox."""
-
-    def __init__(self, spec: SandboxSpec) -> None:
-        self.spec = spec
-        self.runner = f"{spec.owner}-{next(_RUNNERS)}"
-        self.keeps = True
-        """Whether the workspace outlives what runs in it."""
-        self.generation = spec.generation
-        self.files = FakeFiles(spec.profile)
-        self.runs: dict[tuple[str, int], Run] = {}
-        self.acknowledged: set[tuple[str, int]] = set()
-        self.gone = ""
-        self.paused = False
-        self.lock = threading.Lock()
-
-
 class FakeSandbox:
     """One worker's view of a fake sandbox."""
 
-    def __init__(self, state: _State, owner: FakeSandboxes) -> None:
+    def __init__(self, state: State, owner: FakeSandboxes) -> None:
         self._state = state
         self._sandboxes = owner
         self._generation = state.generation
@@ -104,7 +86,11 @@ class FakeSandbox:
     @property
     def files(self) -> FakeFiles:
         """Its workspace."""
-        self._check()
+        try:
+            self._check()
+        except SandboxGone as gone:
+            gone.was_asked = self._state.heard
+            raise
         return self._state.files
 
     def _check(self) -> None:
@@ -278,7 +264,7 @@ class FakeSandboxes:
         self.engine_down = False
         self.runs: list[tuple[str, str, int]] = []
         """(owner, call, attempt) of everything that ran, in order: at most once each."""
-        self._states: dict[str, _State] = {}
+        self._states: dict[str, State] = {}
         self._doomed: set[str] = set()
         self._stopped: dict[str, FakeFiles] = {}
 
@@ -298,7 +284,7 @@ class FakeSandboxes:
             self._states.pop(spec.owner)  # what failed to open is removed; a later open makes another
             raise SandboxGone(spec.owner, state.gone)
         if state is None:
-            state = self._states[spec.owner] = _State(spec)
+            state = self._states[spec.owner] = State(spec)
         if spec.generation < state.generation:
             raise StaleGeneration(spec.owner, spec.generation, state.generation)
         state.generation = spec.generation
@@ -339,11 +325,11 @@ class FakeSandboxes:
         if spec.owner in self._doomed:
             raise SandboxGone(spec.owner, "it was destroyed")
         self.stop(spec.owner)
-        state = self._states[spec.owner] = _State(spec)
+        state = self._states[spec.owner] = State(spec)
         state.files = self._stopped.pop(spec.owner)
         return FakeSandbox(state, self)
 
-    def _alive(self, owner: str) -> _State:
+    def _alive(self, owner: str) -> State:
         self._answer()
         state = self._states.get(owner)
         if state is None or state.gone:
@@ -362,15 +348,25 @@ class FakeSandboxes:
         if state is not None:
             state.gone = reason
 
-    def crash(self, owner: str, reason: str = "its container is exited (exit code 137)", *, keeps: bool = True) -> None:
-        """Let a sandbox end by itself, as when its runner was killed for memory. `keeps`: its workspace is there still."""
-        self._states[owner].gone = reason
-        self._states[owner].keeps = keeps
+    def crash(
+        self,
+        owner: str,
+        reason: str = "its container is exited (exit code 137)",
+        *,
+        keeps: bool = True,
+        heard: bool = True,
+    ) -> None:
+        """Let a sandbox end by itself, as when its runner was killed for memory.
+
+        `keeps`: its workspace is there still. `heard`: whatever is asked of its files from now on came just before that.
+        """
+        state = self._states[owner]
+        state.gone, state.keeps, state.heard = reason, keeps, heard
 
     def reboot(self, owner: str) -> None:
         """Let its runner end and another begin in its place, as when somebody restarts its container by hand."""
         before = self._states[owner]
-        after = self._states[owner] = _State(before.spec)
+        after = self._states[owner] = State(before.spec)
         before.gone, after.files, after.generation = "its runner was started again", before.files, before.generation
 
     def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:

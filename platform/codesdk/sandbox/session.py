@@ -188,7 +188,9 @@ class RunnerSandbox:
             away.over()
             try:
                 order, was_asked = {**header, "from": received.next}, True
-                answer, _ = link.call(order, spec + request.stdin, timeout_s=ANSWER_S, check=self._connection.unless_paused)
+                answer, _ = link.call(
+                    order, spec + request.stdin, timeout_s=ANSWER_S, check=self._connection.unless_paused
+                )
                 if answer.get("held") is True and time.monotonic() < deadline:
                     time.sleep(HELD_S)  # a snapshot is short, and whose call this is knows nothing of it
                     continue

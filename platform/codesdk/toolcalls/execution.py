@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, TypeGuard
+from typing import TypeGuard
 
 from codesdk.artifacts import Artifacts, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
 from codesdk.domain.calls import CallState, IllegalTransition
@@ -16,7 +17,7 @@ from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault
 from codesdk.eventlog.log import Draft, Log
 from codesdk.registry import Registries, SourceCall, Tool
-from codesdk.sandbox.faults import EngineUnavailable, SandboxGone
+from codesdk.sandbox.faults import SandboxGone
 from codesdk.sandbox.port import Sandbox
 from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.faults import ValueRefused
@@ -24,9 +25,19 @@ from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import mishaps, store
 from codesdk.toolcalls.as_previewed import run_as_previewed
 from codesdk.toolcalls.bound_files import changed_in
-from codesdk.toolcalls.builtins import DAY_S, Attachment, Bench, files_changed, process_limits, run_tool, runs_one_exec
+from codesdk.toolcalls.builtins import (
+    DAY_S,
+    Attachment,
+    Bench,
+    acts_last,
+    files_changed,
+    process_limits,
+    run_tool,
+    runs_one_exec,
+)
 from codesdk.toolcalls.elsewhere import Elsewhere, NoSources, Sources
 from codesdk.toolcalls.ending import complete, is_small
+from codesdk.toolcalls.entry import Entry
 from codesdk.toolcalls.granting import SecretProblem, granted, lacking, no_secrets
 from codesdk.toolcalls.lost import Loss, Losses
 from codesdk.toolcalls.output import Output
@@ -40,18 +51,6 @@ RETRY_S = 1.0
 """Seconds between tries to record an end that the database or the disk refused."""
 MENDED_S = 600.0
 """How long a fault that does not pass by itself (a wrong login, a read-only database) is given to be mended."""
-AWAY_TRIES = 60
-"""How often another attempt looks, `RETRY_S` apart, whether an engine that is away is back; the one before waited as long
-(`sandbox.turns.ENGINE_AWAY_S`)."""
-
-
-class _Room(NamedTuple):
-    """The session's sandbox, as one call meets it."""
-
-    open: Callable[[], Sandbox]
-    lost: Callable[[Sandbox], bool]
-    opened: list[Sandbox]
-    """Of which something may have been asked."""
 
 
 class Execution:
@@ -98,11 +97,19 @@ class Execution:
 
         Raises:
             Fault: after `abandon`, where the sandbox failed or the end could not be recorded; nothing was recorded.
+            Released: it has not begun, and is the next worker's.
             IllegalTransition: a newer worker took the call over.
         """
         began = self._clock.monotonic()
         output = Output(claimed, self._log, self._writer, self._clock)
-        opened: list[Sandbox] = []
+        entry = Entry(
+            open_sandbox,
+            lost,
+            clock=self._clock,
+            abandoned=self._abandoned,
+            stands_against=partial(self._stands_against, claimed),
+        )
+        opened = entry.opened
         sent: list[bool] = []
 
         def goes() -> None:
@@ -117,10 +124,10 @@ class Execution:
             tool = self._registry.of(claimed.stored.tenant_id).resolve(claimed.stored.call.name)
             if isinstance(tool.runs, SourceCall):
                 return self._elsewhere(claimed, tool, output, goes)
-            return self._here(claimed, tool, output, _Room(open_sandbox, lost, opened))
+            return self._here(claimed, tool, output, entry)
 
         ran = mishaps.tried(claimed, "run", work)
-        if isinstance(ran, Fault) and self._abandoned.is_set():
+        if isinstance(ran, mishaps.Released) or (isinstance(ran, Fault) and self._abandoned.is_set()):
             raise ran
         took_ms = (self._clock.monotonic() - began) * 1000
         if isinstance(ran, mishaps.LOST) and (opened or sent):
@@ -176,26 +183,6 @@ class Execution:
             last_output, loss = (), loss._replace(can_return=False)
             self.until_recorded(claimed, lambda: self._writer.run(end))
         return ends[-1]
-
-    def _opened(self, claimed: Claimed, open_sandbox: Callable[[], Sandbox]) -> Sandbox:
-        """Open it; while the database is away, nothing has run yet, and nothing could be recorded: wait for both.
-
-        Another attempt waits for an engine too: it may be what took the sandbox away, and be on its way back.
-
-        Raises:
-            Fault: what keeps the sandbox from opening; after `abandon` also a database that is away.
-        """
-        left = AWAY_TRIES if claimed.stored.identity.attempt > 1 else 0
-        while True:
-            try:
-                return open_sandbox()
-            except StorageUnavailable as fault:
-                if not fault.retryable or self._abandoned.wait(RETRY_S):
-                    raise
-            except EngineUnavailable:
-                if not left or self._abandoned.wait(RETRY_S):
-                    raise
-                left -= 1
 
     def until_recorded(self, claimed: Claimed, end: Callable[[], None]) -> None:
         """Call `end` until database and disk take it.
@@ -283,17 +270,19 @@ class Execution:
         begun = claimed.behaviour_hash is None
         return terms.clean(tool, run_as_previewed(tool, stored, stored.preview, bench, begun=begun))
 
-    def _here(self, claimed: Claimed, tool: Tool, output: Output, room: _Room) -> ToolResult:
+    def _here(self, claimed: Claimed, tool: Tool, output: Output, entry: Entry) -> ToolResult:
         """Run it in the session's sandbox."""
-        room.opened.append(self._opened(claimed, room.open))
-        try:
-            return self._work(claimed, tool, room.opened[0], output)
-        except SandboxGone as gone:
-            if gone.was_asked or claimed.behaviour_hash is None or not room.lost(room.opened.pop()):
-                raise
-        # It had ended while nobody used it, and nothing of this call was asked of it: there may be another.
-        room.opened.append(self._opened(claimed, room.open))
-        return self._work(claimed, tool, room.opened[0], output)
+        # What an earlier worker had may have been asked for there; and after a preview's call its workspace is looked at.
+        sure = claimed.behaviour_hash is not None and claimed.stored.preview is None and acts_last(tool)
+        return entry.run(lambda sandbox: self._work(claimed, tool, sandbox, output), sure=sure)
+
+    def _stands_against(self, claimed: Claimed) -> str:
+        """What has come to stand against a call since its claim; nothing is, where nobody can say."""
+        with suppress(StorageUnavailable), self._log.database.read() as connection:
+            stored = store.find(connection, claimed.stored.identity.tool_call_id)
+            if stored is not None:
+                return stored.stands_against(self._registry.of(stored.tenant_id).resolve(stored.call.name))
+        return ""
 
     @staticmethod
     def _end_earlier(stored: StoredCall, sandbox: Sandbox) -> None:

@@ -14,6 +14,7 @@ from codesdk.storage.faults import StorageUnavailable
 from codesdk.toolcalls import history
 from codesdk.toolcalls.elsewhere import ServerLost, ServerSilent
 from codesdk.toolcalls.ending import is_small
+from codesdk.toolcalls.entry import NotBegun
 from codesdk.toolcalls.lost import Loss
 from codesdk.toolcalls.stored import Claimed
 
@@ -53,6 +54,8 @@ def failed(fault: Fault) -> ToolResult:
     if isinstance(fault, ServerSilent):
         text = f"{fault.message} Whether it took effect is unknown. Look before you repeat it."
         return ToolResult(text=text, is_error=True, code=fault.code)
+    if isinstance(fault, NotBegun):
+        return ToolResult(text=fault.message, is_error=True, code=fault.code)
     text = f"{fault} Its log says more." if isinstance(fault, InternalFault) else f"The sandbox failed: {fault}"
     return ToolResult(text=text, is_error=True, code=fault.code)
 

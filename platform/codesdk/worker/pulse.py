@@ -15,6 +15,7 @@ from codesdk.domain.clock import Clock
 from codesdk.errors import ExitCode, Fault
 from codesdk.hosts import store
 from codesdk.storage.writer import Unit, Writer
+from codesdk.toolcalls.mishaps import Released
 from codesdk.worker.host import Host
 
 _log = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ BEAT_S = 5.0
 """Seconds between them where silence is never judged."""
 
 
-class HostGone(Fault):
+class HostGone(Released):
     """The host is not this worker's any more."""
 
     code = "HOST_GONE"

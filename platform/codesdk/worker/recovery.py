@@ -8,7 +8,6 @@ from functools import partial
 
 from codesdk.domain.calls import CallState
 from codesdk.domain.ids import SessionId
-from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault
 from codesdk.hosts import store as host_store
 from codesdk.registry import Registries, Tool, UnknownTool
@@ -17,8 +16,9 @@ from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls import store
+from codesdk.toolcalls import mishaps, store
 from codesdk.toolcalls.builtins import runs_one_exec
+from codesdk.toolcalls.entry import NotBegun
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.lost import Loss
 from codesdk.toolcalls.stored import Claimed, StoredCall
@@ -30,7 +30,6 @@ _log = logging.getLogger(__name__)
 
 DIED = "The worker that ran this call died."
 FORGOTTEN = "The worker that ran this call died, and the sandbox that it ran in was lost."
-NOT_BEGUN = "This call was not begun: meanwhile {what}."
 
 
 class Recovery:
@@ -123,8 +122,8 @@ class Recovery:
         tool = self._tool(stored)
         claimed = self._claim(stored, tool).model_copy(update={"behaviour_hash": stored.behaviour_hash})
         if what := stored.stands_against(tool) if tool is not None else "its tool is gone":
-            result = ToolResult(text=NOT_BEGUN.format(what=what), is_error=True, code="NOT_BEGUN")
-            self._execution.record(claimed.model_copy(update={"ran": False}), result)
+            refused = mishaps.failed(NotBegun.because(what))
+            self._execution.record(claimed.model_copy(update={"ran": False}), refused)
             return
         session = stored.subject.session_id
         self._execution.run(claimed, partial(self._rooms.begin, session), partial(self._rooms.lose, session))
@@ -140,6 +139,8 @@ class Recovery:
         session = SessionId(stored.subject.session_id)
         try:
             sandbox = self._rooms.ready(session)
+        except mishaps.Released:
+            raise
         except Fault as fault:
             _log.warning("call %s is lost with its sandbox: %s", stored.identity.tool_call_id, fault)
             return Loss(f"{DIED[:-1]}, and its sandbox cannot be had: {fault.message}", can_return=fault.retryable)

@@ -224,6 +224,7 @@ class Rooms:
                 return
 
     def _make_so(self, row: SandboxRow) -> None:
+        self._confirm()  # this row may be older than a successor's work on it
         if row.state is SandboxState.CLOSING:
             if row.session_id not in self._live or not self._last_calls.run_still(row):
                 self._remove(row)
@@ -258,6 +259,7 @@ class Rooms:
 
     def _enter(self, session: SessionId, *, starts: bool = True) -> Sandbox:
         """`starts`: bring it back where all that there is of it is its workspace."""
+        self._confirm()  # whoever was frozen, and is replaced, makes nothing
         row = self._row(session)
         if row is None or row.state in (SandboxState.CLOSING, SandboxState.GONE):
             raise SandboxEnded("The session's sandbox has ended.", advice="Open another session.")

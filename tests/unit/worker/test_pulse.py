@@ -6,6 +6,8 @@ import threading
 
 import pytest
 
+from codesdk.sandbox import store
+from codesdk.sandbox.store import SandboxState
 from codesdk.storage.faults import StorageUnavailable
 from codesdk.worker.pulse import HostGone, Pulse
 from stage import wait_for
@@ -76,13 +78,42 @@ def test_leaving_is_in_the_row(stage, pulse):
     assert stage.sql("SELECT left_at FROM hosts")[0].left_at is not None
 
 
-def test_a_call_that_was_claimed_before_the_worker_froze_does_not_start_when_the_host_is_gone(stage, crew):
+@pytest.fixture
+def thawed(stage, crew):
+    """A worker that was frozen for longer than its lease; another has registered meanwhile."""
     pulse = Pulse(stage.writer, stage.clock, stage.host, 30.0)
     crew.rooms._confirm = pulse.confirm
     call = stage.pipeline.submit("workspace.exec", {"command": "x"}, stage.subject)
-    claimed = stage.claims().take()
-    stage.register()
+    crew.claimed = stage.claims().take()
+    crew.call = call.identity.tool_call_id
     stage.clock.advance(16.0)
-    crew.dispatcher._run(claimed)
-    assert crew.sandboxes.runs == []
-    assert stage.find(call.identity.tool_call_id).result.code == "HOST_GONE"
+    crew.successor = crew.next()
+    return crew
+
+
+def test_a_call_that_was_claimed_before_the_worker_froze_is_run_by_the_one_that_has_its_host_now(stage, thawed):
+    with pytest.raises(HostGone):
+        thawed.dispatcher._run(thawed.claimed)
+    assert (thawed.sandboxes.runs, thawed.sandboxes.living) == ([], ())
+    thawed.successor.recovery.take_up()
+    assert stage.find(thawed.call).result.structured["stdout"] == "x"
+    assert len(thawed.sandboxes.runs) == 1
+
+
+def test_a_worker_that_was_replaced_while_it_was_frozen_makes_no_sandbox(stage, thawed):
+    with pytest.raises(HostGone):
+        thawed.rooms.ready(stage.session.id)
+    with pytest.raises(HostGone):
+        thawed.rooms.reconcile()
+    assert thawed.sandboxes.living == ()
+
+
+def test_it_stops_none_and_removes_none_that_its_successor_has_brought_back(stage, thawed, monkeypatch):
+    thawed.successor.rooms.ready(stage.session.id)
+    with stage.database.read() as connection:
+        row = store.of_session(connection, stage.session.id)
+    for state in (SandboxState.HALTING, SandboxState.CLOSING):  # as it read them before it froze
+        with pytest.raises(HostGone):
+            thawed.rooms._work_on([row.model_copy(update={"state": state})])
+    assert thawed.sandboxes.living == (row.id,)
+    assert thawed.successor.rooms.ready(stage.session.id).files.list(".").entries == ()

@@ -50,6 +50,13 @@ def runs_one_exec(tool: Tool) -> bool:
     return isinstance(tool.runs, Template) or tool.runs.builtin in ("workspace.exec", "http.fetch", "process.start")
 
 
+def acts_last(tool: Tool) -> bool:
+    """Whether only the last thing that it asks of its sandbox may change anything, so that one which was not sent says it all."""
+    if isinstance(tool.runs, SourceCall):
+        return False
+    return isinstance(tool.runs, Template) or not tool.runs.builtin.startswith("process.")
+
+
 def _pointed(given: dict[str, Any], pointer: str) -> Any:
     value: Any = given
     for step in pointer.split("/")[1:]:

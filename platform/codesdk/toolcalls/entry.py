@@ -1,0 +1,107 @@
+"""How one call gets to its session's sandbox.
+
+It waits for an engine that is away, and is run in another sandbox where the first was never asked for anything.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from codesdk.domain.clock import Clock
+from codesdk.domain.tools import ToolResult
+from codesdk.errors import Fault
+from codesdk.sandbox.faults import EngineUnavailable, SandboxGone
+from codesdk.sandbox.port import Sandbox
+from codesdk.storage.faults import StorageUnavailable
+
+RETRY_S = 1.0
+"""Seconds between two looks whether engine and database are back."""
+AWAY_TRIES = 60
+"""How often, and so for how many seconds, it looks for an engine that is away: a call that runs waits as long for it
+(`sandbox.turns.ENGINE_AWAY_S`)."""
+ROOMS = 3
+"""Sandboxes that one attempt is taken to: one that ends each time before it is asked will do so again."""
+
+
+class NotBegun(Fault):
+    """Something came to stand against the call while it waited, and it has not begun."""
+
+    code = "NOT_BEGUN"
+    status = 409
+
+    @classmethod
+    def because(cls, what: str) -> NotBegun:
+        """`what`: came, as a clause."""
+        return cls(f"This call was not begun: meanwhile {what}.")
+
+
+class Entry:
+    """Of one attempt, on one thread."""
+
+    def __init__(
+        self,
+        open_sandbox: Callable[[], Sandbox],
+        lost: Callable[[Sandbox], bool],
+        *,
+        clock: Clock,
+        abandoned: threading.Event,
+        stands_against: Callable[[], str],
+    ) -> None:
+        """`open_sandbox`: opens the session's; `lost`: told of one that failed, False where there can be no other.
+
+        `abandoned`: set where the worker lets go; `stands_against`: what has come to stand against the call, or nothing.
+        """
+        self._open = open_sandbox
+        self._lost = lost
+        self._clock = clock
+        self._abandoned = abandoned
+        self._stands_against = stands_against
+        self._since = clock.monotonic()
+        self._left = AWAY_TRIES
+        self.opened: list[Sandbox] = []
+        """Of which something may have been asked."""
+
+    def run(self, work: Callable[[Sandbox], ToolResult], *, sure: bool) -> ToolResult:
+        """Run it in the session's sandbox. `sure`: a fault that says so means that the whole call had no effect.
+
+        Raises:
+            NotBegun: while it waited something came to stand against it.
+            Fault: what keeps a sandbox from opening, or what `work` met.
+        """
+        for last in (*[False] * (ROOMS - 1), True):
+            self.opened.append(self._opened())
+            try:
+                return work(self.opened[0])
+            except (SandboxGone, EngineUnavailable) as fault:
+                if fault.was_asked or not sure:
+                    raise
+                # It had ended, or its engine was away, while nobody used it: there may be another.
+                if not self._lost(self.opened.pop()) or last:
+                    raise
+        raise AssertionError  # the last of them has returned or raised
+
+    def _opened(self) -> Sandbox:
+        """Open it; while the database or the engine is away, nothing has run yet: wait for both.
+
+        Raises:
+            NotBegun: as `run`.
+            Fault: what keeps the sandbox from opening; after `abandoned` also a database that is away.
+        """
+        while True:
+            try:
+                return self._open()
+            except StorageUnavailable as fault:
+                if not fault.retryable or self._abandoned.wait(RETRY_S):
+                    raise
+            except EngineUnavailable as fault:
+                # What is wrong with its certificates does not pass by itself.
+                if not fault.retryable or not self._may_wait() or self._abandoned.wait(RETRY_S):
+                    raise
+                if what := self._stands_against():
+                    raise NotBegun.because(what) from None
+
+    def _may_wait(self) -> bool:
+        """Whether an engine that is away may still come back for this call: one that hangs takes long for each answer."""
+        self._left -= 1
+        return self._left >= 0 and self._clock.monotonic() - self._since < AWAY_TRIES * RETRY_S
