@@ -19,6 +19,7 @@ from codesdk.toolcalls.elsewhere import NoSources, Sources
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.stored import Claimed
+from codesdk.worker import tidying
 from codesdk.worker.errand import Errand
 from codesdk.worker.hand import Hand
 from codesdk.worker.host import Host
@@ -28,8 +29,10 @@ from codesdk.worker.rooms import Rooms
 
 _log = logging.getLogger(__name__)
 
-CHORES = 4
+CHORES = tidying.ENDING + 1
 """Threads that open and remove sandboxes: an engine on two cores removes 7 a second for four, and 2 for two."""
+LOOKS = 4
+"""Sandboxes that are asked at once for the files which calls name."""
 
 
 class Dispatcher:
@@ -72,7 +75,7 @@ class Dispatcher:
         # Cancels and expiries wait for neither: a person who cancels must be heard while an engine hangs.
         self._errands = pool(1, "codesdk-errand")
         # A look may have to open a sandbox, and hash much; a cancel must not wait for that.
-        self._looks = pool(CHORES, "codesdk-look")
+        self._looks = pool(LOOKS, "codesdk-look")
         self._looking = Looking(host=host, rooms=rooms, pipeline=pipeline, database=database)
         # Each cancel has a thread: a sandbox that does not answer takes half a minute, and the others' must not wait.
         self._cancels = pool(width, "codesdk-cancel")

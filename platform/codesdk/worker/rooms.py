@@ -8,34 +8,32 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from codesdk.artifacts import Artifacts
 from codesdk.domain.clock import Clock
 from codesdk.domain.execution import ToolExecutionEnv
-from codesdk.domain.ids import ArtifactId, SessionId
-from codesdk.domain.payloads import SandboxFailed, SandboxSnapshotRestored, SandboxStarted, SandboxStopped
+from codesdk.domain.ids import SessionId
+from codesdk.domain.payloads import SandboxStopped
 from codesdk.errors import Fault
 from codesdk.eventlog.log import Log
 from codesdk.sandbox import store
-from codesdk.sandbox.faults import IsolationDrift, SandboxEnded, SandboxGone
+from codesdk.sandbox.faults import SandboxEnded, SandboxGone
 from codesdk.sandbox.port import Sandbox, Sandboxes, SandboxSpec
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.store import SandboxRow, SandboxState
 from codesdk.sandbox.surroundings import Surroundings
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls import history
 from codesdk.worker.finding import STOPPED, Finding
 from codesdk.worker.halting import Halting
 from codesdk.worker.host import Host
 from codesdk.worker.last_calls import LastCalls
+from codesdk.worker.opening import Opening
 from codesdk.worker.sandbox_events import draft_of
+from codesdk.worker.tidying import Progress, Tidying
 
 _log = logging.getLogger(__name__)
 
-REMOVALS = 4
-"""Sandboxes that one pass removes. With passes at every poll this is more than an engine manages."""
 RETRY_S = 10.0
 """Pause before a sandbox that did not open is tried again without anybody asking for it, where that may help."""
 
@@ -65,17 +63,16 @@ class Rooms:
         self._database = database
         self._writer = writer
         self._log = log
-        self._artifacts = artifacts
         self._clock = clock
         self._finding = Finding(sandboxes=sandboxes, host=host, writer=writer, log=log)
+        self._opening = Opening(sandboxes=sandboxes, artifacts=artifacts, writer=writer, log=log, clock=clock)
         self._halting = Halting(sandboxes=sandboxes, writer=writer, log=log, clock=clock)
         self._last_calls = LastCalls(database, clock)
         self._live: dict[str, Sandbox] = {}
         self._resting: dict[str, Sandbox] = {}
-        self._lock = threading.Lock()
-        self._at_work: set[str] = set()
         self._guards: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         self._not_before: dict[str, float] = {}
+        self._tidying = Tidying(host=host, database=database, guards=self._guards, start=self._try_open, end=self._end)
 
     def ready(self, session: SessionId) -> Sandbox:
         """The session's sandbox, opened or taken up again where needed.
@@ -190,48 +187,15 @@ class Rooms:
 
     def reconcile(self) -> None:
         """Make what is wanted, end what is closing or to be stopped. Called on every wake-up and every poll."""
-        opening = (SandboxState.WANTED, SandboxState.STARTING)
-        ending = (SandboxState.CLOSING, SandboxState.STOPPING, SandboxState.HALTING)
-        with self._database.read() as connection:
-            rows = store.on_host(connection, self._host.id, (*opening, *ending))
-        wanted = [row for row in rows if row.state in opening]
-        closing = [row for row in rows if row.state in ending]
-        # Opening first, and few removals a pass: somebody waits for the one, and hundreds of the other must not stand
-        # before it. The next poll goes on.
-        self._work_on(wanted)
-        self._work_on(closing, most=REMOVALS)
+        self._tidying.reconcile()
 
-    def _work_on(self, rows: list[SandboxRow], most: int | None = None) -> None:
-        done = 0
-        for row in rows:
-            with self._lock:
-                if row.id in self._at_work:
-                    continue  # another thread's: two on the same row would do the work of one
-                self._at_work.add(row.id)
-            guard = self._guards[row.session_id]
-            try:
-                if not guard.acquire(blocking=False):
-                    continue  # a call is just opening it, and needs no help; this thread has others to see to
-                try:
-                    self._make_so(row)
-                finally:
-                    guard.release()
-            finally:
-                with self._lock:
-                    self._at_work.discard(row.id)
-            done += 1
-            if done == most:
-                return
-
-    def _make_so(self, row: SandboxRow) -> None:
+    def _end(self, row: SandboxRow) -> Progress:
         self._confirm()  # this row may be older than a successor's work on it
-        if row.state is SandboxState.CLOSING:
-            if row.session_id not in self._live or not self._last_calls.run_still(row):
-                self._remove(row)
-        elif row.state in (SandboxState.STOPPING, SandboxState.HALTING):
-            self._halt(row)
-        elif self._clock.monotonic() >= self._not_before.get(row.session_id, 0.0):
-            self._try_open(row)
+        if row.state is not SandboxState.CLOSING:
+            return self._halt(row)
+        if row.session_id in self._live and self._last_calls.run_still(row):
+            return Progress.PUT_OFF
+        return self._remove(row)
 
     def sweep(self) -> None:
         """Remove every container and volume of this instance that has no living owner row."""
@@ -249,6 +213,8 @@ class Rooms:
             return list(store.living(connection, self._host.id))
 
     def _try_open(self, row: SandboxRow) -> None:
+        if self._clock.monotonic() < self._not_before.get(row.session_id, 0.0):
+            return
         try:
             self.ready(row.session_id)
         except Fault as fault:
@@ -266,7 +232,7 @@ class Rooms:
         sandbox: Sandbox | None = None
         match row.state:
             case SandboxState.WANTED:
-                sandbox = self._open(row)
+                sandbox = self._opening.open(row, self._spec(row))
             case SandboxState.PAUSED:
                 sandbox = self._finding.resumed(row, self._resting.pop(session, None))
             case SandboxState.STOPPING:
@@ -286,13 +252,15 @@ class Rooms:
         profile = Profile.model_validate_json(row.profile)
         return self._host.spec(self._instance, row.id, image=row.image, profile=profile, uid=row.tool_uid)
 
-    def _halt(self, row: SandboxRow) -> None:
+    def _halt(self, row: SandboxRow) -> Progress:
         try:
             if self._halting.begin(row, self._live.get(row.session_id)):
                 self.forget(row.session_id)
                 self._halting.stop(row)
         except Fault as fault:
             _log.warning("sandbox %s could not be stopped yet: %s", row.id, fault)
+            return Progress.FAILED
+        return Progress.DONE
 
     def _start(self, row: SandboxRow) -> Sandbox:
         self.forget(row.session_id)
@@ -305,74 +273,7 @@ class Rooms:
             raise SandboxEnded("The session was closed.", advice="Open another session.")
         return sandbox
 
-    def _open(self, row: SandboxRow) -> Sandbox:
-        spec = self._spec(row)
-        try:
-            sandbox = self._make(spec, pooled=row.generation is not None)
-            try:
-                restored = self._seed(row, sandbox)
-            except Fault:
-                sandbox.close()
-                raise
-        except Fault as fault:
-            failed = SandboxFailed(
-                sandbox_id=row.id, code=fault.code, reason=fault.message, execution_env=self._environment
-            )
-            self._writer.run(lambda unit: self._log.append(unit, draft_of(row, failed)))
-            raise
-        attestation = sandbox.attestation
-        started = SandboxStarted(
-            sandbox_id=row.id, image=row.image, attestation=attestation, execution_env=self._environment
-        )
-
-        def mark(unit: Unit) -> bool:
-            before, after = (SandboxState.WANTED,), SandboxState.READY
-            values: dict[str, Any] = {
-                "attestation": attestation.model_dump_json(),
-                "ready_at": self._now(),
-                "runner": sandbox.runner,
-            }
-            if not store.move(unit.connection, row.id, before, after, **values):
-                return False
-            self._log.append(unit, draft_of(row, started))
-            if restored is not None:
-                self._log.append(unit, draft_of(row, restored))
-            return True
-
-        if not self._writer.run(mark):
-            # The session was closed while its sandbox was being made: the tombstone wins.
-            sandbox.close()
-            self._sandboxes.destroy(row.id)
-            raise SandboxEnded("The session was closed.", advice="Open another session.")
-        return sandbox
-
-    def _make(self, spec: SandboxSpec, *, pooled: bool) -> Sandbox:
-        try:
-            return self._sandboxes.open(spec)
-        except (SandboxGone, IsolationDrift) as fault:
-            if not pooled:
-                raise
-            # It ended, or a newer version came, between the pool and its session; nothing of the session was in it.
-            _log.info("pooled sandbox %s is made anew: %s", spec.owner, fault)
-            return self._sandboxes.open(spec)
-
-    def _seed(self, row: SandboxRow, sandbox: Sandbox) -> SandboxSnapshotRestored | None:
-        """Fill its workspace; what is to be told of it, where that is an ended session's."""
-        if row.seed_artifact is None:
-            return None
-        artifact = self._artifacts.find(row.tenant_id, ArtifactId(row.seed_artifact))
-        if row.opened_from is None:
-            sandbox.import_tar(self._artifacts.read(artifact))
-            return None
-        sandbox.restore(self._artifacts.stream(artifact), replace=True)
-        return SandboxSnapshotRestored(
-            sandbox_id=row.id,
-            snapshot=history.reference_to(artifact),
-            from_session=SessionId(row.opened_from),
-            execution_env=self._environment,
-        )
-
-    def _remove(self, row: SandboxRow) -> None:
+    def _remove(self, row: SandboxRow) -> Progress:
         if (live := self._live.get(row.session_id)) is not None:
             self._farewell(row, live)
         self.forget(row.session_id)
@@ -380,7 +281,7 @@ class Rooms:
             self._sandboxes.destroy(row.id)
         except Fault as fault:
             _log.warning("sandbox %s could not be removed yet: %s", row.id, fault)
-            return
+            return Progress.FAILED
 
         def mark(unit: Unit) -> None:
             if store.move(unit.connection, row.id, (SandboxState.CLOSING,), SandboxState.GONE):
@@ -391,6 +292,7 @@ class Rooms:
         self._last_calls.forget(row)
         self._guards.pop(row.session_id, None)
         self._not_before.pop(row.session_id, None)
+        return Progress.DONE
 
     def _now(self) -> float:
         return self._clock.now().timestamp()

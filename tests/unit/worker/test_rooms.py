@@ -10,7 +10,9 @@ import pytest
 from codesdk.sandbox import store
 from codesdk.sandbox.faults import ArchiveRefused, EngineUnavailable
 from codesdk.sessions import NewSession
-from codesdk.worker.rooms import REMOVALS, RETRY_S, SandboxEnded
+from codesdk.worker.dispatcher import CHORES
+from codesdk.worker.rooms import RETRY_S, SandboxEnded
+from codesdk.worker.tidying import ENDING, REMOVALS
 
 
 def states(stage):
@@ -264,3 +266,67 @@ def test_the_images_of_hosts_and_living_sandboxes_are_wanted_and_those_of_ended_
     stage.sql("UPDATE sandboxes SET state = 'gone'")
     with stage.database.read() as connection:
         assert store.images_wanted(connection) == {"sha256:" + "0" * 64}
+
+
+def closed_ones(stage, crew, number):
+    """Open sandboxes of so many sessions that were closed then; their owners."""
+    owners = []
+    for _ in range(number):
+        subject = stage.open_session()
+        owners.append(crew.rooms.ready(subject.session_id).owner)
+        stage.sessions.close(subject.tenant_id, subject.session_id)
+    return owners
+
+
+def test_removals_that_are_put_off_hold_up_no_other(stage, crew, monkeypatch):
+    *busy, last = closed_ones(stage, crew, REMOVALS + 1)
+    monkeypatch.setattr(crew.rooms._last_calls, "run_still", lambda row: row.id in busy)
+    crew.rooms.reconcile()
+    assert crew.sandboxes.living == tuple(sorted({*busy, owner(stage)}))
+    assert last not in crew.sandboxes.living
+
+
+def test_sandboxes_that_cannot_be_removed_come_after_those_that_can(stage, crew):
+    """Else as many as one pass removes would keep all others for ever."""
+    destroy, tried = crew.sandboxes.destroy, []
+    stuck = set(closed_ones(stage, crew, REMOVALS))
+
+    def destroys(sandbox):
+        tried.append(sandbox)
+        if sandbox in stuck:
+            raise EngineUnavailable("unix:///test", "a device is busy")
+        destroy(sandbox)
+
+    crew.sandboxes.destroy = destroys
+    crew.rooms.reconcile()
+    assert set(tried) == stuck
+    (later,) = closed_ones(stage, crew, 1)
+    tried.clear()
+    crew.rooms.reconcile()
+    assert tried[0] == later
+    assert later not in crew.sandboxes.living
+    stuck.clear()
+    crew.rooms.reconcile()
+    assert crew.sandboxes.living == (owner(stage),)
+
+
+def test_removals_that_hang_hold_up_no_opening(stage, crew):
+    closed_ones(stage, crew, CHORES)
+    hanging, go_on = threading.Semaphore(0), threading.Event()
+
+    def hangs(_owner):
+        hanging.release()
+        go_on.wait(60)
+
+    crew.sandboxes.destroy = hangs
+    crew.rooms._tidying._start = lambda _row: None
+    with ThreadPoolExecutor(CHORES) as chores:
+        try:
+            for _ in range(CHORES):
+                chores.submit(crew.rooms.reconcile)
+            assert all(hanging.acquire(timeout=30) for _ in range(ENDING))
+            crew.rooms._tidying._start = crew.rooms._try_open
+            chores.submit(crew.rooms.reconcile).result(30)
+            assert crew.rooms.live(stage.session.id) is not None
+        finally:
+            go_on.set()
