@@ -20,6 +20,8 @@ RETRY_S = 1.0
 AWAY_TRIES = 60
 """How often, and so for how many seconds, it looks for an engine that is away: a call that runs waits as long for it
 (`sandbox.turns.ENGINE_AWAY_S`)."""
+QUICK_S = 0.02
+"""An opening that took less found a sandbox that was there, and asks nothing more of the database."""
 ROOMS = 3
 """Sandboxes that one attempt is taken to: one that ends each time before it is asked will do so again."""
 
@@ -66,7 +68,7 @@ class Entry:
         """Run it in the session's sandbox. `sure`: a fault that says so means that the whole call had no effect.
 
         Raises:
-            NotBegun: while it waited something came to stand against it.
+            NotBegun: while it waited, or its sandbox was opened, something came to stand against it.
             Fault: what keeps a sandbox from opening, or what `work` met.
         """
         for last in (*[False] * (ROOMS - 1), True):
@@ -89,8 +91,9 @@ class Entry:
             Fault: what keeps the sandbox from opening; after `abandoned` also a database that is away.
         """
         while True:
+            began = self._clock.monotonic()
             try:
-                return self._open()
+                sandbox = self._open()
             except StorageUnavailable as fault:
                 if not fault.retryable or self._abandoned.wait(RETRY_S):
                     raise
@@ -100,6 +103,11 @@ class Entry:
                     raise
                 if what := self._stands_against():
                     raise NotBegun.because(what) from None
+            else:
+                # While one was opened there was no runner that a cancel could have reached.
+                if self._clock.monotonic() - began > QUICK_S and (what := self._stands_against()):
+                    raise NotBegun.because(what)
+                return sandbox
 
     def _may_wait(self) -> bool:
         """Whether an engine that is away may still come back for this call: one that hangs takes long for each answer."""

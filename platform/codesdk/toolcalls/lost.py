@@ -12,11 +12,10 @@ from codesdk.storage.writer import Unit
 from codesdk.toolcalls import lost_store, store
 from codesdk.toolcalls.attempts import Attempts, Further
 from codesdk.toolcalls.ending import complete
+from codesdk.toolcalls.held import NOBODYS
 from codesdk.toolcalls.stored import Claimed, StoredCall
 
 CODE = "WORKER_LOST"
-NOBODYS = 0
-"""A generation that no worker has: theirs begin with 1."""
 
 
 class Loss(NamedTuple):

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
-from sqlalchemy import Boolean, Connection, Row, Select, Update, bindparam, case, null, select, true, update
+from sqlalchemy import Boolean, Connection, Integer, Row, Select, Update, bindparam, case, null, select, true, update
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.calls import CallIdentity, CallState, IllegalTransition, ToolCall, check_transition
@@ -22,6 +22,7 @@ from codesdk.storage.faults import Overtaken
 from codesdk.storage.schema import principals, sandboxes, sessions, tenants, tool_calls
 from codesdk.storage.statements import one_of
 from codesdk.tenancy.store import subject_from
+from codesdk.toolcalls.held import held_by
 from codesdk.toolcalls.preview import Preview
 from codesdk.toolcalls.stored import Ended, SessionFacts, StoredCall
 
@@ -308,7 +309,7 @@ def check_held(connection: Connection, identity: CallIdentity, generation: int) 
         tool_calls.c.id == identity.tool_call_id,
         tool_calls.c.attempt == identity.attempt,
         tool_calls.c.state == CallState.RUNNING.value,
-        tool_calls.c.generation == generation,
+        held_by(generation),
     )
     if connection.execute(held).one_or_none() is None:
         raise IllegalTransition(f"Call {identity.tool_call_id} is not this worker's any more.")
@@ -348,7 +349,7 @@ def _move(names: tuple[str, ...], stamp: str, held: bool) -> Update:
             tool_calls.c.id == bindparam("call"),
             tool_calls.c.attempt == bindparam("number"),
             tool_calls.c.state == bindparam("before"),
-            tool_calls.c.generation == bindparam("held_by") if held else true(),
+            held_by(bindparam("held_by", type_=Integer)) if held else true(),
         )
         .values(
             {

@@ -118,6 +118,23 @@ def test_one_that_is_cancelled_while_it_waits_does_not_begin(stage):
     assert not doubtful(stage)
 
 
+def test_one_that_is_cancelled_while_its_sandbox_is_opened_does_not_begin(stage):
+    room = Room()
+
+    class Slow(Door):
+        def open(self):
+            with stage.database.read() as connection:
+                ((call,),) = connection.exec_driver_sql("SELECT id FROM tool_calls").all()
+            assert stage.cancel(call, "enough")
+            stage.clock.advance(0.3)
+            return room
+
+    _, result = run(stage, Slow())
+    assert (result.code, result.text) == ("NOT_BEGUN", "This call was not begun: meanwhile it was cancelled.")
+    assert room.requests == []
+    assert not doubtful(stage)
+
+
 def test_one_that_waits_is_the_next_workers_once_this_one_lets_go(stage):
     assert isinstance(stage.pipeline.submit(*EXEC, stage.subject), Queued)
     runs, claimed = stage.execution(), stage.claims().take()

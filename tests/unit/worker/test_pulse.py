@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from codesdk.domain.calls import IllegalTransition
 from codesdk.sandbox import store
 from codesdk.sandbox.store import SandboxState
 from codesdk.storage.faults import StorageUnavailable
@@ -116,3 +118,15 @@ def test_it_stops_none_and_removes_none_that_its_successor_has_brought_back(stag
             thawed.rooms._end(row.model_copy(update={"state": state}))
     assert thawed.sandboxes.living == (row.id,)
     assert thawed.successor.rooms.ready(stage.session.id).files.list(".").entries == ()
+
+
+def test_a_replaced_worker_can_write_no_result_before_its_successor_has_come_to_the_call(stage, crew):
+    stage.pipeline.submit("workspace.exec", {"command": "hold"}, stage.subject)
+    claimed = stage.claims().take()
+    with ThreadPoolExecutor(1) as thread:
+        run = thread.submit(crew.dispatcher._run, claimed)
+        wait_for(lambda: crew.sandboxes.runs, "the command")
+        stage.register()
+        crew.hold.set()
+        assert isinstance(run.exception(60), IllegalTransition)
+    assert "tool.call.completed" not in stage.types()
