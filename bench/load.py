@@ -15,6 +15,7 @@ import sqlite3
 import statistics
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -44,6 +45,8 @@ META = "io.modelcontextprotocol"
 TOOL = "bench.sleep"
 PLAIN = (
     "governed_16_per_s",
+    "governed_16_p50_ms",
+    "governed_16_p95_ms",
     "docker_exec_16_per_s",
     "docker_run_16_per_s",
     "api_rest_mb",
@@ -114,20 +117,21 @@ class Caller:
 def at_once(
     stack: Stack, docker_exec: Callable[[], None], docker_run: Callable[[], None], say: Say
 ) -> dict[str, float]:
-    """Calls a second, 16 at once: the median of blocks that are measured in turn."""
+    """Calls a second, 16 at once: the median of blocks that are measured in turn. And how long each governed one took."""
     say(f"{AT_ONCE} at once")
     sessions = [stack.daemon.open_session(NewSession(labels={"opened-by": "bench"})) for _ in range(AT_ONCE)]
-    rates: dict[str, list[float]] = {name: [] for name in PLAIN[:3]}
+    rates: defaultdict[str, list[float]] = defaultdict(list)
+    times: list[float] = []
     asyncio.run(_governed(sessions, 3))  # their sandboxes are taken up, and everything is warm
     with ThreadPoolExecutor(AT_ONCE) as threads:
 
-        def peers(work: Callable[[], None], times: int) -> None:
-            for done in [threads.submit(work) for _ in range(AT_ONCE * times)]:
+        def peers(work: Callable[[], None], count: int) -> None:
+            for done in [threads.submit(work) for _ in range(AT_ONCE * count)]:
                 done.result()
 
         for _ in range(BLOCKS):
             for name, count, work in (
-                ("governed_16_per_s", CALLS, lambda: asyncio.run(_governed(sessions, CALLS))),
+                ("governed_16_per_s", CALLS, lambda: times.extend(asyncio.run(_governed(sessions, CALLS)))),
                 ("docker_exec_16_per_s", EXECS, lambda: peers(docker_exec, EXECS)),
                 ("docker_run_16_per_s", 1, lambda: peers(docker_run, 1)),
             ):
@@ -136,23 +140,30 @@ def at_once(
                 rates[name].append(AT_ONCE * count / (time.perf_counter() - began))
     for session in sessions:
         stack.daemon.close_session(session.session.id)
-    return {name: round(statistics.median(values), 1) for name, values in rates.items()}
+    found = {name: round(statistics.median(values), 1) for name, values in rates.items()}
+    cuts = statistics.quantiles(times, n=20, method="inclusive")
+    return found | {"governed_16_p50_ms": round(cuts[9], 1), "governed_16_p95_ms": round(cuts[-1], 1)}
 
 
-async def _governed(sessions: list[Opened], times: int) -> None:
+async def _governed(sessions: list[Opened], count: int) -> list[float]:
+    """How long each call took, in milliseconds."""
+    times: list[float] = []
     callers = [Caller(session) for session in sessions]
     for caller in callers:
         await caller.open()
 
     async def run(caller: Caller) -> None:
-        for _ in range(times):
+        for _ in range(count):
+            began = time.perf_counter()
             await caller.call("workspace_exec", {"argv": ["true"]})
+            times.append((time.perf_counter() - began) * 1000)
 
     async with asyncio.TaskGroup() as group:
         for caller in callers:
             group.create_task(run(caller))
     for caller in callers:
         await caller.close()
+    return times
 
 
 def memory(policies: Path, registry: Path, say: Say) -> dict[str, float]:
