@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 from sqlalchemy import text
@@ -12,11 +12,14 @@ from codesdk.approvals import Verdict
 from codesdk.archive.retention import Retention
 from codesdk.artifacts import ArtifactInUse, ArtifactUnknown
 from codesdk.domain.calls import CallState, DenialCode
+from codesdk.domain.quotas import Resource
+from codesdk.domain.tools import ToolResult
 from codesdk.sessions import NewSession
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
-from codesdk.toolcalls import store
-from codesdk.toolcalls.stored import Denied
+from codesdk.toolcalls import store, turn_store
+from codesdk.toolcalls.ending import complete
+from codesdk.toolcalls.stored import Claimed, Denied, Queued
 from stage import DEADLINE_S
 
 pytestmark = pytest.mark.postgres
@@ -228,3 +231,82 @@ def test_a_seed_that_is_gone_or_a_strangers_opens_no_session(stage):
     with pytest.raises(ArtifactUnknown):
         stage.sessions.open(stage.principal, NewSession(seed_artifact="art_none"))
     assert len(stage.sessions.listing(stage.principal.tenant_id)) == 1
+
+
+MEANWHILE_S = 0.5
+"""How long another process is given to get ahead; it has less to do than a twentieth of that, unless it is held up."""
+
+
+@pytest.fixture
+def beside():
+    """A thread for what the other process does meanwhile."""
+    with ThreadPoolExecutor(1) as threads:
+        yield threads
+
+
+def once_after(owner, name, monkeypatch, beside, work):
+    """Begin `work` in the other process when the first such step is done, in the unit's midst; its future, in a list."""
+    step, begun = getattr(owner, name), []
+
+    def stepped(*given, **named):
+        found = step(*given, **named)
+        if not begun:
+            begun.append(None)
+            begun[0] = beside.submit(work)
+            wait(begun, MEANWHILE_S)
+        return found
+
+    monkeypatch.setattr(owner, name, stepped)
+    return begun
+
+
+def test_workers_of_two_processes_run_no_more_of_a_tenant_than_may(stage, other, monkeypatch, beside):
+    stage.limit(Resource.RUNNING_CALLS, 1)
+    for _ in range(2):
+        stage.pipeline.submit(*EXEC, stage.open_session())
+    ours, theirs = stage.claims(), of_other(stage.claims(), other)
+    begun = once_after(ours, "_has_room", monkeypatch, beside, theirs.take)
+    taken = [ours.take(), begun[0].result(DEADLINE_S)]
+    assert [isinstance(each, Claimed) for each in taken] == [True, False]
+
+
+def test_callers_of_two_processes_queue_no_more_of_a_tenant_than_may_wait(stage, other, monkeypatch, beside):
+    stage.limit(Resource.QUEUED_CALLS, 1)
+    subjects = [stage.open_session() for _ in range(2)]
+    theirs = of_other(stage.pipeline, other)
+    begun = once_after(stage.pipeline, "_no_room", monkeypatch, beside, lambda: theirs.submit(*EXEC, subjects[1]))
+    outcomes = [stage.pipeline.submit(*EXEC, subjects[0]), begun[0].result(DEADLINE_S)]
+    assert [type(each) for each in outcomes] == [Queued, Denied]
+    assert outcomes[1].code is DenialCode.QUEUE_FULL
+
+
+def ended(stage, claimed, writer):
+    result = ToolResult(text="ok")
+    writer.run(
+        lambda unit: complete(unit, stage.log, claimed, result, result_ref=None, last_output=(), duration_ms=1.0)
+    )
+
+
+def test_a_call_that_is_queued_while_another_process_ends_the_one_before_it_is_not_held_for_good(
+    stage, other, monkeypatch, beside
+):
+    stage.pipeline.submit(*EXEC, stage.subject)
+    running = stage.claims().take()
+    begun = once_after(turn_store, "let_next", monkeypatch, beside, lambda: ended(stage, running, other))
+    queued = stage.pipeline.submit(*EXEC, stage.subject)
+    begun[0].result(DEADLINE_S)
+    assert stage.claims().take().stored.identity == queued.identity
+
+
+def test_a_call_whose_turn_comes_while_another_process_queues_one_more_is_the_only_one_let_go(
+    stage, other, monkeypatch, beside
+):
+    subject = stage.open_session(parallel_calls=1)
+    theirs = of_other(stage.pipeline, other)
+    begun = once_after(turn_store, "let_next", monkeypatch, beside, lambda: theirs.submit(*EXEC, subject))
+    stage.pipeline.submit(*EXEC, subject)
+    begun[0].result(DEADLINE_S)
+    held = stage.sql(
+        "SELECT held FROM tool_calls WHERE session_id = :session ORDER BY held", session=subject.session_id
+    )
+    assert [row.held for row in held] == [False, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import logging
 
@@ -349,6 +350,13 @@ def test_limits_of_one_resource_leave_the_others(stage):
 # -- many at once -----------------------------------------------------------------------------------------------------
 
 
+def written_by(service, writer):
+    """The same service in that writer's process."""
+    made = copy.copy(service)
+    made._writer = writer
+    return made
+
+
 def open_one(stage, unit):
     stage.sessions._open(unit, stage.principal, NewSession(), stage.profile, None)
 
@@ -426,12 +434,27 @@ def test_artifacts_that_are_kept_and_removed_at_once_are_counted_once_and_never_
     assert [words for words in again if "deadlock" in words] == []
 
 
-def test_workers_that_claim_at_once_run_exactly_as_many_as_may(stage, at_once):
+def test_workers_that_claim_at_once_run_exactly_as_many_as_may(stage, writers, at_once):
     stage.limit(Resource.RUNNING_CALLS, 3)
     for number in range(12):
         command(stage, number, stage.open_session())
-    taken = at_once(lambda _: stage.claims().take(), 12)
+    claims = [written_by(stage.claims(), writer) for writer in writers]
+    taken = at_once(lambda number: claims[number % len(claims)].take(), 12)
     assert sum(isinstance(each, Claimed) for each in taken) == 3
+    assert used(stage, Resource.RUNNING_CALLS) == 3
+
+
+def test_callers_of_several_processes_queue_exactly_as_many_calls_as_may_wait(stage, writers, at_once):
+    stage.limit(Resource.QUEUED_CALLS, 5)
+    pipelines = [written_by(stage.pipeline, writer) for writer in writers]
+    subjects = [stage.open_session() for _ in range(12)]
+
+    def one(number):
+        given = {"command": str(number)}
+        return pipelines[number % len(pipelines)].submit("workspace.exec", given, subjects[number])
+
+    assert sum(isinstance(each, Queued) for each in at_once(one, 12)) == 5
+    assert used(stage, Resource.QUEUED_CALLS) == 5
 
 
 # -- whatever happens in whatever order -------------------------------------------------------------------------------
