@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -147,18 +148,33 @@ class Site:
 
         It runs as the workspace's owner: the container's root may not write there.
         """
+        with closing(Engine(self.settings[name].docker_host)) as engine:
+            container = specs.name_of(self.settings[name].instance_id(), self._sandbox(subject))
+            return self._said(engine, container, ["sh", "-c", line], self._owner(engine, container))
+
+    def _sandbox(self, subject) -> str:
         with self.api.database.read() as connection:
             row = sandbox_store.of_session(connection, subject.session_id)
+        return row.id
+
+    def _owner(self, engine: Engine, container: str) -> str:
+        return self._said(engine, container, ["stat", "-c", "%u:%g", "."], "root").strip()
+
+    @staticmethod
+    def _said(engine: Engine, container: str, argv: list[str], user: str) -> str:
+        made = engine.api.exec_create(container, argv, user=user, workdir="/workspace")
+        output = engine.api.exec_start(made["Id"]).decode()
+        assert engine.api.exec_inspect(made["Id"])["ExitCode"] == 0, output
+        return output
+
+    def told_from_inside(self, name: str, subject) -> str:
+        """What is written to the file `ran` of its workspace, until the container goes."""
         with closing(Engine(self.settings[name].docker_host)) as engine:
-            container = specs.name_of(self.settings[name].instance_id(), row.id)
-
-            def said(argv: list[str], user: str) -> str:
-                made = engine.api.exec_create(container, argv, user=user, workdir="/workspace")
-                output = engine.api.exec_start(made["Id"]).decode()
-                assert engine.api.exec_inspect(made["Id"])["ExitCode"] == 0, output
-                return output
-
-            return said(["sh", "-c", line], said(["stat", "-c", "%u:%g", "."], "root").strip())
+            container = specs.name_of(self.settings[name].instance_id(), self._sandbox(subject))
+            user = self._owner(engine, container)
+            watching = ["sh", "-c", "touch ran watched; exec tail -f -n +1 ran"]
+            made = engine.api.exec_create(container, watching, user=user, workdir="/workspace", stderr=False)
+            return engine.api.exec_start(made["Id"]).decode()
 
     def printed(self, subject) -> str:
         """The session's output as its log tells it, each stretch at its place."""
@@ -354,3 +370,40 @@ def test_a_worker_that_hangs_is_ended_by_the_next_one_which_has_the_whole_result
     ended = site.ended(call)
     assert (ended.result.is_error, ended.result.structured["stdout"]) == (False, "begun\nended\n")
     assert site.says(there, "cat runs") == "x\n"
+
+
+@pytest.mark.timeout(600)
+def test_a_worker_frozen_with_a_call_in_hand_and_one_about_to_start_changes_nothing_when_its_host_was_given_up(site):
+    site.up("one")
+    held, begun = site.open("one"), site.open("one")
+    assert site.says(begun, "true") == ""
+    in_hand = site.submit(held, "echo run >> ran; while [ ! -e go ]; do sleep 0.1; done; echo done")
+    site.wait(lambda: site.runs(in_hand), "the call to run")
+    site.wait(lambda: site.inside("one", held, "cat ran 2>/dev/null || true"), "its command to run")
+    about_to = site.submit(begun, "echo run >> ran")
+    site.workers["one"].send_signal(signal.SIGSTOP)
+    waiting = site.submit(begun, "echo run >> ran")
+
+    found = site.host("one")
+    assert site.api.writer.run(lambda unit: host_store.lose(unit.connection, found.id, generation=found.generation))
+    for subject in (held, begun):
+        site.wait(
+            lambda s=subject: site.api.lost_hosts.tend() or site.session(s).state == "closed", "its session to end"
+        )
+    assert site.ended(in_hand).result.code == "WORKER_LOST"
+    before = [read_whole(site.api.log, subject.session_id) for subject in (held, begun)]
+    ends = [site.ended(call) for call in (in_hand, about_to, waiting)]
+
+    # The thawed one may remove its containers before it ends: what runs in them is told as long as they are there.
+    with ThreadPoolExecutor(2) as pool:
+        telling = [pool.submit(site.told_from_inside, "one", subject) for subject in (held, begun)]
+        site.wait(lambda: all("watched" in site.inside("one", s, "ls") for s in (held, begun)), "both to be watched")
+        ran_begun = site.inside("one", begun, "cat ran").count("run")
+        site.inside("one", held, "touch go")  # its command ends: there is a result to write
+        site.workers["one"].send_signal(signal.SIGCONT)
+        assert site.workers["one"].wait(PATIENT_S) != 0
+        assert [read_whole(site.api.log, subject.session_id) for subject in (held, begun)] == before
+        assert [site.ended(call) for call in (in_hand, about_to, waiting)] == ends
+        site.start("one")
+        site.wait(lambda: site.containers("one") == [], "the leftovers to be swept")
+        assert [said.result(PATIENT_S).count("run") for said in telling] == [1, ran_begun]
