@@ -16,6 +16,7 @@ from typing import Any
 
 from codesdk.approvals import Verdict
 from codesdk.domain.tools import ToolResult
+from codesdk.mcphost.call_ids import AGENTS, CALL_ID
 
 WAIT_S = 2.0
 """Seconds in which the first call of `slow` is answered, as a client's configuration would have it (`CodeSDK-Wait`)."""
@@ -113,6 +114,11 @@ class Watched:
     def of(self, method: str) -> list[dict[str, Any]]:
         """The parameters of the messages of that method, in order."""
         return [message.get("params") or {} for message in self.sent if message.get("method") == method]
+
+    def names_calls(self) -> str:
+        """The field of `_meta` in which its calls carry an id of their own; `no` where there is none."""
+        said = {name for each in self.of("tools/call") for name in each.get("_meta") or {}}
+        return ", ".join(f"`{name}`" for name in (CALL_ID, *AGENTS) if name in said) or "no"
 
     def asks_for_progress(self) -> bool:
         """Whether its calls carry a token for it."""

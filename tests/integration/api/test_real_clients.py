@@ -99,6 +99,7 @@ def common(scene, told):
         "structured result": "yes" if "total_lines" in read else "text only",
         "denial": "reason and rule" if "no-secrets" in denied and "Keys are not read" in denied else "no",
         "asks for progress": yes(watched.asks_for_progress()),
+        "names its calls": watched.names_calls(),
         "call longer than it waits": "told, then collected" if collected else "no",
         "connection dropped": taken_up(scene, dropped),
         "call that waits for a person": yes("exited" in asked or "it ran" in asked),
