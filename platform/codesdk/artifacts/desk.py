@@ -117,6 +117,7 @@ class Artifacts:
 
     def supersede(self, unit: Unit, artifact: StoredArtifact) -> bool:
         """Remove a record that a newer one stands for, unless an open session starts from it. False: it stays."""
+        self._quotas.hold(unit, artifact.tenant_id)
         store.locked(unit.connection, artifact.id, to_remove=True)
         if store.seeds_open_session(unit.connection, artifact.id):
             return False
@@ -245,6 +246,7 @@ class Artifacts:
             self._writer.run(lambda unit: store.mark_damaged(unit.connection, blob.key))
 
     def _delete(self, unit: Unit, artifact: StoredArtifact) -> None:
+        self._quotas.hold(unit, artifact.tenant_id)
         store.locked(
             unit.connection, artifact.id, to_remove=True
         )  # first: a session that starts from it may be opening
@@ -255,5 +257,7 @@ class Artifacts:
         self._forget(unit, artifact)
 
     def _forget(self, unit: Unit, artifact: StoredArtifact) -> None:
+        # The tenant's row before the blob's, as `record` takes them: else the two could wait for each other.
+        self._quotas.hold(unit, artifact.tenant_id)
         if store.remove(unit.connection, artifact, self._hold_s):
             self._quotas.release(unit, artifact.tenant_id, Resource.ARTIFACT_BYTES, artifact.size)

@@ -94,6 +94,10 @@ class Quotas(Protocol[UnitT_contra]):
         """Give back what `unit` removes. Only artifact bytes need it: of all else the rows' states are counted."""
         ...
 
+    def hold(self, unit: UnitT_contra, tenant: TenantId) -> None:
+        """Let nobody else reserve anything of this tenant until `unit` has ended. Who releases holds before other rows."""
+        ...
+
     def take(self, unit: UnitT_contra, tenant: TenantId, asked: int, *, least: int = 1) -> Taken:
         """Let `unit` take up to `asked` bytes of egress ahead: fewer where little is left of the day, never below `least`.
 
@@ -109,6 +113,9 @@ class Quotas(Protocol[UnitT_contra]):
 
 class Unmetered:
     """Lets everything through: for embedding without tenants, and for tests of other things."""
+
+    def hold(self, unit: object, tenant: TenantId) -> None:
+        """Nobody stands in line."""
 
     def reserve(self, unit: object, tenant: TenantId, resource: Resource, amount: int = 1) -> None:
         """Yes."""
