@@ -14,7 +14,7 @@ from codesdk.provision import packages
 from codesdk.provision.packages import ServerPackage
 from codesdk.sandbox.image_allowlist import with_image
 
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
+_NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,29}[a-z0-9])?")
 DOCKERFILE = f"ARG BASE\nFROM ${{BASE}}\nCOPY {packages.FETCHED} {packages.PLACE}\n"
 
 
@@ -54,7 +54,12 @@ def make(name: str, package: str, *, data_dir: Path | None, as_json: bool) -> No
     folder = Path(image)
     with shelf_of(settings, voice) as shelf:
         python = shelf.check(shelf.provide(wanted.base, voice.say)).python
-        folder.mkdir(exist_ok=True)
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise InputWrong(
+                f"{folder} cannot be made: {error.strerror}.", advice="Go to another directory."
+            ) from error
         if not (folder / "Dockerfile").exists():  # else it is the operator's
             (folder / "Dockerfile").write_text(DOCKERFILE, encoding="utf-8")
         packages.fetch(wanted, folder, python.version, voice.say)

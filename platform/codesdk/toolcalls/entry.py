@@ -71,17 +71,24 @@ class Entry:
             NotBegun: while it waited, or its sandbox was opened, something came to stand against it.
             Fault: what keeps a sandbox from opening, or what `work` met.
         """
-        for last in (*[False] * (ROOMS - 1), True):
+        rooms = ROOMS
+        while True:
             self.opened.append(self._opened())
             try:
                 return work(self.opened[0])
-            except (SandboxGone, EngineUnavailable) as fault:
+            except EngineUnavailable as fault:
                 if fault.was_asked or not sure:
                     raise
-                # It had ended, or its engine was away, while nobody used it: there may be another.
-                if not self._lost(self.opened.pop()) or last:
+                # The sandbox may be well, and others' calls run in it.
+                self.opened.pop()
+                self._wait(fault)
+            except SandboxGone as fault:
+                if fault.was_asked or not sure:
                     raise
-        raise AssertionError  # the last of them has returned or raised
+                # It had ended while nobody used it: there may be another.
+                rooms -= 1
+                if not self._lost(self.opened.pop()) or not rooms:
+                    raise
 
     def _opened(self) -> Sandbox:
         """Open it; while the database or the engine is away, nothing has run yet: wait for both.
@@ -98,16 +105,19 @@ class Entry:
                 if not fault.retryable or self._abandoned.wait(RETRY_S):
                     raise
             except EngineUnavailable as fault:
-                # What is wrong with its certificates does not pass by itself.
-                if not fault.retryable or not self._may_wait() or self._abandoned.wait(RETRY_S):
-                    raise
-                if what := self._stands_against():
-                    raise NotBegun.because(what) from None
+                self._wait(fault)
             else:
                 # While one was opened there was no runner that a cancel could have reached.
                 if self._clock.monotonic() - began > QUICK_S and (what := self._stands_against()):
                     raise NotBegun.because(what)
                 return sandbox
+
+    def _wait(self, fault: EngineUnavailable) -> None:
+        # What is wrong with its certificates does not pass by itself.
+        if not fault.retryable or not self._may_wait() or self._abandoned.wait(RETRY_S):
+            raise fault
+        if what := self._stands_against():
+            raise NotBegun.because(what) from None
 
     def _may_wait(self) -> bool:
         """Whether an engine that is away may still come back for this call: one that hangs takes long for each answer."""

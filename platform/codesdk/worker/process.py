@@ -12,6 +12,7 @@ from codesdk.sandbox.egress.secret_files import problem_of, read_secret
 from codesdk.sandbox.port import Sandboxes
 from codesdk.sandbox.profiles import DEFAULT
 from codesdk.sessions.lost_hosts import LostHosts
+from codesdk.settings import runfile
 from codesdk.sources.desk import SourceDesk
 from codesdk.sources.housing import Housing, Place
 from codesdk.sources.remote import remote_starter
@@ -69,7 +70,8 @@ class Worker:
         self._withdraw: Callable[[], object] = lambda: None
         with ExitStack() as opened:
             me = this_process(settings.instance_id())
-            before = Succession(services.database, settings.host_name, settings.host_lease_s, me)
+            sign = runfile.path_of(settings.data_dir, "worker")
+            before = Succession(services.database, settings.host_name, settings.host_lease_s, me, sign=sign)
             opened.callback(before.take(settings.data_dir / "worker.lock").close)
             services.wakeups.check()
             self.host = register(

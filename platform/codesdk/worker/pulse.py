@@ -14,6 +14,7 @@ from collections.abc import Callable
 from codesdk.domain.clock import Clock
 from codesdk.errors import ExitCode, Fault
 from codesdk.hosts import store
+from codesdk.hosts.holder import SILENT_S
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls.mishaps import Released
 from codesdk.worker.host import Host
@@ -45,7 +46,7 @@ class Pulse:
         self._every_s = lease_s / BEATS if lease_s else BEAT_S
         self.turns = 0
         """How often it has tried to beat, and knows whether it did."""
-        self._patience_s = lease_s / 2 if lease_s else 0.0
+        self._patience_s = (lease_s or SILENT_S) / 2  # without a lease another may take over after `SILENT_S`
         self._beaten_at = clock.monotonic()
         self._stopping = threading.Event()
         self._over = threading.Event()
@@ -97,7 +98,7 @@ class Pulse:
             HostGone: the host is not ours. StorageUnavailable: nobody can say.
         """
         self.check()
-        if self._patience_s and self._clock.monotonic() - self._beaten_at > self._patience_s:
+        if self._clock.monotonic() - self._beaten_at > self._patience_s:
             self._beat()
             self.check()
 

@@ -15,6 +15,7 @@ from codesdk.sandbox import store as sandbox_store
 from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import Database
+from codesdk.storage.faults import StorageUnavailable
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls import mishaps, store
 from codesdk.toolcalls.builtins import runs_one_exec
@@ -139,8 +140,8 @@ class Recovery:
         session = SessionId(stored.subject.session_id)
         try:
             sandbox = self._rooms.ready(session)
-        except mishaps.Released:
-            raise
+        except (mishaps.Released, StorageUnavailable):
+            raise  # nothing is known of the sandbox: it is looked for again
         except Fault as fault:
             _log.warning("call %s is lost with its sandbox: %s", stored.identity.tool_call_id, fault)
             return Loss(f"{DIED[:-1]}, and its sandbox cannot be had: {fault.message}", can_return=fault.retryable)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 
 import pytest
@@ -15,18 +16,23 @@ from wheels import tiny_index, wheel
 TINY = named("pypi:tiny-server==1.0")
 MODULE = named("npm:@tiny/server@1.2.0")
 NPM = """#!{python}
-import hashlib, json, pathlib, sys
+import json, os, pathlib, sys
 words = sys.argv[1:]
 place = pathlib.Path(words[words.index("--prefix") + 1])
+def locked(wish):
+    hashed = {{"integrity": "sha512-x"}}
+    loose = {{"resolved": "git+ssh://git@example.com/x.git"}}
+    return {{"": {{}}, **{{"node_modules/" + name: loose if "loose" in name else hashed for name in wish}}}}
+assert os.environ["npm_config_git"] == "false"
 with open({log!r}, "a") as log:
     print(json.dumps(words[:words.index("--prefix")]), file=log)
 wish = json.loads((place / "package.json").read_text())["dependencies"]
 if words[0] == "install":
     if wish == {{"@tiny/gone": "1.2.0"}}:
         sys.exit("npm error 404")
-    (place / "package-lock.json").write_text(json.dumps({{"locked": wish}}))
+    (place / "package-lock.json").write_text(json.dumps({{"packages": locked(wish)}}))
 else:
-    assert json.loads((place / "package-lock.json").read_text()) == {{"locked": wish}}
+    assert json.loads((place / "package-lock.json").read_text()) == {{"packages": locked(wish)}}
     for name in wish:
         (place / "node_modules" / name).mkdir(parents=True)
 """
@@ -113,3 +119,54 @@ def test_without_npm_it_says_what_to_install(folder, monkeypatch):
     monkeypatch.setattr(packages, "which", lambda _name: None)
     with pytest.raises(PackageMissing, match="Install Node"):
         fetch(MODULE, folder, (3, 11), print)
+
+
+def test_what_npm_would_take_from_a_repository_is_refused_before_it_is_fetched(npm, folder):
+    with pytest.raises(PackageMissing, match="no hash of node_modules/@tiny/loose"):
+        fetch(named("npm:@tiny/loose@1.2.0"), folder, (3, 11), print)
+    assert [words[0] for words in npm()] == ["install"]
+
+
+def test_a_program_called_pip_in_the_directory_is_not_run(index, folder, tmp_path, monkeypatch):
+    (tmp_path / "pip.py").write_text("raise SystemExit('not pip')")
+    monkeypatch.chdir(tmp_path)
+    fetch(TINY, folder, (3, 11), print)
+    assert names(folder) == {"tiny_server.py", "tiny_part.py"}
+
+
+def test_a_lock_with_a_line_that_has_no_hash_is_refused(index, folder):
+    fetch(TINY, folder, (3, 11), print)
+    with (folder / "requirements.txt").open("a") as lock:
+        lock.write(f"evil @ file:///nowhere/evil.tar.gz --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(PackageMissing, match="no version with its hash"):
+        fetch(TINY, folder, (3, 11), print)
+
+
+def test_what_only_another_python_needs_is_not_forgotten(index, folder):
+    wheel(index, "tiny-server", "2.0", needs=["tiny-part; python_version >= '3.99'"])
+    fetch(named("pypi:tiny-server==2.0"), folder, (3, 11), print)
+    with pytest.raises(PackageMissing, match=r"needs tiny-part on Python 3\.99"):
+        fetch(named("pypi:tiny-server==2.0"), folder, (3, 99), print)
+
+
+def test_packages_of_somebody_else_are_not_removed(index, folder, tmp_path):
+    theirs = folder / "packages" / "kept"
+    theirs.mkdir(parents=True)
+    with pytest.raises(PackageMissing, match="not fetched by this command"):
+        fetch(TINY, folder, (3, 11), print)
+    assert theirs.is_dir()
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    with pytest.raises(PackageMissing, match="it is a link"):
+        fetch(TINY, link, (3, 11), print)
+
+
+def test_everybody_may_read_what_was_fetched_whatever_the_umask_is(index, folder):
+    before = os.umask(0o077)
+    try:
+        fetch(TINY, folder, (3, 11), print)
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in (folder / "packages").rglob("*") if path.is_file()}
+    assert all(mode & 0o004 for mode in modes)
+    assert (folder / "packages").stat().st_mode & 0o005 == 0o005

@@ -288,6 +288,33 @@ def test_a_sandbox_that_cannot_be_looked_up_while_the_database_is_away_is_waited
     assert result(stage, call).structured["stdout"] == "x"
 
 
+def test_a_command_whose_sandbox_cannot_be_looked_up_for_a_moment_is_not_lost(stage, crew, monkeypatch):
+    call = submit(stage, "workspace.exec", {"command": "done"})
+    claimed = claim(stage, crew)
+    room = crew.rooms.ready(stage.session.id)
+    write, stage.writer.run = stage.writer.run, lambda _work: (_ for _ in ()).throw(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        stage.execution().run(claimed, lambda: room)
+    stage.writer.run = write
+    after = crew.next()
+    ready, away = after.rooms.ready, [True]
+
+    def hesitant(session):
+        if away:
+            away.pop()
+            raise StorageUnavailable("The database is away.")
+        return ready(session)
+
+    monkeypatch.setattr(after.rooms, "ready", hesitant)
+    after.recovery.take_up()
+    assert stage.find(call) is not None
+    assert "tool.call.completed" not in stage.types()
+    for _ in range(2):
+        after.recovery.look_for_strays(lambda work: work())
+    assert result(stage, call).structured["stdout"] == "done"
+    assert len(crew.sandboxes.runs) == 1
+
+
 def test_queued_and_waiting_calls_are_left_to_the_new_worker(stage, crew):
     submit(stage, "workspace.write", {"path": "a", "content": "b"})
     submit(stage, "workspace.read", {"path": "a"})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
+from itertools import count
 
 import pytest
 
@@ -173,3 +175,22 @@ def test_one_that_was_stopped_in_order_or_given_up_is_followed_at_once(stage, pr
     enter(stage, holder(process))
     stage.writer.run(lambda unit: store.lose(unit.connection, first.id, generation=second.generation + 1))
     assert follow(stage, this_process("other")).generation > second.generation
+
+
+def test_one_whose_beats_the_database_refuses_is_left_alone_while_its_parts_come_round(stage, process, lock):
+    sign = lock.parent / "worker.json"
+    sign.touch()
+    enter(stage, holder(process))
+    silence(stage)
+    looks = count(1)
+    beating = Succession(
+        stage.database,
+        "blue",
+        LEASE_S,
+        this_process("ins"),
+        sign=sign,
+        sleep=lambda _s: os.utime(sign, (0, next(looks))),
+    )
+    with pytest.raises(WorkerRunning):
+        beating.take(lock)
+    assert process.poll() is None

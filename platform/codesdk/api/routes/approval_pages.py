@@ -93,6 +93,8 @@ async def answer_approval(token: str, request: Request, services: Wired) -> Resp
     if not ticket.look_only:
         return await to_thread.run_sync(_answer, services, ticket, holder, form)
     voter = await to_thread.run_sync(_by_key, services, ticket, form)
+    if isinstance(voter, Fault) and voter.retryable:
+        return _problem(voter)  # nobody can say whether the key is good, so it counts against nobody
     tries = cast("Throttle", request.app.state.own_keys)
     whose = (ticket.id, None if isinstance(voter, Fault) else voter.id)
     if (wait_s := tries.enter(whose)) > 0:
