@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.payloads import SandboxFailed
@@ -25,7 +26,11 @@ _ADVICE = "Open another session."
 class Finding:
     """Called with the session's guard held: nobody opens, stops or starts it meanwhile."""
 
-    def __init__(self, *, sandboxes: Sandboxes, host: Host, writer: Writer, log: Log) -> None:
+    def __init__(
+        self, *, sandboxes: Sandboxes, host: Host, writer: Writer, log: Log, confirm: Callable[[], None]
+    ) -> None:
+        """`confirm`: raises where the host is not this worker's any more."""
+        self._confirm = confirm
         self._sandboxes = sandboxes
         self._host = host
         self._writer = writer
@@ -74,6 +79,7 @@ class Finding:
         return SandboxEnded(f"The session's sandbox is gone: {reason}.", advice=_ADVICE)
 
     def _lost(self, row: SandboxRow, reason: str) -> None:
+        self._confirm()  # it may have been frozen while it looked, and what it did not find be its successor's
         try:
             self._sandboxes.stop(row.id)  # says what is left, and ends what may run there though it does not answer
         except (SandboxGone, StopRefused) as nothing:

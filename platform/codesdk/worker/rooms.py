@@ -64,7 +64,7 @@ class Rooms:
         self._writer = writer
         self._log = log
         self._clock = clock
-        self._finding = Finding(sandboxes=sandboxes, host=host, writer=writer, log=log)
+        self._finding = Finding(sandboxes=sandboxes, host=host, writer=writer, log=log, confirm=confirm)
         self._opening = Opening(sandboxes=sandboxes, artifacts=artifacts, writer=writer, log=log, clock=clock)
         self._halting = Halting(sandboxes=sandboxes, writer=writer, log=log, clock=clock)
         self._last_calls = LastCalls(database, clock)

@@ -9,6 +9,7 @@ import pytest
 
 from codesdk.domain.calls import IllegalTransition
 from codesdk.sandbox import store
+from codesdk.sandbox.port import Gone
 from codesdk.sandbox.store import SandboxState
 from codesdk.storage.faults import StorageUnavailable
 from codesdk.worker.pulse import HostGone, Pulse
@@ -118,6 +119,35 @@ def test_it_stops_none_and_removes_none_that_its_successor_has_brought_back(stag
             thawed.rooms._end(row.model_copy(update={"state": state}))
     assert thawed.sandboxes.living == (row.id,)
     assert thawed.successor.rooms.ready(stage.session.id).files.list(".").entries == ()
+
+
+def test_nor_one_that_it_did_not_find_since_it_was_frozen_while_it_looked(stage, crew, monkeypatch):
+    pulse = Pulse(stage.writer, stage.clock, stage.host, 30.0)
+    crew.rooms._confirm = crew.rooms._finding._confirm = pulse.confirm
+    crew.rooms.ready(stage.session.id)
+    crew.rooms.forget(stage.session.id)
+    successor = crew.next()
+
+    def freezes(owner, _generation):
+        stage.clock.advance(16.0)
+        successor.rooms.ready(stage.session.id)
+        return Gone(owner=owner, reason="it did not answer in time")
+
+    monkeypatch.setattr(crew.rooms._finding._sandboxes, "reattach", Once(freezes, crew.sandboxes.reattach))
+    with pytest.raises(HostGone):
+        crew.rooms.ready(stage.session.id)
+    assert len(crew.sandboxes.living) == 1
+
+
+class Once:
+    """Another thing the first time."""
+
+    def __init__(self, first, then):
+        self._turns = [first]
+        self._then = then
+
+    def __call__(self, *given):
+        return (self._turns.pop() if self._turns else self._then)(*given)
 
 
 def test_a_replaced_worker_can_write_no_result_before_its_successor_has_come_to_the_call(stage, crew):
