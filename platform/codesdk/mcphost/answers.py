@@ -40,10 +40,15 @@ def finished(outcome: Finished) -> types.CallToolResult:
     return answer
 
 
-def denied(outcome: Denied) -> types.CallToolResult:
-    """It did not run and will not; the agent reads why."""
+def denied(outcome: Denied, *, is_named: bool = False) -> types.CallToolResult:
+    """It did not run and will not; the agent reads why.
+
+    `is_named`: its client gave it an id that it is held to. Under that the denial is the answer for good, so whoever may
+    try again is told by which way.
+    """
     rules = f" Decided by: {', '.join(outcome.rules)}." if outcome.rules else ""
-    text = f"This call was not run. {outcome.message}{rules} [{outcome.code.value}]"
+    anew = " To try again, send it under a new id." if is_named and outcome.retry_after_s is not None else ""
+    text = f"This call was not run. {outcome.message}{rules}{anew} [{outcome.code.value}]"
     details = {
         "status": "denied",
         "code": outcome.code.value,

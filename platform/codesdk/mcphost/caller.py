@@ -28,6 +28,11 @@ class Caller:
     call_id: GivenId | None = None
     """What the client calls this call."""
 
+    @property
+    def is_held_to_its_id(self) -> bool:
+        """Whether its program answers for the id, and so can give another. An agent's own is new with each call."""
+        return self.call_id is not None and self.call_id.is_binding
+
     def means(self, outcome: Outcome) -> bool:
         """Whether its id is the call's: then it asks for that call's answer, and not for one more like it."""
         return self.call_id is not None and self.call_id.text == outcome.identity.runtime_tool_call_id

@@ -299,7 +299,7 @@ class Calls:
             case Finished():
                 return answers.finished(outcome)
             case Denied():
-                return answers.denied(outcome)
+                return answers.denied(outcome, is_named=caller.is_held_to_its_id)
             case Waiting():
                 page = await self._thread(self._page, caller.subject, outcome)
                 return answers.waiting(outcome, outcome.rules, outcome.who, page)

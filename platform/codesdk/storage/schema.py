@@ -283,6 +283,13 @@ tool_calls = Table(
         sqlite_where=text("doubtful = 1"),
         postgresql_where=text("doubtful"),
     ),
+    Index(
+        "ix_tool_calls_preparing",  # nearly empty: a worker asks for those of its host at each look
+        "host_id",
+        "state",  # some ended before they were looked at; and without it SQLite takes ix_tool_calls_next
+        sqlite_where=text("preparing IS NOT NULL"),
+        postgresql_where=text("preparing IS NOT NULL"),
+    ),
 )
 
 turns = Table(  # a tenant's place in the order in which a host serves (toolcalls.turn_store)

@@ -13,8 +13,8 @@ from codesdk.storage.writer import Unit
 from codesdk.toolcalls import doubt, history, lost_store, refusals, store, turns
 from codesdk.toolcalls.stored import Claimed, Denied, StoredCall
 
-NEVER_RAN = frozenset({"FILES_CHANGED", "TOOL_CHANGED"})
-"""Codes of results that say so."""
+NEVER_RAN = frozenset({"FILES_CHANGED", "SECRET_MISSING", "SECRET_NOT_GRANTED", "TOOL_CHANGED", "TOO_MANY_PROCESSES"})
+"""Codes of results that say so. Only those belong here that no tool gives once it has begun with anything."""
 
 
 def deny(

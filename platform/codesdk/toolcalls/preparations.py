@@ -24,10 +24,20 @@ _MOST = bindparam("most", type_=Integer)
 
 
 def _here(*which: ColumnElement[bool]) -> Select[Any]:
-    """Of each tenant the oldest, then of each the next: nobody's one question waits for another's thousand."""
-    turn = func.row_number().over(partition_by=tool_calls.c.tenant_id, order_by=_AGE)
-    first = select(tool_calls.c.id).where(*_PREPARING, tool_calls.c.host_id == bindparam("host"), *which)
-    return store.CALLS.where(tool_calls.c.id.in_(first.order_by(turn, *_AGE).limit(_MOST))).order_by(*_AGE)
+    """Of each tenant the oldest, then of each the next: nobody's one question waits for another's thousand.
+
+    Within a tenant, its sessions take turns alike: a session whose sandbox hangs must not hide the others' questions.
+    """
+    place = func.row_number().over(partition_by=tool_calls.c.session_id, order_by=_AGE).label("place")
+    here = (
+        select(tool_calls.c.id, tool_calls.c.tenant_id, tool_calls.c.requested_at, place)
+        .where(*_PREPARING, tool_calls.c.host_id == bindparam("host"), *which)
+        .subquery()
+    )
+    age = here.c.requested_at, here.c.id
+    turn = func.row_number().over(partition_by=here.c.tenant_id, order_by=(here.c.place, *age))
+    first = select(here.c.id).order_by(turn, *age).limit(_MOST)
+    return store.CALLS.where(tool_calls.c.id.in_(first)).order_by(*_AGE)
 
 
 _TO_LOOK_AT = _here(tool_calls.c.preview_tries.is_(None))
@@ -50,12 +60,12 @@ def begin(connection: Connection, call: ToolCallId, approval: ApprovalId, *, pre
 
 
 def on_host(connection: Connection, host: HostId) -> list[StoredCall]:
-    """Those of that host whose files are to be looked at, at most `AT_ONCE`: of each tenant some, oldest first."""
+    """Those of that host whose files are to be looked at, at most `AT_ONCE`: of each tenant and session some, oldest first."""
     return list(store.found(connection, _TO_LOOK_AT, {"host": host, "most": AT_ONCE}))
 
 
 def to_try(connection: Connection, host: HostId) -> list[StoredCall]:
-    """Those of that host that are to be tried, at most `AT_ONCE`: of each tenant some, oldest first."""
+    """Those of that host that are to be tried, at most `AT_ONCE`: of each tenant and session some, oldest first."""
     return list(store.found(connection, _TO_TRY, {"host": host, "most": AT_ONCE}))
 
 

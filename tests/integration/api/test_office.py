@@ -14,6 +14,7 @@ from codesdk.domain.calls import DenialCode
 from codesdk.domain.quotas import Resource
 from codesdk.errors import Fault
 from codesdk.hosts import HostState
+from codesdk.mcphost.call_ids import CALL_ID
 from codesdk.sources.roster import OwnRoster
 from codesdk.sources.standing import ServerRecord, ServerState, Standing
 from codesdk.tenancy.principal import PrincipalKind, Reach, Role
@@ -136,12 +137,15 @@ def test_a_full_queue_is_a_denial_over_mcp_that_may_be_tried_again(standing, hel
     subject = services.directory.subject(token)
     services.pipeline.submit("workspace_exec", {"command": "one"}, subject)
 
-    async def call():
+    async def call(meta=None):
         async with standing.client(token, "auto") as client:
-            return await client.call_tool("workspace_exec", {"command": "two"})
+            return await client.call_tool("workspace_exec", {"command": "two"}, meta=meta)
 
     result = helpers.within(call())
     assert result.is_error
+    agents = {"claudecode/toolUseId": "toolu_01A09q90qw90lq917835lq9x"}
+    told = [helpers.within(call(meta)).content[0].text for meta in ({CALL_ID: "mine/1"}, agents)]
+    assert ["under a new id" in text for text in (result.content[0].text, *told)] == [False, True, False]
     details = result.meta["codesdk/call"]
     assert (details["code"], details["retryable"], details["status"]) == ("QUEUE_FULL", True, "denied")
     assert details["retry_after_s"] == 5.0

@@ -50,6 +50,13 @@ def test_a_denial_never_sounds_as_if_it_had_run(code):
     assert (details(answer)["status"], details(answer)["retryable"]) == ("denied", False)
 
 
+@pytest.mark.parametrize(("after", "named", "told"), [(2.0, True, True), (2.0, False, False), (None, True, False)])
+def test_a_named_call_that_came_too_soon_is_to_be_sent_under_another_name(after, named, told):
+    denied = Denied(identity=IDENTITY, code=DenialCode.RATE_LIMITED, message="Too soon.", retry_after_s=after)
+    answer = answers.denied(denied, is_named=named)
+    assert ("under a new id" in answer.content[0].text, details(answer)["retryable"]) == (told, after is not None)
+
+
 def test_a_wait_says_why_by_whom_until_when_and_how_to_go_on():
     waiting = Waiting(identity=IDENTITY, approval_id="apr_1", reason="It installs software.", expires_at=0.5)
     answer = answers.waiting(waiting, ("installs",), "2 people of ops")

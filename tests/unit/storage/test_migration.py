@@ -79,6 +79,16 @@ def test_a_tool_uid_is_one_living_sandboxs_on_its_host(database):
     assert "gone" in str(next(value for name, value in index["dialect_options"].items() if name.endswith("_where")))
 
 
+def test_of_the_calls_that_wait_for_a_look_the_index_has_no_others(database):
+    upgrade(database)
+    (index,) = (i for i in inspect(database.reader).get_indexes("tool_calls") if i["name"] == "ix_tool_calls_preparing")
+    assert index["column_names"] == ["host_id", "state"]
+    (which,) = (str(value) for name, value in index["dialect_options"].items() if name.endswith("_where"))
+    assert "preparing IS NOT NULL" in which
+    downgrade(database, "0034")
+    assert "ix_tool_calls_preparing" not in {i["name"] for i in inspect(database.reader).get_indexes("tool_calls")}
+
+
 def test_sandboxes_of_before_the_pool_are_kept_and_know_what_they_were_made_from(database):
     upgrade(database, "0001")
     with database.writer.begin() as connection:

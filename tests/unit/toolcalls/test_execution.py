@@ -20,9 +20,10 @@ from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount, Proce
 from codesdk.sandbox.profile import Profile
 from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.faults import DatabaseLoginRefused, ValueRefused
-from codesdk.toolcalls import execution
+from codesdk.toolcalls import execution, history, lost_store
 from codesdk.toolcalls.output import DELTA_BYTES, DELTA_S
 from codesdk.toolcalls.stored import Finished
+from databases import ONLY_SQLITE
 from stage import Room, bundle, said
 
 
@@ -237,6 +238,56 @@ def test_an_attempt_that_is_lost_without_output_has_none_counted(stage):
     run(stage, breaks)
     counted = [event.payload for event in stage.events() if event.type == "tool.output.completed"]
     assert ["cut_off" in each for each in counted] == [False]
+
+
+@ONLY_SQLITE
+def test_what_a_lost_attempt_printed_is_sought_in_no_more_of_the_log_than_since_its_start(stage):
+    def printed(count):
+        claimed = claim(stage)
+        call = claimed.stored
+        chunk = history.output_delta(call.call, call.subject, "stdout", 0, "x" * 100)
+
+        def many(unit):
+            for _ in range(count):
+                stage.log.append(unit, chunk)
+
+        stage.writer.run(many)
+        return claimed
+
+    def ended(claimed):
+        stage.execution().run(claimed, Room)
+
+    def steps(claimed):
+        """How much the database does to find its output, in steps of its own program."""
+        call = claimed.stored
+        with stage.database.read() as connection:
+            driver, taken = connection.connection.driver_connection, []
+            driver.set_progress_handler(lambda: taken.append(1) and None, 10)
+            found = lost_store.output_of(connection, call.subject.session_id, call.identity)
+            driver.set_progress_handler(None, 0)
+        return len(taken), len(found)
+
+    first = printed(3)
+    few, count = steps(first)
+    assert count == 3
+    ended(first)
+    ended(printed(1000))
+    many, count = steps(printed(3))
+    assert (count, many <= 2 * few) == (3, True), (few, many)
+
+
+def test_output_is_found_though_another_calls_start_names_the_call(stage):
+    claimed = claim(stage)
+    call = claimed.stored
+    other = call.call.model_copy(update={"identity": call.identity.model_copy(update={"tool_call_id": "call_other"})})
+    named = claimed.sandbox.model_copy(update={"mounts": (f"/{call.identity.tool_call_id}",)})
+    printed = history.output_delta(call.call, call.subject, "stdout", 0, "x")
+    stage.tampered = True
+    drafts = (printed, history.started(other, call.subject, claimed.environment, named))
+    stage.writer.run(lambda unit: [stage.log.append(unit, draft) for draft in drafts])
+    with stage.database.read() as connection:
+        found = lost_store.output_of(connection, call.subject.session_id, call.identity)
+    assert [payload["delta"] for payload in found] == ["x"]
 
 
 def test_a_defect_ends_the_call_too(stage):

@@ -125,6 +125,18 @@ def test_only_so_many_run_at_once(desk, held):
     assert (refused.is_error, refused.code) == (True, "TOO_MANY_PROCESSES")
 
 
+def test_what_an_earlier_worker_started_for_a_call_is_not_refused_however_many_run(desk, held):
+    """The refusal says that nothing was started."""
+    desk.script = held
+    desk.stage.pipeline.submit("process.start", {"argv": ["serve"]}, desk.stage.subject)
+    claimed = desk.stage.claims().take()
+    call = claimed.stored.identity.tool_call_id
+    for name in (processes.name_of(call), *(f"prc_{number}" for number in range(processes.MAX_RUNNING))):
+        desk.sandbox.processes.start(ExecRequest(call=name, argv=("serve",)))
+    result = desk.stage.execution().run(claimed, lambda: desk.sandbox)
+    assert (result.is_error, result.structured["process"]) == (False, processes.name_of(call))
+
+
 def test_the_oldest_that_have_ended_are_forgotten(desk):
     names = [desk.start().structured["process"] for _ in range(processes.MAX_ENDED + 3)]
     left = [item["process"] for item in desk.use("process.list").structured["processes"]]

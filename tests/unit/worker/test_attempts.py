@@ -13,13 +13,14 @@ from codesdk.domain.clock import SystemClock
 from codesdk.domain.decisions import Classification, GrantKind
 from codesdk.domain.ids import TenantId
 from codesdk.domain.quotas import Resource
+from codesdk.domain.tools import ToolResult
 from codesdk.eventlog.tail import Tail
 from codesdk.registry import Registry
 from codesdk.sandbox.fake_processes import FakeProcesses
 from codesdk.sandbox.faults import EngineUnavailable, RunnerRefused, SandboxPaused
 from codesdk.sandbox.port import ExecResult, ExitKind
 from codesdk.storage.faults import Overtaken
-from codesdk.toolcalls import attempts, pipeline, recorded, store
+from codesdk.toolcalls import attempts, ending, pipeline, recorded, store
 from codesdk.toolcalls.lost import Loss
 from codesdk.toolcalls.results import Results
 from codesdk.toolcalls.stored import Claimed, Denied, Finished, Queued, Waiting
@@ -426,6 +427,32 @@ def test_one_that_did_not_run_after_all_leaves_the_doubt_about_the_one_before(st
     ready.execution.lose(stage.claims(generation=ready.host.generation).take(), Loss("It went away."))
     approve(stage, submit(stage, *X))
     ready.execution.run(stage.claims(generation=ready.host.generation).take(), closed)
+    assert lost in submit(stage, *X).reason
+
+
+@pytest.mark.parametrize(
+    "code", ["FILES_CHANGED", "SECRET_MISSING", "SECRET_NOT_GRANTED", "TOOL_CHANGED", "TOO_MANY_PROCESSES"]
+)
+def test_nor_does_one_whose_result_says_that_nothing_ran(stage, ready, code):
+    lost = submit(stage, *X).identity.tool_call_id
+    ready.execution.lose(stage.claims(generation=ready.host.generation).take(), Loss("It went away."))
+    approve(stage, submit(stage, *X))
+    taken = stage.claims(generation=ready.host.generation).take()
+    said = ToolResult(text="Nothing ran.", is_error=True, code=code)
+    stage.writer.run(
+        lambda unit: ending.complete(unit, stage.log, taken, said, result_ref=None, last_output=(), duration_ms=0.0)
+    )
+    assert lost in submit(stage, *X).reason
+
+
+def test_nor_does_one_that_had_no_secret(stage, ready):
+    lost = submit(stage, *X).identity.tool_call_id
+    ready.execution.lose(stage.claims(generation=ready.host.generation).take(), Loss("It went away."))
+    approve(stage, submit(stage, *X))
+    taken = stage.claims(generation=ready.host.generation).take()
+    needy = Registry(replace(tool, secrets=("key",)) if tool.name == X[0] else tool for tool in stage.registry.tools())
+    result = stage.execution(registry=needy).run(taken, Room)
+    assert result.code == "SECRET_NOT_GRANTED"
     assert lost in submit(stage, *X).reason
 
 

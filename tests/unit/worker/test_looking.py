@@ -6,11 +6,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlalchemy import event
 
 from codesdk.sandbox.faults import EngineUnavailable
 from codesdk.toolcalls import preparations, store
 from codesdk.worker.dispatcher import CHORES
 from codesdk.worker.looking import Looking
+from databases import ONLY_SQLITE
 from stage import Room, bundle, wait_for
 
 ASKING = """\
@@ -129,3 +131,71 @@ def test_what_cannot_be_seen_to_is_not_looked_at_in_a_circle(stage, looking, roo
     rooms.ready = away
     looking.look(again=lambda: pytest.fail("the next poll looks, and not before"))
     assert stage.pending() == []
+
+
+def test_what_cannot_be_seen_to_takes_no_thread_for_the_rest_of_its_sandboxs_calls(stage, looking, rooms):
+    ask(stage, stage.subject, 3)
+
+    def slow(session):
+        rooms.asked.append(session)
+        raise EngineUnavailable("engine", "It did not answer for a while.")
+
+    rooms.ready = slow
+    looking.look()
+    assert rooms.asked == [stage.subject.session_id]
+
+
+def test_a_question_that_cannot_be_put_keeps_its_sandbox_from_no_later_look(stage, looking, monkeypatch):
+    ask(stage, stage.subject, 2)
+
+    def breaks(*_):
+        raise KeyError("a defect")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(stage.pipeline, "put", breaks)
+        with pytest.raises(KeyError):
+            looking.look()
+    looking.look()
+    assert len(stage.pending()) == 2
+
+
+@pytest.mark.parametrize("find", ["on_host", "to_try"])
+def test_one_question_waits_for_no_other_sessions_many(stage, looking, few, find):
+    ask(stage, stage.subject, 5)
+    (one,) = ask(stage, stage.open_session(), 1)
+    if find == "to_try":
+        stage.sql("UPDATE tool_calls SET preview_tries = 0")
+    with stage.database.read() as connection:
+        found = getattr(preparations, find)(connection, stage.host.id)
+    assert [stored.identity.tool_call_id for stored in found][1:] == [one.identity.tool_call_id]
+
+
+def test_a_tenants_sessions_together_have_no_more_turns_than_anothers_one(stage, looking, monkeypatch):
+    monkeypatch.setattr(preparations, "AT_ONCE", 4)
+    for subject in (stage.subject, stage.open_session(), stage.open_session()):
+        ask(stage, subject, 2)
+    other, _ = stage.enroll("other", "dev")
+    subject = stage.open_session(other)
+    ask(stage, subject, 2)
+    with stage.database.read() as connection:
+        found = preparations.on_host(connection, stage.host.id)
+    assert [stored.tenant_id for stored in found].count(subject.tenant_id) == 2
+
+
+@ONLY_SQLITE
+@pytest.mark.parametrize("find", ["on_host", "to_try"])
+def test_the_look_reads_only_calls_that_wait_for_it(stage, looking, find):
+    engine, statements = stage.database.reader, []
+
+    def note(_connection, _cursor, statement, parameters, *_more):
+        statements.append((statement, parameters))
+
+    with stage.database.read() as connection:
+        event.listen(engine, "before_cursor_execute", note)
+        getattr(preparations, find)(connection, stage.host.id)
+        event.remove(engine, "before_cursor_execute", note)
+        ((statement, given),) = statements
+        steps = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given)]
+    of_calls = [step for step in steps if " tool_calls " in step]
+    assert any("ix_tool_calls_preparing" in step for step in of_calls), steps
+    assert all("ix_tool_calls_preparing" in step or "(id=?)" in step for step in of_calls), steps

@@ -41,7 +41,8 @@ def start(given: dict[str, Any], bench: Bench) -> ToolResult:
     name = name_of(bench.identity.tool_call_id)
     known = _background(bench)
     running = [item for item in known if item.result is None and item.call != name]
-    if len(running) >= MAX_RUNNING:
+    # One that an earlier worker started for this call is answered for: the refusal says that nothing was started.
+    if len(running) >= MAX_RUNNING and all(item.call != name for item in known):
         text = f"{len(running)} processes run in the background, and no more can: end one with process.signal."
         return ToolResult(text=text, is_error=True, code="TOO_MANY_PROCESSES")
     _forget(known, bench)
