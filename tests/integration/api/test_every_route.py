@@ -109,7 +109,7 @@ class World:
         }
 
     def host(self, name: str) -> str:
-        row = {"name": name, "generation": 1, "heartbeat": 0, "images": "{}", "registered_at": 1.0, "left_at": 1.0}
+        row = {"name": name, "generation": 1, "heartbeat": 1, "images": "{}", "registered_at": 1.0, "left_at": 1.0}
         id_ = self.stack.services.ids.new(Kind.HOST)
         with self.stack.services.database.writer.begin() as connection:
             connection.execute(hosts.insert(), {**row, "id": id_})

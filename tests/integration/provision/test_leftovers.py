@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 import leftovers
 import shims
 from codesdk.provision.command import root
-from codesdk.provision.process import mark
+from codesdk.provision.process import mark, name
 from small_disk import small_disk
+from stage import wait_for
 
 PROJECT = Path(__file__).parents[3]
 
@@ -39,8 +41,13 @@ def test_an_engine_that_a_killed_run_left_is_ended(runs: Path, data: Path, tmp_p
     (tmp_path / "dockerd").symlink_to("/bin/sleep")
     engine = subprocess.Popen([tmp_path / "dockerd", "600"])
     (data.parent / "dockerd.pid").write_text(str(engine.pid))
-    leftovers.unmount(runs)
-    assert engine.wait(0) is not None
+    try:
+        wait_for(lambda: name(engine.pid) == "dockerd", "its name, which the kernel sets a moment after its start")
+        leftovers.unmount(runs)
+        assert engine.wait(20) == -signal.SIGTERM
+    finally:
+        engine.kill()
+        engine.wait()
 
 
 def test_another_program_that_has_the_pid_of_an_engine_goes_on(runs: Path, data: Path) -> None:
