@@ -13,13 +13,13 @@ from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault
 from codesdk.sandbox.faults import EngineUnavailable, SandboxGone
 from codesdk.sandbox.port import Sandbox
+from codesdk.sandbox.turns import ENGINE_AWAY_S
 from codesdk.storage.faults import StorageUnavailable
 
 RETRY_S = 1.0
 """Seconds between two looks whether engine and database are back."""
-AWAY_TRIES = 60
-"""How often, and so for how many seconds, it looks for an engine that is away: a call that runs waits as long for it
-(`sandbox.turns.ENGINE_AWAY_S`)."""
+AWAY_TRIES = int(ENGINE_AWAY_S / RETRY_S)
+"""How often it looks for an engine that is away: in all as long as a call that runs waits for it."""
 QUICK_S = 0.02
 """An opening that took less found a sandbox that was there, and asks nothing more of the database."""
 ROOMS = 3

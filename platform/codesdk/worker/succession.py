@@ -2,8 +2,8 @@
 
 A worker that is stopped, or whose threads wait for each other, keeps its lock for ever. It is ended only if all of this
 holds: its row names the process, in this very data directory and where pids mean the same; that process runs; the
-database has not heard it for a lease; and it stays silent for half a lease more while the newcomer looks on. One whose
-database was away beats within that time.
+database has not heard it for a lease; and for half a lease more, while the newcomer looks on, it neither beats nor
+touches its sign. So one whose database is away or refuses its beats is left alone.
 """
 
 from __future__ import annotations
