@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from codesdk.domain.decisions import Effect, PermissionMode
 from codesdk.policy import Call, decide, load_bundle
+from codesdk.policy.shell.scripts import Script
 
 from .conftest import EXEC, FIXTURES, TOOLS, cases, decide_line, subject
 
@@ -229,6 +231,19 @@ def test_every_text_gets_a_decision(line):
     decision = decide_line(PREFIXES, line)
     assert decision.reason
     assert (decision.approval is not None) is (decision.effect is Effect.ASK)
+
+
+def test_long_scripts_leave_nothing_in_memory():
+    long = "; ".join(f"echo {number}" for number in range(300))
+    Script(long)
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            Script(f"{long}; echo again {number}")
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 20 * len(long)
 
 
 @pytest.mark.parametrize(

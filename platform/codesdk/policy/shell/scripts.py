@@ -7,6 +7,7 @@ tree-sitter (here-documents, words split by a line continuation, arguments behin
 from __future__ import annotations
 
 import re
+import threading
 from itertools import pairwise
 
 import tree_sitter_bash
@@ -27,6 +28,24 @@ _EXPANSION = re.compile(r"(?<!\\)(`|\$[A-Za-z0-9_@*#?$!({\[-])|\\\n")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[.*\])?\+?=", re.DOTALL)
 
 
+class _Given(threading.local):
+    """What this thread's parses are given to read: one buffer, used again.
+
+    The binding (0.26) never lets go of what it was given, so each would cost the API a copy of its script for good.
+    """
+
+    def __init__(self) -> None:
+        self.buffer = bytearray()
+
+    def fill(self, text: memoryview) -> bytearray:
+        """Put it in; the binding has let go of the memory, though not of the buffer, before it asks for more."""
+        self.buffer[:] = text
+        return self.buffer
+
+
+_GIVEN = _Given()
+
+
 def _parse(source: bytes) -> Tree | None:
     """The tree, or None where the source is too long, or takes too much to parse: some errors cost quadratic time.
 
@@ -37,13 +56,17 @@ def _parse(source: bytes) -> Tree | None:
     if len(source) > MAX_BYTES:
         return None
     steps = iter(range(_MAX_STEPS))
+    text = memoryview(source)
     try:
         # The binding ignores the callback of a parse that is given bytes, so it gets a function that gives them.
         return Parser(_BASH).parse(
-            lambda offset, _: source[offset:], progress_callback=lambda _offset, _error: next(steps, None) is None
+            lambda offset, _: _GIVEN.fill(text[offset:]),
+            progress_callback=lambda _offset, _error: next(steps, None) is None,
         )
     except ValueError:  # how the binding says that the callback stopped it
         return None
+    finally:
+        _GIVEN.buffer.clear()
 
 
 class Script:
