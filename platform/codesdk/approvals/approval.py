@@ -42,7 +42,7 @@ class Vote(Frozen):
     """Seconds since the epoch, on the database's clock."""
 
 
-class Standing(Frozen):
+class DemandProgress(Frozen):
     """One demand of an approval, and how far it is met (`domain.decisions.Demand`)."""
 
     group: str | None = None
@@ -80,7 +80,7 @@ class Approval(Frozen):
     """What each of them said."""
     not_requester: bool = False
     """The session's own principal may not answer, nor may a program."""
-    demands: tuple[Standing, ...] = ()
+    demands: tuple[DemandProgress, ...] = ()
     """All must be met; none: one yes of anybody who may approve in the tenant."""
     votes: tuple[Vote, ...] = ()
     """In the order in which they came."""

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, bindparam, case, delete, or_, select, up
 from sqlalchemy import insert as insert_into
 
 from codesdk.approvals import ballot
-from codesdk.approvals.approval import Approval, ApprovalState, Due, Standing, Verdict, Vote
+from codesdk.approvals.approval import Approval, ApprovalState, DemandProgress, Due, Verdict, Vote
 from codesdk.approvals.news_store import About
 from codesdk.domain.decisions import ApprovalSpec, GrantOffer
 from codesdk.domain.ids import ApprovalId, PrincipalId, SessionId, TenantId, ToolCallId
@@ -279,10 +279,10 @@ def _read(connection: Connection, rows: Sequence[Row[Any]]) -> list[Approval]:
     if not rows:
         return []
     asked = {"asked": [row.id for row in rows]}
-    demands: dict[str, list[Standing]] = {}
+    demands: dict[str, list[DemandProgress]] = {}
     for row in connection.execute(_DEMANDS, asked):
         demands.setdefault(row.approval_id, []).append(
-            Standing(
+            DemandProgress(
                 group=row.group_name,
                 quorum=row.quorum,
                 approved=row.approved,
@@ -303,7 +303,7 @@ def _read(connection: Connection, rows: Sequence[Row[Any]]) -> list[Approval]:
     return [_approval(row, demands.get(row.id, []), votes.get(row.id, [])) for row in rows]
 
 
-def _approval(row: Row[Any], demands: list[Standing], votes: list[Vote]) -> Approval:
+def _approval(row: Row[Any], demands: list[DemandProgress], votes: list[Vote]) -> Approval:
     rules = json.loads(row.rules)
     return Approval(
         id=ApprovalId(row.id),

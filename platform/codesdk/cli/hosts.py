@@ -13,7 +13,7 @@ from codesdk.cli.places import settings_of
 from codesdk.cli.plain import plain
 from codesdk.cli.voice import Voice
 from codesdk.hosts import HostRecord
-from codesdk.sources.standing import ServerRecord
+from codesdk.sources.server_status import ServerRecord
 
 GIB = 1024**3
 

@@ -14,7 +14,7 @@ from codesdk.domain.quotas import Resource
 from codesdk.hosts import HostRecord, Hosts
 from codesdk.settings import Settings, runfile
 from codesdk.sources.roster import Roster
-from codesdk.sources.standing import ServerRecord
+from codesdk.sources.server_status import ServerRecord
 from codesdk.tenancy.administration import Administration
 from codesdk.tenancy.keys import ApiKey, NewKey
 from codesdk.tenancy.principal import Group, Principal, PrincipalKind, PrincipalRecord, Reach, Role

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
 from codesdk.mcphost.discovery import Resource
-from codesdk.mcphost.standing import Admitted, Standing
+from codesdk.mcphost.open_requests import Admitted, OpenRequests
 from codesdk.mcphost.throttle import Throttle
 from codesdk.tenancy.logins import LoginExpired
 
@@ -76,7 +76,7 @@ class TokenGate:
         self._login_limiter = CapacityLimiter(LOGINS)
         self._throttle = throttle
         self._max_body = max_body
-        self.standing = Standing(self._is_good)
+        self.open_requests = OpenRequests(self._is_good)
         """What is being answered; somebody must `watch` it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,7 +107,7 @@ class TokenGate:
             return
         try:
             admitted = Admitted(token, named, subject.session_id, brief=_is_brief(scope))
-            with self.standing.answering(admitted, send) as answering:
+            with self.open_requests.answering(admitted, send) as answering:
                 await self._serve(scope, receive, answering.send)
         finally:
             self._throttle.leave(subject.session_id)

@@ -145,13 +145,13 @@ class McpHost:
         served = StreamableHTTPASGIApp(self._manager)
         gate = TokenGate(served, admit, resource, self._token_limiter, Throttle(clock), max_body=MAX_BODY)
         self.app: ASGIApp = gate
-        self.standing = gate.standing
+        self.open_requests = gate.open_requests
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Serve while entered."""
         async with self._manager.run():
-            watching = [asyncio.create_task(each.watch()) for each in (self.announcer, self.standing)]
+            watching = [asyncio.create_task(each.watch()) for each in (self.announcer, self.open_requests)]
             try:
                 yield
             finally:

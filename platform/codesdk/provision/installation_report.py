@@ -14,7 +14,7 @@ from codesdk.hosts import store as host_store
 from codesdk.provision.check import Check, Status
 from codesdk.settings import Settings
 from codesdk.sources import store as source_store
-from codesdk.sources.standing import ServerRecord, ServerState
+from codesdk.sources.server_status import ServerRecord, ServerState
 from codesdk.storage.database import Database
 from codesdk.storage.migration import SchemaBehind, check
 from codesdk.tenancy import store as tenancy_store

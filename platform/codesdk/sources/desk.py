@@ -29,7 +29,7 @@ from codesdk.sources.looping import LoopThread
 from codesdk.sources.progress import Progress
 from codesdk.sources.roster import OwnRoster
 from codesdk.sources.server import Begun, Server, Told
-from codesdk.sources.standing import Standing
+from codesdk.sources.server_status import ServerStatus
 from codesdk.storage.database import Database
 from codesdk.toolcalls.elsewhere import Elsewhere
 from codesdk.toolcalls.granting import SecretProblem, no_secrets
@@ -269,7 +269,7 @@ class SourceDesk:
             servers = sorted(self._servers.items(), key=lambda each: each[0])
         self._roster.tell(
             [
-                Standing(
+                ServerStatus(
                     source=key.source,
                     session_id=SessionId(key.session) if key.session else None,
                     tenant_id=TenantId(key.tenant) if key.tenant else None,

@@ -10,7 +10,7 @@ from codesdk.errors import Fault
 from codesdk.hosts import HostUnknown
 from codesdk.hosts import store as host_store
 from codesdk.sources import store
-from codesdk.sources.standing import ServerRecord, Standing
+from codesdk.sources.server_status import ServerRecord, ServerStatus
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.tenancy.access import Action, Target, decide_access, require
@@ -46,9 +46,9 @@ class OwnRoster:
         self._writer = writer
         self._host = host
         self._generation = generation
-        self._told: tuple[Standing, ...] | None = None
+        self._told: tuple[ServerStatus, ...] | None = None
 
-    def tell(self, servers: Sequence[Standing]) -> None:
+    def tell(self, servers: Sequence[ServerStatus]) -> None:
         """That is all; nothing is written where it was told before. What cannot be told now is told the next time."""
         found = tuple(servers)
         if found == self._told:

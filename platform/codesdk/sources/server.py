@@ -19,7 +19,7 @@ from codesdk.registry import Source
 from codesdk.sources.conversation import Conversation, Speak
 from codesdk.sources.faults import SourceUnavailable
 from codesdk.sources.listing import Listing
-from codesdk.sources.standing import ServerState
+from codesdk.sources.server_status import ServerState
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -56,7 +56,7 @@ class Running:
 
 
 class Told(NamedTuple):
-    """How a server stands; see `sources.standing`."""
+    """How a server stands; see `sources.server_status`."""
 
     state: ServerState
     since: float | None

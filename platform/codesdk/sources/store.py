@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, select
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.ids import HostId
-from codesdk.sources.standing import ServerRecord, Standing
+from codesdk.sources.server_status import ServerRecord, ServerStatus
 from codesdk.storage.schema import hosts, sessions, source_changes, source_servers
 
 
@@ -44,7 +44,7 @@ def closed(connection: Connection, among: Collection[str]) -> set[str]:
     return set(among) - set(connection.execute(query).scalars())
 
 
-def keep_servers(connection: Connection, host: HostId, generation: int, servers: Sequence[Standing]) -> None:
+def keep_servers(connection: Connection, host: HostId, generation: int, servers: Sequence[ServerStatus]) -> None:
     """These are the servers of that host, and no others."""
     connection.execute(delete(source_servers).where(source_servers.c.host_id == host))
     rows = [

@@ -38,7 +38,7 @@ source_servers = Table(  # the MCP servers that a host's worker has, as it told 
     Column("source", String(40), nullable=False),
     Column("session_id", ID),  # whose calls it gets; none where it is shared
     Column("tenant_id", ID),  # likewise
-    Column("state", String(16), nullable=False),  # see sources.standing.ServerState
+    Column("state", String(16), nullable=False),  # see sources.server_status.ServerState
     Column("since", Float),  # when it was started last, on the worker's clock
     Column("restarts", Integer, nullable=False),
     Column("reason", Text, nullable=False),  # why it ended last

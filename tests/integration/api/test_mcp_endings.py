@@ -15,9 +15,9 @@ from sqlalchemy import text as sql
 from sse_starlette import EventSourceResponse
 
 from codesdk.api import slow_senders
-from codesdk.mcphost import standing as standing_requests
+from codesdk.mcphost import open_requests
+from codesdk.mcphost.open_requests import Admitted, OpenRequests
 from codesdk.mcphost.resources import artifact_uri
-from codesdk.mcphost.standing import Admitted, Standing
 
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -37,7 +37,7 @@ LOOKS = 0.2
 def stack(tmp_path_factory, helpers):
     """A stack that looks at credentials again and again."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(standing_requests, "RECHECK_S", LOOKS)
+        patched.setattr(open_requests, "RECHECK_S", LOOKS)
         with helpers.running(tmp_path_factory.mktemp("endings"), 60.0) as built:
             yield built
 
@@ -123,7 +123,7 @@ async def test_a_credential_that_cannot_be_looked_at_now_keeps_its_streams():
     async def send(_message):
         seen.append("sent")
 
-    requests, ended = Standing(is_good), []
+    requests, ended = OpenRequests(is_good), []
 
     async def answer(session):
         with requests.answering(Admitted("token", None, session), send) as one:
@@ -171,7 +171,7 @@ def test_a_client_that_takes_nothing_of_its_answers_is_let_go(stack, helpers, mo
             opened.sendall(request)
         # Nothing is read and nothing is closed here: it is the other side that lets go.
         helpers.eventually(lambda: opened.getsockname() in lost, 30)
-    helpers.eventually(lambda: not stack.mcp.standing._open, 30)
+    helpers.eventually(lambda: not stack.mcp.open_requests._open, 30)
 
 
 @pytest.mark.parametrize("many", [5])

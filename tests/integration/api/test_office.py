@@ -16,7 +16,7 @@ from codesdk.errors import Fault
 from codesdk.hosts import HostState
 from codesdk.mcphost.call_ids import CALL_ID
 from codesdk.sources.roster import OwnRoster
-from codesdk.sources.standing import ServerRecord, ServerState, Standing
+from codesdk.sources.server_status import ServerRecord, ServerState, ServerStatus
 from codesdk.tenancy.principal import PrincipalKind, Reach, Role
 from codesdk.tenancy.tenant import TenantUnknown
 from codesdk.worker.host import Offer, register
@@ -178,7 +178,7 @@ def test_operators_see_the_mcp_servers_of_a_host(standing, office):
     services = standing.services
     name = "olive" if isinstance(office, DirectOffice) else "pink"
     entered = register(services.writer, services.ids, name, {}, 1.0)
-    told = Standing(source="fx", state=ServerState.ENDED, since=7.5, restarts=2, reason="ended (exit code 3)")
+    told = ServerStatus(source="fx", state=ServerState.ENDED, since=7.5, restarts=2, reason="ended (exit code 3)")
     OwnRoster(services.writer, entered.id, entered.generation).tell([told])
     found = [server for server in office.servers() if server.host == name]
     assert found == [ServerRecord(host=name, **told.model_dump())]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.approvals import Approval, ApprovalState, Standing
+from codesdk.approvals import Approval, ApprovalState, DemandProgress
 from codesdk.cli.approvals import batches, stacked, whole
 from previewed import preview
 
@@ -42,7 +42,7 @@ def approval(**changes):
         "created_at": 0.0,
         "expires_at": 600.0,
         "rules": ("commands",),
-        "demands": (Standing(group="finance", quorum=2, approved=0),),
+        "demands": (DemandProgress(group="finance", quorum=2, approved=0),),
     }
     return Approval(**{**fields, **changes})
 

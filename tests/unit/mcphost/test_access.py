@@ -13,7 +13,7 @@ from codesdk.domain.ids import PrincipalId, SessionId, TenantId
 from codesdk.domain.subjects import Subject
 from codesdk.mcphost.access import TokenGate
 from codesdk.mcphost.discovery import Resource
-from codesdk.mcphost.standing import Admitted, Standing
+from codesdk.mcphost.open_requests import Admitted, OpenRequests
 from codesdk.mcphost.throttle import Throttle
 from codesdk.storage.faults import DatabaseGone
 from codesdk.tenancy.logins import LoginExpired, LoginRefused
@@ -61,10 +61,10 @@ async def left_open(refusal, kinds):
         for kind in kinds:
             group.start_soon(ask, kind)
         await anyio.wait_all_tasks_blocked()
-        await gate.standing.look()
+        await gate.open_requests.look()
         assert over == []
         refused.append(refusal)
-        await gate.standing.look()
+        await gate.open_requests.look()
         await anyio.wait_all_tasks_blocked()
         ended = set(over)
         answered.set()
@@ -95,7 +95,7 @@ class Heard(logging.Handler):
 
 @pytest.fixture
 def heard():
-    log, handler = logging.getLogger("codesdk.mcphost.standing"), Heard()
+    log, handler = logging.getLogger("codesdk.mcphost.open_requests"), Heard()
     before, log.level = log.level, logging.INFO
     log.addHandler(handler)
     yield handler.lines
@@ -115,13 +115,13 @@ async def looks(heard, *met):
     async def send(_message):
         pass
 
-    standing = Standing(is_good)
+    requests = OpenRequests(is_good)
     one, two, three = (Admitted(credential, None, "ses_1") for credential in "abc")
-    with standing.answering(one, send), standing.answering(two, send), standing.answering(three, send) as last:
+    with requests.answering(one, send), requests.answering(two, send), requests.answering(three, send) as last:
         for each in met:
             in_the_way[:] = [each] if each else []
             heard.clear()
-            await standing.look()
+            await requests.look()
             found.append(list(heard))
         assert not last.ended
     return found

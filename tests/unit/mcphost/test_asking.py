@@ -5,7 +5,7 @@ from __future__ import annotations
 import mcp_types as types
 import pytest
 
-from codesdk.approvals import Approval, ApprovalState, Standing, Verdict
+from codesdk.approvals import Approval, ApprovalState, DemandProgress, Verdict
 from codesdk.domain.ids import ApprovalId, PrincipalId, SessionId, TenantId, ToolCallId
 from codesdk.domain.subjects import Subject
 from codesdk.mcphost import asking
@@ -62,7 +62,7 @@ def test_a_page_comes_first_and_a_form_only_where_it_is_trusted(capability, form
 
 @pytest.mark.parametrize(
     "wanted",
-    [{"not_requester": True}, {"demands": (Standing(quorum=2, approved=0),)}],
+    [{"not_requester": True}, {"demands": (DemandProgress(quorum=2, approved=0),)}],
     ids=["another person", "two people"],
 )
 def test_an_agents_client_never_stands_for_another_person(wanted):
@@ -76,7 +76,7 @@ def test_who_may_not_approve_is_not_asked():
 
 
 @pytest.mark.parametrize("roles", [("developer",), ("approver",)])
-@pytest.mark.parametrize("wanted", [{}, {"not_requester": True}, {"demands": (Standing(quorum=2, approved=0),)}])
+@pytest.mark.parametrize("wanted", [{}, {"not_requester": True}, {"demands": (DemandProgress(quorum=2, approved=0),)}])
 def test_a_client_that_is_not_trusted_is_shown_the_page_whoever_must_answer_there(roles, wanted):
     subject = SUBJECT.model_copy(update={"roles": roles})
     asked = asking.question(approval(**wanted), subject, BOTH, forms=False, link=link)

@@ -10,7 +10,7 @@ from codesdk.sandbox.disk import Facts
 from codesdk.sandbox.local.cgroups import Control, Groups
 from codesdk.sandbox.local.confinement import Confinement, Wall
 from codesdk.settings import Settings
-from codesdk.sources.standing import ServerRecord, ServerState
+from codesdk.sources.server_status import ServerRecord, ServerState
 from codesdk.storage.database import Database
 from codesdk.storage.migration import downgrade, upgrade
 

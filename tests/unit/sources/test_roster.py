@@ -6,12 +6,12 @@ import pytest
 
 from codesdk.hosts import store as host_store
 from codesdk.sources.roster import OwnRoster, Roster
-from codesdk.sources.standing import ServerState, Standing
+from codesdk.sources.server_status import ServerState, ServerStatus
 from codesdk.tenancy.access import Forbidden
 from codesdk.tenancy.principal import Reach, Role
 from codesdk.worker.host import register
 
-SHARED = Standing(source="fx", state=ServerState.RUNNING, since=5.0, restarts=1, reason="ended")
+SHARED = ServerStatus(source="fx", state=ServerState.RUNNING, since=5.0, restarts=1, reason="ended")
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def own(stage, host):
 
 def test_what_a_worker_has_is_seen_and_what_it_has_no_more_is_not(stage, roster, own, operator):
     subject = stage.subject
-    theirs = Standing(
+    theirs = ServerStatus(
         source="git", session_id=subject.session_id, tenant_id=subject.tenant_id, state=ServerState.STARTING
     )
     own.tell([SHARED, theirs])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from codesdk.api.access import Caller, Wired, guarded_router
 from codesdk.domain.decisions import Frozen
 from codesdk.hosts import HostRecord
-from codesdk.sources.standing import ServerRecord
+from codesdk.sources.server_status import ServerRecord
 
 router = guarded_router()
 

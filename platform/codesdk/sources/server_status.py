@@ -21,7 +21,7 @@ class ServerState(StrEnum):
     """It did not start, or ended by itself; the next call starts it again, after a pause where it fails in a row."""
 
 
-class Standing(Frozen):
+class ServerStatus(Frozen):
     """One server of a worker."""
 
     source: str
@@ -39,7 +39,7 @@ class Standing(Frozen):
     """Why it ended last, in words."""
 
 
-class ServerRecord(Standing):
+class ServerRecord(ServerStatus):
     """One server of the installation, as its worker told last: some seconds ago at most, while that worker lives."""
 
     host: str

@@ -64,8 +64,8 @@ class Answering:
         self.scope.cancel()
 
 
-class Standing:
-    """All of one process. Used on one event loop."""
+class OpenRequests:
+    """Those of one process. Used on one event loop."""
 
     def __init__(self, is_good: Callable[[Admitted], Awaitable[bool]]) -> None:
         """`is_good`: whether a request would be let in to the same session now."""
