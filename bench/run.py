@@ -10,7 +10,7 @@ Five things are timed in turn, a few of each per round, so that whatever the mac
 - host_spawn: `true` as a child of this process.
 
 Then commands that are ended (`cancels.py`); 16 calls at once, and the memory of API and worker (`load.py`); where the time
-goes (`stages.py`); claims beside a long queue (`claims.py`); the MCP host beside the bare SDK (`mcp_host.py`); decisions (`policy.py`), sandboxes themselves (`lifecycle.py`), gVisor beside runc
+goes (`stages.py`); claims beside a long queue (`claims.py`); a look at the metrics (`scrape.py`); the MCP host beside the bare SDK (`mcp_host.py`); decisions (`policy.py`), sandboxes themselves (`lifecycle.py`), gVisor beside runc
 (`beside_gvisor.py`) and the event log (`log.py`).
 """
 
@@ -45,6 +45,7 @@ import load
 import log as event_log
 import mcp_host
 import policy
+import scrape
 import stages
 from codesdk.cli.demo.agent import connected
 from codesdk.cli.history import fold
@@ -234,6 +235,7 @@ def show(console: Console, report: dict[str, Any]) -> None:
             },
             "",
         ),
+        ("metrics", {name.replace("_", " "): report[name] for name in scrape.PLAIN if name in report}, " ms"),
         ("fairness", {name.replace("_", " "): report[name] for name in fairness.PLAIN if name in report}, ""),
         ("the MCP host", {name.replace("_", " "): report[name] for name in mcp_host.PLAIN}, ""),
         ("decisions (µs p50)", {name.replace("_", " "): report[name] for name in policy.PLAIN}, ""),
@@ -281,6 +283,8 @@ def run(rounds: int, console: Console) -> dict[str, Any]:
         of_call = stages.measure(settings.policies_dir, say)
         say("claims beside a long queue")
         summary |= claims.measure(say)
+        say("a look at the metrics of a full installation")
+        summary |= scrape.measure(say)
         summary |= fairness.measure(settings.policies_dir, say)
         summary |= mcp_host.measure(say)
         say("decisions, beside Cedar")

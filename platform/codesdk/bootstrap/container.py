@@ -22,6 +22,7 @@ from codesdk.eventlog.tail import Tail
 from codesdk.hosts import Hosts
 from codesdk.hosts.watch import LeaseWatch
 from codesdk.jobs import RqWakeups, Wakeups
+from codesdk.metrics import Figures
 from codesdk.policy import ActiveBundles
 from codesdk.policy.sessions import SessionRules
 from codesdk.policy.shadow import Shadow
@@ -83,7 +84,7 @@ class Services:
     source_changes: Changes
     hosts: Hosts
     servers: Roster
-    refusals: Refusals
+    figures: Figures
     lost_hosts: LostHosts
     logins: Logins
     admission: Admission
@@ -245,7 +246,7 @@ def open_services(
             source_changes=source_changes,
             hosts=tenancy.hosts,
             servers=tenancy.servers,
-            refusals=Refusals(database),
+            figures=Figures(database, Refusals(database)),
             lost_hosts=LostHosts(watch=watch, sessions=sessions, database=database, writer=writer, log=log),
             logins=logins,
             admission=Admission(directory=tenancy.directory, logins=logins, sessions=sessions, writer=writer),

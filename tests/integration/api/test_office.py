@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from codesdk.cli.daemon import Daemon
 from codesdk.cli.ending import ended
@@ -157,9 +158,10 @@ def test_a_full_queue_is_a_denial_over_mcp_that_may_be_tried_again(standing, hel
         page = http.get("/metrics")
     assert page.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert "# TYPE codesdk_calls_refused_total counter\n" in page.text
-    counts = dict(line.rsplit(" ", 1) for line in page.text.splitlines() if not line.startswith("#"))
-    assert len(counts) == len(DenialCode)
-    assert int(counts['codesdk_calls_refused_total{code="QUEUE_FULL"}']) >= 1
+    (refused,) = [each for each in text_string_to_metric_families(page.text) if each.name == "codesdk_calls_refused"]
+    counts = {sample.labels["code"]: sample.value for sample in refused.samples}
+    assert set(counts) == {code.value for code in DenialCode}
+    assert counts["QUEUE_FULL"] >= 1
 
 
 def test_principals_join_and_leave_groups(office, tenant):

@@ -1,0 +1,172 @@
+"""The series of the page, by name: what each counts, and of what. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from codesdk.domain.calls import DenialCode
+from codesdk.hosts import HostRecord, HostState
+from codesdk.metrics.store import HostCalls, Installation
+from codesdk.sandbox.store import SandboxState
+
+MILLI = 1000
+Row = tuple[Sequence[str], float]
+"""Values of labels, and the sample."""
+
+
+def of_build(version: str) -> Iterator[Metric]:
+    """Which version answers."""
+    yield _gauge("codesdk_build_info", "The version that answers; always 1.", ["version"], [([version], 1)])
+
+
+def of_refusals(refused: Mapping[DenialCode, int]) -> Iterator[Metric]:
+    """Calls that did not run."""
+    yield _counter(
+        "codesdk_calls_refused",
+        "Tool calls that did not run, by the code that their callers were told.",
+        ["code"],
+        (([code.value], calls) for code, calls in refused.items()),
+    )
+
+
+def of_calls(calls: Mapping[str, HostCalls]) -> Iterator[Metric]:
+    """What has not ended, by the host's name."""
+    yield _gauge(
+        "codesdk_calls",
+        "Tool calls that have not ended: waiting for a person, held behind another of their session, queued, running.",
+        ["host", "state"],
+        (
+            row
+            for host, found in calls.items()
+            for row in (
+                ([host, "waiting"], found.waiting),
+                ([host, "held"], found.held.number),
+                ([host, "queued"], found.queued.number),
+                ([host, "running"], found.running.number),
+            )
+        ),
+    )
+    yield _gauge(
+        "codesdk_oldest_call_age_seconds",
+        "For how long the oldest call of that state is held or queued, or runs; 0 where there is none.",
+        ["host", "state"],
+        (
+            row
+            for host, found in calls.items()
+            for row in (
+                ([host, "held"], found.held.oldest_s),
+                ([host, "queued"], found.queued.oldest_s),
+                ([host, "running"], found.running.oldest_s),
+            )
+        ),
+    )
+
+
+def of_hosts(hosts: Iterable[HostRecord]) -> Iterator[Metric]:
+    """Each host and its worker, by name."""
+    found = list(hosts)
+    yield _gauge(
+        "codesdk_host_up",
+        "1 while a worker serves the host: 0 once it was stopped in order, or the host is lost.",
+        ["host"],
+        (([host.name], not host.away and host.state is not HostState.LOST) for host in found),
+    )
+    yield _gauge(
+        "codesdk_host_state",
+        "1 for the state that the host is in.",
+        ["host", "state"],
+        (([host.name, state.value], host.state is state) for host in found for state in HostState),
+    )
+    yield _gauge(
+        "codesdk_host_silent_seconds",
+        "Since the last heartbeat of the host's worker.",
+        ["host"],
+        (([host.name], host.silent_s) for host in found if host.silent_s is not None),
+    )
+    yield _gauge(
+        "codesdk_host_sessions",
+        "Sessions whose sandbox there is not gone.",
+        ["host"],
+        (([host.name], host.sessions) for host in found),
+    )
+    yield _gauge(
+        "codesdk_host_reserved_memory_bytes",
+        "Memory and swap that the profiles of the sandboxes there allow.",
+        ["host"],
+        (([host.name], host.reserved.memory_bytes) for host in found),
+    )
+    yield _gauge(
+        "codesdk_host_reserved_cpus",
+        "CPUs that the profiles of the sandboxes there allow.",
+        ["host"],
+        (([host.name], host.reserved.millicpus / MILLI) for host in found),
+    )
+    offered = [host.capacity for host in found]
+    limits: tuple[tuple[str, str, list[float]], ...] = (
+        ("sessions", "Sessions that the host takes", [has.sessions for has in offered]),
+        ("memory_bytes", "Memory and swap that it gives its sandboxes", [has.memory_bytes for has in offered]),
+        ("cpus", "CPUs that it gives its sandboxes", [has.millicpus / MILLI for has in offered]),
+    )
+    for name, what, amounts in limits:
+        yield _gauge(
+            f"codesdk_host_capacity_{name}",
+            f"{what}; no sample where its operator set no limit.",
+            ["host"],
+            (([host.name], amount) for host, amount in zip(found, amounts, strict=True) if amount),
+        )
+
+
+def of_sandboxes(sandboxes: Mapping[str, Mapping[SandboxState, int]]) -> Iterator[Metric]:
+    """What each host has, the pool and copies included."""
+    yield _gauge(
+        "codesdk_sandboxes",
+        "Sandboxes that are not gone, by state.",
+        ["host", "state"],
+        (([host, state.value], count) for host, found in sandboxes.items() for state, count in found.items()),
+    )
+
+
+def of_installation(found: Installation) -> Iterator[Metric]:
+    """What belongs to no host."""
+    one = (
+        ("codesdk_sessions_open", "Open sessions.", found.sessions),
+        ("codesdk_approvals_open", "Questions that wait for a person.", found.approvals.number),
+        (
+            "codesdk_oldest_approval_age_seconds",
+            "For how long the oldest of them waits; 0 where none does.",
+            found.approvals.oldest_s,
+        ),
+        (
+            "codesdk_webhook_deliveries_due",
+            "Messages that are to be sent now, to endpoints that are not disabled.",
+            found.deliveries.number,
+        ),
+        (
+            "codesdk_oldest_webhook_delivery_age_seconds",
+            "For how long the oldest of them is due; 0 where none is.",
+            found.deliveries.oldest_s,
+        ),
+    )
+    for name, what, value in one:
+        yield _gauge(name, what, [], [([], value)])
+    yield _counter("codesdk_audit_entries", "Entries of all audit chains.", [], [([], found.audit_entries)])
+
+
+def _gauge(name: str, what: str, labels: Sequence[str], rows: Iterable[Row]) -> Metric:
+    return _with(GaugeMetricFamily(name, what, labels=labels), rows)
+
+
+def _counter(name: str, what: str, labels: Sequence[str], rows: Iterable[Row]) -> Metric:
+    """Its name on the page ends in `_total`."""
+    return _with(CounterMetricFamily(name, what, labels=labels), rows)
+
+
+def _with(
+    family: GaugeMetricFamily | CounterMetricFamily, rows: Iterable[Row]
+) -> GaugeMetricFamily | CounterMetricFamily:
+    for labels, value in rows:
+        family.add_metric(labels, float(value))
+    return family

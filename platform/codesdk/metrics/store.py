@@ -1,0 +1,156 @@
+"""The statements behind the figures: each reads an index's part of what is open now, never the whole of a table.
+
+What has ended is the most of every table, and grows. So each statement begins with the few rows of hosts, tenants or
+endpoints and goes from each to its open ones, by subqueries that no planner turns into a scan.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Integer, ScalarSelect, Select, bindparam, case, cast, func, select
+
+from codesdk.approvals import ApprovalState
+from codesdk.domain.calls import CallState
+from codesdk.domain.ids import HostId
+from codesdk.sandbox.store import SandboxState
+from codesdk.storage.clock import database_now
+from codesdk.storage.schema import (
+    approvals,
+    audit_heads,
+    sandboxes,
+    sessions,
+    tenants,
+    tool_calls,
+    webhook_deliveries,
+    webhook_endpoints,
+)
+from codesdk.storage.statements import one_of
+from codesdk.webhooks.delivery import DeliveryState
+
+LIVING = tuple(state for state in SandboxState if state is not SandboxState.GONE)
+
+
+class Open(NamedTuple):
+    """What is open, and for how many seconds the oldest of it is; 0 where there is none."""
+
+    number: int
+    oldest_s: float
+
+
+class HostCalls(NamedTuple):
+    """The calls of one host that have not ended."""
+
+    waiting: int
+    """For a person, or for a look at their files before one is asked."""
+    held: Open
+    """Queued behind another call of their session."""
+    queued: Open
+    """Nothing but room keeps them from starting."""
+    running: Open
+
+
+class Installation(NamedTuple):
+    """What belongs to no host."""
+
+    sessions: int
+    approvals: Open
+    deliveries: Open
+    audit_entries: int
+
+
+_CALLS = (tool_calls.c.host_id == bindparam("host")) & (tool_calls.c.state == bindparam("state"))
+# Both in ix_tool_calls_next, which has all that is asked for.
+_WAITING = select(func.count()).select_from(tool_calls).where(_CALLS)
+_QUEUED = select(
+    func.count().label("calls"),
+    func.coalesce(func.sum(cast(tool_calls.c.held, Integer)), 0).label("held"),
+    (database_now() - func.min(case((tool_calls.c.held, tool_calls.c.queued_at)))).label("held_s"),
+    (database_now() - func.min(case((~tool_calls.c.held, tool_calls.c.queued_at)))).label("queued_s"),
+).where(_CALLS)
+# Of the rows themselves: there are never more than a host runs at once.
+_RUNNING = select(func.count(), (database_now() - func.min(tool_calls.c.started_at))).where(_CALLS)
+_SANDBOXES = (
+    select(sandboxes.c.state, func.count().label("sandboxes"))
+    .where(sandboxes.c.host_id == bindparam("host"), one_of(sandboxes.c.state, LIVING))
+    .group_by(sandboxes.c.state)
+)
+_AUDIT = select(func.coalesce(func.sum(audit_heads.c.number), 0))
+
+
+def _of(value: ColumnElement[Any], *where: ColumnElement[bool]) -> ScalarSelect[Any]:
+    """A subquery for each row of tenants, or of endpoints."""
+    return select(value).where(*where).correlate(tenants, webhook_endpoints).scalar_subquery()
+
+
+_OPEN_OF_TENANT = (approvals.c.tenant_id == tenants.c.id, approvals.c.state == ApprovalState.PENDING.value)
+_OF_TENANTS = (
+    select(
+        _of(func.count(), sessions.c.tenant_id == tenants.c.id, sessions.c.state == "open").label("sessions"),
+        _of(func.count(), *_OPEN_OF_TENANT).label("approvals"),
+        _of(func.min(approvals.c.created_at), *_OPEN_OF_TENANT).label("oldest"),
+    )
+    .select_from(tenants)
+    .subquery()
+)
+_SERVED = (
+    select(tenants.c.id).where(tenants.c.id == webhook_endpoints.c.tenant_id, tenants.c.suspended_at.is_(None)).exists()
+)
+_DUE = (
+    webhook_deliveries.c.endpoint_id == webhook_endpoints.c.id,
+    webhook_deliveries.c.state == DeliveryState.PENDING.value,
+    webhook_deliveries.c.due_at <= database_now(),
+)
+_OF_ENDPOINTS = (
+    select(
+        _of(func.count(), *_DUE).label("deliveries"),
+        _of(func.min(webhook_deliveries.c.due_at), *_DUE).label("oldest"),
+    )
+    .where(webhook_endpoints.c.disabled_at.is_(None), _SERVED)
+    .subquery()
+)
+
+
+def _summed(found: Any, *counts: str) -> Select[Any]:
+    sums = [func.coalesce(func.sum(found.c[name]), 0).label(name) for name in counts]
+    return select(*sums, (database_now() - func.min(found.c.oldest)).label("oldest_s"))
+
+
+_TENANTS = _summed(_OF_TENANTS, "sessions", "approvals")
+_ENDPOINTS = _summed(_OF_ENDPOINTS, "deliveries")
+
+
+def calls_of(connection: Connection, host: HostId) -> HostCalls:
+    """What waits and runs there."""
+
+    def ask(query: Select[*tuple[Any, ...]], state: CallState) -> Any:
+        return connection.execute(query, {"host": host, "state": state.value}).one()
+
+    queued, running = ask(_QUEUED, CallState.QUEUED), ask(_RUNNING, CallState.RUNNING)
+    return HostCalls(
+        waiting=int(ask(_WAITING, CallState.WAITING)[0]),
+        held=_open(queued.held, queued.held_s),
+        queued=_open(queued.calls - queued.held, queued.queued_s),
+        running=_open(*running),
+    )
+
+
+def sandboxes_of(connection: Connection, host: HostId) -> dict[SandboxState, int]:
+    """How many there are in each state that is not gone."""
+    found = {row.state: row.sandboxes for row in connection.execute(_SANDBOXES, {"host": host})}
+    return {state: int(found.get(state.value, 0)) for state in LIVING}
+
+
+def installation(connection: Connection) -> Installation:
+    """What is open in all tenants together."""
+    of_tenants, of_endpoints = connection.execute(_TENANTS).one(), connection.execute(_ENDPOINTS).one()
+    return Installation(
+        sessions=int(of_tenants.sessions),
+        approvals=_open(of_tenants.approvals, of_tenants.oldest_s),
+        deliveries=_open(of_endpoints.deliveries, of_endpoints.oldest_s),
+        audit_entries=int(connection.execute(_AUDIT).scalar_one()),
+    )
+
+
+def _open(count: int, oldest_s: float | None) -> Open:
+    return Open(int(count), max(0.0, float(oldest_s or 0.0)))
