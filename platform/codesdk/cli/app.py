@@ -11,7 +11,7 @@ import typer
 from codesdk.cli.approvals_app import approvals_app, grants_app
 from codesdk.cli.artifacts import artifacts_app
 from codesdk.cli.audit_app import audit_app
-from codesdk.cli.connecting.clients import Kind
+from codesdk.cli.connecting.clients import TOKEN_VARIABLE, URL_VARIABLE, WAIT_VARIABLE, Kind
 from codesdk.cli.hosts_app import hosts_app
 from codesdk.cli.images_app import images_app
 from codesdk.cli.log_commands import events_app, transcript
@@ -223,15 +223,15 @@ def restore(
 @app.command()
 def mcp(
     *,
-    url: Annotated[str | None, typer.Option("--url", help="MCP URL of a session.", envvar="CODESDK_URL")] = None,
-    token: Annotated[str | None, typer.Option("--token", help="Its token.", envvar="CODESDK_TOKEN")] = None,
+    url: Annotated[str | None, typer.Option("--url", help="MCP URL of a session.", envvar=URL_VARIABLE)] = None,
+    token: Annotated[str | None, typer.Option("--token", help="Its token.", envvar=TOKEN_VARIABLE)] = None,
     workspace: Workspace = None,
     mode: Mode = PermissionMode.AUTO,
     rules: SessionRules = None,
     data_dir: DataDir = None,
     wait: Annotated[
         int | None,
-        typer.Option("--wait", help="Seconds to an answer.", envvar="CODESDK_CLIENT_WAIT_S", min=1, max=604800),
+        typer.Option("--wait", help="Seconds to an answer.", envvar=WAIT_VARIABLE, min=1, max=604800),
     ] = None,
 ) -> None:
     """Speak MCP on stdin and stdout, for agents that start their servers as programs.
@@ -247,8 +247,8 @@ def mcp(
 def connect_client(
     client: Annotated[Kind, typer.Argument(help="Whose configuration.")],
     *,
-    url: Annotated[str | None, typer.Option("--url", help="MCP URL of a session.", envvar="CODESDK_URL")] = None,
-    token: Annotated[str | None, typer.Option("--token", help="Its token.", envvar="CODESDK_TOKEN")] = None,
+    url: Annotated[str | None, typer.Option("--url", help="MCP URL of a session.", envvar=URL_VARIABLE)] = None,
+    token: Annotated[str | None, typer.Option("--token", help="Its token.", envvar=TOKEN_VARIABLE)] = None,
     wait: Annotated[int | None, typer.Option("--wait", help="Seconds to an answer.", min=1, max=604800)] = None,
     workspace: Workspace = None,
     write: Annotated[bool, typer.Option("--write", help="Merge it into the client's file.")] = False,

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 SERVER = "codesdk"
-TOKEN = "CODESDK_TOKEN"  # noqa: S105 (the name of a variable)
-WAIT = "CODESDK_CLIENT_WAIT_S"
+URL_VARIABLE = "CODESDK_URL"
+TOKEN_VARIABLE = "CODESDK_TOKEN"  # noqa: S105 (the name of a variable)
+WAIT_VARIABLE = "CODESDK_CLIENT_WAIT_S"
+"""What `codesdk mcp` reads where an option is not given; clients that start it have them in its environment."""
 WAIT_HEADER = "CodeSDK-Wait"
 
 
@@ -81,14 +83,19 @@ class Client:
 
 
 def _claude(to: Endpoint) -> Piece:
-    entry = {"type": "http", "url": to.url, "headers": to.headers(f"${{{TOKEN}}}"), "timeout": to.limit_s * 1000}
+    entry = {
+        "type": "http",
+        "url": to.url,
+        "headers": to.headers(f"${{{TOKEN_VARIABLE}}}"),
+        "timeout": to.limit_s * 1000,
+    }
     return Piece(("mcpServers", SERVER), entry)
 
 
 def _codex(to: Endpoint) -> Piece:
     entry: dict[str, Any] = {
         "url": to.url,
-        "bearer_token_env_var": TOKEN,
+        "bearer_token_env_var": TOKEN_VARIABLE,
         "tool_timeout_sec": to.limit_s,
         "required": True,
         "default_tools_approval_mode": "approve",
@@ -107,7 +114,7 @@ def _opencode(to: Endpoint) -> Piece:
     entry = {
         "type": "remote",
         "url": to.url,
-        "headers": to.headers(f"{{env:{TOKEN}}}"),
+        "headers": to.headers(f"{{env:{TOKEN_VARIABLE}}}"),
         "timeout": to.limit_s * 1000,
         "enabled": True,
     }
@@ -120,7 +127,7 @@ def _kimi(to: Endpoint) -> Piece:
 
 
 def _cursor(to: Endpoint) -> Piece:
-    return Piece(("mcpServers", SERVER), {"url": to.url, "headers": to.headers(f"${{env:{TOKEN}}}")})
+    return Piece(("mcpServers", SERVER), {"url": to.url, "headers": to.headers(f"${{env:{TOKEN_VARIABLE}}}")})
 
 
 def _vscode(to: Endpoint) -> Piece:
@@ -130,12 +137,12 @@ def _vscode(to: Endpoint) -> Piece:
 
 
 def _generic(to: Endpoint) -> Piece:
-    timed = {} if to.wait_s is None else {WAIT: str(to.wait_s)}
-    entry = {"command": to.command, "args": ["mcp", "--url", to.url], "env": {TOKEN: to.token, **timed}}
+    timed = {} if to.wait_s is None else {WAIT_VARIABLE: str(to.wait_s)}
+    entry = {"command": to.command, "args": ["mcp", "--url", to.url], "env": {TOKEN_VARIABLE: to.token, **timed}}
     return Piece(("mcpServers", SERVER), entry)
 
 
-_EXPORT = f"Start it with {TOKEN} in its environment; the file does not hold the token."
+_EXPORT = f"Start it with {TOKEN_VARIABLE} in its environment; the file does not hold the token."
 _NO_LIMIT = "It has no known setting for the time of a call; calls that wait longer are collected with collect_result."
 
 CLIENTS: dict[Kind, Client] = {

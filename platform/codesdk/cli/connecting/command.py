@@ -11,7 +11,7 @@ from rich.text import Text
 from codesdk.cli.agents import MARGIN_S, call_limit_s
 from codesdk.cli.bridge import TokenMissing
 from codesdk.cli.connecting import files, reach, trial
-from codesdk.cli.connecting.clients import CLIENTS, TOKEN, Client, Endpoint, Kind, Piece, as_json, as_toml
+from codesdk.cli.connecting.clients import CLIENTS, TOKEN_VARIABLE, Client, Endpoint, Kind, Piece, as_json, as_toml
 from codesdk.cli.connecting.merging import holds, into_json, into_toml
 from codesdk.cli.daemon import connect
 from codesdk.cli.opening import open_with
@@ -75,7 +75,7 @@ def _tell(
         voice.say(f"For {client.title}, in {place}:")
         voice.out.print(Text(text.rstrip()), soft_wrap=True)
     if not client.holds_token:
-        voice.out.print(Text(f"export {TOKEN}={to.token}"), soft_wrap=True)
+        voice.out.print(Text(f"export {TOKEN_VARIABLE}={to.token}"), soft_wrap=True)
 
 
 def _tell_of_check(voice: Voice, client: Client, served: list[str], seen: list[str] | None) -> None:
@@ -116,7 +116,7 @@ def _endpoint(
     if not url or not token:
         url, token = _open(voice, settings, workspace)
     else:
-        voice.say(f"For the session whose token was given (--token, or {TOKEN}); without it another is opened")
+        voice.say(f"For the session whose token was given (--token, or {TOKEN_VARIABLE}); without it another is opened")
     return Endpoint(url, token, limit_s, wait_s, own_command())
 
 

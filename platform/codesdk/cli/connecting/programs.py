@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from codesdk.cli.connecting.clients import CLIENTS, SERVER, TOKEN, Endpoint, Kind, as_json, as_toml
+from codesdk.cli.connecting.clients import CLIENTS, SERVER, TOKEN_VARIABLE, Endpoint, Kind, as_json, as_toml
 
 _KEY = "no-model-here"
 
@@ -126,7 +126,7 @@ def environment(to: Endpoint, home: Path, path: str) -> dict[str, str]:
         "NO_PROXY": f"127.0.0.1,localhost,[::1],{urlsplit(to.url).hostname}",
     }
     homes = {"HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config"), "XDG_DATA_HOME": str(home / ".local")}
-    return {"PATH": path, TOKEN: to.token, "LANG": "C.UTF-8", "TERM": "dumb", **homes, **proxies}
+    return {"PATH": path, TOKEN_VARIABLE: to.token, "LANG": "C.UTF-8", "TERM": "dumb", **homes, **proxies}
 
 
 def _joined(settings: dict[str, Any], to: Endpoint, kind: Kind) -> str:
