@@ -30,6 +30,7 @@ from codesdk.sandbox.faults import (
     SandboxPaused,
     StopRefused,
 )
+from codesdk.sandbox.forgotten import end_forgotten
 from codesdk.sandbox.images import check_image
 from codesdk.sandbox.link import LinkLost
 from codesdk.sandbox.loop import LoopDisks
@@ -78,8 +79,10 @@ class DockerSandboxes:
             self._create(spec)
         elif found["State"]["Status"] == "paused":
             self.resume(spec.owner)
-        elif found["State"]["Status"] not in ("created", "running"):
-            raise fate(self._engine, spec.owner, found)
+        elif found["State"]["Status"] != "running":
+            end_forgotten(name, str(found["Id"]))
+            if found["State"]["Status"] != "created":
+                raise fate(self._engine, spec.owner, found)
         return self._enter(spec, name)
 
     def _enter(self, spec: SandboxSpec, name: str) -> RunnerSandbox:
@@ -190,6 +193,7 @@ class DockerSandboxes:
         if found is None:
             return Gone(owner=owner, reason="there is no such container")
         if found["State"]["Status"] not in _ALIVE:
+            end_forgotten(name, str(found["Id"]))
             return Gone(owner=owner, reason=fate(self._engine, owner, found).reason)
         labels = found["Config"]["Labels"] or {}
         if labels.get(specs.LABEL_INSTANCE) != self._instance or labels.get(specs.LABEL_OWNER) != owner:
@@ -307,6 +311,7 @@ class DockerSandboxes:
     def _end(self, owner: str) -> None:
         name = specs.name_of(self._instance, owner)
         self._until_gone(name, lambda: self._engine.api.remove_container(name, force=True, v=True))
+        end_forgotten(name)
 
     # -- removing ----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from docker.types import LogConfig, Mount, Ulimit
 
-from codesdk.sandbox import bundle, runtimes, seccomp
+from codesdk.sandbox import bundle, forgotten, runtimes, seccomp
 from codesdk.sandbox.port import ProcessLimits, SandboxSpec
 from codesdk.sandbox.profile import Profile, Seccomp, WorkspaceMode
 
@@ -119,6 +119,7 @@ def runner_settings(spec: SandboxSpec, *, counted: bool = False) -> dict[str, ob
     Counted: nothing else holds the workspace's cap.
     """
     settings: dict[str, object] = {
+        forgotten.MARK: name_of(spec.instance, spec.owner),
         "uid": spec.tool_uid,
         "gid": spec.tool_uid,
         "workspace": spec.profile.workspace,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import threading
 import time
 import uuid
@@ -11,7 +13,9 @@ import pytest
 from codesdk.sandbox.docker_driver import DockerSandboxes
 from codesdk.sandbox.engine import Engine
 from codesdk.sandbox.faults import EngineRestarted, EngineUnavailable, SandboxGone
+from codesdk.sandbox.forgotten import _is_first, _named, _others
 from codesdk.sandbox.port import ExitKind, Gone
+from codesdk.sandbox.spec import name_of
 from own_engine import OWN_ENGINE, running
 from sandboxes import request, run, spec
 
@@ -91,6 +95,57 @@ def test_a_container_that_was_killed_or_ran_out_of_memory_is_told_apart_from_a_r
     hungry = sandboxes.open(spec(sandboxes._instance, sandbox_image, memory_bytes=64 << 20))
     ran = run(hungry, "python3", "-c", "x = bytearray(1 << 30)")
     assert ran.result.kind is ExitKind.OOM_KILLED
+
+
+@pytest.fixture
+def forgetful(own, sandboxes, sandbox_image, tmp_path):
+    """A sandbox with a disk of its own and a program under way, whose engine came back and has forgotten it."""
+    made = DockerSandboxes(sandboxes._instance, Engine(own.places.host), workspaces=tmp_path / "workspaces")
+    asked = spec(made._instance, sandbox_image)
+    sandbox = made.open(asked)
+    held = begin(sandbox, "sh", "-c", "echo begun; while sleep 0.1; do date +%N >now; done")
+    own.kill()
+    for place in own.places.exec_root.glob("containerd/daemon/io.containerd.runtime.v2.task/moby/*"):
+        # As it is when the engine dies before it has written down what it starts.
+        subprocess.run(["umount", "--lazy", str(place / "rootfs")], check=False, capture_output=True)
+        shutil.rmtree(place)
+    own.start()
+    held.join(60)
+    assert isinstance(held.outcome, EngineRestarted), held.outcome
+    assert inits_of(asked) != []
+    yield made, asked
+    made.destroy(asked.owner)
+    assert list(tmp_path.glob("workspaces/*")) == []  # where this machine has loop devices
+    made.close()
+
+
+def inits_of(asked):
+    """First processes of a sandbox's containers, as the machine sees them."""
+    name = name_of(asked.instance, asked.owner)
+    return [pid for pid in _others() if _is_first(pid) and _named(pid) == name]
+
+
+def test_what_an_engine_forgot_is_ended_before_its_sandbox_goes_on(forgetful):
+    made, asked = forgetful
+    (forgotten,) = inits_of(asked)
+    again = made.start(asked)
+    assert forgotten not in inits_of(asked)
+    before = run(again, "cat", "now").stdout
+    time.sleep(0.5)
+    assert run(again, "cat", "now").stdout == before
+
+
+def test_what_an_engine_forgot_is_ended_when_a_worker_finds_it_gone(forgetful):
+    made, asked = forgetful
+    assert isinstance(made.reattach(asked.owner, 2), Gone)
+    assert inits_of(asked) == []
+
+
+def test_what_an_engine_forgot_keeps_no_disk(forgetful):
+    made, asked = forgetful
+    made.destroy(asked.owner)
+    assert inits_of(asked) == []
+    assert made.sweep(()).volumes == ()
 
 
 def test_while_the_engine_is_away_nothing_is_said_to_be_gone(own, sandboxes, sandbox_image):

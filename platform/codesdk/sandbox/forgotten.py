@@ -1,0 +1,87 @@
+"""Sandboxes that their engine has forgotten: it says that the container ended, or knows none, and its processes live.
+
+So it is where an engine is killed or stopped while it starts a container: the shim outlives it, and the engine that comes
+back finds a container without one. Nobody could reach the runner again, but what it runs would go on in the workspace,
+counted by nobody, and keep its disk for good. The kernel knows them: the first process of such a container, in a process
+namespace of its own, has the sandbox's name in its arguments, where only the engine could have put it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+MARK = "sandbox"
+"""The runner's setting that names container and volume."""
+END_S = 10.0
+"""How long all processes of a namespace may take to end after its first one was killed: some wait for a disk."""
+_PROC = Path("/proc")
+
+_log = logging.getLogger(__name__)
+
+
+def end_forgotten(name: str, container: str = "") -> int:
+    """Kill what lives of the sandbox of that name, which its engine does not run; how many inits that were.
+
+    Sees this machine, if this user may; not another one's engine, nor beyond the container that a worker runs in.
+
+    Args:
+        name: of container and volume (`spec.name_of`).
+        container: only of this one, by its id: where another of that name may be starting.
+    """
+    ended = 0
+    for pid in _others():
+        with suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(pid)  # what is read from here on is of one and the same process
+            try:
+                if _is_first(pid) and _named(pid) == name and container in _read(pid, "cgroup"):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                    ended += 1
+                    ended_by = select.poll()  # select() takes no descriptor above 1023
+                    ended_by.register(descriptor, select.POLLIN)
+                    # Readable once it has ended, and that is after all others of its namespace.
+                    if not ended_by.poll(END_S * 1000):
+                        _log.warning("process %d of %s, which its engine has forgotten, does not end", pid, name)
+            finally:
+                os.close(descriptor)
+    if ended:
+        _log.warning("the engine had forgotten %s, whose processes still ran: they were ended", name)
+    return ended
+
+
+def _others() -> Iterator[int]:
+    """Processes in another process namespace than ours, as far as this user may see them."""
+    ours = (_PROC / "self/ns/pid").stat().st_ino
+    for entry in os.scandir(_PROC):
+        if entry.name.isdecimal():
+            with suppress(OSError):
+                if os.stat(f"{entry.path}/ns/pid").st_ino != ours:  # noqa: PTH116 (a tenth of the time, for each process)
+                    yield int(entry.name)
+
+
+def _is_first(pid: int) -> bool:
+    """Whether it is the first process of its namespace."""
+    return any(line.startswith("NSpid:") and line.split()[-1] == "1" for line in _read(pid, "status").splitlines())
+
+
+def _named(pid: int) -> str:
+    """The sandbox that its last argument names: the runner's settings."""
+    said = _read(pid, "cmdline").rstrip("\0").rpartition("\0")[2]
+    try:
+        settings = json.loads(said)
+    except ValueError:
+        return ""
+    return str(settings.get(MARK, "")) if isinstance(settings, dict) else ""
+
+
+def _read(pid: int, what: str) -> str:
+    try:
+        return (_PROC / str(pid) / what).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""  # it ended meanwhile, or is not ours to read
