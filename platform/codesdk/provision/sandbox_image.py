@@ -148,15 +148,14 @@ class Shelf:
             return ensure(self._engine, say, name=name, images=self._settings.images_dir)
         return self.find(name)
 
-    def make(self, folder: Path, *, tag: str, base: str, say: Say) -> Checked:
+    def make(self, folder: Path, *, tag: str, base: Checked, say: Say) -> Checked:
         """Build a folder's Dockerfile on the image `base`, which it gets as `BASE`, and see that it can be a sandbox.
 
         Raises:
-            As `provide` for the base. BuildFailed: the build ended with an error. As `check`.
+            BuildFailed: the build ended with an error. As `check`.
         """
-        below = self.provide(base, say)
         with closing(EngineClient(self._host)) as client:
-            made = build_on(client, below, folder, tag=tag, say=lambda line: _tell(line, say))
+            made = build_on(client, base.id, folder, tag=tag, say=lambda line: _tell(line, say))
         return self.check(made)
 
     def locate(self, name: str) -> str | None:

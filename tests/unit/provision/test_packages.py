@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import sys
+import tarfile
 
 import pytest
 
 from codesdk.provision import packages
-from codesdk.provision.packages import PackageMissing, fetch, named
+from codesdk.provision.packages import PackageMissing, PackageNotBuilt, fetch, named
 from wheels import tiny_index, wheel
 
 TINY = named("pypi:tiny-server==1.0")
@@ -132,6 +134,43 @@ def test_a_program_called_pip_in_the_directory_is_not_run(index, folder, tmp_pat
     monkeypatch.chdir(tmp_path)
     fetch(TINY, folder, (3, 11), print)
     assert names(folder) == {"tiny_server.py", "tiny_part.py"}
+
+
+BACKEND = """
+open({ran!r}, "w")
+def prepare_metadata_for_build_wheel(place, config_settings=None):
+    import pathlib
+    info = pathlib.Path(place) / "tiny_part-1.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\\nName: tiny-part\\nVersion: 1.1\\n")
+    return info.name
+def build_wheel(*args, **named):
+    raise SystemExit
+"""
+
+
+def archive(place, ran):
+    """An archive that says in its own code what it is, as pip asks it for; `ran` is made when that code runs."""
+    system = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    with tarfile.open(place, "w:gz") as packed:
+        for name, text in {"pyproject.toml": system, "backend.py": BACKEND.format(ran=str(ran))}.items():
+            member = tarfile.TarInfo(f"tiny_part-1.1/{name}")
+            member.size = len(text)
+            packed.addfile(member, io.BytesIO(text.encode()))
+    return place.as_uri()
+
+
+@pytest.mark.parametrize("kind", ["an archive", "a repository"])
+def test_what_a_package_names_by_its_address_is_neither_built_nor_cloned(index, folder, tmp_path, kind):
+    # --only-binary says nothing of addresses: https://github.com/pypa/pip/issues/12807
+    ran = tmp_path / "ran"
+    address = archive(tmp_path / "part.tar.gz", ran) if kind == "an archive" else "git+https://localhost:1/part.git"
+    wheel(index, "tiny-server", "3.0", needs=[f"tiny-part @ {address}"])
+    with pytest.raises(PackageNotBuilt, match="no wheel") as told:
+        fetch(named("pypi:tiny-server==3.0"), folder, (3, 11), print)
+    assert not told.value.retryable
+    assert not ran.exists()
+    assert not (folder / "requirements.txt").exists()
 
 
 def test_a_lock_with_a_line_that_has_no_hash_is_refused(index, folder):
