@@ -3,78 +3,57 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
-import tarfile
+import shutil
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
-import docker
-from docker.errors import ImageNotFound
-
 from acceptance.agents.install import PINS, AgentPackage, default_cache, install
+from codesdk.cli.server_images import DOCKERFILE
+from codesdk.provision import packages
+from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.images import build_on, describe
 
 PACKAGES = AgentPackage(name="mcp-servers", binary="node_modules/node-linux-*/bin/node")
-PINNED = Path(__file__).parent / "fixtures" / "sources" / "requirements.txt"
-PIP_LIMIT_S = 300.0
-_DOCKERFILE = "FROM {base}\nCOPY mcp /opt/mcp\n"
-
-
-class PackagesMissing(Exception):
-    """The Python packages cannot be installed here."""
+LOCKS = Path(__file__).parent / "fixtures" / "sources"
+FROM_PYPI = {"time": "pypi:mcp-server-time==2026.10.19", "git": "pypi:mcp-server-git==2026.10.19"}
+"""Each in a folder of its name. Their locks are those that `codesdk images mcp` wrote for CPython 3.11 on x86-64."""
+PYTHON = (3, 11)
+"""Of the sandboxes' base image."""
 
 
 def image_of_servers(host: str, base: str) -> str:
-    """The id of an image with Node, four servers and what these need, on top of a sandbox image.
+    """The id of an image with Node, four servers and what these need in `/opt/mcp`, on top of a sandbox image.
 
     Raises:
-        AgentUnavailable, PackagesMissing: a package index does not give them.
+        AgentUnavailable, PackageMissing: a package index does not give them.
     """
     node = install(PACKAGES, default_cache())
-    lock = (PINS / PACKAGES.name / "package-lock.json").read_bytes()
-    content = hashlib.sha256(lock + PINNED.read_bytes() + base.encode()).hexdigest()[:16]
-    client = docker.DockerClient(base_url=host)
-    try:
-        tag = f"codesdk-test-mcp-servers:{content}"
-        try:
-            return str(client.images.get(tag).id)
-        except ImageNotFound:
-            return _built(client, base, tag, node)
-    finally:
-        client.close()
+    locks = [PINS / PACKAGES.name / "package-lock.json", *(_lock(name) for name in FROM_PYPI)]
+    content = hashlib.sha256(b"".join(lock.read_bytes() for lock in locks) + base.encode()).hexdigest()[:16]
+    tag = f"codesdk-test-mcp-servers:{content}"
+    with closing(Engine(host)) as engine, tempfile.TemporaryDirectory(prefix="codesdk-mcp-servers-") as folder:
+        found = describe(engine, tag)
+        return str(found["Id"]) if found else build_on(engine, base, _filled(Path(folder), node), tag=tag)
 
 
-def _built(client: docker.DockerClient, base: str, tag: str, node: Path) -> str:
+def _lock(name: str) -> Path:
+    return LOCKS / name / "requirements.txt"
+
+
+def _filled(folder: Path, node: Path) -> Path:
+    (folder / "Dockerfile").write_text(DOCKERFILE)
+    place = folder / packages.FETCHED
+    for name, wanted in FROM_PYPI.items():
+        package = packages.named(wanted)
+        assert package is not None
+        own = folder / name
+        own.mkdir()
+        shutil.copy(_lock(name), own)
+        packages.fetch(package, own, PYTHON, lambda _line: None)
+        shutil.copytree(own / packages.FETCHED, place / name)
+        shutil.rmtree(own)
     modules = node.parents[2]
-    with tempfile.TemporaryDirectory(prefix="codesdk-mcp-servers-") as folder:
-        python = Path(folder) / "py"
-        _pip(python)
-        dockerfile = Path(folder) / "Dockerfile"
-        dockerfile.write_text(_DOCKERFILE.format(base=base))
-        context = Path(folder) / "context.tar"
-        with tarfile.open(context, "w") as packed:
-            packed.add(dockerfile, "Dockerfile")
-            packed.add(python, "mcp/py")
-            packed.add(node, "mcp/node")
-            packed.add(modules, "mcp/node_modules", filter=lambda item: None if "/node-linux-" in item.name else item)
-        with context.open("rb") as sent:
-            image, _ = client.images.build(fileobj=sent, custom_context=True, tag=tag, rm=True)
-    return str(image.id)
-
-
-def _pip(target: Path) -> None:
-    line = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
-    line += ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--python-version", "3.11", "--no-compile"]
-    try:
-        done = subprocess.run(
-            [*line, "--target", str(target), "-r", str(PINNED)],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            timeout=PIP_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as late:
-        raise PackagesMissing(f"pip: not within {PIP_LIMIT_S:g} s") from late
-    if done.returncode:
-        raise PackagesMissing(f"pip: {done.stderr.strip()[-400:]}")
+    shutil.copytree(modules, place / "node_modules", symlinks=True, ignore=shutil.ignore_patterns("node-linux-*"))
+    shutil.copy(node, place / "node")
+    return folder

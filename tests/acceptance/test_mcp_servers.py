@@ -17,8 +17,9 @@ from acceptance.model_server.server import ModelServer
 from acceptance.running import Running
 from codesdk.cli.app import app
 from codesdk.cli.stack.stack import Stack
+from codesdk.provision.packages import PackageMissing
 from codesdk.settings import Settings
-from mcp_servers import PackagesMissing, image_of_servers
+from mcp_servers import image_of_servers
 from stage import REPOSITORY
 
 pytestmark = [
@@ -60,7 +61,7 @@ rules:
 def settings(engine, sandbox_image, tmp_path_factory):
     try:
         image = image_of_servers(engine.host, sandbox_image)
-    except (AgentUnavailable, PackagesMissing) as missing:
+    except (AgentUnavailable, PackageMissing) as missing:
         if os.environ.get("CI") == "true":
             pytest.fail(f"{missing}; with CI=true the real servers must run", pytrace=False)
         pytest.skip(str(missing))
@@ -78,7 +79,7 @@ def settings(engine, sandbox_image, tmp_path_factory):
             "title": name.capitalize(),
             "description": "A reference server, from its package index.",
             "argv": argv,
-            "env": {"PYTHONPATH": "/opt/mcp/py"},
+            "env": {"PYTHONPATH": f"/opt/mcp/{name}"},
             "image": "mcp-servers",
             "start_s": 60,
             **({"workspace": "read"} if name in SEES_THE_WORKSPACE else {}),
