@@ -36,6 +36,7 @@ from codesdk.sandbox.port import (
     Swept,
 )
 from codesdk.sandbox.surroundings import Surroundings
+from codesdk.sandbox.turns import Away, Turns
 
 __all__ = ("FakeSandbox", "FakeSandboxes", "Script", "scripts")
 
@@ -54,6 +55,7 @@ class FakeSandbox:
         self._state = state
         self._sandboxes = owner
         self._generation = state.generation
+        self._turns = Turns()
         self._closed = False
 
     @property
@@ -109,6 +111,18 @@ class FakeSandbox:
 
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         """Play the script once; join or repeat the stored result after that."""
+        with self._turns.of((request.call, request.attempt)) as turn:
+            if request.taken_up:
+                turn.go()
+            away = Away(time.monotonic() + request.timeout_s, turn)
+            while self._sandboxes.engine_down:
+                fault = EngineUnavailable("fake://engine", "connection refused")
+                fault.was_asked = False
+                away.wait(fault)
+            turn.go()
+            return self._exec(request, on_output)
+
+    def _exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         try:
             run, first = self.take(request)
         except SandboxGone as gone:
@@ -211,7 +225,10 @@ class FakeSandbox:
         run.ended.set()
 
     def cancel(self, call: str, attempt: int) -> bool:
-        """End a held exec."""
+        """End a held exec, or have one that waits for the engine not begin."""
+        if self._turns.withdraw((call, attempt)):
+            return True
+        self._sandboxes.answer()
         self._check()
         run = self._state.runs.get((call, attempt))
         if run is None:
@@ -268,13 +285,14 @@ class FakeSandboxes:
         self._doomed: set[str] = set()
         self._stopped: dict[str, FakeFiles] = {}
 
-    def _answer(self) -> None:
+    def answer(self) -> None:
+        """As the engine does, or not: then EngineUnavailable."""
         if self.engine_down:
             raise EngineUnavailable("fake://engine", "connection refused")
 
     def open(self, spec: SandboxSpec) -> FakeSandbox:
         """A sandbox, new or the one that an interrupted open left."""
-        self._answer()
+        self.answer()
         if spec.owner in self._doomed:
             raise SandboxGone(spec.owner, "it was destroyed")
         if self.images is not None and spec.image not in self.images:
@@ -292,7 +310,7 @@ class FakeSandboxes:
 
     def reattach(self, owner: str, generation: int) -> FakeSandbox | Gone:
         """The running sandbox of that owner."""
-        self._answer()
+        self.answer()
         state = self._states.get(owner)
         if state is None or state.gone:
             return Gone(owner=owner, reason=state.gone if state else "there is no such container")
@@ -312,7 +330,7 @@ class FakeSandboxes:
 
     def stop(self, owner: str) -> None:
         """End what runs in it and keep its files."""
-        self._answer()
+        self.answer()
         if owner not in self._stopped:
             state = self._states.get(owner)
             if state is None or not state.keeps:
@@ -330,7 +348,7 @@ class FakeSandboxes:
         return FakeSandbox(state, self)
 
     def _alive(self, owner: str) -> State:
-        self._answer()
+        self.answer()
         state = self._states.get(owner)
         if state is None or state.gone:
             raise SandboxGone(owner, state.gone if state else "there is no such container")
@@ -338,7 +356,7 @@ class FakeSandboxes:
 
     def destroy(self, owner: str) -> None:
         """Remove it; doing it twice is no error."""
-        self._answer()
+        self.answer()
         self._doomed.add(owner)
         self._remove(owner, "it was destroyed")
 
@@ -371,7 +389,7 @@ class FakeSandboxes:
 
     def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
         """Remove what no living owner has."""
-        self._answer()
+        self.answer()
         living = set(alive() if callable(alive) else alive)
         gone = tuple(sorted(set(self._states) - living))
         for owner in gone:

@@ -221,6 +221,20 @@ class AlreadyAcknowledged(Fault):
         )
 
 
+class ExecWithdrawn(Fault):
+    """It was cancelled while it waited for its engine: its runner was never asked for it, or said that it does not run."""
+
+    code = "EXEC_WITHDRAWN"
+    status = 409
+    exit_code = ExitCode.FAILED
+
+    def __init__(self, call: str, attempt: int) -> None:
+        super().__init__(
+            f"Attempt {attempt} of {call} was cancelled before it began.",
+            advice="Make the call again if it is wanted after all.",
+        )
+
+
 class ArchiveRefused(Fault):
     """A tar that must not be unpacked."""
 

@@ -159,11 +159,15 @@ class Sandbox(Protocol):
             SandboxGone: the sandbox ended or cannot be reached; whether the exec ran is unknown, unless `was_asked` is
                 False: then it did not.
             StaleGeneration: a newer worker owns the sandbox.
+            ExecWithdrawn: it was cancelled before its runner was asked for it; it did not run.
         """
         ...
 
     def cancel(self, call: str, attempt: int) -> bool:
-        """End that exec's tree; True when the runner confirms that nothing of it lives. False: no such exec."""
+        """End that exec's tree; True when the runner confirms that nothing of it lives. False: no such exec.
+
+        One that waits for an engine that is away, or for a snapshot, and was not `taken_up`, does not begin: True, at once.
+        """
         ...
 
     def acknowledge(self, call: str, attempt: int) -> None:

@@ -39,6 +39,8 @@ class ExecRequest(Frozen):
     call: str
     """With `attempt`, the identity that the runner runs at most once."""
     attempt: int = Field(default=1, ge=1)
+    taken_up: bool = False
+    """An earlier worker may have begun it: a cancel then waits for what its runner says."""
     argv: tuple[str, ...] = Field(min_length=1)
     cwd: str = "."
     """Relative to the workspace."""

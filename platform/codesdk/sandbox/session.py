@@ -38,7 +38,7 @@ from codesdk.sandbox.received import Received, understood
 from codesdk.sandbox.runner import wire
 from codesdk.sandbox.spec import exec_limits
 from codesdk.sandbox.stills import RunnerStills
-from codesdk.sandbox.turns import Away, Turns
+from codesdk.sandbox.turns import Away, Turn, Turns
 from codesdk.sandbox.workspace import RunnerFiles, mark_words
 
 _STREAMS: tuple[StreamName, StreamName] = ("stdout", "stderr")
@@ -123,13 +123,13 @@ class RunnerSandbox:
 
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         """Run to the end; see the port."""
-        with self._turns.of((request.call, request.attempt)):
+        with self._turns.of((request.call, request.attempt)) as turn:
             if self._egress is None or not request.egress:
-                return self._exec(request, on_output)
+                return self._exec(request, on_output, turn)
             within = self._spec.profile.egress
             lease = self._egress.grant(self.owner, (request.call, request.attempt), within, request.egress)
             try:
-                return self._exec(request, on_output)
+                return self._exec(request, on_output, turn)
             finally:
                 self._egress.end(lease)
 
@@ -164,14 +164,16 @@ class RunnerSandbox:
             self._leases.grant(key, self._spec.profile.egress, request.egress)
         return self._order(request, background=True)
 
-    def _exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
+    def _exec(self, request: ExecRequest, on_output: OnOutput, turn: Turn) -> ExecResult:
         key = (request.call, request.attempt)
         header, spec = self._order(request)
         received = Received(self._spec.profile.keep_output_bytes)
         joins = 0
         deadline = time.monotonic() + request.timeout_s + self._spec.profile.grace_s + SLACK_S
-        away = Away(deadline)
+        away = Away(deadline, turn)
         was_asked = False
+        if request.taken_up:
+            turn.go()
         while True:
             try:
                 link = self._connection.linked()
@@ -187,12 +189,15 @@ class RunnerSandbox:
                 continue
             away.over()
             try:
+                turn.go()
                 order, was_asked = {**header, "from": received.next}, True
                 answer, _ = link.call(
                     order, spec + request.stdin, timeout_s=ANSWER_S, check=self._connection.unless_paused
                 )
                 if answer.get("held") is True and time.monotonic() < deadline:
-                    time.sleep(HELD_S)  # a snapshot is short, and whose call this is knows nothing of it
+                    was_asked = False  # it is not begun
+                    turn.stay()
+                    turn.pause(HELD_S)  # a snapshot is short, and whose call this is knows nothing of it
                     continue
                 return self._refused(answer, request) or self._follow(link, events, received, on_output, deadline)
             except Empty as error:
@@ -244,6 +249,8 @@ class RunnerSandbox:
 
     def cancel(self, call: str, attempt: int) -> bool:
         """End that exec's tree; see the port."""
+        if self._turns.withdraw((call, attempt)):
+            return True
         grace_s = min(self._spec.profile.grace_s, CANCEL_GRACE_S)
         order: Header = {"op": "cancel", "call": call, "attempt": attempt, "grace_s": grace_s}
         answer, _ = self._connection.ask(order, timeout_s=grace_s + SLACK_S, repeat=True)

@@ -20,8 +20,8 @@ from codesdk.toolcalls.stored import StoredCall
 _NOT_AS_SHOWN = "what this call would change is not as it was when it was tried in a copy of the workspace"
 
 
-def run_as_previewed(tool: Tool, stored: StoredCall, preview: Preview, bench: Bench, *, begun: bool) -> ToolResult:
-    """Run it and compare. `begun`: an earlier worker started it, so what was there before nobody knows.
+def run_as_previewed(tool: Tool, stored: StoredCall, preview: Preview, bench: Bench) -> ToolResult:
+    """Run it and compare. Where an earlier worker has begun it, what was there before nobody knows.
 
     Raises:
         Fault: the sandbox failed.
@@ -38,7 +38,7 @@ def run_as_previewed(tool: Tool, stored: StoredCall, preview: Preview, bench: Be
         return files_changed(_NOT_AS_SHOWN)
     if result.code == "FILES_CHANGED":
         return result
-    after = _manifest(bench) if before is not None and not begun else None
+    after = _manifest(bench) if before is not None and not bench.taken_up else None
     effects = effects_of(before, after) if before is not None and after is not None else None
     runs = runs_one_exec(tool)
     now = ending_of(result, *(heard.mark(stream) if runs else None for stream in STREAMS))

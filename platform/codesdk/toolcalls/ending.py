@@ -13,8 +13,21 @@ from codesdk.storage.writer import Unit
 from codesdk.toolcalls import doubt, history, lost_store, refusals, store, turns
 from codesdk.toolcalls.stored import Claimed, Denied, StoredCall
 
-NEVER_RAN = frozenset({"FILES_CHANGED", "SECRET_MISSING", "SECRET_NOT_GRANTED", "TOOL_CHANGED", "TOO_MANY_PROCESSES"})
-"""Codes of results that say so. Only those belong here that no tool gives once it has begun with anything."""
+NEVER_RAN = frozenset(
+    {
+        "BOUND_NOT_MET",
+        "FILES_CHANGED",
+        "NOT_BEGUN",
+        "SECRET_MISSING",
+        "SECRET_NOT_GRANTED",
+        "TOOL_CHANGED",
+        "TOO_MANY_PROCESSES",
+    }
+)
+"""Codes of results that say so. Only those belong here that no tool gives once it has begun with anything.
+
+Of a server's calls `Claimed.ran` says it too, since `Elsewhere.sent` was not called; these hold where a later worker ends one.
+"""
 
 
 def deny(

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from codesdk.domain.clock import Clock
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault
-from codesdk.sandbox.faults import EngineUnavailable, SandboxGone
+from codesdk.sandbox.faults import EngineUnavailable, ExecWithdrawn, SandboxGone
 from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.turns import ENGINE_AWAY_S
 from codesdk.storage.faults import StorageUnavailable
 
-RETRY_S = 1.0
-"""Seconds between two looks whether engine and database are back."""
+RETRY_S = 0.5
+"""Seconds between two looks whether engine and database are back, and whether the call was cancelled meanwhile."""
 AWAY_TRIES = int(ENGINE_AWAY_S / RETRY_S)
 """How often it looks for an engine that is away: in all as long as a call that runs waits for it."""
 QUICK_S = 0.02
@@ -76,6 +76,9 @@ class Entry:
             self.opened.append(self._opened())
             try:
                 return work(self.opened[0])
+            except ExecWithdrawn:
+                self.opened.pop()
+                raise NotBegun.because(self._stands_against() or "it was cancelled") from None
             except EngineUnavailable as fault:
                 if fault.was_asked or not sure:
                     raise

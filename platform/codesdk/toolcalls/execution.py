@@ -253,6 +253,7 @@ class Execution:
             sandbox=sandbox,
             profile=profile.model_copy(update={"egress": granted(profile.egress, tool, claims)}),
             limits=process_limits(terms.obliged.sandbox),
+            taken_up=claimed.behaviour_hash is None,
             bound=stored.bound,
             identity=stored.identity,
             timeout_s=claimed.timeout_s,
@@ -267,8 +268,7 @@ class Execution:
             return files_changed(differs)
         if stored.preview is None or stored.preview.failed:
             return terms.clean(tool, run_tool(tool, stored.call.input, bench))
-        begun = claimed.behaviour_hash is None
-        return terms.clean(tool, run_as_previewed(tool, stored, stored.preview, bench, begun=begun))
+        return terms.clean(tool, run_as_previewed(tool, stored, stored.preview, bench))
 
     def _here(self, claimed: Claimed, tool: Tool, output: Output, entry: Entry) -> ToolResult:
         """Run it in the session's sandbox."""

@@ -12,7 +12,7 @@ import pytest
 
 from codesdk.sandbox.egress.leases import Leases
 from codesdk.sandbox.egress.rules import EgressRule, EgressRules
-from codesdk.sandbox.faults import RunnerRefused, SandboxGone, StaleGeneration
+from codesdk.sandbox.faults import EngineUnavailable, ExecWithdrawn, RunnerRefused, SandboxGone, StaleGeneration
 from codesdk.sandbox.link import Link
 from codesdk.sandbox.port import ExecRequest, FileWrite, SandboxSpec
 from codesdk.sandbox.profile import Profile
@@ -355,6 +355,103 @@ def test_a_removal_does_not_wait_for_a_runner_that_never_greets(lying):
     with pytest.raises(SandboxGone, match="destroyed"):
         sandbox.files.stat("x")
     liar.close()
+
+
+class Restarted:
+    """An engine that is away until it is `back`, with an honest runner behind it."""
+
+    def __init__(self, answer):
+        self.liar = Liar(answer)
+        self.back, self.asked = threading.Event(), threading.Event()
+        self.sandbox = RunnerSandbox(SPEC, self.connect, lambda: None)
+
+    def connect(self):
+        self.asked.set()
+        if not self.back.is_set():
+            raise EngineUnavailable("unix:///run/docker.sock", "refused")
+        return self.liar.connect()
+
+    def begin(self, **more):
+        """An exec on a thread; `.outcome` is its result or its fault."""
+
+        def work():
+            try:
+                thread.outcome = self.sandbox.exec(ExecRequest(call="c", argv=("true",), **more), lambda _: None)
+            except Exception as error:  # noqa: BLE001 - looked at by the test
+                thread.outcome = error
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        return thread
+
+
+@pytest.fixture
+def restarted():
+    heard = []
+
+    def answer(item):
+        heard.append(item.header["op"])
+        if item.header["op"] == "cancel":
+            return [(item.number, {"re": item.number, "ended": False}, b"")]
+        return start(item, ({"event": "exit", "result": ENDED}, b""))
+
+    made = Restarted(answer)
+    made.heard = heard
+    yield made
+    made.back.set()
+    made.sandbox.close()
+    made.liar.close()
+
+
+def test_a_cancel_ends_the_wait_of_an_exec_whose_engine_was_away_before_it_was_asked_for(restarted):
+    waiting = restarted.begin()
+    assert restarted.asked.wait(20)
+    began = time.monotonic()
+    assert restarted.sandbox.cancel("c", 1)
+    waiting.join(20)
+    assert isinstance(waiting.outcome, ExecWithdrawn)
+    assert time.monotonic() - began < 2, "a cancel is over in two seconds"
+    restarted.back.set()
+    restarted.sandbox.acknowledge("other", 1)
+    assert "start" not in restarted.heard
+    assert restarted.begin().join(20) is None, "it is withdrawn once: whoever asks again is served"
+    assert restarted.heard.count("start") == 1
+
+
+def test_what_an_earlier_worker_may_have_begun_is_waited_for_also_when_it_is_cancelled(restarted):
+    waiting = restarted.begin(taken_up=True)
+    assert restarted.asked.wait(20)
+    with pytest.raises(EngineUnavailable):
+        restarted.sandbox.cancel("c", 1)
+    restarted.back.set()
+    waiting.join(20)
+    assert waiting.outcome.exit_code == 0
+
+
+@pytest.mark.parametrize("taken_up", [False, True])
+def test_a_cancel_is_heard_by_an_exec_that_stands_back_for_a_snapshot(lying, taken_up):
+    held = threading.Event()
+
+    def answer(item):
+        held.set()
+        return [(item.number, {"re": item.number, "error": "BUSY", "held": True}, b"")]
+
+    sandbox, said = lying(answer), []
+
+    def work():
+        try:
+            sandbox.exec(ExecRequest(call="c", argv=("true",), taken_up=taken_up), lambda _: None)
+        except ExecWithdrawn as withdrawn:
+            said.append(withdrawn)
+
+    waiting = threading.Thread(target=work, daemon=True)
+    waiting.start()
+    assert held.wait(20)
+    until = time.monotonic() + 20
+    while not sandbox.cancel("c", 1):  # it came between a start and its answer
+        assert time.monotonic() < until
+    waiting.join(20)
+    assert said
 
 
 def test_acknowledgements_that_nobody_answers_are_not_kept_without_end(lying, monkeypatch):

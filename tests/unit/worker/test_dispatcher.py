@@ -110,6 +110,48 @@ def test_a_cancel_is_heard_while_another_sandbox_does_not_hear_its_own(stage, cr
         stuck.set()
 
 
+def test_a_command_that_waits_for_an_engine_which_is_away_does_not_begin_once_it_is_cancelled(stage, crew):
+    stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
+    crew.rooms.ready(stage.session.id)
+    crew.sandboxes.engine_down = True
+    call = submit(stage)
+    wait_for(lambda: stored_call(stage.database, call).state is CallState.RUNNING, "the claim")
+    assert stage.cancel(call, "enough")
+    crew.dispatcher.poll()
+    result = ended(stage, call)
+    assert (result.code, result.text) == ("NOT_BEGUN", "This call was not begun: meanwhile it was cancelled.")
+    assert stage.types()[-2:] == ["tool.call.started", "tool.call.completed"]
+    crew.sandboxes.engine_down = False
+    assert ended(stage, submit(stage)).structured["stdout"] == "x", "and nothing is in doubt: it is not asked about"
+    assert len(crew.sandboxes.runs) == 1
+
+
+def test_a_command_that_a_successor_took_up_is_waited_for_though_it_is_cancelled_while_the_engine_is_away(stage, crew):
+    call = submit(stage, given={"command": "hold"})
+    crew.dispatcher.poll()
+    wait_for(lambda: crew.sandboxes.runs, "the command")
+    crew.dispatcher.drain(0.0)
+    crew.rooms.close()
+    later = crew.next()
+    later.rooms.ready(stage.session.id)
+    crew.sandboxes.engine_down = True
+    taking = threading.Thread(target=later.recovery.take_up)
+    taking.start()
+    try:
+        wait_for(lambda: stage.sql("SELECT 1 FROM tool_calls WHERE generation = 2"), "the adoption")
+        assert stage.cancel(call, "enough")
+        for _ in range(3):
+            later.dispatcher.poll()
+        crew.hold.set()
+        assert stored_call(stage.database, call).state is CallState.RUNNING
+    finally:
+        crew.sandboxes.engine_down = False
+        taking.join(20)
+        later.close()
+    assert ended(stage, call).structured["stdout"] == "held"
+    assert len(crew.sandboxes.runs) == 1
+
+
 def test_a_cancel_of_one_call_spares_the_others(stage, crew):
     stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
     other = stage.open_session()

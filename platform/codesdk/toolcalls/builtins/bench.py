@@ -62,6 +62,8 @@ class Bench:
     """Keeps something as an artifact of the call, when it ends."""
     expected: Mapping[str, str] = field(default_factory=dict)
     """What files must hold for a write to land, by path: those that a preview changed, as they were then."""
+    taken_up: bool = False
+    """An earlier worker may have begun this call."""
     bound: tuple[FileMark, ...] = ()
     """Files that a person was shown: the call runs with these or not at all."""
     redactor: Redactor | None = None
@@ -72,6 +74,7 @@ class Bench:
         request = ExecRequest(
             call=self.identity.tool_call_id,
             attempt=self.identity.attempt,
+            taken_up=self.taken_up,
             argv=argv,
             timeout_s=min(more.pop("timeout_s", None) or self.timeout_s, self.timeout_s),
             keep_bytes=self.profile.keep_output_bytes,
