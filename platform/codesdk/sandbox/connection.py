@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 
 from codesdk.sandbox.egress.service import Egress
-from codesdk.sandbox.faults import EngineUnavailable, SandboxGone, SandboxPaused, StaleGeneration
-from codesdk.sandbox.link import Carry, Header, Link, LinkIdle, LinkLost, Refused, Stream
+from codesdk.sandbox.faults import EngineUnavailable, RunnerSilent, SandboxGone, SandboxPaused, StaleGeneration
+from codesdk.sandbox.link import Carry, Header, Link, LinkIdle, LinkLost, Refused, Stream, Unanswered
 from codesdk.sandbox.port import SandboxSpec
 
 ANSWER_S = 30.0
@@ -125,6 +125,7 @@ class Connection:
 
         Raises:
             SandboxGone, EngineUnavailable: `was_asked` is False where it was not sent.
+            RunnerSilent: it was sent and not answered in time, and the runner answers others.
         """
         was_asked = False
         for last in (False, True):
@@ -134,9 +135,12 @@ class Connection:
                 fault.was_asked = was_asked
                 raise
             try:
-                answer, data = link.call(header, body, timeout_s=timeout_s, check=self.unless_paused)
+                answer, data = link.call(header, body, timeout_s=timeout_s, check=self.unless_paused, alone=True)
             except LinkIdle:
                 continue
+            except Unanswered as error:
+                # Not asked again, also where it might be: what keeps the runner from this keeps it from the next.
+                raise RunnerSilent(self.owner, str(header.get("op")), timeout_s) from error
             except LinkLost as error:
                 was_asked = True
                 if repeat and not last:

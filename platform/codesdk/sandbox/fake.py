@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
 from codesdk.sandbox.fake_files import FakeFiles
-from codesdk.sandbox.fake_processes import FakeProcesses, Run, Script, kept, named
+from codesdk.sandbox.fake_processes import FakeProcesses, Run, Script, end
 from codesdk.sandbox.fake_state import State
 from codesdk.sandbox.faults import (
     AlreadyAcknowledged,
@@ -31,7 +31,6 @@ from codesdk.sandbox.port import (
     FileRefused,
     Gone,
     OnOutput,
-    OutputCount,
     SandboxSpec,
     Swept,
 )
@@ -106,6 +105,7 @@ class FakeSandbox:
     @property
     def processes(self) -> FakeProcesses:
         """Its execs beyond one blocking call."""
+        self._sandboxes.answer()
         self._check()
         return FakeProcesses(self)
 
@@ -172,7 +172,7 @@ class FakeSandbox:
         script, kind = run.script, None
         if changed := self._changed(run.request):
             script = Script(result=ExecResult(kind=ExitKind.FILES_CHANGED, error=changed))
-            self._end(run, script)
+            end(run, script, self._state.spec.profile.keep_output_bytes)
             return
         hold = run.input_ended if script.listens else script.hold
         if hold is not None:
@@ -188,7 +188,7 @@ class FakeSandbox:
             script = replace(script, stdout=script.stdout + bytes(run.said))
         if kind is not None:
             script = replace(script, result=ExecResult(kind=kind, signal=9))
-        self._end(run, script)
+        end(run, script, self._state.spec.profile.keep_output_bytes)
 
     def _changed(self, request: ExecRequest) -> str:
         found = self._state.files.marks(tuple(mark.name for mark in request.bound))
@@ -209,20 +209,6 @@ class FakeSandbox:
             if time.monotonic() > deadline:
                 return ExitKind.TIMED_OUT
         return None
-
-    def _end(self, run: Run, script: Script) -> None:
-        keep = min(run.request.keep_bytes, self._state.spec.profile.keep_output_bytes)
-        result = script.result or ExecResult(kind=ExitKind.EXITED, exit_code=script.exit_code)
-        head = keep - keep // 2
-        run.output = tuple(kept(name, data, keep) for name, data in named(script))
-        counts: dict[str, OutputCount] = {
-            name: OutputCount(bytes=len(data), dropped=len(data) - keep, gap=head)
-            if len(data) > keep and not (run.request.flow and name == "stdout")
-            else OutputCount(bytes=len(data))
-            for name, data in named(script)
-        }
-        run.result = result.model_copy(update={**counts, "duration_s": time.monotonic() - run.started})
-        run.ended.set()
 
     def cancel(self, call: str, attempt: int) -> bool:
         """End a held exec, or have one that waits for the engine not begin."""

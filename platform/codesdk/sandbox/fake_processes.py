@@ -183,6 +183,22 @@ def named(script: Script) -> tuple[tuple[Stream, bytes], tuple[Stream, bytes]]:
     return ("stdout", script.stdout), ("stderr", script.stderr)
 
 
+def end(run: Run, script: Script, most: int) -> None:
+    """Let it end as the script says; `most`: bytes that are kept of each stream."""
+    keep = min(run.request.keep_bytes, most)
+    result = script.result or ExecResult(kind=ExitKind.EXITED, exit_code=script.exit_code)
+    head = keep - keep // 2
+    run.output = tuple(kept(name, data, keep) for name, data in named(script))
+    counts: dict[str, OutputCount] = {
+        name: OutputCount(bytes=len(data), dropped=len(data) - keep, gap=head)
+        if len(data) > keep and not (run.request.flow and name == "stdout")
+        else OutputCount(bytes=len(data))
+        for name, data in named(script)
+    }
+    run.result = result.model_copy(update={**counts, "duration_s": time.monotonic() - run.started})
+    run.ended.set()
+
+
 def kept(name: Stream, data: bytes, keep: int) -> tuple[Chunk, ...]:
     """The beginning and the end, as the runner's spool keeps them."""
     tail = max(keep - keep // 2, len(data) - keep // 2)

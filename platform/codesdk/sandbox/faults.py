@@ -192,6 +192,21 @@ class SandboxPaused(Fault):
         )
 
 
+class RunnerSilent(Fault):
+    """The sandbox lives and answers others, and has not answered this in its time. It may do it yet."""
+
+    code = "RUNNER_SILENT"
+    status = 504
+    exit_code = ExitCode.UNAVAILABLE
+
+    def __init__(self, owner: str, operation: str, waited_s: float) -> None:
+        super().__init__(
+            f"The sandbox {owner} has not carried out `{operation}` within {waited_s:g} s, and may do so yet.",
+            advice="What runs in it goes on. Look before you repeat what changes anything: perhaps its disk stands still.",
+            details={"owner": owner, "operation": operation},
+        )
+
+
 class StaleGeneration(Fault):
     """A newer worker has taken the sandbox over."""
 

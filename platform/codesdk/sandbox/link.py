@@ -69,6 +69,10 @@ class LinkIdle(LinkLost):
     """This side closed the connection before the request was sent; a new one will do."""
 
 
+class Unanswered(Exception):
+    """One request has no answer in time, and the runner answers others. Internal, see `faults.RunnerSilent`."""
+
+
 class Refused(Exception):
     """The runner did not accept the HELLO: it has seen a higher generation. Internal, see `faults.StaleGeneration`."""
 
@@ -227,13 +231,24 @@ class Link:
     PATIENCE_S = 2.0
     """After so long without an answer, and again after as long, it is asked whether there can be one."""
 
+    PING_S = 10.0
+    """How long a runner that owes an answer may take to say that it lives; under a fork bomb it took 0.7 s at most."""
+
     def call(
-        self, header: Header, body: bytes = b"", *, timeout_s: float, check: Callable[[], object] = lambda: None
+        self,
+        header: Header,
+        body: bytes = b"",
+        *,
+        timeout_s: float,
+        check: Callable[[], object] = lambda: None,
+        alone: bool = False,
     ) -> tuple[Header, bytes]:
         """Ask and wait for the answer. Check: called while it does not come; what it raises ends the wait.
 
+        Alone: where it does not come, and the runner lives, the connection is left to others' requests.
+
         Raises:
-            LinkIdle: not sent. LinkLost: sent, perhaps; the answer did not come.
+            LinkIdle: not sent. LinkLost: sent, perhaps; the answer did not come. Unanswered: sent; it did not come yet.
         """
         number = next(self._numbers)
         answer: Inbox = SimpleQueue()
@@ -247,6 +262,8 @@ class Link:
             self._send(number, header, body)
             message = self._await(answer, timeout_s, check)
         except Empty as error:
+            if alone and self._lives():
+                raise Unanswered from error
             # A runner that does not answer may hang forever: the connection is given up, not just this request.
             self._end("the runner did not answer in time")
             raise LinkLost("the runner did not answer in time") from error
@@ -255,6 +272,13 @@ class Link:
                 del self._answers[number]
                 self._used = time.monotonic()
         return message.header, message.body
+
+    def _lives(self) -> bool:
+        try:
+            self.call({"op": "ping"}, timeout_s=self.PING_S)
+        except LinkLost:
+            return False
+        return True
 
     def _look(self) -> None:
         if time.monotonic() - self._used > self.LOOK_AFTER_S:

@@ -6,7 +6,14 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from codesdk.sandbox.faults import ArchiveRefused, RunnerRefused, SandboxGone, SnapshotFailed, StaleGeneration
+from codesdk.sandbox.faults import (
+    ArchiveRefused,
+    RunnerRefused,
+    RunnerSilent,
+    SandboxGone,
+    SnapshotFailed,
+    StaleGeneration,
+)
 from codesdk.sandbox.workspace import LONG_S, PIECE, Ask
 
 _REFUSED = ("ARCHIVE_REFUSED", "OUTSIDE_WORKSPACE", "INVALID_PATH")
@@ -32,7 +39,8 @@ class RunnerStills:
                 elif not is_over:
                     raise RunnerRefused("The runner answered nothing of a snapshot that is not over")
         finally:
-            with contextlib.suppress(SandboxGone, StaleGeneration):  # then it is over already, or the next worker's
+            # Then it is over already, or the next worker's, or given up by itself when nobody reads.
+            with contextlib.suppress(SandboxGone, StaleGeneration, RunnerSilent):
                 self._ask({"op": "snapshot.close", "id": identity})
 
     def restore(self, pieces: Iterable[bytes], *, replace: bool = False) -> int:

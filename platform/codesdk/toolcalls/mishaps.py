@@ -9,7 +9,7 @@ from typing import TypeVar
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault, InternalFault
 from codesdk.registry import InvalidOutput
-from codesdk.sandbox.faults import EngineUnavailable, SandboxGone
+from codesdk.sandbox.faults import EngineUnavailable, RunnerSilent, SandboxGone
 from codesdk.storage.faults import StorageUnavailable
 from codesdk.toolcalls import history
 from codesdk.toolcalls.elsewhere import ServerLost, ServerSilent
@@ -54,8 +54,8 @@ def failed(fault: Fault) -> ToolResult:
     if isinstance(fault, ServerSilent):
         text = f"{fault.message} Whether it took effect is unknown. Look before you repeat it."
         return ToolResult(text=text, is_error=True, code=fault.code)
-    if isinstance(fault, NotBegun):
-        return ToolResult(text=fault.message, is_error=True, code=fault.code)
+    if isinstance(fault, (NotBegun, RunnerSilent)):
+        return ToolResult(text=str(fault), is_error=True, code=fault.code)
     text = f"{fault} Its log says more." if isinstance(fault, InternalFault) else f"The sandbox failed: {fault}"
     return ToolResult(text=text, is_error=True, code=fault.code)
 

@@ -10,7 +10,7 @@ from functools import partial
 from codesdk.domain.ids import SessionId
 from codesdk.errors import Fault
 from codesdk.registry import UnknownTool
-from codesdk.sandbox.faults import SandboxGone, StaleGeneration
+from codesdk.sandbox.faults import RunnerSilent, SandboxGone, StaleGeneration
 from codesdk.sandbox.port import FileMark, FileName, FileRefused, MarkKind, Sandbox
 from codesdk.storage.database import Database
 from codesdk.toolcalls import preparations
@@ -90,7 +90,7 @@ class Looking:
         except Fault as fault:
             _log.warning("call %s waits: %s", call, fault)  # the next poll looks again
             returns = isinstance(fault, SandboxGone) and sandbox is not None and self._rooms.lose(session, sandbox)
-            if fault.retryable or returns:
+            if fault.retryable or returns or isinstance(fault, RunnerSilent):
                 return False
             # The question is put; what nobody has seen is bound as such, so that it runs nothing that is there then.
             self._pipeline.put(call, unseen(names))

@@ -17,7 +17,7 @@ from codesdk.domain.payloads import SandboxStopped
 from codesdk.errors import Fault
 from codesdk.eventlog.log import Log
 from codesdk.sandbox import store
-from codesdk.sandbox.faults import SandboxEnded, SandboxGone
+from codesdk.sandbox.faults import EngineUnavailable, RunnerSilent, SandboxEnded, SandboxGone
 from codesdk.sandbox.port import Sandbox, Sandboxes, SandboxSpec
 from codesdk.sandbox.profile import Profile
 from codesdk.sandbox.store import SandboxRow, SandboxState
@@ -134,15 +134,17 @@ class Rooms:
     def lose(self, session: SessionId, sandbox: Sandbox) -> bool:
         """See what there is of a sandbox that was said to be gone; its row says so from now on. False: nothing is.
 
-        `sandbox`: the one that was asked. Where another has taken its place by now, somebody has seen to it.
+        `sandbox`: the one that was asked. Where another has taken its place by now, somebody has seen to it; where it
+        answers, or its engine does not, its connection is left to the other calls that run in it.
         """
-        with self._guards[session]:
-            if self._live.get(session) in (None, sandbox):
-                self.forget(session)
-                try:
-                    self.reach(session)
-                except Fault as fault:
-                    _log.warning("the sandbox of session %s: %s", session, fault)
+        if not _may_be_well(sandbox):  # before the guard: a runner that hangs takes long to say nothing
+            with self._guards[session]:
+                if self._live.get(session) in (None, sandbox):
+                    self.forget(session)
+                    try:
+                        self.reach(session)
+                    except Fault as fault:
+                        _log.warning("the sandbox of session %s: %s", session, fault)
         try:
             row = self._row(session)
         except Fault as fault:
@@ -300,3 +302,15 @@ class Rooms:
     @property
     def _environment(self) -> ToolExecutionEnv:
         return ToolExecutionEnv(self.surroundings.environment)
+
+
+def _may_be_well(sandbox: Sandbox) -> bool:
+    """Whether its runner answers, or nobody can tell: then whoever waits for it finds out for itself."""
+    try:
+        sandbox.processes.list()
+    except (EngineUnavailable, RunnerSilent):
+        return True
+    except Fault as fault:
+        _log.info("sandbox %s does not answer: %s", sandbox.owner, fault)
+        return False
+    return True

@@ -10,9 +10,17 @@ import time
 
 import pytest
 
+from codesdk.sandbox import workspace
 from codesdk.sandbox.egress.leases import Leases
 from codesdk.sandbox.egress.rules import EgressRule, EgressRules
-from codesdk.sandbox.faults import EngineUnavailable, ExecWithdrawn, RunnerRefused, SandboxGone, StaleGeneration
+from codesdk.sandbox.faults import (
+    EngineUnavailable,
+    ExecWithdrawn,
+    RunnerRefused,
+    RunnerSilent,
+    SandboxGone,
+    StaleGeneration,
+)
 from codesdk.sandbox.link import Link
 from codesdk.sandbox.port import ExecRequest, FileWrite, SandboxSpec
 from codesdk.sandbox.profile import Profile
@@ -60,6 +68,8 @@ class Liar:
         self._accepts = accepts
         self.sockets: list[socket.socket] = []
         self.greeted = 0
+        self.dies = threading.Event()
+        """It says nothing more."""
 
     def connect(self) -> SocketStream:
         ours, theirs = socket.socketpair()
@@ -71,7 +81,7 @@ class Liar:
         decoder, nonce = wire.Decoder(), b""
         try:
             while data := sock.recv(1 << 16):
-                for item in decoder.feed(data):
+                for item in () if self.dies.is_set() else decoder.feed(data):
                     if isinstance(item, wire.Hello):
                         nonce = item.nonce
                         decoder.accept(nonce)
@@ -452,6 +462,50 @@ def test_a_cancel_is_heard_by_an_exec_that_stands_back_for_a_snapshot(lying, tak
         assert time.monotonic() < until
     waiting.join(20)
     assert said
+
+
+def test_a_file_operation_that_hangs_costs_what_runs_beside_it_nothing(lying, monkeypatch):
+    monkeypatch.setattr(workspace, "LONG_S", 0.1)
+    begun, go_on, said = threading.Event(), threading.Event(), []
+
+    def answer(item):
+        if item.header["op"] != "start":
+            return
+        yield from start(item)
+        begun.set()
+        assert go_on.wait(20)
+        yield 0, {"call": "c", "attempt": 1, "event": "exit", "result": ENDED}, b""
+
+    def at_once(item):  # an honest runner's loop goes on meanwhile
+        def later():
+            for each in answer(item):
+                sandbox._liar._send(sandbox._liar.sockets[1], sandbox._connection.link._nonce, *each)
+
+        threading.Thread(target=later, daemon=True).start()
+        return []
+
+    sandbox = lying(at_once)
+    running = threading.Thread(target=lambda: said.append(_exec(sandbox)), daemon=True)
+    running.start()
+    assert begun.wait(20)
+    with pytest.raises(RunnerSilent, match="delete") as silent:
+        sandbox.files.delete("x")
+    assert not silent.value.retryable
+    go_on.set()
+    running.join(20)
+    assert said[0].exit_code == 0
+    assert sandbox._liar.greeted == 1, "the connection was left as it was"
+
+
+def test_a_runner_that_answers_nobody_is_given_up(lying, monkeypatch):
+    monkeypatch.setattr(Link, "PING_S", 0.1)
+    monkeypatch.setattr(workspace, "LONG_S", 0.1)
+    sandbox = lying(lambda _: [])
+    sandbox.acknowledge("c", 1)
+    sandbox._liar.dies.set()
+    with pytest.raises(SandboxGone):
+        sandbox.files.delete("x")
+    assert sandbox._connection.link.lost
 
 
 def test_acknowledgements_that_nobody_answers_are_not_kept_without_end(lying, monkeypatch):

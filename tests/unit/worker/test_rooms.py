@@ -8,11 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from codesdk.sandbox import store
+from codesdk.sandbox.fake_processes import FakeProcesses
 from codesdk.sandbox.faults import ArchiveRefused, EngineUnavailable
+from codesdk.sandbox.port import ExecRequest
 from codesdk.sessions import NewSession
 from codesdk.worker.dispatcher import CHORES
 from codesdk.worker.rooms import RETRY_S, SandboxEnded
 from codesdk.worker.tidying import ENDING, REMOVALS
+from stage import wait_for
 
 
 def states(stage):
@@ -158,6 +161,42 @@ def test_a_connection_that_failed_is_attached_again(stage, crew):
     second = crew.rooms.ready(stage.session.id)
     assert second is not first
     assert second.owner == first.owner
+
+
+@pytest.mark.parametrize("engine_down", [False, True], ids=["it answers", "its engine is away"])
+def test_a_sandbox_that_was_said_to_be_gone_and_may_be_well_is_left_to_what_runs_in_it(stage, crew, engine_down):
+    sandbox = crew.rooms.ready(stage.session.id)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            running = pool.submit(sandbox.exec, ExecRequest(call="c", argv=("hold",)), lambda _: None)
+            wait_for(lambda: crew.sandboxes.runs, "the command")
+            crew.sandboxes.engine_down = engine_down
+            assert crew.rooms.lose(stage.session.id, sandbox)
+        finally:
+            crew.sandboxes.engine_down = False
+            crew.hold.set()
+        assert running.result(20).exit_code == 0
+    assert crew.rooms.live(stage.session.id) is sandbox
+
+
+def test_nobody_waits_for_the_room_of_a_sandbox_that_is_asked_whether_it_lives(stage, crew, monkeypatch):
+    sandbox = crew.rooms.ready(stage.session.id)
+    asked, go_on = threading.Event(), threading.Event()
+
+    def hangs(_self):
+        asked.set()
+        assert go_on.wait(20)
+        return ()
+
+    monkeypatch.setattr(FakeProcesses, "list", hangs)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            losing = pool.submit(crew.rooms.lose, stage.session.id, sandbox)
+            assert asked.wait(20)
+            assert crew.rooms.ready(stage.session.id) is sandbox
+        finally:
+            go_on.set()
+        assert losing.result(20)
 
 
 def test_a_sandbox_that_crashed_and_left_nothing_ends_its_room(stage, crew):
