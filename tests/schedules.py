@@ -405,7 +405,9 @@ class World(Steps):
                 assert delta.startswith(before[offset : offset + len(delta)]), f"{key} shows other output again"
                 printed[stream] = before[:offset] + max(before[offset:], delta, key=len)
         if last.payload["is_error"]:
-            return str(last.payload["code"])
+            code = str(last.payload["code"])
+            assert code != "NOT_BEGUN" or self.ran[key] == 0, f"{key} was not begun, and ran"
+            return code
         if last.payload["name"] == "workspace.exec":
             assert self.ran[key] == 1, f"{key} has a result, and did not run"
             assert last.payload["result_preview"]["stdout"] == printed["stdout"]

@@ -11,8 +11,10 @@ from sqlalchemy.exc import OperationalError
 
 from codesdk.domain.clock import ManualClock
 from codesdk.sandbox.fake import FakeSandbox, FakeSandboxes, Script
+from codesdk.sandbox.fake_processes import end
 from codesdk.sandbox.faults import EngineUnavailable, SandboxGone
 from codesdk.sandbox.port import Chunk, ExecRequest, ExecResult, ExitKind, Gone, OnOutput, Processes
+from codesdk.sandbox.turns import Turn
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
 from codesdk.toolcalls.output import DELTA_S
@@ -96,11 +98,12 @@ class SteppedSandbox:
         self.owner = inner.owner
         self.runner = inner.runner
         self.attestation = inner.attestation
+        self._turns: dict[tuple[str, int], Turn] = {}
 
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         world, inner = self._world, self._inner
         world.pause(f"exec of {request.call}")
-        inner.reachable()
+        self._wait_for_engine(request)
         try:
             run, first = inner.take(request)
         except SandboxGone as gone:
@@ -122,6 +125,17 @@ class SteppedSandbox:
                     on_output(Chunk(stream=chunk.stream, offset=chunk.offset + offset, data=data))
         return run.result
 
+    def _wait_for_engine(self, request: ExecRequest) -> None:
+        turn = self._turns[request.call, request.attempt] = Turn((request.call, request.attempt))
+        if request.taken_up:
+            turn.go()
+        for _ in range(self._world.chance.randint(0, 6)):  # it is away for a moment, or for longer than anybody waits
+            if self._world.sandboxes.inner.engine_down:
+                self._world.pause(f"{request.call} waits for the engine")
+                turn.pause(0)
+        self._inner.reachable()
+        turn.go()
+
     @property
     def processes(self) -> Processes:
         self._world.pause("a list of execs")
@@ -134,6 +148,9 @@ class SteppedSandbox:
 
     def cancel(self, call: str, attempt: int) -> bool:
         self._world.pause(f"cancel of {call}")
+        if (turn := self._turns.get((call, attempt))) is not None and turn.withdraw():
+            return True
+        self._inner.reachable()
         run = self._inner.runs().get((call, attempt))
         if run is None:
             return False
@@ -183,14 +200,14 @@ class _Inner(FakeSandbox):
     def reachable(self) -> None:
         """Raise where the engine that carries what is asked is away: nothing is sent then."""
         try:
-            self._sandboxes._answer()
+            self._sandboxes.answer()
         except EngineUnavailable as fault:
             fault.was_asked = False
             raise
 
     def finish(self, run: Any, *, cancelled: bool) -> None:
-        end = {"result": ExecResult(kind=ExitKind.CANCELLED, signal=9)} if cancelled else {}
-        self._end(run, Script(stdout=run.script.stdout, **end))
+        ends = {"result": ExecResult(kind=ExitKind.CANCELLED, signal=9)} if cancelled else {}
+        end(run, Script(stdout=run.script.stdout, **ends), self._state.spec.profile.keep_output_bytes)
 
 
 class SteppedSandboxes:
