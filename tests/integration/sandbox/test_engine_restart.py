@@ -12,7 +12,7 @@ import pytest
 
 from codesdk.sandbox.docker_driver import DockerSandboxes
 from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.faults import EngineRestarted, EngineUnavailable, SandboxGone
+from codesdk.sandbox.faults import EngineRestarted, EngineUnavailable, ExecWithdrawn, SandboxGone
 from codesdk.sandbox.forgotten import _is_first, _named, _others
 from codesdk.sandbox.port import ExitKind, Gone
 from codesdk.sandbox.spec import name_of
@@ -38,18 +38,24 @@ def sandboxes(own):
     assert left == ([], []), swept
 
 
-def begin(sandbox, *argv):
-    """An exec on a thread, begun; `.outcome` is its result or its fault."""
-    begun = threading.Event()
+def ask(sandbox, *argv, on_output=lambda _: None):
+    """An exec on a thread; `.outcome` is its result or its fault."""
 
     def work():
         try:
-            thread.outcome = sandbox.exec(request(*argv, call="held", timeout_s=90), lambda _: begun.set())
+            thread.outcome = sandbox.exec(request(*argv, call="held", timeout_s=90), on_output)
         except Exception as error:  # noqa: BLE001 - looked at by the test
             thread.outcome = error
 
     thread = threading.Thread(target=work)
     thread.start()
+    return thread
+
+
+def begin(sandbox, *argv):
+    """One that has begun."""
+    begun = threading.Event()
+    thread = ask(sandbox, *argv, on_output=lambda _: begun.set())
     assert begun.wait(20)
     return thread
 
@@ -148,12 +154,26 @@ def test_what_an_engine_forgot_keeps_no_disk(forgetful):
     assert made.sweep(()).volumes == ()
 
 
-def test_while_the_engine_is_away_nothing_is_said_to_be_gone(own, sandboxes, sandbox_image):
+def test_while_the_engine_is_away_nothing_is_said_to_be_gone_and_what_waits_for_it_hears_a_cancel(
+    own, sandboxes, sandbox_image
+):
     sandbox = sandboxes.open(spec(sandboxes._instance, sandbox_image))
     own.stop()
     try:
         time.sleep(0.1)
         with pytest.raises(EngineUnavailable):
             sandbox.files.stat(".")
+        waiting, until = ask(sandbox, "true"), time.monotonic() + 20
+        while not is_withdrawn(sandbox):
+            assert time.monotonic() < until
+        waiting.join(20)
+        assert isinstance(waiting.outcome, ExecWithdrawn), waiting.outcome
     finally:
         own.start()
+
+
+def is_withdrawn(sandbox):
+    try:
+        return sandbox.cancel("held", 1)
+    except EngineUnavailable:
+        return False  # it was not waited for yet
