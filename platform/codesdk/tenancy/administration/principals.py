@@ -1,0 +1,137 @@
+"""Principals, and the groups that they are in."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from codesdk.domain.ids import Kind, PrincipalId
+from codesdk.eventlog.audit import Act
+from codesdk.storage.writer import Unit
+from codesdk.tenancy import store
+from codesdk.tenancy.access import Action, Target, decide_access, require
+from codesdk.tenancy.administration.desk import Desk
+from codesdk.tenancy.principal import (
+    Group,
+    Principal,
+    PrincipalKind,
+    PrincipalRecord,
+    PrincipalTaken,
+    PrincipalUnknown,
+    Reach,
+    Role,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class PrincipalDesk(Desk):
+    """Made, disabled and regrouped."""
+
+    def principals(self, caller: Principal, tenant: str) -> list[PrincipalRecord]:
+        """The tenant's, oldest first.
+
+        Raises:
+            Forbidden, TenantUnknown: see `decide_access`.
+        """
+        found = self._tenant(caller, Action.PRINCIPALS_READ, tenant)
+        with self._database.read() as connection:
+            return store.principals_of(connection, found.id)
+
+    def principal(self, caller: Principal, principal: str, action: Action = Action.PRINCIPALS_READ) -> PrincipalRecord:
+        """One that the caller may do `action` to.
+
+        Raises:
+            Forbidden, PrincipalUnknown: see `decide_access`.
+        """
+        unknown = PrincipalUnknown(f"There is no principal {principal}.")
+        with self._database.read() as connection:
+            found = store.principal(connection, principal)
+        if found is None:
+            raise unknown
+        # Who is there may be seen by all who see the tenant; only what changes it asks for the reach.
+        reach = Reach.TENANT if action is Action.PRINCIPALS_READ else found.reach
+        require(decide_access(caller, action, Target(tenant_id=found.tenant_id, reach=reach)), unknown)
+        return found
+
+    def create_principal(
+        self,
+        caller: Principal,
+        tenant: str,
+        name: str,
+        roles: tuple[Role, ...],
+        *,
+        kind: PrincipalKind = PrincipalKind.PERSON,
+        reach: Reach = Reach.TENANT,
+    ) -> PrincipalRecord:
+        """A new one, without a key.
+
+        Raises:
+            Forbidden, TenantUnknown, PrincipalTaken: nothing was made.
+        """
+        found = self._tenant(caller, Action.PRINCIPALS_MANAGE, tenant, reach)
+        id_ = PrincipalId(self._ids.new(Kind.PRINCIPAL))
+        made = Principal(id=id_, tenant_id=found.id, name=name, roles=roles, kind=kind, reach=reach)
+
+        def create(unit: Unit) -> None:
+            self._quotas.hold(unit, found.id)  # two at once must not both find the name free
+            if store.principal_named(unit.connection, found.id, name) is not None:
+                raise PrincipalTaken(f"The tenant has a principal {name}.", advice="Choose another name.")
+            store.insert_principal(unit.connection, made, self._now())
+            known = {"name": name, "roles": [role.value for role in roles], "reach": reach.value}
+            self._keep(unit, caller, found.id, Act.PRINCIPAL_CREATED, made.id, **known)
+
+        self._writer.run(create)
+        _log.info("%s made principal %s of tenant %s", caller.id, made.id, found.id)
+        return self.principal(caller, made.id)
+
+    def disable(self, caller: Principal, principal: str) -> PrincipalRecord:
+        """From now on its keys open nothing, nor do its sessions' tokens, and none of its calls starts. For good.
+
+        Raises:
+            Forbidden, PrincipalUnknown: nothing was changed.
+        """
+        found = self.principal(caller, principal, Action.PRINCIPALS_MANAGE)
+
+        def disable(unit: Unit) -> None:
+            store.disable(unit.connection, found.id, self._now())
+            self._keep(unit, caller, found.tenant_id, Act.PRINCIPAL_DISABLED, found.id)
+
+        self._writer.run(disable)
+        _log.info("%s disabled principal %s", caller.id, found.id)
+        return self.principal(caller, principal)
+
+    def groups(self, caller: Principal, tenant: str) -> list[Group]:
+        """The tenant's, by name.
+
+        Raises:
+            Forbidden, TenantUnknown: see `decide_access`.
+        """
+        found = self._tenant(caller, Action.PRINCIPALS_READ, tenant)
+        with self._database.read() as connection:
+            members = store.groups_of(connection, found.id)
+        return [Group(name=name, members=tuple(ids)) for name, ids in members.items()]
+
+    def regroup(
+        self, caller: Principal, principal: str, *, join: Collection[str] = (), leave: Collection[str] = ()
+    ) -> list[str]:
+        """Change which groups a principal is in; returns those that it is in then. What is so already is no error.
+
+        Raises:
+            Forbidden, PrincipalUnknown: nothing was changed.
+        """
+        found = self.principal(caller, principal, Action.PRINCIPALS_MANAGE)
+
+        def change(unit: Unit) -> None:
+            self._quotas.hold(unit, found.tenant_id)  # two at once must not both add the same
+            for name in join:
+                store.join_group(unit.connection, found, name)
+            for name in leave:
+                store.leave_group(unit.connection, found, name)
+            known = {"joins": sorted(join), "leaves": sorted(leave)}
+            self._keep(unit, caller, found.tenant_id, Act.PRINCIPAL_REGROUPED, found.id, **known)
+
+        self._writer.run(change)
+        _log.info("%s regrouped principal %s: joins %s, leaves %s", caller.id, found.id, list(join), list(leave))
+        with self._database.read() as connection:
+            return [name for name, ids in store.groups_of(connection, found.tenant_id).items() if found.id in ids]
