@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from codesdk.sandbox import disk, runtimes
+from codesdk.sandbox import disk, kernel_words, runtimes
 from codesdk.sandbox.bundle import command
 from codesdk.sandbox.port import Attestation, SandboxSpec
 from codesdk.sandbox.spec import CAPABILITIES, TMPFS, runner_settings, security_options, volumes
 
-_CAPABILITY_NUMBERS = {"CHOWN": 0, "KILL": 5, "SETGID": 6, "SETUID": 7}
-_BOUNDING = sum(1 << _CAPABILITY_NUMBERS[name] for name in CAPABILITIES)
-_SECCOMP = {"0": "none", "1": "strict", "2": "filter"}
 _UNLIMITED = {None, "max"}
 PERIOD_US = 100_000
 """Over which an engine counts CPU time that it was asked for in billionths of a CPU."""
@@ -29,14 +26,9 @@ def differences(spec: SandboxSpec, inspected: dict[str, Any], observed: dict[str
 
 def attestation(inspected: dict[str, Any], observed: dict[str, Any]) -> Attestation:
     """What was read back, for the record."""
-    host, status = inspected["HostConfig"], observed["status"]
+    host = inspected["HostConfig"]
     return Attestation(
-        network_interfaces=tuple(observed["interfaces"]),
-        tool_uid=int(status["Uid"].split()[1]),
-        uid_map=id_map(observed["uid_map"]),
-        capabilities=capability_names(int(status["CapEff"], 16)),
-        no_new_privileges=status.get("NoNewPrivs") == "1",
-        seccomp=_SECCOMP.get(status.get("Seccomp", ""), "unknown"),
+        **kernel_words.facts(observed),
         read_only_root=bool(host["ReadonlyRootfs"]),
         memory_bytes=int(host["Memory"]),
         pids_limit=int(host["PidsLimit"] or 0),
@@ -49,23 +41,6 @@ def attestation(inspected: dict[str, Any], observed: dict[str, Any]) -> Attestat
 def disk_cap(inspected: dict[str, Any]) -> disk.Cap:
     """What caps its workspace, by the label that the driver gave it."""
     return disk.Cap((inspected["Config"].get("Labels") or {}).get(disk.LABEL, disk.Cap.NONE.value))
-
-
-def id_map(text: str) -> str:
-    """A map of ids as the kernel shows it, on one line."""
-    return ", ".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
-
-
-def is_mapped(id_: int, text: str) -> bool:
-    """Whether that id inside is one outside, and not the kernel's stand-in for those that are none."""
-    ranges = ([int(word) for word in line.split()] for line in text.splitlines() if line.strip())
-    return any(inside <= id_ < inside + count for inside, _, count in ranges)
-
-
-def capability_names(mask: int) -> tuple[str, ...]:
-    """Names of the capabilities in a mask; numbers for those that we never grant."""
-    known = {number: name for name, number in _CAPABILITY_NUMBERS.items()}
-    return tuple(known.get(bit, f"CAP_{bit}") for bit in range(64) if mask >> bit & 1)
 
 
 def _engine(spec: SandboxSpec, inspected: dict[str, Any]) -> list[str]:
@@ -129,11 +104,11 @@ def _kernel(spec: SandboxSpec, observed: dict[str, Any]) -> list[str]:
     expect("groups of a tool", "", status.get("Groups", "").replace(uid, "").strip())
     # An engine may map ids to others of the machine; a tool uid that is mapped to none would be the uid of all such.
     for word in ("uid_map", "gid_map"):
-        expect(f"the tool in the {word}", True, is_mapped(spec.tool_uid, observed[word]))
+        expect(f"the tool in the {word}", True, kernel_words.is_mapped(spec.tool_uid, observed[word]))
     is_linux = runtimes.of(spec.profile.runtime).is_linux
     for word in ("CapInh", "CapPrm", "CapEff", *(("CapAmb",) if is_linux else ())):
         expect(f"{word} of a tool", 0, int(status.get(word, "1"), 16))
-    expect("capabilities in the bounding set beyond those granted", 0, int(status.get("CapBnd", "1"), 16) & ~_BOUNDING)
+    expect("capabilities in the bounding set beyond those granted", 0, kernel_words.beyond_granted(status))
     if is_linux:  # gVisor's /proc shows neither of these, and no CapAmb
         expect("NoNewPrivs of a tool", "1", status.get("NoNewPrivs"))
         expect("Seccomp of a tool", "2", status.get("Seccomp"))

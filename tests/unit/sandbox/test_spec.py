@@ -149,6 +149,12 @@ def test_a_difference_in_the_kernel_is_named(sight):
     assert len(attest.differences(SPEC, GOOD, changed)) == 1
 
 
+@pytest.mark.parametrize("word", sorted(SEEN["status"].keys() - {"Groups"}))
+def test_a_kernel_that_leaves_a_word_of_rights_out_refuses_the_sandbox(word):
+    silent = {name: said for name, said in SEEN["status"].items() if name != word}
+    assert len(attest.differences(SPEC, GOOD, {**SEEN, "status": silent})) == 1
+
+
 def test_another_interface_and_a_writable_root_are_differences():
     changed = copy.deepcopy(SEEN)
     changed["interfaces"] = ["lo", "eth0"]

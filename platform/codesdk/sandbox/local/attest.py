@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from codesdk.sandbox.attest import capability_names, id_map, is_mapped
+from codesdk.sandbox import kernel_words
 from codesdk.sandbox.disk import Cap
 from codesdk.sandbox.local import cgroups
 from codesdk.sandbox.local.cgroups import Control, Group
@@ -15,15 +15,12 @@ from codesdk.sandbox.local.launch import user_of
 from codesdk.sandbox.local.processes import Identity
 from codesdk.sandbox.port import Attestation, SandboxSpec
 from codesdk.sandbox.profile import Profile
-from codesdk.sandbox.spec import CAPABILITIES, RESERVED_PIDS
+from codesdk.sandbox.spec import RESERVED_PIDS
 from codesdk.sandbox.surroundings import HOST
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 """The kernel counts memory in pages."""
 NAMESPACES = ("net", "pid", "ipc", "uts", "mnt")
-_CAPABILITY_NUMBERS = {"CHOWN": 0, "KILL": 5, "SETGID": 6, "SETUID": 7}
-_BOUNDING = sum(1 << _CAPABILITY_NUMBERS[name] for name in CAPABILITIES)
-_SECCOMP = {"0": "none", "1": "strict", "2": "filter"}
 
 
 def shared_namespaces(inner: int) -> tuple[str, ...]:
@@ -80,7 +77,7 @@ def differences(
             found.append(f"kernel: {word} is {seen!r}, expected {asked!r}")
 
     expect("uids of a tool", [uid] * 4, status.get("Uid", "").split()[:4])
-    expect("the tool in the uid_map", True, is_mapped(user_of(spec, confinement), observed["uid_map"]))
+    expect("the tool in the uid_map", True, kernel_words.is_mapped(user_of(spec, confinement), observed["uid_map"]))
     for word in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
         expect(f"{word} of a tool", 0, int(status.get(word, "1"), 16))
     expect("NoNewPrivs of a tool", "1", status.get("NoNewPrivs"))
@@ -99,7 +96,7 @@ def differences(
             found.append(f"kernel: a tool was allowed to {attempt.replace('_', ' ')}")
     if confinement.apart and confinement.wall is Wall.NONE:
         # Bubblewrap leaves root's bounding set whole: no-new-privileges alone bars the way, and is checked above.
-        expect("capabilities beyond those granted", 0, int(status.get("CapBnd", "1"), 16) & ~_BOUNDING)
+        expect("capabilities beyond those granted", 0, kernel_words.beyond_granted(status))
     if confinement.wall is Wall.BUBBLEWRAP:
         expect("namespaces shared with this machine", (), shared)
         expect("network interfaces", ["lo"], observed["interfaces"])
@@ -125,18 +122,12 @@ def attestation(
     caps: Mapping[Control, int | float],
 ) -> Attestation:
     """What was read back, for the record, with what is and is not enforced."""
-    status = observed["status"]
     mounts = {mount[0]: mount for mount in observed["mounts"]}
     enforced, not_enforced = sentences(
-        spec, confinement, filtered=status.get("Seccomp") == "2", disk_cap=disk_cap, caps=caps
+        spec, confinement, filtered=observed["status"].get("Seccomp") == "2", disk_cap=disk_cap, caps=caps
     )
     return Attestation(
-        network_interfaces=tuple(observed["interfaces"]),
-        tool_uid=int(status["Uid"].split()[1]),
-        uid_map=id_map(observed["uid_map"]),
-        capabilities=capability_names(int(status["CapEff"], 16)),
-        no_new_privileges=status.get("NoNewPrivs") == "1",
-        seccomp=_SECCOMP.get(status.get("Seccomp", ""), "unknown"),
+        **kernel_words.facts(observed),
         read_only_root=mounts.get("/", ["", "?"])[1].split(",")[0] == "ro",
         memory_bytes=int(caps.get(Control.MEMORY, 0)),
         pids_limit=int(caps.get(Control.PIDS, spec.profile.pids if confinement.apart else 0)),
