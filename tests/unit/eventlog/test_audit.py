@@ -10,7 +10,6 @@ from codesdk.domain.quotas import QuotaExceeded, Resource
 from codesdk.eventlog.audit import INSTALLATION, Act, Trail, store
 from codesdk.eventlog.audit.seals import Sealer
 from codesdk.eventlog.audit.verification import verify
-from codesdk.storage.writer import Writer
 from codesdk.tenancy.access import Forbidden
 from codesdk.tenancy.principal import Principal, Reach, Role
 from codesdk.tenancy.tenant import TenantUnknown
@@ -160,9 +159,7 @@ def test_a_log_that_goes_on_after_its_seal_is_as_good_as_before(busy):
     assert verify(busy.database).sealed_events == 3
 
 
-def test_processes_that_write_one_chain_at_once_leave_it_whole(stage):
-    writers = [Writer(stage.database, stage.root / "write.lock") for _ in range(4)]
-
+def test_processes_that_write_one_chain_at_once_leave_it_whole(stage, writers):
     def write(writer, name):
         for number in range(10):
             writer.run(
@@ -176,8 +173,6 @@ def test_processes_that_write_one_chain_at_once_leave_it_whole(stage):
         thread.start()
     for thread in threads:
         thread.join(60)
-    for writer in writers:
-        writer.close()
     assert [entry.number for entry in entries(stage, INSTALLATION)] == list(range(1, 41))
     assert changed(stage) == []
 

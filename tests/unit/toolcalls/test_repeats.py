@@ -11,8 +11,6 @@ from codesdk.domain.calls import DenialCode
 from codesdk.domain.quotas import Resource
 from codesdk.domain.tools import ToolResult
 from codesdk.policy import OneBundle
-from codesdk.storage.database import Database
-from codesdk.storage.writer import Writer
 from codesdk.toolcalls.ending import complete
 from codesdk.toolcalls.lost import Loss
 from codesdk.toolcalls.repeats import CallIdTaken
@@ -182,20 +180,12 @@ class TestByInput:
 
 
 @pytest.fixture
-def pipelines(stage):
+def pipelines(stage, writers):
     """Those of four processes, as far as the database can tell."""
-    databases = [Database(stage.url) for _ in range(4)]
-    writers = [Writer(database, stage.root / "write.lock") for database in databases]
-    made = []
-    for writer in writers:
-        pipeline = copy.copy(stage.pipeline)
+    made = [copy.copy(stage.pipeline) for _ in writers]
+    for pipeline, writer in zip(made, writers, strict=True):
         pipeline._writer = writer
-        made.append(pipeline)
-    yield made
-    for writer in writers:
-        writer.close()
-    for database in databases:
-        database.close()
+    return made
 
 
 @pytest.mark.parametrize("more", [{"runtime_tool_call_id": "toolu_1"}, {"join": True}], ids=["id", "input"])
