@@ -19,7 +19,10 @@ from codesdk.sandbox.local.driver import LocalSandboxes
 from codesdk.sandbox.surroundings import Surroundings
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings
+from codesdk.sources.server import Server
+from codesdk.storage.faults import DatabaseGone
 from codesdk.tenancy.principal import Role
+from codesdk.toolcalls import entry
 from codesdk.toolcalls.execution import Execution
 from codesdk.toolcalls.stored import Claimed, Denied, Finished, Queued, Waiting
 from codesdk.worker.hand import Hand
@@ -103,6 +106,58 @@ def test_a_call_whose_server_does_not_start_uses_up_no_grant(line):
     assert kept == [False]
     del line.execution._end
     line.execution.run(claimed, line.no_sandbox)
+
+
+class Away:
+    """The question whether the host is still this worker's, while the database is away for some of its times."""
+
+    def __init__(self, line, monkeypatch, times=2, meanwhile=lambda: None):
+        monkeypatch.setattr(entry, "RETRY_S", 0.001)
+        monkeypatch.setattr(line.execution, "_confirm", self)
+        self.asked = 0
+        self._line, self._times, self._meanwhile = line, times, meanwhile
+
+    def __call__(self):
+        self.asked += 1
+        if self.asked <= self._times:
+            self._line.own.clock.ahead += 1.0
+            self._meanwhile()
+            raise DatabaseGone("away")
+
+
+def test_a_call_waits_for_a_database_that_is_away_before_its_server_gets_it(line, monkeypatch):
+    away = Away(line, monkeypatch)
+    line.submit("fx_add", a=1, b=2)
+    assert line.run().structured == {"sum": 3}
+    assert away.asked == 3
+
+
+def test_its_server_gets_nothing_where_it_was_cancelled_meanwhile(line, monkeypatch):
+    line.own.call("add", a=0, b=0)  # the server runs
+    queued = line.submit("fx_add", a=1, b=2)
+    cancel = lambda: line.pipeline.cancel(  # noqa: E731
+        line.stage.subject.tenant_id, line.stage.session.id, queued.identity.tool_call_id, "enough"
+    )
+    Away(line, monkeypatch, times=1, meanwhile=cancel)
+    monkeypatch.setattr(Server, "call", lambda *_: pytest.fail("it was sent"))
+    result = line.run()
+    assert (result.code, result.text) == ("NOT_BEGUN", "This call was not begun: meanwhile it was cancelled.")
+
+
+def test_nor_where_it_was_withdrawn_from_the_server_meanwhile(line, monkeypatch):
+    line.own.call("add", a=0, b=0)
+    queued = line.submit("fx_add", a=1, b=2)
+    Away(line, monkeypatch, times=1, meanwhile=lambda: line.own.desk.cancel(queued.identity))
+    monkeypatch.setattr(Server, "call", lambda *_: pytest.fail("it was sent"))
+    assert line.run().code == "CANCELLED"
+
+
+def test_it_is_the_next_workers_where_this_one_lets_go_meanwhile(line, monkeypatch):
+    Away(line, monkeypatch, times=99, meanwhile=line.execution.abandon)
+    line.submit("fx_add", a=1, b=2)
+    with pytest.raises(DatabaseGone):
+        line.run()
+    assert line.stage.types()[-1] == "tool.call.started"
 
 
 def test_progress_is_in_the_log_as_output(line):
