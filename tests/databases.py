@@ -18,6 +18,7 @@ from codesdk.errors import Fault
 from codesdk.provision.postgres import PostgresServer
 from codesdk.storage.database import Database
 from codesdk.storage.migration import upgrade
+from codesdk.storage.patience import UNHURRIED
 from codesdk.storage.schema import metadata
 
 BOTH = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.postgres)]
@@ -203,7 +204,8 @@ def _state(run) -> tuple[str, int]:
 
 @contextmanager
 def _administering(server: PostgresServer, name: str = "") -> Iterator:
-    with closing(Database(server.url_of(name) if name else server.url)) as database, database.read() as connection:
+    url = server.url_of(name) if name else server.url
+    with closing(Database(url, UNHURRIED)) as database, database.read() as connection:
 
         def run(statement):
             done = connection.execute(text(statement))

@@ -16,6 +16,7 @@ from sqlalchemy import text
 
 from codesdk.provision import postgres, redis_server
 from codesdk.storage.database import Database
+from codesdk.storage.patience import UNHURRIED
 from databases import POSTGRES_DIRECTORY
 
 DEADLINE_S = 60.0
@@ -72,16 +73,19 @@ class OwnPostgres:
         place = Path(tempfile.mkdtemp(prefix=POSTGRES_DIRECTORY))  # not below tmp_path, which is root's alone
         self.server = postgres.ensure(place, lambda _: None)
         self._numbers = 0
+        self.newest = ""
+        """The URL of the database that was made last."""
 
     def database(self) -> str:
         """The URL of a new database."""
         self._numbers += 1
         name = f"outage_{self._numbers}"
         self.administer(f"CREATE DATABASE {name}")
-        return self.server.url_of(name)
+        self.newest = self.server.url_of(name)
+        return self.newest
 
     def administer(self, statement: str) -> None:
-        database = Database(self.server.url)
+        database = Database(self.server.url, UNHURRIED)
         try:
             with database.read() as connection:
                 connection.execute(text(statement))
@@ -106,6 +110,24 @@ class OwnPostgres:
         if self.server.process.alive:
             self.signal(signal.SIGCONT)
         self.server.stop()
+
+
+class LockedPostgres:
+    """An operator's statement that locks the table of calls for minutes, in the newest database."""
+
+    def __init__(self, own: OwnPostgres) -> None:
+        self._own = own
+        self._held = ExitStack()
+
+    def begin(self) -> None:
+        database = Database(self._own.newest, UNHURRIED)
+        self._held.callback(database.close)
+        connection = self._held.enter_context(database.writer.connect())
+        connection.execute(text(f"SET idle_in_transaction_session_timeout = {int(DEADLINE_S * 10 * 1000)}"))
+        connection.execute(text("LOCK TABLE tool_calls"))
+
+    def end(self) -> None:
+        self._held.close()
 
 
 def _children(parent: int) -> list[int]:

@@ -11,6 +11,7 @@ from codesdk.domain.decisions import Frozen
 from codesdk.domain.ids import SessionId
 from codesdk.eventlog.audit import Act, Trail
 from codesdk.storage.database import Database
+from codesdk.storage.patience import unhurried
 from codesdk.storage.writer import Unit, Writer
 
 BATCH = 100
@@ -57,7 +58,7 @@ class Retention:
         return done
 
     def _due(self, before: float, after: str) -> list[SessionId]:
-        with self._database.read() as connection:
+        with self._database.read() as connection, unhurried(connection):  # it looks at every closed session
             return store.due(connection, before, BATCH, after)
 
     def _measure(self, session: SessionId) -> Pruned:
@@ -69,9 +70,10 @@ class Retention:
         def work(unit: Unit) -> Pruned:
             if not store.still_due(unit.connection, session, before):
                 return Pruned()
-            artifacts = self._artifacts.delete_of_session(unit, session)
-            tenant = store.tenant_of(unit.connection, session)
-            events = store.remove_session(unit.connection, session, self._clock.now().timestamp(), reason)
+            with unhurried(unit.connection):  # a session may have a million events
+                artifacts = self._artifacts.delete_of_session(unit, session)
+                tenant = store.tenant_of(unit.connection, session)
+                events = store.remove_session(unit.connection, session, self._clock.now().timestamp(), reason)
             known = {"reason": reason, "events": events, "artifacts": artifacts}
             self._trail.record(unit, tenant, Act.SESSION_REMOVED, actor=actor, target=session, **known)
             return Pruned(sessions=(session,), events=events, artifacts=artifacts)

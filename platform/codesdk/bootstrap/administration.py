@@ -60,7 +60,7 @@ def open_tenancy(settings: Settings) -> Iterator[tuple[Tenancy, Writer]]:
     """
     settings.prepare_data_dir()
     clock = SystemClock()
-    database = Database(settings.resolved_database_url())
+    database = Database(settings.resolved_database_url(), settings.database_answer_s)
     try:
         bring_up(database, migrate=settings.auto_migrate)
         writer = Writer(database, lock_path(settings, database))

@@ -126,7 +126,7 @@ def open_services(
     ids = ids or RandomIds(clock)
     with ExitStack() as opened:
         opened.callback(bundles.close)
-        database = Database(settings.resolved_database_url())
+        database = Database(settings.resolved_database_url(), settings.database_answer_s)
         opened.callback(database.close)
         bring_up(database, migrate=settings.auto_migrate)
         rules = SessionRules(database, known_tools)

@@ -17,6 +17,7 @@ from codesdk.errors import ExitCode, Fault
 from codesdk.settings import Settings
 from codesdk.storage.database import Database
 from codesdk.storage.migration import bring_up
+from codesdk.storage.patience import UNHURRIED
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.quotas import TenantQuotas
 
@@ -57,7 +58,8 @@ def open_record(settings: Settings) -> Iterator[Record]:
     clock = SystemClock()
     ids = RandomIds(clock)
     with ExitStack() as opened:
-        database = Database(settings.resolved_database_url())
+        # Exports, imports, removals and backups ask for as much as there is, and nobody waits for them but their operator.
+        database = Database(settings.resolved_database_url(), UNHURRIED)
         opened.callback(database.close)
         bring_up(database, migrate=settings.auto_migrate)
         writer = Writer(database, lock_path(settings, database))

@@ -108,7 +108,10 @@ def _wanted(settings: Settings) -> set[str]:
     """What this installation's workers offer and its sessions run in."""
     if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
         return set()
-    with closing(Database(settings.resolved_database_url())) as database, database.read() as connection:
+    with (
+        closing(Database(settings.resolved_database_url(), settings.database_answer_s)) as database,
+        database.read() as connection,
+    ):
         return images_wanted(connection)
 
 

@@ -19,7 +19,7 @@ def run(*, data_dir: Path | None, as_json: bool) -> None:
     """
     settings = settings_of(data_dir)
     settings.prepare_data_dir()
-    with closing(Database(settings.resolved_database_url())) as database:
+    with closing(Database(settings.resolved_database_url(), settings.database_answer_s)) as database:
         before = revision_of(database)
         upgrade(database)
         after = revision_of(database)

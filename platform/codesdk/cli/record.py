@@ -43,7 +43,7 @@ def read_record(settings: Settings, session: str) -> Record:
     if not settings.database_url and not place.exists():
         raise NotRunning(f"There is no database in {settings.data_dir}.", advice="Name another --data-dir.")
     of = SessionId(session)
-    with closing(Database(settings.resolved_database_url())) as database:
+    with closing(Database(settings.resolved_database_url(), settings.database_answer_s)) as database:
         log = Log(database, SystemClock(), LocalHints())
         with database.read() as connection:
             imported = session_store.imported_at(connection, of) is not None

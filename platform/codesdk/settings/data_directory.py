@@ -35,6 +35,8 @@ class DataDirectory(Group):
     """Where commands that speak to the API find their key; unset: `operator.key` in the data directory."""
     database_url: str = Field(default="", repr=False)
     """`postgresql://user:password@host/database`, or `sqlite:///path`; empty: SQLite in the data directory."""
+    database_answer_s: float = Field(default=30.0, ge=1, le=120)
+    """Seconds that a PostgreSQL server may be silent before its callers are refused; locks are waited for two thirds."""
     auto_migrate: bool = True
     """Whether a process that starts brings the database to this version's schema. Off where `codesdk migrate` does it,
     under a database role that may; the others then refuse to start on another schema."""

@@ -149,7 +149,8 @@ class SourceDesk:
                 raise ToolWithheld(asked.tool.name, reason(offered.get(tool, "")))
             progress = Progress(self._clock.monotonic)
             left = max(_LEAST_S, asked.timeout_s - (self._clock.monotonic() - began))
-            asked.sent()
+            asked.sent()  # which may wait for the database: that is none of the server's time
+            under.check()
             future = server.call(running, tool, asked.arguments, left, progress.report)
             future.add_done_callback(lambda _: progress.over())
             under.hold(future)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Self
 
 from sqlalchemy import Connection, Engine
@@ -13,6 +14,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from codesdk.storage import engines
 from codesdk.storage.clock import database_now
 from codesdk.storage.faults import StorageUnavailable, unavailable
+from codesdk.storage.patience import ANSWER_S, Patience
 from codesdk.storage.url import DatabaseUrlWrong, lives_in_memory, parse, shown
 
 __all__ = ["Database", "DatabaseUrlWrong", "StorageUnavailable", "database_now", "unavailable"]
@@ -21,8 +23,10 @@ __all__ = ["Database", "DatabaseUrlWrong", "StorageUnavailable", "database_now",
 class Database:
     """Two engines on one URL. Reads are short and see committed rows only."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, answer_s: float = ANSWER_S) -> None:
         """Nothing is connected yet, except to a database in memory (`sqlite:///:memory:`), which would else be gone.
+
+        `answer_s`: seconds that a PostgreSQL server may be silent before it counts as gone; 0: any time.
 
         Raises:
             DatabaseUrlWrong: the URL cannot be read, or names a database of another kind.
@@ -31,7 +35,7 @@ class Database:
         self.name = shown(self.url)
         """The database as it may be shown."""
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
-        make = engines.sqlite if self.is_sqlite else engines.postgresql
+        make = engines.sqlite if self.is_sqlite else partial(engines.postgresql, patience=Patience(answer_s))
         self.reader: Engine = make(self.url, writes=False)
         self.writer: Engine = make(self.url, writes=True)
         self._kept = self.reader.connect() if lives_in_memory(self.url) else None

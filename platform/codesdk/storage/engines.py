@@ -12,39 +12,46 @@ from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import PoolProxiedConnection
 
-WAIT_S = 30.0
-"""Seconds that a statement waits for another transaction's lock, on either database."""
-CONNECT_S = 10
-"""Seconds for a connection to PostgreSQL."""
-STALLED_S = 15
-"""Seconds that a transaction of ours may stand still (a stopped process) before PostgreSQL ends it and frees its rows.
+from codesdk.storage.patience import Patience, milliseconds
 
-Well below a host's lease: a heartbeat may have to wait for such a row, and its host must not be lost for that."""
+WAIT_S = 30.0
+"""Seconds that SQLite's statements wait for another transaction's lock; PostgreSQL's: `patience`."""
 READERS = 5
 MORE_READERS = 15
 """Connections that a process keeps for reading, and how many more it opens under load."""
 
 
-def postgresql(url: URL, *, writes: bool) -> Engine:
+def postgresql(url: URL, *, writes: bool, patience: Patience) -> Engine:
     """Reads are single statements, each with a snapshot of its own; writes go in transactions of the one writer."""
     engine = create_engine(
         url,
         isolation_level="READ COMMITTED" if writes else "AUTOCOMMIT",
         pool_size=1 if writes else READERS,
         max_overflow=MORE_READERS,
+        pool_timeout=patience.lock_s,
         connect_args={
-            "connect_timeout": CONNECT_S,
+            "connect_timeout": patience.connect_s,
             "client_encoding": "utf8",
             "application_name": f"codesdk {'writer' if writes else 'reader'} {os.getpid()}",
+            # What a network loses is noticed long before the server's silence is: else a heartbeat would wait with it.
+            "tcp_user_timeout": milliseconds(patience.connect_s),
             # A host that vanished without a word is noticed after a minute, and not after TCP's two hours.
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
         },
     )
-    event.listen(engine, "checkout", _refuse_closed)
-    if writes:
-        event.listen(engine, "connect", _prepare_writer)
+
+    def prepare(connection: Any, _record: object) -> None:
+        _prepare(connection, _for_writing(patience) if writes else _for_reading(patience))
+
+    def look(connection: Any, _record: object, _proxy: PoolProxiedConnection) -> None:
+        patience.check(engine.dialect)
+        _refuse_closed(connection)
+
+    event.listen(engine, "do_connect", patience.connect)
+    event.listen(engine, "connect", prepare)
+    event.listen(engine, "checkout", look)
     return engine
 
 
@@ -63,7 +70,7 @@ def sqlite(url: URL, *, writes: bool) -> Engine:
     return engine
 
 
-def _refuse_closed(connection: Any, _record: object, _proxy: PoolProxiedConnection) -> None:
+def _refuse_closed(connection: Any) -> None:
     # A server that ends a connection says so on it, and an idle one is otherwise silent: a look at the socket finds
     # what a ping would, without the round trip. The pool then makes a new connection.
     with suppress(Exception):
@@ -74,14 +81,28 @@ def _refuse_closed(connection: Any, _record: object, _proxy: PoolProxiedConnecti
     raise DisconnectionError("the server has closed this connection")
 
 
-def _prepare_writer(connection: Any, _record: object) -> None:
+def _for_reading(patience: Patience) -> str:
+    return _set(lock_timeout=patience.lock_s, statement_timeout=patience.statement_s)
+
+
+def _for_writing(patience: Patience) -> str:
+    # No statement_timeout: it would let go of a COMMIT that waits for a synchronous standby, and call that a success.
+    limits = _set(lock_timeout=patience.lock_s, idle_in_transaction_session_timeout=patience.stalled_s)
+    # An acknowledged event survives power loss, whatever this server's default is (docs/adr/0003).
+    durable = (
+        "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END"
+    )
+    return f"{limits}, set_config('synchronous_commit', {durable}, false)"
+
+
+def _set(**seconds: float) -> str:
+    # No options at the connection's start: PgBouncer refuses those.
+    return "SELECT " + ", ".join(f"set_config('{name}', '{milliseconds(s)}', false)" for name, s in seconds.items())
+
+
+def _prepare(connection: Any, statement: str) -> None:
     with closing(connection.cursor()) as cursor:
-        cursor.execute(f"SET lock_timeout = {int(WAIT_S * 1000)}")
-        cursor.execute(f"SET idle_in_transaction_session_timeout = {STALLED_S * 1000}")
-        # An acknowledged event survives power loss, whatever this server's default is (docs/adr/0003).
-        cursor.execute(
-            "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
-        )
+        cursor.execute(statement)
     connection.commit()
 
 

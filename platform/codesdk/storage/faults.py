@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from typing import NamedTuple, TypeGuard
+from typing import ClassVar, NamedTuple, TypeGuard
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -21,6 +21,7 @@ class StorageUnavailable(Fault):
     retryable = True
     status = 503
     exit_code = ExitCode.UNAVAILABLE
+    retry_after_s: ClassVar[float | None] = 1.0
 
 
 class DatabaseGone(StorageUnavailable):
@@ -40,6 +41,7 @@ class DatabaseLoginRefused(StorageUnavailable):
 
     code = "DATABASE_LOGIN_REFUSED"
     retryable = False
+    retry_after_s = None
 
 
 class DatabaseCrowded(StorageUnavailable):
@@ -53,12 +55,19 @@ class DatabaseReadOnly(StorageUnavailable):
 
     code = "DATABASE_READ_ONLY"
     retryable = False
+    retry_after_s = None
 
 
 class DatabaseLocked(StorageUnavailable):
     """Another transaction holds what this one needs, for longer than one waits."""
 
     code = "DATABASE_LOCKED"
+
+
+class DatabaseSlow(StorageUnavailable):
+    """A statement took longer than one waits, or somebody ended it."""
+
+    code = "DATABASE_SLOW"
 
 
 class DatabaseFull(StorageUnavailable):
@@ -72,6 +81,7 @@ class ValueRefused(StorageUnavailable):
 
     code = "VALUE_REFUSED"
     retryable = False
+    retry_after_s = None
     status = 422
     exit_code = ExitCode.USAGE
 
@@ -94,11 +104,15 @@ _LOGIN = _Kind(DatabaseLoginRefused, "Mend user, password or database name in CO
 _CROWDED = _Kind(DatabaseCrowded, "Raise the server's max_connections, or run fewer processes.")
 _READ_ONLY = _Kind(DatabaseReadOnly, "Point CODESDK_DATABASE_URL at the primary, or make it writable.")
 _LOCKED = _Kind(DatabaseLocked, "Try again; see who holds it (PostgreSQL: pg_stat_activity).")
+_SLOW = _Kind(DatabaseSlow, "Try again; see what it is busy with (PostgreSQL: pg_stat_activity).")
 _FULL = _Kind(DatabaseFull, "Make room on the database's disk.")
 _VALUE = _Kind(ValueRefused, "Send text without NUL characters, and shorter.")
 _OTHER = _Kind(StorageUnavailable, "Check that the database runs, is reachable and has room.")
 
+SILENT = "HYT00"
+"""A state of our own, named as ODBC does: the server was waited for in vain (`patience`). It sends none then."""
 _STATES = {
+    SILENT: _GONE,
     "22": _VALUE,
     "25006": _READ_ONLY,
     "28": _LOGIN,
@@ -110,6 +124,7 @@ _STATES = {
     "40": _LOCKED,
     "08": _GONE,
     "57P": _GONE,
+    "57014": _SLOW,
 }
 """By the longest prefix of SQLSTATE (PostgreSQL's manual, appendix A)."""
 _WORDS = (
@@ -148,7 +163,8 @@ def unavailable(error: DBAPIError | PoolTimeout) -> StorageUnavailable:
         )
     words = _words(error)
     kind = _kind(error, words)
-    return kind.fault(f"The database refused: {words}. {_KEPT}", advice=kind.advice)
+    verb = "does not answer" if silent(error) else "refused"
+    return kind.fault(f"The database {verb}: {words}. {_KEPT}", advice=kind.advice)
 
 
 def unheard(error: DBAPIError) -> CommitUnheard:
@@ -169,6 +185,11 @@ def overtaken(error: BaseException) -> bool:
 def locked(error: BaseException) -> TypeGuard[DBAPIError]:
     """Whether a statement waited for another transaction's lock as long as one waits."""
     return isinstance(error, DBAPIError) and _kind(error, "") is _LOCKED and not undone(error)
+
+
+def silent(error: BaseException) -> bool:
+    """Whether the server did not answer in time: whoever asks again at once waits as long once more."""
+    return _state(error) == SILENT
 
 
 def disconnected(error: BaseException) -> bool:

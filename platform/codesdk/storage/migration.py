@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from codesdk.errors import ExitCode, Fault, InternalFault
 from codesdk.storage.database import Database
 from codesdk.storage.faults import unavailable
+from codesdk.storage.patience import unhurried
 
 _ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(4907341250)")
 """Processes that start together take turns; the number is arbitrary, and ours. SQLite's BEGIN IMMEDIATE does the same."""
@@ -66,7 +67,12 @@ def _migrating(database: Database) -> Iterator[Config]:
     config = Config()
     config.set_main_option("script_location", str(SCRIPTS))
     try:
-        with database.writer.connect() as connection, _unbound(connection, database), connection.begin():
+        with (
+            database.writer.connect() as connection,
+            unhurried(connection),  # a table is rewritten for as long as it is large
+            _unbound(connection, database),
+            connection.begin(),
+        ):
             if not database.is_sqlite:
                 connection.execute(_ONE_AT_A_TIME)
             config.attributes["connection"] = connection

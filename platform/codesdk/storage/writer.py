@@ -30,7 +30,17 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from codesdk.errors import Fault, InternalFault
 from codesdk.storage.database import Database
-from codesdk.storage.faults import StorageUnavailable, disconnected, locked, overtaken, unavailable, undone, unheard
+from codesdk.storage.faults import (
+    DatabaseLocked,
+    StorageUnavailable,
+    disconnected,
+    locked,
+    overtaken,
+    silent,
+    unavailable,
+    undone,
+    unheard,
+)
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -43,6 +53,11 @@ TRIES = 5
 
 PAUSE_S = 0.02
 """Before a group is run again: a deadlock's winner must get the row before its victim takes it once more."""
+
+
+BRIEFLY_MS = 250
+"""For another transaction's lock, once a unit of the group was refused one. A table that is locked as a whole would else
+cost each unit its whole wait, one after the other."""
 
 
 class WriterClosed(Fault):
@@ -209,6 +224,8 @@ class Writer:
                 transaction = connection.begin()
                 sent = False
                 try:
+                    if stuck:
+                        _wait_briefly(connection)
                     group = _run(jobs, connection, guarded=guarded)
                     sent = True
                     transaction.commit()
@@ -222,7 +239,8 @@ class Writer:
                 except Exception as error:
                     transaction.close()
                     # A commit whose answer was lost may have happened: the caller must hear that it is not known.
-                    if tries_left and (overtaken(error) or (disconnected(error) and not sent)):
+                    broken = disconnected(error) and not sent and not silent(error)
+                    if tries_left and (overtaken(error) or broken):
                         _log.info("a group of %d units is run again: %s", len(jobs), error)
                     elif sent and isinstance(error, DBAPIError) and disconnected(error):
                         raise unheard(error) from error
@@ -311,6 +329,8 @@ def _run(jobs: list[_Job[Any]], connection: Connection, *, guarded: bool) -> _Gr
             )
         except _Undone as failure:
             group.failed.append((job, failure.reason))
+            if isinstance(failure.reason, DatabaseLocked):
+                _wait_briefly(connection)
         else:
             group.done.append((job, value, unit))
     units = [unit for _, _, unit in group.done]
@@ -320,6 +340,12 @@ def _run(jobs: list[_Job[Any]], connection: Connection, *, guarded: bool) -> _Gr
     for _, step in sorted(steps, key=lambda keyed: keyed[0]):
         step(connection)
     return group
+
+
+def _wait_briefly(connection: Connection) -> None:
+    """One unit of the group has waited for a lock as long as one waits, and the rest of the group with it."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {BRIEFLY_MS}")
 
 
 def _gathered(units: list[Unit]) -> dict[Flush, dict[str, list[Any]]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 from codesdk.domain.clock import Clock
 from codesdk.domain.tools import ToolResult
@@ -15,6 +16,8 @@ from codesdk.sandbox.faults import EngineUnavailable, ExecWithdrawn, SandboxGone
 from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.turns import ENGINE_AWAY_S
 from codesdk.storage.faults import StorageUnavailable
+
+T = TypeVar("T")
 
 RETRY_S = 0.5
 """Seconds between two looks whether engine and database are back, and whether the call was cancelled meanwhile."""
@@ -93,6 +96,31 @@ class Entry:
                 if not self._lost(self.opened.pop()) or not rooms:
                     raise
 
+    def asked(self, ask: Callable[[], T]) -> T:
+        """What is asked before anything has begun; while the database is away, that waits.
+
+        Raises:
+            Fault: what `ask` raises; after `abandoned` also a database that is away.
+        """
+        while True:
+            try:
+                return ask()
+            except StorageUnavailable as fault:
+                if not fault.retryable or self._abandoned.wait(RETRY_S):
+                    raise
+
+    def let_go(self, confirm: Callable[[], None]) -> None:
+        """The last question before a call leaves for where nothing of ours stands: whether the host is still ours.
+
+        Raises:
+            NotBegun: while it waited for the database, something came to stand against it.
+            Fault: as `asked`.
+        """
+        began = self._clock.monotonic()
+        self.asked(confirm)
+        if self._clock.monotonic() - began > QUICK_S and (what := self._stands_against()):
+            raise NotBegun.because(what)
+
     def _opened(self) -> Sandbox:
         """Open it; while the database or the engine is away, nothing has run yet: wait for both.
 
@@ -103,10 +131,7 @@ class Entry:
         while True:
             began = self._clock.monotonic()
             try:
-                sandbox = self._open()
-            except StorageUnavailable as fault:
-                if not fault.retryable or self._abandoned.wait(RETRY_S):
-                    raise
+                sandbox = self.asked(self._open)
             except EngineUnavailable as fault:
                 self._wait(fault)
             else:

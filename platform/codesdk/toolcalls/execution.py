@@ -113,7 +113,8 @@ class Execution:
         sent: list[bool] = []
 
         def goes() -> None:
-            self._confirm()  # no runner stands before a server, so nothing else keeps a thawed worker's call from it
+            # No runner stands before a server, so nothing else keeps a thawed worker's call from it.
+            entry.let_go(self._confirm)
             sent.append(True)
 
         def work() -> ToolResult:

@@ -26,8 +26,8 @@ TICK_S = 1.0
 POLLER_TURN_S = 60.0
 """Seconds that the poller, which only hands over, may take for one turn while the pulse beats: then it hangs."""
 PULSE_TURN_S = 300.0
-"""Seconds that one heartbeat may take: a database that stands still holds it up as well, and is no fault of ours. After
-ten leases nobody waits for this worker any more (see `hosts.watch`)."""
+"""Seconds that one heartbeat may take to be taken or refused: a file system that stands still holds it up as well, and is
+no fault of ours. After ten leases nobody waits for this worker any more (see `hosts.watch`)."""
 
 
 class Part(NamedTuple):

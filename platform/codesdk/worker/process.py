@@ -19,6 +19,7 @@ from codesdk.sources.remote import remote_starter
 from codesdk.sources.roster import OwnRoster
 from codesdk.sources.starting import BothStarters
 from codesdk.sources.stdio import StdioStarter
+from codesdk.storage.patience import ANSWER_S
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.execution import Execution
 from codesdk.worker.copies import Copies
@@ -68,6 +69,8 @@ class Worker:
         """
         settings = services.settings
         self._withdraw: Callable[[], object] = lambda: None
+        # A turn of the poller may wait for a connection, and then for a lock: no hang where the database is given longer.
+        self._slowness = max(1.0, settings.database_answer_s / ANSWER_S)
         with ExitStack() as opened:
             me = this_process(settings.instance_id())
             sign = runfile.path_of(settings.data_dir, "worker")
@@ -233,7 +236,7 @@ class Worker:
     def parts(self) -> tuple[Part, ...]:
         """What must come round, from `start` to `stop`."""
         return (
-            Part("poller", lambda: self._poller.turns, POLLER_TURN_S, lambda: self.pulse.is_young),
+            Part("poller", lambda: self._poller.turns, POLLER_TURN_S * self._slowness, lambda: self.pulse.is_young),
             Part("heartbeat", lambda: self.pulse.turns, PULSE_TURN_S),
         )
 

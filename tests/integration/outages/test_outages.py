@@ -15,9 +15,9 @@ import pytest
 from codesdk.bootstrap import open_services
 from codesdk.jobs import QueueUnavailable
 from codesdk.settings import DataDirUnusable
-from codesdk.storage import engines
+from codesdk.storage import engines, patience
 from codesdk.storage.database import StorageUnavailable
-from outages import LockedSqlite, Outage, OwnPostgres, OwnRedis, Turn
+from outages import LockedPostgres, LockedSqlite, Outage, OwnPostgres, OwnRedis, Turn
 from small_disk import fill, remount, small_disk
 from stage import wait_for
 from whole_stage import DEADLINE_S, Installation
@@ -25,6 +25,10 @@ from whole_stage import DEADLINE_S, Installation
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(300)]
 LOCKED_S = 0.5
 """Seconds that a statement waits for another's lock, here."""
+SILENT, LOCKED = IMPATIENT = ("postgresql-silent", "postgresql-locked")
+"""One that stands still, or whose table of calls is locked, for longer than that is waited for."""
+ANSWER_S = 4.0
+"""Seconds that such a one is waited for, here."""
 
 
 def on_postgres(*names: str) -> list[Any]:
@@ -80,10 +84,13 @@ def outage(named, request, own_redis, place, monkeypatch) -> Outage:
     if named == "sqlite-read-only":
         return Turn(lambda: remount(place, "ro"), lambda: remount(place, "rw"))
     own: OwnPostgres = request.getfixturevalue("own_postgres")
+    stands_still = Turn(lambda: own.signal(signal.SIGSTOP), lambda: own.signal(signal.SIGCONT))
     return {
         "postgresql-fast": Turn(lambda: own.server.halt(signal.SIGINT), own.server.resume),
         "postgresql-immediate": Turn(lambda: own.server.halt(signal.SIGQUIT), own.server.resume),
-        "postgresql-frozen": Turn(lambda: own.signal(signal.SIGSTOP), lambda: own.signal(signal.SIGCONT)),
+        "postgresql-frozen": stands_still,
+        SILENT: stands_still,
+        LOCKED: LockedPostgres(own),
         "postgresql-cut": Turn(own.cut),
     }[named]
 
@@ -93,7 +100,8 @@ def installation(named, outage, request, own_redis, place) -> Iterator[Installat
     """Neither process of it runs yet."""
     del outage  # first: it may change how connections are made
     url = request.getfixturevalue("own_postgres").database() if named.startswith("postgresql") else ""
-    made = Installation(place, own_redis.url, url)
+    more = {"database_answer_s": ANSWER_S} if named in IMPATIENT else {}
+    made = Installation(place, own_redis.url, url, **more)
     yield made
     made.close()
 
@@ -160,12 +168,15 @@ def test_without_redis_and_over_cut_connections_everything_goes_on(installation,
         scene.was_read(seen)
 
 
-@pytest.mark.parametrize("named", [*on_postgres("fast", "immediate"), "sqlite-locked", "sqlite-full"], indirect=True)
+@pytest.mark.parametrize(
+    "named", [*on_postgres("fast", "immediate", "silent", "locked"), "sqlite-locked", "sqlite-full"], indirect=True
+)
 def test_without_its_database_what_is_new_is_refused_in_words_and_what_runs_is_recorded_afterwards(
     installation, outage, people, named
 ):
     scene = Scene(installation, people)
-    code = {"sqlite-locked": "DATABASE_LOCKED", "sqlite-full": "DATABASE_FULL"}.get(named, "DATABASE_GONE")
+    is_locked = named in (LOCKED, "sqlite-locked")
+    code = "DATABASE_LOCKED" if is_locked else {"sqlite-full": "DATABASE_FULL"}.get(named, "DATABASE_GONE")
     with scene.first.read_along() as seen:
         outage.begin()
         try:
@@ -173,10 +184,14 @@ def test_without_its_database_what_is_new_is_refused_in_words_and_what_runs_is_r
             assert (refused.code, refused.details["retryable"]) == (code, True)
             assert "not run" in refused.text or "Nothing was run" in refused.text
             assert (vote.status_code, vote.json()["code"], vote.json()["retryable"]) == (503, code, True)
-            assert scene.health() == (200 if named.startswith("sqlite") else 503)  # what is there can be read
+            assert vote.headers["Retry-After"]
+            can_be_read = is_locked or named.startswith("sqlite")
+            assert scene.health() == (200 if can_be_read else 503)
             scene.release()
         finally:
             outage.end()
+        if named == SILENT:  # a server that was silent is left alone for a moment
+            wait_for(lambda: scene.health() == 200, "an answer", DEADLINE_S)
         assert scene.new.call("new").output == "new"
         assert scene.vote().status_code == 200
         scene.ended_well()
@@ -187,7 +202,7 @@ def test_without_its_database_what_is_new_is_refused_in_words_and_what_runs_is_r
 def test_a_database_that_stands_still_for_longer_than_its_callers_wait_costs_no_second_run(
     installation, outage, people, monkeypatch
 ):
-    monkeypatch.setattr(engines, "STALLED_S", 1)
+    monkeypatch.setattr(patience, "STALLED_S", 1)
     scene = Scene(installation, people)
     with scene.first.read_along() as seen:
         outage.begin()

@@ -24,6 +24,7 @@ from codesdk.policy.versions import RecordedBundles
 from codesdk.settings import Settings
 from codesdk.storage.database import Database
 from codesdk.storage.migration import check
+from codesdk.storage.patience import UNHURRIED
 from codesdk.toolcalls import recorded
 
 SHOWN_INPUT = 160
@@ -89,7 +90,7 @@ def running_bundles(settings: Settings, known_tools: list[str]) -> Iterator[Reco
     if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
         yield None
         return
-    with closing(Database(settings.resolved_database_url())) as database:
+    with closing(Database(settings.resolved_database_url(), settings.database_answer_s)) as database:
         check(database)
         yield RecordedBundles(database, known_tools)
 
@@ -118,7 +119,8 @@ def read_record(settings: Settings, days: float) -> Iterator[Trial]:
     if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
         advice = "Name another --data-dir, or give calls in a file with --calls."
         raise NotRunning(f"There is no database in {settings.data_dir}.", advice=advice)
-    with closing(Database(settings.resolved_database_url())) as database:
+    # Before the first page stand all the calls that are older: finding it takes as long as there are many.
+    with closing(Database(settings.resolved_database_url(), UNHURRIED)) as database:
         check(database)
         yield from recorded.trials(database, days)
 

@@ -76,7 +76,7 @@ def _recorded(call: str, data_dir: Path | None) -> Trial:
     settings = settings_of(data_dir)
     found = None
     if settings.database_url or (settings.data_dir / "codesdk.db").exists():
-        with closing(Database(settings.resolved_database_url())) as database:
+        with closing(Database(settings.resolved_database_url(), settings.database_answer_s)) as database:
             check(database)
             found = recorded.trial(database, call)
     if found is None:
