@@ -11,10 +11,11 @@ from prometheus_client.process_collector import ProcessCollector
 
 from codesdk.hosts import HostUnknown
 from codesdk.hosts import store as host_store
-from codesdk.metrics import series, store
+from codesdk.metrics import lasting, series, store
 from codesdk.storage.database import Database
 from codesdk.tenancy.access import Action, Target, decide_access, require
 from codesdk.tenancy.principal import Principal
+from codesdk.toolcalls import tally_store
 from codesdk.toolcalls.refusals import Refusals
 
 
@@ -46,6 +47,8 @@ class Figures:
             calls = {host.name: store.calls_of(connection, host.id) for host in hosts}
             sandboxes = {host.name: store.sandboxes_of(connection, host.id) for host in hosts}
             found = store.installation(connection)
+            tallies = tally_store.everything(connection)
+        yield from lasting.of_ends(tallies, {host.id: host.name for host in hosts})
         yield from series.of_calls(calls)
         yield from series.of_hosts(hosts)
         yield from series.of_sandboxes(sandboxes)

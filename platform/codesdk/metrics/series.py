@@ -1,4 +1,4 @@
-"""The series of the page, by name: what each counts, and of what. Pure."""
+"""The series of what stands now, by name: what each counts, and of what. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Row = tuple[Sequence[str], float]
 
 def of_build(version: str) -> Iterator[Metric]:
     """Which version answers."""
-    yield _gauge("codesdk_build_info", "The version that answers; always 1.", ["version"], [([version], 1)])
+    yield gauge("codesdk_build_info", "The version that answers; always 1.", ["version"], [([version], 1)])
 
 
 def of_refusals(refused: Mapping[DenialCode, int]) -> Iterator[Metric]:
     """Calls that did not run."""
-    yield _counter(
+    yield counter(
         "codesdk_calls_refused",
         "Tool calls that did not run, by the code that their callers were told.",
         ["code"],
@@ -34,7 +34,7 @@ def of_refusals(refused: Mapping[DenialCode, int]) -> Iterator[Metric]:
 
 def of_calls(calls: Mapping[str, HostCalls]) -> Iterator[Metric]:
     """What has not ended, by the host's name."""
-    yield _gauge(
+    yield gauge(
         "codesdk_calls",
         "Tool calls that have not ended: waiting for a person, held behind another of their session, queued, running.",
         ["host", "state"],
@@ -49,7 +49,7 @@ def of_calls(calls: Mapping[str, HostCalls]) -> Iterator[Metric]:
             )
         ),
     )
-    yield _gauge(
+    yield gauge(
         "codesdk_oldest_call_age_seconds",
         "For how long the oldest call of that state is held or queued, or runs; 0 where there is none.",
         ["host", "state"],
@@ -68,37 +68,37 @@ def of_calls(calls: Mapping[str, HostCalls]) -> Iterator[Metric]:
 def of_hosts(hosts: Iterable[HostRecord]) -> Iterator[Metric]:
     """Each host and its worker, by name."""
     found = list(hosts)
-    yield _gauge(
+    yield gauge(
         "codesdk_host_up",
         "1 while a worker serves the host: 0 once it was stopped in order, or the host is lost.",
         ["host"],
         (([host.name], not host.away and host.state is not HostState.LOST) for host in found),
     )
-    yield _gauge(
+    yield gauge(
         "codesdk_host_state",
         "1 for the state that the host is in.",
         ["host", "state"],
         (([host.name, state.value], host.state is state) for host in found for state in HostState),
     )
-    yield _gauge(
+    yield gauge(
         "codesdk_host_silent_seconds",
         "Since the last heartbeat of the host's worker.",
         ["host"],
         (([host.name], host.silent_s) for host in found if host.silent_s is not None),
     )
-    yield _gauge(
+    yield gauge(
         "codesdk_host_sessions",
         "Sessions whose sandbox there is not gone.",
         ["host"],
         (([host.name], host.sessions) for host in found),
     )
-    yield _gauge(
+    yield gauge(
         "codesdk_host_reserved_memory_bytes",
         "Memory and swap that the profiles of the sandboxes there allow.",
         ["host"],
         (([host.name], host.reserved.memory_bytes) for host in found),
     )
-    yield _gauge(
+    yield gauge(
         "codesdk_host_reserved_cpus",
         "CPUs that the profiles of the sandboxes there allow.",
         ["host"],
@@ -111,7 +111,7 @@ def of_hosts(hosts: Iterable[HostRecord]) -> Iterator[Metric]:
         ("cpus", "CPUs that it gives its sandboxes", [has.millicpus / MILLI for has in offered]),
     )
     for name, what, amounts in limits:
-        yield _gauge(
+        yield gauge(
             f"codesdk_host_capacity_{name}",
             f"{what}; no sample where its operator set no limit.",
             ["host"],
@@ -121,7 +121,7 @@ def of_hosts(hosts: Iterable[HostRecord]) -> Iterator[Metric]:
 
 def of_sandboxes(sandboxes: Mapping[str, Mapping[SandboxState, int]]) -> Iterator[Metric]:
     """What each host has, the pool and copies included."""
-    yield _gauge(
+    yield gauge(
         "codesdk_sandboxes",
         "Sandboxes that are not gone, by state.",
         ["host", "state"],
@@ -151,15 +151,16 @@ def of_installation(found: Installation) -> Iterator[Metric]:
         ),
     )
     for name, what, value in one:
-        yield _gauge(name, what, [], [([], value)])
-    yield _counter("codesdk_audit_entries", "Entries of all audit chains.", [], [([], found.audit_entries)])
+        yield gauge(name, what, [], [([], value)])
+    yield counter("codesdk_audit_entries", "Entries of all audit chains.", [], [([], found.audit_entries)])
 
 
-def _gauge(name: str, what: str, labels: Sequence[str], rows: Iterable[Row]) -> Metric:
+def gauge(name: str, what: str, labels: Sequence[str], rows: Iterable[Row]) -> Metric:
+    """A figure that goes up and down."""
     return _with(GaugeMetricFamily(name, what, labels=labels), rows)
 
 
-def _counter(name: str, what: str, labels: Sequence[str], rows: Iterable[Row]) -> Metric:
+def counter(name: str, what: str, labels: Sequence[str], rows: Iterable[Row]) -> Metric:
     """Its name on the page ends in `_total`."""
     return _with(CounterMetricFamily(name, what, labels=labels), rows)
 

@@ -43,3 +43,16 @@ source_servers = Table(  # the MCP servers that a host's worker has, as it told 
     Column("restarts", Integer, nullable=False),
     Column("reason", Text, nullable=False),  # why it ended last
 )
+
+call_tallies = (
+    Table(  # how many calls of a host lasted how long (toolcalls.tallies); written by its worker, nearly always
+        "call_tallies",
+        metadata,
+        Column("host_id", ID, ForeignKey("hosts.id"), primary_key=True),
+        Column("series", String(16), primary_key=True),  # see toolcalls.tallies.Series
+        Column("label", String(48), primary_key=True),  # how it ended
+        Column("upto_ms", BigInteger, primary_key=True, autoincrement=False),  # a bucket's upper bound; 0: above all
+        Column("calls", BigInteger, nullable=False),
+        Column("seconds", Float, nullable=False),  # of all of them together
+    )
+)

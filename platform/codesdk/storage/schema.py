@@ -28,7 +28,7 @@ from codesdk.storage.approval_tables import (
     group_members,
 )
 from codesdk.storage.audit_tables import audit_entries, audit_heads
-from codesdk.storage.host_tables import hosts, source_servers
+from codesdk.storage.host_tables import call_tallies, hosts, source_servers
 from codesdk.storage.metadata import ID as _ID
 from codesdk.storage.metadata import metadata
 from codesdk.storage.policy_tables import (
@@ -50,6 +50,7 @@ __all__ = [
     "approvals",
     "audit_entries",
     "audit_heads",
+    "call_tallies",
     "grants",
     "group_members",
     "hosts",

@@ -10,7 +10,7 @@ from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.tools import ToolResult
 from codesdk.eventlog.log import Draft, Log
 from codesdk.storage.writer import Unit
-from codesdk.toolcalls import doubt, history, lost_store, refusals, store, turns
+from codesdk.toolcalls import doubt, history, lost_store, refusals, store, tallies, turns
 from codesdk.toolcalls.stored import Claimed, Denied, StoredCall
 
 NEVER_RAN = frozenset(
@@ -66,7 +66,7 @@ def complete(
         IllegalTransition: it is not this worker's any more (a newer one took it over); nothing is written.
     """
     stored = claimed.stored
-    store.move(
+    lasted = store.move(
         unit.connection,
         stored.identity,
         CallState.RUNNING,
@@ -97,6 +97,8 @@ def complete(
             duration_ms=duration_ms,
         ),
     )
+    if lasted is not None:
+        tallies.ended(unit, stored.host_id, result, lasted)
 
 
 def _came(unit: Unit, stored: StoredCall, last_output: tuple[Draft, ...]) -> dict[str, int]:

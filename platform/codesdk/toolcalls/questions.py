@@ -14,7 +14,7 @@ from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import Log
 from codesdk.registry import Tool
 from codesdk.storage.writer import Unit
-from codesdk.toolcalls import history, store
+from codesdk.toolcalls import history, repeats, store, tallies
 from codesdk.toolcalls.binding import digest_of
 from codesdk.toolcalls.ending import deny
 from codesdk.toolcalls.preview import Tried
@@ -37,7 +37,7 @@ class Questions:
     def joined(self, unit: Unit, call: ToolCall, subject: Subject) -> Waiting | None:
         """The same question, where somebody is being asked it already."""
         sought = (subject.session_id, call.name, call.identity.input_hash)
-        twin = store.twin(unit.connection, *sought, CallState.WAITING)
+        twin = repeats.twin(unit.connection, *sought, CallState.WAITING)
         if twin is not None and twin.preparing is not None:
             return unasked(twin)
         asked = self._desk.of_call(unit, twin.identity) if twin is not None else None
@@ -136,6 +136,7 @@ class Questions:
         some = f" {len(approval.votes)} said yes, and it takes {who(approval)}." if approval.votes else ""
         reason = f"Nobody approved this call in time. It was not rejected.{some}"
         deny(unit, self._log, stored, DenialCode.EXPIRED, reason)
+        tallies.answered(unit, stored.host_id, "expired", approval.expires_at - approval.created_at)
         return True
 
     def escalate(self, unit: Unit, approval: Approval, number: int, to: str) -> bool:
@@ -158,6 +159,7 @@ class Questions:
             approval_id=found.id, tool_call_id=found.tool_call_id, state=state, by=by, grant_id=given
         )
         self._log.append(unit, history.draft(stored.subject, outcome))
+        tallies.answered(unit, stored.host_id, state, (found.decided_at or found.created_at) - found.created_at)
         if verdict is Verdict.APPROVE:
             store.move(unit.connection, stored.identity, CallState.WAITING, CallState.QUEUED)
             self._queue(unit, stored)

@@ -7,12 +7,17 @@ look for it when they hold the tenant's row, as whoever reserves does (docs/adr/
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, bindparam
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, Select, bindparam
 
 from codesdk.domain.calls import CallState, ToolCall
+from codesdk.domain.ids import SessionId
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
 from codesdk.storage.schema import tool_calls
+from codesdk.storage.statements import one_of
 from codesdk.toolcalls import store
 from codesdk.toolcalls.stored import StoredCall
 
@@ -56,4 +61,27 @@ def of_id(connection: Connection, call: ToolCall, subject: Subject) -> StoredCal
 def of_input(connection: Connection, call: ToolCall, subject: Subject) -> StoredCall | None:
     """The session's equal call that is queued or runs: a client that lost its answer sends it again."""
     sought = (subject.session_id, call.name, call.identity.input_hash)
-    return store.twin(connection, *sought, CallState.QUEUED, CallState.RUNNING)
+    return twin(connection, *sought, CallState.QUEUED, CallState.RUNNING)
+
+
+def twin(
+    connection: Connection, session: SessionId, name: str, input_hash: str, *states: CallState
+) -> StoredCall | None:
+    """The session's newest call of the same tool and input in one of these states that nobody has cancelled."""
+    sought = {"session": session, "name": name, "input_hash": input_hash}
+    return next(store.found(connection, _twin(states), sought), None)
+
+
+@cache
+def _twin(states: tuple[CallState, ...]) -> Select[Any]:
+    return (
+        store.CALLS.where(
+            tool_calls.c.session_id == bindparam("session"),
+            tool_calls.c.name == bindparam("name"),
+            tool_calls.c.input_hash == bindparam("input_hash"),
+            one_of(tool_calls.c.state, states),
+            tool_calls.c.cancel_requested.is_(False),
+        )
+        .order_by(tool_calls.c.requested_at.desc(), tool_calls.c.id.desc())
+        .limit(1)
+    )

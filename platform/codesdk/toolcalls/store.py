@@ -8,7 +8,20 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
-from sqlalchemy import Boolean, Connection, Integer, Row, Select, Update, bindparam, case, null, select, true, update
+from sqlalchemy import (
+    Boolean,
+    Connection,
+    Executable,
+    Integer,
+    Row,
+    Select,
+    bindparam,
+    case,
+    null,
+    select,
+    true,
+    update,
+)
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.calls import CallIdentity, CallState, IllegalTransition, ToolCall, check_transition
@@ -20,11 +33,10 @@ from codesdk.sandbox.port import FileMark
 from codesdk.storage.database import database_now
 from codesdk.storage.faults import Overtaken
 from codesdk.storage.schema import principals, sandboxes, sessions, tenants, tool_calls
-from codesdk.storage.statements import one_of
 from codesdk.tenancy.store import subject_from
 from codesdk.toolcalls.held import held_by
 from codesdk.toolcalls.preview import Preview
-from codesdk.toolcalls.stored import Ended, SessionFacts, StoredCall
+from codesdk.toolcalls.stored import Ended, Lasted, SessionFacts, StoredCall
 
 MARKS = TypeAdapter(tuple[FileMark, ...])
 # Statements are built once: building one costs several times what SQLite needs to run it.
@@ -93,6 +105,8 @@ _CANCELS = CALLS.where(
     tool_calls.c.cancel_requested.is_(True),
 )
 _LIFE = select(sandboxes.c.lives).where(sandboxes.c.session_id == tool_calls.c.session_id).scalar_subquery()
+_QUEUED_S = (tool_calls.c.started_at - tool_calls.c.queued_at).label("queued_s")
+_RAN_S = (tool_calls.c.finished_at - tool_calls.c.started_at).label("ran_s")
 _STAMPS: dict[CallState, str] = {
     CallState.QUEUED: "queued_at",
     CallState.RUNNING: "started_at",
@@ -192,15 +206,6 @@ def ended(connection: Connection, place: Place, call: ToolCallId) -> Ended | Non
     return Ended(identity=identity, state=CallState(row.state), result=ToolResult.model_validate_json(row.result))
 
 
-def twin(
-    connection: Connection, session: SessionId, name: str, input_hash: str, *states: CallState
-) -> StoredCall | None:
-    """The session's newest call of the same tool and input in one of these states that nobody has cancelled."""
-    sought = {"session": session, "name": name, "input_hash": input_hash}
-    row = connection.execute(_twin(states), sought).one_or_none()
-    return _stored(row) if row else None
-
-
 def next_queued(connection: Connection, host: HostId, tenant: TenantId) -> StoredCall | None:
     """The tenant's first call on that host that may start now: an interactive one, else the oldest."""
     row = connection.execute(_NEXT, {"host": host, "tenant": tenant}).one_or_none()
@@ -279,8 +284,10 @@ def move(
     *,
     held_by: int | None = None,
     **values: Any,
-) -> None:
+) -> Lasted | None:
     """Take one lawful step. `held_by`: the generation of worker that must still hold the call.
+
+    Returns how long it lasted where it ran and is completed.
 
     Raises:
         IllegalTransition: the step is not lawful, or the row was no longer in `before`; nothing is written.
@@ -294,9 +301,11 @@ def move(
         **({} if held_by is None else {"held_by": held_by}),
         **{f"new_{name}": value for name, value in values.items()},
     }
-    changed = connection.execute(_move(tuple(sorted(values)), _STAMPS[after], held_by is not None), step)
-    if changed.rowcount != 1:
+    changed = connection.execute(_move(tuple(sorted(values)), after, held_by is not None), step)
+    row = changed.one_or_none() if after is CallState.COMPLETED else None
+    if row is None and (after is CallState.COMPLETED or changed.rowcount != 1):
         raise IllegalTransition(f"Call {identity.tool_call_id} is no longer {before}, so it cannot become {after}.")
+    return Lasted(max(0.0, row.queued_s or 0.0), max(0.0, row.ran_s or 0.0)) if row is not None else None
 
 
 def check_held(connection: Connection, identity: CallIdentity, generation: int) -> None:
@@ -326,24 +335,9 @@ def sources_text(sources: tuple[Evaluation, ...]) -> str:
 
 
 @cache
-def _twin(states: tuple[CallState, ...]) -> Select[Any]:
-    return (
-        CALLS.where(
-            tool_calls.c.session_id == bindparam("session"),
-            tool_calls.c.name == bindparam("name"),
-            tool_calls.c.input_hash == bindparam("input_hash"),
-            one_of(tool_calls.c.state, states),
-            tool_calls.c.cancel_requested.is_(False),
-        )
-        .order_by(tool_calls.c.requested_at.desc(), tool_calls.c.id.desc())
-        .limit(1)
-    )
-
-
-@cache
-def _move(names: tuple[str, ...], stamp: str, held: bool) -> Update:
+def _move(names: tuple[str, ...], after: CallState, held: bool) -> Executable:
     """The statement of one kind of step; there are a handful."""
-    return (
+    step = (
         update(tool_calls)
         .where(
             tool_calls.c.id == bindparam("call"),
@@ -354,12 +348,13 @@ def _move(names: tuple[str, ...], stamp: str, held: bool) -> Update:
         .values(
             {
                 "state": bindparam("after"),
-                stamp: database_now(),
-                **({"life": _LIFE} if stamp == _STAMPS[CallState.RUNNING] else {}),
+                _STAMPS[after]: database_now(),
+                **({"life": _LIFE} if after is CallState.RUNNING else {}),
                 **{name: bindparam(f"new_{name}") for name in names},
             }
         )
     )
+    return step.returning(_QUEUED_S, _RAN_S) if after is CallState.COMPLETED else step
 
 
 def _stored(row: Row[Any]) -> StoredCall:

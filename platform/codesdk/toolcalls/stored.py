@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
 from codesdk.domain.decisions import Classification, Evaluation, Frozen, Obligations
@@ -105,6 +105,13 @@ class Ended(Frozen):
     identity: CallIdentity
     state: CallState
     result: ToolResult
+
+
+class Lasted(NamedTuple):
+    """How long an attempt was queued and ran, in seconds on the database's clock."""
+
+    queued_s: float
+    ran_s: float
 
 
 class Claimed(Frozen):
