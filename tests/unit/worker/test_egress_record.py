@@ -127,11 +127,15 @@ def test_connections_that_are_open_together_do_not_pass_the_limit(stage):
 def test_workers_of_several_processes_do_not_pass_it_together_either(stage, writers, at_once):
     limit = 4 * MIB
     stage.limit(Resource.EGRESS_BYTES_A_DAY, limit)
+    recorders = [metered(stage, writer) for writer in writers]
+    each_opened = [
+        attempt(owner(stage)).model_copy(update={"call": f"call_{number}"}) for number in range(len(recorders))
+    ]
+    for recorder, opened in zip(recorders, each_opened, strict=True):
+        recorder(opened)  # before the others have the whole day
 
     def one(number: int) -> int:
-        recorder = metered(stage, writers[number])
-        opened = attempt(owner(stage)).model_copy(update={"call": f"call_{number}"})
-        recorder(opened)
+        recorder, opened = recorders[number], each_opened[number]
         moved = move(recorder, opened, 2 * MIB)
         recorder(closed(opened, moved))
         return moved
