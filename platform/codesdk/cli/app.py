@@ -104,6 +104,22 @@ SessionRules = Annotated[
 ]
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def whole(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", help="Say the version.", is_eager=True, callback=_say_version)
+    ] = False,
+) -> None:
+    """Holds what may stand before any command; its help is the app's."""
+
+
 @app.command()
 def version(*, json: Json = False) -> None:
     """Say the version."""

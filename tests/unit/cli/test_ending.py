@@ -104,7 +104,10 @@ def test_no_arguments_show_the_help_and_no_error(capsys):
 
 def test_the_version_is_told_to_people_and_to_programs(capsys):
     assert ending.ended(["version"]) == 0
-    assert capsys.readouterr().out.startswith("codesdk ")
+    said = capsys.readouterr().out
+    assert said.startswith("codesdk ")
+    assert ending.ended(["--version"]) == 0
+    assert capsys.readouterr().out == said
     assert ending.ended(["version", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == {"version", "contract", "python"}
 
