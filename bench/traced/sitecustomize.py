@@ -16,7 +16,7 @@ from typing import Any
 
 MARKS = {
     "codesdk.sessions.admission": [("Admission.subject", "token", "admitted")],
-    "codesdk.mcphost.calls": [("Calls._submit", "submit", "")],
+    "codesdk.mcphost.taking": [("Taking.submit", "submit", "")],
     "codesdk.toolcalls.pipeline": [("Pipeline._record", "record", ""), ("Pipeline.submit", "", "submitted")],
     "codesdk.worker.dispatcher": [("Dispatcher.wake", "woken", "")],
     "codesdk.toolcalls.claim": [("Claims.take", "claim", "claimed")],

@@ -1,18 +1,17 @@
-"""One tool call of an MCP client: handed to the pipeline, followed to its end, answered in every case."""
+"""One tool call of an MCP client, from its taking to an answer: followed to its end, answered in every case."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
 import mcp_types as types
 from anyio import CancelScope, CapacityLimiter, get_cancelled_exc_class, to_thread
 
-from codesdk.approvals import Approval, ApprovalConflict, ApprovalUnknown, Desk, NotAnApprover
+from codesdk.approvals import Desk
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import ToolCallId
 from codesdk.domain.subjects import Subject
@@ -21,11 +20,12 @@ from codesdk.mcphost import answers, asking
 from codesdk.mcphost.caller import Caller, Report
 from codesdk.mcphost.followers import Followers
 from codesdk.mcphost.journey import Journey, Phase
-from codesdk.mcphost.owed import Owed, settles
+from codesdk.mcphost.owed import Owed
+from codesdk.mcphost.session_user import SessionUser
+from codesdk.mcphost.taking import Taking
 from codesdk.registry import Tool
 from codesdk.storage.faults import StorageUnavailable
 from codesdk.toolcalls.pipeline import Pipeline
-from codesdk.toolcalls.repeats import CallIdTaken
 from codesdk.toolcalls.results import Results
 from codesdk.toolcalls.stored import Denied, Finished, Outcome, Queued, Waiting
 from codesdk.toolcalls.uncertain import CallUncertain
@@ -41,12 +41,6 @@ CANCEL_S = 10.0
 """Seconds that a cancelled run may take to end: stopping a tree takes the runner well under one."""
 BEAT_S = 5.0
 """Seconds between progress notifications where nothing happens; the shortest idle limit measured is 60 s."""
-PREPARE_S = 10.0
-"""Seconds until a question without an approval is given up: a worker looks at files in some milliseconds."""
-TRIAL_S = 90.0
-"""The same, of a call that is tried in a copy of its workspace first; never longer than its client waits."""
-AGAIN_S = 0.1
-"""Seconds between two looks for it."""
 GAP_S = 0.25
 """Least seconds between two notifications, however fast the output comes."""
 
@@ -74,16 +68,23 @@ class Calls:
         """
         self._pipeline = pipeline
         self._results = results
-        self._desk = desk
         self._clock = clock
         self._wait_s = wait_s
         self._limiter = limiter
-        self._forms = forms
-        self._link = link
-        self._shown = shown
         self._followers = Followers(lambda call, subject: self._cancel(call, subject, "the client cancelled it."))
         self._waits: set[CancelScope] = set()
         self._owed = Owed()
+        self._taking = Taking(pipeline, results, self._owed)
+        self._user = SessionUser(
+            pipeline=pipeline,
+            desk=desk,
+            clock=clock,
+            wait_s=wait_s,
+            limiter=limiter,
+            forms=forms,
+            link=link,
+            shown=shown,
+        )
         self._stopping = False
 
     def stop(self) -> None:
@@ -109,7 +110,7 @@ class Calls:
             return await self._wait(known, place, caller, tool) if known else answers.uncollectable(answered.about.call)
         # A cancel that comes while the thread works is delivered after it, so no submitted call is ever forgotten.
         try:
-            outcome, place = await self._thread(self._submit, tool.name, arguments, caller)
+            outcome, place = await self._thread(self._taking.submit, tool.name, arguments, caller)
         except CallUncertain as fault:
             return answers.uncertain(fault)
         if isinstance(outcome, Finished) and not caller.means(outcome):
@@ -119,91 +120,16 @@ class Calls:
     async def collect(self, call: ToolCallId, caller: Caller) -> Answer:
         """The answer of a call that was made before; it is waited for, and never ended from here."""
         try:
-            outcome, place = await self._thread(self._find, caller.subject, call)
+            outcome, place = await self._thread(self._taking.find, caller.subject, call)
         except StorageUnavailable as fault:
             return answers.unread(call, fault)
         return await self._wait(outcome, place, caller, None) if outcome else answers.uncollectable(call)
 
-    # -- in a thread -------------------------------------------------------------------------------------------------
-
-    def _submit(self, name: str, arguments: dict[str, Any], caller: Caller) -> tuple[Outcome, int]:
-        """What was asked for, on its way; Finished where it was, for a caller that comes again."""
-        subject = caller.subject
-        place = self._results.place(subject)
-        outcome = self._owed_to(subject, name, arguments)
-        # Approved while nobody waited, a call has run: asked again, it would be approved and run a second time.
-        if outcome is not None and settles(outcome):
-            return outcome, place
-        try:
-            return self._taken(name, arguments, caller), place
-        except CallUncertain as fault:
-            return self._perhaps_taken(subject, name, fault), place
-
-    def _taken(self, name: str, arguments: dict[str, Any], caller: Caller) -> Outcome:
-        given = caller.call_id
-        submit = partial(self._pipeline.submit, name, arguments, caller.subject, join=True)
-        try:
-            return submit(runtime_tool_call_id=given.text if given else None)
-        except CallIdTaken as fault:
-            if given is None or given.is_binding:
-                raise
-            _log.info("an agent gave one id to two calls: %s", fault.message)
-        return submit()
-
-    def _owed_to(self, subject: Subject, name: str, arguments: dict[str, Any]) -> Outcome | None:
-        """What became of the call that this one repeats; None where it repeats none."""
-        repeated = self._owed.take(subject, name, arguments)
-        if repeated is None:
-            return None
-        try:
-            return self._pipeline.find(subject.tenant_id, subject.session_id, repeated.tool_call_id)
-        except Fault:
-            self._owed.keep(subject, name, repeated)  # the database is away: it is owed still
-            raise
-
-    def _perhaps_taken(self, subject: Subject, name: str, fault: CallUncertain) -> Outcome:
-        """Where only the connection broke, another one tells.
-
-        Raises:
-            CallUncertain: it tells nothing; the call is owed, in case it is there.
-        """
-        try:
-            found = self._pipeline.find(subject.tenant_id, subject.session_id, fault.identity.tool_call_id)
-        except StorageUnavailable:
-            found = None
-        if found is None:
-            self._owed.keep(subject, name, fault.identity)
-            raise fault
-        return found
-
     def _again(self, subject: Subject, answered: asking.Answered) -> tuple[Outcome | None, int]:
+        """In a thread: what became of a call whose question came back with an answer, which counts first."""
         place = self._results.place(subject)
-        self._vote(subject, answered.about, asking.said(answered.result))
+        self._user.vote(subject, answered.about, asking.said(answered.result))
         return self._pipeline.find(subject.tenant_id, subject.session_id, answered.about.call), place
-
-    def _find(self, subject: Subject, call: ToolCallId) -> tuple[Outcome | None, int]:
-        place = self._results.place(subject)
-        return self._pipeline.find(subject.tenant_id, subject.session_id, call), place
-
-    def _vote(self, subject: Subject, about: asking.Round, said: asking.Said | None) -> None:
-        if said is None or not self._forms or not about.form:
-            return
-        approval = self._desk.find(subject.tenant_id, about.approval)
-        if approval.session_id != subject.session_id or not asking.counts_alone(approval):
-            return
-        try:
-            self._pipeline.vote(
-                subject.tenant_id,
-                about.approval,
-                said.verdict,
-                digest=about.digest,
-                by=subject.principal_id,
-                comment=said.comment,
-            )
-        except (ApprovalConflict, NotAnApprover) as refused:
-            _log.info("the answer of a form changed nothing: %s", refused)
-
-    # -- waiting -----------------------------------------------------------------------------------------------------
 
     async def _wait(self, outcome: Outcome, place: int, caller: Caller, tool: Tool | None) -> Answer:
         """Follow the call to its end, or until this caller must have an answer. `tool`: None where it only collects."""
@@ -221,17 +147,17 @@ class Calls:
         call = outcome.identity.tool_call_id
         self._followers.join(call)
         beside = [asyncio.create_task(_tell(journey, caller.report))] if caller.report else []
-        asks = tool is not None and isinstance(outcome, Waiting) and self._may_ask(caller)
+        asks = tool is not None and isinstance(outcome, Waiting) and self._user.may_be_asked(caller)
         live = caller.asking is not None and caller.asking.live
         if asks and live:
-            beside.append(asyncio.create_task(self._ask(outcome, caller)))
+            beside.append(asyncio.create_task(self._user.ask(outcome, caller)))
         wait = CancelScope()
         self._waits.add(wait)
         if self._stopping:
             wait.cancel()
         try:
             with wait:
-                if asks and not live and (question := await self._question(outcome, caller)) is not None:
+                if asks and not live and (question := await self._user.question(outcome, caller)) is not None:
                     return asking.first_round(*question)
                 outcome = await self._follow(outcome, caller, tool, journey)
             if wait.cancelled_caught:
@@ -301,56 +227,12 @@ class Calls:
             case Denied():
                 return answers.denied(outcome, is_named=caller.is_held_to_its_id)
             case Waiting():
-                page = await self._thread(self._page, caller.subject, outcome)
+                page = await self._thread(self._user.page, caller.subject, outcome)
                 return answers.waiting(outcome, outcome.rules, outcome.who, page)
             case Queued() if given_up:
                 return answers.unfinished(outcome, of_tool(tool))
             case Queued():
                 return answers.running(outcome)
-
-    # -- asking the session's user ------------------------------------------------------------------------------------
-
-    def _may_ask(self, caller: Caller) -> bool:
-        ours = caller.asking
-        return (
-            (self._forms or self._link is not None)
-            and ours is not None
-            and ours.answered is None
-            and bool(ours.capability)
-        )
-
-    async def _question(self, outcome: Outcome, caller: Caller) -> tuple[Approval, types.ElicitRequest] | None:
-        """What to ask this client's user, once the approval is there: a worker looks at the files first that it binds."""
-        if not isinstance(outcome, Waiting) or caller.asking is None:
-            return None
-        wait_s = self._wait_s if caller.wait_s is None else caller.wait_s
-        due = self._clock.monotonic() + (min(TRIAL_S, wait_s) if outcome.is_tried else PREPARE_S)
-        while (approval := await self._thread(self._approval, caller.subject, outcome)) is None:
-            if self._clock.monotonic() > due:
-                return None
-            await asyncio.sleep(AGAIN_S)
-        how = partial(asking.question, forms=self._forms, link=self._link)  # in a thread: the link is on record
-        asked = await self._thread(how, approval, caller.subject, caller.asking.capability)
-        return (approval, asked) if asked is not None else None
-
-    async def _ask(self, outcome: Outcome, caller: Caller) -> None:
-        """Put the question to a client that answers while the call waits, and take a form's answer as the user's vote."""
-        question = await self._question(outcome, caller)
-        if question is not None and caller.asking is not None:
-            approval, asked = question
-            result = await caller.asking.ask(asked)
-            await self._thread(self._vote, caller.subject, asking.round_of(approval, asked), asking.said(result))
-
-    def _page(self, subject: Subject, outcome: Waiting) -> str | None:
-        """Where a person sees what is asked; None while it is being prepared."""
-        approval = self._approval(subject, outcome) if self._shown is not None else None
-        return self._shown(approval, subject) if self._shown is not None and approval is not None else None
-
-    def _approval(self, subject: Subject, outcome: Waiting) -> Approval | None:
-        try:
-            return self._desk.find(subject.tenant_id, outcome.approval_id)
-        except ApprovalUnknown:
-            return None  # it is being prepared, or it came to nothing; the call's own row then says so
 
     async def _thread(self, function: Callable[..., _T], *given: Any) -> _T:
         return await to_thread.run_sync(function, *given, limiter=self._limiter)
