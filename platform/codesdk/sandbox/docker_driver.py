@@ -80,7 +80,7 @@ class DockerSandboxes:
         elif found["State"]["Status"] == "paused":
             self.resume(spec.owner)
         elif found["State"]["Status"] != "running":
-            end_forgotten(name, str(found["Id"]))
+            self._end_forgotten(name, str(found["Id"]))
             if found["State"]["Status"] != "created":
                 raise fate(self._engine, spec.owner, found)
         return self._enter(spec, name)
@@ -193,7 +193,7 @@ class DockerSandboxes:
         if found is None:
             return Gone(owner=owner, reason="there is no such container")
         if found["State"]["Status"] not in _ALIVE:
-            end_forgotten(name, str(found["Id"]))
+            self._end_forgotten(name, str(found["Id"]))
             return Gone(owner=owner, reason=fate(self._engine, owner, found).reason)
         labels = found["Config"]["Labels"] or {}
         if labels.get(specs.LABEL_INSTANCE) != self._instance or labels.get(specs.LABEL_OWNER) != owner:
@@ -311,7 +311,11 @@ class DockerSandboxes:
     def _end(self, owner: str) -> None:
         name = specs.name_of(self._instance, owner)
         self._until_gone(name, lambda: self._engine.api.remove_container(name, force=True, v=True))
-        end_forgotten(name)
+        self._end_forgotten(name)
+
+    def _end_forgotten(self, name: str, container: str = "") -> None:
+        disks = self._disks
+        end_forgotten(name, device=lambda: disks.device(name) if disks is not None else None, container=container)
 
     # -- removing ----------------------------------------------------------------------------------------------------
 

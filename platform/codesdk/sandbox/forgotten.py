@@ -3,7 +3,8 @@
 So it is where an engine is killed or stopped while it starts a container: the shim outlives it, and the engine that comes
 back finds a container without one. Nobody could reach the runner again, but what it runs would go on in the workspace,
 counted by nobody, and keep its disk for good. The kernel knows them: the first process of such a container, in a process
-namespace of its own, has the sandbox's name in its arguments, where only the engine could have put it.
+namespace of its own, has the sandbox's name in its arguments, where only the engine could have put it; or it is `runc`,
+which has made the container and waits to be told to start it, with the workspace mounted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import logging
 import os
 import select
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,17 +23,20 @@ MARK = "sandbox"
 END_S = 10.0
 """How long all processes of a namespace may take to end after its first one was killed: some wait for a disk."""
 _PROC = Path("/proc")
+_WAITS = ["runc", "init"]
+"""What `runc` calls itself until it is told to start the container's program."""
 
 _log = logging.getLogger(__name__)
 
 
-def end_forgotten(name: str, container: str = "") -> int:
-    """Kill what lives of the sandbox of that name, which its engine does not run; how many inits that were.
+def end_forgotten(name: str, *, device: Callable[[], str | None] = lambda: None, container: str = "") -> int:
+    """Kill what lives of the sandbox of that name, which its engine does not run; how many first processes that were.
 
     Sees this machine, if this user may; not another one's engine, nor beyond the container that a worker runs in.
 
     Args:
         name: of container and volume (`spec.name_of`).
+        device: the one that holds its workspace, if one does.
         container: only of this one, by its id: where another of that name may be starting.
     """
     ended = 0
@@ -40,7 +44,7 @@ def end_forgotten(name: str, container: str = "") -> int:
         with suppress(ProcessLookupError):
             descriptor = os.pidfd_open(pid)  # what is read from here on is of one and the same process
             try:
-                if _is_first(pid) and _named(pid) == name and container in _read(pid, "cgroup"):
+                if _is_first(pid) and _is_of(pid, name, device) and container in _read(pid, "cgroup"):
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                     ended += 1
                     ended_by = select.poll()  # select() takes no descriptor above 1023
@@ -70,14 +74,29 @@ def _is_first(pid: int) -> bool:
     return any(line.startswith("NSpid:") and line.split()[-1] == "1" for line in _read(pid, "status").splitlines())
 
 
-def _named(pid: int) -> str:
-    """The sandbox that its last argument names: the runner's settings."""
-    said = _read(pid, "cmdline").rstrip("\0").rpartition("\0")[2]
+def _is_of(pid: int, name: str, device: Callable[[], str | None]) -> bool:
+    said = _read(pid, "cmdline").rstrip("\0").split("\0")
+    return _named(said[-1]) == name or (said == _WAITS and _writes(pid, name, device()))
+
+
+def _named(settings: str) -> str:
+    """The sandbox that the runner's settings name."""
     try:
-        settings = json.loads(said)
+        said = json.loads(settings)
     except ValueError:
         return ""
-    return str(settings.get(MARK, "")) if isinstance(settings, dict) else ""
+    return str(said.get(MARK, "")) if isinstance(said, dict) else ""
+
+
+def _writes(pid: int, name: str, device: str | None) -> bool:
+    """Whether it has that workspace mounted to write; who borrows it has it to read."""
+    for line in _read(pid, "mountinfo").splitlines():
+        # proc(5): id, parent, major:minor, root within the file system, place, options, …, "-", type, source, …
+        mount, _, kind = line.partition(" - ")
+        root, options, source = mount.split()[3], mount.split()[5], kind.split()[1]
+        if "rw" in options.split(",") and (source == device or root.endswith(f"/{name}/_data")):
+            return True
+    return False
 
 
 def _read(pid: int, what: str) -> str:

@@ -92,7 +92,7 @@ class LoopDisks:
                 if time.monotonic() > deadline:
                     raise DiskUnavailable(
                         f"{', '.join(devices)} is still in use and keeps the workspace {name}.",
-                        advice="`findmnt` shows who has it mounted; the sweep tries again.",
+                        advice=f"`grep -l {devices[0]} /proc/[0-9]*/mountinfo` shows who has it mounted; the sweep tries again.",
                     )
                 time.sleep(0.01)
             path.unlink(missing_ok=True)
