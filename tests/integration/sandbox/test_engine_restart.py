@@ -13,7 +13,7 @@ import pytest
 from codesdk.sandbox.docker_driver import DockerSandboxes
 from codesdk.sandbox.engine import Engine
 from codesdk.sandbox.faults import EngineRestarted, EngineUnavailable, ExecWithdrawn, SandboxGone
-from codesdk.sandbox.forgotten import _is_first, _named, _others
+from codesdk.sandbox.forgotten import _is_first, _is_of, _others
 from codesdk.sandbox.port import ExitKind, Gone
 from codesdk.sandbox.spec import name_of
 from own_engine import OWN_ENGINE, running
@@ -128,7 +128,7 @@ def forgetful(own, sandboxes, sandbox_image, tmp_path):
 def inits_of(asked):
     """First processes of a sandbox's containers, as the machine sees them."""
     name = name_of(asked.instance, asked.owner)
-    return [pid for pid in _others() if _is_first(pid) and _named(pid) == name]
+    return [pid for pid in _others() if _is_first(pid) and _is_of(pid, name, lambda: None)]
 
 
 def test_what_an_engine_forgot_is_ended_before_its_sandbox_goes_on(forgetful):
