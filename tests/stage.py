@@ -399,6 +399,9 @@ class Room:
             image="sha256:0",
         )
 
+    def files_of(self, call: str, attempt: int) -> FakeFiles:  # noqa: ARG002
+        return self.files
+
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         self.requests.append(request)
         return self._play(request, on_output)

@@ -146,8 +146,12 @@ class SteppedSandbox:
     def files(self) -> SteppedFiles:
         return SteppedFiles(self._world, self._inner)
 
+    def files_of(self, call: str, attempt: int) -> SteppedFiles:
+        return SteppedFiles(self._world, self._inner, (call, attempt))
+
     def cancel(self, call: str, attempt: int) -> bool:
         self._world.pause(f"cancel of {call}")
+        self._inner.withdraw(call, attempt)
         if (turn := self._turns.get((call, attempt))) is not None and turn.withdraw():
             return True
         self._inner.reachable()
@@ -168,14 +172,15 @@ class SteppedSandbox:
 class SteppedFiles:
     """File operations that count what they wrote. The sandbox looks at the worker's number at each of them."""
 
-    def __init__(self, world: World, inner: FakeSandbox) -> None:
+    def __init__(self, world: World, inner: FakeSandbox, key: tuple[str, int] = ("", 0)) -> None:
         self._world = world
         self._inner = inner
+        self._key = key
 
     def write(self, writes: Any) -> Any:
         self._world.pause("before a write")
         self._inner.reachable()
-        done = self._inner.files.write(writes)
+        done = self._inner.files_of(*self._key).write(writes)
         for each in writes:
             self._world.wrote[each.path] += 1
         self._world.pause("after a write")
@@ -185,7 +190,7 @@ class SteppedFiles:
         def operation(*args: Any, **kwargs: Any) -> Any:
             self._world.pause(f"before {name}")
             self._inner.reachable()
-            found = getattr(self._inner.files, name)(*args, **kwargs)
+            found = getattr(self._inner.files_of(*self._key), name)(*args, **kwargs)
             self._world.pause(f"after {name}")
             return found
 
@@ -204,6 +209,9 @@ class _Inner(FakeSandbox):
         except EngineUnavailable as fault:
             fault.was_asked = False
             raise
+
+    def withdraw(self, call: str, attempt: int) -> None:
+        self._withdrawals.add((call, attempt))
 
     def finish(self, run: Any, *, cancelled: bool) -> None:
         ends = {"result": ExecResult(kind=ExitKind.CANCELLED, signal=9)} if cancelled else {}

@@ -21,6 +21,7 @@ from codesdk.sandbox.fake import FakeSandboxes, Script
 from codesdk.sandbox.faults import (
     AlreadyAcknowledged,
     ArchiveRefused,
+    CallWithdrawn,
     ImageMissing,
     SandboxGone,
     SandboxPaused,
@@ -249,6 +250,19 @@ def test_a_program_that_ignores_its_cancel_is_killed_long_before_the_grace_that_
 
 def test_a_cancel_of_an_unknown_exec_is_false(sandbox):
     assert sandbox.cancel("call_unknown", 1) is False
+
+
+def test_a_cancelled_call_changes_no_file_any_more_and_others_do(sandbox):
+    sandbox.cancel("call_withdrawn", 1)
+    theirs, others = sandbox.files_of, sandbox.files_of("call_withdrawn", 2)
+    write = (FileWrite(path="withdrawn.txt", content=b"x"),)
+    for operation in (lambda files: files.write(write), lambda files: files.read("withdrawn.txt")):
+        with pytest.raises(CallWithdrawn) as withdrawn:
+            operation(theirs("call_withdrawn", 1))
+        assert not withdrawn.value.was_asked
+    assert others.stat("withdrawn.txt").error is FileError.NOT_FOUND
+    others.write(write)
+    assert others.read("withdrawn.txt").data == b"x"
 
 
 # -- processes --------------------------------------------------------------------------------------------------------

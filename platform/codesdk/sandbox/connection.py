@@ -119,9 +119,17 @@ class Connection:
             raise SandboxPaused(self.owner)
 
     def ask(
-        self, header: Header, body: bytes = b"", *, timeout_s: float = ANSWER_S, repeat: bool = False
+        self,
+        header: Header,
+        body: bytes = b"",
+        *,
+        timeout_s: float = ANSWER_S,
+        repeat: bool = False,
+        stop: Callable[[], object] | None = None,
     ) -> tuple[Header, bytes]:
         """One request. Repeat: it may be asked again when the answer was lost, because it changes nothing.
+
+        Stop: called a few times a second while the answer does not come; what it raises ends the wait.
 
         Raises:
             SandboxGone, EngineUnavailable: `was_asked` is False where it was not sent.
@@ -135,7 +143,9 @@ class Connection:
                 fault.was_asked = was_asked
                 raise
             try:
-                answer, data = link.call(header, body, timeout_s=timeout_s, check=self.unless_paused, alone=True)
+                answer, data = link.call(
+                    header, body, timeout_s=timeout_s, check=self.unless_paused, stop=stop, alone=True
+                )
             except LinkIdle:
                 continue
             except Unanswered as error:

@@ -36,6 +36,7 @@ from codesdk.sandbox.port import (
 )
 from codesdk.sandbox.surroundings import Surroundings
 from codesdk.sandbox.turns import Away, Turns
+from codesdk.sandbox.withdrawals import Withdrawals
 
 __all__ = ("FakeSandbox", "FakeSandboxes", "Script", "scripts")
 
@@ -55,6 +56,7 @@ class FakeSandbox:
         self._sandboxes = owner
         self._generation = state.generation
         self._turns = Turns()
+        self._withdrawals = Withdrawals()
         self._closed = False
 
     @property
@@ -93,6 +95,11 @@ class FakeSandbox:
             gone.was_asked = self._state.heard
             raise
         return self._state.files
+
+    def files_of(self, call: str, attempt: int) -> FakeFiles:
+        """The same, as long as the call is not cancelled."""
+        self._withdrawals.check((call, attempt))
+        return self.files
 
     def _check(self) -> None:
         if self._closed or self._state.gone:
@@ -212,6 +219,7 @@ class FakeSandbox:
 
     def cancel(self, call: str, attempt: int) -> bool:
         """End a held exec, or have one that waits for the engine not begin."""
+        self._withdrawals.add((call, attempt))
         if self._turns.withdraw((call, attempt)):
             return True
         self._sandboxes.answer()

@@ -236,18 +236,18 @@ class AlreadyAcknowledged(Fault):
         )
 
 
-class ExecWithdrawn(Fault):
-    """It was cancelled while it waited for its engine: its runner was never asked for it, or said that it does not run."""
+class CallWithdrawn(Fault):
+    """It was cancelled before it had any effect."""
 
-    code = "EXEC_WITHDRAWN"
+    code = "CANCELLED"
     status = 409
     exit_code = ExitCode.FAILED
 
-    def __init__(self, call: str, attempt: int) -> None:
-        super().__init__(
-            f"Attempt {attempt} of {call} was cancelled before it began.",
-            advice="Make the call again if it is wanted after all.",
-        )
+    def __init__(self, call: str, attempt: int, *, was_asked: bool = False) -> None:
+        """`was_asked`: its runner was, for something that changes nothing; else it has not begun."""
+        what = "while it read, and nothing was changed" if was_asked else "before it began"
+        super().__init__(f"Attempt {attempt} of {call} was cancelled {what}.")
+        self.was_asked = was_asked
 
 
 class ArchiveRefused(Fault):

@@ -230,6 +230,8 @@ class Link:
 
     PATIENCE_S = 2.0
     """After so long without an answer, and again after as long, it is asked whether there can be one."""
+    STOP_S = 0.25
+    """How often it is asked whether an answer is still wanted: a cancel is over in two seconds."""
 
     PING_S = 10.0
     """How long a runner that owes an answer may take to say that it lives; under a fork bomb it took 0.7 s at most."""
@@ -241,9 +243,10 @@ class Link:
         *,
         timeout_s: float,
         check: Callable[[], object] = lambda: None,
+        stop: Callable[[], object] | None = None,
         alone: bool = False,
     ) -> tuple[Header, bytes]:
-        """Ask and wait for the answer. Check: called while it does not come; what it raises ends the wait.
+        """Ask and wait for the answer. Check, stop: called while it does not come; what they raise ends the wait.
 
         Alone: where it does not come, and the runner lives, the connection is left to others' requests.
 
@@ -260,7 +263,7 @@ class Link:
             self._used = time.monotonic()
         try:
             self._send(number, header, body)
-            message = self._await(answer, timeout_s, check)
+            message = self._await(answer, timeout_s, check, stop)
         except Empty as error:
             if alone and self._lives():
                 raise Unanswered from error
@@ -307,16 +310,24 @@ class Link:
         with self._lock:
             return list(self._told.values())
 
-    def _await(self, answer: Inbox, timeout_s: float, check: Callable[[], object]) -> wire.Message:
-        deadline = time.monotonic() + timeout_s
+    def _await(
+        self, answer: Inbox, timeout_s: float, check: Callable[[], object], stop: Callable[[], object] | None
+    ) -> wire.Message:
+        now = time.monotonic()
+        deadline, due = now + timeout_s, now + self.PATIENCE_S
+        pause = self.PATIENCE_S if stop is None else self.STOP_S
         while True:
             left = deadline - time.monotonic()
             try:
-                return self.next(answer, max(0.0, min(left, self.PATIENCE_S)))
+                return self.next(answer, max(0.0, min(left, pause)))
             except Empty:
-                if left <= self.PATIENCE_S:
+                if left <= pause:
                     raise
-            check()
+            if stop is not None:
+                stop()
+            if time.monotonic() >= due:
+                check()
+                due = time.monotonic() + self.PATIENCE_S
 
     def _send(self, number: int, header: Header, body: bytes) -> None:
         with self._lock:

@@ -145,6 +145,16 @@ class Sandbox(Protocol):
         """Its workspace."""
         ...
 
+    def files_of(self, call: str, attempt: int) -> Files:
+        """The same, for one call: once that is cancelled, none of its operations begins.
+
+        One that only reads may be left to itself then. One that changes something, and was asked for, ends as it does.
+
+        Raises (each operation):
+            CallWithdrawn: the call was cancelled, and has changed nothing by this.
+        """
+        ...
+
     @property
     def processes(self) -> Processes:
         """Its execs: in the background, with a terminal, with stdin that comes bit by bit."""
@@ -159,7 +169,7 @@ class Sandbox(Protocol):
             SandboxGone: the sandbox ended or cannot be reached; whether the exec ran is unknown, unless `was_asked` is
                 False: then it did not.
             StaleGeneration: a newer worker owns the sandbox.
-            ExecWithdrawn: it was cancelled before its runner was asked for it; it did not run.
+            CallWithdrawn: it was cancelled before its runner was asked for it; it did not run.
         """
         ...
 

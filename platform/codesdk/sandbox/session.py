@@ -24,6 +24,7 @@ from codesdk.sandbox.port import (
     ExecRequest,
     ExecResult,
     ExitKind,
+    Files,
     OnOutput,
     ProcessLimits,
     SandboxSpec,
@@ -39,6 +40,7 @@ from codesdk.sandbox.runner import wire
 from codesdk.sandbox.spec import exec_limits
 from codesdk.sandbox.stills import RunnerStills
 from codesdk.sandbox.turns import Away, Turn, Turns
+from codesdk.sandbox.withdrawals import Withdrawals
 from codesdk.sandbox.workspace import RunnerFiles, mark_words
 
 _STREAMS: tuple[StreamName, StreamName] = ("stdout", "stderr")
@@ -74,6 +76,7 @@ class RunnerSandbox:
         self._egress = egress if spec.profile.egress else None
         self._connection = Connection(spec, connect, ended, paused=paused, idle_s=idle_s, egress=self._egress)
         self._turns = Turns()
+        self._withdrawals = Withdrawals()
         self._attestation: Attestation | None = None
         self._files = RunnerFiles(self._connection.ask, spec.profile)
         self._stills = RunnerStills(self._connection.ask)
@@ -94,6 +97,10 @@ class RunnerSandbox:
     def files(self) -> RunnerFiles:
         """Its workspace."""
         return self._files
+
+    def files_of(self, call: str, attempt: int) -> Files:
+        """The same for one call; see the port."""
+        return RunnerFiles(self._withdrawals.asking((call, attempt), self._connection.ask), self._spec.profile)
 
     @property
     def processes(self) -> RunnerProcesses:
@@ -249,6 +256,7 @@ class RunnerSandbox:
 
     def cancel(self, call: str, attempt: int) -> bool:
         """End that exec's tree; see the port."""
+        self._withdrawals.add((call, attempt))
         if self._turns.withdraw((call, attempt)):
             return True
         grace_s = min(self._spec.profile.grace_s, CANCEL_GRACE_S)
@@ -259,6 +267,7 @@ class RunnerSandbox:
     def acknowledge(self, call: str, attempt: int) -> None:
         """The result is committed. Not waited for: a lost one is said again over the next connection."""
         self._leases.end((call, attempt))
+        self._withdrawals.forget((call, attempt))
         header = {"op": "ack", "call": call, "attempt": attempt}
         try:
             self._connection.linked().tell(header)

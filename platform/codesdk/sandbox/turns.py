@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from codesdk.sandbox.faults import EngineUnavailable, ExecWithdrawn
+from codesdk.sandbox.faults import CallWithdrawn, EngineUnavailable
 from codesdk.sandbox.link import Key
 
 ENGINE_AWAY_S = 60.0
@@ -31,11 +31,11 @@ class Turn:
         """It is asked for now, or was by an earlier worker: from here on it may run.
 
         Raises:
-            ExecWithdrawn: it was withdrawn before.
+            CallWithdrawn: it was withdrawn before.
         """
         with self._guard:
             if self._withdrawn.is_set():
-                raise ExecWithdrawn(*self._key)
+                raise CallWithdrawn(*self._key)
             self._may_run = True
 
     def stay(self) -> None:
@@ -54,10 +54,10 @@ class Turn:
         """Wait for so long.
 
         Raises:
-            ExecWithdrawn: it was withdrawn, before or meanwhile.
+            CallWithdrawn: it was withdrawn, before or meanwhile.
         """
         if self._withdrawn.wait(seconds):
-            raise ExecWithdrawn(*self._key)
+            raise CallWithdrawn(*self._key)
 
 
 class Turns:
@@ -103,7 +103,7 @@ class Away:
 
         Raises:
             EngineUnavailable: it has been away for too long.
-            ExecWithdrawn: it was never asked for, and is not to be any more.
+            CallWithdrawn: it was never asked for, and is not to be any more.
         """
         now = time.monotonic()
         if self._until is None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from codesdk.domain.tools import ToolResult
 from codesdk.registry import Tool
-from codesdk.sandbox.port import Chunk, FileError, FileRefused, Manifest, OnOutput
+from codesdk.sandbox.port import Chunk, FileError, FileRefused, Files, Manifest, OnOutput
 from codesdk.toolcalls.builtins import Bench, files_changed, run_tool, runs_one_exec
 from codesdk.toolcalls.builtins.withheld import STREAMS
 from codesdk.toolcalls.effects import conditions, effects_of, state_hash
@@ -26,7 +26,7 @@ def run_as_previewed(tool: Tool, stored: StoredCall, preview: Preview, bench: Be
     Raises:
         Fault: the sandbox failed.
     """
-    before = _manifest(bench)
+    before = _manifest(bench.files)
     if not runs_one_exec(tool):
         if before is None or state_hash(before, preview.concerned) != preview.before:
             return files_changed(_NOT_AS_SHOWN)
@@ -38,7 +38,7 @@ def run_as_previewed(tool: Tool, stored: StoredCall, preview: Preview, bench: Be
         return files_changed(_NOT_AS_SHOWN)
     if result.code == "FILES_CHANGED":
         return result
-    after = _manifest(bench) if before is not None and not bench.taken_up else None
+    after = _manifest(bench.sandbox.files) if before is not None and not bench.taken_up else None
     effects = effects_of(before, after) if before is not None and after is not None else None
     runs = runs_one_exec(tool)
     now = ending_of(result, *(heard.mark(stream) if runs else None for stream in STREAMS))
@@ -52,8 +52,8 @@ def _flagged(result: ToolResult, differs: tuple[str, ...]) -> ToolResult:
     return result.model_copy(update={"differs": differs, "text": f"{result.text}\n{note}"})
 
 
-def _manifest(bench: Bench) -> Manifest | None:
-    found = bench.sandbox.files.manifest()
+def _manifest(files: Files) -> Manifest | None:
+    found = files.manifest()
     return None if isinstance(found, FileRefused) else found
 
 

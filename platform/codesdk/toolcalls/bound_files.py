@@ -17,7 +17,7 @@ from codesdk.policy.shell.commands import ShellViews, SimpleCommand
 from codesdk.policy.shell.views import analyze_argv, analyze_line
 from codesdk.policy.shell.words import Word, unquote
 from codesdk.registry import SourceCall, Template, Tool
-from codesdk.sandbox.port import FileMark, FileName, FileRefused, MarkKind, Sandbox
+from codesdk.sandbox.port import FileMark, FileName, FileRefused, Files, MarkKind
 from codesdk.toolcalls.builtins.diff import PatchRejected, parse
 
 MAX_NAMES = 512
@@ -117,9 +117,9 @@ def files_of(marks: tuple[FileMark, ...]) -> dict[str, Any] | None:
     return {"files": files} if len(files) < MAX_NAMES else {"files": files, "more": MORE}
 
 
-def changed_in(sandbox: Sandbox, bound: tuple[FileMark, ...]) -> str:
+def changed_in(files: Files, bound: tuple[FileMark, ...]) -> str:
     """Which file a person has approved is another now; an exec's are looked at by the runner, with all tools stopped."""
-    found = sandbox.files.marks(tuple(mark.name for mark in bound))
+    found = files.marks(tuple(mark.name for mark in bound))
     return found.message if isinstance(found, FileRefused) else difference(bound, found)
 
 

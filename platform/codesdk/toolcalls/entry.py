@@ -12,7 +12,7 @@ from typing import TypeVar
 from codesdk.domain.clock import Clock
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault
-from codesdk.sandbox.faults import EngineUnavailable, ExecWithdrawn, SandboxGone
+from codesdk.sandbox.faults import CallWithdrawn, EngineUnavailable, SandboxGone
 from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.turns import ENGINE_AWAY_S
 from codesdk.storage.faults import StorageUnavailable
@@ -79,7 +79,9 @@ class Entry:
             self.opened.append(self._opened())
             try:
                 return work(self.opened[0])
-            except ExecWithdrawn:
+            except CallWithdrawn as withdrawn:
+                if withdrawn.was_asked:
+                    raise
                 self.opened.pop()
                 raise NotBegun.because(self._stands_against() or "it was cancelled") from None
             except EngineUnavailable as fault:

@@ -17,7 +17,7 @@ from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault
 from codesdk.eventlog.log import Draft, Log
 from codesdk.registry import Registries, SourceCall, Tool
-from codesdk.sandbox.faults import SandboxGone
+from codesdk.sandbox.faults import CallWithdrawn, SandboxGone
 from codesdk.sandbox.port import Sandbox
 from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.faults import ValueRefused
@@ -138,7 +138,8 @@ class Execution:
         if isinstance(ran, Fault) and mishaps.leaves_doubt(ran, opened=bool(opened), sent=bool(sent)):
             claimed = claimed.model_copy(update={"in_doubt": True})
         # What an earlier worker had may have run there.
-        if not opened and not sent and claimed.behaviour_hash is not None:
+        never_asked = not opened and not sent and claimed.behaviour_hash is not None
+        if never_asked or isinstance(ran, CallWithdrawn):
             claimed = claimed.model_copy(update={"ran": False})
         result = self._recorded(claimed, result, output, took_ms)
         for sandbox in opened:
@@ -265,7 +266,7 @@ class Execution:
         )
         if stored.identity.attempt > 1 and runs_one_exec(tool):
             self._end_earlier(stored, sandbox)
-        if stored.bound and not runs_one_exec(tool) and (differs := changed_in(sandbox, stored.bound)):
+        if stored.bound and not runs_one_exec(tool) and (differs := changed_in(bench.files, stored.bound)):
             return files_changed(differs)
         if stored.preview is None or stored.preview.failed:
             return terms.clean(tool, run_tool(tool, stored.call.input, bench))

@@ -9,7 +9,7 @@ from typing import TypeVar
 from codesdk.domain.tools import ToolResult
 from codesdk.errors import Fault, InternalFault
 from codesdk.registry import InvalidOutput
-from codesdk.sandbox.faults import EngineUnavailable, RunnerSilent, SandboxGone
+from codesdk.sandbox.faults import CallWithdrawn, EngineUnavailable, RunnerSilent, SandboxGone
 from codesdk.storage.faults import StorageUnavailable
 from codesdk.toolcalls import history
 from codesdk.toolcalls.elsewhere import ServerLost, ServerSilent
@@ -44,8 +44,8 @@ def leaves_doubt(fault: Fault, *, opened: bool, sent: bool) -> bool:
 
     `opened`: its sandbox may have been asked; `sent`: a server was, whose own faults are answers, silence is none.
     """
-    # Of these the one comes after a known end, the other before anything was asked: output waits for the database.
-    is_known = isinstance(fault, (InvalidOutput, StorageUnavailable))
+    # Of these the first comes after a known end, the others before anything was changed: output waits for the database.
+    is_known = isinstance(fault, (InvalidOutput, StorageUnavailable, CallWithdrawn))
     return (opened and not is_known) or (sent and isinstance(fault, (InternalFault, ServerSilent)))
 
 
@@ -54,7 +54,7 @@ def failed(fault: Fault) -> ToolResult:
     if isinstance(fault, ServerSilent):
         text = f"{fault.message} Whether it took effect is unknown. Look before you repeat it."
         return ToolResult(text=text, is_error=True, code=fault.code)
-    if isinstance(fault, (NotBegun, RunnerSilent)):
+    if isinstance(fault, (NotBegun, RunnerSilent, CallWithdrawn)):
         return ToolResult(text=str(fault), is_error=True, code=fault.code)
     text = f"{fault} Its log says more." if isinstance(fault, InternalFault) else f"The sandbox failed: {fault}"
     return ToolResult(text=text, is_error=True, code=fault.code)

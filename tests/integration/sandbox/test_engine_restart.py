@@ -12,7 +12,7 @@ import pytest
 
 from codesdk.sandbox.docker_driver import DockerSandboxes
 from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.faults import EngineRestarted, EngineUnavailable, ExecWithdrawn, SandboxGone
+from codesdk.sandbox.faults import CallWithdrawn, EngineRestarted, EngineUnavailable, SandboxGone
 from codesdk.sandbox.forgotten import _is_first, _is_of, _others
 from codesdk.sandbox.port import ExitKind, Gone
 from codesdk.sandbox.spec import name_of
@@ -167,7 +167,7 @@ def test_while_the_engine_is_away_nothing_is_said_to_be_gone_and_what_waits_for_
         while not is_withdrawn(sandbox):
             assert time.monotonic() < until
         waiting.join(20)
-        assert isinstance(waiting.outcome, ExecWithdrawn), waiting.outcome
+        assert isinstance(waiting.outcome, CallWithdrawn), waiting.outcome
     finally:
         own.start()
 

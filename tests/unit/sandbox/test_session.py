@@ -14,8 +14,8 @@ from codesdk.sandbox import workspace
 from codesdk.sandbox.egress.leases import Leases
 from codesdk.sandbox.egress.rules import EgressRule, EgressRules
 from codesdk.sandbox.faults import (
+    CallWithdrawn,
     EngineUnavailable,
-    ExecWithdrawn,
     RunnerRefused,
     RunnerSilent,
     SandboxGone,
@@ -419,7 +419,7 @@ def test_a_cancel_ends_the_wait_of_an_exec_whose_engine_was_away_before_it_was_a
     began = time.monotonic()
     assert restarted.sandbox.cancel("c", 1)
     waiting.join(20)
-    assert isinstance(waiting.outcome, ExecWithdrawn)
+    assert isinstance(waiting.outcome, CallWithdrawn)
     assert time.monotonic() - began < 2, "a cancel is over in two seconds"
     restarted.back.set()
     restarted.sandbox.acknowledge("other", 1)
@@ -451,7 +451,7 @@ def test_a_cancel_is_heard_by_an_exec_that_stands_back_for_a_snapshot(lying, tak
     def work():
         try:
             sandbox.exec(ExecRequest(call="c", argv=("true",), taken_up=taken_up), lambda _: None)
-        except ExecWithdrawn as withdrawn:
+        except CallWithdrawn as withdrawn:
             said.append(withdrawn)
 
     waiting = threading.Thread(target=work, daemon=True)
@@ -495,6 +495,88 @@ def test_a_file_operation_that_hangs_costs_what_runs_beside_it_nothing(lying, mo
     running.join(20)
     assert said[0].exit_code == 0
     assert sandbox._liar.greeted == 1, "the connection was left as it was"
+
+
+class Slow:
+    """A runner that carries out files' operations when it is told to, over a connection that goes on meanwhile."""
+
+    def __init__(self, lying):
+        self.asked, self.ops = threading.Event(), []
+        self._waiting = []
+        self.sandbox = lying(self._answer)
+
+    def _answer(self, item):
+        self.ops.append(item.header["op"])
+        if item.header["op"] == "cancel":
+            return [(item.number, {"re": item.number, "ended": False}, b"")]
+        self._waiting.append(item.number)
+        self.asked.set()
+        return []
+
+    def go_on(self, header):
+        liar, nonce = self.sandbox._liar, self.sandbox._connection.link._nonce
+        waiting, self._waiting = self._waiting, []
+        self.asked.clear()
+        for number in waiting:
+            liar._send(liar.sockets[1], nonce, number, {"re": number, **header})
+
+    def ask(self, operation):
+        """An operation of call c on a thread; `.outcome` is its result or its fault."""
+
+        def work():
+            try:
+                thread.outcome = operation(self.sandbox.files_of("c", 1))
+            except Exception as error:  # noqa: BLE001 - looked at by the test
+                thread.outcome = error
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        assert self.asked.wait(20)
+        return thread
+
+
+def test_a_cancelled_call_that_reads_waits_no_longer_and_its_late_answer_disturbs_nobody(lying):
+    slow = Slow(lying)
+    reading = slow.ask(lambda files: files.stat("x"))
+    began = time.monotonic()
+    assert not slow.sandbox.cancel("c", 1)
+    reading.join(20)
+    assert time.monotonic() - began < 2, "a cancel is over in two seconds"
+    assert isinstance(reading.outcome, CallWithdrawn)
+    assert reading.outcome.was_asked
+    slow.go_on({"refused": "NOT_FOUND", "path": "x", "message": "late"})
+    assert not slow.sandbox.cancel("d", 1)
+    assert slow.sandbox._liar.greeted == 1
+
+
+def test_a_cancelled_call_that_changes_a_file_ends_as_the_change_does_and_asks_for_nothing_more(lying):
+    slow = Slow(lying)
+    deleting = slow.ask(lambda files: files.delete("x"))
+    slow.sandbox.cancel("c", 1)
+    slow.go_on({"deleted": 3})
+    deleting.join(20)
+    assert deleting.outcome == 3
+    with pytest.raises(CallWithdrawn) as withdrawn:
+        slow.sandbox.files_of("c", 1).delete("y")
+    assert not withdrawn.value.was_asked
+    slow.sandbox.acknowledge("c", 1)
+    assert slow.ops == ["delete", "cancel", "ack"]
+
+
+def test_an_upload_that_was_begun_is_ended_though_its_call_is_cancelled(lying):
+    slow = Slow(lying)
+
+    def pieces():
+        slow.sandbox.cancel("c", 1)
+        yield b"x"
+
+    uploading = slow.ask(lambda files: files.upload("x", pieces()))
+    for answer in ({"id": "u"}, {"refused": "NO_SPACE", "path": "x", "message": "full"}, {}):
+        assert slow.asked.wait(20)
+        slow.go_on(answer)
+    uploading.join(20)
+    assert uploading.outcome.error.value == "NO_SPACE"
+    assert slow.ops == ["upload.open", "cancel", "upload.append", "upload.abort"]
 
 
 def test_a_runner_that_answers_nobody_is_given_up(lying, monkeypatch):

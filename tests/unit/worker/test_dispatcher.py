@@ -11,7 +11,7 @@ from codesdk.toolcalls.mishaps import Released
 from codesdk.toolcalls.stored import Denied, Finished
 from codesdk.worker.dispatcher import for_others
 from codesdk.worker.host import WorkerRunning, lock_engine
-from stage import stored_call, wait_for
+from stage import POLICY, bundle, stored_call, wait_for
 
 THREADS = 4
 """As the crew has them."""
@@ -194,6 +194,42 @@ def test_a_reading_file_operation_under_way_ends_by_itself_with_its_own_result_a
         go_on.set()
     assert not ended(stage, one).is_error
     assert stage.types()[-1] == "tool.call.completed"
+
+
+WRITE = ("workspace.write", {"path": "a", "content": "new"})
+
+
+@pytest.mark.parametrize(("operation", "end"), [("stat", ("NOT_BEGUN", b"old")), ("write", (None, b"new"))])
+def test_a_write_is_cancelled_before_it_is_asked_for_and_ends_as_it_did_after_that(
+    stage, crew, monkeypatch, operation, end
+):
+    """Its tool looks at the path, and then writes."""
+    writes = POLICY.replace(
+        "effect: ask, tool: workspace.write, approval: {timeout: 10m}", "effect: allow, tool: workspace.write"
+    )
+    stage.bundle = bundle(stage.root / "writes", writes, stage.registry)
+    stage.pipeline = stage.pipeline_with(stage.bundle)
+    sandbox = crew.rooms.ready(stage.session.id)
+    sandbox.files.put("a", b"old")
+    stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
+    under_way, go_on = threading.Event(), threading.Event()
+    act = getattr(FakeFiles, operation)
+
+    def slowly(*given, **more):
+        under_way.set()
+        assert go_on.wait(20)
+        return act(*given, **more)
+
+    monkeypatch.setattr(FakeFiles, operation, slowly)
+    call = submit(stage, *WRITE)
+    try:
+        assert under_way.wait(20)
+        assert stage.cancel(call, "enough")
+        wait_for(lambda: (call, 1) in sandbox._withdrawals._calls, "the cancel to reach the sandbox")
+    finally:
+        go_on.set()
+    assert (ended(stage, call).code, sandbox.files.read("a").data) == end
+    assert stage.sql("SELECT 1 FROM tool_calls WHERE doubtful") == []
 
 
 def test_a_cancel_waits_for_no_crowd_of_looks(stage, crew):

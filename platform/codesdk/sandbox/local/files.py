@@ -15,6 +15,7 @@ from codesdk.sandbox.port import (
     FileMark,
     FileName,
     FileRefused,
+    Files,
     FileWrite,
     Listing,
     Manifest,
@@ -23,7 +24,6 @@ from codesdk.sandbox.port import (
     Watch,
 )
 from codesdk.sandbox.session import RunnerSandbox
-from codesdk.sandbox.workspace import RunnerFiles
 
 
 class Alias(NamedTuple):
@@ -46,7 +46,7 @@ class Alias(NamedTuple):
 class AliasedFiles:
     """`Files` in which both paths mean the workspace."""
 
-    def __init__(self, files: RunnerFiles, alias: Alias) -> None:
+    def __init__(self, files: Files, alias: Alias) -> None:
         self._files = files
         self._alias = alias
 
@@ -138,6 +138,10 @@ class LocalSandbox(RunnerSandbox):
     def files(self) -> AliasedFiles:  # type: ignore[override] # the port asks for `Files`; both are
         """Its workspace."""
         return self._aliased
+
+    def files_of(self, call: str, attempt: int) -> AliasedFiles:
+        """The same for one call; see the port."""
+        return AliasedFiles(super().files_of(call, attempt), self._alias)
 
     def _limits(self, limits: ProcessLimits) -> dict[str, int]:
         found = super()._limits(limits)

@@ -18,6 +18,7 @@ from codesdk.sandbox.port import (
     FileInfo,
     FileMark,
     FileRefused,
+    Files,
     FileWrite,
     OnOutput,
     ProcessLimits,
@@ -69,6 +70,14 @@ class Bench:
     redactor: Redactor | None = None
     """Takes out what policy says nobody is to see. A tool that cuts what it read has it cleaned before."""
 
+    @property
+    def files(self) -> Files:
+        """The workspace, for what comes before this call has changed anything, and for that change itself.
+
+        A cancel ends the call there as one that did nothing. What is looked at afterwards is asked of the sandbox.
+        """
+        return self.sandbox.files_of(self.identity.tool_call_id, self.identity.attempt)
+
     def run(self, argv: tuple[str, ...], on_output: OnOutput | None = None, **more: Any) -> ExecResult:
         """Run a command as this call's one exec."""
         request = ExecRequest(
@@ -104,7 +113,7 @@ class Bench:
             if most and item.content is not None and len(item.content) > most:
                 text = f"{item.path} would have {len(item.content)} bytes; this call may write {most} to a file."
                 return FileRefused(path=item.path, error=FileError.TOO_LARGE, message=text)
-        return self.sandbox.files.write(tuple(self._held_to_preview(item) for item in writes))
+        return self.files.write(tuple(self._held_to_preview(item) for item in writes))
 
     def _held_to_preview(self, item: FileWrite) -> FileWrite:
         wanted = self.expected.get(posixpath.normpath(item.path))

@@ -12,7 +12,7 @@ from codesdk.toolcalls.builtins.bench import Bench, refused
 
 def stat(given: dict[str, Any], bench: Bench) -> ToolResult:
     """What a path is; a symbolic link is described as itself."""
-    found = bench.sandbox.files.stat(given["path"])
+    found = bench.files.stat(given["path"])
     if isinstance(found, FileRefused):
         return refused(found)
     structured = {
@@ -34,8 +34,8 @@ def _time(found: FileInfo) -> str:
 def move(given: dict[str, Any], bench: Bench) -> ToolResult:
     """Rename in one step, with all beneath it; directories on the way to the new name are made."""
     replace = given.get("replace", False)
-    target = bench.sandbox.files.stat(given["target"]) if replace else None
-    moved = bench.sandbox.files.move(given["path"], given["target"], replace=replace)
+    target = bench.files.stat(given["target"]) if replace else None
+    moved = bench.files.move(given["path"], given["target"], replace=replace)
     if isinstance(moved, FileRefused):
         return refused(moved)
     replaced = isinstance(target, FileInfo)
@@ -46,10 +46,10 @@ def move(given: dict[str, Any], bench: Bench) -> ToolResult:
 
 def delete(given: dict[str, Any], bench: Bench) -> ToolResult:
     """Delete a file, a symbolic link (never what it points to), an empty directory, or a tree."""
-    found = bench.sandbox.files.stat(given["path"])
+    found = bench.files.stat(given["path"])
     if isinstance(found, FileRefused):
         return refused(found)
-    gone = bench.sandbox.files.delete(given["path"], recursive=given.get("recursive", False))
+    gone = bench.files.delete(given["path"], recursive=given.get("recursive", False))
     if isinstance(gone, FileRefused):
         return refused(gone)
     structured = {"path": found.path, "kind": found.kind.value, "entries": gone}

@@ -19,7 +19,7 @@ DEFAULT_LINES = 2000
 
 def read(given: dict[str, Any], bench: Bench) -> ToolResult:
     """Lines of a text file, numbered from 1."""
-    content = bench.sandbox.files.read(given["path"], length=bench.profile.max_read_bytes)
+    content = bench.files.read(given["path"], length=bench.profile.max_read_bytes)
     if isinstance(content, FileRefused):
         return refused(content)
     cut = content.size - len(content.data)
@@ -71,7 +71,7 @@ def _fitting(lines: list[str]) -> tuple[list[str], int]:
 def write(given: dict[str, Any], bench: Bench) -> ToolResult:
     """Replace a file's whole content, or make it."""
     data = given["content"].encode()
-    before = bench.sandbox.files.stat(given["path"])
+    before = bench.files.stat(given["path"])
     written = bench.write((FileWrite(path=given["path"], content=data),))
     if isinstance(written, FileRefused):
         return refused(written)
@@ -84,7 +84,7 @@ def write(given: dict[str, Any], bench: Bench) -> ToolResult:
 def list_directory(given: dict[str, Any], bench: Bench) -> ToolResult:
     """Entries beneath a directory; symlinks are shown and not followed."""
     path = given.get("path", ".")
-    listing = bench.sandbox.files.list(path, depth=given.get("depth", 1))
+    listing = bench.files.list(path, depth=given.get("depth", 1))
     if isinstance(listing, FileRefused):
         return refused(listing)
     entries = [{"path": entry.path, "kind": entry.kind.value, "size": entry.size} for entry in listing.entries]

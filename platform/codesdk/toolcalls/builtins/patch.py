@@ -62,7 +62,7 @@ def _writes(patch: FilePatch, bench: Bench) -> Iterator[FileWrite]:
 
 
 def _mode(path: str, bench: Bench) -> int:
-    found = bench.sandbox.files.stat(path)
+    found = bench.files.stat(path)
     if isinstance(found, FileRefused):
         raise PatchRejected(f"{path}: {found.message}")
     if found.kind is not FileKind.FILE:
@@ -71,7 +71,7 @@ def _mode(path: str, bench: Bench) -> int:
 
 
 def _text(path: str, bench: Bench) -> tuple[bytes, str]:
-    current = bench.sandbox.files.read(path, length=bench.profile.max_read_bytes)
+    current = bench.files.read(path, length=bench.profile.max_read_bytes)
     if isinstance(current, FileRefused):
         raise PatchRejected(f"{path}: {current.message}")
     if len(current.data) != current.size:

@@ -21,7 +21,7 @@ def search(given: dict[str, Any], bench: Bench) -> ToolResult:
     """Lines that match a regular expression (Rust syntax), in files that git does not ignore."""
     place = given.get("path", ".")
     # rg follows whatever it is given by name, and every path that the container has; what is below it follows no link.
-    there = bench.sandbox.files.stat(place)
+    there = bench.files.stat(place)
     if isinstance(there, FileRefused):
         return refused(there)
     if there.kind is FileKind.SYMLINK:

@@ -1,0 +1,79 @@
+"""What a cancel means for a call's file operations: nothing more is asked for, and what only reads is not waited for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from codesdk.sandbox.faults import CallWithdrawn
+from codesdk.sandbox.link import Header, Key
+from codesdk.sandbox.workspace import Ask
+
+READS = frozenset(("read", "list", "stat", "marks", "manifest"))
+"""Change nothing, so that nobody need know how they end."""
+_GOES_ON = frozenset(("upload.append", "upload.commit", "upload.abort"))
+"""Belong to what was begun before."""
+REMEMBERED = 1024
+"""Calls that are kept in mind; each is forgotten when its end is recorded."""
+
+
+class StoppableAsk(Protocol):
+    """As `Ask`; `stop` is called while no answer comes, and what it raises ends the wait."""
+
+    def __call__(
+        self,
+        header: Header,
+        body: bytes = b"",
+        *,
+        timeout_s: float = 30.0,
+        repeat: bool = False,
+        stop: Callable[[], object] | None = None,
+    ) -> tuple[Header, bytes]:
+        """The answer's header and body."""
+        ...
+
+
+class Withdrawals:
+    """Of one sandbox. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: dict[Key, None] = {}
+
+    def add(self, key: Key) -> None:
+        """It was cancelled."""
+        with self._lock:
+            self._calls[key] = None
+            while len(self._calls) > REMEMBERED:
+                del self._calls[next(iter(self._calls))]
+
+    def forget(self, key: Key) -> None:
+        """It has ended."""
+        with self._lock:
+            self._calls.pop(key, None)
+
+    def check(self, key: Key, *, was_asked: bool = False) -> None:
+        """Go no further where it was cancelled.
+
+        Raises:
+            CallWithdrawn: it was.
+        """
+        if key in self._calls:
+            raise CallWithdrawn(*key, was_asked=was_asked)
+
+    def asking(self, key: Key, ask: StoppableAsk) -> Ask:
+        """Ask for that call."""
+
+        def asked(
+            header: dict[str, Any], body: bytes = b"", *, timeout_s: float = 30.0, repeat: bool = False
+        ) -> tuple[dict[str, Any], bytes]:
+            operation, stop = str(header.get("op")), None
+            if operation not in _GOES_ON:
+                self.check(key)
+            if operation in READS:
+                stop = partial(self.check, key, was_asked=True)
+            return ask(header, body, timeout_s=timeout_s, repeat=repeat, stop=stop)
+
+        return asked
