@@ -32,6 +32,8 @@ class FileError(StrEnum):
     CONFLICT = "CONFLICT"
     """A precondition (`if_sha256`) did not hold: the file changed in between."""
     INVALID = "INVALID_PATH"
+    CANCELLED = "CANCELLED"
+    """Its call was, when a part was done; `message` says how much."""
 
 
 class FileRefused(Frozen):

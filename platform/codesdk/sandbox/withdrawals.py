@@ -69,11 +69,15 @@ class Withdrawals:
         def asked(
             header: dict[str, Any], body: bytes = b"", *, timeout_s: float = 30.0, repeat: bool = False
         ) -> tuple[dict[str, Any], bytes]:
-            operation, stop = str(header.get("op")), None
-            if operation not in _GOES_ON:
-                self.check(key)
-            if operation in READS:
-                stop = partial(self.check, key, was_asked=True)
-            return ask(header, body, timeout_s=timeout_s, repeat=repeat, stop=stop)
+            operation = str(header.get("op"))
+            if operation in _GOES_ON:
+                return ask(header, body, timeout_s=timeout_s, repeat=repeat)
+            self.check(key)
+            named = {**header, "call": key[0], "attempt": key[1]}
+            stop = partial(self.check, key, was_asked=True) if operation in READS else None
+            answer, data = ask(named, body, timeout_s=timeout_s, repeat=repeat, stop=stop)
+            if answer.get("error") == "WITHDRAWN":
+                raise CallWithdrawn(*key)
+            return answer, data
 
         return asked

@@ -12,6 +12,8 @@ from codesdk.sandbox.runner.files import describe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Callable
+
     from codesdk.sandbox.runner.files import Info
 
 MAX_DELETED = 500_000
@@ -83,8 +85,12 @@ def _exists(name: str, directory: int) -> bool:
     return True
 
 
-def delete(root: Root, path: str, recursive: bool) -> int:
-    """Delete one entry, with all beneath it where that is asked for; returns how many entries there were."""
+def delete(root: Root, path: str, recursive: bool, stopped: Callable[[], bool] = lambda: False) -> int:
+    """Delete one entry, with all beneath it where that is asked for; returns how many entries there were.
+
+    Raises:
+        Refused: CANCELLED where `stopped` said so before all were deleted; TOO_LARGE: as `clear`.
+    """
     directory, name = root.open_parent(relative(path, root.workspace))
     try:
         if not stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
@@ -95,7 +101,7 @@ def delete(root: Root, path: str, recursive: bool) -> int:
             return 1
         top = _enter(name, directory)
         try:
-            count = clear(top)
+            count = clear(top, stopped)
         finally:
             os.close(top)
         os.rmdir(name, dir_fd=directory)
@@ -104,19 +110,22 @@ def delete(root: Root, path: str, recursive: bool) -> int:
         os.close(directory)
 
 
-def clear(top: int) -> int:
+def clear(top: int, stopped: Callable[[], bool] = lambda: False) -> int:
     """Delete everything in an open directory; returns how many entries there were.
 
     Raises:
         Refused: TOO_LARGE when there are more than `MAX_DELETED`, also because a tool goes on making new ones.
+            CANCELLED: as `delete`.
     """
     count = 0
     stack: list[tuple[int, str]] = []
     try:
         while True:
             here = stack[-1][0] if stack else top
-            below, removed = _clear_files(here, MAX_DELETED - count)
+            below, removed = _clear_files(here, MAX_DELETED - count, stopped)
             count += removed
+            if stopped():
+                raise Refused("CANCELLED", f"it was cancelled; {count} entries were deleted before that")
             if count >= MAX_DELETED:
                 raise Refused(
                     "TOO_LARGE", f"more than {MAX_DELETED} entries; those were deleted, ask again for the rest"
@@ -137,8 +146,8 @@ def clear(top: int) -> int:
             os.close(fd)
 
 
-def _clear_files(here: int, limit: int) -> tuple[str | None, int]:
-    """Delete what is no directory; the first directory that was met, or None when nothing is left."""
+def _clear_files(here: int, limit: int, stopped: Callable[[], bool]) -> tuple[str | None, int]:
+    """Delete what is no directory; the first directory that was met, or None when nothing is left, or it stops."""
     count = 0
     while True:
         before = count
@@ -151,7 +160,7 @@ def _clear_files(here: int, limit: int) -> tuple[str | None, int]:
                 except FileNotFoundError:
                     continue  # a tool was faster
                 count += 1
-                if count >= limit:
+                if count >= limit or stopped():
                     return None, count
         if count == before:  # what is deleted while it is listed may hide others: looked at again until nothing is left
             return None, count

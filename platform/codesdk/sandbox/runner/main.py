@@ -77,6 +77,7 @@ class Runner:
             str(settings.get("workspace_mode", "rw")),
         )
         self._orders.checking = self._make_checks
+        self._orders.withdraw = self._shelf.withdraw
         self._watches: Watches | None = None
         self._parts: list[Any] = [self._execs, self._orders, self._stills]
         if "workspace_cap" in settings:

@@ -62,6 +62,8 @@ class Orders:
         """Of the files that a start names, where one did."""
         self.checking: Callable[[], Checks] | None = None
         """Makes it."""
+        self.withdraw: Callable[[Key], bool] = lambda _: False
+        """Has a call's file operation not begin; False where none waits."""
         self.hindrance: Callable[[], str] = lambda: ""
         """Why the workspace lets no command begin; empty where it does."""
         self.handlers: dict[str, Callable[[Message], None]] = {
@@ -172,9 +174,10 @@ class Orders:
         return self._execs.start(key, request, message.body[size:], int(header["keep_bytes"]))
 
     def _cancel(self, message: Message) -> None:
-        found = self._execs.get(_key(message.header))
+        key = _key(message.header)
+        found = self._execs.get(key)
         if found is None or found.result is not None:
-            self._reply(message.number, {"ended": found is not None}, b"")
+            self._reply(message.number, {"ended": found is not None or self.withdraw(key)}, b"")
             return
         answer = self._later(message.number)
         found.waiting.append(lambda ended: answer({"ended": ended}, b""))

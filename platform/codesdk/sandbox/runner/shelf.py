@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 
 from codesdk.sandbox.runner import codec, files, kernel
@@ -12,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from codesdk.sandbox.runner.running import Key
     from codesdk.sandbox.runner.upload import Uploads
     from codesdk.sandbox.runner.wire import Message
 
@@ -21,6 +23,19 @@ if TYPE_CHECKING:
 
 
 _LONG = frozenset(("import", "delete", "manifest", "marks"))
+
+
+class _Job:
+    """One operation of a call."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.is_stopped = False
+        self._claim = _thread.allocate_lock()
+
+    def claim(self) -> bool:
+        """For the thread that does it, or for who withdraws it: whoever comes first."""
+        return self._claim.acquire(False)
 
 
 class Shelf:
@@ -44,6 +59,8 @@ class Shelf:
             "upload.abort": self._abort, "marks": self._marks,
         }  # fmt: skip
         self._uploads: Uploads | None = None
+        self._jobs: dict[Key, _Job] = {}
+        """By call; each has one operation at a time."""
 
     def _begin(self) -> None:
         self._take_tool_ids()
@@ -56,12 +73,33 @@ class Shelf:
     def serve(self, message: Message, answer: Answer) -> None:
         """Do one operation and answer."""
         name = str(message.header["op"])
+        key, job = _key(message.header), _Job(answer)
+        if key[0]:
+            self._jobs[key] = job
 
         def work() -> Callable[[], None]:
+            if not job.claim():
+                return lambda: None
             header, body = self._guarded(self.operations[name], message)
-            return lambda: answer(header, body)
+            return lambda: self._end(key, job, header, body)
 
         (self.long() if name in _LONG else self._short).submit(work)
+
+    def _end(self, key: Key, job: _Job, header: Header, body: bytes) -> None:
+        if self._jobs.get(key) is job:
+            del self._jobs[key]
+        job.answer(header, body)
+
+    def withdraw(self, key: Key) -> bool:
+        """Have a call's operation not begin; False where there is none, or it is under way: it may stop half way."""
+        job = self._jobs.get(key)
+        if job is None:
+            return False
+        job.is_stopped = True
+        if not job.claim():
+            return False
+        self._end(key, job, {"error": "WITHDRAWN", "message": "its call was cancelled before it began"}, b"")
+        return True
 
     def long(self) -> Hand:
         """The thread for what takes long."""
@@ -126,7 +164,12 @@ class Shelf:
         return {"info": info}, b""
 
     def _delete(self, header: Header, _: bytes) -> tuple[Header, bytes]:
-        return {"deleted": _changes().delete(self.workspace(), header["path"], bool(header.get("recursive")))}, b""
+        job = self._jobs.get(_key(header))
+        recursive = bool(header.get("recursive"))
+        count = _changes().delete(
+            self.workspace(), header["path"], recursive, lambda: job is not None and job.is_stopped
+        )
+        return {"deleted": count}, b""
 
     def _manifest(self, _header: Header, _body: bytes) -> tuple[Header, bytes]:
         from codesdk.sandbox.runner import manifest  # noqa: PLC0415 - loaded where it is asked for
@@ -179,6 +222,11 @@ class Shelf:
         kernel.set_thread_uids(-1, 0, -1)
         kernel.set_thread_gids(-1, gid, -1)
         kernel.set_thread_uids(-1, uid, -1)
+
+
+def _key(header: Header) -> Key:
+    """Whose operation it is; no call where it is nobody's."""
+    return str(header.get("call", "")), int(header.get("attempt", 0))
 
 
 def _changes() -> Any:
