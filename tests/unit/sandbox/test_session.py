@@ -560,7 +560,9 @@ def test_a_cancelled_call_that_changes_a_file_ends_as_the_change_does_and_asks_f
         slow.sandbox.files_of("c", 1).delete("y")
     assert not withdrawn.value.was_asked
     slow.sandbox.acknowledge("c", 1)
-    assert slow.ops == ["delete", "cancel", "ack"]
+    slow.sandbox._withdrawals.check(("c", 1))  # its end is recorded: it is forgotten
+    slow.sandbox.cancel("d", 1)
+    assert slow.ops == ["delete", "cancel", "ack", "cancel"]
 
 
 def test_an_upload_that_was_begun_is_ended_though_its_call_is_cancelled(lying):
