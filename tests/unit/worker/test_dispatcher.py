@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -163,6 +164,24 @@ def test_a_cancel_of_one_call_spares_the_others(stage, crew):
     assert not ended(stage, two).is_error
 
 
+class Slow:
+    """A file operation of every fake sandbox that begins, and goes on when it is told to."""
+
+    def __init__(self, monkeypatch, operation, meanwhile=lambda: None):
+        self.under_way, self.go_on = threading.Event(), threading.Event()
+        act = getattr(FakeFiles, operation)
+
+        def slowly(*given, **more):
+            self.under_way.set()
+            until = time.monotonic() + 20
+            while not self.go_on.wait(0.01):
+                meanwhile()
+                assert time.monotonic() < until
+            return act(*given, **more)
+
+        monkeypatch.setattr(FakeFiles, operation, slowly)
+
+
 @pytest.mark.parametrize(
     ("operation", "call"),
     [
@@ -170,33 +189,34 @@ def test_a_cancel_of_one_call_spares_the_others(stage, crew):
         ("list", ("workspace.list", {"path": "."})),
     ],
 )
-def test_a_reading_file_operation_under_way_ends_by_itself_with_its_own_result_and_its_cancel_disturbs_nobody(
-    stage, crew, monkeypatch, operation, call
-):
+def test_the_cancel_of_a_file_operation_that_goes_on_disturbs_nobody(stage, crew, monkeypatch, operation, call):
     crew.rooms.ready(stage.session.id).files.put("a", b"old")
     stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
-    under_way, go_on = threading.Event(), threading.Event()
-    act = getattr(FakeFiles, operation)
-
-    def slowly(*given, **more):
-        under_way.set()
-        assert go_on.wait(20)
-        return act(*given, **more)
-
-    monkeypatch.setattr(FakeFiles, operation, slowly)
+    slow = Slow(monkeypatch, operation)
     one = submit(stage, *call)
     try:
-        assert under_way.wait(20)
+        assert slow.under_way.wait(20)
         assert stage.cancel(one, "enough")
         assert ended(stage, submit(stage, subject=stage.open_session())).structured["stdout"] == "x"
         assert stored_call(stage.database, one).state is CallState.RUNNING
     finally:
-        go_on.set()
+        slow.go_on.set()
     assert not ended(stage, one).is_error
     assert stage.types()[-1] == "tool.call.completed"
 
 
-WRITE = ("workspace.write", {"path": "a", "content": "new"})
+def test_a_reading_call_whose_sandbox_is_slow_ends_as_cancelled_and_leaves_no_doubt(stage, crew, monkeypatch):
+    sandbox, calls = crew.rooms.ready(stage.session.id), []
+    stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
+    # As a connection to a runner does while it waits.
+    slow = Slow(monkeypatch, "read", lambda: [sandbox._withdrawals.check((call, 1), was_asked=True) for call in calls])
+    calls.append(submit(stage, "workspace.read", {"path": "a"}))
+    assert slow.under_way.wait(20)
+    assert stage.cancel(calls[0], "enough")
+    result = ended(stage, calls[0])
+    assert (result.code, "was cancelled while it read, and nothing was changed" in result.text) == ("CANCELLED", True)
+    assert stage.sql("SELECT 1 FROM tool_calls WHERE doubtful") == []
+    assert stage.types()[-1] == "tool.call.completed"
 
 
 @pytest.mark.parametrize(("operation", "end"), [("stat", ("NOT_BEGUN", b"old")), ("write", (None, b"new"))])
@@ -212,22 +232,14 @@ def test_a_write_is_cancelled_before_it_is_asked_for_and_ends_as_it_did_after_th
     sandbox = crew.rooms.ready(stage.session.id)
     sandbox.files.put("a", b"old")
     stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
-    under_way, go_on = threading.Event(), threading.Event()
-    act = getattr(FakeFiles, operation)
-
-    def slowly(*given, **more):
-        under_way.set()
-        assert go_on.wait(20)
-        return act(*given, **more)
-
-    monkeypatch.setattr(FakeFiles, operation, slowly)
-    call = submit(stage, *WRITE)
+    slow = Slow(monkeypatch, operation)
+    call = submit(stage, "workspace.write", {"path": "a", "content": "new"})
     try:
-        assert under_way.wait(20)
+        assert slow.under_way.wait(20)
         assert stage.cancel(call, "enough")
         wait_for(lambda: (call, 1) in sandbox._withdrawals._calls, "the cancel to reach the sandbox")
     finally:
-        go_on.set()
+        slow.go_on.set()
     assert (ended(stage, call).code, sandbox.files.read("a").data) == end
     assert stage.sql("SELECT 1 FROM tool_calls WHERE doubtful") == []
 
