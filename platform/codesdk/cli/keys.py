@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from codesdk.cli.given import group_of, name_of, seconds
+from codesdk.cli.given import InputWrong, group_of, name_of, seconds
 from codesdk.cli.init import show_key
 from codesdk.cli.listing import Listing
 from codesdk.cli.office import Office, open_office, tenant_of
@@ -16,7 +16,7 @@ from codesdk.cli.plain import plain
 from codesdk.cli.voice import Voice
 from codesdk.domain.ids import PrincipalId, TenantId
 from codesdk.tenancy.keys import ApiKey
-from codesdk.tenancy.principal import PrincipalKind, PrincipalRecord, PrincipalUnknown, Role
+from codesdk.tenancy.principal import PrincipalKind, PrincipalRecord, PrincipalUnknown, Reach, Role
 
 
 def create(
@@ -26,6 +26,7 @@ def create(
     name: str | None,
     roles: tuple[Role, ...],
     program: bool,
+    installation: bool = False,
     groups: tuple[str, ...] = (),
     expires: str | None,
     data_dir: Path | None,
@@ -33,18 +34,21 @@ def create(
 ) -> None:
     """A key for a principal of that name or id, who is made where roles are given and there is none.
 
+    `installation`: its roles go for the whole installation and not for its tenant alone.
+
     Raises:
         PrincipalUnknown: there is none, and no role was given to make one with.
-        InputWrong: a name or the duration cannot be.
+        InputWrong: a name or the duration cannot be, or the principal is of its tenant alone, and more was wanted.
     """
     voice = Voice(as_json=as_json)
     label = None if name is None else name_of(name)
     ttl_s = None if expires is None else seconds(expires)
     joins = tuple(group_of(group) for group in groups)
     kind = PrincipalKind.PROGRAM if program else PrincipalKind.PERSON
+    reach = Reach.INSTANCE if installation else Reach.TENANT
     with open_office(settings_of(data_dir)) as office:
         owner = tenant_of(office, tenant)
-        holder = _holder(office, owner.id, principal, roles, kind)
+        holder = _holder(office, owner.id, principal, roles, kind=kind, reach=reach)
         if joins:
             office.regroup(holder.id, join=joins)
         made = office.create_key(holder.id, label or holder.name, ttl_s)
@@ -82,17 +86,19 @@ def revoke(key: str, *, data_dir: Path | None, as_json: bool) -> None:
 
 
 def _holder(
-    office: Office, tenant: TenantId, wanted: str, roles: tuple[Role, ...], kind: PrincipalKind
+    office: Office, tenant: TenantId, wanted: str, roles: tuple[Role, ...], *, kind: PrincipalKind, reach: Reach
 ) -> PrincipalRecord:
     there = [each for each in office.principals(tenant) if each.disabled_at is None]
     found = next((each for each in there if wanted in (each.id, each.name)), None)
     if found is not None:
+        if reach is Reach.INSTANCE and found.reach is not reach:
+            raise InputWrong(f"{wanted} is there already, and of its tenant alone. Give another name.")
         return found
     if not roles:
         raise PrincipalUnknown(
             f"The tenant has no principal {wanted}.", advice="Give --role (once or more) to make one, or name another."
         )
-    return office.create_principal(tenant, name_of(wanted), roles, kind)
+    return office.create_principal(tenant, name_of(wanted), roles, kind, reach)
 
 
 def _table(keys: list[ApiKey], holders: dict[PrincipalId, PrincipalRecord]) -> Listing:

@@ -29,6 +29,9 @@ def create_key(
     *,
     role: Annotated[list[Role] | None, typer.Option("--role", help="Of a new principal; may be repeated.")] = None,
     program: Annotated[bool, typer.Option("--program", help="A new principal is a program, not a person.")] = False,
+    installation: Annotated[
+        bool, typer.Option("--installation", help="Its roles go for the whole installation, not for its tenant alone.")
+    ] = False,
     name: Annotated[
         str | None, typer.Option("--name", help="What the key is for (default: the principal's name).")
     ] = None,
@@ -51,6 +54,7 @@ def create_key(
         name=name,
         roles=tuple(role or ()),
         program=program,
+        installation=installation,
         groups=tuple(group or ()),
         expires=expires,
         data_dir=data_dir,

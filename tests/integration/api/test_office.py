@@ -13,7 +13,7 @@ from codesdk.cli.office import DirectOffice, RemoteOffice, tenant_of
 from codesdk.cli.stack.operator import hold_key
 from codesdk.domain.calls import DenialCode
 from codesdk.domain.quotas import Resource
-from codesdk.errors import Fault
+from codesdk.errors import ExitCode, Fault
 from codesdk.hosts import HostState
 from codesdk.mcphost.call_ids import CALL_ID
 from codesdk.sources.roster import OwnRoster
@@ -127,6 +127,11 @@ def test_commands_speak_to_the_daemon_where_one_runs(standing, chief, capsys):
         refused = client.post("/v1/sessions", json={})
     assert (refused.status_code, refused.json()["code"]) == (409, "QUOTA_EXCEEDED")
     assert refused.json()["details"] == {"resource": "sessions", "used": 1, "limit": 1, "asked": 1}
+    scraper = answer("keys", "create", "prometheus", "--role", "auditor", "--installation", "--tenant", "by command")
+    with standing.http(scraper["secret"]) as client:
+        assert client.get("/metrics").status_code == 200
+    widened = ["keys", "create", "ann", "--installation", "--tenant", "by command", "--data-dir", place]
+    assert ended(widened) == ExitCode.USAGE
     hold_key(standing.settings.data_dir, "csdk_key_none")
     assert ended(["tenants", "list", "--data-dir", place]) == 77
 

@@ -71,10 +71,15 @@ class DirectOffice:
         return self._office.principals(HOLDER, tenant)
 
     def create_principal(
-        self, tenant: TenantId, name: str, roles: tuple[Role, ...], kind: PrincipalKind
+        self,
+        tenant: TenantId,
+        name: str,
+        roles: tuple[Role, ...],
+        kind: PrincipalKind,
+        reach: Reach = Reach.TENANT,
     ) -> PrincipalRecord:
         """A new one."""
-        return self._office.create_principal(HOLDER, tenant, name, roles, kind=kind)
+        return self._office.create_principal(HOLDER, tenant, name, roles, kind=kind, reach=reach)
 
     def groups(self, tenant: TenantId) -> list[Group]:
         """Its groups."""

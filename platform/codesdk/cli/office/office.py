@@ -10,7 +10,7 @@ from codesdk.domain.quotas import Resource
 from codesdk.hosts import HostRecord
 from codesdk.sources.server_status import ServerRecord
 from codesdk.tenancy.keys import ApiKey, NewKey
-from codesdk.tenancy.principal import Group, PrincipalKind, PrincipalRecord, Role
+from codesdk.tenancy.principal import Group, PrincipalKind, PrincipalRecord, Reach, Role
 from codesdk.tenancy.quotas import Quota
 from codesdk.tenancy.tenant import Tenant, TenantUnknown
 
@@ -57,7 +57,12 @@ class Office(Protocol):
         ...
 
     def create_principal(
-        self, tenant: TenantId, name: str, roles: tuple[Role, ...], kind: PrincipalKind
+        self,
+        tenant: TenantId,
+        name: str,
+        roles: tuple[Role, ...],
+        kind: PrincipalKind,
+        reach: Reach = Reach.TENANT,
     ) -> PrincipalRecord:
         """A new one."""
         ...

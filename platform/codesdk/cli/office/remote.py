@@ -13,7 +13,7 @@ from codesdk.domain.quotas import Resource
 from codesdk.hosts import HostRecord
 from codesdk.sources.server_status import ServerRecord
 from codesdk.tenancy.keys import ApiKey, NewKey
-from codesdk.tenancy.principal import Group, PrincipalKind, PrincipalRecord, Role
+from codesdk.tenancy.principal import Group, PrincipalKind, PrincipalRecord, Reach, Role
 from codesdk.tenancy.quotas import Quota
 from codesdk.tenancy.tenant import Tenant
 
@@ -66,10 +66,15 @@ class RemoteOffice:
         return [PrincipalRecord.model_validate(each) for each in found]
 
     def create_principal(
-        self, tenant: TenantId, name: str, roles: tuple[Role, ...], kind: PrincipalKind
+        self,
+        tenant: TenantId,
+        name: str,
+        roles: tuple[Role, ...],
+        kind: PrincipalKind,
+        reach: Reach = Reach.TENANT,
     ) -> PrincipalRecord:
         """A new one."""
-        wish = {"name": name, "roles": [role.value for role in roles], "kind": kind.value}
+        wish = {"name": name, "roles": [role.value for role in roles], "kind": kind.value, "reach": reach.value}
         made = self._daemon.request("POST", "/v1/principals", params={"tenant_id": tenant}, json=wish)
         return PrincipalRecord.model_validate(made)
 
