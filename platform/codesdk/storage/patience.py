@@ -44,7 +44,7 @@ class Patience:
         self._clock = clock or SystemClock()
         self.answer_s = answer_s
         given = answer_s or ANSWER_S
-        self.connect_s = max(2, math.ceil(min(CONNECT_S, given / 3)))
+        self.connect_s = max(2, math.ceil(min(CONNECT_S, given)))
         self.stalled_s = min(STALLED_S, given / 2)
         self.lock_s = given * 2 / 3
         """For another transaction's lock: longer than one may stand still."""
