@@ -37,6 +37,8 @@ from databases import POSTGRES_DIRECTORY
 from own_engine import OwnEngine
 from stage import POLICY, REPOSITORY, wait_for
 
+DEFECT_CHARACTERS = 6000
+"""Of a log, from where it names a defect: a traceback with its causes."""
 POLL_S = 0.1
 SETTLE_S = 600.0
 LIFE = 25
@@ -372,6 +374,14 @@ class Chaos:
             "calls": self._count("tool_calls", "state NOT IN ('completed', 'denied')"),
             "sessions": self._count("sessions", "state = 'open'"),
         }
+
+    def defects(self) -> list[str]:
+        """What its processes logged of defects, each with what follows it there."""
+        found = []
+        for log in sorted(self._root.glob("*.log")):
+            _, *after = log.read_text(encoding="utf-8", errors="replace").split("a defect")
+            found += [f"{log.name}: {text[:DEFECT_CHARACTERS]}" for text in after]
+        return found
 
     def _count(self, table: str, where: str) -> int:
         with self.record.database.read() as connection:

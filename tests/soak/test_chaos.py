@@ -86,6 +86,7 @@ def play(chaos: Chaos, calls: int) -> dict:
         "seconds": round(time.monotonic() - began),
         "swept_at_the_end": chaos.swept,
         "left": chaos.left(),
+        "defects": chaos.defects(),
     }
     if place := os.environ.get("CHAOS_JSON"):
         Path(place).with_stem(f"{Path(place).stem}-{chaos.database}").write_text(json.dumps(report, indent=2) + "\n")
@@ -117,4 +118,6 @@ def test_sixty_calls_run_at_most_once_for_each_attempt_and_end_lawfully_whatever
 @pytest.mark.parametrize("database_kind", BOTH)
 @pytest.mark.timeout(4 * 3600)
 def test_five_thousand_calls_run_at_most_once_for_each_attempt_and_end_lawfully_whatever_dies(chaos):
-    verify(play(chaos, int(os.environ.get("CHAOS_CALLS", "5000"))))
+    report = play(chaos, int(os.environ.get("CHAOS_CALLS", "5000")))
+    verify(report)
+    assert report["defects"] == [], "\n".join(report["defects"])

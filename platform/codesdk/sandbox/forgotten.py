@@ -3,8 +3,8 @@
 So it is where an engine is killed or stopped while it starts a container: the shim outlives it, and the engine that comes
 back finds a container without one. Nobody could reach the runner again, but what it runs would go on in the workspace,
 counted by nobody, and keep its disk for good. The kernel knows them: the first process of such a container, in a process
-namespace of its own, has the sandbox's name in its arguments, where only the engine could have put it; or it is `runc`,
-which has made the container and waits to be told to start it, with the workspace mounted.
+namespace of its own, has the sandbox's name in its arguments, where the engine put it; or it is `runc`, which has made the
+container and waits to be told to start it, with the workspace mounted. Who says the same of itself is killed as well.
 """
 
 from __future__ import annotations
@@ -41,22 +41,30 @@ def end_forgotten(name: str, *, device: Callable[[], str | None] = lambda: None,
     """
     ended = 0
     for pid in _others():
-        with suppress(ProcessLookupError):
+        try:
             descriptor = os.pidfd_open(pid)  # what is read from here on is of one and the same process
-            try:
-                if _is_first(pid) and _is_of(pid, name, device) and container in _read(pid, "cgroup"):
-                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                    ended += 1
-                    ended_by = select.poll()  # select() takes no descriptor above 1023
-                    ended_by.register(descriptor, select.POLLIN)
-                    # Readable once it has ended, and that is after all others of its namespace.
-                    if not ended_by.poll(END_S * 1000):
-                        _log.warning("process %d of %s, which its engine has forgotten, does not end", pid, name)
-            finally:
-                os.close(descriptor)
+        except OSError:
+            continue  # it has ended, or this user may not
+        try:
+            if _is_first(pid) and _is_of(pid, name, device) and container in _read(pid, "cgroup"):
+                _end(descriptor)
+                ended += 1
+        except OSError as error:
+            _log.warning("process %d of %s, which its engine has forgotten, could not be ended: %s", pid, name, error)
+        finally:
+            os.close(descriptor)
     if ended:
         _log.warning("the engine had forgotten %s, whose processes still ran: they were ended", name)
     return ended
+
+
+def _end(descriptor: int) -> None:
+    """Kill it, and wait: its descriptor is readable once it has ended, and that is after all others of its namespace."""
+    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    ended = select.poll()  # select() takes no descriptor above 1023
+    ended.register(descriptor, select.POLLIN)
+    if not ended.poll(END_S * 1000):
+        raise TimeoutError(f"it has not ended within {END_S:g} s")
 
 
 def _others() -> Iterator[int]:
@@ -76,14 +84,14 @@ def _is_first(pid: int) -> bool:
 
 def _is_of(pid: int, name: str, device: Callable[[], str | None]) -> bool:
     said = _read(pid, "cmdline").rstrip("\0").split("\0")
-    return _named(said[-1]) == name or (said == _WAITS and _writes(pid, name, device()))
+    return (name in said[-1] and _named(said[-1]) == name) or (said == _WAITS and _writes(pid, name, device()))
 
 
 def _named(settings: str) -> str:
     """The sandbox that the runner's settings name."""
     try:
         said = json.loads(settings)
-    except ValueError:
+    except (ValueError, RecursionError):  # anybody's process may say anything
         return ""
     return str(said.get(MARK, "")) if isinstance(said, dict) else ""
 

@@ -35,7 +35,7 @@ def postgresql(url: URL, *, writes: bool, patience: Patience) -> Engine:
             "application_name": f"codesdk {'writer' if writes else 'reader'} {os.getpid()}",
             # What a network loses is noticed long before the server's silence is: else a heartbeat would wait with it.
             "tcp_user_timeout": milliseconds(patience.connect_s),
-            # A host that vanished without a word is noticed after a minute, and not after TCP's two hours.
+            # A host that vanished without a word is noticed within a minute, and not after TCP's two hours.
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,

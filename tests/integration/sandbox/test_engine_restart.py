@@ -108,21 +108,22 @@ def forgetful(own, sandboxes, sandbox_image, tmp_path):
     """A sandbox with a disk of its own and a program under way, whose engine came back and has forgotten it."""
     made = DockerSandboxes(sandboxes._instance, Engine(own.places.host), workspaces=tmp_path / "workspaces")
     asked = spec(made._instance, sandbox_image)
-    sandbox = made.open(asked)
-    held = begin(sandbox, "sh", "-c", "echo begun; while sleep 0.1; do date +%N >now; done")
-    own.kill()
-    for place in own.places.exec_root.glob("containerd/daemon/io.containerd.runtime.v2.task/moby/*"):
-        # As it is when the engine dies before it has written down what it starts.
-        subprocess.run(["umount", "--lazy", str(place / "rootfs")], check=False, capture_output=True)
-        shutil.rmtree(place)
-    own.start()
-    held.join(60)
-    assert isinstance(held.outcome, EngineRestarted), held.outcome
-    assert inits_of(asked) != []
-    yield made, asked
-    made.destroy(asked.owner)
+    try:
+        held = begin(made.open(asked), "sh", "-c", "echo begun; while sleep 0.1; do date +%N >now; done")
+        own.kill()
+        for place in own.places.exec_root.glob("containerd/daemon/io.containerd.runtime.v2.task/moby/*"):
+            # As it is when the engine dies before it has written down what it starts.
+            subprocess.run(["umount", "--lazy", str(place / "rootfs")], check=False, capture_output=True)
+            shutil.rmtree(place)
+        own.start()
+        held.join(60)
+        assert isinstance(held.outcome, EngineRestarted), held.outcome
+        assert inits_of(asked) != []
+        yield made, asked
+    finally:
+        made.destroy(asked.owner)
+        made.close()
     assert list(tmp_path.glob("workspaces/*")) == []  # where this machine has loop devices
-    made.close()
 
 
 def inits_of(asked):

@@ -42,7 +42,11 @@ def test_a_process_beside_the_worker_is_never_one(name):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="a process namespace of its own needs root")
-@pytest.mark.parametrize("said", ["", "{", "[]", "no json", '{"other": "NAME"}', '{"sandbox": "NAME-2"}', '"NAME"'])
+@pytest.mark.parametrize(
+    "said",
+    ["", "{", "[]", "no json", '{"other": "NAME"}', '{"sandbox": "NAME-2"}', '"NAME"', "[" * 2000, "[" * 2000 + "NAME"],
+    ids=lambda said: said[:20],
+)
 def test_the_first_process_of_a_namespace_that_names_no_such_sandbox_is_none(name, said):
     with process(said.replace("NAME", name), launcher=UNSHARE) as other:
         assert end_forgotten(name) == 0
@@ -112,3 +116,16 @@ def test_a_container_that_was_made_and_never_started_is_one_where_it_has_the_wor
     assert end_forgotten(name) == 1
     assert (lives(own), lives(borrower), lives(stranger)) == (False, True, True)
     assert end_forgotten(f"{name}-3", device=lambda: "/dev/loop-of-nobody") == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="a process namespace of its own needs root")
+def test_one_that_may_not_be_ended_stops_nothing(name, monkeypatch):
+    def refuse(_descriptor, _signal):
+        raise PermissionError("not permitted")
+
+    with process(json.dumps({"sandbox": name}), launcher=UNSHARE) as other:
+        monkeypatch.setattr("signal.pidfd_send_signal", refuse)
+        assert end_forgotten(name) == 0
+        monkeypatch.undo()
+        other.stdin.close()
+        assert other.wait(20) == 0

@@ -250,6 +250,19 @@ def test_what_a_later_worker_takes_up_cannot_be_compared_and_says_so(previewer):
     assert result.differs == ("what it changed could not be compared",)
 
 
+def test_a_cancel_of_what_a_later_worker_takes_up_waits_for_what_its_runner_says(previewer):
+    previewer.crew.scripts["make"] = Script(stdout=b"made\n", writes={"out.txt": b"1\n"})
+    previewer.asked("workspace.exec", {"command": "make"})
+    previewer.approve()
+    claimed = previewer.stage.claims(previewer.stage.bundle).take()
+    room = previewer.room()
+    room.cancel(claimed.stored.identity.tool_call_id, claimed.stored.identity.attempt)
+    taken_up = claimed.model_copy(update={"behaviour_hash": None})
+    result = previewer.stage.execution().run(taken_up, lambda: room)
+    assert (result.code, result.is_error) == (None, False)
+    assert previewer.files.read("out.txt").data == b"1\n"
+
+
 def test_a_yes_is_about_the_preview(previewer):
     previewer.files.put("a.txt", b"old\n")
     approval = previewer.asked(*WRITE)

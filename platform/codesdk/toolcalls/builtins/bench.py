@@ -74,8 +74,11 @@ class Bench:
     def files(self) -> Files:
         """The workspace, for what comes before this call has changed anything, and for that change itself.
 
-        A cancel ends the call there as one that did nothing. What is looked at afterwards is asked of the sandbox.
+        A cancel ends the call there as one that did nothing. What is looked at afterwards is asked of the sandbox, and so
+        is all of a call that an earlier worker may have begun: only its runner knows what became of it.
         """
+        if self.taken_up:
+            return self.sandbox.files
         return self.sandbox.files_of(self.identity.tool_call_id, self.identity.attempt)
 
     def run(self, argv: tuple[str, ...], on_output: OnOutput | None = None, **more: Any) -> ExecResult:
