@@ -56,7 +56,7 @@ class Database:
             StorageUnavailable: the database does not answer.
         """
         try:
-            with self.reader.connect() as connection:
+            with engines.connect(self.reader) as connection:
                 yield connection
         except (DBAPIError, PoolTimeout) as error:
             raise unavailable(error) from error

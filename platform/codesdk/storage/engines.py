@@ -8,10 +8,11 @@ import sqlite3
 from contextlib import closing, suppress
 from typing import Any
 
-from sqlalchemy import URL, Engine, create_engine, event
-from sqlalchemy.exc import DisconnectionError
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import DisconnectionError, InvalidRequestError
 from sqlalchemy.pool import PoolProxiedConnection
 
+from codesdk.storage.faults import ended_at_once
 from codesdk.storage.patience import Patience, milliseconds
 
 WAIT_S = 30.0
@@ -68,6 +69,19 @@ def sqlite(url: URL, *, writes: bool) -> Engine:
         # No listener of "begin": an engine that has one looks for listeners of every statement, too.
         engine.dialect.do_begin = _begin_immediate  # type: ignore[method-assign]
     return engine
+
+
+def connect(engine: Engine) -> Connection:
+    """A connection of its pool.
+
+    Raises:
+        DatabaseGone: the server had ended each one that the pool had or made.
+        DBAPIError, PoolTimeout: there is none.
+    """
+    try:
+        return engine.connect()
+    except InvalidRequestError as error:  # how the pool says that `_refuse_closed` has sent it away each time
+        raise ended_at_once() from error
 
 
 def _refuse_closed(connection: Any) -> None:

@@ -167,6 +167,11 @@ def unavailable(error: DBAPIError | PoolTimeout) -> StorageUnavailable:
     return kind.fault(f"The database {verb}: {words}. {_KEPT}", advice=kind.advice)
 
 
+def ended_at_once() -> DatabaseGone:
+    """Of a server that ends connections as soon as they are made, as one does that stops or crashes."""
+    return DatabaseGone(f"The database ended each connection as soon as it was made. {_KEPT}", advice=_GONE.advice)
+
+
 def unheard(error: DBAPIError) -> CommitUnheard:
     """Translate what broke a connection whose commit had been sent."""
     return CommitUnheard(f"The database broke off in a commit: {_words(error)}. {_KEPT}", advice=_GONE.advice)

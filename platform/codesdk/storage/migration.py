@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from codesdk.errors import ExitCode, Fault, InternalFault
 from codesdk.storage.database import Database
+from codesdk.storage.engines import connect
 from codesdk.storage.faults import unavailable
 from codesdk.storage.patience import unhurried
 
@@ -68,7 +69,7 @@ def _migrating(database: Database) -> Iterator[Config]:
     config.set_main_option("script_location", str(SCRIPTS))
     try:
         with (
-            database.writer.connect() as connection,
+            connect(database.writer) as connection,
             unhurried(connection),  # a table is rewritten for as long as it is large
             _unbound(connection, database),
             connection.begin(),

@@ -30,6 +30,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from codesdk.errors import Fault, InternalFault
 from codesdk.storage.database import Database
+from codesdk.storage.engines import connect
 from codesdk.storage.faults import (
     DatabaseLocked,
     StorageUnavailable,
@@ -220,7 +221,7 @@ class Writer:
         guarded = False
         stuck: list[tuple[_Job[Any], BaseException]] = []
         for tries_left in reversed(range(TRIES)):
-            with self._turn(), self._database.writer.connect() as connection:
+            with self._turn(), connect(self._database.writer) as connection:
                 transaction = connection.begin()
                 sent = False
                 try:

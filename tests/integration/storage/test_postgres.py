@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from codesdk.provision.doctor import database as doctor
 from codesdk.provision.postgres import PostgresMissing, ensure, remove_unused
@@ -24,6 +24,7 @@ from codesdk.storage.faults import (
     StorageUnavailable,
 )
 from codesdk.storage.inspection import look
+from codesdk.storage.migration import upgrade
 from codesdk.storage.writer import Writer
 from databases import POSTGRES_DIRECTORY
 from stage import DEADLINE_S, wait_for
@@ -183,6 +184,28 @@ def test_a_unit_that_waits_for_a_lock_in_vain_is_told_after_one_wait_and_its_gro
 def test_connections_that_the_server_ended_cost_nobody_an_error(postgres_server, database, writer):
     assert rows(database) == []
     end_connections(postgres_server, database)
+    writer.run(insert(1))
+    assert rows(database) == [1]
+
+
+def test_a_server_that_ends_each_connection_as_soon_as_it_is_made_is_gone(postgres_server, database, writer):
+    """As one does that crashes again and again."""
+
+    def end(_connection, _record):
+        end_connections(postgres_server, database)
+
+    with ExitStack() as lifted:
+        for engine in (database.reader, database.writer):
+            engine.dispose()
+            event.listen(engine, "connect", end)
+            lifted.callback(event.remove, engine, "connect", end)
+        with pytest.raises(DatabaseGone) as gone:
+            rows(database)
+        assert gone.value.retryable
+        with pytest.raises(DatabaseGone):
+            writer.run(insert(1))
+        with pytest.raises(DatabaseGone):
+            upgrade(database)
     writer.run(insert(1))
     assert rows(database) == [1]
 
