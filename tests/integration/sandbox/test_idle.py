@@ -14,8 +14,8 @@ from sandboxes import DEADLINE_S, run
 pytestmark = pytest.mark.engine
 
 KEEP = "KEEP_FREE_S = 20.0"
-IDLE_MB = 7.0
-"""The aim; 6.2 were measured, with Debian's Python 3.11."""
+IDLE_MB = 6.5
+"""Of anonymous memory; 6.07 were measured, each time, with Debian's Python 3.11."""
 
 
 @pytest.fixture
@@ -58,16 +58,16 @@ def test_output_that_is_not_acknowledged_outlives_the_idle_time(sandboxes, hasty
 
 def megabytes(sandboxes, sandbox) -> float:
     said = sandboxes._engine.api.stats(name_of(sandboxes._instance, sandbox.owner), stream=False, one_shot=True)
-    memory = said["memory_stats"]
-    stats = memory["stats"]
-    # Without file cache: which sandbox the image's files are charged to depends on who read them first.
-    return (memory["usage"] - stats.get("total_cache", stats.get("file", 0))) / 1e6
+    stats = said["memory_stats"]["stats"]
+    # Anonymous memory alone: which sandbox the image's files are charged to depends on who read them first, and what a
+    # cgroup "uses" has up to 64 pages in it, for each processor, that nothing uses (Linux, MEMCG_CHARGE_BATCH).
+    return stats.get("total_rss", stats.get("anon")) / 1e6
 
 
-def test_an_idle_sandbox_costs_at_most_seven_megabytes(sandboxes, hasty):
+def test_an_idle_sandbox_holds_at_most_six_and_a_half_megabytes(sandboxes, hasty):
     run(hasty, "true")
     wait_idle(sandboxes, hasty)
-    # What ended processes held of the kernel's memory is given back some time after their end.
+    # The kernel sums up what each processor counted some time after a process's end.
     deadline = time.monotonic() + DEADLINE_S
     while (held := megabytes(sandboxes, hasty)) >= IDLE_MB and time.monotonic() < deadline:
         time.sleep(0.2)
