@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
-from codesdk.domain.ids import SessionId
+from codesdk.domain.ids import SessionId, ToolCallId
 from codesdk.errors import Fault
 from codesdk.registry import UnknownTool
 from codesdk.sandbox.faults import RunnerSilent, SandboxGone, StaleGeneration
@@ -22,6 +23,9 @@ from codesdk.worker.rooms import Rooms
 
 _log = logging.getLogger(__name__)
 
+PAUSE_S = 0.05
+"""Most between two questions; else as long as the last one took, so that a thousand leave the writer half of its time."""
+
 
 class Looking:
     """The calls of one host that wait for it. Safe to use from the worker's threads."""
@@ -34,6 +38,8 @@ class Looking:
         self._lock = threading.Lock()
         self._at_work: set[str] = set()
         """Sessions whose calls are seen to."""
+        self._putting = threading.Lock()
+        """One question at a time: whoever else writes here waits for the questions that stand before it."""
 
     def look(
         self,
@@ -83,7 +89,7 @@ class Looking:
         sandbox: Sandbox | None = None
         try:
             sandbox = self._rooms.ready(session) if names else None
-            self._pipeline.put(call, marks_of(sandbox, names) if sandbox is not None else ())
+            self._put(call, marks_of(sandbox, names) if sandbox is not None else ())
         except StaleGeneration as fault:
             _log.warning("call %s is for a newer worker to look at: %s", call, fault)
             return False
@@ -93,8 +99,14 @@ class Looking:
             if fault.retryable or returns or isinstance(fault, RunnerSilent):
                 return False
             # The question is put; what nobody has seen is bound as such, so that it runs nothing that is there then.
-            self._pipeline.put(call, unseen(names))
+            self._put(call, unseen(names))
         return True
+
+    def _put(self, call: ToolCallId, marks: tuple[FileMark, ...]) -> None:
+        with self._putting:
+            began = time.monotonic()
+            self._pipeline.put(call, marks)
+            time.sleep(min(time.monotonic() - began, PAUSE_S))
 
 
 def names_of(pipeline: Pipeline, stored: StoredCall) -> tuple[FileName, ...]:

@@ -76,6 +76,31 @@ def test_what_failed_is_looked_at_again(stage, looking, rooms):
     assert len(stage.pending()) == 1
 
 
+def test_questions_are_put_one_at_a_time_so_that_they_never_stand_in_a_row_before_other_calls(
+    stage, looking, monkeypatch
+):
+    for number in range(3):
+        stage.pipeline.submit("workspace.write", {"path": "a", "content": str(number)}, stage.open_session())
+    lock = threading.Lock()
+    inside = []
+    peaks = []
+    put = stage.pipeline.put
+
+    def slow(call, marks):
+        with lock:
+            inside.append(call)
+            peaks.append(len(inside))
+        threading.Event().wait(0.3)  # long enough for the others to come, which nothing else keeps from it
+        put(call, marks)
+        with lock:
+            inside.remove(call)
+
+    monkeypatch.setattr(stage.pipeline, "put", slow)
+    looking.look(threaded)
+    wait_for(lambda: len(stage.pending()) == 3, "all questions")
+    assert peaks == [1, 1, 1]
+
+
 def test_however_many_calls_of_one_sandbox_hang_they_take_one_thread(stage, looking, rooms):
     other = stage.open_session()
     for number in range(4):
