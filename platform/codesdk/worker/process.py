@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from codesdk.bootstrap import Services
+from codesdk.bootstrap.record import lock_path
 from codesdk.sandbox.egress.secret_files import problem_of, read_secret
 from codesdk.sandbox.port import Sandboxes
 from codesdk.sandbox.profiles import DEFAULT
@@ -20,6 +21,7 @@ from codesdk.sources.roster import OwnRoster
 from codesdk.sources.starting import BothStarters
 from codesdk.sources.stdio import StdioStarter
 from codesdk.storage.patience import ANSWER_S
+from codesdk.storage.writer import Writer
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.execution import Execution
 from codesdk.worker.copies import Copies
@@ -87,7 +89,10 @@ class Worker:
                 holder=me.model_dump_json(),
                 check=partial(check_alone, me=me, lease_s=settings.host_lease_s),
             )
-            self.pulse = Pulse(services.writer, services.clock, self.host, settings.host_lease_s)
+            # Its own: a heartbeat must not stand behind changes that wait for somebody's lock, or its host would be lost.
+            beats = Writer(services.database, lock_path(settings, services.database))
+            opened.callback(beats.close)
+            self.pulse = Pulse(beats, services.clock, self.host, settings.host_lease_s)
             opened.callback(self.pulse.stop)
             self.rooms = Rooms(
                 sandboxes=sandboxes,

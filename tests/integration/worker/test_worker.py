@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from codesdk.toolcalls.stored import Denied, Finished
 from codesdk.worker.host import WorkerRunning
 from codesdk.worker.listener import Listener
 from codesdk.worker.process import Worker
-from databases import ON_BOTH
+from databases import ON_BOTH, ONLY_POSTGRESQL
 from stage import POLICY, stored_call, wait_for
 
 RISKY = '  - {id: risky, effect: ask, tool: workspace.exec, args: {/command: {glob: "risky*"}}}\n'
@@ -295,6 +296,26 @@ def test_a_worker_whose_part_hangs_ends_by_itself_and_says_where_it_stood(site):
     assert done.stderr.splitlines()[-1].startswith("error: WORKER_HANGS: the poller")
     site.worker()
     assert not site.ended(site.submit(site.subject())).result.is_error
+
+
+@ONLY_POSTGRESQL
+def test_a_heartbeat_does_not_stand_behind_what_else_the_worker_writes(site):
+    """Which may wait for a lock that an operator's statement holds for longer than a lease."""
+    worker, _ = site.worker(listen=False)
+    entered, hold = threading.Event(), threading.Event()
+
+    def stuck(_unit):
+        entered.set()
+        assert hold.wait(60.0)
+
+    with ThreadPoolExecutor(2) as pool:
+        held = pool.submit(worker.rooms._writer.run, stuck)
+        try:
+            assert entered.wait(30.0)
+            pool.submit(worker.pulse._beat).result(30.0)
+        finally:
+            hold.set()
+        held.result(30.0)
 
 
 def test_a_closed_session_leaves_no_sandbox(site):
