@@ -118,6 +118,7 @@ class Dispatcher:
     def rest(self) -> None:
         """Begin nothing more; what runs goes on."""
         self._draining.set()
+        self._looking.leave()
 
     def drain(self, timeout_s: float) -> None:
         """Start nothing more; give what runs at most that long, and its cancels are heard. What is left is handed back.
@@ -125,7 +126,7 @@ class Dispatcher:
         To hand a call back is to let go of it as it is: its row runs, its exec goes on under its runner, and nobody but
         the next worker, whose generation is higher, can end it.
         """
-        self._draining.set()
+        self.rest()
         # A call that another worker left and that nobody here has begun to take up is not begun any more.
         self._calls.shutdown(wait=False, cancel_futures=True)
         waiter = threading.Thread(target=self._calls.shutdown, name="codesdk-drain", daemon=True)

@@ -101,6 +101,19 @@ def test_questions_are_put_one_at_a_time_so_that_they_never_stand_in_a_row_befor
     assert peaks == [1, 1, 1]
 
 
+def test_a_worker_that_stops_leaves_the_rest_of_a_sandboxs_calls_to_the_next(stage, looking, rooms):
+    for number in range(3):
+        stage.pipeline.submit("workspace.write", {"path": "a", "content": str(number)}, stage.subject)
+    gate = rooms.hung[stage.subject.session_id] = threading.Event()
+    looking.look(threaded)
+    wait_for(lambda: rooms.asked, "the first look")
+    looking.leave()
+    gate.set()
+    wait_for(lambda: len(stage.pending()) == 1 and not looking._at_work, "the one that was begun")
+    Looking(host=stage.host, rooms=rooms, pipeline=stage.pipeline, database=stage.database).look()
+    assert len(stage.pending()) == 3
+
+
 def test_however_many_calls_of_one_sandbox_hang_they_take_one_thread(stage, looking, rooms):
     other = stage.open_session()
     for number in range(4):
