@@ -71,6 +71,9 @@ class Worker(Process):
             threads=THREADS,
             pool=lambda width, name: Tasks(self, width, name),
         )
+        looking = dispatcher._looking
+        looking._put = self.world.atomically(looking._put)  # type: ignore[method-assign] # likewise
+        looking._leaving = Patience(self.world)  # type: ignore[assignment]
         self.recovery.take_up(dispatcher.start)
         self.dispatcher = dispatcher
 
