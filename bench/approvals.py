@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from codesdk.approvals import ApprovalState, Verdict
-from codesdk.cli.demo.agent import connected
+from codesdk.cli.demo.agent import connect_mcp
 from codesdk.cli.stack.stack import Stack
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.events import Event, EventType
@@ -68,7 +68,7 @@ def _events(stack: Stack, wish: NewSession, calls: int) -> list[Event]:
 
 
 async def _run(stack: Stack, url: str, token: str, session: str, calls: int) -> None:
-    async with connected(url, token) as client:
+    async with connect_mcp(url, token) as client:
         for number in range(calls):
             call = asyncio.create_task(client.call_tool("workspace_exec", {"argv": ["true", str(number)]}))
             await asyncio.to_thread(_approve, stack, session)

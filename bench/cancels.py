@@ -20,7 +20,7 @@ from typing import Any
 from docker import DockerClient
 
 from codesdk.approvals import ApprovalState, Verdict
-from codesdk.cli.demo.agent import connected
+from codesdk.cli.demo.agent import connect_mcp
 from codesdk.cli.stack.stack import Stack
 from codesdk.domain.events import EventType
 from codesdk.sessions import NewSession
@@ -65,7 +65,7 @@ def measure(
 
 
 async def _cancelled(stack: Stack, session: Any, command: str) -> float:
-    async with connected(session.mcp_url, session.token) as client:
+    async with connect_mcp(session.mcp_url, session.token) as client:
         place = stack.daemon.session(session.session.id).last_seq
         asked = asyncio.create_task(client.call_tool("workspace_exec", {"command": command}))
         call = await asyncio.to_thread(_started, stack, session.session.id, place)
@@ -80,7 +80,7 @@ async def _cancelled(stack: Stack, session: Any, command: str) -> float:
 
 async def _given_up(stack: Stack, session: Any, command: str) -> float:
     """By `notifications/cancelled`: the older protocol's, as most agents speak it."""
-    async with connected(session.mcp_url, session.token, "legacy") as client:
+    async with connect_mcp(session.mcp_url, session.token, "legacy") as client:
         place = stack.daemon.session(session.session.id).last_seq
         asked = asyncio.create_task(client.call_tool("workspace_exec", {"command": command}))
         call = await asyncio.to_thread(_started, stack, session.session.id, place)
@@ -94,7 +94,7 @@ async def _given_up(stack: Stack, session: Any, command: str) -> float:
 async def _closed(stack: Stack, command: str) -> float:
     """By the end of its session, which was opened for it."""
     session = stack.daemon.open_session(NewSession(labels={"opened-by": "bench"}))
-    async with connected(session.mcp_url, session.token) as client:
+    async with connect_mcp(session.mcp_url, session.token) as client:
         asked = asyncio.create_task(client.call_tool("workspace_exec", {"command": command}))
         call = await asyncio.to_thread(_started, stack, session.session.id, 0)
         began = time.perf_counter()

@@ -17,25 +17,25 @@ from pathlib import Path
 
 from sqlalchemy import text
 
-from codesdk.approvals import Desk
+from codesdk.approvals import ApprovalService
 from codesdk.domain.calls import CallState
 from codesdk.domain.clock import SystemClock
-from codesdk.domain.ids import HostId, Kind, RandomIds
+from codesdk.domain.ids import HostId, IdKind, RandomIds
 from codesdk.domain.quotas import Resource
 from codesdk.errors import Fault
 from codesdk.eventlog.hints import LocalHints
-from codesdk.eventlog.log import Log
-from codesdk.policy import OneBundle, load_bundle
-from codesdk.provision import postgres
+from codesdk.eventlog.log import EventLog
+from codesdk.policy import FixedBundle, load_bundle
+from codesdk.provision.servers import postgres
 from codesdk.registry import Registry
-from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.profiles.profile import Profile
 from codesdk.storage import schema
 from codesdk.storage.database import Database
 from codesdk.storage.migration import upgrade
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls.claim import Claims
-from codesdk.toolcalls.stored import Claimed
+from codesdk.toolcalls.records.call_record import ClaimedCall
 from database import postgresql
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -77,7 +77,7 @@ def _measure_on(url_of: Callable[[str], str], locks: Path | None) -> dict[str, f
                 began = time.perf_counter()
                 taken = claims.take()
                 times[kind].append((time.perf_counter() - began) * 1000)
-                assert isinstance(taken, Claimed)
+                assert isinstance(taken, ClaimedCall)
     few, tenants, calls = (statistics.median(times[kind]) for kind in KINDS)
     return dict(zip(PLAIN, (few, tenants, calls, tenants / few, calls / few), strict=True))
 
@@ -90,15 +90,15 @@ def _claims(opened: ExitStack, url: str, lock: Path | None, tenants: int, calls:
     upgrade(database)
     writer = Writer(database, lock)
     opened.callback(writer.close)
-    host = HostId(ids.new(Kind.HOST))
+    host = HostId(ids.new(IdKind.HOST))
     registry = Registry.load(ROOT / "tool-registry")
     tool = registry.resolve("workspace.read")
     _fill(database, ids, host, tool.schema_hash, tenants=tenants, calls=calls)
     return Claims(
         registry=registry,
-        bundles=OneBundle(load_bundle(ROOT / "policies" / "default", [tool.name for tool in registry.tools()])),
-        desk=Desk(database, ids),
-        log=Log(database, clock, LocalHints()),
+        bundles=FixedBundle(load_bundle(ROOT / "policies" / "default", [tool.name for tool in registry.tools()])),
+        desk=ApprovalService(database, ids),
+        log=EventLog(database, clock, LocalHints()),
         writer=writer,
         host=host,
         generation=1,
@@ -107,7 +107,7 @@ def _claims(opened: ExitStack, url: str, lock: Path | None, tenants: int, calls:
 
 
 def _fill(database: Database, ids: RandomIds, host: HostId, schema_hash: str, *, tenants: int, calls: int) -> None:
-    owners = [(ids.new(Kind.TENANT), ids.new(Kind.PRINCIPAL), ids.new(Kind.SESSION)) for _ in range(tenants)]
+    owners = [(ids.new(IdKind.TENANT), ids.new(IdKind.PRINCIPAL), ids.new(IdKind.SESSION)) for _ in range(tenants)]
     profile = json.dumps(Profile().model_dump(mode="json"))
     of_tenant = [{"id": tenant, "name": tenant, "created_at": 0.0} for tenant, _, _ in owners]
     of_principal = [
@@ -130,7 +130,7 @@ def _fill(database: Database, ids: RandomIds, host: HostId, schema_hash: str, *,
         tenant, _principal, session = owners[number % tenants]
         of_call.append(
             {
-                "id": ids.new(Kind.CALL), "attempt": 1, "session_id": session, "tenant_id": tenant, "host_id": host,
+                "id": ids.new(IdKind.CALL), "attempt": 1, "session_id": session, "tenant_id": tenant, "host_id": host,
                 "name": "workspace.read", "input": '{"path":"a"}', "input_hash": "sha256:" + "0" * 64,
                 "schema_hash": schema_hash, "serial": False, "held": False, "state": CallState.QUEUED.value,
                 "sources": "[]", "requested_at": float(number), "queued_at": float(number),

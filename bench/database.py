@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from codesdk.errors import Fault
-from codesdk.provision import postgres
+from codesdk.provision.servers import postgres
 
 Say = Callable[[str], None]
 

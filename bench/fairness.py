@@ -19,8 +19,8 @@ from sqlalchemy import text
 
 import load
 from codesdk.bootstrap import Services, open_services
-from codesdk.cli.daemon import Opened
-from codesdk.cli.places import settings_of
+from codesdk.cli.api_client import OpenedSession
+from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.stack.stack import Stack
 from codesdk.errors import Fault
 from codesdk.eventlog.hints import LocalHints
@@ -67,7 +67,7 @@ def _measure_crowds(url: str, policies: Path, say: Say) -> dict[str, float]:
 
 def _measure_on(url: str, policies: Path, command: str, say: Say) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="codesdk-bench-") as place, ExitStack() as opened:
-        settings = settings_of(Path(place) / "data", policies, 0).model_copy(update={"database_url": url})
+        settings = load_settings(Path(place) / "data", policies, 0).model_copy(update={"database_url": url})
         stack = opened.enter_context(Stack(settings, say))
         services = open_services(stack.settings, hints=LocalHints())
         opened.callback(services.close)
@@ -85,7 +85,7 @@ def _measure_on(url: str, policies: Path, command: str, say: Say) -> dict[str, f
     return dict(zip(names, (round(p95[0], 2), round(p95[1], 2), round(p95[1] / p95[0], 2)), strict=True))
 
 
-def _sessions(services: Services, stack: Stack) -> list[Opened]:
+def _sessions(services: Services, stack: Stack) -> list[OpenedSession]:
     """One of a tenant of its own, then the crowd's."""
     made = []
     for tenant, count in (("one", 1), ("crowd", CROWD_SESSIONS)):
@@ -94,13 +94,13 @@ def _sessions(services: Services, stack: Stack) -> list[Opened]:
         )
         for _ in range(count):
             session, token = services.sessions.open(principal, NewSession())
-            made.append(Opened(session=session, token=token, mcp_url=f"{stack.daemon.url}/mcp"))
+            made.append(OpenedSession(session=session, token=token, mcp_url=f"{stack.daemon.url}/mcp"))
     for opened in made:
         asyncio.run(_calls(opened, 1))  # their sandboxes are there
     return made
 
 
-def _submit(services: Services, crowd: list[Opened], command: str) -> None:
+def _submit(services: Services, crowd: list[OpenedSession], command: str) -> None:
     subjects = [services.directory.subject(session.token) for session in crowd]
     for number in range(QUEUED):
         services.pipeline.submit(
@@ -115,7 +115,7 @@ def _waiting(services: Services) -> int:
         return int(connection.execute(query).scalar_one())
 
 
-async def _calls(session: Opened, count: int) -> list[float]:
+async def _calls(session: OpenedSession, count: int) -> list[float]:
     caller = load.Caller(session)
     await caller.open()
     times = []

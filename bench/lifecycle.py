@@ -24,16 +24,16 @@ from codesdk.bootstrap import open_services
 from codesdk.errors import Fault
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs.wakeups import LocalWakeups
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.isolation.spec import container_name
 from codesdk.sandbox.port import ExecRequest, Sandbox, SandboxSpec
-from codesdk.sandbox.profile import Profile
-from codesdk.sandbox.runner.execs import KEEP_FREE_S
-from codesdk.sandbox.spec import name_of
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.sandbox.runner.execution.execs import KEEP_FREE_S
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings
 from codesdk.tenancy.principal import Role
-from codesdk.worker.process import Worker
+from codesdk.worker.lifecycle.worker import Worker
 
 IDLE = 200
 BURST = 50
@@ -115,7 +115,7 @@ def _warm(host: str, image: str, place: Path) -> list[float]:
             _wait_pooled(services)
             began = time.perf_counter()
             session, _ = services.sessions.open(principal, NewSession())
-            _true(worker.rooms.ready(session.id), session.id)
+            _true(worker.sandbox_registry.ready(session.id), session.id)
             times.append((time.perf_counter() - began) * 1000)
             services.sessions.close(principal.tenant_id, session.id)
     return times
@@ -198,7 +198,7 @@ class Many:
         """Mean of a sample's memory, as `docker stats` counts it."""
         found = []
         for sandbox in self._open[:: max(1, len(self._open) // STATS_SAMPLE)]:
-            said = self._engine.api.stats(name_of(self._instance, sandbox.owner), stream=False, one_shot=True)
+            said = self._engine.api.stats(container_name(self._instance, sandbox.owner), stream=False, one_shot=True)
             memory = said["memory_stats"]
             cache = memory["stats"].get("total_inactive_file", memory["stats"].get("inactive_file", 0))
             found.append((memory["usage"] - cache) / 1e6)

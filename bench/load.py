@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from codesdk.cli.daemon import Opened
-from codesdk.cli.places import settings_of
+from codesdk.cli.api_client import OpenedSession
+from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.stack.stack import Stack
-from codesdk.domain.tools import wire_name
+from codesdk.domain.tool_results import wire_name
 from codesdk.sessions import NewSession
 from codesdk.settings import runfile
 
@@ -71,7 +71,7 @@ input_schema: {{type: object, additionalProperties: false, properties: {{number:
 class Caller:
     """One connection to the MCP endpoint of one session."""
 
-    def __init__(self, session: Opened) -> None:
+    def __init__(self, session: OpenedSession) -> None:
         self._session = session
         self._number = 0
 
@@ -145,7 +145,7 @@ def at_once(
     return found | {"governed_16_p50_ms": round(cuts[9], 1), "governed_16_p95_ms": round(cuts[-1], 1)}
 
 
-async def _governed(sessions: list[Opened], count: int) -> list[float]:
+async def _governed(sessions: list[OpenedSession], count: int) -> list[float]:
     """How long each call took, in milliseconds."""
     times: list[float] = []
     callers = [Caller(session) for session in sessions]
@@ -174,7 +174,7 @@ def memory(policies: Path, registry: Path, say: Say) -> dict[str, float]:
         shutil.copytree(registry, tools)
         (tools / f"{TOOL}.yaml").write_text(_SLEEPER)
         changes = {"registry_dir": tools, "worker_threads": RUNNING, "quota_running_calls": 0}
-        settings = settings_of(Path(place) / "data", policies, 0).model_copy(update=changes)
+        settings = load_settings(Path(place) / "data", policies, 0).model_copy(update=changes)
         with Stack(settings, say) as stack:
             wanted = NewSession(labels={"opened-by": "bench"}, parallel_calls=RUNNING // SESSIONS)
             sessions = [stack.daemon.open_session(wanted) for _ in range(SESSIONS)]
@@ -186,7 +186,7 @@ def memory(policies: Path, registry: Path, say: Say) -> dict[str, float]:
     return named | {f"{name}_{RUNNING}_running_mb": value for name, value in running.items()}
 
 
-async def _running(stack: Stack, sessions: list[Opened]) -> dict[str, float]:
+async def _running(stack: Stack, sessions: list[OpenedSession]) -> dict[str, float]:
     callers = [Caller(session) for session in sessions for _ in range(RUNNING // SESSIONS)]
     for number, caller in enumerate(callers):
         await caller.open()

@@ -32,14 +32,14 @@ from typing import Any
 
 from sqlalchemy import Connection, event, text
 
-from codesdk.api.cursor import Start
-from codesdk.api.stream import EventStream, Readers
+from codesdk.api.cursor import StartPosition
+from codesdk.api.event_stream import EventStream, OpenStreams
 from codesdk.domain.clock import SystemClock
 from codesdk.domain.events import EventType, RuntimeInfo, Trace
 from codesdk.domain.ids import SessionId
 from codesdk.errors import Fault
 from codesdk.eventlog.hints import LocalHints
-from codesdk.eventlog.log import Draft, Log
+from codesdk.eventlog.log import EventDraft, EventLog
 from codesdk.eventlog.tail import Tail
 from codesdk.storage.database import Database
 from codesdk.storage.migration import upgrade
@@ -67,7 +67,7 @@ class Bench:
         self.database = database
         self.writer = Writer(database, lock)
         self.hints = LocalHints()
-        self.log = Log(database, SystemClock(), self.hints)
+        self.log = EventLog(database, SystemClock(), self.hints)
         upgrade(database)
         self._sessions = 0
         self.commits = 0
@@ -106,7 +106,7 @@ class Bench:
             )
         return made
 
-    def append(self, drafts: list[Draft]) -> None:
+    def append(self, drafts: list[EventDraft]) -> None:
         """One acknowledged unit, written out before it as the output of a command is."""
         ready = [self.log.written(each) for each in drafts]
 
@@ -117,8 +117,8 @@ class Bench:
         self.writer.run(work)
 
 
-def draft(session: SessionId, number: int) -> Draft:
-    return Draft(
+def draft(session: SessionId, number: int) -> EventDraft:
+    return EventDraft(
         type=EventType.OUTPUT_DELTA,
         trace=Trace(session_id=session),
         runtime=RuntimeInfo(name="bench"),
@@ -286,16 +286,16 @@ def streams(bench: Bench) -> dict[str, float]:
 async def _streams(bench: Bench) -> dict[str, float]:
     session = bench.session()
     tail = Tail(bench.log, bench.hints, SystemClock(), 0.5)
-    readers = Readers()
+    readers = OpenStreams()
     seen: list[float] = []
     ends = [Reader(seen) for _ in range(READERS)]
     gc.collect()
     before = resident_kb()
     tasks = [
         asyncio.create_task(
-            EventStream(log=bench.log, tail=tail, readers=readers, session=session, begin=Start("e", 0, None), head=0)(
-                {}, end.receive, end.send
-            )  # type: ignore[arg-type]
+            EventStream(
+                log=bench.log, tail=tail, readers=readers, session=session, begin=StartPosition("e", 0, None), head=0
+            )({}, end.receive, end.send)  # type: ignore[arg-type]
         )
         for end in ends
     ]

@@ -31,8 +31,8 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from codesdk.api.app import create_app
+from codesdk.api.http_timeouts import TimeoutH11Protocol
 from codesdk.api.server import KEEP_ALIVE_S
-from codesdk.api.slow_senders import Impatient
 from codesdk.bootstrap import open_services
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
@@ -71,7 +71,7 @@ def serve(kind: str, place: Path) -> None:
     """One of the two servers; says its port and its token on stdout."""
     with ExitStack() as opened:
         app, token = _ours(opened, place) if kind == "ours" else (_bare(), "none")
-        http = Impatient if kind == "ours" else "h11"
+        http = TimeoutH11Protocol if kind == "ours" else "h11"
         config = uvicorn.Config(app, port=0, http=http, ws="none", log_config=None, timeout_keep_alive=KEEP_ALIVE_S)
         server = uvicorn.Server(config)
 

@@ -21,7 +21,7 @@ import cedarpy
 import opa
 from codesdk.domain.decisions import Classification, Effect
 from codesdk.policy import Bundle, NamedTool, load_bundle
-from codesdk.policy.trial import Trial, Where, Who, judge
+from codesdk.policy.evaluation.query import PolicyQuery, QueryPrincipal, QuerySession, evaluate
 
 SIZES = (10, 100, 1000)
 ROUNDS = 60
@@ -109,13 +109,13 @@ def _bundle(directory: Path, size: int) -> tuple[Bundle, float]:
 
 
 def _call(bundle: Bundle, size: int) -> Callable[[], Effect]:
-    trial = Trial(
+    trial = PolicyQuery(
         tool="workspace.write",
         input={"path": f"area{size - 1}/a.py", "content": "x"},
-        principal=Who(roles=(f"team{size - 1}",)),
-        session=Where(),
+        principal=QueryPrincipal(roles=(f"team{size - 1}",)),
+        session=QuerySession(),
     )
-    return lambda: judge(trial, TOOLS, bundle).effect
+    return lambda: evaluate(trial, TOOLS, bundle).effect
 
 
 def _cedar_call(size: int) -> Callable[[], bool]:
@@ -149,8 +149,8 @@ def _shell(directory: Path) -> Callable[[], Effect]:
         "- id: never\n  effect: deny\n  tool: workspace.exec\n  command: {any_of: [[[rm, sudo, dd], ...], [git, push, ...]]}\n"
     )
     bundle = load_bundle(directory, list(TOOLS))
-    trial = Trial(tool="workspace.exec", input={"command": LINE})
-    return lambda: judge(trial, TOOLS, bundle).effect
+    trial = PolicyQuery(tool="workspace.exec", input={"command": LINE})
+    return lambda: evaluate(trial, TOOLS, bundle).effect
 
 
 if __name__ == "__main__":

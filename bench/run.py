@@ -47,18 +47,18 @@ import mcp_host
 import policy
 import scrape
 import stages
-from codesdk.cli.demo.agent import connected
-from codesdk.cli.history import fold
-from codesdk.cli.places import settings_of
+from codesdk.cli.demo.agent import connect_mcp
+from codesdk.cli.effective_settings import load_settings
+from codesdk.cli.logs.history import fold
 from codesdk.cli.stack.signals import Signals
 from codesdk.cli.stack.stack import Stack
-from codesdk.provision import sandbox_image
-from codesdk.provision.engine import Engine as ProvisionedEngine
-from codesdk.sandbox import spec as specs
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
+from codesdk.provision.engines.docker_engine import Engine as ProvisionedEngine
+from codesdk.provision.images import sandbox_images
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.isolation import spec as specs
 from codesdk.sandbox.port import ExecRequest, SandboxSpec
-from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.profiles.profile import Profile
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings
 
@@ -105,7 +105,7 @@ class Peers:
         opened.callback(engine.close)
         self.client = docker.DockerClient(base_url=host, max_pool_size=load.AT_ONCE)
         opened.callback(self.client.close)
-        image = sandbox_image.ensure(ProvisionedEngine(host), lambda _line: None)
+        image = sandbox_images.ensure_image_built(ProvisionedEngine(host), lambda _line: None)
         self.image = image
         sandboxes = DockerSandboxes(INSTANCE, engine)
         owner = f"bench-{os.getpid()}"
@@ -114,7 +114,7 @@ class Peers:
             owner=owner, instance=INSTANCE, profile=Profile(), image=image, tool_uid=TOOL_UID, generation=1
         )
         self._sandbox = sandboxes.open(wanted)
-        self.container = specs.name_of(INSTANCE, owner)
+        self.container = specs.container_name(INSTANCE, owner)
         self._number = 0
 
     def runner_exec(self) -> None:
@@ -144,7 +144,7 @@ class Peers:
 
 async def measure(url: str, token: str, peers: Peers, rounds: int, say: Callable[[str], None]) -> Samples:
     samples = Samples()
-    async with connected(url, token) as client:
+    async with connect_mcp(url, token) as client:
 
         async def governed_call() -> None:
             result = await client.call_tool("workspace_exec", {"argv": ["true"]})
@@ -267,7 +267,7 @@ def run(rounds: int, console: Console) -> dict[str, Any]:
     with ExitStack() as opened:
         place = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="codesdk-bench-")))
         default: Path = Settings.model_fields["policies_dir"].get_default(call_default_factory=True)
-        settings = settings_of(place, default.parent / "demo", 0)
+        settings = load_settings(place, default.parent / "demo", 0)
         say = lambda line: console.print(f"[dim]· {line}[/dim]", soft_wrap=True)  # noqa: E731
         stack = opened.enter_context(Stack(settings, say))
         peers = Peers(stack.settings.docker_host, opened)

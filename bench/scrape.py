@@ -18,11 +18,11 @@ from sqlalchemy import text
 
 from codesdk.domain.ids import PrincipalId, TenantId
 from codesdk.errors import Fault
-from codesdk.metrics import Figures
+from codesdk.metrics import MetricsExporter
 from codesdk.storage.database import Database
 from codesdk.storage.migration import upgrade
 from codesdk.tenancy.principal import Principal, PrincipalKind, Reach, Role
-from codesdk.toolcalls.refusals import Refusals
+from codesdk.toolcalls.statistics.denial_counts import DenialCounts
 from database import postgresql
 
 LOOKS = 20
@@ -110,7 +110,7 @@ def _measure_on(url: str) -> float:
         if not database.is_sqlite:
             with database.read() as connection:
                 connection.execute(text("ANALYZE"))  # as its autovacuum does within a minute
-        figures = Figures(database, Refusals(database))
+        figures = MetricsExporter(database, DenialCounts(database))
         times = []
         for _ in range(LOOKS):
             began = time.perf_counter()

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from codesdk.cli.demo.agent import connected
-from codesdk.cli.places import settings_of
+from codesdk.cli.demo.agent import connect_mcp
+from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.stack.stack import Stack
 from codesdk.sessions import NewSession
 
@@ -49,7 +49,7 @@ def measure(policies: Path, say: Callable[[str], None]) -> dict[str, float]:
         before = {name: os.environ.get(name) for name in ("PYTHONPATH", "CODESDK_BENCH_MARKS")}
         os.environ |= {"PYTHONPATH": str(TRACED), "CODESDK_BENCH_MARKS": str(marks)}
         try:
-            with Stack(settings_of(Path(place) / "data", policies, 0), say) as stack:
+            with Stack(load_settings(Path(place) / "data", policies, 0), say) as stack:
                 session = stack.daemon.open_session(NewSession(labels={"opened-by": "bench"}))
                 calls = asyncio.run(_call(session.mcp_url, session.token))
         finally:
@@ -63,7 +63,7 @@ def measure(policies: Path, say: Callable[[str], None]) -> dict[str, float]:
 
 
 async def _call(url: str, token: str) -> list[tuple[int, int]]:
-    async with connected(url, token) as client:
+    async with connect_mcp(url, token) as client:
         times = []
         for _ in range(WARM_UP + CALLS):
             began = time.time_ns()

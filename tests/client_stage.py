@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from codesdk.approvals import Verdict
-from codesdk.domain.tools import ToolResult
-from codesdk.mcphost.call_ids import AGENTS, CALL_ID
+from codesdk.domain.tool_results import ToolResult
+from codesdk.mcphost.tool_calls.client_call_id import AGENT_KEYS, CALL_ID_KEY
 
 WAIT_S = 2.0
 """Seconds in which the first call of `slow` is answered, as a client's configuration would have it (`CodeSDK-Wait`)."""
@@ -118,7 +118,7 @@ class Watched:
     def names_calls(self) -> str:
         """The field of `_meta` in which its calls carry an id of their own; `no` where there is none."""
         said = {name for each in self.of("tools/call") for name in each.get("_meta") or {}}
-        return ", ".join(f"`{name}`" for name in (CALL_ID, *AGENTS) if name in said) or "no"
+        return ", ".join(f"`{name}`" for name in (CALL_ID_KEY, *AGENT_KEYS) if name in said) or "no"
 
     def asks_for_progress(self) -> bool:
         """Whether its calls carry a token for it."""

@@ -19,9 +19,10 @@ import pytest
 
 import leftovers
 from codesdk.errors import Fault
-from codesdk.provision import base_image as base_images
-from codesdk.provision import bubblewrap, chromium, gvisor, node, postgres, redis_server
-from codesdk.provision import engine as docker_engine
+from codesdk.provision.engines import docker_engine, gvisor
+from codesdk.provision.images import base_image as base_images
+from codesdk.provision.servers import postgres, redis_server
+from codesdk.provision.system import bubblewrap, chromium, node
 from codesdk.sandbox.local.confinement import Confinement
 from codesdk.storage.database import Database
 from codesdk.storage.migration import upgrade
@@ -77,9 +78,9 @@ def _base_image(machine: Machine) -> str:
 
 
 def _sandbox_image(machine: Machine) -> str:
-    from codesdk.provision import sandbox_image  # noqa: PLC0415 - docker is slow to import, and few runs need it
+    from codesdk.provision.images import sandbox_images  # noqa: PLC0415 - docker is slow to import, and few runs need it
 
-    return sandbox_image.ensure(machine.things["engine"], machine.say)
+    return sandbox_images.ensure_image_built(machine.things["engine"], machine.say)
 
 
 def _gvisor_engine(machine: Machine) -> docker_engine.Engine:

@@ -15,11 +15,11 @@ import pytest
 from sqlalchemy import text
 
 from codesdk.errors import Fault
-from codesdk.provision.postgres import PostgresServer
+from codesdk.provision.servers.postgres import PostgresServer
 from codesdk.storage.database import Database
 from codesdk.storage.migration import upgrade
-from codesdk.storage.patience import UNHURRIED
 from codesdk.storage.schema import metadata
+from codesdk.storage.timeouts import NO_TIMEOUT
 
 BOTH = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.postgres)]
 """For a fixture `database_kind`: a test that has a database runs on each of these."""
@@ -205,7 +205,7 @@ def _state(run) -> tuple[str, int]:
 @contextmanager
 def _administering(server: PostgresServer, name: str = "") -> Iterator:
     url = server.url_of(name) if name else server.url
-    with closing(Database(url, UNHURRIED)) as database, database.read() as connection:
+    with closing(Database(url, NO_TIMEOUT)) as database, database.read() as connection:
 
         def run(statement):
             done = connection.execute(text(statement))

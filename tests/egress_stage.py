@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from codesdk.domain.addresses import public_or
-from codesdk.sandbox.egress.attempt import Attempt, Phase, Reason
+from codesdk.domain.network.addresses import public_or_listed
+from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, Reason
 from codesdk.sandbox.egress.rules import EgressRule, EgressRules
-from codesdk.sandbox.egress.service import Egress
+from codesdk.sandbox.egress.service import EgressService
 from codesdk.sandbox.port import Sandbox
-from codesdk.sandbox.runner import channel as channels
+from codesdk.sandbox.runner.protocol import mux as channels
 from sandboxes import Ran, run
 
 DEADLINE_S = 10.0
@@ -104,8 +104,8 @@ class Connection:
 class Tool:
     """The runner's side of the channel, without a runner."""
 
-    def __init__(self, egress: Egress, owner: str = OWNER) -> None:
-        self.channel = channels.Channel(opener=True)
+    def __init__(self, egress: EgressService, owner: str = OWNER) -> None:
+        self.channel = channels.Multiplexer(opener=True)
         self.changed = threading.Condition()
         self.connections: dict[int, Connection] = {}
         self.broken: list[str] = []
@@ -130,12 +130,12 @@ class Tool:
         with self.changed:
             for event in self.channel.feed(block):
                 connection = self.connections[event.stream]
-                if isinstance(event, channels.Received):
+                if isinstance(event, channels.DataReceived):
                     connection.received += event.data
                     self.channel.consumed(event.stream, len(event.data))
                 else:
                     connection.over = True
-                    connection.reset = isinstance(event, channels.Reset)
+                    connection.reset = isinstance(event, channels.StreamReset)
             self.changed.notify_all()
         self.push()
 
@@ -154,10 +154,10 @@ class Stage:
     def __init__(self, names: dict[str, list[str]] | None = None, **options: Any) -> None:
         self.names = names if names is not None else {}
         self.resolved: list[str] = []
-        self.attempts: list[Attempt] = []
+        self.attempts: list[ConnectionAttempt] = []
         self._told = threading.Condition()
-        self.egress = Egress(
-            self._tell, **{"resolve": self._resolve, "policy": public_or([LOOPBACK]), "first_s": 2.0, **options}
+        self.egress = EgressService(
+            self._tell, **{"resolve": self._resolve, "policy": public_or_listed([LOOPBACK]), "first_s": 2.0, **options}
         )
         self.tool = Tool(self.egress)
         self._leases = []
@@ -166,7 +166,7 @@ class Stage:
         self.resolved.append(name)
         return [ipaddress.ip_address(item) for item in self.names.get(name, ["127.0.0.1"])]
 
-    def _tell(self, attempt: Attempt) -> None:
+    def _tell(self, attempt: ConnectionAttempt) -> None:
         with self._told:
             self.attempts.append(attempt)
             self._told.notify_all()
@@ -179,19 +179,19 @@ class Stage:
         while self._leases:
             self.egress.end(self._leases.pop())
 
-    def last(self, count: int = 1) -> Attempt:
+    def last(self, count: int = 1) -> ConnectionAttempt:
         """The record of the last end of `count`, when there are so many."""
         with self._told:
             assert self._told.wait_for(lambda: len(self.ends) >= count, DEADLINE_S), self.attempts
             return self.ends[count - 1]
 
     @property
-    def ends(self) -> list[Attempt]:
-        return [item for item in self.attempts if item.phase is not Phase.OPENED]
+    def ends(self) -> list[ConnectionAttempt]:
+        return [item for item in self.attempts if item.phase is not AttemptPhase.OPENED]
 
     @property
-    def opened(self) -> list[Attempt]:
-        return [item for item in self.attempts if item.phase is Phase.OPENED]
+    def opened(self) -> list[ConnectionAttempt]:
+        return [item for item in self.attempts if item.phase is AttemptPhase.OPENED]
 
     def ask(self, text: str | bytes, *, close: bool = False) -> Connection:
         """Send a request; `{auth}` stands for the credential's field."""
@@ -207,7 +207,7 @@ class Stage:
         count = len(self.ends)
         answer = self.ask(text).read_all()
         end = self.last(count + 1)
-        assert end.phase is Phase.REFUSED, end
+        assert end.phase is AttemptPhase.REFUSED, end
         return end.reason, answer
 
     def connect_tls(self, host: str, port: int) -> Connection:
@@ -235,10 +235,10 @@ class Attempts:
     """A proxy for real sandboxes: every name beneath `.test` is loopback; what it records can be waited for."""
 
     def __init__(self, **options: Any) -> None:
-        self.all: list[Attempt] = []
+        self.all: list[ConnectionAttempt] = []
         self._told = threading.Condition()
-        self.egress = Egress(
-            self._tell, **{"resolve": self._resolve, "policy": public_or([LOOPBACK]), "first_s": 5.0, **options}
+        self.egress = EgressService(
+            self._tell, **{"resolve": self._resolve, "policy": public_or_listed([LOOPBACK]), "first_s": 5.0, **options}
         )
 
     @classmethod
@@ -256,7 +256,7 @@ class Attempts:
             raise OSError("no such name")
         return [LOOPBACK]
 
-    def _tell(self, attempt: Attempt) -> None:
+    def _tell(self, attempt: ConnectionAttempt) -> None:
         with self._told:
             self.all.append(attempt)
             self._told.notify_all()

@@ -7,10 +7,11 @@ import sys
 from contextlib import closing
 
 from codesdk.errors import ExitCode, Fault
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
 from codesdk.settings import Settings
-from codesdk.worker import process, serving
+from codesdk.worker.lifecycle import main as serving
+from codesdk.worker.lifecycle import worker
 
 
 def main(settings: Settings, image: str) -> int:
@@ -30,5 +31,5 @@ def main(settings: Settings, image: str) -> int:
 
 
 if __name__ == "__main__":
-    process.DRAIN_S = float(sys.argv[3]) if len(sys.argv) > 3 else process.DRAIN_S
+    worker.DRAIN_S = float(sys.argv[3]) if len(sys.argv) > 3 else worker.DRAIN_S
     sys.exit(main(Settings.model_validate_json(sys.argv[1]), sys.argv[2]))

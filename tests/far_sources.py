@@ -12,10 +12,10 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from codesdk.domain.addresses import allowing
-from codesdk.domain.resolution import not_this_machine
-from codesdk.sources.remote import RemoteStarter
-from codesdk.sources.starting import BothStarters
+from codesdk.domain.network.addresses import allow_networks
+from codesdk.domain.network.resolver import public_and_remote
+from codesdk.sources.starters.remote import RemoteStarter
+from codesdk.sources.starters.router import StarterRouter
 from source_stage import SourceStage, until
 
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"),)
@@ -52,10 +52,10 @@ class Reached(SourceStage):
     def starter(self, generation: int = 1) -> Any:
         remote = RemoteStarter(
             resolve=self.resolve,
-            policy=allowing(self.networks, not_this_machine),
+            policy=allow_networks(self.networks, public_and_remote),
             own=self.networks,
             tls=ssl.create_default_context(),
             secrets=lambda tenant, name: self.values.get((tenant, name)),
             clock=self.clock,
         )
-        return BothStarters(super().starter(generation), remote)
+        return StarterRouter(super().starter(generation), remote)

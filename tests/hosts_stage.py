@@ -13,13 +13,13 @@ import engine_worker
 from codesdk.bootstrap import open_services
 from codesdk.domain.decisions import PermissionMode
 from codesdk.hosts import store as host_store
-from codesdk.sandbox import spec as specs
-from codesdk.sandbox import store as sandbox_store
-from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.isolation import spec as specs
+from codesdk.sandbox.records import store as sandbox_store
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings, runfile
 from codesdk.tenancy.principal import Role
-from codesdk.toolcalls.stored import Denied, Finished
+from codesdk.toolcalls.records.call_record import Denied, Finished
 from databases import PostgresDatabases
 from stage import POLICY, read_whole, stored_call, wait_for
 
@@ -135,7 +135,7 @@ class Site:
         It runs as the workspace's owner: the container's root may not write there.
         """
         with closing(Engine(self.settings[name].docker_host)) as engine:
-            container = specs.name_of(self.settings[name].instance_id(), self._sandbox(subject))
+            container = specs.container_name(self.settings[name].instance_id(), self._sandbox(subject))
             return self._said(engine, container, ["sh", "-c", line], self._owner(engine, container))
 
     def _sandbox(self, subject) -> str:
@@ -156,7 +156,7 @@ class Site:
     def told_from_inside(self, name: str, subject) -> str:
         """What is written to the file `ran` of its workspace, until the container goes."""
         with closing(Engine(self.settings[name].docker_host)) as engine:
-            container = specs.name_of(self.settings[name].instance_id(), self._sandbox(subject))
+            container = specs.container_name(self.settings[name].instance_id(), self._sandbox(subject))
             user = self._owner(engine, container)
             watching = ["sh", "-c", "touch ran watched; exec tail -f -n +1 ran"]
             made = engine.api.exec_create(container, watching, user=user, workdir="/workspace", stderr=False)

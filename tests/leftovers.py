@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import shims
-from codesdk.provision.command import root
-from codesdk.provision.process import mark, name, pid_in
+from codesdk.provision.system.command import root
+from codesdk.provision.system.process_identity import mark, name, pid_in
 
 ENGINES = {"dockerd", "containerd"}
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.sandbox.local.cgroups import NO_GROUPS
-from codesdk.sandbox.local.confinement import Confinement, find
+from codesdk.sandbox.local.cgroups import NO_CGROUPS
+from codesdk.sandbox.local.confinement import Confinement, detect_confinement
 from codesdk.sandbox.local.driver import LocalSandboxes
 from sandboxes import spec
 
 
 def plain() -> Confinement:
     """Without a wall."""
-    return find("")
+    return detect_confinement("")
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def sandboxes(request):
     """Uncapped: as on a machine where no cgroup may be made, without a wall."""
     found = request.getfixturevalue("bubblewrap_here") if request.param == "bubblewrap" else plain()
     if request.param == "uncapped":
-        found = found.model_copy(update={"groups": NO_GROUPS})
+        found = found.model_copy(update={"groups": NO_CGROUPS})
     with local_sandboxes(found) as made:
         yield made
 

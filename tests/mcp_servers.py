@@ -9,10 +9,10 @@ from contextlib import closing
 from pathlib import Path
 
 from acceptance.agents.install import PINS, AgentPackage, default_cache, install
-from codesdk.cli.server_images import DOCKERFILE
-from codesdk.provision import packages
-from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.images import build_on, describe
+from codesdk.cli.sandboxes.mcp_server_images import DOCKERFILE
+from codesdk.provision.images import mcp_packages
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.images.builder import build_derived_image, describe
 
 PACKAGES = AgentPackage(name="mcp-servers", binary="node_modules/node-linux-*/bin/node")
 LOCKS = Path(__file__).parent / "fixtures" / "sources"
@@ -34,7 +34,7 @@ def image_of_servers(host: str, base: str) -> str:
     tag = f"codesdk-test-mcp-servers:{content}"
     with closing(Engine(host)) as engine, tempfile.TemporaryDirectory(prefix="codesdk-mcp-servers-") as folder:
         found = describe(engine, tag)
-        return str(found["Id"]) if found else build_on(engine, base, _filled(Path(folder), node), tag=tag)
+        return str(found["Id"]) if found else build_derived_image(engine, base, _filled(Path(folder), node), tag=tag)
 
 
 def _lock(name: str) -> Path:
@@ -43,15 +43,15 @@ def _lock(name: str) -> Path:
 
 def _filled(folder: Path, node: Path) -> Path:
     (folder / "Dockerfile").write_text(DOCKERFILE)
-    place = folder / packages.FETCHED
+    place = folder / mcp_packages.PACKAGES_DIR
     for name, wanted in FROM_PYPI.items():
-        package = packages.named(wanted)
+        package = mcp_packages.parse_package(wanted)
         assert package is not None
         own = folder / name
         own.mkdir()
         shutil.copy(_lock(name), own)
-        packages.fetch(package, own, PYTHON, lambda _line: None)
-        shutil.copytree(own / packages.FETCHED, place / name)
+        mcp_packages.fetch(package, own, PYTHON, lambda _line: None)
+        shutil.copytree(own / mcp_packages.PACKAGES_DIR, place / name)
         shutil.rmtree(own)
     modules = node.parents[2]
     shutil.copytree(modules, place / "node_modules", symlinks=True, ignore=shutil.ignore_patterns("node-linux-*"))

@@ -10,7 +10,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.docker.engine import Engine
 
 VERSIONS = ("3.9", "3.10", "3.12", "3.13")
 """Beside 3.11, which the base image has."""

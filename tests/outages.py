@@ -14,9 +14,9 @@ from typing import Protocol
 
 from sqlalchemy import text
 
-from codesdk.provision import postgres, redis_server
+from codesdk.provision.servers import postgres, redis_server
 from codesdk.storage.database import Database
-from codesdk.storage.patience import UNHURRIED
+from codesdk.storage.timeouts import NO_TIMEOUT
 from databases import POSTGRES_DIRECTORY
 
 DEADLINE_S = 60.0
@@ -85,7 +85,7 @@ class OwnPostgres:
         return self.newest
 
     def administer(self, statement: str) -> None:
-        database = Database(self.server.url, UNHURRIED)
+        database = Database(self.server.url, NO_TIMEOUT)
         try:
             with database.read() as connection:
                 connection.execute(text(statement))
@@ -120,7 +120,7 @@ class LockedPostgres:
         self._held = ExitStack()
 
     def begin(self) -> None:
-        database = Database(self._own.newest, UNHURRIED)
+        database = Database(self._own.newest, NO_TIMEOUT)
         self._held.callback(database.close)
         connection = self._held.enter_context(database.writer.connect())
         connection.execute(text(f"SET idle_in_transaction_session_timeout = {int(DEADLINE_S * 10 * 1000)}"))

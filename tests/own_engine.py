@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.provision import daemon
-from codesdk.provision.command import root, which
-from codesdk.provision.daemon import DaemonPlaces
-from codesdk.provision.engine import Engine
-from codesdk.provision.gvisor import copy_image
+from codesdk.provision.engines import dockerd
+from codesdk.provision.engines.docker_engine import Engine
+from codesdk.provision.engines.dockerd import DockerdPaths
+from codesdk.provision.engines.gvisor import copy_image
+from codesdk.provision.system.command import root, which
 from leftovers import end_engine
 
 OWN_ENGINE = [
@@ -25,7 +25,7 @@ OWN_ENGINE = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.skipif(which("dockerd") is None, reason="the engine here is not a local dockerd"),
     pytest.mark.skipif(root() is None, reason="a second dockerd needs root"),
-    pytest.mark.skipif(daemon.systemd_runs(), reason="with systemd the engine is a unit"),
+    pytest.mark.skipif(dockerd.systemd_runs(), reason="with systemd the engine is a unit"),
 ]
 """Marks of a module whose tests have an engine of their own."""
 
@@ -35,7 +35,7 @@ class OwnEngine:
 
     def __init__(self, directory: Path, *, flags: tuple[str, ...] = (), launcher: tuple[str, ...] = ()) -> None:
         """`launcher`: what runs the dockerd, before it gets a network namespace of its own."""
-        self.places = DaemonPlaces(
+        self.places = DockerdPaths(
             pid_file=directory / "dockerd.pid",
             log=directory / "dockerd.log",
             socket=directory / "docker.sock",
@@ -47,10 +47,10 @@ class OwnEngine:
         self.running = None
 
     def start(self):
-        self.running = daemon.start(self.places, root())
+        self.running = dockerd.start(self.places, root())
 
     def stop(self):
-        daemon.stop(self.running, root())
+        dockerd.stop(self.running, root())
 
     def kill(self):
         os.kill(self.running.pid, signal.SIGKILL)

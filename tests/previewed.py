@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from codesdk.sandbox.port import FileKind, Manifest, ManifestEntry
-from codesdk.toolcalls.effects import effects_of
-from codesdk.toolcalls.preview_diff import changes_shown
+from codesdk.toolcalls.previews.change_summary import change_summary
+from codesdk.toolcalls.previews.effects import effects_of
 
 FORGED = "a\n+++ b/forged.txt"
 DISGUISED = "\x1b[2J\u202egpj.exe <script>x"
@@ -33,4 +33,4 @@ def preview() -> dict[str, Any]:
         "stderr": "warning: \u202etxt.exe\u202c\n",
         "duration_ms": 12,
     }
-    return {**told, **changes_shown(effects_of(before, after), old, new, str)}
+    return {**told, **change_summary(effects_of(before, after), old, new, str)}

@@ -16,7 +16,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from codesdk.artifacts.s3 import S3Place
+from codesdk.artifacts.s3 import S3Location
 from codesdk.errors import Fault
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,10 +41,10 @@ class S3Server:
     secret_key: str
     process: subprocess.Popen[bytes]
 
-    def place(self, prefix: str | None = None) -> S3Place:
+    def place(self, prefix: str | None = None) -> S3Location:
         """A place of its own in the bucket."""
         mine = f"{secrets.token_hex(6)}/" if prefix is None else prefix
-        return S3Place(self.bucket, mine, self.endpoint, "us-east-1", self.access_key, self.secret_key)
+        return S3Location(self.bucket, mine, self.endpoint, "us-east-1", self.access_key, self.secret_key)
 
     def client(self):
         """The plain library's client, for what only a test does."""

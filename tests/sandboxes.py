@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.port import ExecRequest, ExecResult, Sandbox, SandboxSpec
-from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.profiles.profile import Profile
 
 DEADLINE_S = 20.0
 # Uids of their own for each sandbox of a run: limits are counted per uid on the whole host.

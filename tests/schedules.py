@@ -24,13 +24,13 @@ from sqlalchemy import text
 from codesdk.approvals import Verdict
 from codesdk.domain.calls import DenialCode
 from codesdk.domain.ids import HostId
-from codesdk.domain.invariants import check
+from codesdk.domain.invariants import first_violation
 from codesdk.errors import Fault
 from codesdk.registry import Registry
-from codesdk.storage.database import Database, unavailable
+from codesdk.storage.database import Database, to_fault
 from codesdk.storage.writer import Writer
-from codesdk.toolcalls.attempts import MOST
-from codesdk.toolcalls.stored import Denied
+from codesdk.toolcalls.records.call_record import Denied
+from codesdk.toolcalls.retries.retry import MAX_ATTEMPTS
 from stage import Stage, read_whole
 from stepped import SteppedSandboxes, SteppedWriter, broken
 from stepped_worker import Worker
@@ -122,7 +122,7 @@ class World(Steps):
         task = self.task
         if task is not None and not self.quiet and (self.outage or self.chance.random() < 0.01):
             self.say(f"a read of {task.process.name} is refused")
-            raise unavailable(broken("the database is away"))
+            raise to_fault(broken("the database is away"))
         with self._read() as connection:
             yield connection
 
@@ -366,7 +366,7 @@ class World(Steps):
         numbers: dict[str, list[int]] = {}
         for subject in self.subjects:
             events = read_whole(self.stage.log, subject.session_id)
-            assert check(events) is None
+            assert first_violation(events) is None
             histories: dict[tuple[str, int], list[Any]] = {}
             for event in events:
                 if (call := event.payload.get("tool_call_id")) and event.type.value.startswith("tool."):
@@ -385,7 +385,7 @@ class World(Steps):
     def _verify_attempts(self, numbers: dict[str, list[int]]) -> None:
         for call, made in numbers.items():
             assert made == list(range(1, len(made) + 1)), f"{call} has the attempts {made}"
-            assert len(made) <= MOST, f"{call} has too many attempts"
+            assert len(made) <= MAX_ATTEMPTS, f"{call} has too many attempts"
             assert len(made) == 1 or self.calls.get(call, READS) == READS, f"{call} may write, and was tried again"
 
     def _verify_attempt(self, key: tuple[str, int], history: list[Any]) -> str:

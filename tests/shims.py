@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from codesdk.provision.process import mark
+from codesdk.provision.system.process_identity import mark
 
 END_S = 20.0
 """Seconds in which a process that was killed is gone."""

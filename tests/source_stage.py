@@ -16,22 +16,22 @@ from codesdk.domain.calls import CallIdentity
 from codesdk.domain.clock import SystemClock
 from codesdk.domain.decisions import Obligations
 from codesdk.domain.ids import RandomIds, SessionId, TenantId, ToolCallId
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.tool_results import ToolResult
 from codesdk.registry import ActiveRegistry
-from codesdk.registry.pins import Pins, pin, pins_text
-from codesdk.sandbox import store as sandbox_store
+from codesdk.registry.pins import Pins, pin_tool, pins_text
 from codesdk.sandbox.port import Sandboxes
-from codesdk.sandbox.profile import Profile
-from codesdk.sandbox.profiles import Profiles
-from codesdk.sources.asking import offered_by
-from codesdk.sources.changes import Changes
-from codesdk.sources.desk import SourceDesk
-from codesdk.sources.housing import Housing, Place
-from codesdk.sources.listing import Listing
-from codesdk.sources.roster import OwnRoster
-from codesdk.sources.stdio import StdioStarter
-from codesdk.toolcalls.builtins import Attachment
-from codesdk.toolcalls.elsewhere import Elsewhere
+from codesdk.sandbox.profiles.loader import Profiles
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.sandbox.records import store as sandbox_store
+from codesdk.sources.catalog.tool_changes import ToolChanges
+from codesdk.sources.catalog.tool_listing import ToolListing
+from codesdk.sources.servers.discovery import list_offered_tools
+from codesdk.sources.servers.server_list import ServerReporter
+from codesdk.sources.service import SourceService
+from codesdk.sources.starters.server_sandboxes import EngineHost, ServerSandboxes
+from codesdk.sources.starters.stdio import StdioStarter
+from codesdk.toolcalls.run.sources import SourceRequest
+from codesdk.tools import Attachment
 from stage import REPOSITORY, Stage
 
 PROGRAM = (REPOSITORY / "tests" / "fixtures" / "sources" / "server.py").read_text()
@@ -79,8 +79,8 @@ class SourceStage:
         (self.tools / "workspace.read.yaml").write_text(shipped)
         self.write(**manifest)
         self.registry = ActiveRegistry(self.tools)
-        self.changes = Changes(stage.database, stage.writer, self.clock)
-        self.registry.know_changes(self.changes.withheld)
+        self.changes = ToolChanges(stage.database, stage.writer, self.clock)
+        self.registry.set_withheld_lookup(self.changes.withheld)
         self.desk = self.worker()
         self.attached: list[Attachment] = []
         self.lines: list[bytes] = []
@@ -93,9 +93,9 @@ class SourceStage:
 
     def starter(self, generation: int = 1) -> StdioStarter:
         """As a worker of that generation has it."""
-        housing = Housing(
+        housing = ServerSandboxes(
             sandboxes=self.sandboxes,
-            place=Place(self.stage.host.id, generation, self.instance, {"base": self.image}),
+            place=EngineHost(self.stage.host.id, generation, self.instance, {"base": self.image}),
             profiles=Profiles({"default": self.profile}),
             database=self.stage.database,
             writer=self.stage.writer,
@@ -105,36 +105,38 @@ class SourceStage:
         )
         return StdioStarter(housing, self.clock, RandomIds(self.clock))
 
-    def worker(self, generation: int = 1) -> SourceDesk:
+    def worker(self, generation: int = 1) -> SourceService:
         """Another worker's servers."""
-        return SourceDesk(
+        return SourceService(
             registry=self.registry,
             starter=self.starter(generation),
             changes=self.changes,
             database=self.stage.database,
             clock=self.clock,
-            roster=OwnRoster(self.stage.writer, self.stage.host.id, generation),
+            roster=ServerReporter(self.stage.writer, self.stage.host.id, generation),
             secret_problem=lambda _, name: "" if name in self.secrets else "this tenant has none of that name",
         )
 
-    def listing(self) -> Listing:
+    def listing(self) -> ToolListing:
         """What the server offers now."""
         source = self.registry.shared.sources["fx"]
         subject = self.stage.subject
         begin = lambda: self.starter().begin(source, SessionId(subject.session_id), subject.tenant_id)  # noqa: E731
-        return offered_by(source, begin, self.clock)
+        return list_offered_tools(source, begin, self.clock)
 
     def accept(self, *names: str) -> None:
         """What it offers, or of that these tools alone."""
         listing = self.listing()
-        chosen = tuple(pin(tool) for tool in listing.tools if not names or tool.name in names)
+        chosen = tuple(pin_tool(tool) for tool in listing.tools if not names or tool.name in names)
         (self.tools / "fx.pins.json").write_text(pins_text(Pins(source="fx", server=listing.server, tools=chosen)))
         self.registry.look()
 
-    def asked(self, name: str, session: str = "", tenant: str = "", timeout_s: float = 30.0, **given: Any) -> Elsewhere:
+    def asked(
+        self, name: str, session: str = "", tenant: str = "", timeout_s: float = 30.0, **given: Any
+    ) -> SourceRequest:
         """A call as the worker hands it on."""
         call = ToolCallId(f"call_{uuid.uuid4().hex}")
-        return Elsewhere(
+        return SourceRequest(
             tool=self.registry.shared.resolve(f"fx.{name}"),
             arguments=given,
             identity=CallIdentity(tool_call_id=call, input_hash="sha256:" + "0" * 64),
@@ -152,11 +154,11 @@ class SourceStage:
         """Call and wait."""
         return self.desk.call(self.asked(name, **given))
 
-    def begin(self, asked: Elsewhere) -> Future[ToolResult]:
+    def begin(self, asked: SourceRequest) -> Future[ToolResult]:
         """Call on another thread."""
         return self._calls.submit(self.desk.call, asked)
 
-    def bounded(self, asked: Elsewhere, **bounds: Any) -> Elsewhere:
+    def bounded(self, asked: SourceRequest, **bounds: Any) -> SourceRequest:
         """The same call, which policy holds to bounds."""
         return replace(asked, obligations=Obligations.model_validate({"sandbox": bounds}))
 

@@ -11,55 +11,55 @@ from typing import Any
 
 from sqlalchemy import text
 
-from codesdk.approvals import Approval, Desk
-from codesdk.artifacts import Artifacts
+from codesdk.approvals import Approval, ApprovalService
+from codesdk.artifacts import ArtifactService
 from codesdk.artifacts.blobs import Blobs
-from codesdk.artifacts.desk import HOLD_S
 from codesdk.artifacts.directory import DirectoryBlobs
-from codesdk.artifacts.spool import Incoming
+from codesdk.artifacts.service import UNRECORDED_TTL_S
+from codesdk.artifacts.spool import SpoolDirectory
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.events import Event
 from codesdk.domain.ids import CountingIds, SessionId, ToolCallId
-from codesdk.domain.invariants import check
+from codesdk.domain.invariants import first_violation
 from codesdk.domain.quotas import Quotas, Resource
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.hints import LocalHints
-from codesdk.eventlog.log import Log
+from codesdk.eventlog.log import EventLog
 from codesdk.jobs import LocalWakeups
-from codesdk.policy import Bundle, OneBundle, load_bundle
-from codesdk.policy.sessions import SessionRules
-from codesdk.registry import Registries, Registry
-from codesdk.sandbox.fake_files import FakeFiles
+from codesdk.policy import Bundle, FixedBundle, load_bundle
+from codesdk.policy.rollout.session_rules import SessionRules
+from codesdk.registry import Registry, RegistryProvider
+from codesdk.sandbox.fake.files import FakeFiles
 from codesdk.sandbox.port import (
     Attestation,
     Chunk,
     ExecRequest,
     ExecResult,
     ExitKind,
-    FileMark,
-    MarkKind,
+    FileFingerprint,
+    FingerprintKind,
     OnOutput,
     OutputCount,
 )
-from codesdk.sandbox.profile import Profile
-from codesdk.sandbox.profiles import Profiles
-from codesdk.sessions import NewSession, Sessions
+from codesdk.sandbox.profiles.loader import Profiles
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.sessions import NewSession, SessionService
 from codesdk.storage.database import Database, database_now
 from codesdk.storage.writer import Unit, Writer
 from codesdk.tenancy.administration import Administration
-from codesdk.tenancy.directory import Directory
+from codesdk.tenancy.identity_directory import IdentityDirectory
 from codesdk.tenancy.principal import Principal, Reach, Role
 from codesdk.tenancy.quotas import TenantQuotas
-from codesdk.toolcalls import store as call_store
-from codesdk.toolcalls.asks import NO_LIMITS, Asks
-from codesdk.toolcalls.attempts import Attempts
-from codesdk.toolcalls.bound_files import named
+from codesdk.toolcalls.approval.bound_files import named_files
 from codesdk.toolcalls.claim import Claims
+from codesdk.toolcalls.decision.approval_limits import NO_APPROVAL_LIMITS, ApprovalLimits
 from codesdk.toolcalls.execution import Execution
-from codesdk.toolcalls.lost import Losses
 from codesdk.toolcalls.pipeline import Pipeline
-from codesdk.toolcalls.stored import Outcome
-from codesdk.worker.host import Host, register
+from codesdk.toolcalls.records import store as call_store
+from codesdk.toolcalls.records.call_record import Outcome
+from codesdk.toolcalls.retries.lost_calls import LostAttempts
+from codesdk.toolcalls.retries.retry import Retries
+from codesdk.worker.ownership.registration import OwnedHost, register
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DEADLINE_S = 10.0
@@ -98,8 +98,8 @@ class LookingPipeline(Pipeline):
         stored = stored_call(self._log.database, outcome.identity.tool_call_id)
         if not self.looks or stored is None or stored.preparing is None:
             return outcome
-        names = named(self.registry.of(stored.tenant_id).resolve(stored.call.name), stored.call.input)
-        absent = tuple(FileMark(**name.model_dump(), kind=MarkKind.ABSENT) for name in names)
+        names = named_files(self.registry.of(stored.tenant_id).resolve(stored.call.name), stored.call.input)
+        absent = tuple(FileFingerprint(**name.model_dump(), kind=FingerprintKind.ABSENT) for name in names)
         self.put(stored.identity.tool_call_id, absent)
         found = self.find(stored.tenant_id, stored.subject.session_id, stored.identity.tool_call_id)
         assert found is not None
@@ -135,13 +135,13 @@ class Stage:
         lock = root / "write.lock" if self.database.is_sqlite else None
         self.writer = writer(self.database) if writer else Writer(self.database, lock)
         self.hints = LocalHints()
-        self.log = Log(self.database, self.clock, self.hints)
+        self.log = EventLog(self.database, self.clock, self.hints)
         self.blobs = DirectoryBlobs(root / "artifacts")
-        self.incoming = Incoming(root / "artifacts" / "incoming", 1024**3)
-        self.desk = Desk(self.database, self.ids)
+        self.incoming = SpoolDirectory(root / "artifacts" / "incoming", 1024**3)
+        self.desk = ApprovalService(self.database, self.ids)
         self.quotas = TenantQuotas(LIMITS)
         self.artifacts = self.artifacts_with(self.quotas)
-        self.directory = Directory(self.database, self.clock, self.ids, quotas=self.quotas, writer=self.writer)
+        self.directory = IdentityDirectory(self.database, self.clock, self.ids, quotas=self.quotas, writer=self.writer)
         self.administration = Administration(
             database=self.database,
             writer=self.writer,
@@ -162,9 +162,9 @@ class Stage:
         self.session, self.token = self.sessions.open(self.principal, NewSession())
         self.subject = self.subject_of(self.token)
 
-    def sessions_with(self, writer: Writer) -> Sessions:
+    def sessions_with(self, writer: Writer) -> SessionService:
         """The sessions as another process would open them."""
-        return Sessions(
+        return SessionService(
             database=self.database,
             writer=writer,
             log=self.log,
@@ -180,10 +180,14 @@ class Stage:
         )
 
     def artifacts_with(
-        self, quotas: Quotas[Unit], blobs: Blobs | None = None, hold_s: float = HOLD_S, writer: Writer | None = None
-    ) -> Artifacts:
+        self,
+        quotas: Quotas[Unit],
+        blobs: Blobs | None = None,
+        hold_s: float = UNRECORDED_TTL_S,
+        writer: Writer | None = None,
+    ) -> ArtifactService:
         """Artifacts under other quotas, over another store, or of another process, as far as its writer can tell."""
-        return Artifacts(
+        return ArtifactService(
             blobs=blobs or self.blobs,
             incoming=self.incoming,
             database=self.database,
@@ -209,7 +213,7 @@ class Stage:
         owner = tenant or self.principal.tenant_id
         self.writer.run(lambda unit: self.quotas.set_limits(unit, owner, {resource: amount}))
 
-    def register(self) -> Host:
+    def register(self) -> OwnedHost:
         """A worker of the one host; each call is the next generation."""
         return register(self.writer, self.ids, "local", {"base": "sha256:" + "0" * 64}, 0.0)
 
@@ -222,11 +226,13 @@ class Stage:
         _, token = self.sessions.open(principal or self.principal, NewSession(**wish))
         return self.subject_of(token)
 
-    def pipeline_with(self, chosen: Bundle, registry: Registry | None = None, limits: Asks = NO_LIMITS) -> Pipeline:
+    def pipeline_with(
+        self, chosen: Bundle, registry: Registry | None = None, limits: ApprovalLimits = NO_APPROVAL_LIMITS
+    ) -> Pipeline:
         """A pipeline under another bundle or registry, or with limits of what is asked."""
         return LookingPipeline(
             registry=registry or self.registry,
-            bundles=OneBundle(chosen, self.rules),
+            bundles=FixedBundle(chosen, self.rules),
             desk=self.desk,
             log=self.log,
             artifacts=self.artifacts,
@@ -262,7 +268,7 @@ class Stage:
         """A worker's claims."""
         return Claims(
             registry=registry or self.registry,
-            bundles=OneBundle(chosen or self.bundle, self.rules),
+            bundles=FixedBundle(chosen or self.bundle, self.rules),
             desk=self.desk,
             log=self.log,
             writer=self.writer,
@@ -282,21 +288,21 @@ class Stage:
             artifacts=self.artifacts,
             writer=self.writer,
             clock=self.clock,
-            losses=self.losses(chosen, registry),
+            lost_attempts=self.lost_attempts(chosen, registry),
             confirm=confirm,
         )
 
-    def losses(self, chosen: Bundle | None = None, registry: Registries | None = None) -> Losses:
+    def lost_attempts(self, chosen: Bundle | None = None, registry: RegistryProvider | None = None) -> LostAttempts:
         """What ends lost attempts, and begins others."""
-        attempts = Attempts(
+        attempts = Retries(
             registry=registry or self.registry,
-            bundles=OneBundle(chosen or self.bundle, self.rules),
+            bundles=FixedBundle(chosen or self.bundle, self.rules),
             desk=self.desk,
             log=self.log,
             quotas=self.quotas,
             wakeups=self.wakeups,
         )
-        return Losses(self.log, attempts)
+        return LostAttempts(self.log, attempts)
 
     def events(self, subject: Subject | None = None, after: int = 0) -> list[Event]:
         """What the log holds."""
@@ -346,12 +352,12 @@ def staged(root: Path, url: str, policy: str = POLICY) -> Iterator[Stage]:
         if not stage.tampered:
             with stage.database.read() as connection:
                 sessions = connection.execute(text("select id from sessions")).scalars().all()
-            assert [found for session in sessions if (found := check(read_whole(stage.log, session)))] == []
+            assert [found for session in sessions if (found := first_violation(read_whole(stage.log, session)))] == []
     finally:
         stage.close()
 
 
-def read_whole(log: Log, session: Any) -> list[Event]:
+def read_whole(log: EventLog, session: Any) -> list[Event]:
     """Every event of a session."""
     events: list[Event] = []
     while page := log.read(session, events[-1].seq if events else 0):

@@ -10,14 +10,14 @@ from typing import Any, Protocol
 from sqlalchemy.exc import OperationalError
 
 from codesdk.domain.clock import ManualClock
-from codesdk.sandbox.fake import FakeSandbox, FakeSandboxes, Script
-from codesdk.sandbox.fake_processes import end
-from codesdk.sandbox.faults import EngineUnavailable, SandboxGone
+from codesdk.sandbox.channel.exec_lock import ExecLock
+from codesdk.sandbox.fake.processes import finish_run
+from codesdk.sandbox.fake.sandboxes import FakeSandbox, FakeSandboxes, Script
 from codesdk.sandbox.port import Chunk, ExecRequest, ExecResult, ExitKind, Gone, OnOutput, Processes
-from codesdk.sandbox.turns import Turn
+from codesdk.sandbox.port.faults import EngineUnavailable, SandboxGone
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
-from codesdk.toolcalls.output import DELTA_S
+from codesdk.toolcalls.run.output_log import DELTA_S
 from tasks import Died, Process
 
 
@@ -66,7 +66,7 @@ class SteppedWriter(Writer):
     def get(self) -> Any:
         return self._threads_effects.get()
 
-    def _stored(self, jobs: Any) -> Any:
+    def _commit_with_retry(self, jobs: Any) -> Any:
         world = self._world
         fate = world.fate(self._process)
         if fate == "refused":
@@ -74,7 +74,7 @@ class SteppedWriter(Writer):
         if fate == "killed before it":
             world.kill(self._process)
             raise Died
-        group = super()._stored(jobs)
+        group = super()._commit_with_retry(jobs)
         if fate == "answer lost":
             raise broken("the connection broke")
         if fate == "killed after it":
@@ -98,7 +98,7 @@ class SteppedSandbox:
         self.owner = inner.owner
         self.runner = inner.runner
         self.attestation = inner.attestation
-        self._turns: dict[tuple[str, int], Turn] = {}
+        self._turns: dict[tuple[str, int], ExecLock] = {}
 
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         world, inner = self._world, self._inner
@@ -107,7 +107,7 @@ class SteppedSandbox:
         try:
             run, first = inner.take(request)
         except SandboxGone as gone:
-            gone.was_asked = False
+            gone.was_sent = False
             raise
         if first:
             world.ran[request.call, request.attempt] += 1
@@ -126,7 +126,7 @@ class SteppedSandbox:
         return run.result
 
     def _wait_for_engine(self, request: ExecRequest) -> None:
-        turn = self._turns[request.call, request.attempt] = Turn((request.call, request.attempt))
+        turn = self._turns[request.call, request.attempt] = ExecLock((request.call, request.attempt))
         if request.taken_up:
             turn.go()
         for _ in range(self._world.chance.randint(0, 6)):  # it is away for a moment, or for longer than anybody waits
@@ -207,7 +207,7 @@ class _Inner(FakeSandbox):
         try:
             self._sandboxes.answer()
         except EngineUnavailable as fault:
-            fault.was_asked = False
+            fault.was_sent = False
             raise
 
     def withdraw(self, call: str, attempt: int) -> None:
@@ -215,7 +215,7 @@ class _Inner(FakeSandbox):
 
     def finish(self, run: Any, *, cancelled: bool) -> None:
         ends = {"result": ExecResult(kind=ExitKind.CANCELLED, signal=9)} if cancelled else {}
-        end(run, Script(stdout=run.script.stdout, **ends), self._state.spec.profile.keep_output_bytes)
+        finish_run(run, Script(stdout=run.script.stdout, **ends), self._state.spec.profile.keep_output_bytes)
 
 
 class SteppedSandboxes:
@@ -224,7 +224,7 @@ class SteppedSandboxes:
     def __init__(self, world: World) -> None:
         self._world = world
         self.inner = FakeSandboxes(lambda request: Script(stdout=request.argv[-1].encode()))
-        self.surroundings = self.inner.surroundings
+        self.execution_environment = self.inner.execution_environment
 
     def _stepped(self, made: FakeSandbox | Gone) -> Any:
         if isinstance(made, Gone):

@@ -6,11 +6,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from codesdk.errors import Fault
-from codesdk.worker.dispatcher import Dispatcher
-from codesdk.worker.hand import Hand
-from codesdk.worker.pulse import HostGone
-from codesdk.worker.recovery import Recovery
-from codesdk.worker.rooms import Rooms
+from codesdk.worker.calls.dispatcher import Dispatcher
+from codesdk.worker.calls.in_flight import InFlightCalls
+from codesdk.worker.calls.recovery import Recovery
+from codesdk.worker.ownership.heartbeat import HostGone
+from codesdk.worker.sandboxes.registry import SandboxRegistry
 from stepped import Patience, SteppedWriter
 from tasks import Process, Tasks
 
@@ -41,7 +41,7 @@ class Worker(Process):
         finally:
             stage.writer = stage_writer
         execution._abandoned = Patience(self.world)  # type: ignore[assignment]
-        self.rooms = Rooms(
+        self.sandbox_registry = SandboxRegistry(
             sandboxes=self.world.sandboxes,
             host=host,
             instance="ins",
@@ -54,11 +54,11 @@ class Worker(Process):
         )
         for name in ("ready", "begin", "forget", "lose", "reconcile"):
             # They hold a lock of threads, which tasks that wait for it would not let go of.
-            setattr(self.rooms, name, self.world.atomically(getattr(self.rooms, name)))
-        hand = Hand()
+            setattr(self.sandbox_registry, name, self.world.atomically(getattr(self.sandbox_registry, name)))
+        hand = InFlightCalls()
         parts: dict[str, Any] = {
             "host": host,
-            "rooms": self.rooms,
+            "rooms": self.sandbox_registry,
             "execution": execution,
             "hand": hand,
             "database": stage.database,
@@ -71,7 +71,7 @@ class Worker(Process):
             threads=THREADS,
             pool=lambda width, name: Tasks(self, width, name),
         )
-        looking = dispatcher._looking
+        looking = dispatcher._fingerprints
         looking._put = self.world.atomically(looking._put)  # type: ignore[method-assign] # likewise
         looking._leaving = Patience(self.world)  # type: ignore[assignment]
         self.recovery.take_up(dispatcher.start)
@@ -84,7 +84,7 @@ class Worker(Process):
                 return
             self.dispatcher.poll()
             with suppress(Fault):  # as its round does; the next one comes
-                self.recovery.look_for_strays(self.dispatcher.start)
+                self.recovery.recover_orphaned(self.dispatcher.start)
 
     def _is_replaced(self) -> bool:
         return self.world.newest_generation() > self.generation
@@ -99,6 +99,6 @@ class Worker(Process):
         if self.dispatcher is not None and not self.leaving:
             self.leaving = True
             self.dispatcher.drain(0.0)
-            self.rooms.close()
+            self.sandbox_registry.close()
             self.dispatcher._calls.shutdown(wait=True)
         self.dead = True

@@ -5,19 +5,19 @@ from __future__ import annotations
 from codesdk.approvals import Approval
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.principal import Principal
-from codesdk.webhooks import Tickets
-from codesdk.webhooks.ticket import Ticket
+from codesdk.webhooks import OneTimeLinkService
+from codesdk.webhooks.one_time_link import OneTimeLink
 
 
 def minted(
     writer: Writer,
-    tickets: Tickets,
+    tickets: OneTimeLinkService,
     asked: Approval,
     principal: Principal,
     tenant: str | None = None,
     *,
     look_only: bool = False,
-) -> Ticket:
+) -> OneTimeLink:
     """One that answers `asked` as that principal, or only shows it; `tenant`: where not the approval's own."""
     return writer.run(
         lambda unit: tickets.mint(

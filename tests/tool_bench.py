@@ -8,18 +8,18 @@ from typing import Any
 
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.ids import ToolCallId
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.tool_results import ToolResult
 from codesdk.registry import Example, Tool
 from codesdk.sandbox.port import FileInfo, FileRefused, FileWrite, Sandbox
-from codesdk.sandbox.profile import Profile
-from codesdk.toolcalls.builtins import Bench, run_tool
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.tools import ToolContext, run_tool
 
 _NUMBERS = itertools.count(1)
 
 
-def bench(sandbox: Sandbox, profile: Profile | None = None, **more: Any) -> Bench:
+def bench(sandbox: Sandbox, profile: Profile | None = None, **more: Any) -> ToolContext:
     call = ToolCallId(f"call_tool_{next(_NUMBERS)}")
-    made = Bench(
+    made = ToolContext(
         sandbox=sandbox,
         profile=profile or Profile(),
         identity=CallIdentity(tool_call_id=call, input_hash="sha256:0"),
@@ -29,7 +29,7 @@ def bench(sandbox: Sandbox, profile: Profile | None = None, **more: Any) -> Benc
     return replace(made, **more)
 
 
-def use(tool: Tool, given: dict[str, Any], at: Bench) -> ToolResult:
+def use(tool: Tool, given: dict[str, Any], at: ToolContext) -> ToolResult:
     """Run it, held to its manifest on both sides."""
     tool.check_input(given)
     result = run_tool(tool, given, at)

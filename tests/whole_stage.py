@@ -20,18 +20,18 @@ from mcp.shared.exceptions import MCPError
 from sqlalchemy import text
 
 from codesdk.api.app import create_app
+from codesdk.api.http_timeouts import TimeoutH11Protocol
 from codesdk.api.server import _listen, _Server, _url
-from codesdk.api.slow_senders import Impatient
 from codesdk.bootstrap import Services, open_services
 from codesdk.domain.ids import SessionId, TenantId
-from codesdk.domain.invariants import check
-from codesdk.sandbox.fake import FakeSandboxes, Script
+from codesdk.domain.invariants import first_violation
+from codesdk.sandbox.fake.sandboxes import FakeSandboxes, Script
 from codesdk.sandbox.port import Sandboxes
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings
 from codesdk.tenancy.principal import Role
-from codesdk.worker.listener import Listener
-from codesdk.worker.process import Worker
+from codesdk.worker.calls.listener import Listener
+from codesdk.worker.lifecycle.worker import Worker
 from stage import wait_for
 
 DEADLINE_S = 60.0
@@ -104,7 +104,7 @@ class Installation:
         self.url = _url("127.0.0.1", listener)
         app = create_app(self.api, self.settings, self.url)
         config = uvicorn.Config(
-            app, http=Impatient, ws="none", lifespan="on", log_config=None, timeout_graceful_shutdown=3
+            app, http=TimeoutH11Protocol, ws="none", lifespan="on", log_config=None, timeout_graceful_shutdown=3
         )
         server = _Server(config, app, self.settings.data_dir, self.url)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -119,7 +119,7 @@ class Installation:
         wait_for(lambda: server.started, "the API", DEADLINE_S)
 
     def start_worker(self) -> None:
-        """As `codesdk.worker.serving.serve` does.
+        """As `codesdk.worker.lifecycle.main.serve` does.
 
         Raises:
             Fault: what keeps it from starting; nothing is left.
@@ -250,7 +250,7 @@ class Agent:
             return http.post(f"/v1/approvals/{approval.id}/decision", json=body)
 
     def is_lawful(self) -> None:
-        assert check(self.events()) is None
+        assert first_violation(self.events()) is None
 
     def approval(self) -> Any:
         """The question that waits."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from acceptance.agents.agent import Agent
 from codesdk.approvals import ApprovalState, Verdict
-from codesdk.cli.daemon import Daemon
+from codesdk.cli.api_client import ApiClient
 from codesdk.domain.decisions import PermissionMode
 from codesdk.sessions import NewSession
 
@@ -23,7 +23,7 @@ POLICIES = Path(__file__).parent / "policies"
 class Running:
     """A started stack, through its HTTP API alone."""
 
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, daemon: ApiClient) -> None:
         self._daemon = daemon
 
     @property

@@ -166,9 +166,9 @@ def gone_in_time(pid, limit_s=10.0):
 
 
 def test_a_child_that_outlives_its_agent_ends_with_the_run(tmp_path):
-    rooms = Rooms.beneath(tmp_path / "run")
+    sandbox_registry = Rooms.beneath(tmp_path / "run")
     line = ["/bin/sh", "-c", "sleep 300 & echo $!; exit 3"]
-    with AgentProcess(line, private_env(rooms, {}), rooms) as process:
+    with AgentProcess(line, private_env(sandbox_registry, {}), sandbox_registry) as process:
         end = process.finish(10)
 
     assert end.code == 3
@@ -176,9 +176,9 @@ def test_a_child_that_outlives_its_agent_ends_with_the_run(tmp_path):
 
 
 def test_at_the_deadline_the_whole_group_ends_and_the_record_says_so(tmp_path):
-    rooms = Rooms.beneath(tmp_path / "run")
+    sandbox_registry = Rooms.beneath(tmp_path / "run")
     line = ["/bin/sh", "-c", "sleep 300 & echo $!; echo last words >&2; wait"]
-    with AgentProcess(line, private_env(rooms, {}), rooms) as process:
+    with AgentProcess(line, private_env(sandbox_registry, {}), sandbox_registry) as process:
         end = process.finish(2)
 
     assert end.code is None
@@ -187,8 +187,8 @@ def test_at_the_deadline_the_whole_group_ends_and_the_record_says_so(tmp_path):
 
 
 def test_a_run_that_nobody_waits_for_ends_all_the_same(tmp_path):
-    rooms = Rooms.beneath(tmp_path / "run")
-    with AgentProcess(["/bin/sleep", "300"], {}, rooms) as process:
+    sandbox_registry = Rooms.beneath(tmp_path / "run")
+    with AgentProcess(["/bin/sleep", "300"], {}, sandbox_registry) as process:
         assert process.running
 
     assert not process.running
@@ -196,13 +196,13 @@ def test_a_run_that_nobody_waits_for_ends_all_the_same(tmp_path):
 
 def test_an_agent_sees_nothing_of_our_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("SOMEBODYS_API_KEY", "secret")
-    rooms = Rooms.beneath(tmp_path / "run")
-    with AgentProcess(["/usr/bin/env"], private_env(rooms, {"GIVEN": "yes"}), rooms) as process:
+    sandbox_registry = Rooms.beneath(tmp_path / "run")
+    with AgentProcess(["/usr/bin/env"], private_env(sandbox_registry, {"GIVEN": "yes"}), sandbox_registry) as process:
         seen = dict(line.split("=", 1) for line in process.finish(10).lines)
 
     assert "SOMEBODYS_API_KEY" not in seen
     assert seen["GIVEN"] == "yes"
-    assert seen["HOME"] == str(rooms.home)
+    assert seen["HOME"] == str(sandbox_registry.home)
     assert seen["HOME"] != os.environ.get("HOME")
 
 
@@ -251,19 +251,19 @@ def test_only_a_last_line_may_be_cut_in_half():
 
 
 def test_a_dialogue_keeps_standard_input_open_until_all_is_done(tmp_path):
-    rooms = Rooms.beneath(tmp_path / "run")
+    sandbox_registry = Rooms.beneath(tmp_path / "run")
     line = ["/bin/sh", "-c", "read word; echo got $word; sleep 0.2; echo over; cat; echo end of input"]
     dialogue = Dialogue(says=b"hello\n", over=b"over")
-    with AgentProcess(line, private_env(rooms, {}), rooms, dialogue) as process:
+    with AgentProcess(line, private_env(sandbox_registry, {}), sandbox_registry, dialogue) as process:
         end = process.finish(20)
 
     assert (end.code, end.lines) == (0, ("got hello", "over", "end of input"))
 
 
 def test_a_dialogue_with_a_program_that_does_not_listen_ends_with_it(tmp_path):
-    rooms = Rooms.beneath(tmp_path / "run")
+    sandbox_registry = Rooms.beneath(tmp_path / "run")
     dialogue = Dialogue(says=b"x" * 1_000_000, over=b"never")
-    with AgentProcess(["/bin/false"], private_env(rooms, {}), rooms, dialogue) as process:
+    with AgentProcess(["/bin/false"], private_env(sandbox_registry, {}), sandbox_registry, dialogue) as process:
         assert process.finish(20).code == 1
 
 
@@ -340,11 +340,11 @@ def test_kimi_codes_messages_become_a_record():
 
 
 def test_an_interrupt_reaches_the_whole_group(tmp_path):
-    rooms = Rooms.beneath(tmp_path / "run")
+    sandbox_registry = Rooms.beneath(tmp_path / "run")
     line = [sys.executable, "-c", "import signal; print(1, flush=True); signal.sigwait([signal.SIGINT]); print(2)"]
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        with AgentProcess(line, private_env(rooms, {}), rooms) as process:
+        with AgentProcess(line, private_env(sandbox_registry, {}), sandbox_registry) as process:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             process.printed(b"1", 30)
             process.interrupt()

@@ -17,7 +17,7 @@ from acceptance.model_server.server import ModelServer
 from acceptance.running import Running
 from codesdk.cli.app import app
 from codesdk.cli.stack.stack import Stack
-from codesdk.provision.packages import PackageMissing
+from codesdk.provision.images.mcp_packages import PackageMissing
 from codesdk.settings import Settings
 from mcp_servers import image_of_servers
 from stage import REPOSITORY

@@ -14,7 +14,7 @@ from acceptance.agents.install import INSTALL_LIMIT_S
 from acceptance.model_server.script import Call, script
 from acceptance.running import wait_for_approval
 from codesdk.domain.events import Event
-from codesdk.transcript import fold, markdown
+from codesdk.transcript import fold, markdown_page
 
 pytestmark = [
     pytest.mark.node,
@@ -103,7 +103,7 @@ def test_a_real_agent_is_told_what_became_of_its_call_as_the_log_has_it(stack, r
     assert answer.is_error is (outcome.life[-1] == "denied")
     others = [other for other in OUTCOMES.values() if other is not outcome]
     assert not any(other.told in answer.text for other in others if other.told.startswith("["))
-    told = markdown.render(fold(Event.model_validate(event) for event in events))
+    told = markdown_page.render(fold(Event.model_validate(event) for event in events))
     assert outcome.recorded in told
     assert not any(other.recorded in told for other in others if other.told.startswith("["))
 

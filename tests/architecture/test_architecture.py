@@ -19,7 +19,7 @@ import codesdk
 from codesdk.domain.events import EventType
 from codesdk.errors import ExitCode, Fault
 from codesdk.registry import Registry, Template
-from codesdk.toolcalls.builtins import BUILTINS
+from codesdk.tools import BUILTINS
 from stage import REPOSITORY
 
 PACKAGE = REPOSITORY / "platform" / "codesdk"
@@ -55,7 +55,7 @@ CLOCK_OWNERS = {
     "sandbox": "deadlines of the engine's and the runner's edge, which run without the rest of the product",
     "provision": "starts programs and waits for them, before there is any service",
     "cli": "the process that a person looks at",
-    "worker/listener.py": "spaces out the heartbeats of RQ's loop, which keeps its own time",
+    "worker/calls/listener.py": "spaces out the heartbeats of RQ's loop, which keeps its own time",
 }
 ENVIRONMENT_OWNERS = {
     "settings": "the owner",
@@ -63,7 +63,7 @@ ENVIRONMENT_OWNERS = {
     "provision": "looks for programs and engines, before there are settings",
     "cli": "hands its environment on to the processes that it starts",
     "worker/__main__.py": "a process's entrance: DOCKER_HOST is Docker's variable",
-    "toolcalls/builtins/fetch_program.py": "a program of its own inside the sandbox: the runner names its proxy there",
+    "tools/fetch_program.py": "a program of its own inside the sandbox: the runner names its proxy there",
 }
 CLOCK_CALLS = {
     ("time", name)
@@ -144,7 +144,7 @@ def test_importing_starts_nothing():
     watch = (
         "import logging,signal,sys,threading\n"
         "before=signal.getsignal(signal.SIGTERM)\n"
-        "import codesdk.bootstrap,codesdk.worker.process,codesdk.worker.listener\n"
+        "import codesdk.bootstrap,codesdk.worker.lifecycle.worker,codesdk.worker.calls.listener\n"
         "assert threading.active_count()==1, threading.enumerate()\n"
         "assert not logging.getLogger().handlers\n"
         "assert signal.getsignal(signal.SIGTERM) is before\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from codesdk.api.access import RULES
+from codesdk.api.access import ROUTE_RULES
 from codesdk.cli.app import app
 from codesdk.errors import ExitCode
 from codesdk.settings import Settings
@@ -111,7 +111,7 @@ def test_every_setting_is_in_the_reference():
 
 def test_the_reference_has_exactly_the_routes_of_the_api():
     named = set(first_column((REFERENCE / "http-api.md").read_text()))
-    assert named == {path if method == "*" else f"{method} {path}" for method, path in RULES}
+    assert named == {path if method == "*" else f"{method} {path}" for method, path in ROUTE_RULES}
 
 
 def test_the_reference_has_every_exit_code():

@@ -11,7 +11,7 @@ from codesdk.artifacts.blobs import BlobMissing
 from codesdk.artifacts.directory import DirectoryBlobs
 from codesdk.artifacts.memory import MemoryBlobs
 from codesdk.artifacts.s3 import S3Blobs
-from codesdk.artifacts.spool import Incoming
+from codesdk.artifacts.spool import SpoolDirectory
 from codesdk.domain.clock import ManualClock, SystemClock
 
 MIB = 1024 * 1024
@@ -32,7 +32,7 @@ def blobs(request, tmp_path):
 
 @pytest.fixture
 def put(blobs, tmp_path):
-    incoming = Incoming(tmp_path / "artifacts" / "incoming", 1024 * MIB)
+    incoming = SpoolDirectory(tmp_path / "artifacts" / "incoming", 1024 * MIB)
 
     def put(content=b"content", key=KEY):
         with incoming.spool() as spool:
@@ -99,7 +99,7 @@ def test_every_key_is_listed_once_with_its_size(blobs, put):
 
 
 def test_a_spool_that_is_given_up_leaves_nothing(blobs, tmp_path):
-    incoming = Incoming(tmp_path / "artifacts" / "incoming", MIB)
+    incoming = SpoolDirectory(tmp_path / "artifacts" / "incoming", MIB)
     with incoming.spool() as spool:
         spool.write(b"x")
     assert list((tmp_path / "artifacts" / "incoming").iterdir()) == []
@@ -109,7 +109,7 @@ def test_a_spool_that_is_given_up_leaves_nothing(blobs, tmp_path):
 @pytest.mark.parametrize("blobs", ["directory", "s3"], indirect=True)
 def test_a_large_one_passes_in_little_memory(blobs, tmp_path):
     size, piece = 96 * MIB, secrets.token_bytes(MIB)
-    incoming = Incoming(tmp_path / "artifacts" / "incoming", size)
+    incoming = SpoolDirectory(tmp_path / "artifacts" / "incoming", size)
     tracemalloc.start()
     try:
         with incoming.spool() as spool:

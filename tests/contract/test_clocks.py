@@ -6,7 +6,7 @@ from datetime import UTC, timedelta
 
 import pytest
 
-from codesdk.domain.clock import ManualClock, SystemClock, to_wire
+from codesdk.domain.clock import ManualClock, SystemClock, to_rfc3339
 
 
 @pytest.mark.parametrize("clock", [ManualClock(), SystemClock()], ids=["fake", "real"])
@@ -32,9 +32,9 @@ def test_wire_time_has_milliseconds_and_sorts():
     clock = ManualClock()
     times = []
     for _ in range(5):
-        times.append(to_wire(clock.now()))
+        times.append(to_rfc3339(clock.now()))
         clock.advance(0.999)
     assert times[0] == "2026-01-01T00:00:00.000Z"
     assert times == sorted(times)
     assert {len(time) for time in times} == {24}
-    assert to_wire(clock.now().astimezone(UTC)) == to_wire(clock.now())
+    assert to_rfc3339(clock.now().astimezone(UTC)) == to_rfc3339(clock.now())

@@ -11,7 +11,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from codesdk.domain.clock import ManualClock
-from codesdk.domain.ids import Kind, RandomIds, SessionId, ToolCallId
+from codesdk.domain.ids import IdKind, RandomIds, SessionId, ToolCallId
 from codesdk.eventlog.hints import CHANNEL, LocalHints, RedisHints
 from stage import DEADLINE_S, wait_for
 
@@ -19,7 +19,7 @@ IDS = RandomIds(ManualClock())
 
 
 def session():
-    return SessionId(IDS.new(Kind.SESSION))
+    return SessionId(IDS.new(IdKind.SESSION))
 
 
 @pytest.fixture(params=["fake", pytest.param("redis", marks=pytest.mark.redis)])
@@ -42,9 +42,9 @@ def test_the_end_of_a_call_is_heard_by_those_who_follow_the_session_and_by_those
     grown: SimpleQueue[str] = SimpleQueue()
     ended: SimpleQueue[str] = SimpleQueue()
     hints.listen(grown.put)
-    hints.listen_for_ends(ended.put)
-    one, call = session(), ToolCallId(IDS.new(Kind.CALL))
-    hints.publish_end(one, call)
+    hints.listen_for_call_ends(ended.put)
+    one, call = session(), ToolCallId(IDS.new(IdKind.CALL))
+    hints.publish_call_end(one, call)
     assert (grown.get(timeout=DEADLINE_S), ended.get(timeout=DEADLINE_S)) == (one, call)
     hints.publish(one)
     assert grown.get(timeout=DEADLINE_S) == one
@@ -91,10 +91,10 @@ def test_another_process_hears_a_hint(redis_url):
 def test_another_process_hears_of_an_end(redis_url):
     here, there = RedisHints(redis_url), RedisHints(redis_url)
     heard = []
-    there.listen_for_ends(heard.append)
-    call = ToolCallId(IDS.new(Kind.CALL))
+    there.listen_for_call_ends(heard.append)
+    call = ToolCallId(IDS.new(IdKind.CALL))
     try:
-        wait_for(lambda: (here.publish_end(session(), call), heard)[1], "the hint")
+        wait_for(lambda: (here.publish_call_end(session(), call), heard)[1], "the hint")
         assert set(heard) == {call}
     finally:
         here.close()

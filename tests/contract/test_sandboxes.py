@@ -15,20 +15,9 @@ import uuid
 
 import pytest
 
-from codesdk.sandbox import runtimes
-from codesdk.sandbox.diff import changes
-from codesdk.sandbox.fake import FakeSandboxes, Script
-from codesdk.sandbox.faults import (
-    AlreadyAcknowledged,
-    ArchiveRefused,
-    CallWithdrawn,
-    ImageMissing,
-    SandboxGone,
-    SandboxPaused,
-    SnapshotFailed,
-    StaleGeneration,
-)
-from codesdk.sandbox.local.cgroups import Control
+from codesdk.sandbox.fake.sandboxes import FakeSandboxes, Script
+from codesdk.sandbox.isolation import runtimes
+from codesdk.sandbox.local.cgroups import Controller
 from codesdk.sandbox.local.driver import LocalSandboxes
 from codesdk.sandbox.port import (
     ExecRequest,
@@ -36,15 +25,26 @@ from codesdk.sandbox.port import (
     FileContent,
     FileError,
     FileKind,
-    FileName,
     FileRefused,
     FileWrite,
+    FingerprintKind,
     Gone,
-    MarkKind,
+    NamedPath,
     ProcessLimits,
     Pty,
 )
-from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.port.faults import (
+    AlreadyAcknowledged,
+    ArchiveRefused,
+    CallCancelled,
+    ImageMissing,
+    SandboxGone,
+    SandboxPaused,
+    SnapshotFailed,
+    StaleGeneration,
+)
+from codesdk.sandbox.port.manifest_diff import diff_manifests
+from codesdk.sandbox.profiles.profile import Profile
 from local_sandboxes import local_sandboxes, plain
 from sandboxes import DEADLINE_S, docker_sandboxes, python, request, run, spec
 
@@ -100,12 +100,12 @@ EXEMPT = {
 }
 """What gVisor and local sandboxes cannot show, by name and reason."""
 WITHOUT = {
-    Control.FREEZER: {
+    Controller.FREEZER: {
         "test_a_paused_sandbox_says_so_soon_whatever_it_is_asked_and_is_not_taken_for_gone": (
             "without a freezer nothing is paused, and everything is answered"
         ),
     },
-    Control.MEMORY: {"test_the_attestation_states_the_caps": "nothing caps the memory as a whole; it says so"},
+    Controller.MEMORY: {"test_the_attestation_states_the_caps": "nothing caps the memory as a whole; it says so"},
 }
 """What local sandboxes cannot show where no cgroup of that controller may be made."""
 
@@ -257,9 +257,9 @@ def test_a_cancelled_call_changes_no_file_any_more_and_others_do(sandbox):
     theirs, others = sandbox.files_of, sandbox.files_of("call_withdrawn", 2)
     write = (FileWrite(path="withdrawn.txt", content=b"x"),)
     for operation in (lambda files: files.write(write), lambda files: files.read("withdrawn.txt")):
-        with pytest.raises(CallWithdrawn) as withdrawn:
+        with pytest.raises(CallCancelled) as withdrawn:
             operation(theirs("call_withdrawn", 1))
-        assert not withdrawn.value.was_asked
+        assert not withdrawn.value.was_sent
     assert others.stat("withdrawn.txt").error is FileError.NOT_FOUND
     others.write(write)
     assert others.read("withdrawn.txt").data == b"x"
@@ -611,7 +611,7 @@ def test_two_manifests_say_what_has_changed(sandbox):
     sandbox.files.write((FileWrite(path="m/same", content=b"1"), FileWrite(path="m/other", content=b"2")))
     sandbox.files.write((FileWrite(path="m/gone", content=None), FileWrite(path="m/mode", content=b"1", mode=0o755)))
     sandbox.files.write((FileWrite(path="m/new", content=b""),))
-    found = changes(before, sandbox.files.manifest())
+    found = diff_manifests(before, sandbox.files.manifest())
     assert (found.added, found.modified, found.deleted) == (("m/new",), ("m/mode", "m/other"), ("m/gone",))
 
 
@@ -623,7 +623,7 @@ def test_a_workspace_is_forked_into_another_sandbox(world):
     assert two.restore(one.snapshot()) == 4
     assert two.files.read("big").data == big
     assert two.files.stat("a/script").mode == 0o750
-    assert changes(one.files.manifest(), two.files.manifest()).is_empty
+    assert diff_manifests(one.files.manifest(), two.files.manifest()).is_empty
     with pytest.raises(SnapshotFailed, match="not empty"):
         two.restore(one.snapshot())
     one.files.delete("a", recursive=True)
@@ -778,7 +778,7 @@ def _living(world) -> set[str]:
     if isinstance(world.sandboxes, FakeSandboxes):
         return set(world.sandboxes.living)
     if isinstance(world.sandboxes, LocalSandboxes):
-        return set(world.sandboxes._places.owners())
+        return set(world.sandboxes._directories.owners())
     found = world.sandboxes._engine.api.containers(all=True, filters={"label": f"codesdk.instance={world.instance}"})
     return {item["Labels"]["codesdk.owner"] for item in found}
 
@@ -797,8 +797,8 @@ def test_the_attestation_states_the_walls(sandbox):
 
 
 def test_the_surroundings_say_what_the_attestation_says(world, sandbox):
-    assert sandbox.attestation.environment == world.sandboxes.surroundings.environment
-    assert world.sandboxes.surroundings.network == (sandbox.attestation.network_interfaces != ("lo",))
+    assert sandbox.attestation.environment == world.sandboxes.execution_environment.environment
+    assert world.sandboxes.execution_environment.network == (sandbox.attestation.network_interfaces != ("lo",))
 
 
 def test_the_attestation_states_the_caps(sandbox):
@@ -1013,7 +1013,7 @@ def test_a_stopped_sandbox_comes_back_with_its_workspace_and_without_its_process
     for ask in (lambda: made.files.stat("."), lambda: run(made, "true")):
         with pytest.raises(SandboxGone) as gone:
             ask()
-        assert not gone.value.was_asked  # so that whoever wanted it may have it run elsewhere
+        assert not gone.value.was_sent  # so that whoever wanted it may have it run elsewhere
     assert isinstance(world.sandboxes.reattach(made.owner, 1), Gone)
     again = world.sandboxes.start(asked)
     assert again.files.read("deep/kept").data == b"kept"
@@ -1113,18 +1113,22 @@ def test_the_limits_of_one_exec_bind_no_other(real):
 def script(sandbox):
     """A script in the workspace, and its mark."""
     sandbox.files.write((FileWrite(path="bound.sh", content=b"echo bound\n"),))
-    (mark,) = sandbox.files.marks((FileName(path="bound.sh"),))
+    (mark,) = sandbox.files.marks((NamedPath(path="bound.sh"),))
     return mark
 
 
 def test_a_named_file_is_marked_by_its_content_and_by_where_its_name_leads(sandbox, script):
-    assert (script.kind, script.size) == (MarkKind.FILE, 11)
+    assert (script.kind, script.size) == (FingerprintKind.FILE, 11)
     assert script.sha256 == sandbox.files.read("bound.sh").sha256
     assert script.real.endswith("/bound.sh")
     sandbox.files.write((FileWrite(path="below/inner", content=b"1"),))
-    names = tuple(FileName(path=path, cwd=cwd) for path, cwd in (("nowhere", "."), ("below", "."), ("inner", "below")))
-    absent, directory, inner = sandbox.files.marks((*names, FileName(path="x", cwd="nowhere")))[:3]
-    assert (absent.kind, directory.kind, inner.kind) == (MarkKind.ABSENT, MarkKind.DIRECTORY, MarkKind.FILE)
+    names = tuple(NamedPath(path=path, cwd=cwd) for path, cwd in (("nowhere", "."), ("below", "."), ("inner", "below")))
+    absent, directory, inner = sandbox.files.marks((*names, NamedPath(path="x", cwd="nowhere")))[:3]
+    assert (absent.kind, directory.kind, inner.kind) == (
+        FingerprintKind.ABSENT,
+        FingerprintKind.DIRECTORY,
+        FingerprintKind.FILE,
+    )
     assert inner.sha256 == sandbox.files.read("below/inner").sha256
 
 
@@ -1146,6 +1150,6 @@ def test_an_exec_whose_file_has_changed_is_not_started_and_says_which(sandbox, s
 
 def test_an_exec_whose_file_was_not_there_and_is_now_is_not_started(sandbox):
     sandbox.files.delete("made-later.sh")
-    (absent,) = sandbox.files.marks((FileName(path="made-later.sh"),))
+    (absent,) = sandbox.files.marks((NamedPath(path="made-later.sh"),))
     sandbox.files.write((FileWrite(path="made-later.sh", content=b"echo hostile\n"),))
     assert run(sandbox, "sh", "made-later.sh", bound=(absent,)).result.kind is ExitKind.FILES_CHANGED

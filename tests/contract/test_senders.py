@@ -15,21 +15,21 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from codesdk.domain.addresses import public_or
+from codesdk.domain.network.addresses import public_or_listed
 from codesdk.webhooks import signing
 from codesdk.webhooks.delivery import Failure, Message
-from codesdk.webhooks.endpoint import EndpointWrong
-from codesdk.webhooks.exchange import Exchange
-from codesdk.webhooks.fake import KeepingSender
-from codesdk.webhooks.mail import MailSender, MailServer
-from codesdk.webhooks.parcel import Answer, Item, Parcel, Sent
-from codesdk.webhooks.senders import ChatSender, WebhookSender
+from codesdk.webhooks.endpoint import InvalidEndpoint
+from codesdk.webhooks.fake import FakeSender
+from codesdk.webhooks.http_client import WebhookClient
+from codesdk.webhooks.http_senders import ChatSender, WebhookSender
+from codesdk.webhooks.mail_sender import MailSender, MailServer
+from codesdk.webhooks.outgoing_message import AnswerLink, DigestItem, OutgoingMessage, SendResult
 from receivers import mail_server, receiving
 
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
 HOSTILE = "rm -rf /\x1b[2J<script>alert(1)</script> \u202egpj.exe <!channel> &amp;"
 KEY = signing.new_secret()
-PARCEL = Parcel(
+PARCEL = OutgoingMessage(
     id="msg_00000000000000000000000001",
     target="",
     keys=(KEY,),
@@ -49,7 +49,7 @@ PARCEL = Parcel(
             "payload": {},
         },
     ),
-    answer=Answer(
+    answer=AnswerLink(
         approval_id="apr_1",
         digest="sha256:" + "0" * 64,
         expires_at=1767225600.0,
@@ -62,11 +62,11 @@ PARCEL = Parcel(
 
 
 MORE = (
-    Item(
+    DigestItem(
         message=PARCEL.message,
         answer=PARCEL.answer.model_copy(update={"page": "https://codesdk.test/approve/second"}),
     ),
-    Item(
+    DigestItem(
         message=Message(
             type="approval.decided",
             timestamp="2026-01-01T00:00:00.000Z",
@@ -86,13 +86,13 @@ class Case:
     arrived: Any
     refuse: Any
 
-    def send(self, **more) -> Sent:
+    def send(self, **more) -> SendResult:
         return self.sender.send(replace(PARCEL, target=self.target, **more))
 
 
 def _http(kind):
-    policy = public_or([LOOPBACK])
-    exchange = Exchange(lambda _: [LOOPBACK], policy, ssl.create_default_context(), time.monotonic, deadline_s=2.0)
+    policy = public_or_listed([LOOPBACK])
+    exchange = WebhookClient(lambda _: [LOOPBACK], policy, ssl.create_default_context(), time.monotonic, deadline_s=2.0)
     return kind(exchange, policy, allow_http=True)
 
 
@@ -121,12 +121,12 @@ def _mailed():
 
 @contextmanager
 def _kept():
-    sender = KeepingSender()
+    sender = FakeSender()
 
     def refuse():
-        sender.answer = lambda _: Sent(status=500, failure=Failure.STATUS)
+        sender.answer = lambda _: SendResult(status=500, failure=Failure.STATUS)
 
-    yield Case(sender, "https://receiver.test/", sender.parcels, refuse)
+    yield Case(sender, "https://receiver.test/", sender.messages_sent, refuse)
 
 
 CASES = {
@@ -157,7 +157,7 @@ def test_a_refusal_is_a_value_with_its_status(case):
 
 def test_a_good_target_passes_and_nonsense_does_not(case):
     assert case.sender.check(case.target)
-    with pytest.raises(EndpointWrong):
+    with pytest.raises(InvalidEndpoint):
         case.sender.check("nonsense")
 
 
@@ -257,10 +257,10 @@ def test_a_mail_has_the_link_and_one_recipient_whatever_an_agent_wrote():
 )
 def test_a_mail_goes_to_one_plain_address(target):
     sender = MailSender(MailServer("127.0.0.1", 1, tls=False), "a@example.com", ssl.create_default_context)
-    with pytest.raises(EndpointWrong):
+    with pytest.raises(InvalidEndpoint):
         sender.check(target)
 
 
 def test_without_a_server_there_is_no_mail():
-    with pytest.raises(EndpointWrong, match="CODESDK_SMTP_URL"):
+    with pytest.raises(InvalidEndpoint, match="CODESDK_SMTP_URL"):
         MailSender(None, "", ssl.create_default_context).check("a@example.com")

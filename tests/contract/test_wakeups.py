@@ -11,10 +11,10 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 
 from codesdk.domain.clock import ManualClock
-from codesdk.domain.ids import HostId, Kind, RandomIds
+from codesdk.domain.ids import HostId, IdKind, RandomIds
 from codesdk.jobs import LocalWakeups, QueueUnavailable, RqWakeups, queue_name, subject_of_job
-from codesdk.jobs.wakeups import PINNED
-from codesdk.worker.listener import Listener
+from codesdk.jobs.wakeups import JOB_FUNCTION
+from codesdk.worker.calls.listener import Listener
 from stage import DEADLINE_S, wait_for
 
 IDS = RandomIds(ManualClock())
@@ -22,7 +22,7 @@ IDS = RandomIds(ManualClock())
 
 @pytest.fixture
 def host():
-    return HostId(IDS.new(Kind.HOST))
+    return HostId(IDS.new(IdKind.HOST))
 
 
 @pytest.fixture(params=["fake", pytest.param("redis", marks=pytest.mark.redis)])
@@ -41,7 +41,7 @@ def wired(request, host):
     wakeups.close()
 
 
-@pytest.mark.parametrize("kind", [Kind.CALL, Kind.SESSION])
+@pytest.mark.parametrize("kind", [IdKind.CALL, IdKind.SESSION])
 def test_the_hosts_worker_hears_the_subject(wired, host, kind):
     wakeups, heard = wired
     subject = IDS.new(kind)
@@ -51,7 +51,7 @@ def test_the_hosts_worker_hears_the_subject(wired, host, kind):
 
 def test_the_same_subject_may_be_told_often(wired, host):
     wakeups, heard = wired
-    subject = IDS.new(Kind.CALL)
+    subject = IDS.new(IdKind.CALL)
     for _ in range(5):
         wakeups.wake(host, subject)
     assert [heard.get(timeout=DEADLINE_S) for _ in range(5)] == [subject] * 5
@@ -59,8 +59,8 @@ def test_the_same_subject_may_be_told_often(wired, host):
 
 def test_another_hosts_wake_up_is_not_heard(wired, host):
     wakeups, heard = wired
-    wakeups.wake(HostId(IDS.new(Kind.HOST)), IDS.new(Kind.CALL))
-    subject = IDS.new(Kind.CALL)
+    wakeups.wake(HostId(IDS.new(IdKind.HOST)), IDS.new(IdKind.CALL))
+    subject = IDS.new(IdKind.CALL)
     wakeups.wake(host, subject)
     assert heard.get(timeout=DEADLINE_S) == subject
     with pytest.raises(Empty):
@@ -83,7 +83,7 @@ def test_a_queue_that_is_away_says_what_to_do(tmp_path):
 def test_a_wake_up_that_was_taken_leaves_nothing_in_redis(redis_url, host):
     heard: SimpleQueue[str] = SimpleQueue()
     wakeups, listener = RqWakeups(redis_url, IDS), Listener(redis_url, host, heard.put)
-    calls = [IDS.new(Kind.CALL) for _ in range(3)]
+    calls = [IDS.new(IdKind.CALL) for _ in range(3)]
     for call in calls:
         wakeups.wake(host, call)
         heard.get(timeout=DEADLINE_S)
@@ -100,11 +100,11 @@ def test_a_wake_up_that_was_taken_leaves_nothing_in_redis(redis_url, host):
 def test_a_wake_up_is_stored_as_rq_itself_would_store_it(redis_url, host):
     redis = Redis.from_url(redis_url)
     wakeups = RqWakeups(redis_url, IDS)
-    call = IDS.new(Kind.CALL)
+    call = IDS.new(IdKind.CALL)
     wakeups.wake(host, call)
     queue = Queue(queue_name(host), connection=redis, serializer=JSONSerializer)
     (ours,) = queue.get_job_ids()
-    theirs = queue.enqueue(PINNED, job_id=f"{call}-x", result_ttl=0, failure_ttl=0, ttl=60).id
+    theirs = queue.enqueue(JOB_FUNCTION, job_id=f"{call}-x", result_ttl=0, failure_ttl=0, ttl=60).id
     stored, expected = ({**redis.hgetall(f"rq:job:{job}")} for job in (ours, theirs))
     times = (b"created_at", b"enqueued_at")
     assert all(
@@ -120,7 +120,7 @@ def test_a_wake_up_is_stored_as_rq_itself_would_store_it(redis_url, host):
 @pytest.mark.redis
 def test_a_wake_up_that_nobody_takes_goes_away(redis_url, host):
     wakeups = RqWakeups(redis_url, IDS)
-    wakeups.wake(host, IDS.new(Kind.CALL))
+    wakeups.wake(host, IDS.new(IdKind.CALL))
     redis = Redis.from_url(redis_url)
     (job,) = redis.lrange(f"rq:queue:{queue_name(host)}", 0, -1)
     stored = redis.hgetall(b"rq:job:" + job)
@@ -134,10 +134,10 @@ def test_a_wake_up_that_nobody_takes_goes_away(redis_url, host):
 def test_a_wake_up_whose_message_has_expired_is_not_heard(redis_url, host):
     redis = Redis.from_url(redis_url)
     wakeups = RqWakeups(redis_url, IDS)
-    wakeups.wake(host, IDS.new(Kind.CALL))
+    wakeups.wake(host, IDS.new(IdKind.CALL))
     (job,) = redis.lrange(f"rq:queue:{queue_name(host)}", 0, -1)
     redis.delete(b"rq:job:" + job)
-    call = IDS.new(Kind.CALL)
+    call = IDS.new(IdKind.CALL)
     wakeups.wake(host, call)
     heard: SimpleQueue[str] = SimpleQueue()
     listener = Listener(redis_url, host, heard.put)

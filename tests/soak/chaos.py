@@ -26,12 +26,12 @@ from remains import Remains
 from verdict import Run, runs_in
 
 import engine_worker
-from codesdk.bootstrap.record import open_record
-from codesdk.cli.places import environment_of
-from codesdk.provision import postgres, redis_server
-from codesdk.sandbox import store
+from codesdk.bootstrap.maintenance import open_maintenance_services
+from codesdk.cli.effective_settings import settings_environment
+from codesdk.provision.servers import postgres, redis_server
+from codesdk.sandbox.records import store
 from codesdk.settings import Settings, runfile
-from codesdk.tenancy.directory import Directory
+from codesdk.tenancy.identity_directory import IdentityDirectory
 from codesdk.tenancy.principal import Role
 from databases import POSTGRES_DIRECTORY
 from own_engine import OwnEngine
@@ -111,8 +111,10 @@ class Chaos:
             opened.callback(self._postgres.stop)
             url = self._postgres.url
         self.settings = self._settings_of(engines, url)
-        self.record = opened.enter_context(open_record(self.settings["api"]))
-        directory = Directory(self.record.database, self.record.clock, self.record.ids, quotas=self.record.quotas)
+        self.record = opened.enter_context(open_maintenance_services(self.settings["api"]))
+        directory = IdentityDirectory(
+            self.record.database, self.record.clock, self.record.ids, quotas=self.record.quotas
+        )
         _, self._key = self.record.writer.run(
             lambda unit: directory.enroll(unit, "default", "chaos", (Role.DEVELOPER,))
         )
@@ -168,13 +170,13 @@ class Chaos:
     def _serving_api(self) -> Process:
         settings = self.settings["api"]
         argv = [sys.executable, "-m", "codesdk.api"]
-        environment = {**os.environ, **environment_of(settings)}
+        environment = {**os.environ, **settings_environment(settings)}
         made = Process("api", argv, environment, settings.data_dir, self._root / "api.log")
         made.wait_ready()
         self.url = str((runfile.read(settings.data_dir, "api") or {})["url"])
         # When it comes back, its clients must find it where it was.
         pinned = settings.model_copy(update={"port": urlsplit(self.url).port})
-        made.environment.update(environment_of(pinned))
+        made.environment.update(settings_environment(pinned))
         return made
 
     def _remains_of(self, name: str) -> Remains:
@@ -351,7 +353,7 @@ class Chaos:
         """The owners of what is that host's to keep."""
         with self.record.database.read() as connection:
             host = connection.exec_driver_sql(f"SELECT id FROM hosts WHERE name = '{name}'").scalar_one()
-            return list(store.living(connection, host))
+            return list(store.list_live(connection, host))
 
     def _close_orphans(self) -> None:
         """Sessions whose opening was answered to nobody."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import text
 
-from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.spec import LABEL_OWNER
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.isolation.spec import LABEL_OWNER
 from codesdk.storage.database import Database
 
 LOG_LINES = 120

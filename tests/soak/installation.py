@@ -17,12 +17,12 @@ from remains import Remains
 from sqlalchemy import text
 
 from codesdk.bootstrap import open_services
-from codesdk.sandbox import store
-from codesdk.sandbox.store import SandboxState
+from codesdk.sandbox.records import store
+from codesdk.sandbox.records.store import SandboxState
 from codesdk.sessions import NewSession, NoHost
 from codesdk.settings import Settings, runfile
 from codesdk.tenancy.principal import Role
-from codesdk.toolcalls.stored import Denied, Finished
+from codesdk.toolcalls.records.call_record import Denied, Finished
 from stage import POLICY, stored_call, wait_for
 
 READY_S = 120.0
@@ -188,7 +188,7 @@ class Installation:
         self.worker.wait(120)
         with self.services.database.read() as connection:
             (host,) = connection.execute(text("SELECT id FROM hosts")).scalars()
-            alive = store.living(connection, host)
+            alive = store.list_live(connection, host)
         self.swept = self._remains.sweep(alive)
 
     def _states(self, *states: SandboxState) -> int:

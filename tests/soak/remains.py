@@ -7,10 +7,10 @@ from collections.abc import Collection
 from pathlib import Path
 
 import shims
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.isolation.spec import LABEL_OWNER
 from codesdk.sandbox.port import Swept
-from codesdk.sandbox.spec import LABEL_OWNER
 from codesdk.settings import Settings
 
 

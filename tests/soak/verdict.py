@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 
 from clients import End, printed
 
-from codesdk.domain.invariants import check
+from codesdk.domain.invariants import first_violation
 from codesdk.eventlog.hints import LocalHints
-from codesdk.eventlog.log import Log
+from codesdk.eventlog.log import EventLog
 from codesdk.storage.database import Database
 from stage import read_whole
 
@@ -84,7 +84,7 @@ class Record:
         self.runs: set[Run] = set()
         """What results tell of executions, whoever was or was not told of those results."""
         self._ends: dict[str, Told] = {}
-        log = Log(database, clock, LocalHints())
+        log = EventLog(database, clock, LocalHints())
         with database.read() as connection:
             query = "SELECT s.id, h.name FROM sessions s JOIN hosts h ON h.id = s.host_id"
             sessions = [(row.id, row.name) for row in connection.exec_driver_sql(query)]
@@ -92,7 +92,7 @@ class Record:
             self._add(session, host, read_whole(log, session))
 
     def _add(self, session: str, host: str, events: list[Any]) -> None:
-        broken = check(events)
+        broken = first_violation(events)
         if broken is not None:
             self.lawless.append(f"{session}: {broken.message}")
         inputs: dict[str, str] = {}

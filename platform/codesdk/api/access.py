@@ -13,20 +13,20 @@ from fastapi.routing import APIRoute, APIRouter
 from starlette.exceptions import HTTPException
 from starlette.types import Message
 
-from codesdk.api.problems import defect
+from codesdk.api.problems import internal_error
 from codesdk.bootstrap import Services
 from codesdk.errors import Fault, InternalFault
-from codesdk.tenancy.access import Action, Allowed, Forbidden, Refused, may_ever
+from codesdk.tenancy.access import Action, Allowed, Forbidden, Refused, may_attempt
 from codesdk.tenancy.principal import Principal, Unauthenticated
-from codesdk.webhooks import TICKET_PREFIX, Ticket
+from codesdk.webhooks import LINK_TOKEN_PREFIX, OneTimeLink
 
 MAX_JSON_BODY = 1024 * 1024
 """Bytes of a request body, where a route does not take it piece by piece."""
-STREAMED = frozenset({"/v1/artifacts"})
+STREAMED_BODIES = frozenset({"/v1/artifacts"})
 """The routes that take their bodies piece by piece, and count them on their own."""
 
 
-class Door(Enum):
+class RouteAuth(Enum):
     """How a route is entered that no role opens."""
 
     OPEN = "anybody"
@@ -34,20 +34,20 @@ class Door(Enum):
     TICKET = "the ticket in its path, checked by the page"
 
 
-RULES: dict[tuple[str, str], Action | Door] = {
-    ("GET", "/health"): Door.OPEN,  # says only whether the service works
-    ("GET", "/openapi.json"): Door.OPEN,  # the same for everybody, and public with the source
-    ("GET", "/.well-known/oauth-protected-resource"): Door.OPEN,  # who is not let in yet asks for it (RFC 9728)
-    ("GET", "/.well-known/oauth-protected-resource/mcp"): Door.OPEN,
-    ("*", "/mcp"): Door.SESSION_TOKEN,
+ROUTE_RULES: dict[tuple[str, str], Action | RouteAuth] = {
+    ("GET", "/health"): RouteAuth.OPEN,  # says only whether the service works
+    ("GET", "/openapi.json"): RouteAuth.OPEN,  # the same for everybody, and public with the source
+    ("GET", "/.well-known/oauth-protected-resource"): RouteAuth.OPEN,  # who is not let in yet asks for it (RFC 9728)
+    ("GET", "/.well-known/oauth-protected-resource/mcp"): RouteAuth.OPEN,
+    ("*", "/mcp"): RouteAuth.SESSION_TOKEN,
     ("GET", "/v1/tools"): Action.TOOLS_READ,
     ("POST", "/v1/sessions"): Action.SESSIONS_OPEN,
     ("GET", "/v1/sessions"): Action.SESSIONS_READ,
     ("GET", "/v1/sessions/{session_id}"): Action.SESSIONS_READ,
     ("DELETE", "/v1/sessions/{session_id}"): Action.SESSIONS_CLOSE,
     ("GET", "/v1/sessions/{session_id}/sandbox"): Action.SESSIONS_READ,
-    ("POST", "/v1/sessions/{session_id}/sandbox/stop"): Action.SANDBOXES_TURN,
-    ("POST", "/v1/sessions/{session_id}/sandbox/start"): Action.SANDBOXES_TURN,
+    ("POST", "/v1/sessions/{session_id}/sandbox/stop"): Action.SANDBOXES_START_STOP,
+    ("POST", "/v1/sessions/{session_id}/sandbox/start"): Action.SANDBOXES_START_STOP,
     ("GET", "/v1/sessions/{session_id}/events"): Action.EVENTS_READ,
     ("GET", "/v1/sessions/{session_id}/calls/{call_id}"): Action.CALLS_READ,
     ("POST", "/v1/sessions/{session_id}/calls/{call_id}/cancel"): Action.CALLS_CANCEL,
@@ -55,8 +55,8 @@ RULES: dict[tuple[str, str], Action | Door] = {
     ("GET", "/v1/approvals/events"): Action.APPROVALS_READ,
     ("GET", "/v1/approvals/{approval_id}"): Action.APPROVALS_READ,
     ("POST", "/v1/approvals/{approval_id}/decision"): Action.APPROVALS_DECIDE,
-    ("GET", "/approve/{token}"): Door.TICKET,
-    ("POST", "/approve/{token}"): Door.TICKET,
+    ("GET", "/approve/{token}"): RouteAuth.TICKET,
+    ("POST", "/approve/{token}"): RouteAuth.TICKET,
     ("GET", "/v1/grants"): Action.GRANTS_READ,
     ("GET", "/v1/grants/{grant_id}"): Action.GRANTS_READ,
     ("DELETE", "/v1/grants/{grant_id}"): Action.GRANTS_REVOKE,
@@ -115,7 +115,7 @@ RULES: dict[tuple[str, str], Action | Door] = {
 """What each route does; who may do it stands in `tenancy.access.GRANTS`."""
 
 
-BY_TICKET = frozenset({("POST", "/v1/approvals/{approval_id}/decision")})
+ONE_TIME_LINK_ROUTES = frozenset({("POST", "/v1/approvals/{approval_id}/decision")})
 """The routes that a ticket opens as well as a key: it acts for its principal, whose role is asked for all the same."""
 
 
@@ -136,22 +136,24 @@ class GuardedRoute(APIRoute):
         """
         handle = super().get_route_handler()
         methods = sorted(self.methods or ())
-        rules = {RULES.get((method, self.path)) for method in methods}
+        rules = {ROUTE_RULES.get((method, self.path)) for method in methods}
         if len(rules) != 1 or (rule := rules.pop()) is None:
             raise RouteWithoutRule(f"{methods} {self.path} has no rule of its own in api.access.RULES.")
 
-        streams = self.path in STREAMED
-        takes_tickets = any((method, self.path) in BY_TICKET for method in methods)
+        streams = self.path in STREAMED_BODIES
+        takes_links = any((method, self.path) in ONE_TIME_LINK_ROUTES for method in methods)
 
         async def guarded(request: Request) -> Response:
             if isinstance(rule, Action):
-                request.state.ticket, request.state.principal = await _admit(request, rule, takes_tickets=takes_tickets)
+                request.state.ticket, request.state.principal = await _authenticate(
+                    request, rule, takes_links=takes_links
+                )
             try:
                 return await handle(request if streams else _limited(request, MAX_JSON_BODY))
             except (Fault, HTTPException, RequestValidationError):
                 raise
             except Exception as error:  # noqa: BLE001 (the seam: it is logged, and its words stay here)
-                return defect(error)
+                return internal_error(error)
 
         return guarded
 
@@ -180,25 +182,25 @@ def _limited(request: Request, limit: int) -> Request:
     return Request(request.scope, receive)
 
 
-async def _admit(request: Request, action: Action, *, takes_tickets: bool) -> tuple[Ticket | None, Principal]:
+async def _authenticate(request: Request, action: Action, *, takes_links: bool) -> tuple[OneTimeLink | None, Principal]:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip():
         raise Unauthenticated("This needs an API key.", advice="Send `Authorization: Bearer <API key>`.")
-    if takes_tickets and key.strip().startswith(TICKET_PREFIX):
-        return await to_thread.run_sync(let_in_by_ticket, wired(request), key.strip(), action)
-    return None, await to_thread.run_sync(let_in, wired(request), key.strip(), action)
+    if takes_links and key.strip().startswith(LINK_TOKEN_PREFIX):
+        return await to_thread.run_sync(authenticate_by_link, services_of(request), key.strip(), action)
+    return None, await to_thread.run_sync(authenticate, services_of(request), key.strip(), action)
 
 
-def readmission(request: Request, action: Action) -> Callable[[], Principal]:
+def access_recheck(request: Request, action: Action) -> Callable[[], Principal]:
     """Asks again, with the request's own key, whether the caller may still do this: for answers that take long.
 
     What it returns raises Unauthenticated and Forbidden as at the beginning.
     """
     key = request.headers.get("authorization", "").partition(" ")[2].strip()
-    return lambda: let_in(wired(request), key, action)
+    return lambda: authenticate(services_of(request), key, action)
 
 
-def let_in_by_ticket(services: Services, token: str, action: Action) -> tuple[Ticket, Principal]:
+def authenticate_by_link(services: Services, token: str, action: Action) -> tuple[OneTimeLink, Principal]:
     """The ticket, and the principal that it acts for; one that only shows lets in whoever may see approvals.
 
     Raises:
@@ -207,47 +209,47 @@ def let_in_by_ticket(services: Services, token: str, action: Action) -> tuple[Ti
     """
     ticket = services.tickets.read(token)
     asked = Action.APPROVALS_READ if ticket.look_only else action
-    return ticket, _permitted(services.directory.acting(ticket.principal_id), asked)
+    return ticket, _require_role(services.directory.active_principal(ticket.principal_id), asked)
 
 
-def let_in(services: Services, key: str, action: Action) -> Principal:
+def authenticate(services: Services, key: str, action: Action) -> Principal:
     """Whose key it is.
 
     Raises:
         Unauthenticated, Forbidden: it is nobody's, or theirs who may not do that.
     """
-    return _permitted(services.directory.principal(key), action)
+    return _require_role(services.directory.principal(key), action)
 
 
-def _permitted(principal: Principal, action: Action) -> Principal:
+def _require_role(principal: Principal, action: Action) -> Principal:
     # Before anything is looked for: the answer says nothing about what is there. What it is done to is judged with it.
-    match may_ever(principal, action):
+    match may_attempt(principal, action):
         case Refused(reason=reason):
             raise Forbidden(reason, advice="Ask an operator for the role.")
         case Allowed():
             return principal
 
 
-def wired(request: Request) -> Services:
+def services_of(request: Request) -> Services:
     """The process's services."""
     return cast("Services", request.app.state.services)
 
 
 async def _services(request: Request) -> Services:
-    return wired(request)
+    return services_of(request)
 
 
 async def _caller(request: Request) -> Principal:
     return cast("Principal", request.state.principal)
 
 
-async def _ticket(request: Request) -> Ticket | None:
-    return cast("Ticket | None", request.state.ticket)
+async def _ticket(request: Request) -> OneTimeLink | None:
+    return cast("OneTimeLink | None", request.state.ticket)
 
 
-Wired = Annotated[Services, Depends(_services)]
+ServicesDep = Annotated[Services, Depends(_services)]
 """Parameter of an endpoint: the services."""
 Caller = Annotated[Principal, Depends(_caller)]
 """Parameter of an endpoint: who was let in."""
-Shown = Annotated[Ticket | None, Depends(_ticket)]
+LinkDep = Annotated[OneTimeLink | None, Depends(_ticket)]
 """Parameter of an endpoint: the ticket that the caller came with, where it was one."""

@@ -13,24 +13,24 @@ from fastapi import FastAPI
 from starlette.routing import Route
 
 from codesdk.api.approval_links import ApprovalLinks
-from codesdk.api.approval_stream import Bell
-from codesdk.api.origins import HostGate, SideDoor, host_names, host_patterns, origin_patterns
-from codesdk.api.problems import install
+from codesdk.api.approval_stream import FeedPoller
+from codesdk.api.event_stream import OpenStreams
+from codesdk.api.origins import DirectRoute, HostHeaderCheck, host_names, host_patterns, origin_patterns
+from codesdk.api.problems import install_handlers
 from codesdk.api.routes import ROUTERS
-from codesdk.api.routes.approval_pages import own_keys
-from codesdk.api.stream import Readers
+from codesdk.api.routes.approval_pages import answer_throttle
 from codesdk.archive.retention import DAY_S, Retention
 from codesdk.bootstrap import Services
 from codesdk.errors import Fault
-from codesdk.eventlog.audit.seals import Sealer
+from codesdk.eventlog.audit.sealing import Sealer
 from codesdk.mcphost import McpHost
-from codesdk.mcphost.discovery import Resource
+from codesdk.mcphost.server.protected_resource import ProtectedResource
 from codesdk.settings import Settings
 from codesdk.toolcalls.pipeline import Pipeline
 
-SWEEP_S = 1.0
+POLL_S = 1.0
 """Seconds between looks for approvals that nobody gave in time: how late a waiting agent may hear of it."""
-HOUSE_S = 3600.0
+MAINTENANCE_S = 3600.0
 """Seconds between removals of old sessions, and of bytes that nothing names."""
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
         results=services.results,
         desk=services.desk,
         admit=services.admission.subject,
-        resource=Resource(
+        resource=ProtectedResource(
             settings.public_url,
             lambda: [issuer.issuer for issuer in services.logins.issuers],
             lambda: [scope for issuer in services.logins.issuers for scope in issuer.scopes],
@@ -69,25 +69,25 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
         link=deciding if settings.trust_clients else shown,
         shown=shown,  # agents read it, and no agent is trusted with the answer
     )
-    readers = Readers()
-    post_room = services.outward.post_room(base_url)
+    readers = OpenStreams()
+    delivery_workers = services.outward.delivery_workers(base_url)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with mcp.run():
-            beside = [
-                asyncio.create_task(_sweep(services.pipeline)),
-                asyncio.create_task(_keep_house(services, settings)),
-                asyncio.create_task(_tend_hosts(services)),
+            background = [
+                asyncio.create_task(_approval_expiry_loop(services.pipeline)),
+                asyncio.create_task(_maintenance_loop(services, settings)),
+                asyncio.create_task(_lost_host_loop(services)),
             ]
-            post_room.start()
+            delivery_workers.start()
             try:
                 yield
             finally:
-                for task in beside:
+                for task in background:
                     task.cancel()
-                await asyncio.wait(beside)
-                await to_thread.run_sync(post_room.stop)
+                await asyncio.wait(background)
+                await to_thread.run_sync(delivery_workers.stop)
 
     def stop() -> None:
         mcp.stop()
@@ -104,37 +104,37 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     app.state.services = services
     app.state.mcp = mcp
     app.state.readers = readers
-    app.state.own_keys = own_keys(services.clock)
-    app.state.bell = Bell(services.desk.feeds, settings.poll_s)
+    app.state.answer_throttle = answer_throttle(services.clock)
+    app.state.bell = FeedPoller(services.desk.feeds, settings.poll_s)
     app.state.stop = stop
-    install(app)
+    install_handlers(app)
     for router in ROUTERS:
         app.include_router(router)
     app.router.routes.append(Route("/mcp", endpoint=mcp.app))  # for the list of routes; requests take the side door
-    app.add_middleware(SideDoor, path="/mcp", behind=mcp.app)
-    app.add_middleware(HostGate, names=names)
+    app.add_middleware(DirectRoute, path="/mcp", behind=mcp.app)
+    app.add_middleware(HostHeaderCheck, names=names)
     return app
 
 
-async def _sweep(pipeline: Pipeline) -> None:
+async def _approval_expiry_loop(pipeline: Pipeline) -> None:
     while True:
-        await asyncio.sleep(SWEEP_S)
+        await asyncio.sleep(POLL_S)
         try:
             await to_thread.run_sync(pipeline.expire_overdue)
         except Fault as fault:
             _log.warning("overdue approvals could not be looked for: %s", fault)
 
 
-async def _tend_hosts(services: Services) -> None:
+async def _lost_host_loop(services: Services) -> None:
     while True:
-        await asyncio.sleep(SWEEP_S)
+        await asyncio.sleep(POLL_S)
         try:
             await to_thread.run_sync(services.lost_hosts.tend)
         except Fault as fault:
             _log.warning("silent hosts could not be looked for: %s", fault)
 
 
-async def _keep_house(services: Services, settings: Settings) -> None:
+async def _maintenance_loop(services: Services, settings: Settings) -> None:
     retention = Retention(
         database=services.database, writer=services.writer, artifacts=services.artifacts, clock=services.clock
     )
@@ -149,7 +149,7 @@ async def _keep_house(services: Services, settings: Settings) -> None:
         services.outward.endpoints.forget(settings.webhook_log_days)
 
     while True:
-        await asyncio.sleep(HOUSE_S)
+        await asyncio.sleep(MAINTENANCE_S)
         try:
             await to_thread.run_sync(work)
         except Fault as fault:

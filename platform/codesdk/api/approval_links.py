@@ -7,16 +7,16 @@ import threading
 from codesdk.approvals import Approval
 from codesdk.domain.subjects import Subject
 from codesdk.storage.writer import Writer
-from codesdk.webhooks.tickets import Tickets
+from codesdk.webhooks.one_time_link_service import OneTimeLinkService
 
-MOST = 1000
+MAX_LINKS = 1000
 """Links that are remembered; the oldest goes first. One that is forgotten costs another ticket's row."""
 
 
 class ApprovalLinks:
     """Safe to use from any thread."""
 
-    def __init__(self, tickets: Tickets, writer: Writer, base_url: str, *, look_only: bool) -> None:
+    def __init__(self, tickets: OneTimeLinkService, writer: Writer, base_url: str, *, look_only: bool) -> None:
         """`base_url`: without a final slash. `look_only`: whoever holds such a link sees the approval, and decides nothing by it."""
         self._tickets = tickets
         self._writer = writer
@@ -48,6 +48,6 @@ class ApprovalLinks:
         page = self._tickets.page(ticket, self._base_url)
         with self._guard:
             self._made[key] = page
-            while len(self._made) > MOST:
+            while len(self._made) > MAX_LINKS:
                 del self._made[next(iter(self._made))]
         return page

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-CURSOR = r"^([A-Za-z0-9_]{1,64}-)?(0|[1-9][0-9]{0,15})$"
+CURSOR_PATTERN = r"^([A-Za-z0-9_]{1,64}-)?(0|[1-9][0-9]{0,15})$"
 """What a reader may say of its place, as a pattern for its query."""
-_CURSOR = re.compile(r"(?:(?P<epoch>[A-Za-z0-9_]{1,64})-)?(?P<seq>0|[1-9][0-9]{0,15})", re.ASCII)
+_CURSOR_RE = re.compile(r"(?:(?P<epoch>[A-Za-z0-9_]{1,64})-)?(?P<seq>0|[1-9][0-9]{0,15})", re.ASCII)
 
 
-class Start(NamedTuple):
+class StartPosition(NamedTuple):
     """Where a reader's stream begins."""
 
     epoch: str
@@ -20,20 +20,20 @@ class Start(NamedTuple):
     """Why the reader's own place cannot be served, where it cannot; then `after` is 0."""
 
 
-def encode(epoch: str, seq: int) -> str:
+def encode_cursor(epoch: str, seq: int) -> str:
     """The cursor of a reader that has seen `seq`."""
     return f"{epoch}-{seq}"
 
 
-def start(given: str | None, epoch: str, head: int) -> Start:
+def start_position(given: str | None, epoch: str, head: int) -> StartPosition:
     """Where to begin for a reader that says `given`; a bare number means a place in the present epoch."""
     if given is None:
-        return Start(epoch, 0, None)
-    found = _CURSOR.fullmatch(given)
+        return StartPosition(epoch, 0, None)
+    found = _CURSOR_RE.fullmatch(given)
     if found is None:
-        return Start(epoch, 0, "the cursor is not one of ours")
+        return StartPosition(epoch, 0, "the cursor is not one of ours")
     if found["epoch"] not in (None, epoch):
-        return Start(epoch, 0, "the cursor is of another log epoch")
+        return StartPosition(epoch, 0, "the cursor is of another log epoch")
     if int(found["seq"]) > head:
-        return Start(epoch, 0, "the cursor is past the end of the log")
-    return Start(epoch, int(found["seq"]), None)
+        return StartPosition(epoch, 0, "the cursor is past the end of the log")
+    return StartPosition(epoch, int(found["seq"]), None)

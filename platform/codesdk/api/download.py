@@ -14,7 +14,7 @@ from codesdk.errors import Fault
 
 _log = logging.getLogger(__name__)
 
-SEND_S = 60.0
+SEND_TIMEOUT_S = 60.0
 """Seconds that one write may take; a reader that takes nothing for so long is gone."""
 
 
@@ -35,7 +35,7 @@ class Download(Response):
         piece = self._first
         try:
             while piece:
-                with anyio.fail_after(SEND_S):
+                with anyio.fail_after(SEND_TIMEOUT_S):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                 piece = await to_thread.run_sync(next, self._pieces, b"")
         except (Fault, TimeoutError) as fault:

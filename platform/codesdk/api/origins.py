@@ -35,7 +35,7 @@ def origin_patterns(names: Collection[str]) -> list[str]:
     return [f"{scheme}://{pattern}" for scheme in ("http", "https") for pattern in host_patterns(names)]
 
 
-class HostGate:
+class HostHeaderCheck:
     """ASGI: refuses requests under a foreign name, before anything else looks at them."""
 
     def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
@@ -44,7 +44,7 @@ class HostGate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on or refuse."""
-        if scope["type"] == "http" and _host(scope) not in self._names:
+        if scope["type"] == "http" and _host_header(scope) not in self._names:
             fault = WrongHost(
                 "This service does not go by the name in the Host header.",
                 advice="Use the address that it prints when it starts.",
@@ -54,7 +54,7 @@ class HostGate:
         await self._app(scope, receive, send)
 
 
-class SideDoor:
+class DirectRoute:
     """ASGI: one exact path goes straight to an application of its own, past the framework's layers and router.
 
     They cost a fifth of the API's time for a tool call and do nothing for it: the MCP host has its own gate, limits
@@ -72,7 +72,7 @@ class SideDoor:
         await (self._behind if ours else self._app)(scope, receive, send)
 
 
-def _host(scope: Scope) -> str:
+def _host_header(scope: Scope) -> str:
     values: list[str] = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]
     if len(values) != 1:
         return ""

@@ -33,7 +33,7 @@ class InvalidRequest(Fault):
     status = 422
 
 
-def install(app: FastAPI) -> None:
+def install_handlers(app: FastAPI) -> None:
     """Answer every exception of `app` with a problem."""
     app.add_exception_handler(Fault, _on_fault)
     app.add_exception_handler(RequestValidationError, _on_invalid)
@@ -41,7 +41,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _on_defect)
 
 
-def defect(error: Exception) -> Response:
+def internal_error(error: Exception) -> Response:
     """Log what must not happen, and answer without its words."""
     _log.error("a request met a defect", exc_info=error)
     return problem(InternalFault("unexpected"))
@@ -66,7 +66,7 @@ def problem(fault: Fault) -> Response:
 
 async def _on_fault(_request: Request, error: Exception) -> Response:
     assert isinstance(error, Fault)  # noqa: S101 (registered for it)
-    return defect(error) if isinstance(error, InternalFault) else problem(error)
+    return internal_error(error) if isinstance(error, InternalFault) else problem(error)
 
 
 async def _on_invalid(_request: Request, error: Exception) -> Response:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_ONE = re.compile(r"bytes=[ \t]*([0-9]{0,19})-([0-9]{0,19})[ \t]*", re.ASCII | re.IGNORECASE)
+_SINGLE_RANGE = re.compile(r"bytes=[ \t]*([0-9]{0,19})-([0-9]{0,19})[ \t]*", re.ASCII | re.IGNORECASE)
 
 
-class Part(NamedTuple):
+class ByteRange(NamedTuple):
     """Some bytes of a representation."""
 
     start: int
@@ -19,22 +19,22 @@ class Unsatisfiable(NamedTuple):
     """A range that has no byte of it."""
 
 
-def wanted(header: str | None, size: int) -> Part | Unsatisfiable | None:
+def parse_range(header: str | None, size: int) -> ByteRange | Unsatisfiable | None:
     """What of `size` bytes is asked for; None: all of them.
 
     Another unit, several ranges, or what cannot be read is not refused but ignored, as the RFC has it.
     """
-    found = _ONE.fullmatch(header or "")
+    found = _SINGLE_RANGE.fullmatch(header or "")
     if found is None or found.group(1) == found.group(2) == "":
         return None
     first, last = found.groups()
     if not first:  # the last so many
         length = min(int(last), size)
-        return Part(size - length, length) if length else Unsatisfiable()
+        return ByteRange(size - length, length) if length else Unsatisfiable()
     start = int(first)
     if last and int(last) < start:
         return None
     if start >= size:
         return Unsatisfiable()
     end = min(int(last), size - 1) if last else size - 1
-    return Part(start, end - start + 1)
+    return ByteRange(start, end - start + 1)

@@ -16,7 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from codesdk.api.app import create_app
-from codesdk.api.slow_senders import Impatient
+from codesdk.api.http_timeouts import TimeoutH11Protocol
 from codesdk.bootstrap import Services, open_services
 from codesdk.errors import ExitCode, Fault
 from codesdk.settings import PortTaken, Settings, runfile
@@ -47,7 +47,7 @@ def serve(settings: Settings, wiring: Callable[[Settings], Services] = open_serv
         app = create_app(services, settings, _url(settings.host, listener))
         config = uvicorn.Config(
             app,
-            http=Impatient,  # over h11: httptools hands on header values with their trailing blanks, which MCP forbids
+            http=TimeoutH11Protocol,  # over h11: httptools hands on header values with their trailing blanks, which MCP forbids
             ws="none",
             lifespan="on",
             log_config=None,
@@ -67,14 +67,16 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._stop = cast("Callable[[], None]", app.state.stop)
         self._data_dir = data_dir
-        self._told = {"url": url, "mcp_url": f"{url}/mcp", "pid": os.getpid()}
+        self._runfile_content = {"url": url, "mcp_url": f"{url}/mcp", "pid": os.getpid()}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        runfile.write(self._data_dir, _NAME, self._told)
+        runfile.write(self._data_dir, _NAME, self._runfile_content)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if runfile.read(self._data_dir, _NAME) == self._told:  # else it is another process's, which came after us
+        if (
+            runfile.read(self._data_dir, _NAME) == self._runfile_content
+        ):  # else it is another process's, which came after us
             (self._data_dir / "run" / f"{_NAME}.json").unlink(missing_ok=True)
         self._stop()
         await super().shutdown(sockets)
@@ -101,7 +103,7 @@ def _listen(host: str, port: int) -> socket.socket:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, proto)
     except OSError as error:
-        raise _cannot(host, port, error) from error
+        raise _listen_fault(host, port, error) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Connections inherit it. Without it an answer in two writes waits 40 ms for the client's acknowledgement.
@@ -115,11 +117,11 @@ def _listen(host: str, port: int) -> socket.socket:
                 f"Port {port} on {host} is taken by another program.",
                 advice="Stop it, or choose another port with --port (or CODESDK_PORT); 0 takes any free one.",
             ) from error
-        raise _cannot(host, port, error) from error
+        raise _listen_fault(host, port, error) from error
     return listener
 
 
-def _cannot(host: str, port: int, error: OSError) -> CannotListen:
+def _listen_fault(host: str, port: int, error: OSError) -> CannotListen:
     return CannotListen(
         f"Cannot listen on {host} port {port}: {error.strerror or error}.",
         advice="Choose another with --host and --port (or CODESDK_HOST and CODESDK_PORT).",

@@ -9,33 +9,33 @@ from codesdk.approvals.approval import (
     NotAnApprover,
     Verdict,
     Vote,
-    needs,
-    who,
+    describe_approvers,
+    describe_requirement,
 )
-from codesdk.approvals.desk import Desk
-from codesdk.approvals.grant import Grant, GrantNotOffered, GrantState, GrantUnknown, PassedOver, Wish
-from codesdk.approvals.grants import NO_COVER, Asked, Cover, Grants
+from codesdk.approvals.grant import Grant, GrantNotOffered, GrantRequest, GrantState, GrantUnknown, SkippedGrant
+from codesdk.approvals.grant_service import NO_COVERAGE, GrantContext, GrantCoverage, GrantService
+from codesdk.approvals.service import ApprovalService
 
 __all__ = [
-    "NO_COVER",
+    "NO_COVERAGE",
     "Approval",
     "ApprovalConflict",
+    "ApprovalService",
     "ApprovalState",
     "ApprovalUnknown",
-    "Asked",
-    "Cover",
     "DemandProgress",
-    "Desk",
     "Grant",
+    "GrantContext",
+    "GrantCoverage",
     "GrantNotOffered",
+    "GrantRequest",
+    "GrantService",
     "GrantState",
     "GrantUnknown",
-    "Grants",
     "NotAnApprover",
-    "PassedOver",
+    "SkippedGrant",
     "Verdict",
     "Vote",
-    "Wish",
-    "needs",
-    "who",
+    "describe_approvers",
+    "describe_requirement",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from codesdk.domain.decisions import ApprovalSpec, Frozen, GrantOffer
+from codesdk.domain.decisions import ApprovalSpec, FrozenModel, GrantOffer
 from codesdk.domain.ids import ApprovalId, PrincipalId, SessionId, TenantId, ToolCallId
 from codesdk.errors import ExitCode, Fault
 
@@ -30,7 +30,7 @@ class Verdict(StrEnum):
     REJECT = "reject"
 
 
-class Vote(Frozen):
+class Vote(FrozenModel):
     """One principal's answer; there is one of each."""
 
     by: PrincipalId
@@ -42,7 +42,7 @@ class Vote(Frozen):
     """Seconds since the epoch, on the database's clock."""
 
 
-class DemandProgress(Frozen):
+class DemandProgress(FrozenModel):
     """One demand of an approval, and how far it is met (`domain.decisions.Demand`)."""
 
     group: str | None = None
@@ -55,7 +55,7 @@ class DemandProgress(Frozen):
     escalate_to: str | None = None
 
 
-class Approval(Frozen):
+class Approval(FrozenModel):
     """A question to people, bound by `digest` to exactly what would run."""
 
     id: ApprovalId
@@ -88,7 +88,7 @@ class Approval(Frozen):
     """What a vote may give beyond this call."""
 
 
-class Due(NamedTuple):
+class DueEscalation(NamedTuple):
     """A demand whose time to escalate has come, and nobody has told so."""
 
     approval: Approval
@@ -118,19 +118,19 @@ class NotAnApprover(Fault):
     exit_code = ExitCode.NO_PERMISSION
 
 
-def who(approval: Approval) -> str:
+def describe_approvers(approval: Approval) -> str:
     """Whose yes it takes, in words: `2 people of finance (or leads) and one of ops, other than who asks`."""
     wanted = [(demand.group, demand.quorum, demand.escalate_to) for demand in approval.demands]
-    return _in_words(wanted, not_requester=approval.not_requester)
+    return _describe(wanted, not_requester=approval.not_requester)
 
 
-def needs(spec: ApprovalSpec) -> str:
+def describe_requirement(spec: ApprovalSpec) -> str:
     """The same, before anybody is asked."""
     wanted = [(one.group, one.quorum, one.escalation.to if one.escalation else None) for one in spec.demands]
-    return _in_words(wanted, not_requester=spec.not_requester)
+    return _describe(wanted, not_requester=spec.not_requester)
 
 
-def _in_words(wanted: Sequence[tuple[str | None, int, str | None]], *, not_requester: bool) -> str:
+def _describe(wanted: Sequence[tuple[str | None, int, str | None]], *, not_requester: bool) -> str:
     told = []
     for group, quorum, later in wanted or [(None, 1, None)]:
         if group is None:

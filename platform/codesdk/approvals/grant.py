@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from codesdk.domain.decisions import Frozen, GrantKind
+from codesdk.domain.decisions import FrozenModel, GrantKind
 from codesdk.domain.ids import ApprovalId, GrantId, PrincipalId, SessionId, TenantId
 from codesdk.errors import Fault
 
@@ -22,7 +22,7 @@ class GrantState(StrEnum):
     """Revoked, or void because what it was given for has changed."""
 
 
-class Grant(Frozen):
+class Grant(FrozenModel):
     """Turns an ask of its rules into an allow, for calls of one tool. Never a deny, and no ask that has a floor."""
 
     id: GrantId
@@ -61,7 +61,7 @@ class Grant(Frozen):
     ended_why: str | None = None
 
 
-class PassedOver(Frozen):
+class SkippedGrant(FrozenModel):
     """A grant that a call of its tool did not use."""
 
     grant_id: GrantId
@@ -69,7 +69,7 @@ class PassedOver(Frozen):
     """What is another one now. `tool` ended the grant; with the others it goes on for the calls that it is for."""
 
 
-class Wish(Frozen):
+class GrantRequest(FrozenModel):
     """What a vote gives beyond the one call; never more than the approval's `grant` offers."""
 
     kind: GrantKind

@@ -13,12 +13,12 @@ from codesdk.domain.ids import ApprovalId, GrantId, PrincipalId, SessionId, Tena
 from codesdk.storage.database import database_now
 from codesdk.storage.schema import grants
 
-_LEFT = or_(grants.c.max_uses.is_(None), grants.c.uses < grants.c.max_uses)
-_ACTIVE = grants.c.ended_at.is_(None) & (grants.c.expires_at > database_now()) & _LEFT
+_HAS_USES_LEFT = or_(grants.c.max_uses.is_(None), grants.c.uses < grants.c.max_uses)
+_ACTIVE = grants.c.ended_at.is_(None) & (grants.c.expires_at > database_now()) & _HAS_USES_LEFT
 _STATE = case(
     (grants.c.ended_at.is_not(None), GrantState.ENDED.value),
     (grants.c.expires_at <= database_now(), GrantState.EXPIRED.value),
-    (~_LEFT, GrantState.USED_UP.value),
+    (~_HAS_USES_LEFT, GrantState.USED_UP.value),
     else_=GrantState.ACTIVE.value,
 ).label("state_now")
 _GRANTS = select(grants, _STATE)
@@ -60,7 +60,7 @@ def listing(connection: Connection, tenant: str, session: str | None, *, active:
     return [_grant(row) for row in rows]
 
 
-def covering(connection: Connection, **sought: str) -> list[Grant]:
+def find_covering(connection: Connection, **sought: str) -> list[Grant]:
     """Active grants of `principal` in `tenant` for this `tool`, `session` and `input_hash`, oldest first."""
     return [_grant(row) for row in connection.execute(_COVERING, sought)]
 

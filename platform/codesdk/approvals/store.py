@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, case, delete, or_, select, update
 from sqlalchemy import insert as insert_into
 
-from codesdk.approvals import ballot
-from codesdk.approvals.approval import Approval, ApprovalState, DemandProgress, Due, Verdict, Vote
-from codesdk.approvals.news_store import About
+from codesdk.approvals import vote_queries
+from codesdk.approvals.approval import Approval, ApprovalState, DemandProgress, DueEscalation, Verdict, Vote
+from codesdk.approvals.feed_store import ApprovalRef
 from codesdk.domain.decisions import ApprovalSpec, GrantOffer
 from codesdk.domain.ids import ApprovalId, PrincipalId, SessionId, TenantId, ToolCallId
 from codesdk.storage.database import database_now
@@ -24,7 +24,7 @@ _STATE = case(
 ).label("state_now")
 _APPROVALS = select(approvals, _STATE)
 _FIND = _APPROVALS.where(approvals.c.id == bindparam("approval"))
-_HOLD = select(approvals.c.id).where(approvals.c.id == bindparam("approval")).with_for_update()
+_LOCK = select(approvals.c.id).where(approvals.c.id == bindparam("approval")).with_for_update()
 _OF_CALL = (
     _APPROVALS.where(approvals.c.tool_call_id == bindparam("call"), approvals.c.attempt == bindparam("attempt"))
     .order_by(approvals.c.created_at.desc())
@@ -34,7 +34,7 @@ _INSERT = insert_into(approvals).values(
     state="pending", created_at=database_now(), expires_at=database_now() + bindparam("timeout_s")
 )
 _DEMANDS = (
-    select(approval_demands, ballot.approved(approval_demands).label("approved"))
+    select(approval_demands, vote_queries.approved(approval_demands).label("approved"))
     .where(approval_demands.c.approval_id.in_(bindparam("asked", expanding=True)))
     .order_by(approval_demands.c.approval_id, approval_demands.c.number)
 )
@@ -44,18 +44,18 @@ _VOTES = (
     .where(approval_votes.c.approval_id.in_(bindparam("asked", expanding=True)))
     .order_by(approval_votes.c.voted_at, approval_votes.c.principal_id)
 )
-_THEIRS = (
-    ballot.OPEN,
-    ballot.eligible(principals),
+_IS_THEIRS = (
+    vote_queries.IS_OPEN,
+    vote_queries.is_eligible(principals),
     ~select(approval_votes.c.principal_id)
     .where(approval_votes.c.approval_id == approvals.c.id, approval_votes.c.principal_id == principals.c.id)
     .exists(),
 )
 """The row of principals may still vote on the row of approvals."""
 _MAY_ANSWER = select(approvals.c.id).where(
-    approvals.c.id == bindparam("approval"), principals.c.id == bindparam("by"), *_THEIRS
+    approvals.c.id == bindparam("approval"), principals.c.id == bindparam("by"), *_IS_THEIRS
 )
-_CAST = (
+_ADD_VOTE = (
     insert_into(approval_votes)
     .from_select(
         ["approval_id", "principal_id", "verdict", "comment", "voted_at"],
@@ -69,19 +69,19 @@ _CAST = (
             approvals.c.id == bindparam("approval"),
             approvals.c.digest == bindparam("digest"),
             principals.c.id == bindparam("by"),
-            *_THEIRS,
+            *_IS_THEIRS,
         ),
     )
     .execution_options(preserve_rowcount=True)
 )  # of an INSERT it is -1 on PostgreSQL otherwise
 _DECIDE = (
     update(approvals)
-    .where(approvals.c.id == bindparam("approval"), ballot.OPEN)
+    .where(approvals.c.id == bindparam("approval"), vote_queries.IS_OPEN)
     .values(
         state=bindparam("after"), decided_at=database_now(), decided_by=bindparam("by"), comment=bindparam("comment")
     )
 )
-_DECIDE_IF_MET = _DECIDE.where(ballot.met())
+_DECIDE_IF_MET = _DECIDE.where(vote_queries.demands_met())
 
 
 def insert(
@@ -147,7 +147,7 @@ def each(connection: Connection, wanted: Sequence[ApprovalId]) -> list[Approval]
 
 def hold(connection: Connection, approval: str) -> None:
     """Let nobody else vote on it until the commit: two votes at once must see each other to make a quorum."""
-    connection.execute(_HOLD, {"approval": approval})
+    connection.execute(_LOCK, {"approval": approval})
 
 
 def of_call(connection: Connection, call: ToolCallId, attempt: int) -> Approval | None:
@@ -183,7 +183,7 @@ def listing(
     return _read(connection, connection.execute(newest.limit(200)).all())
 
 
-def expired(connection: Connection, limit: int) -> list[Approval]:
+def overdue(connection: Connection, limit: int) -> list[Approval]:
     """Pending rows whose time has passed."""
     query = _APPROVALS.where(  # asked every second: naming all tenants takes it through their index
         approvals.c.tenant_id.in_(select(tenants.c.id)),
@@ -193,9 +193,9 @@ def expired(connection: Connection, limit: int) -> list[Approval]:
     return _read(connection, connection.execute(query.order_by(approvals.c.expires_at).limit(limit)).all())
 
 
-def possible(connection: Connection, approval: str) -> bool:
+def can_be_met(connection: Connection, approval: str) -> bool:
     """Whether there are as many as it takes."""
-    query = select(approvals.c.id).where(approvals.c.id == approval, ballot.possible())
+    query = select(approvals.c.id).where(approvals.c.id == approval, vote_queries.can_be_met())
     return connection.execute(query).first() is not None
 
 
@@ -205,23 +205,29 @@ def remove(connection: Connection, approval: str) -> None:
     connection.execute(delete(approvals).where(approvals.c.id == approval))
 
 
-def due(connection: Connection, limit: int) -> list[Due]:
+def due(connection: Connection, limit: int) -> list[DueEscalation]:
     """Demands of pending approvals whose time to escalate has come and was not told."""
     query = select(approval_demands).join(approvals, approvals.c.id == approval_demands.c.approval_id)
     rows = connection.execute(
         query.where(
-            ballot.OPEN, approval_demands.c.escalated.is_(False), approval_demands.c.escalate_at <= database_now()
+            vote_queries.IS_OPEN,
+            approval_demands.c.escalated.is_(False),
+            approval_demands.c.escalate_at <= database_now(),
         )
         .order_by(approval_demands.c.escalate_at)
         .limit(limit)
     ).all()
     asked = {row.approval_id: find(connection, row.approval_id) for row in rows}
-    return [Due(found, row.number, row.escalate_to) for row in rows if (found := asked[row.approval_id]) is not None]
+    return [
+        DueEscalation(found, row.number, row.escalate_to)
+        for row in rows
+        if (found := asked[row.approval_id]) is not None
+    ]
 
 
 def escalated(connection: Connection, approval: str, number: int) -> bool:
     """Note once that it was told, while somebody can still answer."""
-    still = select(approvals.c.id).where(approvals.c.id == approval, ballot.OPEN).exists()
+    still = select(approvals.c.id).where(approvals.c.id == approval, vote_queries.IS_OPEN).exists()
     ours = (approval_demands.c.approval_id == approval) & (approval_demands.c.number == number)
     changed = connection.execute(
         update(approval_demands).where(ours, approval_demands.c.escalated.is_(False), still).values(escalated=True)
@@ -229,16 +235,16 @@ def escalated(connection: Connection, approval: str, number: int) -> bool:
     return changed.rowcount == 1
 
 
-def cast(
+def add_vote(
     connection: Connection, approval: str, digest: str, verdict: Verdict, *, by: PrincipalId, comment: str | None
 ) -> bool:
     """Add a vote, if it is in time, about this digest, the voter's first, and theirs to give. Else False."""
     vote = {"approval": approval, "digest": digest, "verdict": verdict.value, "by": by, "comment": comment}
-    return connection.execute(_CAST, vote).rowcount == 1
+    return connection.execute(_ADD_VOTE, vote).rowcount == 1
 
 
-def may_answer(connection: Connection, approval: str, by: PrincipalId) -> bool:
-    """Whether `cast` would count a vote of theirs on what it shows."""
+def can_vote(connection: Connection, approval: str, by: PrincipalId) -> bool:
+    """Whether `add_vote` would count a vote of theirs on what it shows."""
     return connection.execute(_MAY_ANSWER, {"approval": approval, "by": by}).first() is not None
 
 
@@ -250,7 +256,7 @@ def decide(connection: Connection, approval: str, verdict: Verdict, *, by: Princ
     return connection.execute(_DECIDE if rejects else _DECIDE_IF_MET, step).rowcount == 1
 
 
-def move(connection: Connection, approval: str, before: ApprovalState, after: ApprovalState) -> bool:
+def transition(connection: Connection, approval: str, before: ApprovalState, after: ApprovalState) -> bool:
     """Change the state if it still is `before`."""
     changed = connection.execute(
         update(approvals).where(approvals.c.id == approval, approvals.c.state == before.value).values(state=after.value)
@@ -268,11 +274,11 @@ def cancel_of_session(connection: Connection, session: str) -> list[ApprovalId]:
     return [ApprovalId(id_) for id_ in found]
 
 
-def about(connection: Connection, approval: ApprovalId) -> About:
+def about(connection: Connection, approval: ApprovalId) -> ApprovalRef:
     """Whose it is, and of which session."""
     query = select(approvals.c.tenant_id, approvals.c.session_id).where(approvals.c.id == approval)
     row = connection.execute(query).one()
-    return About(approval, TenantId(row.tenant_id), SessionId(row.session_id))
+    return ApprovalRef(approval, TenantId(row.tenant_id), SessionId(row.session_id))
 
 
 def _read(connection: Connection, rows: Sequence[Row[Any]]) -> list[Approval]:

@@ -12,20 +12,20 @@ from importlib.metadata import version
 from pathlib import Path
 
 from codesdk.archive import manifest, store
-from codesdk.archive.durable import put_in_place
+from codesdk.archive.durable_rename import rename_durably
 from codesdk.archive.manifest import Entry, Manifest
 from codesdk.artifacts.blobs import BlobMissing, Blobs
 from codesdk.artifacts.directory import DirectoryBlobs
-from codesdk.artifacts.spool import Incoming
+from codesdk.artifacts.spool import SpoolDirectory
 from codesdk.artifacts.store import Blob
-from codesdk.bootstrap.record import Record
-from codesdk.domain.clock import to_wire
+from codesdk.bootstrap.maintenance import MaintenanceServices
+from codesdk.domain.clock import to_rfc3339
 from codesdk.errors import ExitCode, Fault
-from codesdk.storage.copy import copy_database
 from codesdk.storage.database import Database
+from codesdk.storage.sqlite_copy import copy_database
 
 DATABASE = "codesdk.db"
-KEPT_FILES = ("operator.key", "images.yaml")
+EXTRA_FILES = ("operator.key", "images.yaml")
 """Of the data directory, beside database and artifacts. Logs, sockets and locks are of the moment; the instance's id is
 the original's alone."""
 
@@ -38,7 +38,7 @@ class BackupRefused(Fault):
     exit_code = ExitCode.CANNOT_WRITE
 
 
-def back_up(record: Record, target: Path) -> Manifest:
+def create_backup(record: MaintenanceServices, target: Path) -> Manifest:
     """Make a backup in the new directory `target`; until it is whole, it has another name.
 
     Raises:
@@ -55,8 +55,8 @@ def back_up(record: Record, target: Path) -> Manifest:
     fresh = target.with_name(f".{target.name}.partial-{secrets.token_hex(4)}")
     try:
         fresh.mkdir(mode=0o700, parents=True)
-        made = _fill(record, fresh)
-        put_in_place(fresh, target)
+        made = _copy_contents(record, fresh)
+        rename_durably(fresh, target)
     except OSError as error:
         raise BackupRefused(f"{target} cannot be written: {error}.", advice="Make room, or name another.") from error
     finally:
@@ -64,12 +64,12 @@ def back_up(record: Record, target: Path) -> Manifest:
     return made
 
 
-def _fill(record: Record, root: Path) -> Manifest:
+def _copy_contents(record: MaintenanceServices, root: Path) -> Manifest:
     copy_database(record.database, root / DATABASE)
     (root / DATABASE).chmod(0o600)
-    files, damaged = _copy_blobs(record.blobs, _named(root / DATABASE), root)
+    files, damaged = _copy_blobs(record.blobs, _blobs_in_copy(root / DATABASE), root)
     files.append(manifest.entry(root, root / DATABASE))
-    for name in KEPT_FILES:
+    for name in EXTRA_FILES:
         if (record.settings.data_dir / name).is_file():
             shutil.copyfile(record.settings.data_dir / name, root / name)
             (root / name).chmod(0o600)
@@ -77,7 +77,7 @@ def _fill(record: Record, root: Path) -> Manifest:
     made = Manifest(
         version=version("codesdk"),
         instance=record.settings.instance_id(),
-        created_at=to_wire(record.clock.now()),
+        created_at=to_rfc3339(record.clock.now()),
         files=tuple(sorted(files, key=lambda one: one.path)),
         damaged=tuple(damaged),
     )
@@ -85,7 +85,7 @@ def _fill(record: Record, root: Path) -> Manifest:
     return made
 
 
-def _named(copy: Path) -> list[Blob]:
+def _blobs_in_copy(copy: Path) -> list[Blob]:
     database = Database(f"sqlite:///{copy}")
     try:
         with database.read() as connection:
@@ -98,7 +98,7 @@ def _named(copy: Path) -> list[Blob]:
 
 def _copy_blobs(source: Blobs, wanted: list[Blob], root: Path) -> tuple[list[Entry], list[str]]:
     incoming, target = (
-        Incoming(root / "incoming", max((one.size for one in wanted), default=0)),
+        SpoolDirectory(root / "incoming", max((one.size for one in wanted), default=0)),
         DirectoryBlobs(root / "artifacts"),
     )
     files, damaged = [], []

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 NAME = "manifest.json"
 FORMAT = 1
-PIECE = 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 
 
 class BackupInvalid(Fault):
@@ -24,7 +24,7 @@ class BackupInvalid(Fault):
     exit_code = ExitCode.DATA
 
 
-class Entry(Frozen):
+class Entry(FrozenModel):
     """One file of a backup."""
 
     path: str
@@ -33,7 +33,7 @@ class Entry(Frozen):
     size: int
 
 
-class Manifest(Frozen):
+class Manifest(FrozenModel):
     """A backup."""
 
     format: int = Field(default=FORMAT, ge=1)
@@ -52,7 +52,7 @@ def entry(root: Path, path: Path) -> Entry:
     """The entry of a file, read whole, in pieces."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
-        while piece := file.read(PIECE):
+        while piece := file.read(CHUNK_BYTES):
             digest.update(piece)
             size += len(piece)
     return Entry(path=path.relative_to(root).as_posix(), sha256=digest.hexdigest(), size=size)

@@ -12,27 +12,27 @@ from functools import partial
 from pathlib import Path
 
 from codesdk.archive import manifest, store
-from codesdk.archive.backup import DATABASE, KEPT_FILES
-from codesdk.archive.durable import put_in_place
+from codesdk.archive.backup import DATABASE, EXTRA_FILES
+from codesdk.archive.durable_rename import rename_durably
 from codesdk.archive.manifest import BackupInvalid, Manifest
-from codesdk.bootstrap.record import Record, open_record
+from codesdk.bootstrap.maintenance import MaintenanceServices, open_maintenance_services
 from codesdk.domain.calls import CallState
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.errors import ExitCode, Fault
-from codesdk.eventlog.audit import INSTALLATION, Act, Trail
+from codesdk.eventlog.audit import INSTALLATION, AuditAction, AuditTrail
 from codesdk.eventlog.hints import LocalHints
-from codesdk.eventlog.log import Log
+from codesdk.eventlog.log import EventLog
 from codesdk.jobs import LocalWakeups
-from codesdk.policy.sessions import SessionRules
-from codesdk.sandbox.profiles import Profiles
-from codesdk.sessions import Sessions
+from codesdk.policy.rollout.session_rules import SessionRules
+from codesdk.sandbox.profiles.loader import Profiles
+from codesdk.sessions import SessionService
 from codesdk.settings import Settings, runfile
-from codesdk.tenancy.directory import Directory
-from codesdk.toolcalls import store as call_store
-from codesdk.toolcalls.lost import end_lost
+from codesdk.tenancy.identity_directory import IdentityDirectory
+from codesdk.toolcalls.records import store as call_store
+from codesdk.toolcalls.retries.lost_calls import end_lost
 
 REASON = "restored from a backup"
-LOST = (
+LOST_CALL_TEXT = (
     "This call was running when the backup was made that this record was restored from, and how it ended is not in it. "
     "It was not run again."
 )
@@ -46,7 +46,7 @@ class RestoreRefused(Fault):
     exit_code = ExitCode.CANNOT_WRITE
 
 
-class Restored(Frozen):
+class RestoreSummary(FrozenModel):
     """What a restored copy is."""
 
     data_dir: str
@@ -62,7 +62,7 @@ class Restored(Frozen):
     """Hashes of artifacts that were damaged before the backup."""
 
 
-def restore(source: Path, settings: Settings) -> Restored:
+def restore(source: Path, settings: Settings) -> RestoreSummary:
     """Verify the backup whole, then make it the installation of `settings`, in an empty or new data directory.
 
     Raises:
@@ -85,8 +85,8 @@ def restore(source: Path, settings: Settings) -> Restored:
     manifest.verify(source, made.files)
     fresh = target.with_name(f".{target.name}.partial-{secrets.token_hex(4)}")
     try:
-        restored = _make(source, made, settings.model_copy(update={"data_dir": fresh}))
-        put_in_place(fresh, target)
+        restored = _copy_and_detach(source, made, settings.model_copy(update={"data_dir": fresh}))
+        rename_durably(fresh, target)
     except OSError as error:
         raise RestoreRefused(f"{target} cannot be written: {error}.", advice="Make room, or name another.") from error
     finally:
@@ -94,23 +94,23 @@ def restore(source: Path, settings: Settings) -> Restored:
     return restored.model_copy(update={"data_dir": str(target)})
 
 
-def _make(source: Path, made: Manifest, settings: Settings) -> Restored:
+def _copy_and_detach(source: Path, made: Manifest, settings: Settings) -> RestoreSummary:
     for one in made.files:
-        if one.path != DATABASE and one.path not in KEPT_FILES and not one.path.startswith("artifacts/"):
+        if one.path != DATABASE and one.path not in EXTRA_FILES and not one.path.startswith("artifacts/"):
             raise BackupInvalid(f"The backup names {one.path}, which belongs in none.", advice="Trust it no more.")
         place = settings.data_dir / one.path
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         shutil.copyfile(source / one.path, place)
         place.chmod(0o600)
-    with open_record(settings) as record:
-        lost, closed = _part_from_original(record)
+    with open_maintenance_services(settings) as record:
+        lost, closed = _detach_from_original(record)
         known = {"backup_of": made.instance, "made_at": made.created_at, "version": made.version}
-        trail, act = Trail(record.clock), Act.INSTALLATION_RESTORED
+        trail, act = AuditTrail(record.clock), AuditAction.INSTALLATION_RESTORED
         instance = settings.instance_id()
         record.writer.run(
             lambda unit: trail.record(unit, INSTALLATION, act, actor="data-directory", target=instance, **known)
         )
-    return Restored(
+    return RestoreSummary(
         data_dir=str(settings.data_dir),
         instance=settings.instance_id(),
         backup_of=made.instance,
@@ -121,17 +121,17 @@ def _make(source: Path, made: Manifest, settings: Settings) -> Restored:
     )
 
 
-def _part_from_original(record: Record) -> tuple[int, int]:
-    log = Log(record.database, record.clock, LocalHints())
+def _detach_from_original(record: MaintenanceServices) -> tuple[int, int]:
+    log = EventLog(record.database, record.clock, LocalHints())
     record.writer.run(lambda unit: store.renew_epochs(unit.connection, record.ids))
     with record.database.read() as connection:
-        running = call_store.in_state(connection, CallState.RUNNING)
+        running = call_store.list_in_state(connection, CallState.RUNNING)
     for stored in running:
-        record.writer.run(partial(end_lost, log=log, stored=stored, text=LOST))
+        record.writer.run(partial(end_lost, log=log, stored=stored, text=LOST_CALL_TEXT))
     sessions = _sessions(record, log)
-    opened = sessions.open_of_all()
+    opened = sessions.list_all_open()
     for session in opened:
-        sessions.retire(session.tenant_id, session.id, REASON, lambda _: True)
+        sessions.close_if(session.tenant_id, session.id, REASON, lambda _: True)
     record.writer.run(lambda unit: store.forget_sandboxes(unit.connection, REASON))
     record.writer.run(lambda unit: store.forget_endpoints(unit.connection))
     now = record.clock.now().timestamp()
@@ -139,9 +139,9 @@ def _part_from_original(record: Record) -> tuple[int, int]:
     return len(running), len(opened)
 
 
-def _sessions(record: Record, log: Log) -> Sessions:
-    directory = Directory(record.database, record.clock, record.ids, quotas=record.quotas, writer=record.writer)
-    return Sessions(
+def _sessions(record: MaintenanceServices, log: EventLog) -> SessionService:
+    directory = IdentityDirectory(record.database, record.clock, record.ids, quotas=record.quotas, writer=record.writer)
+    return SessionService(
         database=record.database,
         writer=record.writer,
         log=log,

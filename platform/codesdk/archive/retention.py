@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 from codesdk.archive import store
-from codesdk.artifacts import Artifacts
+from codesdk.artifacts import ArtifactService
 from codesdk.domain.clock import Clock
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import SessionId
-from codesdk.eventlog.audit import Act, Trail
+from codesdk.eventlog.audit import AuditAction, AuditTrail
 from codesdk.storage.database import Database
-from codesdk.storage.patience import unhurried
+from codesdk.storage.timeouts import without_timeout
 from codesdk.storage.writer import Unit, Writer
 
 BATCH = 100
@@ -20,7 +20,7 @@ DAY_S = 24 * 3600.0
 _log = logging.getLogger(__name__)
 
 
-class Pruned(Frozen):
+class PruneSummary(FrozenModel):
     """What was removed, or would be."""
 
     sessions: tuple[SessionId, ...] = ()
@@ -31,25 +31,25 @@ class Pruned(Frozen):
 class Retention:
     """Keeps the sessions of one database for so long and no longer. Several may run at once."""
 
-    def __init__(self, *, database: Database, writer: Writer, artifacts: Artifacts, clock: Clock) -> None:
+    def __init__(self, *, database: Database, writer: Writer, artifacts: ArtifactService, clock: Clock) -> None:
         self._database = database
         self._writer = writer
         self._artifacts = artifacts
         self._clock = clock
-        self._trail = Trail(clock)
+        self._trail = AuditTrail(clock)
 
-    def prune(self, older_than_s: float, *, reason: str, actor: str = "retention", dry: bool = False) -> Pruned:
+    def prune(self, older_than_s: float, *, reason: str, actor: str = "retention", dry: bool = False) -> PruneSummary:
         """Remove every session that was closed longer ago than that, with its artifacts; `dry`: only say which.
 
         A session stays while its sandbox is not gone, or while an open session starts from one of its artifacts.
         """
         before = self._clock.now().timestamp() - older_than_s
-        done = Pruned()
+        done = PruneSummary()
         after = ""
-        while batch := self._due(before, after):
+        while batch := self._prunable(before, after):
             for session in batch:
                 removed = self._measure(session) if dry else self._remove(session, before, reason, actor)
-                done = Pruned(
+                done = PruneSummary(
                     sessions=done.sessions + removed.sessions,
                     events=done.events + removed.events,
                     artifacts=done.artifacts + removed.artifacts,
@@ -57,26 +57,26 @@ class Retention:
             after = batch[-1]
         return done
 
-    def _due(self, before: float, after: str) -> list[SessionId]:
-        with self._database.read() as connection, unhurried(connection):  # it looks at every closed session
-            return store.due(connection, before, BATCH, after)
+    def _prunable(self, before: float, after: str) -> list[SessionId]:
+        with self._database.read() as connection, without_timeout(connection):  # it looks at every closed session
+            return store.prunable_sessions(connection, before, BATCH, after)
 
-    def _measure(self, session: SessionId) -> Pruned:
+    def _measure(self, session: SessionId) -> PruneSummary:
         with self._database.read() as connection:
-            events, artifacts = store.sizes(connection, session)
-        return Pruned(sessions=(session,), events=events, artifacts=artifacts)
+            events, artifacts = store.count_contents(connection, session)
+        return PruneSummary(sessions=(session,), events=events, artifacts=artifacts)
 
-    def _remove(self, session: SessionId, before: float, reason: str, actor: str) -> Pruned:
-        def work(unit: Unit) -> Pruned:
-            if not store.still_due(unit.connection, session, before):
-                return Pruned()
-            with unhurried(unit.connection):  # a session may have a million events
+    def _remove(self, session: SessionId, before: float, reason: str, actor: str) -> PruneSummary:
+        def work(unit: Unit) -> PruneSummary:
+            if not store.lock_if_prunable(unit.connection, session, before):
+                return PruneSummary()
+            with without_timeout(unit.connection):  # a session may have a million events
                 artifacts = self._artifacts.delete_of_session(unit, session)
                 tenant = store.tenant_of(unit.connection, session)
                 events = store.remove_session(unit.connection, session, self._clock.now().timestamp(), reason)
             known = {"reason": reason, "events": events, "artifacts": artifacts}
-            self._trail.record(unit, tenant, Act.SESSION_REMOVED, actor=actor, target=session, **known)
-            return Pruned(sessions=(session,), events=events, artifacts=artifacts)
+            self._trail.record(unit, tenant, AuditAction.SESSION_REMOVED, actor=actor, target=session, **known)
+            return PruneSummary(sessions=(session,), events=events, artifacts=artifacts)
 
         removed = self._writer.run(work)
         if removed.sessions:

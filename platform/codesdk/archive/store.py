@@ -8,10 +8,10 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, update
 from sqlalchemy import insert as insert_into
 
-from codesdk.archive.lines import SessionLine
+from codesdk.archive.export_format import SessionLine
 from codesdk.artifacts.store import Blob
-from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, SessionId, TenantId
-from codesdk.sandbox.store import SandboxState
+from codesdk.domain.ids import HostId, IdKind, Ids, PrincipalId, SessionId, TenantId
+from codesdk.sandbox.records.store import SandboxState
 from codesdk.storage.schema import (
     approval_demands,
     approval_feeds,
@@ -57,11 +57,11 @@ def named_blobs(connection: Connection) -> list[Blob]:
 def renew_epochs(connection: Connection, ids: Ids) -> None:
     """Give every log and feed another epoch: a reader of the original is told to begin anew."""
     for session in list(connection.execute(select(sessions.c.id)).scalars()):
-        connection.execute(update(sessions).where(sessions.c.id == session).values(log_epoch=ids.new(Kind.REQUEST)))
+        connection.execute(update(sessions).where(sessions.c.id == session).values(log_epoch=ids.new(IdKind.REQUEST)))
     kept = {row.tenant_id: row.last for row in connection.execute(select(approval_feeds))}
     connection.execute(delete(approval_feeds))
     for tenant in connection.execute(select(tenants.c.id)).scalars().all():  # also those that have had no news yet
-        fresh = {"tenant_id": tenant, "epoch": ids.new(Kind.REQUEST), "last": kept.get(tenant, 0)}
+        fresh = {"tenant_id": tenant, "epoch": ids.new(IdKind.REQUEST), "last": kept.get(tenant, 0)}
         connection.execute(insert_into(approval_feeds), fresh)
 
 
@@ -164,13 +164,13 @@ def set_last_seq(connection: Connection, session: SessionId, last: int) -> None:
 # -- retention ---------------------------------------------------------------------------------------------------------
 
 
-def due(connection: Connection, closed_before: float, limit: int, after: str = "") -> list[SessionId]:
+def prunable_sessions(connection: Connection, closed_before: float, limit: int, after: str = "") -> list[SessionId]:
     """Closed sessions whose sandbox is gone, and none of whose artifacts an open session starts from."""
-    query = select(sessions.c.id).where(_over(closed_before), sessions.c.id > after)
+    query = select(sessions.c.id).where(_closed_before(closed_before), sessions.c.id > after)
     return [SessionId(id_) for id_ in connection.execute(query.order_by(sessions.c.id).limit(limit)).scalars()]
 
 
-def still_due(connection: Connection, session: SessionId, closed_before: float) -> bool:
+def lock_if_prunable(connection: Connection, session: SessionId, closed_before: float) -> bool:
     """Whether it is still there, and still to be removed; takes the row's lock in a statement of its own."""
     locked = select(sessions.c.id).where(sessions.c.id == session).with_for_update()
     if connection.execute(locked).scalar() is None:
@@ -178,11 +178,11 @@ def still_due(connection: Connection, session: SessionId, closed_before: float) 
     # A session that starts from one of its artifacts may be opening: it is there now, or finds them gone.
     owned = select(artifacts.c.id).where(artifacts.c.session_id == session).order_by(artifacts.c.id)
     connection.execute(owned.with_for_update()).all()
-    query = select(sessions.c.id).where(sessions.c.id == session, _over(closed_before))
+    query = select(sessions.c.id).where(sessions.c.id == session, _closed_before(closed_before))
     return connection.execute(query).scalar() is not None
 
 
-def _over(closed_before: float) -> ColumnElement[bool]:
+def _closed_before(closed_before: float) -> ColumnElement[bool]:
     works_for = (sandboxes.c.session_id == sessions.c.id) | (sandboxes.c.serves == sessions.c.id)
     alive = exists().where(works_for, sandboxes.c.state != SandboxState.GONE.value)
     other = sessions.alias()
@@ -197,7 +197,7 @@ def tenant_of(connection: Connection, session: SessionId) -> TenantId:
     return TenantId(connection.execute(select(sessions.c.tenant_id).where(sessions.c.id == session)).scalar_one())
 
 
-def sizes(connection: Connection, session: SessionId) -> tuple[int, int]:
+def count_contents(connection: Connection, session: SessionId) -> tuple[int, int]:
     """How many events and artifacts a session has."""
     owned = select(func.count()).where(artifacts.c.session_id == session).scalar_subquery()
     row = connection.execute(select(sessions.c.last_seq, owned).where(sessions.c.id == session)).one_or_none()

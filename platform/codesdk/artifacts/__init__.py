@@ -9,8 +9,8 @@ from codesdk.artifacts.artifact import (
     ArtifactUnknown,
     StoredArtifact,
 )
-from codesdk.artifacts.collection import Collected, Collector
-from codesdk.artifacts.desk import Artifacts
+from codesdk.artifacts.garbage_collection import CollectionReport, GarbageCollector
+from codesdk.artifacts.service import ArtifactService
 from codesdk.domain.records import Artifact
 
 __all__ = [
@@ -18,11 +18,11 @@ __all__ = [
     "ArtifactCollected",
     "ArtifactDamaged",
     "ArtifactInUse",
+    "ArtifactService",
     "ArtifactTooLarge",
     "ArtifactUnknown",
-    "Artifacts",
     "ArtifactsUnavailable",
-    "Collected",
-    "Collector",
+    "CollectionReport",
+    "GarbageCollector",
     "StoredArtifact",
 ]

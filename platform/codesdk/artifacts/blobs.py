@@ -15,7 +15,7 @@ class BlobMissing(InternalFault):
     code = "BLOB_MISSING"
 
 
-class Found(NamedTuple):
+class BlobInfo(NamedTuple):
     """What a store holds under one key."""
 
     key: str
@@ -29,7 +29,7 @@ class Blobs(Protocol):
     """Keeps bytes under keys. Every implementation passes tests/contract/test_blobs.py.
 
     Keys are lower-case hexadecimal digits with an optional suffix after a dash. Nothing here is safe against a `delete`
-    of a key that is being put or read: the callers see to that (`codesdk.artifacts.collection` says how).
+    of a key that is being put or read: the callers see to that (`codesdk.artifacts.garbage_collection` says how).
 
     Every method may raise `ArtifactsUnavailable`.
     """
@@ -54,7 +54,7 @@ class Blobs(Protocol):
         """Remove them; of a key that has none is no error."""
         ...
 
-    def keys(self) -> Iterator[Found]:
+    def keys(self) -> Iterator[BlobInfo]:
         """Everything that is there, in no order."""
         ...
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-CHUNK = 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 """Bytes that one digest covers. A range costs at most two more of them than it asks for; a GiB has 32 KiB of digests."""
-DIGEST = 32
+DIGEST_BYTES = 32
 
 
-class Mismatch(Exception):
+class DigestMismatch(Exception):
     """A chunk is not what was put in."""
 
 
@@ -31,11 +31,11 @@ class Hasher:
         self._whole.update(data)
         view = memoryview(data)
         while view:
-            part = view[: CHUNK - self._in_chunk]
+            part = view[: CHUNK_BYTES - self._in_chunk]
             self._chunk.update(part)
             self._in_chunk += len(part)
             view = view[len(part) :]
-            if self._in_chunk == CHUNK:
+            if self._in_chunk == CHUNK_BYTES:
                 self._digests += self._chunk.digest()
                 self._chunk, self._in_chunk = hashlib.sha256(), 0
 
@@ -48,7 +48,7 @@ class Hasher:
         return bytes(self._digests) + (self._chunk.digest() if self._in_chunk else b"")
 
 
-def verified(pieces: Iterator[bytes], digests: bytes, first_chunk: int) -> Iterator[bytes]:
+def verify_chunks(pieces: Iterator[bytes], digests: bytes, first_chunk: int) -> Iterator[bytes]:
     """The same bytes as whole chunks, each given out only once its hash is right.
 
     `pieces` begins with chunk `first_chunk` and ends with a chunk's end.
@@ -59,15 +59,15 @@ def verified(pieces: Iterator[bytes], digests: bytes, first_chunk: int) -> Itera
     number, held = first_chunk, bytearray()
     for piece in pieces:
         held += piece
-        while len(held) >= CHUNK:
-            yield _checked(bytes(held[:CHUNK]), digests, number)
-            del held[:CHUNK]
+        while len(held) >= CHUNK_BYTES:
+            yield _verify_chunk(bytes(held[:CHUNK_BYTES]), digests, number)
+            del held[:CHUNK_BYTES]
             number += 1
     if held:
-        yield _checked(bytes(held), digests, number)
+        yield _verify_chunk(bytes(held), digests, number)
 
 
-def _checked(chunk: bytes, digests: bytes, number: int) -> bytes:
-    if hashlib.sha256(chunk).digest() != digests[number * DIGEST : (number + 1) * DIGEST]:
-        raise Mismatch(f"chunk {number}")
+def _verify_chunk(chunk: bytes, digests: bytes, number: int) -> bytes:
+    if hashlib.sha256(chunk).digest() != digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]:
+        raise DigestMismatch(f"chunk {number}")
     return chunk

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from codesdk.artifacts.artifact import ArtifactsUnavailable
-from codesdk.artifacts.blobs import BlobMissing, Found
-from codesdk.artifacts.spool import Spool, unwritable
+from codesdk.artifacts.blobs import BlobInfo, BlobMissing
+from codesdk.artifacts.spool import Spool, write_fault
 
-PIECE = 256 * 1024
+READ_BYTES = 256 * 1024
 """Bytes of one read."""
 
 
@@ -36,7 +36,7 @@ class DirectoryBlobs:
                 _sync(self._root)
                 self._durable.add(path.parent)
         except OSError as error:
-            raise unwritable(self._root, error) from error
+            raise write_fault(self._root, error) from error
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         """The bytes from `start` on, in pieces."""
@@ -45,7 +45,7 @@ class DirectoryBlobs:
                 file.seek(start)
                 left = length
                 while left is None or left > 0:
-                    piece = file.read(PIECE if left is None else min(PIECE, left))
+                    piece = file.read(READ_BYTES if left is None else min(READ_BYTES, left))
                     if not piece:
                         break
                     left = None if left is None else left - len(piece)
@@ -53,7 +53,7 @@ class DirectoryBlobs:
         except FileNotFoundError as error:
             raise BlobMissing(f"There is no {self._path(key)}.") from error
         except OSError as error:
-            raise _unreadable(self._root, error) from error
+            raise _read_fault(self._root, error) from error
         if left:
             raise BlobMissing(f"{self._path(key)} is {left} bytes too short.")
 
@@ -64,23 +64,23 @@ class DirectoryBlobs:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _unreadable(self._root, error) from error
+            raise _read_fault(self._root, error) from error
 
     def delete(self, key: str) -> None:
         """Remove them; of a key that has none is no error."""
         try:
             self._path(key).unlink(missing_ok=True)
         except OSError as error:
-            raise unwritable(self._root, error) from error
+            raise write_fault(self._root, error) from error
 
-    def keys(self) -> Iterator[Found]:
+    def keys(self) -> Iterator[BlobInfo]:
         """Everything that is there."""
         for path in self._root.glob("[0-9a-f][0-9a-f]/*"):
             try:
                 found = path.stat()
             except FileNotFoundError:
                 continue
-            yield Found(path.name, found.st_size, found.st_mtime)
+            yield BlobInfo(path.name, found.st_size, found.st_mtime)
 
     def sweep(self, older_than_s: float) -> int:  # noqa: ARG002
         """Nothing: what never ended is a spool, and those are swept where they lie."""
@@ -93,7 +93,7 @@ class DirectoryBlobs:
         return self._root / key[:2] / key
 
 
-def _unreadable(place: Path, error: OSError) -> ArtifactsUnavailable:
+def _read_fault(place: Path, error: OSError) -> ArtifactsUnavailable:
     return ArtifactsUnavailable(
         f"Artifacts cannot be read from {place}: {error}.",
         advice="Mend the disk, or the directory's owner and mode.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from codesdk.artifacts.blobs import BlobMissing, Found
+from codesdk.artifacts.blobs import BlobInfo, BlobMissing
 from codesdk.artifacts.spool import Spool
 from codesdk.domain.clock import Clock
 
@@ -41,10 +41,10 @@ class MemoryBlobs:
         """Forget them."""
         self.content.pop(key, None)
 
-    def keys(self) -> Iterator[Found]:
+    def keys(self) -> Iterator[BlobInfo]:
         """Everything that is there."""
         for key, (content, changed_at) in list(self.content.items()):
-            yield Found(key, len(content), changed_at)
+            yield BlobInfo(key, len(content), changed_at)
 
     def sweep(self, older_than_s: float) -> int:  # noqa: ARG002
         """Nothing is half here."""

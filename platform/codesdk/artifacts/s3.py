@@ -9,20 +9,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from codesdk.artifacts.artifact import ArtifactsUnavailable
-from codesdk.artifacts.blobs import BlobMissing, Found
+from codesdk.artifacts.blobs import BlobInfo, BlobMissing
 from codesdk.artifacts.spool import Spool
 from codesdk.domain.clock import Clock
 from codesdk.errors import ExitCode, Fault
 
-PIECE = 256 * 1024
+READ_BYTES = 256 * 1024
 """Bytes of one read."""
-PART = 16 * 1024 * 1024
+PART_BYTES = 16 * 1024 * 1024
 """Bytes of one part of an upload, and the size from which uploads have parts; 10,000 parts are the protocol's limit."""
 CONNECT_S, READ_S = 5.0, 30.0
 ATTEMPTS = 4
 """Of one request, by the library; then it is unavailable."""
-_GONE = frozenset({"404", "NoSuchKey", "NotFound"})
-_REFUSED = frozenset({"403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "401"})
+_MISSING_CODES = frozenset({"404", "NoSuchKey", "NotFound"})
+_DENIED_CODES = frozenset({"403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "401"})
 
 
 class ArtifactsUrlWrong(Fault):
@@ -33,7 +33,7 @@ class ArtifactsUrlWrong(Fault):
 
 
 @dataclass(frozen=True)
-class S3Place:
+class S3Location:
     """Where the objects are, and with what rights."""
 
     bucket: str
@@ -47,7 +47,7 @@ class S3Place:
     secret_key: str = field(default="", repr=False)
 
 
-def place_of(url: str, *, endpoint: str, region: str, access_key: str, secret_key: str) -> S3Place:
+def parse_s3_url(url: str, *, endpoint: str, region: str, access_key: str, secret_key: str) -> S3Location:
     """The place that `s3://bucket/prefix` names.
 
     Raises:
@@ -60,13 +60,15 @@ def place_of(url: str, *, endpoint: str, region: str, access_key: str, secret_ke
             advice="Mend it, or unset it for the data directory. Keys have settings of their own.",
         )
     prefix = parts.path.strip("/")
-    return S3Place(parts.netloc, f"{prefix}/" if prefix else "", endpoint, region, access_key, secret_key)
+    return S3Location(parts.netloc, f"{prefix}/" if prefix else "", endpoint, region, access_key, secret_key)
 
 
 class S3Blobs:
     """Blobs as objects `<prefix><first two digits>/<key>`. Safe to use from several threads."""
 
-    def __init__(self, place: S3Place, clock: Clock, *, connect_s: float = CONNECT_S, read_s: float = READ_S) -> None:
+    def __init__(
+        self, place: S3Location, clock: Clock, *, connect_s: float = CONNECT_S, read_s: float = READ_S
+    ) -> None:
         """Nothing is connected yet.
 
         Raises:
@@ -81,7 +83,7 @@ class S3Blobs:
             raise ArtifactsUrlWrong(
                 "Artifacts in S3 need boto3, which is not installed.", advice="Install `codesdk[s3]`."
             ) from error
-        self._place = place
+        self._location = place
         self._clock = clock
         config = Config(
             connect_timeout=connect_s,
@@ -105,21 +107,21 @@ class S3Blobs:
             )
         except ValueError as error:
             raise ArtifactsUrlWrong(f"CODESDK_S3_ENDPOINT is wrong: {error}.", advice="Give http(s)://host.") from error
-        self._parts = TransferConfig(multipart_threshold=PART, multipart_chunksize=PART, max_concurrency=2)
+        self._parts = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=2)
 
     def put(self, key: str, spool: Spool) -> None:
         """Make the spool's bytes durable under `key`, whole or not at all; again is no error."""
-        with self._translated(key):
+        with self._map_errors(key):
             spool.file.flush()
-            self._client.upload_file(str(spool.path), self._place.bucket, self._name(key), Config=self._parts)
+            self._client.upload_file(str(spool.path), self._location.bucket, self._name(key), Config=self._parts)
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         """The bytes from `start` on, in pieces; where the connection breaks it goes on from there."""
-        left = length if length is not None else self._present(key) - start
+        left = length if length is not None else self._require_size(key) - start
         while left > 0:
             got = 0
             try:
-                with self._translated(key):
+                with self._map_errors(key):
                     for piece in self._body(key, start, left):
                         got += len(piece)
                         yield piece
@@ -133,39 +135,39 @@ class S3Blobs:
     def size(self, key: str) -> int | None:
         """Bytes under the key; None where there are none."""
         try:
-            with self._translated(key):
-                head = self._client.head_object(Bucket=self._place.bucket, Key=self._name(key))
+            with self._map_errors(key):
+                head = self._client.head_object(Bucket=self._location.bucket, Key=self._name(key))
         except BlobMissing:
             return None
         return int(head["ContentLength"])
 
     def delete(self, key: str) -> None:
         """Remove them; of a key that has none is no error."""
-        with self._translated(key):
-            self._client.delete_object(Bucket=self._place.bucket, Key=self._name(key))
+        with self._map_errors(key):
+            self._client.delete_object(Bucket=self._location.bucket, Key=self._name(key))
 
-    def keys(self) -> Iterator[Found]:
+    def keys(self) -> Iterator[BlobInfo]:
         """Everything that is there."""
-        with self._translated(""):
+        with self._map_errors(""):
             pages = self._client.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self._place.bucket, Prefix=self._place.prefix):
+            for page in pages.paginate(Bucket=self._location.bucket, Prefix=self._location.prefix):
                 for one in page.get("Contents", ()):
-                    name = str(one["Key"]).removeprefix(self._place.prefix)
+                    name = str(one["Key"]).removeprefix(self._location.prefix)
                     folder, _, key = name.partition("/")
                     if key[:2] == folder and "/" not in key:  # else it is none of ours
-                        yield Found(key, int(one["Size"]), one["LastModified"].timestamp())
+                        yield BlobInfo(key, int(one["Size"]), one["LastModified"].timestamp())
 
     def sweep(self, older_than_s: float) -> int:
         """Abort uploads that never ended."""
         before = self._clock.now().timestamp() - older_than_s
         aborted = 0
-        with self._translated(""):
+        with self._map_errors(""):
             pages = self._client.get_paginator("list_multipart_uploads")
-            for page in pages.paginate(Bucket=self._place.bucket, Prefix=self._place.prefix):
+            for page in pages.paginate(Bucket=self._location.bucket, Prefix=self._location.prefix):
                 for one in page.get("Uploads", ()):
                     if one["Initiated"].timestamp() >= before:
                         continue
-                    upload = {"Bucket": self._place.bucket, "Key": one["Key"], "UploadId": one["UploadId"]}
+                    upload = {"Bucket": self._location.bucket, "Key": one["Key"], "UploadId": one["UploadId"]}
                     self._client.abort_multipart_upload(**upload)
                     aborted += 1
         return aborted
@@ -175,9 +177,9 @@ class S3Blobs:
         self._client.close()
 
     def _name(self, key: str) -> str:
-        return f"{self._place.prefix}{key[:2]}/{key}"
+        return f"{self._location.prefix}{key[:2]}/{key}"
 
-    def _present(self, key: str) -> int:
+    def _require_size(self, key: str) -> int:
         size = self.size(key)
         if size is None:
             raise BlobMissing(f"There is no object {self._name(key)}.")
@@ -185,15 +187,15 @@ class S3Blobs:
 
     def _body(self, key: str, start: int, length: int) -> Iterator[bytes]:
         wanted = f"bytes={start}-{start + length - 1}"
-        answer = self._client.get_object(Bucket=self._place.bucket, Key=self._name(key), Range=wanted)
+        answer = self._client.get_object(Bucket=self._location.bucket, Key=self._name(key), Range=wanted)
         body = answer["Body"]
         try:
-            yield from body.iter_chunks(PIECE)
+            yield from body.iter_chunks(READ_BYTES)
         finally:
             body.close()
 
     @contextmanager
-    def _translated(self, key: str) -> Iterator[None]:
+    def _map_errors(self, key: str) -> Iterator[None]:
         from boto3.exceptions import Boto3Error  # noqa: PLC0415
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
         from urllib3.exceptions import HTTPError  # noqa: PLC0415
@@ -210,17 +212,17 @@ class S3Blobs:
     def _fault(self, key: str, error: Any) -> Fault:
         said = error.response.get("Error", {})
         code = str(said.get("Code", ""))
-        if code in _GONE:
+        if code in _MISSING_CODES:
             return BlobMissing(f"There is no object {self._name(key)}.")
         if code in {"InvalidRange", "416"}:
             return BlobMissing(f"The object {self._name(key)} is too short.")
         message = f"{said.get('Message') or 'no message'} ({code})"
         if code == "NoSuchBucket":
-            return self._unavailable(message, advice=f"Make the bucket {self._place.bucket}, or mend the setting.")
-        if code in _REFUSED:
+            return self._unavailable(message, advice=f"Make the bucket {self._location.bucket}, or mend the setting.")
+        if code in _DENIED_CODES:
             return self._unavailable(message, advice="Check the access key and what it may do in the bucket.")
         return self._unavailable(message)
 
     def _unavailable(self, why: str, advice: str = "Try again when the store answers; nothing was recorded.") -> Fault:
-        where = self._place.endpoint or "S3"
+        where = self._location.endpoint or "S3"
         return ArtifactsUnavailable(f"The artifact store at {where} failed: {why}.", advice=advice)

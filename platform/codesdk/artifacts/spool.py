@@ -17,7 +17,7 @@ from typing import IO
 from codesdk.artifacts.artifact import ArtifactsUnavailable, ArtifactTooLarge
 from codesdk.artifacts.digests import Hasher
 
-SUFFIX = ".part"
+SPOOL_SUFFIX = ".part"
 
 
 class Spool:
@@ -46,7 +46,7 @@ class Spool:
         try:
             self.file.write(data)
         except OSError as error:
-            raise unwritable(self.path.parent, error) from error
+            raise write_fault(self.path.parent, error) from error
 
     @property
     def size(self) -> int:
@@ -64,7 +64,7 @@ class Spool:
         return self._hasher.digests()
 
 
-class Incoming:
+class SpoolDirectory:
     """The directory of the files that are being received, by this process and others."""
 
     def __init__(self, directory: Path, limit: int) -> None:
@@ -80,9 +80,9 @@ class Incoming:
             ArtifactsUnavailable: the directory is full or cannot be written.
         """
         try:
-            path, file = self._locked()
+            path, file = self._create_locked()
         except OSError as error:
-            raise unwritable(self._directory, error) from error
+            raise write_fault(self._directory, error) from error
         try:
             yield Spool(path, file, self._limit)
         finally:
@@ -92,7 +92,7 @@ class Incoming:
     def sweep(self) -> int:
         """Remove what processes left that were killed; returns how many files."""
         removed = 0
-        for path in self._directory.glob(f"*{SUFFIX}") if self._directory.is_dir() else ():
+        for path in self._directory.glob(f"*{SPOOL_SUFFIX}") if self._directory.is_dir() else ():
             try:
                 with path.open("rb") as file:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,10 +102,10 @@ class Incoming:
                 continue  # its writer lives, or was done just now
         return removed
 
-    def _locked(self) -> tuple[Path, IO[bytes]]:
+    def _create_locked(self) -> tuple[Path, IO[bytes]]:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         while True:
-            path = self._directory / f"{secrets.token_hex(8)}{SUFFIX}"
+            path = self._directory / f"{secrets.token_hex(8)}{SPOOL_SUFFIX}"
             file = path.open("x+b")
             fcntl.flock(file, fcntl.LOCK_EX)
             # A sweep may have come between the two lines above: then the file has no name any more.
@@ -114,7 +114,7 @@ class Incoming:
             file.close()
 
 
-def unwritable(place: Path, error: OSError) -> ArtifactsUnavailable:
+def write_fault(place: Path, error: OSError) -> ArtifactsUnavailable:
     """The fault for a directory that does not take bytes."""
     return ArtifactsUnavailable(
         f"Artifacts cannot be written to {place}: {error}.",

@@ -55,7 +55,7 @@ def find(connection: Connection, tenant: str, artifact: str) -> StoredArtifact |
     return _artifact(row) if row else None
 
 
-def locked(connection: Connection, artifact: str, *, to_remove: bool = False) -> bool:
+def lock_artifact(connection: Connection, artifact: str, *, to_remove: bool = False) -> bool:
     """Keep the record from being removed until the commit, or with `to_remove` from being kept so. False: it is gone."""
     lock = (
         select(artifacts.c.id)
@@ -107,7 +107,7 @@ def remove(connection: Connection, artifact: StoredArtifact, hold_s: float) -> b
 # -- blobs -------------------------------------------------------------------------------------------------------------
 
 
-def hold(connection: Connection, blob: Blob, hold_s: float) -> tuple[str, bool]:
+def hold_blob(connection: Connection, blob: Blob, hold_s: float) -> tuple[str, bool]:
     """Keep bytes of that hash from being collected for `hold_s` seconds; the key, and whether its bytes are there.
 
     Where no durable blob of that hash is known, a new row is made under `blob.key`.
@@ -135,7 +135,7 @@ def hold(connection: Connection, blob: Blob, hold_s: float) -> tuple[str, bool]:
     return blob.key, False
 
 
-def settle(connection: Connection, key: str, hold_s: float) -> bool:
+def mark_stored(connection: Connection, key: str, hold_s: float) -> bool:
     """Say that the bytes are durable and named; False: they were given up meanwhile.
 
     Takes the row's lock first: whoever dooms the row waits, and then sees the record that this unit adds.
@@ -164,7 +164,7 @@ def mark_damaged(connection: Connection, key: str) -> None:
     )
 
 
-def unnamed(connection: Connection, limit: int) -> list[str]:
+def unreferenced(connection: Connection, limit: int) -> list[str]:
     """Keys of blobs that no artifact names and nobody holds, and of those that are doomed already."""
     named = exists().where(artifacts.c.blob_key == blobs.c.key)
     free = (blobs.c.held_until < database_now()) & ~named
@@ -172,7 +172,7 @@ def unnamed(connection: Connection, limit: int) -> list[str]:
     return list(connection.execute(query).scalars())
 
 
-def doom(connection: Connection, key: str) -> bool:
+def mark_for_deletion(connection: Connection, key: str) -> bool:
     """Give the blob up if nothing names or holds it, for good; False: something does.
 
     The lock comes in a statement of its own. On PostgreSQL the next one then sees every record that was committed by
@@ -190,12 +190,12 @@ def doom(connection: Connection, key: str) -> bool:
     return changed.rowcount == 1
 
 
-def forget(connection: Connection, key: str) -> None:
+def delete_row(connection: Connection, key: str) -> None:
     """Remove the row of a doomed blob whose bytes are gone."""
     connection.execute(delete(blobs).where(blobs.c.key == key, blobs.c.state == BlobState.DOOMED.value))
 
 
-def known(connection: Connection, keys: Iterable[str]) -> set[str]:
+def existing_keys(connection: Connection, keys: Iterable[str]) -> set[str]:
     """Those of the keys that have a row, in whatever state."""
     return set(connection.execute(select(blobs.c.key).where(blobs.c.key.in_(list(keys)))).scalars())
 

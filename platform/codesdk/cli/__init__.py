@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Run one command and exit with its code."""
     try:
-        from codesdk.cli.ending import run  # noqa: PLC0415 (importing the package must not build the command tree)
+        from codesdk.cli.entrypoint import run  # noqa: PLC0415 (importing the package must not build the command tree)
     except KeyboardInterrupt:
         sys.exit(130)  # as `ending` says it: Ctrl-C while the modules load, which takes a second, is no defect
     run()

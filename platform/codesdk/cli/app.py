@@ -8,21 +8,21 @@ from typing import Annotated
 
 import typer
 
-from codesdk.cli.approvals_app import approvals_app, grants_app
-from codesdk.cli.artifacts import artifacts_app
-from codesdk.cli.audit_app import audit_app
-from codesdk.cli.connecting.clients import TOKEN_VARIABLE, URL_VARIABLE, WAIT_VARIABLE, Kind
-from codesdk.cli.hosts_app import hosts_app
-from codesdk.cli.images_app import images_app
-from codesdk.cli.log_commands import events_app, transcript
-from codesdk.cli.options import DataDir, Json, place
+from codesdk.cli.client_config.clients import TOKEN_VARIABLE, URL_VARIABLE, WAIT_VARIABLE, ClientKind
+from codesdk.cli.commands.approvals import approvals_app, grants_app
+from codesdk.cli.commands.artifacts import artifacts_app
+from codesdk.cli.commands.audit import audit_app
+from codesdk.cli.commands.events import events_app, transcript
+from codesdk.cli.commands.hosts import hosts_app
+from codesdk.cli.commands.images import images_app
+from codesdk.cli.commands.options import DataDir, Json, parse_path
+from codesdk.cli.commands.sandbox import sandbox_app
+from codesdk.cli.commands.sandbox_kind import SandboxKind
+from codesdk.cli.commands.schema import schema_app
+from codesdk.cli.commands.tenancy import groups_app, keys_app, tenants_app
+from codesdk.cli.commands.webhooks import webhooks_app
 from codesdk.cli.policy import policy_app
-from codesdk.cli.sandbox import sandbox_app
-from codesdk.cli.sandbox_kind import SandboxKind
-from codesdk.cli.schema.app import schema_app
-from codesdk.cli.tenancy import groups_app, keys_app, tenants_app
 from codesdk.cli.tools import tools_app
-from codesdk.cli.webhooks_app import webhooks_app
 from codesdk.domain.decisions import PermissionMode
 
 app = typer.Typer(
@@ -56,7 +56,7 @@ Policies = Annotated[
     Path | None,
     typer.Option(
         "--policies",
-        parser=place,
+        parser=parse_path,
         metavar="PATH",
         help="Directory of the policy bundle.",
         envvar="CODESDK_POLICIES_DIR",
@@ -88,7 +88,7 @@ Workspace = Annotated[
     Path | None,
     typer.Option(
         "--workspace",
-        parser=place,
+        parser=parse_path,
         metavar="PATH",
         help="Directory whose files the sandbox starts with (a copy; .gitignore holds).",
     ),
@@ -97,24 +97,24 @@ SessionRules = Annotated[
     Path | None,
     typer.Option(
         "--rules",
-        parser=place,
+        parser=parse_path,
         metavar="FILE",
         help="Rules of the session's own, as in a policy file; they can only ask or deny.",
     ),
 ]
 
 
-def _say_version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         version()
         raise typer.Exit
 
 
 @app.callback()
-def whole(
+def global_options(
     *,
     _version: Annotated[
-        bool, typer.Option("--version", help="Say the version.", is_eager=True, callback=_say_version)
+        bool, typer.Option("--version", help="Say the version.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
     """Holds what may stand before any command; its help is the app's."""
@@ -123,7 +123,7 @@ def whole(
 @app.command()
 def version(*, json: Json = False) -> None:
     """Say the version."""
-    from codesdk.cli.answers import show_version
+    from codesdk.cli.installation.version import show_version
 
     show_version(as_json=json)
 
@@ -141,7 +141,7 @@ def init_(
 
     `codesdk up` does not need it: it makes a key of its own for the commands on its machine.
     """
-    from codesdk.cli.init import run
+    from codesdk.cli.installation.init import run
 
     run(rotate=rotate, data_dir=data_dir, as_json=json)
 
@@ -163,7 +163,7 @@ def up(
 
     Ctrl-C stops everything that was started and closes every session; their logs stay.
     """
-    from codesdk.cli.up import run
+    from codesdk.cli.stack.up import run
 
     run(
         data_dir=data_dir,
@@ -195,7 +195,7 @@ def demo(
 @app.command()
 def migrate(*, data_dir: DataDir = None, json: Json = False) -> None:
     """Bring the database to this version's schema, and end. `up` does it by itself."""
-    from codesdk.cli.migrate import run
+    from codesdk.cli.installation.migrate import run
 
     run(data_dir=data_dir, as_json=json)
 
@@ -203,37 +203,37 @@ def migrate(*, data_dir: DataDir = None, json: Json = False) -> None:
 @app.command()
 def doctor(*, data_dir: DataDir = None, json: Json = False) -> int:
     """Look at everything that a run needs, and say how to mend it. Changes nothing."""
-    from codesdk.cli.doctor import run
+    from codesdk.cli.installation.doctor import run
 
     return run(data_dir=data_dir, as_json=json)
 
 
 @app.command()
 def backup(
-    target: Annotated[Path, typer.Argument(metavar="DEST", parser=place, help="A new directory.")],
+    target: Annotated[Path, typer.Argument(metavar="DEST", parser=parse_path, help="A new directory.")],
     *,
     data_dir: DataDir = None,
     json: Json = False,
 ) -> int:
     """Copy database, artifacts and keys, consistently, also while everything runs."""
-    from codesdk.cli.backups import make
+    from codesdk.cli.installation.backup import create_backup
 
-    return make(target, data_dir=data_dir, as_json=json)
+    return create_backup(target, data_dir=data_dir, as_json=json)
 
 
 @app.command()
 def restore(
-    source: Annotated[Path, typer.Argument(metavar="SRC", parser=place, help="What `codesdk backup` made.")],
+    source: Annotated[Path, typer.Argument(metavar="SRC", parser=parse_path, help="What `codesdk backup` made.")],
     *,
     data_dir: Annotated[
-        Path, typer.Option("--data-dir", parser=place, metavar="PATH", help="A new or empty directory.")
+        Path, typer.Option("--data-dir", parser=parse_path, metavar="PATH", help="A new or empty directory.")
     ],
     json: Json = False,
 ) -> None:
     """Make a backup into an installation of its own: another instance, with no open session."""
-    from codesdk.cli.backups import put_back
+    from codesdk.cli.installation.backup import restore_backup
 
-    put_back(source, data_dir=data_dir, as_json=json)
+    restore_backup(source, data_dir=data_dir, as_json=json)
 
 
 @app.command()
@@ -254,21 +254,23 @@ def mcp(
 
     Without --url it opens a session of its own on the running daemon, and closes it at the end of input.
     """
-    from codesdk.cli.bridge import run
+    from codesdk.cli.session.stdio_bridge import run
 
     run(url=url, token=token, workspace=workspace, mode=mode, rules=rules, data_dir=data_dir, wait_s=wait)
 
 
 @app.command("connect")
 def connect_client(
-    client: Annotated[Kind, typer.Argument(help="Whose configuration.")],
+    client: Annotated[ClientKind, typer.Argument(help="Whose configuration.")],
     *,
     url: Annotated[str | None, typer.Option("--url", help="MCP URL of a session.", envvar=URL_VARIABLE)] = None,
     token: Annotated[str | None, typer.Option("--token", help="Its token.", envvar=TOKEN_VARIABLE)] = None,
     wait: Annotated[int | None, typer.Option("--wait", help="Seconds to an answer.", min=1, max=604800)] = None,
     workspace: Workspace = None,
     write: Annotated[bool, typer.Option("--write", help="Merge it into the client's file.")] = False,
-    file: Annotated[Path | None, typer.Option("--file", parser=place, metavar="PATH", help="Another file.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", parser=parse_path, metavar="PATH", help="Another file.")
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="See whether the tools are seen.")] = False,
     data_dir: DataDir = None,
     json: Json = False,
@@ -277,7 +279,7 @@ def connect_client(
 
     Without --url it opens a session on the running daemon, which stays open.
     """
-    from codesdk.cli.connecting import command as connecting
+    from codesdk.cli.client_config import connect as connecting
 
     connecting.run(
         client,
@@ -319,9 +321,9 @@ def open_session(
     json: Json = False,
 ) -> None:
     """Open one, and print its MCP URL and token."""
-    from codesdk.cli.sessions import open_one
+    from codesdk.cli.session.manage import run_open
 
-    open_one(
+    run_open(
         workspace=workspace,
         mode=mode,
         profile=profile,
@@ -337,7 +339,7 @@ def open_session(
 @sessions_app.command("list")
 def list_sessions(*, data_dir: DataDir = None, json: Json = False) -> None:
     """All of them, newest first."""
-    from codesdk.cli.sessions import show
+    from codesdk.cli.session.manage import show
 
     show(data_dir=data_dir, as_json=json)
 
@@ -345,9 +347,9 @@ def list_sessions(*, data_dir: DataDir = None, json: Json = False) -> None:
 @sessions_app.command("close")
 def close_session(session: str, *, data_dir: DataDir = None, json: Json = False) -> None:
     """End one: its waiting calls, its sandbox, its token."""
-    from codesdk.cli.sessions import close_one
+    from codesdk.cli.session.manage import run_close
 
-    close_one(session, data_dir=data_dir, as_json=json)
+    run_close(session, data_dir=data_dir, as_json=json)
 
 
 Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait until it is so.", min=0, max=600)]
@@ -356,17 +358,17 @@ Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait until it is
 @sessions_app.command("stop")
 def stop_session(session: str, *, wait: Wait = 60.0, data_dir: DataDir = None, json: Json = False) -> None:
     """Stop its sandbox: processes end, memory is free, the workspace stays; the next call starts it again."""
-    from codesdk.cli.sessions import turn_one
+    from codesdk.cli.session.manage import run_sandbox_change
 
-    turn_one(session, "stop", wait_s=wait, data_dir=data_dir, as_json=json)
+    run_sandbox_change(session, "stop", wait_s=wait, data_dir=data_dir, as_json=json)
 
 
 @sessions_app.command("start")
 def start_session(session: str, *, wait: Wait = 60.0, data_dir: DataDir = None, json: Json = False) -> None:
     """Start a stopped sandbox again now, and not with the next call."""
-    from codesdk.cli.sessions import turn_one
+    from codesdk.cli.session.manage import run_sandbox_change
 
-    turn_one(session, "start", wait_s=wait, data_dir=data_dir, as_json=json)
+    run_sandbox_change(session, "start", wait_s=wait, data_dir=data_dir, as_json=json)
 
 
 app.command("transcript")(transcript)

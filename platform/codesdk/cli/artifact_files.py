@@ -15,14 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from codesdk.artifacts import Artifact, ArtifactDamaged
-from codesdk.bootstrap.record import open_record
-from codesdk.cli.daemon import connect
-from codesdk.cli.places import settings_of
-from codesdk.cli.plain import plain
-from codesdk.cli.voice import Voice
+from codesdk.bootstrap.maintenance import open_maintenance_services
+from codesdk.cli.api_client import connect
+from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.text import sanitize
+from codesdk.cli.effective_settings import load_settings
 from codesdk.errors import ExitCode, Fault
 
-PIECE = 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 
 
 class FileRefused(Fault):
@@ -35,15 +35,15 @@ class FileRefused(Fault):
 
 def show(session: str | None, *, data_dir: Path | None, as_json: bool) -> None:
     """List them."""
-    voice = Voice(as_json=as_json)
-    with connect(settings_of(data_dir)) as daemon:
+    printer = Printer(as_json=as_json)
+    with connect(load_settings(data_dir)) as daemon:
         found = list(daemon.artifacts(session))
     if as_json:
-        voice.give({"artifacts": [artifact.model_dump(mode="json") for artifact in found]})
+        printer.emit({"artifacts": [artifact.model_dump(mode="json") for artifact in found]})
     elif not found:
-        voice.out.print("There is no artifact.")
+        printer.out.print("There is no artifact.")
     else:
-        voice.out.print(table(found))
+        printer.out.print(table(found))
 
 
 def get(artifact: str, output: Path | None, *, data_dir: Path | None, as_json: bool) -> None:
@@ -52,9 +52,9 @@ def get(artifact: str, output: Path | None, *, data_dir: Path | None, as_json: b
     Raises:
         ArtifactDamaged: what came is not what was kept.
     """
-    voice = Voice(as_json=as_json)
-    with connect(settings_of(data_dir)) as daemon, daemon.download(artifact) as (content_hash, pieces):
-        checked = _checked(artifact, content_hash, pieces)
+    printer = Printer(as_json=as_json)
+    with connect(load_settings(data_dir)) as daemon, daemon.download(artifact) as (content_hash, pieces):
+        checked = _verified(artifact, content_hash, pieces)
         if output is None:
             for piece in checked:
                 sys.stdout.buffer.write(piece)
@@ -62,9 +62,9 @@ def get(artifact: str, output: Path | None, *, data_dir: Path | None, as_json: b
             return
         _write(output, checked)
     if as_json:
-        voice.give({"artifact_id": artifact, "content_hash": content_hash, "path": str(output)})
+        printer.emit({"artifact_id": artifact, "content_hash": content_hash, "path": str(output)})
     else:
-        voice.out.print(f"Wrote {output} ({content_hash}).", soft_wrap=True)
+        printer.out.print(f"Wrote {output} ({content_hash}).", soft_wrap=True)
 
 
 def put(
@@ -75,39 +75,39 @@ def put(
     Raises:
         FileRefused: it cannot be read.
     """
-    voice = Voice(as_json=as_json)
-    with connect(settings_of(data_dir)) as daemon:
+    printer = Printer(as_json=as_json)
+    with connect(load_settings(data_dir)) as daemon:
         try:
             with file.open("rb") as content:
                 made = daemon.send(_pieces(content), name or file.name, content_type, session)
         except OSError as error:
             raise FileRefused(f"{file} cannot be read: {(error.strerror or str(error)).lower()}.") from error
     if as_json:
-        voice.give(made.model_dump(mode="json"))
+        printer.emit(made.model_dump(mode="json"))
     else:
-        voice.out.print(f"{made.id}: {made.size} bytes, {made.content_hash}", soft_wrap=True)
+        printer.out.print(f"{made.id}: {made.size} bytes, {made.content_hash}", soft_wrap=True)
 
 
 def delete(artifact: str, *, data_dir: Path | None, as_json: bool) -> None:
     """Remove one."""
-    voice = Voice(as_json=as_json)
-    with connect(settings_of(data_dir)) as daemon:
+    printer = Printer(as_json=as_json)
+    with connect(load_settings(data_dir)) as daemon:
         gone = daemon.delete_artifact(artifact)
     if as_json:
-        voice.give(gone.model_dump(mode="json"))
+        printer.emit(gone.model_dump(mode="json"))
     else:
-        voice.out.print(f"Deleted {gone.id}; its bytes go with a collection that finds nothing else that names them.")
+        printer.out.print(f"Deleted {gone.id}; its bytes go with a collection that finds nothing else that names them.")
 
 
 def collect(*, strays: bool, data_dir: Path | None, as_json: bool) -> None:
     """Collect, on the database itself."""
-    voice = Voice(as_json=as_json)
-    with open_record(settings_of(data_dir)) as record:
+    printer = Printer(as_json=as_json)
+    with open_maintenance_services(load_settings(data_dir)) as record:
         done = record.collector.collect(strays=strays)
     if as_json:
-        voice.give(done.model_dump())
+        printer.emit(done.model_dump())
     else:
-        voice.out.print(f"Removed {done.blobs} unnamed, {done.unfinished} unfinished, {done.strays} stray.")
+        printer.out.print(f"Removed {done.blobs} unnamed, {done.unfinished} unfinished, {done.strays} stray.")
 
 
 def table(found: list[Artifact]) -> Table:
@@ -119,11 +119,11 @@ def table(found: list[Artifact]) -> Table:
     shown.add_column("name", overflow="fold")
     for artifact in found:
         made = datetime.fromtimestamp(artifact.created_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        shown.add_row(artifact.id, str(artifact.size), made, Text(plain(artifact.name)))
+        shown.add_row(artifact.id, str(artifact.size), made, Text(sanitize(artifact.name)))
     return shown
 
 
-def _checked(artifact: str, content_hash: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _verified(artifact: str, content_hash: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece)
@@ -146,5 +146,5 @@ def _write(output: Path, pieces: Iterable[bytes]) -> None:
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:
-    while piece := file.read(PIECE):
+    while piece := file.read(CHUNK_BYTES):
         yield piece

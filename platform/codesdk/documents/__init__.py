@@ -1,21 +1,29 @@
 """Reads the YAML that people write, strictly, and knows the place of every value."""
 
-from codesdk.documents.amounts import SIZE, TIME
-from codesdk.documents.document import Document, Place, Unreadable, nearest, parse_document, read_document, read_text
+from codesdk.documents.document import (
+    Document,
+    DocumentUnreadable,
+    Position,
+    nearest,
+    parse_document,
+    read_document,
+    read_text,
+)
 from codesdk.documents.faults import FileInvalid
-from codesdk.documents.layout import dumped, laid_out
-from codesdk.documents.watch import Watch
+from codesdk.documents.file_poller import FilePoller
+from codesdk.documents.formatting import dump_yaml, format_yaml
+from codesdk.documents.quantities import SIZE, TIME
 
 __all__ = [
     "SIZE",
     "TIME",
     "Document",
+    "DocumentUnreadable",
     "FileInvalid",
-    "Place",
-    "Unreadable",
-    "Watch",
-    "dumped",
-    "laid_out",
+    "FilePoller",
+    "Position",
+    "dump_yaml",
+    "format_yaml",
     "nearest",
     "parse_document",
     "read_document",

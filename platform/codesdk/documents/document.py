@@ -36,23 +36,23 @@ MAX_DEPTH = 40
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(?=[.0-9])(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_WORDS: dict[str, object] = {"": None, "~": None, "null": None, "true": True, "false": False}
+_CONSTANTS: dict[str, object] = {"": None, "~": None, "null": None, "true": True, "false": False}
 
-Path_ = tuple[str | int, ...]
+ValuePath = tuple[str | int, ...]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Line and column, counted from 1."""
 
     line: int
     column: int
 
 
-class Unreadable(Exception):
+class DocumentUnreadable(Exception):
     """Raised inside this module and by `Document.model`; callers turn it into their own fault."""
 
-    def __init__(self, place: Place, message: str, suggestion: str | None = None) -> None:
+    def __init__(self, place: Position, message: str, suggestion: str | None = None) -> None:
         super().__init__(message)
         self.place = place
         self.message = message
@@ -64,15 +64,15 @@ class Document:
     """The data of one file, and where each value stands."""
 
     data: Any
-    places: Mapping[Path_, Place] = field(repr=False)
+    places: Mapping[ValuePath, Position] = field(repr=False)
 
-    def place(self, path: Iterable[str | int]) -> Place:
+    def place(self, path: Iterable[str | int]) -> Position:
         """Where the value at `path` stands; steps that the file does not have (names of union members) are skipped."""
-        known: Path_ = ()
+        known: ValuePath = ()
         for step in path:
             if (*known, step) in self.places:
                 known = (*known, step)
-        return self.places.get(known, Place(1, 1))
+        return self.places.get(known, Position(1, 1))
 
     def model(self, kind: type[ModelT]) -> ModelT:
         """The data as `kind`.
@@ -89,15 +89,15 @@ class Document:
             place = self.place(problem["loc"])
             where = ".".join(str(step) for step in problem["loc"])
             if not where:
-                raise Unreadable(
+                raise DocumentUnreadable(
                     place, "The file must hold keys with values; it holds something else, or nothing."
                 ) from error
             if not unknown:
-                raise Unreadable(place, f"`{where}`: {_sentence(problem['msg'])}") from error
+                raise DocumentUnreadable(place, f"`{where}`: {_sentence(problem['msg'])}") from error
             key = str(problem["loc"][-1])
             known = _keys_at(kind.model_json_schema(by_alias=True), problem["loc"][:-1])
             near = nearest(key, known)
-            raise Unreadable(place, f"`{key}` is not a key that can stand here.", near) from error
+            raise DocumentUnreadable(place, f"`{key}` is not a key that can stand here.", near) from error
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -125,18 +125,18 @@ def read_text(path: Path) -> str:
         found = path.stat()
         size = found.st_size
         if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for without end
-            raise Unreadable(Place(1, 1), "The file cannot be read: it is no regular file.")
+            raise DocumentUnreadable(Position(1, 1), "The file cannot be read: it is no regular file.")
         content = path.read_bytes() if size <= MAX_BYTES else b""
     except OSError as error:
-        raise Unreadable(Place(1, 1), f"The file cannot be read: {error.strerror or error}.") from error
+        raise DocumentUnreadable(Position(1, 1), f"The file cannot be read: {error.strerror or error}.") from error
     if size > MAX_BYTES:
-        raise Unreadable(Place(1, 1), f"The file has {size} bytes; at most {MAX_BYTES} are read.")
+        raise DocumentUnreadable(Position(1, 1), f"The file has {size} bytes; at most {MAX_BYTES} are read.")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         before = content[: error.start]
-        place = Place(before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
-        raise Unreadable(place, "The file is not UTF-8.") from error
+        place = Position(before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
+        raise DocumentUnreadable(place, "The file is not UTF-8.") from error
 
 
 def parse_document(text: str) -> Document:
@@ -150,10 +150,10 @@ def parse_document(text: str) -> Document:
         return Document(builder.document(), builder.places)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
-        raise Unreadable(place, f"This is not YAML: {error.problem or error.context}.") from error
+        place = Position(mark.line + 1, mark.column + 1) if mark else Position(1, 1)
+        raise DocumentUnreadable(place, f"This is not YAML: {error.problem or error.context}.") from error
     except YAMLError as error:
-        raise Unreadable(Place(1, 1), f"This is not YAML: {str(error).splitlines()[0]}.") from error
+        raise DocumentUnreadable(Position(1, 1), f"This is not YAML: {str(error).splitlines()[0]}.") from error
 
 
 class _Builder:
@@ -161,7 +161,7 @@ class _Builder:
 
     def __init__(self, events: Iterator[Event]) -> None:
         self._events = events
-        self.places: dict[Path_, Place] = {}
+        self.places: dict[ValuePath, Position] = {}
 
     def document(self) -> Any:
         data: Any = None
@@ -169,31 +169,31 @@ class _Builder:
         for event in self._events:
             if isinstance(event, DocumentStartEvent):
                 if seen:
-                    raise Unreadable(_place(event), "The file holds several documents; one is read.")
+                    raise DocumentUnreadable(_place(event), "The file holds several documents; one is read.")
                 seen = True
             elif isinstance(event, NodeEvent):
                 data = self._value(event, ())
         return data
 
-    def _value(self, event: Event, path: Path_) -> Any:
+    def _value(self, event: Event, path: ValuePath) -> Any:
         place = _place(event)
         self.places.setdefault(path, place)
         if isinstance(event, AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise Unreadable(place, "Anchors and aliases are not read here; write the value out.")
+            raise DocumentUnreadable(place, "Anchors and aliases are not read here; write the value out.")
         if len(path) > MAX_DEPTH:
-            raise Unreadable(place, f"Nested deeper than {MAX_DEPTH} levels.")
+            raise DocumentUnreadable(place, f"Nested deeper than {MAX_DEPTH} levels.")
         tag = getattr(event, "tag", None)
         if tag is not None and str(tag) not in ("", "!"):
-            raise Unreadable(place, "Tags are not read here; write a plain value.")
+            raise DocumentUnreadable(place, "Tags are not read here; write a plain value.")
         if isinstance(event, ScalarEvent):
             return _scalar(event)
         if isinstance(event, SequenceStartEvent):
             return self._sequence(path)
         if isinstance(event, MappingStartEvent):
             return self._mapping(path)
-        raise Unreadable(place, "This cannot stand here.")
+        raise DocumentUnreadable(place, "This cannot stand here.")
 
-    def _sequence(self, path: Path_) -> list[Any]:
+    def _sequence(self, path: ValuePath) -> list[Any]:
         items: list[Any] = []
         for event in self._events:
             if isinstance(event, SequenceEndEvent):
@@ -201,7 +201,7 @@ class _Builder:
             items.append(self._value(event, (*path, len(items))))
         return items
 
-    def _mapping(self, path: Path_) -> dict[str, Any]:
+    def _mapping(self, path: ValuePath) -> dict[str, Any]:
         items: dict[str, Any] = {}
         for event in self._events:
             if isinstance(event, MappingEndEvent):
@@ -209,19 +209,19 @@ class _Builder:
             key = self._value(event, (*path, "\0key")) if isinstance(event, ScalarEvent) else None
             self.places.pop((*path, "\0key"), None)
             if not isinstance(key, str):
-                raise Unreadable(_place(event), "A key must be a string.")
+                raise DocumentUnreadable(_place(event), "A key must be a string.")
             if key == "<<":
-                raise Unreadable(_place(event), "Merge keys are not read here; write the keys out.")
+                raise DocumentUnreadable(_place(event), "Merge keys are not read here; write the keys out.")
             if key in items:
-                raise Unreadable(_place(event), f"The key `{key}` stands here twice.")
+                raise DocumentUnreadable(_place(event), f"The key `{key}` stands here twice.")
             # The key's place serves for the value too: it is where a reader looks.
             self.places[(*path, key)] = _place(event)
             items[key] = self._value(next(self._events), (*path, key))
         return items
 
 
-def _place(event: Event) -> Place:
-    return Place(event.start_mark.line + 1, event.start_mark.column + 1)
+def _place(event: Event) -> Position:
+    return Position(event.start_mark.line + 1, event.start_mark.column + 1)
 
 
 def _scalar(event: ScalarEvent) -> object:
@@ -229,8 +229,8 @@ def _scalar(event: ScalarEvent) -> object:
     text: str = event.value
     if event.style is not None:
         return text
-    if text.lower() in _WORDS and text in (text.lower(), text.title(), text.upper()):
-        return _WORDS[text.lower()]
+    if text.lower() in _CONSTANTS and text in (text.lower(), text.title(), text.upper()):
+        return _CONSTANTS[text.lower()]
     if _INTEGER.fullmatch(text) and len(text) <= 20:  # noqa: PLR2004 (past 64 bits it is a name, not a number)
         return int(text)
     if any(mark in text for mark in ".eE") and text[-1].isdigit() and _FLOAT.fullmatch(text):

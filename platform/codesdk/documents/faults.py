@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike, fspath
 from typing import Self
 
-from codesdk.documents.document import Unreadable
+from codesdk.documents.document import DocumentUnreadable
 from codesdk.errors import ExitCode, Fault
 
 
@@ -27,6 +27,6 @@ class FileInvalid(Fault):
         self.suggestion = suggestion
 
     @classmethod
-    def of(cls, path: str | PathLike[str], error: Unreadable) -> Self:
+    def of(cls, path: str | PathLike[str], error: DocumentUnreadable) -> Self:
         """What `document` found, in that file."""
         return cls(fspath(path), error.place.line, error.place.column, error.message, error.suggestion)

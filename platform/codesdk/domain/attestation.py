@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.execution import ToolExecutionEnv
 
 
-class Attestation(Frozen):
+class Attestation(FrozenModel):
     """What engine and kernel say of the running sandbox, read back after start; compared with what was asked."""
 
     network_interfaces: tuple[str, ...]

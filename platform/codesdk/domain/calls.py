@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import ToolCallId
 from codesdk.errors import InternalFault
 
@@ -55,7 +55,7 @@ def check_transition(before: CallState, after: CallState) -> None:
         raise IllegalTransition(f"A tool call cannot go from {before} to {after}.")
 
 
-class Attempt(Frozen):
+class Attempt(FrozenModel):
     """One attempt's way through the states. It remembers what `feeding_tool_result` alone does not: whether the tool ran."""
 
     state: CallState = CallState.WAITING
@@ -102,7 +102,7 @@ class DenialCode(StrEnum):
     """It asks, and there are not as many people as the rule wants a yes of."""
 
 
-class CallIdentity(Frozen):
+class CallIdentity(FrozenModel):
     """Contract 000, `ToolCallIdentity`: stands in every event of the call."""
 
     tool_call_id: ToolCallId
@@ -115,7 +115,7 @@ class CallIdentity(Frozen):
     """`sha256:<hex>` of the canonical input."""
 
 
-class ToolCall(Frozen):
+class ToolCall(FrozenModel):
     """One request to run a tool."""
 
     identity: CallIdentity

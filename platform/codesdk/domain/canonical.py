@@ -25,7 +25,7 @@ MAX_INTEGER = 2**53 - 1
 """Past this, readers that keep numbers as doubles would see another one (RFC 8785, appendix D): send it as text."""
 MAX_DEPTH = 128
 """Levels of lists and objects in one value; our schema validator gives up at 255, Python soon after."""
-_PLAIN = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+_PLAIN_ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def canonical_json(value: Any) -> bytes:
@@ -37,9 +37,9 @@ def canonical_json(value: Any) -> bytes:
     _check_depth(value)
     try:
         # The standard library's encoder is twenty times as fast, and writes the same where `_is_plain`.
-        return _PLAIN.encode(value).encode() if _is_plain(value) else rfc8785.dumps(value)
+        return _PLAIN_ENCODER.encode(value).encode() if _is_plain(value) else rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeError) as error:
-        why = next(_wrong(value, ""), str(error))
+        why = next(_find_defects(value, ""), str(error))
         raise NotCanonical(f"This value has no canonical JSON form: {why}.") from error
 
 
@@ -60,13 +60,13 @@ def bytes_hash(content: bytes) -> str:
 def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _inside(outer)]
+        level = [inner for outer in level for inner in _children(outer)]
         if not level:
             return
     raise NotCanonical(f"This value is nested deeper than {MAX_DEPTH} levels.")
 
 
-def _inside(value: Any) -> Iterable[Any]:
+def _children(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list | tuple) else ()
@@ -87,28 +87,28 @@ def _is_plain(value: Any) -> bool:
     return value is None or kind is str or kind is bool
 
 
-def _wrong(value: Any, place: str) -> Iterator[str]:
+def _find_defects(value: Any, place: str) -> Iterator[str]:
     """What is wrong, and where (a JSON Pointer); only looked for once something is."""
     at = repr(place) if place else "it"
     if isinstance(value, dict):
         for key, inner in value.items():
-            if not (isinstance(key, str) and _is_text(key)):
+            if not (isinstance(key, str) and _is_unicode(key)):
                 yield f"{at} has a key that is no text: {key!r}"
-            yield from _wrong(inner, f"{place}/{key}")
+            yield from _find_defects(inner, f"{place}/{key}")
     elif isinstance(value, list | tuple):
         for index, inner in enumerate(value):
-            yield from _wrong(inner, f"{place}/{index}")
-    elif (why := _wrong_scalar(value)) is not None:
+            yield from _find_defects(inner, f"{place}/{index}")
+    elif (why := _scalar_defect(value)) is not None:
         yield f"{at} {why}"
 
 
-def _wrong_scalar(value: Any) -> str | None:
+def _scalar_defect(value: Any) -> str | None:
     match value:
         case int() if abs(value) > MAX_INTEGER:
             return "is an integer past 2**53 - 1; send it as text"
         case float() if not math.isfinite(value):
             return f"is {value}, which JSON cannot say"
-        case str() if not _is_text(value):
+        case str() if not _is_unicode(value):
             return "has half of a character (a lone surrogate)"
         case bytes():
             return "is bytes; keep them as an artifact and refer to it"
@@ -118,7 +118,7 @@ def _wrong_scalar(value: Any) -> str | None:
             return f"is a {type(value).__name__}, which JSON does not have"
 
 
-def _is_text(text: str) -> bool:
+def _is_unicode(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:

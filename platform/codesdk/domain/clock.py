@@ -52,6 +52,6 @@ class ManualClock:
         self._monotonic += seconds
 
 
-def to_wire(moment: datetime) -> str:
+def to_rfc3339(moment: datetime) -> str:
     """RFC 3339 in UTC with milliseconds, as every event carries it: `2026-01-01T00:00:00.000Z`."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds")[:23] + "Z"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import ArtifactId, ToolCallId
 
 
@@ -20,7 +20,7 @@ class TranscriptRole(StrEnum):
     TOOL = "tool"
 
 
-class TextBlock(Frozen):
+class TextBlock(FrozenModel):
     """Prose."""
 
     type: Literal["text"] = "text"
@@ -29,7 +29,7 @@ class TextBlock(Frozen):
     """As it is to be read."""
 
 
-class CodeBlock(Frozen):
+class CodeBlock(FrozenModel):
     """Source text that a reader may want to highlight."""
 
     type: Literal["code"] = "code"
@@ -40,7 +40,7 @@ class CodeBlock(Frozen):
     """Of the source: `python`, `diff` …"""
 
 
-class ArtifactBlock(Frozen):
+class ArtifactBlock(FrozenModel):
     """A file, an image, a large body: stored as an artifact, named here."""
 
     type: Literal["artifact_ref"] = "artifact_ref"
@@ -53,7 +53,7 @@ class ArtifactBlock(Frozen):
     """Media type."""
 
 
-class ToolUseBlock(Frozen):
+class ToolUseBlock(FrozenModel):
     """The assistant asks for a tool."""
 
     type: Literal["tool_use"] = "tool_use"
@@ -66,7 +66,7 @@ class ToolUseBlock(Frozen):
     """The arguments; an artifact reference (`artifact_id`, `content_hash`, `size`) where they are large."""
 
 
-class ToolResultBlock(Frozen):
+class ToolResultBlock(FrozenModel):
     """What the tool answered, or why it did not run."""
 
     type: Literal["tool_result"] = "tool_result"
@@ -88,7 +88,7 @@ TranscriptBlock = Annotated[
 """What any message consists of."""
 
 
-class TranscriptMessage(Frozen):
+class TranscriptMessage(FrozenModel):
     """One turn of one speaker."""
 
     role: TranscriptRole

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializationInfo, model_serializer, model_validator
 
-from codesdk.domain.hosts import HostPattern, meet_all, shortest
+from codesdk.domain.network.hostnames import HostPattern, drop_covered, intersect_all
 
 
-class Frozen(BaseModel):
+class FrozenModel(BaseModel):
     """Base of the records that cross an edge: immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -39,7 +39,7 @@ class Classification(StrEnum):
     DANGEROUS = "dangerous"
 
 
-PREVIEWED = frozenset({Classification.WRITE, Classification.DANGEROUS})
+PREVIEWABLE = frozenset({Classification.WRITE, Classification.DANGEROUS})
 """What a tool that can be tried in a copy of the workspace is: one without a network is no trial of the others."""
 
 
@@ -63,7 +63,7 @@ GroupName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 """Of a group of principals, in a tenant."""
 
 
-class Escalation(Frozen):
+class Escalation(FrozenModel):
     """Others who may answer too, once the first have had their time."""
 
     after_s: int = Field(ge=1, le=7 * 86400)
@@ -72,7 +72,7 @@ class Escalation(Frozen):
     """The group whose members then may."""
 
 
-class Demand(Frozen):
+class Demand(FrozenModel):
     """One condition on the yes of people: so many of them, from there."""
 
     group: GroupName | None = None
@@ -83,7 +83,7 @@ class Demand(Frozen):
     """Who else may answer after a time."""
 
 
-class ApprovalSpec(Frozen):
+class ApprovalSpec(FrozenModel):
     """What an `ask` needs before it becomes an allow. Several asks combine to one that satisfies each of them."""
 
     timeout_s: int = Field(default=600, ge=1, le=7 * 86400)
@@ -107,7 +107,7 @@ class GrantKind(StrEnum):
     """For calls of the same kind, also of the same principal's other sessions, until a moment."""
 
 
-class GrantOffer(Frozen):
+class GrantOffer(FrozenModel):
     """What an approver may give beyond the one call. Several asks combine to what each of them offers."""
 
     offer: tuple[GrantKind, ...] = (GrantKind.ONCE,)
@@ -117,7 +117,7 @@ class GrantOffer(Frozen):
     """Calls that it may let through at most; None for any number."""
 
 
-class SandboxBounds(Frozen):
+class SandboxBounds(FrozenModel):
     """Bounds on one call, by the names that the sandbox's profile has for them. None leaves what the profile says.
 
     Only what holds for a single call in a sandbox that runs already: the rest of a profile is its container's.
@@ -132,7 +132,7 @@ class SandboxBounds(Frozen):
     keep_output_bytes: int | None = Field(default=None, ge=0)
     show_output_bytes: int | None = Field(default=None, ge=256)
     max_read_bytes: int | None = Field(default=None, ge=1024)
-    egress: Annotated[tuple[HostPattern, ...], AfterValidator(shortest)] | None = None
+    egress: Annotated[tuple[HostPattern, ...], AfterValidator(drop_covered)] | None = None
     """Hosts that are left of those of the profile; empty for none."""
 
 
@@ -145,7 +145,7 @@ class RateScope(StrEnum):
     TENANT = "tenant"
 
 
-class Rate(Frozen):
+class Rate(FrozenModel):
     """So many calls in any window of that length."""
 
     calls: int = Field(ge=1, le=10_000)
@@ -154,7 +154,7 @@ class Rate(Frozen):
     by: RateScope = RateScope.SESSION
 
 
-class RuleRate(Frozen):
+class RuleRate(FrozenModel):
     """The rate that one rule lets its calls through at."""
 
     rule: str
@@ -172,11 +172,11 @@ class RedactedKind(StrEnum):
 
 REDACTED = "[redacted]"
 """What stands where something was taken out."""
-IN_FULL = {"in_full": True}
+UNREDACTED = {"in_full": True}
 """Context of a dump that must keep what is looked for; any other dump may be shown, so it has the mark instead."""
 
 
-class Redaction(Frozen):
+class Redaction(FrozenModel):
     """One thing that nobody gets to see of a call's result. Exactly one of the fields is set."""
 
     kind: RedactedKind | None = None
@@ -188,18 +188,18 @@ class Redaction(Frozen):
     """JSON pointer to a value in the structured result."""
 
     @model_validator(mode="after")
-    def _one_thing(self) -> Redaction:
+    def _check_exactly_one(self) -> Redaction:
         if sum(value is not None for _, value in self) != 1:
             raise ValueError("a redaction has one of `kind`, `literal`, `pattern` and `pointer`")
         return self
 
     @model_serializer
-    def _hide(self, info: SerializationInfo) -> dict[str, str]:
+    def _serialize_masked(self, info: SerializationInfo) -> dict[str, str]:
         hidden = () if (info.context or {}).get("in_full") else ("literal", "pattern")
         return {name: REDACTED if name in hidden else str(value) for name, value in self if value is not None}
 
 
-class Obligations(Frozen):
+class Obligations(FrozenModel):
     """What must hold if the call runs. Obligations only tighten; several combine to the tightest."""
 
     timeout_s: float | None = Field(default=None, gt=0)
@@ -211,7 +211,7 @@ class Obligations(Frozen):
     """What is taken out of the result before anybody gets it; of several rules, all of them."""
 
 
-def tightest(all_of: Iterable[Obligations]) -> Obligations:
+def combine_obligations(all_of: Iterable[Obligations]) -> Obligations:
     """One that keeps every one of them."""
     timeout_s: float | None = None
     bounds: dict[str, Any] = {}
@@ -222,12 +222,12 @@ def tightest(all_of: Iterable[Obligations]) -> Obligations:
             timeout_s = item.timeout_s if timeout_s is None else min(timeout_s, item.timeout_s)
         for name, value in item.sandbox.model_dump(exclude_none=True).items():
             known = bounds.get(name)
-            combine = meet_all if name == "egress" else min
+            combine = intersect_all if name == "egress" else min
             bounds[name] = value if known is None else combine(known, value)
     return Obligations(timeout_s=timeout_s, sandbox=SandboxBounds(**bounds), redactions=tuple(redactions))
 
 
-class RuleTrace(Frozen):
+class RuleTrace(FrozenModel):
     """One rule's part in a decision, for `explain`."""
 
     rule: str
@@ -239,7 +239,7 @@ class RuleTrace(Frozen):
     """The rule could not be evaluated: an allow then does not match, an ask or deny does."""
 
 
-class Decision(Frozen):
+class Decision(FrozenModel):
     """The verdict of one bundle on one call."""
 
     effect: Effect
@@ -263,7 +263,7 @@ class Decision(Frozen):
     """The same calls before this one of which nobody knows whether they took effect, where it asks because of them."""
 
 
-class Evaluation(Frozen):
+class Evaluation(FrozenModel):
     """One voice in the history of a call (contract 000, `ToolPolicyEvaluation`)."""
 
     source: Speaker
@@ -274,7 +274,7 @@ class Evaluation(Frozen):
     """The first rule that policy named; missing where the default decided."""
 
 
-class PolicySnapshot(Frozen):
+class PolicySnapshot(FrozenModel):
     """The voices that led to the terminal decision (contract 000, `ToolPolicySnapshot`)."""
 
     permission_mode: PermissionMode | None = None

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.artifact_refs import ArtifactRef
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import SessionId, TaskId
-from codesdk.domain.references import ArtifactRef
 from codesdk.errors import ExitCode, Fault
 
 SCHEMA_VERSION = 1
@@ -58,9 +58,9 @@ class EventType(StrEnum):
     SANDBOX_SESSION_CLOSED = "sandbox.session_closed"
 
 
-OPTIONAL = r"^(approval|sandbox|failover|extension)\.[a-z0-9_]+(\.[a-z0-9_]+)*$"
+OPTIONAL_TYPE_PATTERN = r"^(approval|sandbox|failover|extension)\.[a-z0-9_]+(\.[a-z0-9_]+)*$"
 """Types that a client may ignore: ours, of this version or of a later one."""
-OptionalType = Annotated[str, Field(pattern=OPTIONAL, max_length=48)]
+OptionalType = Annotated[str, Field(pattern=OPTIONAL_TYPE_PATTERN, max_length=48)]
 AnyType = Annotated[EventType | OptionalType, Field(union_mode="left_to_right")]
 """A type that this version knows, or one under our prefixes that it passes on as it is."""
 
@@ -76,7 +76,7 @@ class EventUnreadable(Fault):
         return self.advice_text or "Nothing was changed. Compare the log with a backup; other sessions are readable."
 
 
-class Trace(Frozen):
+class Trace(FrozenModel):
     """Whose event this is."""
 
     session_id: SessionId
@@ -91,7 +91,7 @@ class Trace(Frozen):
     """The session's principal."""
 
 
-class RuntimeInfo(Frozen):
+class RuntimeInfo(FrozenModel):
     """Which runtime the event came from or belongs to."""
 
     name: str
@@ -106,7 +106,7 @@ class RuntimeInfo(Frozen):
     """The same as an artifact, where it is large."""
 
 
-class Event(Frozen):
+class Event(FrozenModel):
     """One entry of a session's log, as stored and as sent."""
 
     schema_version: int = SCHEMA_VERSION

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 
 
 class ToolExecutedBy(StrEnum):
@@ -27,7 +27,7 @@ class ToolExecutionEnv(StrEnum):
     UNKNOWN = "unknown"
 
 
-class SandboxSummary(Frozen):
+class SandboxSummary(FrozenModel):
     """What may be told of a sandbox without harm (contract 000, `ToolSandboxSummary`)."""
 
     network: bool | None = None

@@ -20,16 +20,16 @@ GrantId = NewType("GrantId", str)
 ArtifactId = NewType("ArtifactId", str)
 HostId = NewType("HostId", str)
 SandboxId = NewType("SandboxId", str)
-TicketId = NewType("TicketId", str)
+OneTimeLinkId = NewType("OneTimeLinkId", str)
 EndpointId = NewType("EndpointId", str)
 DeliveryId = NewType("DeliveryId", str)
 
 # Crockford's base 32: no I, L, O, U, so an id read aloud or retyped stays the same id.
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_BODY = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
+_ULID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 
 
-class Kind(StrEnum):
+class IdKind(StrEnum):
     """What an id names; the enum's value is its prefix."""
 
     TENANT = "ten"
@@ -52,7 +52,7 @@ class Kind(StrEnum):
 class Ids(Protocol):
     """Makes identifiers."""
 
-    def new(self, kind: Kind) -> str:
+    def new(self, kind: IdKind) -> str:
         """A fresh id of that kind, never given before."""
         ...
 
@@ -63,7 +63,7 @@ class RandomIds:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def new(self, kind: Kind) -> str:
+    def new(self, kind: IdKind) -> str:
         """A fresh id of that kind."""
         millis = int(self._clock.now().timestamp() * 1000)
         number = (millis << 80) | int.from_bytes(os.urandom(10), "big")
@@ -76,16 +76,16 @@ class CountingIds:
     def __init__(self) -> None:
         self._count = 0
 
-    def new(self, kind: Kind) -> str:
+    def new(self, kind: IdKind) -> str:
         """The next id."""
         self._count += 1
         return f"{kind}_{_encode(self._count)}"
 
 
-def is_id(text: str, kind: Kind) -> bool:
+def is_id(text: str, kind: IdKind) -> bool:
     """Whether `text` has the exact form of an id of that kind; says nothing about its existence."""
     prefix, _, body = text.partition("_")
-    return prefix == kind and _BODY.fullmatch(body) is not None
+    return prefix == kind and _ULID.fullmatch(body) is not None
 
 
 def _encode(number: int) -> str:

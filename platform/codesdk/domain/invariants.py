@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import Event, EventType
 
 
-class Rule(StrEnum):
+class Invariant(StrEnum):
     """The invariants, by name."""
 
     SEQ_IS_DENSE = "seq is dense"
@@ -32,32 +32,32 @@ class Rule(StrEnum):
     NOTHING_LEFT_OPEN = "no task ends before its calls"
 
 
-class Violation(Frozen):
+class Violation(FrozenModel):
     """The first event that breaks a rule."""
 
-    rule: Rule
+    rule: Invariant
     seq: int
     """Of that event."""
     message: str
     """What is wrong with it, in a sentence."""
 
 
-class _Broken(Exception):
-    def __init__(self, rule: Rule, message: str) -> None:
+class _InvariantViolated(Exception):
+    def __init__(self, rule: Invariant, message: str) -> None:
         super().__init__(message)
         self.rule = rule
 
 
-def check(events: Iterable[Event]) -> Violation | None:
+def first_violation(events: Iterable[Event]) -> Violation | None:
     """The first violation in a log that is read from its beginning; None where everything holds so far.
 
     What has not ended yet breaks nothing: a log grows.
     """
-    ledger = Ledger()
+    ledger = InvariantChecker()
     return next((found for event in events if (found := ledger.add(event)) is not None), None)
 
 
-class Ledger:
+class InvariantChecker:
     """What a log has said so far."""
 
     def __init__(self) -> None:
@@ -65,44 +65,46 @@ class Ledger:
         self._session = ""
         self._active_task: str | None = None
         self._tasks: dict[str, bool] = {}  # whether each has ended
-        self._calls: dict[str, dict[int, _Call]] = {}
+        self._calls: dict[str, dict[int, _AttemptTrace]] = {}
 
     def add(self, event: Event) -> Violation | None:
         """Take the next event in. After a violation the ledger says nothing reliable."""
         try:
-            self._in_session(event)
-            self._in_task(event)
+            self._check_session(event)
+            self._check_task(event)
             if str(event.type).startswith("tool."):
-                self._in_call(event)
-        except _Broken as broken:
+                self._check_call(event)
+        except _InvariantViolated as broken:
             return Violation(rule=broken.rule, seq=event.seq, message=f"Event {event.seq} ({event.type}): {broken}.")
         return None
 
-    def _in_session(self, event: Event) -> None:
+    def _check_session(self, event: Event) -> None:
         self._seq += 1
         if event.seq != self._seq:
-            raise _Broken(Rule.SEQ_IS_DENSE, f"it stands where {self._seq} should")
+            raise _InvariantViolated(Invariant.SEQ_IS_DENSE, f"it stands where {self._seq} should")
         self._session = self._session or event.trace.session_id
         if event.trace.session_id != self._session:
-            raise _Broken(Rule.ONE_SESSION, f"it is of {event.trace.session_id}, the log of {self._session}")
+            raise _InvariantViolated(
+                Invariant.ONE_SESSION, f"it is of {event.trace.session_id}, the log of {self._session}"
+            )
         if (event.type is EventType.SESSION_CREATED) is not (event.seq == 1):
-            raise _Broken(Rule.CREATED_FIRST, "session.created is the first event, and no other")
+            raise _InvariantViolated(Invariant.CREATED_FIRST, "session.created is the first event, and no other")
 
-    def _in_task(self, event: Event) -> None:
+    def _check_task(self, event: Event) -> None:
         task = event.trace.task_id
         if task is None:
             if event.type is EventType.TASK_STARTED or event.type in _TASK_ENDS:
-                raise _Broken(Rule.TASK_IS_NAMED, "it has no task_id")
+                raise _InvariantViolated(Invariant.TASK_IS_NAMED, "it has no task_id")
             return
         if (event.type is EventType.TASK_STARTED) is (task in self._tasks):
-            raise _Broken(
-                Rule.TASK_STARTS_FIRST, f"{task} {'had started' if task in self._tasks else 'has not started'}"
+            raise _InvariantViolated(
+                Invariant.TASK_STARTS_FIRST, f"{task} {'had started' if task in self._tasks else 'has not started'}"
             )
         if self._tasks.get(task):
-            raise _Broken(Rule.TASK_ENDS_LAST, f"{task} had ended")
+            raise _InvariantViolated(Invariant.TASK_ENDS_LAST, f"{task} had ended")
         if event.type is EventType.TASK_STARTED:
             if self._active_task is not None:
-                raise _Broken(Rule.ONE_ACTIVE_TASK, f"{self._active_task} has not ended")
+                raise _InvariantViolated(Invariant.ONE_ACTIVE_TASK, f"{self._active_task} has not ended")
             self._active_task = task
             self._tasks[task] = False
         elif event.type in _TASK_ENDS:
@@ -112,26 +114,26 @@ class Ledger:
         for call, attempts in self._calls.items():
             for number, attempt in attempts.items():
                 if attempt.task == task and not attempt.ended:
-                    raise _Broken(Rule.NOTHING_LEFT_OPEN, f"attempt {number} of {call} has not ended")
+                    raise _InvariantViolated(Invariant.NOTHING_LEFT_OPEN, f"attempt {number} of {call} has not ended")
         self._tasks[task] = True
         self._active_task = None
 
-    def _in_call(self, event: Event) -> None:
+    def _check_call(self, event: Event) -> None:
         call, number = event.payload.get("tool_call_id"), event.payload.get("attempt")
         input_hash = event.payload.get("input_hash")
         if not (isinstance(call, str) and isinstance(number, int) and isinstance(input_hash, str)):
-            raise _Broken(Rule.CALL_HAS_IDENTITY, "tool_call_id, attempt or input_hash is missing")
+            raise _InvariantViolated(Invariant.CALL_HAS_IDENTITY, "tool_call_id, attempt or input_hash is missing")
         attempts = self._calls.setdefault(call, {})
         named = f"attempt {number} of {call}"
         if event.type is EventType.CALL_REQUESTED:
             if number in attempts:
-                raise _Broken(Rule.REQUESTED_FIRST, f"{named} was requested before")
+                raise _InvariantViolated(Invariant.REQUESTED_FIRST, f"{named} was requested before")
             _check_order(attempts, number, named)
-            attempts[number] = _Call(input_hash=input_hash, task=event.trace.task_id)
+            attempts[number] = _AttemptTrace(input_hash=input_hash, task=event.trace.task_id)
         elif number not in attempts:
-            raise _Broken(Rule.REQUESTED_FIRST, f"{named} was not requested")
+            raise _InvariantViolated(Invariant.REQUESTED_FIRST, f"{named} was not requested")
         elif attempts[number].input_hash != input_hash:
-            raise _Broken(Rule.INPUT_IS_THE_SAME, f"{named} was requested with another input")
+            raise _InvariantViolated(Invariant.INPUT_IS_THE_SAME, f"{named} was requested with another input")
         else:
             attempts[number].add(event.type, named)
 
@@ -144,40 +146,42 @@ class _Stage(StrEnum):
     DENIED = "denied"
 
 
-_STEPS: dict[str, tuple[_Stage, _Stage, Rule]] = {
-    EventType.CALL_POLICY_EVALUATED: (_Stage.REQUESTED, _Stage.REQUESTED, Rule.ONE_DECISION),
-    EventType.CALL_APPROVED: (_Stage.REQUESTED, _Stage.APPROVED, Rule.ONE_DECISION),
-    EventType.CALL_DENIED: (_Stage.REQUESTED, _Stage.DENIED, Rule.ONE_DECISION),
-    EventType.CALL_STARTED: (_Stage.APPROVED, _Stage.RUNNING, Rule.STARTED_ONCE),
-    EventType.OUTPUT_DELTA: (_Stage.RUNNING, _Stage.RUNNING, Rule.OUTPUT_WHILE_RUNNING),
-    EventType.OUTPUT_COMPLETED: (_Stage.RUNNING, _Stage.RUNNING, Rule.OUTPUT_WHILE_RUNNING),
-    EventType.CALL_COMPLETED: (_Stage.RUNNING, _Stage.COMPLETED, Rule.COMPLETED_ONCE),
+_TRANSITIONS: dict[str, tuple[_Stage, _Stage, Invariant]] = {
+    EventType.CALL_POLICY_EVALUATED: (_Stage.REQUESTED, _Stage.REQUESTED, Invariant.ONE_DECISION),
+    EventType.CALL_APPROVED: (_Stage.REQUESTED, _Stage.APPROVED, Invariant.ONE_DECISION),
+    EventType.CALL_DENIED: (_Stage.REQUESTED, _Stage.DENIED, Invariant.ONE_DECISION),
+    EventType.CALL_STARTED: (_Stage.APPROVED, _Stage.RUNNING, Invariant.STARTED_ONCE),
+    EventType.OUTPUT_DELTA: (_Stage.RUNNING, _Stage.RUNNING, Invariant.OUTPUT_WHILE_RUNNING),
+    EventType.OUTPUT_COMPLETED: (_Stage.RUNNING, _Stage.RUNNING, Invariant.OUTPUT_WHILE_RUNNING),
+    EventType.CALL_COMPLETED: (_Stage.RUNNING, _Stage.COMPLETED, Invariant.COMPLETED_ONCE),
 }
 """By the event: where the attempt must be, where it then is, and the rule that says so."""
-_OVER = {_Stage.DENIED: Rule.NOTHING_AFTER_DENIAL, _Stage.COMPLETED: Rule.COMPLETED_ONCE}
+_TERMINAL = {_Stage.DENIED: Invariant.NOTHING_AFTER_DENIAL, _Stage.COMPLETED: Invariant.COMPLETED_ONCE}
 
 
 @dataclass
-class _Call:
+class _AttemptTrace:
     input_hash: str
     task: str | None
     stage: _Stage = _Stage.REQUESTED
 
     @property
     def ended(self) -> bool:
-        return self.stage in _OVER
+        return self.stage in _TERMINAL
 
     def add(self, kind: str, named: str) -> None:
-        before, after, rule = _STEPS[kind]
+        before, after, rule = _TRANSITIONS[kind]
         if self.stage is not before:
-            raise _Broken(_OVER.get(self.stage, rule), f"{named} is {self.stage}, and should be {before}")
+            raise _InvariantViolated(
+                _TERMINAL.get(self.stage, rule), f"{named} is {self.stage}, and should be {before}"
+            )
         self.stage = after
 
 
 _TASK_ENDS = (EventType.TASK_COMPLETED, EventType.TASK_FAILED, EventType.TASK_STOPPED)
 
 
-def _check_order(attempts: dict[int, _Call], number: int, named: str) -> None:
+def _check_order(attempts: dict[int, _AttemptTrace], number: int, named: str) -> None:
     before = attempts.get(number - 1)
     if number != 1 and (before is None or not before.ended):
-        raise _Broken(Rule.ATTEMPTS_IN_ORDER, f"{named} comes before the end of attempt {number - 1}")
+        raise _InvariantViolated(Invariant.ATTEMPTS_IN_ORDER, f"{named} comes before the end of attempt {number - 1}")

@@ -68,7 +68,7 @@ class QueueFull(QuotaExceeded):
     retry_after_s = QUEUE_RETRY_S
 
 
-class Taken(NamedTuple):
+class EgressReservation(NamedTuple):
     """Bytes of egress that were taken ahead."""
 
     amount: int
@@ -98,7 +98,7 @@ class Quotas(Protocol[UnitT_contra]):
         """Let nobody else reserve anything of this tenant until `unit` has ended. Who releases holds before other rows."""
         ...
 
-    def take(self, unit: UnitT_contra, tenant: TenantId, asked: int, *, least: int = 1) -> Taken:
+    def take(self, unit: UnitT_contra, tenant: TenantId, asked: int, *, least: int = 1) -> EgressReservation:
         """Let `unit` take up to `asked` bytes of egress ahead: fewer where little is left of the day, never below `least`.
 
         Raises:
@@ -106,12 +106,12 @@ class Quotas(Protocol[UnitT_contra]):
         """
         ...
 
-    def give_back(self, unit: UnitT_contra, tenant: TenantId, taken: Taken) -> None:
+    def give_back(self, unit: UnitT_contra, tenant: TenantId, taken: EgressReservation) -> None:
         """Give back bytes of egress that were taken and not moved. Those of a day that is over are forgotten."""
         ...
 
 
-class Unmetered:
+class UnlimitedQuotas:
     """Lets everything through: for embedding without tenants, and for tests of other things."""
 
     def hold(self, unit: object, tenant: TenantId) -> None:
@@ -123,9 +123,9 @@ class Unmetered:
     def release(self, unit: object, tenant: TenantId, resource: Resource, amount: int) -> None:
         """Nothing is kept."""
 
-    def take(self, unit: object, tenant: TenantId, asked: int, *, least: int = 1) -> Taken:  # noqa: ARG002 - the port's
+    def take(self, unit: object, tenant: TenantId, asked: int, *, least: int = 1) -> EgressReservation:  # noqa: ARG002 - the port's
         """All of it."""
-        return Taken(max(asked, least), day=0)
+        return EgressReservation(max(asked, least), day=0)
 
-    def give_back(self, unit: object, tenant: TenantId, taken: Taken) -> None:
+    def give_back(self, unit: object, tenant: TenantId, taken: EgressReservation) -> None:
         """Nothing is kept."""

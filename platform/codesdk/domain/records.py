@@ -7,15 +7,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from codesdk.domain.artifact_refs import ArtifactRef
 from codesdk.domain.calls import CallIdentity, CallState
-from codesdk.domain.decisions import Evaluation, Frozen, PermissionMode
-from codesdk.domain.failures import StructuredError
+from codesdk.domain.decisions import Evaluation, FrozenModel, PermissionMode
 from codesdk.domain.ids import ArtifactId, HostId, PrincipalId, SessionId, TaskId, TenantId
-from codesdk.domain.references import ArtifactRef
 from codesdk.domain.runtimes import InteractionMode
+from codesdk.domain.structured_errors import StructuredError
 from codesdk.domain.tasks import TaskState
 
-PARALLEL_CALLS = 16
+DEFAULT_PARALLEL_CALLS = 16
 """What a session has unless it is opened with another number: more than any known agent asks for at once."""
 
 
@@ -28,7 +28,7 @@ class SessionPriority(StrEnum):
     """Nobody does."""
 
 
-class Session(Frozen):
+class Session(FrozenModel):
     """One agent's work: a workspace, a log, a token."""
 
     id: SessionId
@@ -41,7 +41,7 @@ class Session(Frozen):
     labels: dict[str, str]
     image: str
     priority: SessionPriority = SessionPriority.INTERACTIVE
-    parallel_calls: int = PARALLEL_CALLS
+    parallel_calls: int = DEFAULT_PARALLEL_CALLS
     """Calls of this session that run at once, at most."""
     watch: bool = False
     """Changes of files in its workspace become events."""
@@ -64,7 +64,7 @@ class Session(Frozen):
     """Of the rules that it was opened with, on top of the tenant's and the installation's."""
 
 
-class Task(Frozen):
+class Task(FrozenModel):
     """One piece of work that a runtime was started for, as its events tell it."""
 
     id: TaskId
@@ -115,7 +115,7 @@ class ToolCallRecord(CallIdentity):
     """In what it was not as the preview that was approved, where it was not."""
 
 
-class Artifact(Frozen):
+class Artifact(FrozenModel):
     """One stored file. The bytes are found by `content_hash`, never by a path from outside."""
 
     id: ArtifactId

@@ -11,15 +11,15 @@ from typing import Any
 import re2
 
 from codesdk.domain.decisions import REDACTED, RedactedKind, Redaction
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.tool_results import ToolResult
 
-EDGE_BYTES = 4096
+CUT_MARGIN_BYTES = 4096
 """Bytes that are held back where something was cut: a literal (1,000 characters of at most 4 bytes) that the cut split
 would begin in them."""
-MOST_MATCHES = 10_000
+MAX_MATCHES = 10_000
 """Of one pattern in one text. All after these is taken out as one: a tool that prints what matches would else fill the
 memory of its worker, and its output would grow by the marks."""
-_KINDS = {
+_KIND_PATTERNS = {
     RedactedKind.EMAIL: r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+",
     # By the issuers' ranges (ISO/IEC 7812): Visa, Mastercard, Discover with 16 digits, American Express with 15.
     RedactedKind.CREDIT_CARD: (
@@ -38,7 +38,7 @@ _KINDS = {
 }
 
 
-class PatternRefused(ValueError):
+class InvalidPattern(ValueError):
     """RE2 cannot use the pattern; says why."""
 
 
@@ -49,7 +49,7 @@ def check_pattern(pattern: str) -> None:
         PatternRefused: it does not parse, or matches the empty text.
     """
     if _compiled(pattern).search(b"") is not None:
-        raise PatternRefused("it matches the empty text")
+        raise InvalidPattern("it matches the empty text")
 
 
 class Redactor:
@@ -57,26 +57,26 @@ class Redactor:
 
     def __init__(self, redactions: Iterable[Redaction]) -> None:
         every = tuple(redactions)
-        self._patterns = [_compiled(_expression(item)) for item in every if item.pointer is None]
-        self._pointers = [_steps(item.pointer) for item in every if item.pointer is not None]
+        self._patterns = [_compiled(_regex_of(item)) for item in every if item.pointer is None]
+        self._pointers = [_pointer_tokens(item.pointer) for item in every if item.pointer is not None]
         self.count = 0
 
     @property
-    def holds_back_output(self) -> bool:
+    def withholds_output(self) -> bool:
         """A value is pointed at: whatever might hold it in another form (output, attachments) is kept nowhere."""
         return bool(self._pointers)
 
     def clean(self, data: bytes, *, is_cut: bool = False) -> bytes:
         """The bytes with a mark, and as many line ends as it had, for each match; overlapping matches are one.
 
-        `is_cut`: what follows is missing, so a match may be cut in half; the last `EDGE_BYTES` are taken out too.
+        `is_cut`: what follows is missing, so a match may be cut in half; the last `CUT_MARGIN_BYTES` are taken out too.
         """
         spans = [span for pattern in self._patterns for span in _spans(pattern, data)]
         if is_cut and self._patterns:
-            spans.append((max(0, len(data) - EDGE_BYTES), len(data)))
+            spans.append((max(0, len(data) - CUT_MARGIN_BYTES), len(data)))
         pieces: list[bytes] = []
         place = 0
-        for start, end in _merged(spans):
+        for start, end in _merge_spans(spans):
             self.count += 1
             pieces += (data[place:start], REDACTED.encode(), b"\n" * data.count(b"\n", start, end))
             place = end
@@ -90,9 +90,9 @@ class Redactor:
         """The whole result; its text says how much was taken out, and shows no value that a pointer hides."""
         structured = result.structured
         for steps in self._pointers:  # first: a pattern may give a key another name
-            structured, found = _replaced(structured, steps)
+            structured, found = _replace_at(structured, steps)
             self.count += found
-        structured = self._value(structured)
+        structured = self._redact_value(structured)
         changes: dict[str, Any] = {"structured": structured, "text": self.clean_text(result.text)}
         changes["differs"] = tuple(map(self.clean_text, result.differs))
         if self._pointers:
@@ -105,13 +105,13 @@ class Redactor:
             )
         return result.model_copy(update=changes)
 
-    def _value(self, value: Any) -> Any:
+    def _redact_value(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.clean_text(value)
         if isinstance(value, dict):
-            return self._object(value)
+            return self._redact_object(value)
         if isinstance(value, list):
-            return [self._value(item) for item in value]
+            return [self._redact_value(item) for item in value]
         if isinstance(value, int | float) and not isinstance(value, bool) and self._patterns:
             # As JSON writes it, so a card's number without quotes is one too; what is left of it is a text.
             written = json.dumps(value)
@@ -119,7 +119,7 @@ class Redactor:
             return value if cleaned == written else cleaned
         return value
 
-    def _object(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _redact_object(self, value: dict[str, Any]) -> dict[str, Any]:
         """An object with its keys cleaned too; keys that became the same are numbered, so that no value is lost."""
         cleaned: dict[str, Any] = {}
         often: Counter[str] = Counter()
@@ -128,21 +128,21 @@ class Redactor:
             while base != key and (name in value or name in cleaned):
                 often[base] += 1
                 name = f"{base} {often[base] + 1}"
-            cleaned[name] = self._value(item)
+            cleaned[name] = self._redact_value(item)
         return cleaned
 
 
 def _spans(pattern: Any, data: bytes) -> Iterator[tuple[int, int]]:
     for number, match in enumerate(pattern.finditer(data)):
-        if number == MOST_MATCHES:
+        if number == MAX_MATCHES:
             yield match.start(), len(data)
             return
         yield match.span()
 
 
-def _expression(redaction: Redaction) -> str:
+def _regex_of(redaction: Redaction) -> str:
     if redaction.kind is not None:
-        return _KINDS[redaction.kind]
+        return _KIND_PATTERNS[redaction.kind]
     return str(redaction.pattern) if redaction.literal is None else str(re2.escape(redaction.literal))
 
 
@@ -154,10 +154,10 @@ def _compiled(expression: str) -> Any:
         return re2.compile(expression, options)
     except re2.error as error:
         said = error.args[0] if error.args else "it does not parse"
-        raise PatternRefused(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)) from error
+        raise InvalidPattern(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)) from error
 
 
-def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     merged: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if merged and start < merged[-1][1]:
@@ -167,19 +167,19 @@ def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def _steps(pointer: str) -> tuple[str, ...]:
+def _pointer_tokens(pointer: str) -> tuple[str, ...]:
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
 
 
-def _replaced(value: Any, steps: tuple[str, ...]) -> tuple[Any, bool]:
+def _replace_at(value: Any, steps: tuple[str, ...]) -> tuple[Any, bool]:
     """The value with the mark at the end of these steps, and whether there was something."""
     if not steps:
         return REDACTED, True
     first, rest = steps[0], steps[1:]
     if isinstance(value, dict) and first in value:
-        inner, found = _replaced(value[first], rest)
+        inner, found = _replace_at(value[first], rest)
         return {**value, first: inner}, found
     if isinstance(value, list) and first.isdecimal() and int(first) < len(value):
-        inner, found = _replaced(value[int(first)], rest)
+        inner, found = _replace_at(value[int(first)], rest)
         return [*value[: int(first)], inner, *value[int(first) + 1 :]], found
     return value, False

@@ -8,9 +8,9 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from codesdk.domain.content import TranscriptMessage
-from codesdk.domain.decisions import Frozen, PermissionMode
+from codesdk.domain.decisions import FrozenModel, PermissionMode
 from codesdk.domain.ids import SessionId, TaskId
-from codesdk.domain.manifests import ToolManifest
+from codesdk.domain.runtime_input import ToolManifest
 
 
 class RuntimeName(StrEnum):
@@ -115,7 +115,7 @@ class InteractionMode(StrEnum):
     NON_INTERACTIVE = "non_interactive"
 
 
-class RuntimeCapabilities(Frozen):
+class RuntimeCapabilities(FrozenModel):
     """What a client may count on. A declaration that contradicts itself is refused."""
 
     supports_streaming: bool
@@ -143,7 +143,7 @@ class RuntimeCapabilities(Frozen):
     recommended_isolation_mode: RuntimeIsolationMode
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Self:
+    def _check_consistent(self) -> Self:
         if self.recommended_isolation_mode not in self.supported_isolation_modes:
             raise ValueError("recommended_isolation_mode is not among supported_isolation_modes")
         if not self.supports_parallel_tool_calls and (self.max_outstanding_tool_calls or 1) > 1:
@@ -153,7 +153,7 @@ class RuntimeCapabilities(Frozen):
         return self
 
 
-class AuthStatus(Frozen):
+class AuthStatus(FrozenModel):
     """Whether a runtime is logged in and ready; never a token."""
 
     ok: bool
@@ -164,14 +164,14 @@ class AuthStatus(Frozen):
     """Safe facts only."""
 
 
-class LoginHelp(Frozen):
+class LoginHelp(FrozenModel):
     """How a person logs a runtime in, where that needs a person."""
 
     ok: bool
     instructions: str | None = None
 
 
-class RuntimeIsolation(Frozen):
+class RuntimeIsolation(FrozenModel):
     """How one run of a runtime is set apart."""
 
     mode: RuntimeIsolationMode
@@ -181,7 +181,7 @@ class RuntimeIsolation(Frozen):
     xdg_cache_home: str | None = None
 
 
-class RuntimeEnv(Frozen):
+class RuntimeEnv(FrozenModel):
     """Where a runtime runs and where its state lives."""
 
     cwd: str
@@ -192,7 +192,7 @@ class RuntimeEnv(Frozen):
     isolation: RuntimeIsolation | None = None
 
 
-class CreateSessionInput(Frozen):
+class CreateSessionInput(FrozenModel):
     """What a runtime is told when a session of its own is made."""
 
     title: str | None = None
@@ -202,21 +202,21 @@ class CreateSessionInput(Frozen):
     """Options of that runtime alone; passed on as they are, never interpreted in silence."""
 
 
-class RuntimeSessionHandle(Frozen):
+class RuntimeSessionHandle(FrozenModel):
     """Our session, and the runtime's own where it has one (an optimisation only)."""
 
     session_id: SessionId
     runtime_session_id: str | None = None
 
 
-class ResumedSession(Frozen):
+class ResumedSession(FrozenModel):
     """What came of resuming a runtime's own session."""
 
     ok: bool
     runtime_session_id: str | None = None
 
 
-class TaskInput(Frozen):
+class TaskInput(FrozenModel):
     """What an adapter starts a task with."""
 
     task_id: TaskId

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from codesdk.domain.decisions import Frozen, PermissionMode
+from codesdk.domain.decisions import FrozenModel, PermissionMode
 from codesdk.domain.ids import PrincipalId, SessionId, TenantId
 
 
-class Subject(Frozen):
+class Subject(FrozenModel):
     """The session that calls, and the person or program that it belongs to."""
 
     tenant_id: TenantId

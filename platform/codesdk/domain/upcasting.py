@@ -37,7 +37,7 @@ def read_event(stored: Mapping[str, Any]) -> Event:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(step) for step in first["loc"])
-        raise EventUnreadable(f"{_named(stored)} cannot be read: {place}: {first['msg']}.") from error
+        raise EventUnreadable(f"{_event_label(stored)} cannot be read: {place}: {first['msg']}.") from error
 
 
 def upcast(stored: Mapping[str, Any], latest: int, upcasters: Mapping[int, Upcaster]) -> dict[str, Any]:
@@ -49,20 +49,20 @@ def upcast(stored: Mapping[str, Any], latest: int, upcasters: Mapping[int, Upcas
     """
     version = stored.get("schema_version")
     if type(version) is not int or version < 1:
-        raise EventUnreadable(f"{_named(stored)} has no schema version.")
+        raise EventUnreadable(f"{_event_label(stored)} has no schema version.")
     if version > latest:
         raise SchemaTooNew(
-            f"{_named(stored)} has schema version {version}; this CodeSDK reads up to {latest}.",
+            f"{_event_label(stored)} has schema version {version}; this CodeSDK reads up to {latest}.",
             advice="Read this log with the version of CodeSDK that wrote it, or a later one; nothing was changed.",
         )
     event = dict(stored)
     for step in range(version, latest):
         if step not in upcasters:
-            raise EventUnreadable(f"{_named(stored)} has schema version {version}, from which no way leads up.")
+            raise EventUnreadable(f"{_event_label(stored)} has schema version {version}, from which no way leads up.")
         event = {**upcasters[step](event), "schema_version": step + 1}
     return event
 
 
-def _named(stored: Mapping[str, Any]) -> str:
+def _event_label(stored: Mapping[str, Any]) -> str:
     seq = stored.get("seq")
     return f"Event {seq}" if isinstance(seq, int) else "An event"

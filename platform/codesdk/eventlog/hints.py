@@ -11,14 +11,14 @@ from typing import Protocol
 from redis import Redis
 from redis.exceptions import RedisError
 
-from codesdk.domain.ids import Kind, SessionId, ToolCallId, is_id
-from codesdk.domain.pause import Pause
+from codesdk.domain.circuit_breaker import CircuitBreaker
+from codesdk.domain.ids import IdKind, SessionId, ToolCallId, is_id
 
 CHANNEL = "codesdk:log"
 _log = logging.getLogger(__name__)
 
 OnHint = Callable[[SessionId], None]
-OnEnd = Callable[[ToolCallId], None]
+OnCallEnd = Callable[[ToolCallId], None]
 
 
 class Hints(Protocol):
@@ -28,7 +28,7 @@ class Hints(Protocol):
         """Tell the listeners; must return soon, and may lose the hint."""
         ...
 
-    def publish_end(self, session: SessionId, call: ToolCallId) -> None:
+    def publish_call_end(self, session: SessionId, call: ToolCallId) -> None:
         """Likewise; what the session has grown by is the end of that call."""
         ...
 
@@ -36,7 +36,7 @@ class Hints(Protocol):
         """Call `on_hint` for each hint from now on, on a thread of the port's own."""
         ...
 
-    def listen_for_ends(self, on_end: OnEnd) -> None:
+    def listen_for_call_ends(self, on_end: OnCallEnd) -> None:
         """Call `on_end` for each call that is said to have ended, on the same thread."""
         ...
 
@@ -50,16 +50,16 @@ class LocalHints:
 
     def __init__(self) -> None:
         self._listeners: list[OnHint] = []
-        self._end_listeners: list[OnEnd] = []
+        self._call_end_listeners: list[OnCallEnd] = []
 
     def publish(self, session: SessionId) -> None:
         """Call each listener."""
         for listener in self._listeners:
             listener(session)
 
-    def publish_end(self, session: SessionId, call: ToolCallId) -> None:
+    def publish_call_end(self, session: SessionId, call: ToolCallId) -> None:
         """Call each listener: who waits for the call first, who follows the session then."""
-        for listener in self._end_listeners:
+        for listener in self._call_end_listeners:
             listener(call)
         self.publish(session)
 
@@ -67,14 +67,14 @@ class LocalHints:
         """Add a listener."""
         self._listeners.append(on_hint)
 
-    def listen_for_ends(self, on_end: OnEnd) -> None:
+    def listen_for_call_ends(self, on_end: OnCallEnd) -> None:
         """Add a listener."""
-        self._end_listeners.append(on_end)
+        self._call_end_listeners.append(on_end)
 
     def close(self) -> None:
         """Forget the listeners."""
         self._listeners.clear()
-        self._end_listeners.clear()
+        self._call_end_listeners.clear()
 
 
 class RedisHints:
@@ -88,7 +88,7 @@ class RedisHints:
         # redis-py's default of 5 s would end a quiet subscription.
         self._publisher = Redis.from_url(redis_url, socket_timeout=1.0, socket_connect_timeout=1.0)
         self._subscriber = Redis.from_url(redis_url, socket_timeout=None, socket_connect_timeout=2.0)
-        self._pause = Pause(self.RETRY_S)
+        self._breaker = CircuitBreaker(self.RETRY_S)
         self._local = LocalHints()
         self._origin = secrets.token_hex(8)
         self._closing = threading.Event()
@@ -97,25 +97,25 @@ class RedisHints:
     def publish(self, session: SessionId) -> None:
         """Tell this process at once, then the others."""
         self._local.publish(session)
-        self._tell(f"{self._origin} {session}")
+        self._publish(f"{self._origin} {session}")
 
-    def publish_end(self, session: SessionId, call: ToolCallId) -> None:
+    def publish_call_end(self, session: SessionId, call: ToolCallId) -> None:
         """Tell this process at once, then the others."""
-        self._local.publish_end(session, call)
-        self._tell(f"{self._origin} {session} {call}")
+        self._local.publish_call_end(session, call)
+        self._publish(f"{self._origin} {session} {call}")
 
-    def _tell(self, message: str) -> None:
+    def _publish(self, message: str) -> None:
         # A Redis that stands still would cost each commit's hints a second, and hold up those to this process as well.
-        self._pause.attempt(lambda: self._publisher.publish(CHANNEL, message))
+        self._breaker.attempt(lambda: self._publisher.publish(CHANNEL, message))
 
     def listen(self, on_hint: OnHint) -> None:
         """Add a listener; the first starts the subscription."""
         self._local.listen(on_hint)
         self._start()
 
-    def listen_for_ends(self, on_end: OnEnd) -> None:
+    def listen_for_call_ends(self, on_end: OnCallEnd) -> None:
         """Add a listener; the first starts the subscription."""
-        self._local.listen_for_ends(on_end)
+        self._local.listen_for_call_ends(on_end)
         self._start()
 
     def _start(self) -> None:
@@ -149,9 +149,9 @@ class RedisHints:
         # Anybody who reaches Redis can publish: only a well-formed id passes, and all it can cause is a read.
         origin, _, said = data.decode("ascii", "replace").partition(" ")
         session, _, call = said.partition(" ")
-        if origin == self._origin or not is_id(session, Kind.SESSION):
+        if origin == self._origin or not is_id(session, IdKind.SESSION):
             return  # our own were delivered when they were published
         if not call:
             self._local.publish(SessionId(session))
-        elif is_id(call, Kind.CALL):
-            self._local.publish_end(SessionId(session), ToolCallId(call))
+        elif is_id(call, IdKind.CALL):
+            self._local.publish_call_end(SessionId(session), ToolCallId(call))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from codesdk.domain.clock import Clock, to_wire
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.clock import Clock, to_rfc3339
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import SCHEMA_VERSION, Event, EventType, EventUnreadable, RuntimeInfo, Trace
 from codesdk.domain.ids import SessionId, ToolCallId
 from codesdk.domain.upcasting import read_event
@@ -18,14 +18,14 @@ from codesdk.eventlog.hints import Hints
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
 
-PAGE = 500
+PAGE_SIZE = 500
 """Most events that one read returns."""
 
-EVENT_BYTES = 256 * 1024
+MAX_EVENT_BYTES = 256 * 1024
 """Most bytes of one stored event: a page of 500 stays below what a process can hold. What may be larger (an input, a
 result, an output, a runtime's raw frame) is kept as an artifact by whoever makes the event, before its unit: bytes
 first, then the row that names them."""
-ENDS_OF_CALLS = frozenset({EventType.CALL_COMPLETED, EventType.CALL_DENIED})
+CALL_END_TYPES = frozenset({EventType.CALL_COMPLETED, EventType.CALL_DENIED})
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
@@ -37,7 +37,7 @@ class EventTooLarge(Fault):
     exit_code = ExitCode.DATA
 
 
-class Draft(Frozen):
+class EventDraft(FrozenModel):
     """An event that has no place in the log yet."""
 
     type: EventType
@@ -46,16 +46,16 @@ class Draft(Frozen):
     payload: dict[str, Any]
 
 
-class Written(NamedTuple):
+class EncodedEvent(NamedTuple):
     """A draft as it is stored, but for its number: what can be made before a unit, so that no other waits for it."""
 
     session: SessionId
-    row: store.Fresh
+    row: store.NewEventRow
     ended: ToolCallId | None
     """The call that it ends, where it ends one: the hint says so."""
 
 
-class Page(NamedTuple):
+class EventBatch(NamedTuple):
     """A piece of a log, as far as this version can read it."""
 
     events: list[Event]
@@ -63,7 +63,7 @@ class Page(NamedTuple):
     """Why the event after the last of these cannot be read; None where all could."""
 
 
-class _Hint:
+class _CommitHint:
     """What is said of a session after a commit: that it has grown, and which calls ended in it."""
 
     def __init__(self, hints: Hints, session: SessionId) -> None:
@@ -75,10 +75,10 @@ class _Hint:
         if not self.ended:
             self._hints.publish(self.session)
         for call in self.ended:
-            self._hints.publish_end(self.session, call)
+            self._hints.publish_call_end(self.session, call)
 
 
-class Log:
+class EventLog:
     """The log of every session in one database."""
 
     def __init__(self, database: Database, clock: Clock, hints: Hints) -> None:
@@ -86,35 +86,35 @@ class Log:
         self._clock = clock
         self._hints = hints
 
-    def written(self, draft: Draft) -> Written:
+    def written(self, draft: EventDraft) -> EncodedEvent:
         """The draft for `append`, written out now, on the caller's own thread.
 
         Raises:
             EventTooLarge, ValueError, TypeError: as `append`.
         """
-        row = store.Fresh(to_wire(self._clock.now()), draft.type.value, _body(draft))
-        ended = ToolCallId(draft.payload["tool_call_id"]) if draft.type in ENDS_OF_CALLS else None
-        return Written(draft.trace.session_id, row, ended)
+        row = store.NewEventRow(to_rfc3339(self._clock.now()), draft.type.value, _encode_body(draft))
+        ended = ToolCallId(draft.payload["tool_call_id"]) if draft.type in CALL_END_TYPES else None
+        return EncodedEvent(draft.trace.session_id, row, ended)
 
-    def append(self, unit: Unit, draft: Draft | Written) -> None:
+    def append(self, unit: Unit, draft: EventDraft | EncodedEvent) -> None:
         """Store the event with the unit's commit; only then can anybody see it.
 
         Events of one unit keep their order. The log's readers are told after the commit.
 
         Raises:
-            EventTooLarge: it holds more than `EVENT_BYTES`.
+            EventTooLarge: it holds more than `MAX_EVENT_BYTES`.
             ValueError, TypeError: JSON cannot say what it holds.
         """
-        session, row, ended = draft if isinstance(draft, Written) else self.written(draft)
+        session, row, ended = draft if isinstance(draft, EncodedEvent) else self.written(draft)
         unit.batch(store.insert, session).append(row)
-        hint = next((each for each in unit.effects if isinstance(each, _Hint) and each.session == session), None)
+        hint = next((each for each in unit.effects if isinstance(each, _CommitHint) and each.session == session), None)
         if hint is None:
-            hint = _Hint(self._hints, session)
+            hint = _CommitHint(self._hints, session)
             unit.after_commit(hint)
         if ended is not None:
             hint.ended.append(ended)
 
-    def read(self, session: SessionId, after: int = 0, limit: int = PAGE) -> list[Event]:
+    def read(self, session: SessionId, after: int = 0, limit: int = PAGE_SIZE) -> list[Event]:
         """Committed events with `seq` above `after`, oldest first, at most `limit`.
 
         Raises:
@@ -125,17 +125,17 @@ class Log:
             raise fault
         return events
 
-    def page(self, session: SessionId, after: int = 0, limit: int = PAGE) -> Page:
+    def page(self, session: SessionId, after: int = 0, limit: int = PAGE_SIZE) -> EventBatch:
         """The same, up to an event that cannot be read: those before it are nobody's loss."""
         with self.database.read() as connection:
-            rows = store.after(connection, session, after, min(limit, PAGE))
+            rows = store.after(connection, session, after, min(limit, PAGE_SIZE))
         events: list[Event] = []
         for row in rows:
             try:
-                events.append(_event(row))
+                events.append(_decode_event(row))
             except Fault as fault:
-                return Page(events, fault)
-        return Page(events)
+                return EventBatch(events, fault)
+        return EventBatch(events)
 
     def head(self, session: SessionId) -> int:
         """The newest `seq`, 0 for an empty or unknown session."""
@@ -145,7 +145,7 @@ class Log:
     def place(self, session: SessionId) -> tuple[str, int]:
         """The log's epoch and its newest `seq`: what a reader's cursor is judged by. Empty and 0 where unknown."""
         with self.database.read() as connection:
-            return store.place(connection, session)
+            return store.log_position(connection, session)
 
     def heads(self, sessions: Sequence[SessionId]) -> dict[SessionId, int]:
         """The newest `seq` of each of these sessions, in one query."""
@@ -153,38 +153,38 @@ class Log:
             return store.heads(connection, sessions)
 
 
-def _body(draft: Draft) -> str:
+def _encode_body(draft: EventDraft) -> str:
     # What JSON cannot say must fail here, in the caller's unit: the insert is a last step, its failure is everybody's.
     runtime = draft.runtime
     plain = runtime.raw is None and runtime.raw_ref is None
-    said = _runtime_text(runtime) if plain else _text(runtime)
+    said = _encode_runtime(runtime) if plain else _encode_part(runtime)
     text = (
-        f'{{"schema_version":{SCHEMA_VERSION},"trace":{_trace_text(draft.trace)},"runtime":{said},'
+        f'{{"schema_version":{SCHEMA_VERSION},"trace":{_encode_trace(draft.trace)},"runtime":{said},'
         f'"payload":{_ENCODER.encode(draft.payload)}}}'
     )
     size = len(text.encode())
-    if size > EVENT_BYTES:
+    if size > MAX_EVENT_BYTES:
         raise EventTooLarge(
-            f"An event of type {draft.type.value} has {size} bytes; the log takes {EVENT_BYTES}.",
+            f"An event of type {draft.type.value} has {size} bytes; the log takes {MAX_EVENT_BYTES}.",
             advice="Keep what is large as an artifact, and let the event refer to it.",
         )
     return text
 
 
-def _text(part: Frozen) -> str:
+def _encode_part(part: FrozenModel) -> str:
     return _ENCODER.encode(part.model_dump(exclude_none=True))
 
 
 # The events of a call have one trace and one runtime: each is written out once.
-_trace_text = lru_cache(1024)(_text)
-_runtime_text = lru_cache(64)(_text)
+_encode_trace = lru_cache(1024)(_encode_part)
+_encode_runtime = lru_cache(64)(_encode_part)
 
 
-def _event(row: store.Row) -> Event:
-    return read_event(whole(row))
+def _decode_event(row: store.EventRow) -> Event:
+    return read_event(decode_row(row))
 
 
-def whole(row: store.Row) -> dict[str, Any]:
+def decode_row(row: store.EventRow) -> dict[str, Any]:
     """A stored event as one object, of whatever schema version it is.
 
     Raises:

@@ -13,7 +13,7 @@ from codesdk.errors import InternalFault
 from codesdk.storage.schema import events, sessions
 
 
-class Row(NamedTuple):
+class EventRow(NamedTuple):
     """One stored event."""
 
     seq: int
@@ -22,7 +22,7 @@ class Row(NamedTuple):
     body: str
 
 
-class Fresh(NamedTuple):
+class NewEventRow(NamedTuple):
     """An event that has no number yet."""
 
     time: str
@@ -63,7 +63,7 @@ _AFTER = (
 _HEAD = select(sessions.c.last_seq).where(sessions.c.id == _SESSION)
 
 
-def insert(connection: Connection, gathered: dict[str, list[Fresh]]) -> None:
+def insert(connection: Connection, gathered: dict[str, list[NewEventRow]]) -> None:
     """Give the events of each session its next numbers, in order, and store them all.
 
     Sessions come in the order of their ids, which is the order in which every process takes their locks.
@@ -72,12 +72,12 @@ def insert(connection: Connection, gathered: dict[str, list[Fresh]]) -> None:
         InternalFault: there is no such session.
     """
     counts = {session: len(fresh) for session, fresh in gathered.items()}
-    stored = _into_sqlite if connection.dialect.name == "sqlite" else _into_postgresql
+    stored = _insert_sqlite if connection.dialect.name == "sqlite" else _insert_postgresql
     if not stored(connection, gathered, counts):
         raise InternalFault(f"An event names a session that does not exist: one of {', '.join(counts)}.")
 
 
-def _into_sqlite(connection: Connection, gathered: dict[str, list[Fresh]], counts: dict[str, int]) -> bool:
+def _insert_sqlite(connection: Connection, gathered: dict[str, list[NewEventRow]], counts: dict[str, int]) -> bool:
     if len(counts) == 1:
         ((session, count),) = counts.items()
         moved = connection.exec_driver_sql(_ADVANCE_ONE, (count, session)).all()
@@ -95,17 +95,17 @@ def _into_sqlite(connection: Connection, gathered: dict[str, list[Fresh]], count
     return True
 
 
-def _into_postgresql(connection: Connection, gathered: dict[str, list[Fresh]], counts: dict[str, int]) -> bool:
+def _insert_postgresql(connection: Connection, gathered: dict[str, list[NewEventRow]], counts: dict[str, int]) -> bool:
     rows = [(session, place, *event) for session, fresh in gathered.items() for place, event in enumerate(fresh, 1)]
     sessions_, columns = list(counts), [list(column) for column in zip(*rows, strict=True)]
     done = connection.exec_driver_sql(_APPEND, (sessions_, sessions_, list(counts.values()), *columns))
     return done.rowcount == len(rows)
 
 
-def after(connection: Connection, session: SessionId, seq: int, limit: int) -> list[Row]:
+def after(connection: Connection, session: SessionId, seq: int, limit: int) -> list[EventRow]:
     """Rows with a higher number, in order."""
     found = connection.execute(_AFTER, {"session": session, "after": seq, "most": limit})
-    return [Row(*row) for row in found]
+    return [EventRow(*row) for row in found]
 
 
 def head(connection: Connection, session: SessionId) -> int:
@@ -113,7 +113,7 @@ def head(connection: Connection, session: SessionId) -> int:
     return connection.execute(_HEAD, {"session": session}).scalar() or 0
 
 
-def place(connection: Connection, session: SessionId) -> tuple[str, int]:
+def log_position(connection: Connection, session: SessionId) -> tuple[str, int]:
     """The session's log epoch and its newest number."""
     row = connection.execute(select(sessions.c.log_epoch, sessions.c.last_seq).where(sessions.c.id == session)).first()
     return (row.log_epoch, row.last_seq) if row else ("", 0)

@@ -12,7 +12,7 @@ from codesdk.domain.events import Event
 from codesdk.domain.ids import SessionId
 from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.hints import Hints
-from codesdk.eventlog.log import PAGE, Log
+from codesdk.eventlog.log import PAGE_SIZE, EventLog
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -36,12 +36,12 @@ class Subscription:
 class Tail:
     """Delivers committed events to subscriptions."""
 
-    def __init__(self, log: Log, hints: Hints, clock: Clock, poll_s: float) -> None:
+    def __init__(self, log: EventLog, hints: Hints, clock: Clock, poll_s: float) -> None:
         """`poll_s`: seconds between looks at all followed sessions, in one query."""
         self._log = log
         self._clock = clock
         self._poll_s = poll_s
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._subscriptions: dict[SessionId, list[Subscription]] = {}
         self._hinted: set[SessionId] = set()
         self._wake = threading.Event()
@@ -54,7 +54,7 @@ class Tail:
     ) -> Subscription:
         """Deliver everything after `after`, starting with what is there already."""
         subscription = Subscription(session, after, on_events, on_fault)
-        with self._guard:
+        with self._lock:
             self._subscriptions.setdefault(session, []).append(subscription)
             self._hinted.add(session)
             self._start()
@@ -63,7 +63,7 @@ class Tail:
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Stop delivering; a delivery under way may still end."""
-        with self._guard:
+        with self._lock:
             remaining = self._subscriptions.get(subscription.session, [])
             if subscription in remaining:
                 remaining.remove(subscription)
@@ -85,7 +85,7 @@ class Tail:
             self._thread.start()
 
     def _on_hint(self, session: SessionId) -> None:
-        with self._guard:
+        with self._lock:
             if session not in self._subscriptions:
                 return
             self._hinted.add(session)
@@ -96,29 +96,29 @@ class Tail:
         while not self._closing:
             self._wake.wait(max(0.0, next_poll - self._clock.monotonic()))
             self._wake.clear()
-            with self._guard:
+            with self._lock:
                 due, self._hinted = set(self._hinted), set()
                 followed = set(self._subscriptions)
             # However busy the hints are: a lost one must not wait for luck.
             if self._clock.monotonic() >= next_poll:
                 next_poll = self._clock.monotonic() + self._poll_s
-                due.update(self._grown(followed))
+                due.update(self._sessions_behind(followed))
             for session in due:
                 self._deliver(session)
 
-    def _grown(self, sessions: set[SessionId]) -> list[SessionId]:
+    def _sessions_behind(self, sessions: set[SessionId]) -> list[SessionId]:
         try:
             heads = self._log.heads(sorted(sessions)) if sessions else {}
         except Fault as fault:
             # The database is away; the next poll looks at everything again, so nothing is skipped.
             _log.warning("following the log is interrupted: %s", fault)
             return []
-        with self._guard:
+        with self._lock:
             places = {session: list(self._subscriptions.get(session, [])) for session in heads}
         return [session for session, head in heads.items() if any(s.after < head for s in places[session])]
 
     def _deliver(self, session: SessionId) -> None:
-        with self._guard:
+        with self._lock:
             subscriptions = list(self._subscriptions.get(session, []))
         for subscription in subscriptions:
             try:
@@ -135,7 +135,7 @@ class Tail:
     def _give_up(self, subscription: Subscription, fault: Fault) -> None:
         self.unsubscribe(subscription)
         if subscription.on_fault is not None:
-            self._tell(subscription, subscription.on_fault, fault)
+            self._notify(subscription, subscription.on_fault, fault)
 
     def _catch_up(self, subscription: Subscription) -> None:
         more = True
@@ -143,13 +143,13 @@ class Tail:
             events, fault = self._log.page(subscription.session, subscription.after)
             if events:
                 subscription.after = events[-1].seq
-                if not self._tell(subscription, subscription.on_events, events):
+                if not self._notify(subscription, subscription.on_events, events):
                     return
             if fault is not None:
                 raise fault
-            more = len(events) == PAGE
+            more = len(events) == PAGE_SIZE
 
-    def _tell(self, subscription: Subscription, listener: Callable[[T], None], what: T) -> bool:
+    def _notify(self, subscription: Subscription, listener: Callable[[T], None], what: T) -> bool:
         try:
             listener(what)
         except Exception:  # noqa: BLE001 (a reader is any callable)

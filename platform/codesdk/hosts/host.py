@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import HostId
-from codesdk.domain.needs import Need
+from codesdk.domain.sandbox_resources import Need
 from codesdk.errors import ExitCode, Fault
 
 
@@ -23,7 +23,7 @@ class HostState(StrEnum):
     """Its worker fell silent, or an operator gave it up: its sessions have ended. The next worker makes it active."""
 
 
-class Capacity(Frozen):
+class Capacity(FrozenModel):
     """What its sessions may take together, as the operator states it; 0 for no limit."""
 
     memory_bytes: int = Field(default=0, ge=0)
@@ -34,7 +34,7 @@ class Capacity(Frozen):
     """Sessions whose sandbox is not gone."""
 
 
-class HostRecord(Frozen):
+class HostRecord(FrozenModel):
     """A row of `hosts`, with what is reserved there."""
 
     id: HostId

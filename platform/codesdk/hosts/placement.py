@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import HostId
-from codesdk.domain.needs import Need
+from codesdk.domain.sandbox_resources import Need
 from codesdk.hosts.host import HostRecord, HostState
 
 
-class Want(Frozen):
+class PlacementRequest(FrozenModel):
     """What a session must have."""
 
     image: str
@@ -21,7 +21,7 @@ class Want(Frozen):
     need: Need
 
 
-class Placed(Frozen):
+class Placement(FrozenModel):
     """There."""
 
     host: HostId
@@ -29,33 +29,33 @@ class Placed(Frozen):
     """Id of the image on that host."""
 
 
-class Nowhere(Frozen):
+class Unschedulable(FrozenModel):
     """No host takes it; `missing`: what was wanting -> on how many hosts, each counted once, for what came first."""
 
     missing: dict[str, int]
 
 
-def place(hosts: Iterable[HostRecord], want: Want) -> Placed | Nowhere:
+def place(hosts: Iterable[HostRecord], want: PlacementRequest) -> Placement | Unschedulable:
     """The host that is least full once the session is there; of equals the one with the fewest sessions, then by id.
 
     How full: the largest share of what its operator said that it has. Who said nothing is never full. One whose worker
     was stopped in order comes after all others: a session there waits for the next worker.
     """
-    wanting: Counter[str] = Counter()
+    unmet: Counter[str] = Counter()
     fitting = []
     for host in hosts:
-        lack = lacking(host, want)
+        lack = unmet_requirement(host, want)
         if lack is None:
             fitting.append(host)
         else:
-            wanting[lack] += 1
+            unmet[lack] += 1
     if not fitting:
-        return Nowhere(missing=dict(sorted(wanting.items())))
+        return Unschedulable(missing=dict(sorted(unmet.items())))
     best = min(fitting, key=lambda host: (host.away, _fullness(host, want.need), host.sessions, host.id))
-    return Placed(host=best.id, image=best.images[want.image])
+    return Placement(host=best.id, image=best.images[want.image])
 
 
-def lacking(host: HostRecord, want: Want) -> str | None:
+def unmet_requirement(host: HostRecord, want: PlacementRequest) -> str | None:
     """The first thing for which the host cannot take the session; None where it can."""
     if host.state is not HostState.ACTIVE:
         return host.state.value
@@ -63,14 +63,14 @@ def lacking(host: HostRecord, want: Want) -> str | None:
         return "image"
     if any(host.labels.get(name) != value for name, value in want.labels.items()):
         return "labels"
-    return next((name for name, taken, most in _bounded(host, want.need) if taken > most), None)
+    return next((name for name, taken, most in _limited_resources(host, want.need) if taken > most), None)
 
 
 def _fullness(host: HostRecord, need: Need) -> float:
-    return max((taken / most for _, taken, most in _bounded(host, need)), default=0.0)
+    return max((taken / most for _, taken, most in _limited_resources(host, need)), default=0.0)
 
 
-def _bounded(host: HostRecord, need: Need) -> Iterator[tuple[str, int, int]]:
+def _limited_resources(host: HostRecord, need: Need) -> Iterator[tuple[str, int, int]]:
     """What is limited there, how much would be taken, of how much."""
     has, takes = host.capacity, host.reserved
     for name, taken, most in (

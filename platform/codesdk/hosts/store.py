@@ -11,7 +11,7 @@ from sqlalchemy import insert as insert_into
 
 from codesdk.domain.calls import CallState
 from codesdk.domain.ids import HostId
-from codesdk.domain.needs import Need, need_of, sum_of
+from codesdk.domain.sandbox_resources import Need, profile_needs, total_need
 from codesdk.hosts.host import Capacity, HostRecord, HostState
 from codesdk.storage.clock import database_now
 from codesdk.storage.schema import hosts, sandboxes, tool_calls
@@ -38,7 +38,7 @@ _CALLS = (
 )
 
 
-class _Taken(NamedTuple):
+class _Reserved(NamedTuple):
     """The living sandboxes of one profile on a host: of sessions, and of servers that serve one."""
 
     need: Need
@@ -46,7 +46,7 @@ class _Taken(NamedTuple):
     sessions: int
 
 
-class Held(NamedTuple):
+class HostLease(NamedTuple):
     """Who serves a host, and how lively."""
 
     holder: str
@@ -61,16 +61,16 @@ class Held(NamedTuple):
 
 _HOSTS = select(hosts, (database_now() - hosts.c.heard_at).label("silent_s"))
 # A row to which imported sessions belong, and that no worker has ever taken: nobody's machine. See `archive.imports`.
-_NO_MACHINE = (hosts.c.heartbeat == 0) & hosts.c.heard_at.is_(None) & hosts.c.left_at.is_not(None)
-_MACHINES = _HOSTS.where(~_NO_MACHINE)
+_NEVER_SERVED = (hosts.c.heartbeat == 0) & hosts.c.heard_at.is_(None) & hosts.c.left_at.is_not(None)
+_SERVED = _HOSTS.where(~_NEVER_SERVED)
 # Asked at each claim, so built once.
 _GENERATION = select(hosts.c.generation).where(hosts.c.id == bindparam("host"))
 
 
-def listing(connection: Connection) -> list[HostRecord]:
+def list_hosts(connection: Connection) -> list[HostRecord]:
     """All hosts by name, with what is reserved on each."""
-    taken = _taken(connection)
-    return [_record(row, taken) for row in connection.execute(_MACHINES.order_by(hosts.c.name))]
+    taken = _reserved_by_host(connection)
+    return [_record(row, taken) for row in connection.execute(_SERVED.order_by(hosts.c.name))]
 
 
 def with_calls(connection: Connection, found: list[HostRecord]) -> list[HostRecord]:
@@ -90,35 +90,35 @@ def with_calls(connection: Connection, found: list[HostRecord]) -> list[HostReco
     ]
 
 
-def known(connection: Connection) -> list[HostRecord]:
+def list_all(connection: Connection) -> list[HostRecord]:
     """All hosts by id, without what is reserved on them."""
     return [_record(row, {}) for row in connection.execute(_HOSTS.order_by(hosts.c.id))]
 
 
 def find(connection: Connection, wanted: str) -> HostRecord | None:
     """The host of that name or id."""
-    query = _MACHINES.where((hosts.c.id == wanted) | (hosts.c.name == wanted))
+    query = _SERVED.where((hosts.c.id == wanted) | (hosts.c.name == wanted))
     row = connection.execute(query.order_by(hosts.c.id)).first()
-    return _record(row, _taken(connection, HostId(row.id))) if row else None
+    return _record(row, _reserved_by_host(connection, HostId(row.id))) if row else None
 
 
-def find_named(connection: Connection, name: str) -> HostRecord | None:
+def lock_named(connection: Connection, name: str) -> HostRecord | None:
     """The host of exactly that name, held until the unit ends."""
     row = connection.execute(_HOSTS.where(hosts.c.name == name).with_for_update(of=hosts)).one_or_none()
     return _record(row, {}) if row else None
 
 
-def held(connection: Connection, name: str, *, lock: bool = False) -> Held | None:
+def find_lease(connection: Connection, name: str, *, lock: bool = False) -> HostLease | None:
     """Who serves the host of that name; None where nobody ever did. `lock`: and nobody else until the unit ends."""
     query = _HOSTS.where(hosts.c.name == name)
     row = connection.execute(query.with_for_update(of=hosts) if lock else query).one_or_none()
     if row is None or row.silent_s is None:
         return None
     is_over = row.left_at is not None or row.state == HostState.LOST.value
-    return Held(row.holder, row.generation, row.heartbeat, max(0.0, row.silent_s), is_over)
+    return HostLease(row.holder, row.generation, row.heartbeat, max(0.0, row.silent_s), is_over)
 
 
-def serves(connection: Connection, host: HostId, generation: int) -> bool:
+def is_current(connection: Connection, host: HostId, generation: int) -> bool:
     """Whether the worker of that generation still has the host: no newer one came, and nobody gave it up."""
     found = connection.execute(_GENERATION, {"host": host}).scalar()
     return bool(found == generation)
@@ -135,7 +135,7 @@ def lock(connection: Connection, host: HostId) -> bool:
     return True
 
 
-def of_engine(connection: Connection, engine: str, but: str) -> HostRecord | None:
+def find_by_engine(connection: Connection, engine: str, but: str) -> HostRecord | None:
     """The host under another name than `but` that has that engine and was not given up."""
     query = select(hosts.c.id).where(
         hosts.c.engine == engine, hosts.c.name != but, hosts.c.state != HostState.LOST.value
@@ -171,7 +171,7 @@ def insert(connection: Connection, host: HostId, name: str, now: float, offer: M
     connection.execute(insert_into(hosts).values(**made, heard_at=database_now()))
 
 
-def beat(connection: Connection, host: HostId, generation: int) -> bool:
+def record_heartbeat(connection: Connection, host: HostId, generation: int) -> bool:
     """Count one heartbeat. False: a newer worker has taken the host over, or it was given up."""
     changed = connection.execute(
         update(hosts)
@@ -181,7 +181,7 @@ def beat(connection: Connection, host: HostId, generation: int) -> bool:
     return changed.rowcount == 1
 
 
-def leave(connection: Connection, host: HostId, generation: int, now: float) -> bool:
+def mark_stopped(connection: Connection, host: HostId, generation: int, now: float) -> bool:
     """Note that its worker was stopped in order. False: it is not that worker's any more."""
     changed = connection.execute(
         update(hosts).where(hosts.c.id == host, hosts.c.generation == generation).values(left_at=now)
@@ -197,7 +197,7 @@ def set_state(connection: Connection, host: HostId, before: HostState, after: Ho
     return changed.rowcount == 1
 
 
-def lose(connection: Connection, host: HostId, *, generation: int, heartbeat: int | None = None) -> int | None:
+def mark_lost(connection: Connection, host: HostId, *, generation: int, heartbeat: int | None = None) -> int | None:
     """Give the host up, if it is still that generation's and, where given, its worker has not beaten since.
 
     Returns the generation that it has from then on: higher than its worker's, which can write nothing any more.
@@ -219,16 +219,16 @@ def is_lost(connection: Connection, host: HostId) -> bool:
     return bool(state == HostState.LOST.value)
 
 
-def _taken(connection: Connection, host: HostId | None = None) -> dict[str, list[_Taken]]:
+def _reserved_by_host(connection: Connection, host: HostId | None = None) -> dict[str, list[_Reserved]]:
     query = _RESERVED if host is None else _RESERVED.where(sandboxes.c.host_id == host)
-    taken: dict[str, list[_Taken]] = {}
+    taken: dict[str, list[_Reserved]] = {}
     for row in connection.execute(query):
-        found = _Taken(need_of(json.loads(row.profile)), row.sandboxes, row.sessions)
+        found = _Reserved(profile_needs(json.loads(row.profile)), row.sandboxes, row.sessions)
         taken.setdefault(row.host_id, []).append(found)
     return taken
 
 
-def _record(row: Row[Any], taken: Mapping[str, list[_Taken]]) -> HostRecord:
+def _record(row: Row[Any], taken: Mapping[str, list[_Reserved]]) -> HostRecord:
     here = taken.get(row.id, [])
     return HostRecord(
         id=HostId(row.id),
@@ -237,7 +237,7 @@ def _record(row: Row[Any], taken: Mapping[str, list[_Taken]]) -> HostRecord:
         state=HostState(row.state),
         away=row.left_at is not None,
         capacity=Capacity(memory_bytes=row.memory_bytes, millicpus=row.millicpus, sessions=row.most_sessions),
-        reserved=sum_of((each.need, each.sandboxes) for each in here),
+        reserved=total_need((each.need, each.sandboxes) for each in here),
         sessions=sum(each.sessions for each in here),
         labels=json.loads(row.labels),
         images=json.loads(row.images),

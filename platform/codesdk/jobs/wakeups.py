@@ -12,14 +12,14 @@ from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 from rq.utils import now, utcformat
 
-from codesdk.domain.ids import HostId, Ids, Kind, is_id
-from codesdk.domain.pause import Pause
+from codesdk.domain.circuit_breaker import CircuitBreaker
+from codesdk.domain.ids import HostId, IdKind, Ids, is_id
 from codesdk.errors import ExitCode, Fault
 
-PINNED = "codesdk.jobs.wakeups.look"
+JOB_FUNCTION = "codesdk.jobs.wakeups.look"
 """The only function name that we enqueue. Workers neither import nor read it (docs/adr/0005)."""
 
-_SUBJECTS = (Kind.CALL, Kind.SESSION)
+_SUBJECTS = (IdKind.CALL, IdKind.SESSION)
 
 
 class QueueUnavailable(Fault):
@@ -85,7 +85,7 @@ class RqWakeups:
     def __init__(self, redis_url: str, ids: Ids) -> None:
         self._redis = Redis.from_url(redis_url, socket_timeout=2.0, socket_connect_timeout=2.0)
         self._ids = ids
-        self._pause = Pause(RETRY_S)
+        self._pause = CircuitBreaker(RETRY_S)
         self._queues: dict[HostId, tuple[Queue, dict[Any, Any]]] = {}
 
     def wake(self, host: HostId, subject: str) -> None:
@@ -98,7 +98,7 @@ class RqWakeups:
 
     def _send(self, host: HostId, subject: str) -> None:
         queue, fields = self._queues.get(host) or self._make(host)
-        job_id = f"{subject}-{self._ids.new(Kind.REQUEST)}"
+        job_id = f"{subject}-{self._ids.new(IdKind.REQUEST)}"
         time = utcformat(now())
         # What `Queue.enqueue` writes, but made once for all wake-ups of the host: they differ by id and time alone.
         with self._redis.pipeline(transaction=False) as pipeline:
@@ -111,7 +111,7 @@ class RqWakeups:
 
     def _make(self, host: HostId) -> tuple[Queue, dict[Any, Any]]:
         queue = Queue(queue_name(host), connection=self._redis, serializer=JSONSerializer)
-        job = queue.create_job(PINNED, result_ttl=0, failure_ttl=0, ttl=TTL_S, status=JobStatus.QUEUED)
+        job = queue.create_job(JOB_FUNCTION, result_ttl=0, failure_ttl=0, ttl=TTL_S, status=JobStatus.QUEUED)
         job.origin, job.timeout = queue.name, Queue.DEFAULT_TIMEOUT
         made = (queue, {**job.to_dict(), "status": JobStatus.QUEUED.value})
         self._queues[host] = made
@@ -145,7 +145,7 @@ def subject_of_job(job_id: str) -> str | None:
     """The call or session that a job's id names; None for anything that is not exactly of our form."""
     subject, _, nonce = job_id.partition("-")
     known = any(is_id(subject, kind) for kind in _SUBJECTS)
-    return subject if known and is_id(nonce, Kind.REQUEST) else None
+    return subject if known and is_id(nonce, IdKind.REQUEST) else None
 
 
 def look() -> None:

@@ -19,27 +19,29 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from starlette.types import ASGIApp
 
-from codesdk.approvals import Desk
-from codesdk.artifacts import Artifacts
+from codesdk.approvals import ApprovalService
+from codesdk.artifacts import ArtifactService
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import SessionId
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault, InternalFault
 from codesdk.eventlog.tail import Tail
-from codesdk.mcphost import answers, asking, collecting, listing
-from codesdk.mcphost.access import Admit, TokenGate, subject_of
-from codesdk.mcphost.announcing import Announcer, Lists
-from codesdk.mcphost.asking import Link
-from codesdk.mcphost.call_ids import given_id
-from codesdk.mcphost.caller import Caller, Report
-from codesdk.mcphost.calls import Answer, Calls
-from codesdk.mcphost.client import ClientAsking, LateCodec, wait_of
-from codesdk.mcphost.discovery import Resource
-from codesdk.mcphost.prompting import Prompting
-from codesdk.mcphost.reading import Reading, one_page, with_links
-from codesdk.mcphost.streams import RETRY_MS, ResumableSessions
-from codesdk.mcphost.throttle import Throttle
-from codesdk.mcphost.watching import Watching
+from codesdk.mcphost.elicitation import questions
+from codesdk.mcphost.elicitation.questions import ApprovalLink
+from codesdk.mcphost.listings import tool_list
+from codesdk.mcphost.listings.list_changed import ListChangeNotifier, ListSnapshot
+from codesdk.mcphost.listings.prompt_handlers import PromptHandlers
+from codesdk.mcphost.server.bearer_auth import AuthenticateRequest, BearerAuthMiddleware, subject_of
+from codesdk.mcphost.server.client_request import ClientElicitor, LazyStateCodec, requested_wait_s
+from codesdk.mcphost.server.event_store import RETRY_MS, ResumableSessionManager
+from codesdk.mcphost.server.protected_resource import ProtectedResource
+from codesdk.mcphost.server.throttle import Throttle
+from codesdk.mcphost.session_resources.handlers import ResourceHandlers, add_artifact_links, reject_cursor
+from codesdk.mcphost.session_resources.subscriptions import ResourceSubscriptions
+from codesdk.mcphost.tool_calls import answers, result_collection
+from codesdk.mcphost.tool_calls.caller import Caller, ReportProgress
+from codesdk.mcphost.tool_calls.client_call_id import client_call_id
+from codesdk.mcphost.tool_calls.handler import Answer, CallHandler
 from codesdk.registry import Prompt, Registry, Tool, UnknownTool
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import Results
@@ -50,7 +52,7 @@ THREADS = 128
 """Calls that may wait for a commit at once; the writer commits them in groups, so more threads mean larger groups."""
 MAX_BODY = 4 * 1024 * 1024
 """Bytes of one request; a larger input belongs in an artifact."""
-STATE_S = 7 * 86400.0
+STATE_TTL_S = 7 * 86400.0
 """Seconds for which a sealed state is good: as long as an approval may stay open; the approval itself ends sooner."""
 INSTRUCTIONS = (
     "These tools run in a sandbox of this session, under a policy. A call may be denied, or may have to wait for a "
@@ -68,10 +70,10 @@ class McpHost:
         *,
         pipeline: Pipeline,
         results: Results,
-        desk: Desk,
-        admit: Admit,
-        resource: Resource,
-        artifacts: Artifacts,
+        desk: ApprovalService,
+        admit: AuthenticateRequest,
+        resource: ProtectedResource,
+        artifacts: ArtifactService,
         tail: Tail,
         head: Callable[[SessionId], int],
         clock: Clock,
@@ -80,8 +82,8 @@ class McpHost:
         allowed_origins: Collection[str],
         state_key: Callable[[], bytes],
         forms: bool = False,
-        link: Link | None = None,
-        shown: Link | None = None,
+        link: ApprovalLink | None = None,
+        shown: ApprovalLink | None = None,
         read_only_hints: bool = True,
     ) -> None:
         """`admit`: finds a request's session. `resource`: what clients that log in are told. `head`: the last `seq` of a log.
@@ -97,7 +99,7 @@ class McpHost:
         self.resource = resource
         self._pipeline = pipeline
         self._token_limiter = CapacityLimiter(THREADS)
-        self._calls = Calls(
+        self._calls = CallHandler(
             pipeline=pipeline,
             results=results,
             desk=desk,
@@ -108,7 +110,7 @@ class McpHost:
             link=link,
             shown=shown,
         )
-        reading = Reading(artifacts, self._call_tool, self._token_limiter)
+        reading = ResourceHandlers(artifacts, self._call_tool, self._token_limiter)
         self.server = Server(
             "codesdk",
             version=version("codesdk"),
@@ -121,17 +123,21 @@ class McpHost:
             on_read_resource=reading.read,
             get_tool_input_schema=self._input_schema,
         )
-        self._prompting = Prompting(self._prompts, artifacts, self._token_limiter)
-        self._prompting.serve(self.server)
-        self.watching = Watching(tail, head, self._tool_of)
+        self._prompt_handlers = PromptHandlers(self._prompts, artifacts, self._token_limiter)
+        self._prompt_handlers.serve(self.server)
+        self.watching = ResourceSubscriptions(tail, head, self._find_tool)
         self.watching.serve(self.server)
-        self.announcer = Announcer(self._made_of, self._told_of, self.watching, self._token_limiter)
-        self.announcer.serve(self.server)
-        sealing = RequestStateSecurity(
-            codec=LateCodec(state_key), ttl=STATE_S, bind_principal=lambda ctx: subject_of(ctx.request).session_id
+        self.list_changes = ListChangeNotifier(
+            self._list_version, self._list_snapshot, self.watching, self._token_limiter
         )
-        self.server.middleware.append(RequestStateBoundary(sealing, default_audience="codesdk"))
-        self._manager = ResumableSessions(
+        self.list_changes.serve(self.server)
+        state_security = RequestStateSecurity(
+            codec=LazyStateCodec(state_key),
+            ttl=STATE_TTL_S,
+            bind_principal=lambda ctx: subject_of(ctx.request).session_id,
+        )
+        self.server.middleware.append(RequestStateBoundary(state_security, default_audience="codesdk"))
+        self._manager = ResumableSessionManager(
             self.server,
             retry_interval=RETRY_MS,
             json_response=False,  # with plain JSON some clients give up after 60 s, and no progress can be sent
@@ -143,7 +149,7 @@ class McpHost:
             ),
         )
         served = StreamableHTTPASGIApp(self._manager)
-        gate = TokenGate(served, admit, resource, self._token_limiter, Throttle(clock), max_body=MAX_BODY)
+        gate = BearerAuthMiddleware(served, admit, resource, self._token_limiter, Throttle(clock), max_body=MAX_BODY)
         self.app: ASGIApp = gate
         self.open_requests = gate.open_requests
 
@@ -151,7 +157,7 @@ class McpHost:
     async def run(self) -> AsyncIterator[None]:
         """Serve while entered."""
         async with self._manager.run():
-            watching = [asyncio.create_task(each.watch()) for each in (self.announcer, self.open_requests)]
+            watching = [asyncio.create_task(each.watch()) for each in (self.list_changes, self.open_requests)]
             try:
                 yield
             finally:
@@ -159,7 +165,7 @@ class McpHost:
                     task.cancel()
                 await asyncio.wait(watching)
                 self.stop()
-                await self._calls.settled()
+                await self._calls.settle()
 
     def stop(self) -> None:
         """Answer every waiting client now; what runs goes on and stays on record. Call it on the event loop."""
@@ -168,46 +174,46 @@ class McpHost:
     def _input_schema(self, name: str) -> dict[str, Any] | None:
         # Given so that the SDK does not list all tools before every call to find the one schema. It is asked before anybody
         # knows who calls, so it knows the shared tools alone; a call is checked against its schema all the same.
-        tool = listing.find(self._pipeline.registry.of(""), name)
+        tool = tool_list.find_tool(self._pipeline.registry.of(""), name)
         return tool.input_schema if tool else None
 
-    def _listed(self, subject: Subject) -> list[types.Tool]:
+    def _list_tools_for(self, subject: Subject) -> list[types.Tool]:
         bundle = self._pipeline.bundles.of(subject.tenant_id, subject.policy_hash)
-        found = listing.listed(self._pipeline.registry.of(subject.tenant_id), bundle, subject)
-        shown = [*found, collecting.TOOL] if found else []
-        return shown if self._read_only_hints else [listing.unmarked(tool) for tool in shown]
+        found = tool_list.list_tools(self._pipeline.registry.of(subject.tenant_id), bundle, subject)
+        shown = [*found, result_collection.COLLECT_RESULT] if found else []
+        return shown if self._read_only_hints else [tool_list.without_read_only_hint(tool) for tool in shown]
 
-    def _made_of(self, subject: Subject) -> tuple[str, Registry]:
+    def _list_version(self, subject: Subject) -> tuple[str, Registry]:
         bundle = self._pipeline.bundles.of(subject.tenant_id, subject.policy_hash)
         return bundle.hash, self._pipeline.registry.of(subject.tenant_id)
 
-    def _told_of(self, subject: Subject) -> Lists:
-        tools = tuple(tool.model_dump_json() for tool in self._listed(subject))
-        return Lists(tools, tuple(prompt.model_dump_json() for prompt in self._prompting.told(subject)))
+    def _list_snapshot(self, subject: Subject) -> ListSnapshot:
+        tools = tuple(tool.model_dump_json() for tool in self._list_tools_for(subject))
+        return ListSnapshot(tools, tuple(prompt.model_dump_json() for prompt in self._prompt_handlers.listed(subject)))
 
     def _prompts(self, subject: Subject) -> dict[str, Prompt]:
         return self._pipeline.registry.of(subject.tenant_id).prompts
 
-    def _tool_of(self, subject: Subject, name: str) -> Tool | None:
-        return listing.find(self._pipeline.registry.of(subject.tenant_id), name)
+    def _find_tool(self, subject: Subject, name: str) -> Tool | None:
+        return tool_list.find_tool(self._pipeline.registry.of(subject.tenant_id), name)
 
     async def _list_tools(self, ctx: _Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        one_page(params)
-        shown = self._listed(subject_of(ctx.request))
+        reject_cursor(params)
+        shown = self._list_tools_for(subject_of(ctx.request))
         # Private and at once stale: the list depends on the session, and a changed policy changes it.
         return types.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
 
     async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> Answer:
         caller = _caller(ctx, params)
-        tool = listing.find(self._pipeline.registry.of(caller.subject.tenant_id), params.name)
-        if tool is None and params.name != collecting.TOOL.name:
-            raise self._no_tool(params.name, caller.subject)
+        tool = tool_list.find_tool(self._pipeline.registry.of(caller.subject.tenant_id), params.name)
+        if tool is None and params.name != result_collection.COLLECT_RESULT.name:
+            raise self._unknown_tool(params.name, caller.subject)
         try:
             if tool is None:
                 answer = await self._collect(params.arguments or {}, caller)
             else:
                 answer = await self._calls.run(tool, params.arguments or {}, caller)
-            return with_links(answer, ctx.protocol_version)
+            return add_artifact_links(answer, ctx.protocol_version)
         except UnknownTool as fault:
             raise MCPError(types.INVALID_PARAMS, str(fault)) from fault
         except InternalFault as fault:
@@ -220,11 +226,11 @@ class McpHost:
             raise MCPError(types.INTERNAL_ERROR, "Something in CodeSDK is broken; its log says what.") from error
 
     async def _collect(self, arguments: dict[str, Any], caller: Caller) -> Answer:
-        call = collecting.wanted(arguments)
-        return await self._calls.collect(call, caller) if call else answers.uncollectable(str(arguments.get("call_id")))
+        call = result_collection.call_id_argument(arguments)
+        return await self._calls.collect(call, caller) if call else answers.unknown_call(str(arguments.get("call_id")))
 
-    def _no_tool(self, name: str, subject: Subject) -> MCPError:
-        near = listing.nearest(name, self._listed(subject))
+    def _unknown_tool(self, name: str, subject: Subject) -> MCPError:
+        near = tool_list.closest_name(name, self._list_tools_for(subject))
         hint = f" Did you mean {near}?" if near else " List the tools to see their names."
         return MCPError(types.INVALID_PARAMS, f"There is no tool {name[:64]}.{hint}")
 
@@ -233,13 +239,13 @@ def _caller(ctx: _Context, params: types.CallToolRequestParams) -> Caller:
     return Caller(
         subject=subject_of(ctx.request),
         report=_report(ctx),
-        asking=ClientAsking(ctx, asking.second_round(params)),
-        wait_s=wait_of(ctx.request),
-        call_id=given_id(params.meta),
+        asking=ClientElicitor(ctx, questions.parse_reply(params)),
+        wait_s=requested_wait_s(ctx.request),
+        call_id=client_call_id(params.meta),
     )
 
 
-def _report(ctx: _Context) -> Report | None:
+def _report(ctx: _Context) -> ReportProgress | None:
     if not ctx.meta or ctx.meta.get("progress_token") is None:
         return None
 

@@ -1,5 +1,5 @@
 """What an operator's monitoring asks of an installation: figures from the database, in Prometheus' text format."""
 
-from codesdk.metrics.figures import Figures
+from codesdk.metrics.exporter import MetricsExporter
 
-__all__ = ["Figures"]
+__all__ = ["MetricsExporter"]

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Integer, ScalarSelect, Select,
 from codesdk.approvals import ApprovalState
 from codesdk.domain.calls import CallState
 from codesdk.domain.ids import HostId
-from codesdk.sandbox.store import SandboxState
+from codesdk.sandbox.records.store import SandboxState
 from codesdk.storage.clock import database_now
 from codesdk.storage.schema import (
     approvals,
@@ -25,13 +25,13 @@ from codesdk.storage.schema import (
     webhook_deliveries,
     webhook_endpoints,
 )
-from codesdk.storage.statements import one_of
+from codesdk.storage.statements import in_list
 from codesdk.webhooks.delivery import DeliveryState
 
-LIVING = tuple(state for state in SandboxState if state is not SandboxState.GONE)
+LIVE_STATES = tuple(state for state in SandboxState if state is not SandboxState.GONE)
 
 
-class Open(NamedTuple):
+class Backlog(NamedTuple):
     """What is open, and for how many seconds the oldest of it is; 0 where there is none."""
 
     number: int
@@ -43,19 +43,19 @@ class HostCalls(NamedTuple):
 
     waiting: int
     """For a person, or for a look at their files before one is asked."""
-    held: Open
+    held: Backlog
     """Queued behind another call of their session."""
-    queued: Open
+    queued: Backlog
     """Nothing but room keeps them from starting."""
-    running: Open
+    running: Backlog
 
 
-class Installation(NamedTuple):
+class InstallationTotals(NamedTuple):
     """What belongs to no host."""
 
     sessions: int
-    approvals: Open
-    deliveries: Open
+    approvals: Backlog
+    deliveries: Backlog
     audit_entries: int
 
 
@@ -72,13 +72,13 @@ _QUEUED = select(
 _RUNNING = select(func.count(), (database_now() - func.min(tool_calls.c.started_at))).where(_CALLS)
 _SANDBOXES = (
     select(sandboxes.c.state, func.count().label("sandboxes"))
-    .where(sandboxes.c.host_id == bindparam("host"), one_of(sandboxes.c.state, LIVING))
+    .where(sandboxes.c.host_id == bindparam("host"), in_list(sandboxes.c.state, LIVE_STATES))
     .group_by(sandboxes.c.state)
 )
 _AUDIT = select(func.coalesce(func.sum(audit_heads.c.number), 0))
 
 
-def _of(value: ColumnElement[Any], *where: ColumnElement[bool]) -> ScalarSelect[Any]:
+def _scalar_subquery(value: ColumnElement[Any], *where: ColumnElement[bool]) -> ScalarSelect[Any]:
     """A subquery for each row of tenants, or of endpoints."""
     return select(value).where(*where).correlate(tenants, webhook_endpoints).scalar_subquery()
 
@@ -86,14 +86,16 @@ def _of(value: ColumnElement[Any], *where: ColumnElement[bool]) -> ScalarSelect[
 _OPEN_OF_TENANT = (approvals.c.tenant_id == tenants.c.id, approvals.c.state == ApprovalState.PENDING.value)
 _OF_TENANTS = (
     select(
-        _of(func.count(), sessions.c.tenant_id == tenants.c.id, sessions.c.state == "open").label("sessions"),
-        _of(func.count(), *_OPEN_OF_TENANT).label("approvals"),
-        _of(func.min(approvals.c.created_at), *_OPEN_OF_TENANT).label("oldest"),
+        _scalar_subquery(func.count(), sessions.c.tenant_id == tenants.c.id, sessions.c.state == "open").label(
+            "sessions"
+        ),
+        _scalar_subquery(func.count(), *_OPEN_OF_TENANT).label("approvals"),
+        _scalar_subquery(func.min(approvals.c.created_at), *_OPEN_OF_TENANT).label("oldest"),
     )
     .select_from(tenants)
     .subquery()
 )
-_SERVED = (
+_ENABLED_TENANT = (
     select(tenants.c.id).where(tenants.c.id == webhook_endpoints.c.tenant_id, tenants.c.suspended_at.is_(None)).exists()
 )
 _DUE = (
@@ -103,10 +105,10 @@ _DUE = (
 )
 _OF_ENDPOINTS = (
     select(
-        _of(func.count(), *_DUE).label("deliveries"),
-        _of(func.min(webhook_deliveries.c.due_at), *_DUE).label("oldest"),
+        _scalar_subquery(func.count(), *_DUE).label("deliveries"),
+        _scalar_subquery(func.min(webhook_deliveries.c.due_at), *_DUE).label("oldest"),
     )
-    .where(webhook_endpoints.c.disabled_at.is_(None), _SERVED)
+    .where(webhook_endpoints.c.disabled_at.is_(None), _ENABLED_TENANT)
     .subquery()
 )
 
@@ -138,13 +140,13 @@ def calls_of(connection: Connection, host: HostId) -> HostCalls:
 def sandboxes_of(connection: Connection, host: HostId) -> dict[SandboxState, int]:
     """How many there are in each state that is not gone."""
     found = {row.state: row.sandboxes for row in connection.execute(_SANDBOXES, {"host": host})}
-    return {state: int(found.get(state.value, 0)) for state in LIVING}
+    return {state: int(found.get(state.value, 0)) for state in LIVE_STATES}
 
 
-def installation(connection: Connection) -> Installation:
+def installation(connection: Connection) -> InstallationTotals:
     """What is open in all tenants together."""
     of_tenants, of_endpoints = connection.execute(_TENANTS).one(), connection.execute(_ENDPOINTS).one()
-    return Installation(
+    return InstallationTotals(
         sessions=int(of_tenants.sessions),
         approvals=_open(of_tenants.approvals, of_tenants.oldest_s),
         deliveries=_open(of_endpoints.deliveries, of_endpoints.oldest_s),
@@ -152,5 +154,5 @@ def installation(connection: Connection) -> Installation:
     )
 
 
-def _open(count: int, oldest_s: float | None) -> Open:
-    return Open(int(count), max(0.0, float(oldest_s or 0.0)))
+def _open(count: int, oldest_s: float | None) -> Backlog:
+    return Backlog(int(count), max(0.0, float(oldest_s or 0.0)))

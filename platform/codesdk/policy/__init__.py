@@ -6,35 +6,35 @@ part in it, `may_ever_allow` what can be said of a tool before there is a call, 
 
 from __future__ import annotations
 
-from codesdk.policy.active import ActiveBundles, Bundles, OneBundle
-from codesdk.policy.bundle import Bundle, Finding, load_bundle, unreadable_bundle
-from codesdk.policy.decide import Possibility, decide, explain, may_ever_allow
+from codesdk.policy.bundles.bundle import Bundle, Finding, load_bundle, unreadable_bundle
+from codesdk.policy.evaluation.decision import Reachability, decide, explain, may_ever_allow
+from codesdk.policy.evaluation.tool_access import AccessLevel, ToolAccess, tool_access
 from codesdk.policy.facts import Call, CallFacts, NamedTool, ToolFacts
 from codesdk.policy.faults import PolicyInvalid
-from codesdk.policy.language import policy_schema
-from codesdk.policy.lint import lint
-from codesdk.policy.standing import ToolStanding, Word, standing
+from codesdk.policy.linting.linter import lint
+from codesdk.policy.rollout.active_bundles import ActiveBundles, BundleProvider, FixedBundle
+from codesdk.policy.schema.models import policy_schema
 
 __all__ = [
+    "AccessLevel",
     "ActiveBundles",
     "Bundle",
-    "Bundles",
+    "BundleProvider",
     "Call",
     "CallFacts",
     "Finding",
+    "FixedBundle",
     "NamedTool",
-    "OneBundle",
     "PolicyInvalid",
-    "Possibility",
+    "Reachability",
+    "ToolAccess",
     "ToolFacts",
-    "ToolStanding",
-    "Word",
     "decide",
     "explain",
     "lint",
     "load_bundle",
     "may_ever_allow",
     "policy_schema",
-    "standing",
+    "tool_access",
     "unreadable_bundle",
 ]

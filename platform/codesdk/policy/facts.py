@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from codesdk.domain.decisions import Classification, Frozen
-from codesdk.domain.tools import ToolFacts
+from codesdk.domain.decisions import Classification, FrozenModel
+from codesdk.domain.tool_results import ToolFacts
 
 __all__ = ["Call", "CallFacts", "NamedTool", "ToolFacts"]
 
@@ -25,14 +25,14 @@ class CallFacts(Protocol):
         ...
 
 
-class Call(Frozen):
+class Call(FrozenModel):
     """A call that is only asked about: in examples, tests, `explain`."""
 
     name: str
     input: dict[str, Any]
 
 
-class NamedTool(Frozen):
+class NamedTool(FrozenModel):
     """A tool that is only asked about."""
 
     name: str

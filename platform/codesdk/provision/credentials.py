@@ -20,20 +20,20 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.eventlog.hints import CHANNEL
 
 ROOT = Path("/credentials")
 SOURCE = Path("source/passwords.json")
 BYTES = 32
 """Of each password: 256 bits, more than any hash of it."""
-_MESSAGES = "+sadd +hset +expire +rpush +publish +subscribe +unsubscribe"
+_PRODUCER_COMMANDS = "+sadd +hset +expire +rpush +publish +subscribe +unsubscribe"
 """What our wake-ups and hints send; seen with MONITOR on RQ 3.0."""
-_TAKING = "+blpop +del +info +multi +exec +discard +exists +srem +hget"
+_CONSUMER_COMMANDS = "+blpop +del +info +multi +exec +discard +exists +srem +hget"
 """What taking wake-ups needs besides, and an RQ worker's first and last words."""
 
 
-class Passwords(Frozen):
+class Passwords(FrozenModel):
     """Of every role that has one."""
 
     superuser: str
@@ -43,18 +43,18 @@ class Passwords(Frozen):
     worker: str
 
 
-def fresh(token: Callable[[], str]) -> Passwords:
+def generate_passwords(token: Callable[[], str]) -> Passwords:
     """New ones; `token` gives a random word of letters, digits, `-` and `_`, which needs no quoting anywhere below."""
     return Passwords(**{name: token() for name in Passwords.model_fields})
 
 
-def files(passwords: Passwords) -> dict[str, str]:
+def service_files(passwords: Passwords) -> dict[str, str]:
     """Path below the root -> content."""
     rows = f"postgresql://codesdk_app:{passwords.app}@postgres:5432/codesdk"
     return {
         "postgres/superuser": passwords.superuser,
-        "postgres/10-roles.sql": roles(passwords),
-        "redis/users.acl": redis_users(passwords),
+        "postgres/10-roles.sql": create_roles_sql(passwords),
+        "redis/users.acl": redis_acl(passwords),
         "migrate/codesdk_database_url": f"postgresql://codesdk_owner:{passwords.owner}@postgres:5432/codesdk",
         "api/codesdk_database_url": rows,
         "api/codesdk_redis_url": f"redis://api:{passwords.api}@redis:6379/0",
@@ -63,7 +63,7 @@ def files(passwords: Passwords) -> dict[str, str]:
     }
 
 
-def roles(passwords: Passwords) -> str:
+def create_roles_sql(passwords: Passwords) -> str:
     """Run once by the superuser, in the new database. What the owner makes later is the app's to read and write."""
     return f"""\
 CREATE ROLE codesdk_owner LOGIN PASSWORD '{passwords.owner}';
@@ -78,14 +78,14 @@ ALTER DEFAULT PRIVILEGES FOR ROLE codesdk_owner IN SCHEMA public GRANT USAGE, SE
 """
 
 
-def redis_users(passwords: Passwords) -> str:
+def redis_acl(passwords: Passwords) -> str:
     """The queue's keys and the hints' channel, and no command that reads or changes the server itself."""
-    may = f"resetkeys ~rq:* resetchannels &{CHANNEL} -@all +@connection -@dangerous -@admin {_MESSAGES}"
+    may = f"resetkeys ~rq:* resetchannels &{CHANNEL} -@all +@connection -@dangerous -@admin {_PRODUCER_COMMANDS}"
     return "\n".join(
         [
             "user default off resetpass resetkeys resetchannels -@all",
             f"user api on {_hashed(passwords.api)} {may}",
-            f"user worker on {_hashed(passwords.worker)} {may} {_TAKING}",
+            f"user worker on {_hashed(passwords.worker)} {may} {_CONSUMER_COMMANDS}",
             "",
         ]
     )
@@ -95,22 +95,22 @@ def _hashed(password: str) -> str:
     return "#" + hashlib.sha256(password.encode()).hexdigest()
 
 
-def keep(root: Path, token: Callable[[], str]) -> Passwords:
+def load_or_create(root: Path, token: Callable[[], str]) -> Passwords:
     """What was made here before, else new ones, durable before anybody gets a file that is made from them."""
     path = root / SOURCE
     if path.exists():
         return Passwords.model_validate_json(path.read_bytes())
-    made = fresh(token)
+    made = generate_passwords(token)
     _write(path, made.model_dump_json(), 0o400)
     return made
 
 
-def hand_out(root: Path, passwords: Passwords) -> None:
+def write_service_files(root: Path, passwords: Passwords) -> None:
     """Write each service's files, whole or not at all.
 
     They are readable to all: each service runs as a user of its own choice, and only it mounts the directory.
     """
-    for name, content in files(passwords).items():
+    for name, content in service_files(passwords).items():
         _write(root / name, content, 0o444)
 
 
@@ -130,7 +130,7 @@ def _write(path: Path, content: str, mode: int) -> None:
 def main(argv: list[str]) -> None:
     """Make what is missing, hand out what there is. Nothing of it is printed."""
     root = Path(argv[0]) if argv else ROOT
-    hand_out(root, keep(root, lambda: secrets.token_urlsafe(BYTES)))
+    write_service_files(root, load_or_create(root, lambda: secrets.token_urlsafe(BYTES)))
 
 
 if __name__ == "__main__":

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from codesdk.registry.active import ActiveRegistry, Registries
+from codesdk.registry.active_registry import ActiveRegistry, RegistryProvider
 from codesdk.registry.faults import InvalidInput, InvalidOutput, ManifestInvalid, ToolWithheld, UnknownTool
-from codesdk.registry.layers import tenant_registry
 from codesdk.registry.lint import Finding, lint
 from codesdk.registry.manifest import Argument, Builtin, Example, Manifest, SourceCall, Template, manifest_schema
-from codesdk.registry.prompts import Prompt, PromptArgumentWrong, read_prompts
-from codesdk.registry.registry import Loaded, LoadedSource, Registry, manifest_files, read_entry, read_manifest
+from codesdk.registry.prompts import InvalidPromptArgument, Prompt, read_prompts
+from codesdk.registry.registry import LoadedSource, LoadedTool, Registry, manifest_files, read_entry, read_manifest
 from codesdk.registry.source import Source, SourceManifest, source_schema
+from codesdk.registry.tenant_tools import tenant_registry
 from codesdk.registry.tool import Tool, make_tool
 
 __all__ = [
@@ -20,14 +20,14 @@ __all__ = [
     "Finding",
     "InvalidInput",
     "InvalidOutput",
-    "Loaded",
+    "InvalidPromptArgument",
     "LoadedSource",
+    "LoadedTool",
     "Manifest",
     "ManifestInvalid",
     "Prompt",
-    "PromptArgumentWrong",
-    "Registries",
     "Registry",
+    "RegistryProvider",
     "Source",
     "SourceCall",
     "SourceManifest",

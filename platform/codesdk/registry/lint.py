@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 from codesdk.documents import nearest
 from codesdk.domain.decisions import Classification
 from codesdk.registry.faults import ManifestInvalid
-from codesdk.registry.hidden import suspicions
-from codesdk.registry.layers import check_own
 from codesdk.registry.manifest import Argument, Template
 from codesdk.registry.pins import pins_path
-from codesdk.registry.registry import Loaded, LoadedSource, ProfileBounds, Registry, read_entry
+from codesdk.registry.registry import LoadedSource, LoadedTool, ProfileBounds, Registry, read_entry
+from codesdk.registry.suspicious_text import find_suspicions
+from codesdk.registry.tenant_tools import check_tenant_tool
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "busybox"})
-_SHORT = 20
+_MIN_DESCRIPTION = 20
 """Characters of a description that cannot tell a model when to use the tool."""
-Path_ = tuple[str | int, ...]
+DocumentPath = tuple[str | int, ...]
 
 
 class Finding(NamedTuple):
@@ -37,18 +37,18 @@ def lint(
 ) -> tuple[Finding, ...]:
     """All findings, by place. `shared`: the files are a tenant's, on top of these tools; `profiles`: those they may name."""
     found: list[Finding] = []
-    taken: dict[str, Loaded] = {}
+    taken: dict[str, LoadedTool] = {}
     for path in files:
         try:
             entry = read_entry(path, profiles)
             if isinstance(entry, LoadedSource):
                 if shared is not None:
                     raise entry.invalid("kind", "A tenant has no MCP servers of its own.")
-                found += [Finding(file, *at, said) for file, at, said in _of_source(entry)]
+                found += [Finding(file, *at, said) for file, at, said in _source_findings(entry)]
                 continue
             loaded = entry
             if shared is not None:
-                check_own(loaded, shared)
+                check_tenant_tool(loaded, shared)
             other = taken.setdefault(loaded.tool.wire_name, loaded)
             if other is not loaded:
                 raise loaded.invalid("name", f"`{loaded.tool.name}` is taken by {other.path.name}.")
@@ -56,11 +56,11 @@ def lint(
             hint = f" {error.advice()}" if error.advice() else ""
             found.append(Finding(error.file, error.line, error.column, error.problem + hint, fatal=True))
             continue
-        found += [Finding(str(path), *loaded.document.place(at), said) for at, said in _of_manifest(loaded)]
+        found += [Finding(str(path), *loaded.document.place(at), said) for at, said in _manifest_findings(loaded)]
     return tuple(sorted(found))
 
 
-def _of_source(entry: LoadedSource) -> Iterator[tuple[str, tuple[int, int], str]]:
+def _source_findings(entry: LoadedSource) -> Iterator[tuple[str, tuple[int, int], str]]:
     manifest, place = entry.source.manifest, entry.document.place
     path = str(entry.path)
     if not entry.pins.tools:
@@ -74,20 +74,20 @@ def _of_source(entry: LoadedSource) -> Iterator[tuple[str, tuple[int, int], str]
     if manifest.url is not None and not manifest.url.startswith("https://"):
         yield path, place(("url",)), "Not https: whoever is on the way reads and changes what is sent."
     for pin in entry.pins.tools:
-        for suspicion in suspicions(pin):
+        for suspicion in find_suspicions(pin):
             yield str(pins_path(entry.path)), (1, 1), f"`{pin.name}`: {suspicion}"
 
 
-def _of_manifest(loaded: Loaded) -> Iterator[tuple[Path_, str]]:
+def _manifest_findings(loaded: LoadedTool) -> Iterator[tuple[DocumentPath, str]]:
     tool = loaded.tool
-    if len(tool.description) < _SHORT:
+    if len(tool.description) < _MIN_DESCRIPTION:
         yield ("description",), "The description is short; say what the tool does, and when a model should use it."
     if not tool.examples:
         yield ("name",), "There is no example; one shows the model how to call it, and `codesdk tools test` runs it."
     properties = tool.input_schema.get("properties", {})
-    yield from _of_input(properties)
+    yield from _input_findings(properties)
     if isinstance(tool.runs, Template):
-        yield from _of_template(tool.runs, properties)
+        yield from _template_findings(tool.runs, properties)
         if tool.classification is Classification.READ_ONLY and tool.runs.argv[0] in SHELLS:
             yield ("classification",), "A shell is no read-only tool, unless its words say what it runs."
     for number, example in enumerate(tool.examples):
@@ -96,7 +96,7 @@ def _of_manifest(loaded: Loaded) -> Iterator[tuple[Path_, str]]:
             yield ("examples", number, "varies"), f"`{unknown[0]}` is no key of this example's output."
 
 
-def _of_input(properties: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+def _input_findings(properties: dict[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
     for name, schema in properties.items():
         at = ("input_schema", "properties", name)
         if not isinstance(schema, dict):
@@ -107,27 +107,27 @@ def _of_input(properties: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
             yield at, f"`{name}` may be as long as a request; give it a `maxLength`."
 
 
-def _of_template(runs: Template, properties: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+def _template_findings(runs: Template, properties: dict[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
     used: set[str] = set()
     for number, word in enumerate(runs.argv):
         if not isinstance(word, Argument):
             continue
-        at: Path_ = ("runs", "argv", number)
+        at: DocumentPath = ("runs", "argv", number)
         used.add(word.arg)
-        yield from _pointer(word.arg, at, properties)
+        yield from _pointer_findings(word.arg, at, properties)
         before = runs.argv[number - 1]
         if before in ("-c", "-e", "--command", "--eval", "-lc"):
             yield at, f"What follows `{before}` is a program: the input would be code. Give it as an argument instead."
     if runs.stdin is not None:
         used.add(runs.stdin)
-        yield from _pointer(runs.stdin, ("runs", "stdin"), properties)
+        yield from _pointer_findings(runs.stdin, ("runs", "stdin"), properties)
     heads = {pointer.split("/")[1].replace("~1", "/").replace("~0", "~") for pointer in used}
     for name in properties:
         if name not in heads:
             yield ("input_schema", "properties", name), f"`{name}` is in no word of the command and is ignored."
 
 
-def _pointer(pointer: str, at: Path_, properties: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+def _pointer_findings(pointer: str, at: DocumentPath, properties: dict[str, Any]) -> Iterator[tuple[DocumentPath, str]]:
     name = pointer.split("/")[1].replace("~1", "/").replace("~0", "~")
     if name not in properties:
         near = nearest(name, properties)

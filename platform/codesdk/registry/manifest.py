@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
-from codesdk.domain.decisions import Classification, Frozen, SandboxBounds
-from codesdk.domain.tools import MAX_NAME, NAME
+from codesdk.domain.decisions import Classification, FrozenModel, SandboxBounds
+from codesdk.domain.tool_results import MAX_TOOL_NAME, TOOL_NAME
 
 SecretName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$")]
 
 
-class Argument(Frozen):
+class Argument(FrozenModel):
     """A word of the command line that comes from the input: always one whole word, never parsed by a shell."""
 
     arg: Annotated[str, Field(pattern="^/")]
@@ -23,13 +23,13 @@ class Argument(Frozen):
     """Let the value begin with a dash. Off, because then the input could switch the command's options."""
 
 
-class Builtin(Frozen):
+class Builtin(FrozenModel):
     """Run by CodeSDK itself, inside the sandbox."""
 
     builtin: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$")]
 
 
-class Template(Frozen):
+class Template(FrozenModel):
     """Run as a command: a list of words, each written out or taken from the input."""
 
     argv: tuple[str | Argument, ...] = Field(min_length=1)
@@ -37,13 +37,13 @@ class Template(Frozen):
     """JSON pointer to text for standard input."""
 
     @model_validator(mode="after")
-    def _command_is_fixed(self) -> Template:
+    def _check_command(self) -> Template:
         if not isinstance(self.argv[0], str):
             raise ValueError("the first word of `argv` is the command and cannot come from the input.")  # noqa: TRY004 (pydantic wants ValueError)
         return self
 
 
-class SourceCall(Frozen):
+class SourceCall(FrozenModel):
     """Run by somebody else's MCP server. No manifest of a tool says this: it comes from what was accepted of a source."""
 
     source: str
@@ -52,16 +52,16 @@ class SourceCall(Frozen):
     """The server's own name for it."""
 
 
-def _way(value: Any) -> str:
+def _runs_kind(value: Any) -> str:
     """Which way of running is meant, so that a mistake is told about that one."""
     argv = "argv" in value if isinstance(value, dict) else isinstance(value, Template)
     return "template" if argv else "builtin"
 
 
-Runs = Annotated[Annotated[Builtin, Tag("builtin")] | Annotated[Template, Tag("template")], Discriminator(_way)]
+Runs = Annotated[Annotated[Builtin, Tag("builtin")] | Annotated[Template, Tag("template")], Discriminator(_runs_kind)]
 
 
-class Example(Frozen):
+class Example(FrozenModel):
     """A call that must pass the tool's own schemas; run in tests."""
 
     description: str = ""
@@ -74,12 +74,12 @@ class Example(Frozen):
     """Keys of the output whose value differs from run to run: times, durations."""
 
 
-class Manifest(Frozen):
+class Manifest(FrozenModel):
     """One tool."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", title="CodeSDK tool manifest")
 
-    name: str = Field(max_length=MAX_NAME)
+    name: str = Field(max_length=MAX_TOOL_NAME)
     version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
     title: str = Field(min_length=1, max_length=100)
     description: str = Field(min_length=1, max_length=4000)
@@ -107,8 +107,8 @@ class Manifest(Frozen):
 
     @field_validator("name")
     @classmethod
-    def _dotted(cls, value: str) -> str:
-        if NAME.fullmatch(value) is None:
+    def _check_name(cls, value: str) -> str:
+        if TOOL_NAME.fullmatch(value) is None:
             raise ValueError("a tool's name is lower case words joined by dots: `workspace.read`.")
         return value
 

@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
-from codesdk.documents import Unreadable
-from codesdk.documents.document import Place, read_text
+from codesdk.documents import DocumentUnreadable
+from codesdk.documents.document import Position, read_text
 from codesdk.domain.canonical import content_hash
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 
 SUFFIX = ".pins.json"
 MAX_TOOLS = 256
@@ -25,7 +25,7 @@ MAX_DESCRIPTION = 8000
 """Characters. What is longer is read by no person who accepts it."""
 
 
-class Offered(Frozen):
+class OfferedTool(FrozenModel):
     """One tool, as its server described it."""
 
     name: str = Field(min_length=1, max_length=MAX_NAME)
@@ -45,30 +45,30 @@ class Offered(Frozen):
         return content_hash(self.model_dump(mode="json"))
 
 
-class Pin(Offered):
+class PinnedTool(OfferedTool):
     """One accepted tool."""
 
     sha256: str
     """Its hash: a file that was edited by hand is refused."""
 
 
-class Pins(Frozen):
+class Pins(FrozenModel):
     """The file."""
 
     version: Literal[1] = 1
     source: str
     server: str = Field(default="", max_length=200)
     """What the server called itself, for people."""
-    tools: tuple[Pin, ...] = Field(default=(), max_length=MAX_TOOLS)
+    tools: tuple[PinnedTool, ...] = Field(default=(), max_length=MAX_TOOLS)
 
-    def by_name(self) -> dict[str, Pin]:
+    def by_name(self) -> dict[str, PinnedTool]:
         """By the server's names."""
         return {pin.name: pin for pin in self.tools}
 
 
-def pin(offered: Offered) -> Pin:
+def pin_tool(offered: OfferedTool) -> PinnedTool:
     """Accept it as it is."""
-    return Pin(**offered.model_dump(), sha256=offered.hash)
+    return PinnedTool(**offered.model_dump(), sha256=offered.hash)
 
 
 def pins_path(manifest: Path) -> Path:
@@ -88,20 +88,22 @@ def read_pins(manifest: Path, source: str) -> Pins:
     try:
         pins = Pins.model_validate(json.loads(read_text(path)))
     except json.JSONDecodeError as error:
-        raise Unreadable(Place(error.lineno, error.colno), f"This is no JSON: {error.msg}.") from error
+        raise DocumentUnreadable(Position(error.lineno, error.colno), f"This is no JSON: {error.msg}.") from error
     except (ValidationError, RecursionError) as error:
         said = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
         where = ".".join(map(str, said["loc"])) if said else "the file"
         what = said["msg"] if said else "it is nested too deeply"
-        raise Unreadable(Place(1, 1), f"`{where}` is not as `codesdk tools pin` writes it: {what}.") from error
+        raise DocumentUnreadable(
+            Position(1, 1), f"`{where}` is not as `codesdk tools pin` writes it: {what}."
+        ) from error
     if pins.source != source:
-        raise Unreadable(Place(1, 1), f"These are the tools of `{pins.source}`, not of `{source}`.")
+        raise DocumentUnreadable(Position(1, 1), f"These are the tools of `{pins.source}`, not of `{source}`.")
     for tool in pins.tools:
-        if Offered(**tool.model_dump(exclude={"sha256"})).hash != tool.sha256:
+        if OfferedTool(**tool.model_dump(exclude={"sha256"})).hash != tool.sha256:
             message = (
                 f"`{tool.name}` is not what was accepted: its hash is another. Accept it with `codesdk tools accept`."
             )
-            raise Unreadable(Place(1, 1), message)
+            raise DocumentUnreadable(Position(1, 1), message)
     return pins
 
 
@@ -111,13 +113,13 @@ def pins_text(pins: Pins) -> str:
     return json.dumps(ordered.model_dump(mode="json", exclude_none=True), indent=2, ensure_ascii=True) + "\n"
 
 
-class Difference(NamedTuple):
+class PinDifference(NamedTuple):
     """How one tool of a server stands to what was accepted."""
 
     name: str
-    before: Pin | None
+    before: PinnedTool | None
     """None: it is new."""
-    now: Offered | None
+    now: OfferedTool | None
     """None: the server has it no more."""
 
     @property
@@ -129,12 +131,12 @@ class Difference(NamedTuple):
         """What has changed."""
         if self.before is None or self.now is None:
             return ()
-        return tuple(name for name in Offered.model_fields if getattr(self.before, name) != getattr(self.now, name))
+        return tuple(name for name in OfferedTool.model_fields if getattr(self.before, name) != getattr(self.now, name))
 
 
-def differences(pins: Pins, offered: tuple[Offered, ...]) -> tuple[Difference, ...]:
+def diff_pins(pins: Pins, offered: tuple[OfferedTool, ...]) -> tuple[PinDifference, ...]:
     """What a server says now that was not accepted, by name. Pure."""
     before, now = pins.by_name(), {tool.name: tool for tool in offered}
     names = sorted({*before, *now})
-    found = (Difference(name, before.get(name), now.get(name)) for name in names)
+    found = (PinDifference(name, before.get(name), now.get(name)) for name in names)
     return tuple(one for one in found if one.before is None or one.now is None or one.before.sha256 != one.now.hash)

@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from codesdk.documents import Document, Place, Unreadable, nearest, read_document
+from codesdk.documents import Document, DocumentUnreadable, Position, nearest, read_document
 from codesdk.domain.canonical import NotCanonical, content_hash
 from codesdk.domain.decisions import SandboxBounds
-from codesdk.registry.accepted import Unusable, accepted_tool
 from codesdk.registry.faults import InvalidInput, InvalidOutput, ManifestInvalid, UnknownTool
-from codesdk.registry.hostile import SchemaRefused, check_schema
 from codesdk.registry.manifest import Manifest
 from codesdk.registry.pins import SUFFIX, Pins, pins_path, read_pins
 from codesdk.registry.prompts import Prompt, read_prompts
+from codesdk.registry.schema_safety import SchemaRefused, check_schema
 from codesdk.registry.source import KIND, Source, SourceManifest, make_source
+from codesdk.registry.source_tools import UnusableTool, compile_source_tool
 from codesdk.registry.tool import Tool, make_tool
 
 MAX_TOOLS = 1000
@@ -26,7 +26,7 @@ RESERVED = frozenset({"codesdk", "http", "patch", "process", "workspace"})
 """First parts of names that are ours, also where an installation leaves some of our tools out: policies name them."""
 
 
-class Loaded(NamedTuple):
+class LoadedTool(NamedTuple):
     """A tool, and the file that it came from."""
 
     tool: Tool
@@ -43,7 +43,7 @@ class LoadedSource(NamedTuple):
 
     source: Source
     pins: Pins
-    tools: tuple[Loaded, ...]
+    tools: tuple[LoadedTool, ...]
     path: Path
     document: Document
 
@@ -125,7 +125,7 @@ def pins_files(directory: Path) -> list[Path]:
 class Manifests(NamedTuple):
     """What a directory holds."""
 
-    tools: tuple[Loaded, ...]
+    tools: tuple[LoadedTool, ...]
     """Those of sources too."""
     sources: tuple[LoadedSource, ...]
 
@@ -144,7 +144,7 @@ def read_manifests(directory: Path, profiles: ProfileBounds | None = None) -> Ma
     tools = [loaded for entry in entries for loaded in (entry.tools if isinstance(entry, LoadedSource) else (entry,))]
     if len(tools) > MAX_TOOLS:
         raise ManifestInvalid(str(directory), 1, 1, f"There are {len(tools)} tools; at most {MAX_TOOLS} are read.")
-    taken: dict[str, Loaded] = {}
+    taken: dict[str, LoadedTool] = {}
     for loaded in tools:
         other = taken.setdefault(loaded.tool.wire_name, loaded)
         if other is not loaded:
@@ -161,7 +161,7 @@ def read_manifests(directory: Path, profiles: ProfileBounds | None = None) -> Ma
     return Manifests(tuple(tools), sources)
 
 
-def check_namespace(found: LoadedSource, tools: Iterable[Loaded]) -> None:
+def check_namespace(found: LoadedSource, tools: Iterable[LoadedTool]) -> None:
     """Let a source pass whose names are no one else's.
 
     Raises:
@@ -175,11 +175,11 @@ def check_namespace(found: LoadedSource, tools: Iterable[Loaded]) -> None:
         raise found.invalid("name", f"Names that begin with `{name}.` are taken ({why}); name the source otherwise.")
 
 
-def _invalid(path: Path, place: Place, message: str) -> ManifestInvalid:
+def _invalid(path: Path, place: Position, message: str) -> ManifestInvalid:
     return ManifestInvalid(str(path), place.line, place.column, message)
 
 
-def read_entry(path: Path, profiles: ProfileBounds | None = None) -> Loaded | LoadedSource:
+def read_entry(path: Path, profiles: ProfileBounds | None = None) -> LoadedTool | LoadedSource:
     """One file, of a tool or of a source; `profiles` as in `Registry.load`.
 
     Raises:
@@ -187,13 +187,13 @@ def read_entry(path: Path, profiles: ProfileBounds | None = None) -> Loaded | Lo
     """
     try:
         document = read_document(path)
-    except Unreadable as error:
+    except DocumentUnreadable as error:
         raise ManifestInvalid.of(path, error) from error
     is_source = isinstance(document.data, dict) and "kind" in document.data
     return _source(path, document) if is_source else _tool(path, document, profiles)
 
 
-def read_manifest(path: Path, profiles: ProfileBounds | None = None) -> Loaded:
+def read_manifest(path: Path, profiles: ProfileBounds | None = None) -> LoadedTool:
     """One file of a tool.
 
     Raises:
@@ -210,16 +210,16 @@ def _source(path: Path, document: Document) -> LoadedSource:
         raise _invalid(path, document.place(("kind",)), f"`kind` can only be `{KIND}`; a tool has none.")
     try:
         manifest = document.model(SourceManifest)
-    except Unreadable as error:
+    except DocumentUnreadable as error:
         raise ManifestInvalid.of(path, error) from error
     if (wrong := manifest.contradiction()) is not None:
         raise _invalid(path, document.place((wrong[0],)), wrong[1])
     try:
         pins = read_pins(path, manifest.name)
-        made = tuple(Loaded(accepted_tool(manifest, pin), path, document) for pin in pins.tools)
-    except Unreadable as error:
+        made = tuple(LoadedTool(compile_source_tool(manifest, pin), path, document) for pin in pins.tools)
+    except DocumentUnreadable as error:
         raise ManifestInvalid.of(pins_path(path), error) from error
-    except (Unusable, NotCanonical) as error:
+    except (UnusableTool, NotCanonical) as error:
         raise ManifestInvalid(str(pins_path(path)), 1, 1, str(error)) from error
     pinned = {pin.name: pin.sha256 for pin in pins.tools}
     return LoadedSource(make_source(manifest, pinned), pins, made, path, document)
@@ -236,10 +236,10 @@ def _bounds(path: Path, document: Document, name: str | None, profiles: ProfileB
     return profiles[name]
 
 
-def _tool(path: Path, document: Document, profiles: ProfileBounds | None) -> Loaded:
+def _tool(path: Path, document: Document, profiles: ProfileBounds | None) -> LoadedTool:
     try:
         manifest = document.model(Manifest)
-    except Unreadable as error:
+    except DocumentUnreadable as error:
         raise ManifestInvalid.of(path, error) from error
     for key, schema in (("input_schema", manifest.input_schema), ("output_schema", manifest.output_schema)):
         if schema is not None and schema.get("type") != "object":
@@ -258,7 +258,7 @@ def _tool(path: Path, document: Document, profiles: ProfileBounds | None) -> Loa
     except NotCanonical as error:
         raise _invalid(path, document.place(("input_schema",)), error.message) from error
     _check_examples(path, document, tool)
-    return Loaded(tool, path, document)
+    return LoadedTool(tool, path, document)
 
 
 def _check_examples(path: Path, document: Document, tool: Tool) -> None:

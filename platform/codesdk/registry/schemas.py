@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import jsonschema_rs
 
 from codesdk.documents import nearest
-from codesdk.registry.hostile import check_schema, validator_of
+from codesdk.registry.schema_safety import check_schema, compile_validator
 
 
-class Misfit(NamedTuple):
+class SchemaMismatch(NamedTuple):
     """The first place where a value does not fit."""
 
     pointer: str
@@ -28,22 +28,22 @@ class CompiledSchema:
         """
         self._schema = schema
         check_schema(schema)
-        self._validator = validator_of(schema)
+        self._validator = compile_validator(schema)
 
-    def misfit(self, value: Any) -> Misfit | None:
+    def mismatch(self, value: Any) -> SchemaMismatch | None:
         """None where the value fits; else its first misfit, the nearest to the leaves."""
         if self._validator.is_valid(value):
             return None
         errors = list(self._validator.iter_errors(value))
         # A failed oneOf at the root is less of a help than the wrong type at a leaf.
-        error = max(errors, key=lambda one: (len(one.instance_path), _plainness(one)))
-        return Misfit(_pointer(error.instance_path), self._expected(error))
+        error = max(errors, key=lambda one: (len(one.instance_path), _specificity(one)))
+        return SchemaMismatch(_pointer(error.instance_path), self._expected(error))
 
     def _expected(self, error: jsonschema_rs.ValidationError) -> str:
         kind = error.kind.as_dict()
         keyword = str(error.schema_path[-1]) if error.schema_path else ""
         keyword = next((str(step) for step in reversed(error.schema_path) if isinstance(step, str)), keyword)
-        owner = self._at(error.schema_path[:-1]) if error.schema_path else {}
+        owner = self._value_at(error.schema_path[:-1]) if error.schema_path else {}
         rule = owner.get(keyword) if isinstance(owner, dict) else None
         match keyword:
             case "additionalProperties" | "unevaluatedProperties":
@@ -75,7 +75,7 @@ class CompiledSchema:
             case _:
                 return _LIMITS.get(keyword, keyword + " {}").format(rule)
 
-    def _at(self, path: list[str | int]) -> Any:
+    def _value_at(self, path: list[str | int]) -> Any:
         node: Any = self._schema
         for step in path:
             try:
@@ -99,7 +99,7 @@ _LIMITS = {
 }
 
 
-def _plainness(error: jsonschema_rs.ValidationError) -> int:
+def _specificity(error: jsonschema_rs.ValidationError) -> int:
     last = str(error.schema_path[-1]) if error.schema_path else ""
     return {"additionalProperties": 3, "type": 2, "required": 1}.get(last, 0)
 

@@ -8,26 +8,26 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, field_validator
 
-from codesdk.domain import hosts
 from codesdk.domain.canonical import content_hash
-from codesdk.domain.decisions import Classification, Frozen, SandboxBounds
-from codesdk.domain.hosts import BadName
+from codesdk.domain.decisions import Classification, FrozenModel, SandboxBounds
+from codesdk.domain.network import hostnames
+from codesdk.domain.network.hostnames import InvalidHostname
 from codesdk.registry.manifest import SecretName
 
 KIND = "mcp"
-Word = Annotated[str, Field(max_length=32_768, pattern=r"^[^\x00]*$")]
-_EITHER = "A source has either `argv`, its command, or `url`, where it is"
-_OF_SANDBOX = frozenset({"image", "profile", "shared", "workspace", "env", "secrets", "limits"})
+ArgvWord = Annotated[str, Field(max_length=32_768, pattern=r"^[^\x00]*$")]
+_ARGV_OR_URL = "A source has either `argv`, its command, or `url`, where it is"
+_SANDBOX_KEYS = frozenset({"image", "profile", "shared", "workspace", "env", "secrets", "limits"})
 """Keys that a server elsewhere cannot have."""
 _HEADER = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}$"
-_OURS = frozenset(
+_RESERVED_HEADERS = frozenset(
     {"host", "connection", "content-length", "content-type", "accept", "transfer-encoding", "te", "trailer", "upgrade",
      "expect", "keep-alive", "mcp-session-id", "mcp-protocol-version", "last-event-id"}
 )  # fmt: skip
 """Headers that the protocol or the connection needs; no manifest sets them."""
 
 
-class SourceTool(Frozen):
+class SourceTool(FrozenModel):
     """What the installation says of one tool of the server. What the server says of itself (annotations) is not read."""
 
     classification: Classification | None = None
@@ -38,7 +38,7 @@ class SourceTool(Frozen):
     """One call at a time in a session."""
 
 
-class Header(Frozen):
+class Header(FrozenModel):
     """A header of every request to a remote server, whose value is a secret of the session's tenant."""
 
     header: str = Field(pattern=_HEADER)
@@ -48,13 +48,13 @@ class Header(Frozen):
 
     @field_validator("header")
     @classmethod
-    def _free(cls, value: str) -> str:
-        if value.lower() in _OURS or value.lower().startswith("proxy-"):
+    def _check_not_reserved(cls, value: str) -> str:
+        if value.lower() in _RESERVED_HEADERS or value.lower().startswith("proxy-"):
             raise ValueError(f"`{value}` cannot be set; CodeSDK writes it.")
         return value
 
 
-class SourceManifest(Frozen):
+class SourceManifest(FrozenModel):
     """One MCP server of somebody else's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", title="CodeSDK tool source manifest")
@@ -66,7 +66,7 @@ class SourceManifest(Frozen):
     title: str = Field(min_length=1, max_length=100)
     description: str = Field(min_length=1, max_length=4000)
     """For people: what it is, who wrote it, why it is trusted."""
-    argv: tuple[Word, ...] = Field(default=(), max_length=64)
+    argv: tuple[ArgvWord, ...] = Field(default=(), max_length=64)
     """The server's command, in the image. It speaks MCP on standard input and output."""
     url: str | None = Field(default=None, max_length=2000)
     """In place of `argv`: a server elsewhere, which speaks MCP over streamable HTTP."""
@@ -78,7 +78,9 @@ class SourceManifest(Frozen):
     """One server for all sessions of the host, without network and secrets; otherwise each session has its own."""
     workspace: Literal["none", "read"] = "none"
     """`read`: it sees the session's workspace, which it cannot write. Then it has no network and no secrets."""
-    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")], Word] = Field(default={}, max_length=64)
+    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")], ArgvWord] = Field(
+        default={}, max_length=64
+    )
     """Variables of its environment. Never a secret: these stand in files, and in the sandbox."""
     secrets: tuple[SecretName, ...] = Field(default=(), max_length=8)
     """Secrets that the egress proxy adds to its requests, as the profile's rules say; it never sees them."""
@@ -101,11 +103,11 @@ class SourceManifest(Frozen):
 
     def contradiction(self) -> tuple[str, str] | None:
         """A key that cannot stand beside the others, and why; None where all fit together."""
-        of_sandbox = next(iter(sorted(_OF_SANDBOX & self.model_fields_set)), "")
+        of_sandbox = next(iter(sorted(_SANDBOX_KEYS & self.model_fields_set)), "")
         sees = self.workspace == "read"
         wrong: dict[tuple[str, str], bool] = {
-            ("name", f"{_EITHER}; this one has neither."): not self.argv and self.url is None,
-            ("url", f"{_EITHER}; this one has both."): bool(self.argv) and self.url is not None,
+            ("name", f"{_ARGV_OR_URL}; this one has neither."): not self.argv and self.url is None,
+            ("url", f"{_ARGV_OR_URL}; this one has both."): bool(self.argv) and self.url is not None,
             (of_sandbox, f"`{of_sandbox}` is for a server in a sandbox; this one has a `url`."): (
                 self.url is not None and bool(of_sandbox)
             ),
@@ -124,19 +126,19 @@ class SourceManifest(Frozen):
 
     @field_validator("url")
     @classmethod
-    def _is_plain(cls, value: str | None) -> str | None:
+    def _check_url(cls, value: str | None) -> str | None:
         if value is None:
             return None
         try:
             parts = urlsplit(value)
-            host, _ = hosts.canonical(parts.hostname or ""), parts.port
-        except (BadName, ValueError) as error:
+            host, _ = hostnames.canonical_host(parts.hostname or ""), parts.port
+        except (InvalidHostname, ValueError) as error:
             raise ValueError(f"this names no host that is certain: {error}.") from error
         if parts.scheme not in ("https", "http") or not host or "@" in parts.netloc or parts.fragment:
             raise ValueError("an https:// URL, without a password and without a fragment.")
         return value
 
-    def facts_of(self, tool: str) -> SourceTool:
+    def settings_for(self, tool: str) -> SourceTool:
         """What holds for one tool: its own words, else the source's."""
         own = self.tools.get(tool, SourceTool())
         given = {name: value for name, value in own if value is not None}

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from codesdk.domain.canonical import content_hash
-from codesdk.domain.decisions import Classification, Obligations, SandboxBounds, tightest
-from codesdk.domain.tools import wire_name
+from codesdk.domain.decisions import Classification, Obligations, SandboxBounds, combine_obligations
+from codesdk.domain.tool_results import wire_name
 from codesdk.registry.faults import InvalidInput, InvalidOutput
 from codesdk.registry.manifest import Argument, Builtin, Example, Manifest, SourceCall, Template
 from codesdk.registry.schemas import CompiledSchema
@@ -56,9 +56,9 @@ class Tool:
         Raises:
             InvalidInput: names the place and what was expected there.
         """
-        misfit = self._input.misfit(given)
-        if misfit is not None:
-            raise InvalidInput(self.name, misfit.pointer, misfit.expected)
+        mismatch = self._input.mismatch(given)
+        if mismatch is not None:
+            raise InvalidInput(self.name, mismatch.pointer, mismatch.expected)
         self.argv(given)
 
     def check_output(self, structured: Mapping[str, Any] | None) -> None:
@@ -69,9 +69,9 @@ class Tool:
         """
         if self._output is None:
             return
-        misfit = self._output.misfit(structured)
-        if misfit is not None:
-            raise InvalidOutput(self.name, misfit.pointer, misfit.expected)
+        mismatch = self._output.mismatch(structured)
+        if mismatch is not None:
+            raise InvalidOutput(self.name, mismatch.pointer, mismatch.expected)
 
     def argv(self, given: Mapping[str, Any]) -> tuple[str, ...]:
         """The words to run, for a tool with an argv template and an input that was checked.
@@ -127,7 +127,9 @@ def make_tool(manifest: Manifest, of_profile: SandboxBounds | None = None) -> To
         enabled=manifest.enabled,
         serial=serial,
         profile=manifest.profile,
-        sandbox=tightest(Obligations(sandbox=bounds) for bounds in (manifest.sandbox, of_profile) if bounds).sandbox,
+        sandbox=combine_obligations(
+            Obligations(sandbox=bounds) for bounds in (manifest.sandbox, of_profile) if bounds
+        ).sandbox,
         secrets=manifest.secrets,
         examples=manifest.examples,
         wire_name=wire_name(manifest.name),

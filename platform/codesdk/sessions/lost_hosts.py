@@ -9,22 +9,22 @@ from codesdk.domain.calls import CallState
 from codesdk.domain.ids import HostId, SandboxId
 from codesdk.domain.records import Session
 from codesdk.errors import Fault
-from codesdk.eventlog.log import Log
+from codesdk.eventlog.log import EventLog
 from codesdk.hosts import store as host_store
-from codesdk.hosts.watch import LeaseWatch
-from codesdk.sandbox import store as sandbox_store
-from codesdk.sandbox.store import SandboxState
+from codesdk.hosts.lease_watch import LeaseWatch
+from codesdk.sandbox.records import store as sandbox_store
+from codesdk.sandbox.records.store import SandboxState
 from codesdk.sessions import store
-from codesdk.sessions.desk import Sessions
+from codesdk.sessions.service import SessionService
 from codesdk.sessions.session import HOST_LOST
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls import store as call_store
-from codesdk.toolcalls.lost import end_lost
+from codesdk.toolcalls.records import store as call_store
+from codesdk.toolcalls.retries.lost_calls import end_lost
 
 _log = logging.getLogger(__name__)
 
-LOST = (
+LOST_CALL_MESSAGE = (
     "The host that ran this call was lost, and whether the call took effect is unknown. It was not run again. "
     "The session has ended; its last snapshot, where there is one, can be opened on another host."
 )
@@ -33,7 +33,9 @@ LOST = (
 class LostHosts:
     """Judges silence and ends what was there. Any number of processes may; `tend` is called from one thread at a time."""
 
-    def __init__(self, *, watch: LeaseWatch, sessions: Sessions, database: Database, writer: Writer, log: Log) -> None:
+    def __init__(
+        self, *, watch: LeaseWatch, sessions: SessionService, database: Database, writer: Writer, log: EventLog
+    ) -> None:
         self._watch = watch
         self._sessions = sessions
         self._database = database
@@ -49,15 +51,15 @@ class LostHosts:
         self._watch.look()
         with self._database.read() as connection:
             opened = store.open_on_lost_hosts(connection)
-            left = store.left_on_lost_hosts(connection)
-        ended = sum(map(self._end_if_it_can, opened))
+            left = store.orphaned_sandboxes(connection)
+        ended = sum(map(self._try_end, opened))
         for sandbox, host in left:
-            self._writer.run(partial(self._forget, sandbox=sandbox, host=host))
+            self._writer.run(partial(self._remove_orphan, sandbox=sandbox, host=host))
         if ended:
             _log.warning("%d sessions ended with their hosts", ended)
         return ended
 
-    def _end_if_it_can(self, session: Session) -> bool:
+    def _try_end(self, session: Session) -> bool:
         try:
             return self._end(session)
         except Fault as fault:  # one that cannot be ended now must not keep the others open
@@ -70,25 +72,25 @@ class LostHosts:
             if not host_store.is_lost(unit.connection, session.host_id):
                 return False
             # A claim that is being committed holds its call's row: once it is waited for, it is seen as running below.
-            call_store.in_state(unit.connection, CallState.QUEUED, session=session.id, hold=True)
-            for stored in call_store.in_state(unit.connection, CallState.RUNNING, session=session.id, hold=True):
-                end_lost(unit, self._log, stored, LOST)
+            call_store.list_in_state(unit.connection, CallState.QUEUED, session=session.id, hold=True)
+            for stored in call_store.list_in_state(unit.connection, CallState.RUNNING, session=session.id, hold=True):
+                end_lost(unit, self._log, stored, LOST_CALL_MESSAGE)
             row = sandbox_store.of_session(unit.connection, session.id)
             if row is not None:
-                _gone(unit, row.id)
+                _mark_gone(unit, row.id)
             return True
 
-        return self._sessions.retire(session.tenant_id, session.id, HOST_LOST, due)
+        return self._sessions.close_if(session.tenant_id, session.id, HOST_LOST, due)
 
     @staticmethod
-    def _forget(unit: Unit, sandbox: SandboxId, host: HostId) -> None:
+    def _remove_orphan(unit: Unit, sandbox: SandboxId, host: HostId) -> None:
         """Of a session that was closed before, and whose host did not come to remove its sandbox."""
         if host_store.is_lost(unit.connection, host):
-            _gone(unit, sandbox)
-            sandbox_store.forget_pooled(unit.connection, sandbox)  # without a session, nothing tells of it
+            _mark_gone(unit, sandbox)
+            sandbox_store.delete_unowned(unit.connection, sandbox)  # without a session, nothing tells of it
 
 
-def _gone(unit: Unit, sandbox: SandboxId) -> None:
+def _mark_gone(unit: Unit, sandbox: SandboxId) -> None:
     # What is left of it on the engine has no living owner, so the host's next worker sweeps it away first of all.
     before = tuple(state for state in SandboxState if state is not SandboxState.GONE)
-    sandbox_store.move(unit.connection, sandbox, before, SandboxState.GONE, reason=HOST_LOST)
+    sandbox_store.change_state(unit.connection, sandbox, before, SandboxState.GONE, reason=HOST_LOST)

@@ -7,14 +7,14 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from codesdk.domain.attestation import Attestation
-from codesdk.domain.decisions import Frozen, PermissionMode
+from codesdk.domain.decisions import FrozenModel, PermissionMode
 from codesdk.domain.ids import ArtifactId, SandboxId, SessionId
-from codesdk.domain.records import PARALLEL_CALLS, SessionPriority
+from codesdk.domain.records import DEFAULT_PARALLEL_CALLS, SessionPriority
 from codesdk.errors import ExitCode, Fault
-from codesdk.sandbox.faults import SandboxEnded
-from codesdk.sandbox.store import SandboxRow, SandboxState
+from codesdk.sandbox.port.faults import SandboxEnded
+from codesdk.sandbox.records.store import SandboxRow, SandboxState
 
-ASKED_FOR = "asked for"
+CLOSED_ON_REQUEST = "asked for"
 """Why a session was closed: somebody said so."""
 HOST_LOST = "host lost"
 """Why a session was closed: the host with its workspace fell silent, or was given up."""
@@ -83,7 +83,7 @@ Label = Annotated[str, Field(max_length=200)]
 """A label's name or value; the bound also refuses what is no Unicode text, which no database takes."""
 
 
-class SessionSandbox(Frozen):
+class SessionSandbox(FrozenModel):
     """How a session's sandbox is now."""
 
     id: SandboxId
@@ -105,7 +105,7 @@ class SessionSandbox(Frozen):
         return cls(id=row.id, state=row.state, reason=row.reason, attestation=row.attestation)
 
 
-class NewSession(Frozen):
+class NewSession(FrozenModel):
     """What a caller chooses."""
 
     permission_mode: PermissionMode = PermissionMode.AUTO
@@ -121,7 +121,7 @@ class NewSession(Frozen):
     runtime: str = Field(default="mcp-client", max_length=40)
     priority: SessionPriority = SessionPriority.INTERACTIVE
     """`batch`: its calls let those of the tenant's interactive sessions go first."""
-    parallel_calls: int = Field(default=PARALLEL_CALLS, ge=1, le=64)
+    parallel_calls: int = Field(default=DEFAULT_PARALLEL_CALLS, ge=1, le=64)
     """Calls that run at once, at most. Those that write to the workspace go one by one in any case."""
     watch: bool = False
     """Whether changes of files in its workspace become events (`sandbox.files_changed`)."""

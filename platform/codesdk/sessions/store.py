@@ -12,7 +12,7 @@ from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.ids import ArtifactId, HostId, PrincipalId, SandboxId, SessionId, TenantId
 from codesdk.domain.records import Session, SessionPriority
 from codesdk.hosts.host import HostState
-from codesdk.sandbox.store import SandboxState
+from codesdk.sandbox.records.store import SandboxState
 from codesdk.storage.schema import hosts, removed_sessions, sandboxes, sessions
 
 
@@ -56,7 +56,7 @@ def listing(connection: Connection, tenant: str, limit: int) -> list[Session]:
     return [_session(row) for row in connection.execute(query)]
 
 
-def open_of_all(connection: Connection) -> list[Session]:
+def list_all_open(connection: Connection) -> list[Session]:
     """Every tenant's open sessions, oldest first."""
     query = select(sessions).where(sessions.c.state == "open").order_by(sessions.c.created_at)
     return [_session(row) for row in connection.execute(query)]
@@ -71,7 +71,7 @@ def open_on_lost_hosts(connection: Connection) -> list[Session]:
     return [_session(row) for row in connection.execute(query)]
 
 
-def left_on_lost_hosts(connection: Connection) -> list[tuple[SandboxId, HostId]]:
+def orphaned_sandboxes(connection: Connection) -> list[tuple[SandboxId, HostId]]:
     """Sandboxes that are not gone, of no session or of a closed one, and whose host is given up."""
     query = (
         select(sandboxes.c.id, sandboxes.c.host_id)

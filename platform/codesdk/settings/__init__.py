@@ -2,7 +2,7 @@
 
 from codesdk.settings.api_address import PortTaken
 from codesdk.settings.data_directory import DataDirUnusable, default_data_dir
-from codesdk.settings.reading import SettingWrong, read_settings
+from codesdk.settings.loader import SettingWrong, read_settings
 from codesdk.settings.settings import Settings
 
 __all__ = ["DataDirUnusable", "PortTaken", "SettingWrong", "Settings", "default_data_dir", "read_settings"]

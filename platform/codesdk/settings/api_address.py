@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 
 from codesdk.errors import ExitCode, Fault
-from codesdk.settings.group import Group, listed
+from codesdk.settings.group import SettingsGroup, split_names
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]", re.ASCII)
 
@@ -21,7 +21,7 @@ class PortTaken(Fault):
     exit_code = ExitCode.CANNOT_WRITE
 
 
-class ApiAddress(Group):
+class ApiSettings(SettingsGroup):
     """Where clients find the API."""
 
     host: str = "127.0.0.1"
@@ -47,7 +47,7 @@ class ApiAddress(Group):
     @field_validator("allowed_hosts")
     @classmethod
     def _check_allowed_hosts(cls, given: str) -> str:
-        for name in listed(given):
+        for name in split_names(given):
             if _HOST.fullmatch(name) is None:
                 raise ValueError(f"{name!r} is no name of a host (without scheme and port; no wildcards)")
         return given
@@ -56,4 +56,4 @@ class ApiAddress(Group):
         """The names besides loopback and `host` that the API goes by, as a `Host` header has them."""
         public = urlsplit(self.public_url).hostname
         own = () if public is None else (f"[{public}]" if ":" in public else public,)
-        return tuple(dict.fromkeys((*own, *listed(self.allowed_hosts))))
+        return tuple(dict.fromkeys((*own, *split_names(self.allowed_hosts))))

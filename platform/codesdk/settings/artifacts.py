@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from codesdk.settings.group import Group
+from codesdk.settings.group import SettingsGroup
 
 
-class ArtifactStore(Group):
+class ArtifactSettings(SettingsGroup):
     """A directory, or a bucket of an S3-compatible server."""
 
     artifacts_url: str = ""

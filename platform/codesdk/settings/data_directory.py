@@ -11,7 +11,7 @@ import platformdirs
 from pydantic import Field
 
 from codesdk.errors import ExitCode, Fault
-from codesdk.settings.group import Group
+from codesdk.settings.group import SettingsGroup
 
 
 class DataDirUnusable(Fault):
@@ -26,7 +26,7 @@ def default_data_dir() -> Path:
     return Path(platformdirs.user_state_dir("codesdk"))
 
 
-class DataDirectory(Group):
+class DataDirectorySettings(SettingsGroup):
     """Where an installation keeps what it knows."""
 
     data_dir: Path = Field(default_factory=default_data_dir)
@@ -78,13 +78,13 @@ class DataDirectory(Group):
 
     def instance_id(self) -> str:
         """This installation's id: labels every container and volume that it may remove. Made once, then kept."""
-        return self._kept("instance", lambda: "ins" + secrets.token_hex(8))
+        return self._read_or_create("instance", lambda: "ins" + secrets.token_hex(8))
 
-    def asking_instance(self) -> str:
+    def discovery_instance_id(self) -> str:
         """Of sandboxes in which MCP servers are asked what they offer: no worker takes those for its leftovers."""
         return f"{self.instance_id()}-asking"
 
-    def _kept(self, name: str, make: Callable[[], str]) -> str:
+    def _read_or_create(self, name: str, make: Callable[[], str]) -> str:
         """The content of a private file of the data directory, made once."""
         path = self.data_dir / name
         if not path.exists():

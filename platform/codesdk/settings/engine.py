@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from codesdk.settings.group import Group
+from codesdk.settings.group import SettingsGroup
 
 
-class EngineAddress(Group):
+class EngineSettings(SettingsGroup):
     """How the worker reaches its engine."""
 
     docker_host: str = ""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from codesdk.settings.group import Group
+from codesdk.settings.group import SettingsGroup
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -17,7 +17,7 @@ def _shipped(name: str) -> Path:
     return checkout if checkout.is_dir() else _PACKAGE / "_data" / name
 
 
-class Folders(Group):
+class FolderSettings(SettingsGroup):
     """What is read from files that people write."""
 
     policies_dir: Path = Field(default_factory=lambda: _shipped("policies") / "default")

@@ -10,7 +10,7 @@ CREDENTIALS_DIR = "CODESDK_CREDENTIALS_DIR"
 """Names a directory of files `codesdk_<setting>`: for values that must not stand in a process's environment."""
 
 
-class Group(BaseSettings):
+class SettingsGroup(BaseSettings):
     """Settings that belong together. `Settings` is all groups in one."""
 
     model_config = SettingsConfigDict(
@@ -36,6 +36,6 @@ class Group(BaseSettings):
         return (init_settings, env_settings, *files)
 
 
-def listed(given: str) -> list[str]:
+def split_names(given: str) -> list[str]:
     """Names with commas between."""
     return [name.strip().lower() for name in given.split(",") if name.strip()]

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from codesdk.settings.group import Group
+from codesdk.settings.group import SettingsGroup
 
 MAX_WARM = 64
 """Started sandboxes that wait, of all profiles together: each holds 7 MB and a container's worth of processes."""
 
 
-class WorkerHost(Group):
+class HostSettings(SettingsGroup):
     """One engine with its worker."""
 
     worker_threads: int = Field(default=16, ge=1, le=256)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from pydantic import Field, field_validator
 
-from codesdk.settings.data_directory import DataDirectory
+from codesdk.settings.data_directory import DataDirectorySettings
 
-SHORTEST_KEY = 32
+MIN_KEY_CHARS = 32
 """Characters of a sealing key; as base64 that is 192 bits."""
 
 
-class OperatorFiles(DataDirectory):
+class OperatorFileSettings(DataDirectorySettings):
     """Files of the data directory, unless they are said to be elsewhere."""
 
     sealing_key: str = Field(default="", repr=False)
@@ -30,13 +30,15 @@ class OperatorFiles(DataDirectory):
     @field_validator("sealing_key")
     @classmethod
     def _check_sealing_key(cls, given: str) -> str:
-        if given and len(given) < SHORTEST_KEY:
-            raise ValueError(f"it has fewer than {SHORTEST_KEY} characters; `openssl rand -base64 32` makes a good one")
+        if given and len(given) < MIN_KEY_CHARS:
+            raise ValueError(
+                f"it has fewer than {MIN_KEY_CHARS} characters; `openssl rand -base64 32` makes a good one"
+            )
         return given
 
     def resolved_sealing_key(self) -> bytes:
         """The key in force."""
-        return (self.sealing_key or self._kept("sealing.key", lambda: secrets.token_urlsafe(32))).encode()
+        return (self.sealing_key or self._read_or_create("sealing.key", lambda: secrets.token_urlsafe(32))).encode()
 
     def resolved_secrets_dir(self) -> Path:
         """The directory in force, made or not."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from codesdk.settings.group import Group
+from codesdk.settings.group import SettingsGroup
 
 
-class TenantQuotas(Group):
+class QuotaSettings(SettingsGroup):
     """Limits of each tenant."""
 
     quota_sessions: int = Field(default=500, ge=0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from codesdk.settings.group import Group
+from codesdk.settings.group import SettingsGroup
 
 
-class SessionRules(Group):
+class SessionSettings(SettingsGroup):
     """What holds for every session."""
 
     session_ttl_s: float = Field(default=24 * 3600.0, gt=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codesdk.errors import Fault
-from codesdk.toolcalls.elsewhere import ServerLost, ServerSilent
+from codesdk.toolcalls.run.sources import ServerLost, ServerSilent
 
 
 class SourceFault(Fault):
@@ -33,7 +33,7 @@ class SourceDied(SourceFault, ServerLost):
     code = "SOURCE_DIED"
 
 
-class SourceLied(SourceFault):
+class SourceProtocolError(SourceFault):
     """It answered something that the protocol does not have."""
 
     code = "SOURCE_PROTOCOL"

@@ -9,11 +9,11 @@ from sqlalchemy import Connection, delete, select
 from sqlalchemy import insert as insert_into
 
 from codesdk.domain.ids import HostId
-from codesdk.sources.server_status import ServerRecord, ServerStatus
+from codesdk.sources.servers.server_status import ServerRecord, ServerStatus
 from codesdk.storage.schema import hosts, sessions, source_changes, source_servers
 
 
-class Seen(NamedTuple):
+class ToolChange(NamedTuple):
     """A tool that a server has changed, by hashes."""
 
     pinned: str
@@ -21,7 +21,7 @@ class Seen(NamedTuple):
     """Empty: it has it no more."""
 
 
-def note(connection: Connection, source: str, changed: Mapping[str, Seen], now: float) -> None:
+def replace_changes(connection: Connection, source: str, changed: Mapping[str, ToolChange], now: float) -> None:
     """Write down what of a source is changed now, and nothing else of it."""
     connection.execute(delete(source_changes).where(source_changes.c.source == source))
     rows = [
@@ -32,19 +32,19 @@ def note(connection: Connection, source: str, changed: Mapping[str, Seen], now: 
         connection.execute(insert_into(source_changes), rows)
 
 
-def changes(connection: Connection) -> dict[tuple[str, str], Seen]:
+def list_changes(connection: Connection) -> dict[tuple[str, str], ToolChange]:
     """By source, and by the server's own name of the tool."""
     rows = connection.execute(select(source_changes))
-    return {(row.source, row.tool): Seen(row.pinned, row.seen) for row in rows}
+    return {(row.source, row.tool): ToolChange(row.pinned, row.seen) for row in rows}
 
 
-def closed(connection: Connection, among: Collection[str]) -> set[str]:
+def closed_sessions(connection: Connection, among: Collection[str]) -> set[str]:
     """Which of these sessions are not open any more."""
     query = select(sessions.c.id).where(sessions.c.id.in_(list(among)), sessions.c.state == "open")
     return set(among) - set(connection.execute(query).scalars())
 
 
-def keep_servers(connection: Connection, host: HostId, generation: int, servers: Sequence[ServerStatus]) -> None:
+def replace_servers(connection: Connection, host: HostId, generation: int, servers: Sequence[ServerStatus]) -> None:
     """These are the servers of that host, and no others."""
     connection.execute(delete(source_servers).where(source_servers.c.host_id == host))
     rows = [
@@ -55,7 +55,7 @@ def keep_servers(connection: Connection, host: HostId, generation: int, servers:
         connection.execute(insert_into(source_servers), rows)
 
 
-def servers(connection: Connection) -> list[ServerRecord]:
+def list_servers(connection: Connection) -> list[ServerRecord]:
     """All that a worker has which still has its host, and was not stopped in order."""
     query = (
         select(source_servers, hosts.c.name.label("host"))

@@ -13,17 +13,17 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from codesdk.storage import engines
 from codesdk.storage.clock import database_now
-from codesdk.storage.faults import StorageUnavailable, unavailable
-from codesdk.storage.patience import ANSWER_S, Patience
-from codesdk.storage.url import DatabaseUrlWrong, lives_in_memory, parse, shown
+from codesdk.storage.faults import StorageUnavailable, to_fault
+from codesdk.storage.timeouts import ANSWER_TIMEOUT_S, ServerTimeouts
+from codesdk.storage.url import DatabaseUrlWrong, display_url, is_in_memory, parse_url
 
-__all__ = ["Database", "DatabaseUrlWrong", "StorageUnavailable", "database_now", "unavailable"]
+__all__ = ["Database", "DatabaseUrlWrong", "StorageUnavailable", "database_now", "to_fault"]
 
 
 class Database:
     """Two engines on one URL. Reads are short and see committed rows only."""
 
-    def __init__(self, url: str, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, url: str, answer_s: float = ANSWER_TIMEOUT_S) -> None:
         """Nothing is connected yet, except to a database in memory (`sqlite:///:memory:`), which would else be gone.
 
         `answer_s`: seconds that a PostgreSQL server may be silent before it counts as gone; 0: any time.
@@ -31,14 +31,14 @@ class Database:
         Raises:
             DatabaseUrlWrong: the URL cannot be read, or names a database of another kind.
         """
-        self.url = parse(url)
-        self.name = shown(self.url)
+        self.url = parse_url(url)
+        self.name = display_url(self.url)
         """The database as it may be shown."""
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
-        make = engines.sqlite if self.is_sqlite else partial(engines.postgresql, patience=Patience(answer_s))
+        make = engines.sqlite if self.is_sqlite else partial(engines.postgresql, patience=ServerTimeouts(answer_s))
         self.reader: Engine = make(self.url, writes=False)
         self.writer: Engine = make(self.url, writes=True)
-        self._kept = self.reader.connect() if lives_in_memory(self.url) else None
+        self._memory_anchor = self.reader.connect() if is_in_memory(self.url) else None
 
     @classmethod
     def in_memory(cls) -> Self:
@@ -59,11 +59,11 @@ class Database:
             with engines.connect(self.reader) as connection:
                 yield connection
         except (DBAPIError, PoolTimeout) as error:
-            raise unavailable(error) from error
+            raise to_fault(error) from error
 
     def close(self) -> None:
         """Close every connection."""
-        if self._kept is not None:
-            self._kept.close()
+        if self._memory_anchor is not None:
+            self._memory_anchor.close()
         self.reader.dispose()
         self.writer.dispose()

@@ -12,23 +12,23 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DisconnectionError, InvalidRequestError
 from sqlalchemy.pool import PoolProxiedConnection
 
-from codesdk.storage.faults import ended_at_once
-from codesdk.storage.patience import Patience, milliseconds
+from codesdk.storage.faults import connections_dropped
+from codesdk.storage.timeouts import ServerTimeouts, milliseconds
 
-WAIT_S = 30.0
+SQLITE_BUSY_TIMEOUT_S = 30.0
 """Seconds that SQLite's statements wait for another transaction's lock; PostgreSQL's: `patience`."""
-READERS = 5
-MORE_READERS = 15
+READER_POOL_SIZE = 5
+READER_POOL_OVERFLOW = 15
 """Connections that a process keeps for reading, and how many more it opens under load."""
 
 
-def postgresql(url: URL, *, writes: bool, patience: Patience) -> Engine:
+def postgresql(url: URL, *, writes: bool, patience: ServerTimeouts) -> Engine:
     """Reads are single statements, each with a snapshot of its own; writes go in transactions of the one writer."""
     engine = create_engine(
         url,
         isolation_level="READ COMMITTED" if writes else "AUTOCOMMIT",
-        pool_size=1 if writes else READERS,
-        max_overflow=MORE_READERS,
+        pool_size=1 if writes else READER_POOL_SIZE,
+        max_overflow=READER_POOL_OVERFLOW,
         pool_timeout=patience.lock_s,
         connect_args={
             "connect_timeout": patience.connect_s,
@@ -44,7 +44,7 @@ def postgresql(url: URL, *, writes: bool, patience: Patience) -> Engine:
     )
 
     def prepare(connection: Any, _record: object) -> None:
-        _prepare(connection, _for_writing(patience) if writes else _for_reading(patience))
+        _run_setup(connection, _writer_settings(patience) if writes else _reader_settings(patience))
 
     def look(connection: Any, _record: object, _proxy: PoolProxiedConnection) -> None:
         patience.check(engine.dialect)
@@ -61,9 +61,12 @@ def sqlite(url: URL, *, writes: bool) -> Engine:
     isolation: dict[str, Any] = {} if writes else {"isolation_level": "AUTOCOMMIT"}
     # Connections move between threads of the pool, one user at a time; SQLite itself is built thread-safe.
     engine = create_engine(
-        url, connect_args={"check_same_thread": False, "timeout": WAIT_S}, pool_reset_on_return=None, **isolation
+        url,
+        connect_args={"check_same_thread": False, "timeout": SQLITE_BUSY_TIMEOUT_S},
+        pool_reset_on_return=None,
+        **isolation,
     )
-    _make_private(engine.url.database)
+    _create_private_file(engine.url.database)
     event.listen(engine, "connect", _set_pragmas)
     if writes:
         # No listener of "begin": an engine that has one looks for listeners of every statement, too.
@@ -81,7 +84,7 @@ def connect(engine: Engine) -> Connection:
     try:
         return engine.connect()
     except InvalidRequestError as error:  # how the pool says that `_refuse_closed` has sent it away each time
-        raise ended_at_once() from error
+        raise connections_dropped() from error
 
 
 def _refuse_closed(connection: Any) -> None:
@@ -95,13 +98,13 @@ def _refuse_closed(connection: Any) -> None:
     raise DisconnectionError("the server has closed this connection")
 
 
-def _for_reading(patience: Patience) -> str:
-    return _set(lock_timeout=patience.lock_s, statement_timeout=patience.statement_s)
+def _reader_settings(patience: ServerTimeouts) -> str:
+    return _set_config(lock_timeout=patience.lock_s, statement_timeout=patience.statement_s)
 
 
-def _for_writing(patience: Patience) -> str:
+def _writer_settings(patience: ServerTimeouts) -> str:
     # No statement_timeout: it would let go of a COMMIT that waits for a synchronous standby, and call that a success.
-    limits = _set(lock_timeout=patience.lock_s, idle_in_transaction_session_timeout=patience.stalled_s)
+    limits = _set_config(lock_timeout=patience.lock_s, idle_in_transaction_session_timeout=patience.stalled_s)
     # An acknowledged event survives power loss, whatever this server's default is (docs/adr/0003).
     durable = (
         "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END"
@@ -109,18 +112,18 @@ def _for_writing(patience: Patience) -> str:
     return f"{limits}, set_config('synchronous_commit', {durable}, false)"
 
 
-def _set(**seconds: float) -> str:
+def _set_config(**seconds: float) -> str:
     # No options at the connection's start: PgBouncer refuses those.
     return "SELECT " + ", ".join(f"set_config('{name}', '{milliseconds(s)}', false)" for name, s in seconds.items())
 
 
-def _prepare(connection: Any, statement: str) -> None:
+def _run_setup(connection: Any, statement: str) -> None:
     with closing(connection.cursor()) as cursor:
         cursor.execute(statement)
     connection.commit()
 
 
-def _make_private(path: str | None) -> None:
+def _create_private_file(path: str | None) -> None:
     # SQLite would make it readable to all, and a data directory that was there before may let them in.
     if path and not path.startswith((":", "file:")):
         with suppress(OSError):  # SQLite says better what is wrong
@@ -135,7 +138,7 @@ def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:
         # FULL: an acknowledged event survives power loss; with NORMAL its seq could be given again (docs/adr/0003).
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
-        cursor.execute(f"PRAGMA busy_timeout={int(WAIT_S * 1000)}")
+        cursor.execute(f"PRAGMA busy_timeout={int(SQLITE_BUSY_TIMEOUT_S * 1000)}")
 
 
 def _begin_immediate(dbapi_connection: PoolProxiedConnection) -> None:

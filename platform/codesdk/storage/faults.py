@@ -11,7 +11,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from codesdk.errors import ExitCode, Fault
 
-_KEPT = "Nothing that was acknowledged is lost."
+_NOTHING_LOST = "Nothing that was acknowledged is lost."
 
 
 class StorageUnavailable(Fault):
@@ -30,7 +30,7 @@ class DatabaseGone(StorageUnavailable):
     code = "DATABASE_GONE"
 
 
-class CommitUnheard(DatabaseGone):
+class CommitIndeterminate(DatabaseGone):
     """The connection broke with a commit on its way: what was to be kept may be there, or not."""
 
     code = "COMMIT_UNHEARD"
@@ -44,7 +44,7 @@ class DatabaseLoginRefused(StorageUnavailable):
     retry_after_s = None
 
 
-class DatabaseCrowded(StorageUnavailable):
+class ConnectionsExhausted(StorageUnavailable):
     """Every connection is taken, the server's or this process's."""
 
     code = "DATABASE_CROWDED"
@@ -64,7 +64,7 @@ class DatabaseLocked(StorageUnavailable):
     code = "DATABASE_LOCKED"
 
 
-class DatabaseSlow(StorageUnavailable):
+class StatementTimeout(StorageUnavailable):
     """A statement took longer than one waits, or somebody ended it."""
 
     code = "DATABASE_SLOW"
@@ -86,7 +86,7 @@ class ValueRefused(StorageUnavailable):
     exit_code = ExitCode.USAGE
 
 
-class Overtaken(Fault):
+class WriteConflict(Fault):
     """What a unit of work had read is no longer true at its end. The writer runs it again; callers see it rarely."""
 
     code = "OVERTAKEN"
@@ -94,44 +94,46 @@ class Overtaken(Fault):
     status = 503
 
 
-class _Kind(NamedTuple):
+class _FaultKind(NamedTuple):
     fault: type[StorageUnavailable]
     advice: str
 
 
-_GONE = _Kind(DatabaseGone, "Check that it runs and that its address is right; the connection is made anew by itself.")
-_LOGIN = _Kind(DatabaseLoginRefused, "Mend user, password or database name in CODESDK_DATABASE_URL.")
-_CROWDED = _Kind(DatabaseCrowded, "Raise the server's max_connections, or run fewer processes.")
-_READ_ONLY = _Kind(DatabaseReadOnly, "Point CODESDK_DATABASE_URL at the primary, or make it writable.")
-_LOCKED = _Kind(DatabaseLocked, "Try again; see who holds it (PostgreSQL: pg_stat_activity).")
-_SLOW = _Kind(DatabaseSlow, "Try again; see what it is busy with (PostgreSQL: pg_stat_activity).")
-_FULL = _Kind(DatabaseFull, "Make room on the database's disk.")
-_VALUE = _Kind(ValueRefused, "Send text without NUL characters, and shorter.")
-_OTHER = _Kind(StorageUnavailable, "Check that the database runs, is reachable and has room.")
+_GONE = _FaultKind(
+    DatabaseGone, "Check that it runs and that its address is right; the connection is made anew by itself."
+)
+_LOGIN = _FaultKind(DatabaseLoginRefused, "Mend user, password or database name in CODESDK_DATABASE_URL.")
+_EXHAUSTED = _FaultKind(ConnectionsExhausted, "Raise the server's max_connections, or run fewer processes.")
+_READ_ONLY = _FaultKind(DatabaseReadOnly, "Point CODESDK_DATABASE_URL at the primary, or make it writable.")
+_LOCKED = _FaultKind(DatabaseLocked, "Try again; see who holds it (PostgreSQL: pg_stat_activity).")
+_TIMEOUT = _FaultKind(StatementTimeout, "Try again; see what it is busy with (PostgreSQL: pg_stat_activity).")
+_FULL = _FaultKind(DatabaseFull, "Make room on the database's disk.")
+_VALUE = _FaultKind(ValueRefused, "Send text without NUL characters, and shorter.")
+_OTHER = _FaultKind(StorageUnavailable, "Check that the database runs, is reachable and has room.")
 
-SILENT = "HYT00"
+NO_ANSWER = "HYT00"
 """A state of our own, named as ODBC does: the server was waited for in vain (`patience`). It sends none then."""
-_STATES = {
-    SILENT: _GONE,
+_SQLSTATES = {
+    NO_ANSWER: _GONE,
     "22": _VALUE,
     "25006": _READ_ONLY,
     "28": _LOGIN,
     "3D": _LOGIN,
     "53100": _FULL,
-    "53200": _CROWDED,
-    "53300": _CROWDED,
+    "53200": _EXHAUSTED,
+    "53300": _EXHAUSTED,
     "55P03": _LOCKED,
     "40": _LOCKED,
     "08": _GONE,
     "57P": _GONE,
-    "57014": _SLOW,
+    "57014": _TIMEOUT,
 }
 """By the longest prefix of SQLSTATE (PostgreSQL's manual, appendix A)."""
-_WORDS = (
+_MESSAGE_PATTERNS = (
     (_VALUE, r"cannot contain NUL"),
     (_LOGIN, r"password authentication failed|no password supplied|role \".*\" does not exist|no pg_hba\.conf entry"),
     (_LOGIN, r"database \".*\" does not exist|authentication failed|permission denied for database"),
-    (_CROWDED, r"too many clients|connection slots are reserved|too many connections"),
+    (_EXHAUSTED, r"too many clients|connection slots are reserved|too many connections"),
     (
         _GONE,
         r"refused|No such file|could not translate|failed to resolve|starting up|shutting down|accepting connections|terminat|closed|timeout|timed out",
@@ -142,86 +144,91 @@ _WORDS = (
     ),
 )
 """libpq gives no SQLSTATE for a connection that was never made; its words are all that there is."""
-_SQLITE = {
+_SQLITE_ERRORS = {
     "SQLITE_READONLY": _READ_ONLY,
     "SQLITE_BUSY": _LOCKED,
     "SQLITE_LOCKED": _LOCKED,
     "SQLITE_FULL": _FULL,
     "SQLITE_CANTOPEN": _GONE,
 }
-_UNDONE = ("40001", "40P01")
+_ROLLED_BACK = ("40001", "40P01")
 """Serialization failure and deadlock: the server has undone the transaction, whatever of it had been done."""
-_MADE_FIRST = "23505"
+_UNIQUE_VIOLATION = "23505"
 """A unique constraint: in a unit that looked before, another transaction made the same in between."""
 
 
-def unavailable(error: DBAPIError | PoolTimeout) -> StorageUnavailable:
+def to_fault(error: DBAPIError | PoolTimeout) -> StorageUnavailable:
     """Translate the driver's error. Its first line is kept: the further ones may hold values."""
     if isinstance(error, PoolTimeout):
-        return DatabaseCrowded(
-            f"Every database connection of this process is in use. {_KEPT}", advice="Try again; fewer requests at once."
+        return ConnectionsExhausted(
+            f"Every database connection of this process is in use. {_NOTHING_LOST}",
+            advice="Try again; fewer requests at once.",
         )
-    words = _words(error)
-    kind = _kind(error, words)
-    verb = "does not answer" if silent(error) else "refused"
-    return kind.fault(f"The database {verb}: {words}. {_KEPT}", advice=kind.advice)
+    words = _message_of(error)
+    kind = _classify(error, words)
+    verb = "does not answer" if is_unresponsive(error) else "refused"
+    return kind.fault(f"The database {verb}: {words}. {_NOTHING_LOST}", advice=kind.advice)
 
 
-def ended_at_once() -> DatabaseGone:
+def connections_dropped() -> DatabaseGone:
     """Of a server that ends connections as soon as they are made, as one does that stops or crashes."""
-    return DatabaseGone(f"The database ended each connection as soon as it was made. {_KEPT}", advice=_GONE.advice)
+    return DatabaseGone(
+        f"The database ended each connection as soon as it was made. {_NOTHING_LOST}", advice=_GONE.advice
+    )
 
 
-def unheard(error: DBAPIError) -> CommitUnheard:
+def commit_indeterminate(error: DBAPIError) -> CommitIndeterminate:
     """Translate what broke a connection whose commit had been sent."""
-    return CommitUnheard(f"The database broke off in a commit: {_words(error)}. {_KEPT}", advice=_GONE.advice)
+    return CommitIndeterminate(
+        f"The database broke off in a commit: {_message_of(error)}. {_NOTHING_LOST}", advice=_GONE.advice
+    )
 
 
-def undone(error: BaseException) -> bool:
+def is_rolled_back(error: BaseException) -> bool:
     """Whether the server itself has taken the transaction back and asks for it again."""
-    return _state(error) in _UNDONE
+    return _sqlstate(error) in _ROLLED_BACK
 
 
-def overtaken(error: BaseException) -> bool:
+def is_conflict(error: BaseException) -> bool:
     """Whether the work may succeed when it is run again at once, because others were faster."""
-    return isinstance(error, Overtaken) or undone(error) or _state(error) == _MADE_FIRST
+    return isinstance(error, WriteConflict) or is_rolled_back(error) or _sqlstate(error) == _UNIQUE_VIOLATION
 
 
-def locked(error: BaseException) -> TypeGuard[DBAPIError]:
+def is_lock_timeout(error: BaseException) -> TypeGuard[DBAPIError]:
     """Whether a statement waited for another transaction's lock as long as one waits."""
-    return isinstance(error, DBAPIError) and _kind(error, "") is _LOCKED and not undone(error)
+    return isinstance(error, DBAPIError) and _classify(error, "") is _LOCKED and not is_rolled_back(error)
 
 
-def silent(error: BaseException) -> bool:
+def is_unresponsive(error: BaseException) -> bool:
     """Whether the server did not answer in time: whoever asks again at once waits as long once more."""
-    return _state(error) == SILENT
+    return _sqlstate(error) == NO_ANSWER
 
 
-def disconnected(error: BaseException) -> bool:
+def is_disconnected(error: BaseException) -> bool:
     """Whether the connection broke. Before the commit was sent, nothing of the transaction can have stayed."""
     return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
-def _kind(error: DBAPIError, words: str) -> _Kind:
+def _classify(error: DBAPIError, words: str) -> _FaultKind:
     if isinstance(error.orig, sqlite3.Error):
         name = getattr(error.orig, "sqlite_errorname", None) or ""  # SQLITE_READONLY_DBMOVED is a SQLITE_READONLY
-        return next((kind for prefix, kind in _SQLITE.items() if name.startswith(prefix)), _OTHER)
-    state = _state(error)
+        return next((kind for prefix, kind in _SQLITE_ERRORS.items() if name.startswith(prefix)), _OTHER)
+    state = _sqlstate(error)
     for length in (5, 3, 2):
-        if (kind := _STATES.get(state[:length])) is not None:
+        if (kind := _SQLSTATES.get(state[:length])) is not None:
             return kind
     if state and not error.connection_invalidated:
         return _OTHER
-    found = next((kind for kind, pattern in _WORDS if re.search(pattern, words)), None)
+    found = next((kind for kind, pattern in _MESSAGE_PATTERNS if re.search(pattern, words)), None)
     return found or (_GONE if error.connection_invalidated else _OTHER)
 
 
-def _words(error: DBAPIError) -> str:
+def _message_of(error: DBAPIError) -> str:
     # What a server says of a value stands in the lines after the first (DETAIL, LINE), and in those of bad data.
     lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
-    return lines[0].rstrip(".:") if lines and not _state(error).startswith("22") else type(error.orig).__name__
+    return lines[0].rstrip(".:") if lines and not _sqlstate(error).startswith("22") else type(error.orig).__name__
 
 
-def _state(error: BaseException) -> str:
+def _sqlstate(error: BaseException) -> str:
     """SQLSTATE of PostgreSQL; empty for SQLite, and where there is none."""
     return (getattr(error.orig, "sqlstate", None) or "") if isinstance(error, DBAPIError) else ""

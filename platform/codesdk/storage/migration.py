@@ -17,13 +17,13 @@ from sqlalchemy.exc import DBAPIError
 from codesdk.errors import ExitCode, Fault, InternalFault
 from codesdk.storage.database import Database
 from codesdk.storage.engines import connect
-from codesdk.storage.faults import unavailable
-from codesdk.storage.patience import unhurried
+from codesdk.storage.faults import to_fault
+from codesdk.storage.timeouts import without_timeout
 
-_ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(4907341250)")
+_ADVISORY_LOCK = text("SELECT pg_advisory_xact_lock(4907341250)")
 """Processes that start together take turns; the number is arbitrary, and ours. SQLite's BEGIN IMMEDIATE does the same."""
-_BROKEN = text("PRAGMA foreign_key_check")
-SCRIPTS = Path(__file__).parent / "migrations"
+_FOREIGN_KEY_CHECK = text("PRAGMA foreign_key_check")
+SCRIPTS_DIR = Path(__file__).parent / "migrations"
 
 
 class SchemaUnknown(Fault):
@@ -49,7 +49,7 @@ def upgrade(database: Database, revision: str = "head") -> None:
         StorageUnavailable: the database does not answer or refuses.
         SchemaUnknown: a newer version has migrated it, or it is not ours.
     """
-    with _migrating(database) as config:
+    with _migration_config(database) as config:
         command.upgrade(config, revision)
 
 
@@ -59,29 +59,29 @@ def downgrade(database: Database, revision: str) -> None:
     Raises:
         StorageUnavailable, SchemaUnknown: as `upgrade` says; nothing was changed.
     """
-    with _migrating(database) as config:
+    with _migration_config(database) as config:
         command.downgrade(config, revision)
 
 
 @contextmanager
-def _migrating(database: Database) -> Iterator[Config]:
+def _migration_config(database: Database) -> Iterator[Config]:
     config = Config()
-    config.set_main_option("script_location", str(SCRIPTS))
+    config.set_main_option("script_location", str(SCRIPTS_DIR))
     try:
         with (
             connect(database.writer) as connection,
-            unhurried(connection),  # a table is rewritten for as long as it is large
-            _unbound(connection, database),
+            without_timeout(connection),  # a table is rewritten for as long as it is large
+            _foreign_keys_off(connection, database),
             connection.begin(),
         ):
             if not database.is_sqlite:
-                connection.execute(_ONE_AT_A_TIME)
+                connection.execute(_ADVISORY_LOCK)
             config.attributes["connection"] = connection
             yield config
-            if database.is_sqlite and (broken := connection.execute(_BROKEN).all()):
+            if database.is_sqlite and (broken := connection.execute(_FOREIGN_KEY_CHECK).all()):
                 raise InternalFault(f"A migration would leave rows without what they name: {broken[:3]}.")
     except DBAPIError as error:
-        raise unavailable(error) from error
+        raise to_fault(error) from error
     except CommandError as error:
         raise SchemaUnknown(
             f"The database is not of this version: {error}.",
@@ -90,7 +90,7 @@ def _migrating(database: Database) -> Iterator[Config]:
 
 
 @contextmanager
-def _unbound(connection: Connection, database: Database) -> Iterator[None]:
+def _foreign_keys_off(connection: Connection, database: Database) -> Iterator[None]:
     """Foreign keys let go on SQLite, which alters a table by making it anew: the rows that name it would forbid that.
 
     They are checked before the commit instead. PostgreSQL alters in place.
@@ -106,24 +106,24 @@ def _unbound(connection: Connection, database: Database) -> Iterator[None]:
         driver.execute("PRAGMA foreign_keys=ON")
 
 
-def bring_up(database: Database, *, migrate: bool) -> None:
+def ensure_schema(database: Database, *, migrate: bool) -> None:
     """Make sure that the schema is this version's: by migrating where that is ours to do, else by looking.
 
     Raises:
         SchemaBehind, SchemaUnknown: it is another one, and not ours to change.
     """
-    (upgrade if migrate else check)(database)
+    (upgrade if migrate else require_current_schema)(database)
 
 
-def check(database: Database) -> None:
+def require_current_schema(database: Database) -> None:
     """See that the database has exactly this version's schema; changes nothing.
 
     Raises:
         StorageUnavailable: the database does not answer or refuses.
         SchemaBehind: migrations are missing. SchemaUnknown: as `upgrade` says.
     """
-    scripts = ScriptDirectory(str(SCRIPTS))
-    found = revision_of(database)
+    scripts = ScriptDirectory(str(SCRIPTS_DIR))
+    found = current_revision(database)
     if found == scripts.get_current_head():
         return
     if found is None or found in {script.revision for script in scripts.walk_revisions()}:
@@ -137,7 +137,7 @@ def check(database: Database) -> None:
     )
 
 
-def revision_of(database: Database) -> str | None:
+def current_revision(database: Database) -> str | None:
     """The newest migration that the database has; None where it has none.
 
     Raises:
@@ -147,4 +147,4 @@ def revision_of(database: Database) -> str | None:
         try:
             return MigrationContext.configure(connection).get_current_revision()
         except DBAPIError as error:
-            raise unavailable(error) from error
+            raise to_fault(error) from error

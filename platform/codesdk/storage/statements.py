@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from sqlalchemy import ColumnElement, literal
 
 
-def one_of(column: ColumnElement[str], values: Iterable[str]) -> ColumnElement[bool]:
+def in_list(column: ColumnElement[str], values: Iterable[str]) -> ColumnElement[bool]:
     """`column IN (…)` with as many places as there are values now.
 
     A list of plain values is expanded, and so compiled in part, each time that the statement is run.

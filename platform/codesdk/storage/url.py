@@ -19,7 +19,7 @@ _DRIVERS = {
 }
 """What may stand before `://`, and the one driver behind each."""
 
-MEMORY = "memdb"
+MEMORY_VFS = "memdb"
 """SQLite's file system in memory (since 3.36)."""
 _NUMBERS = itertools.count()
 
@@ -31,7 +31,7 @@ class DatabaseUrlWrong(Fault):
     exit_code = ExitCode.USAGE
 
 
-def parse(text: str) -> URL:
+def parse_url(text: str) -> URL:
     """Read a URL and name its driver.
 
     Raises:
@@ -50,24 +50,24 @@ def parse(text: str) -> URL:
         # The parser's own words repeat the URL.
         raise DatabaseUrlWrong("The database's URL cannot be read.", advice=_ADVICE) from error
     url = url.set(drivername=driver)
-    return _in_memory() if driver == "sqlite" and url.database in (None, "", ":memory:") else url
+    return _new_memory_url() if driver == "sqlite" and url.database in (None, "", ":memory:") else url
 
 
-def lives_in_memory(url: URL) -> bool:
+def is_in_memory(url: URL) -> bool:
     """Whether the database is gone with its last connection."""
-    return url.query.get("vfs") == MEMORY
+    return url.query.get("vfs") == MEMORY_VFS
 
 
-def _in_memory() -> URL:
+def _new_memory_url() -> URL:
     # A plain `:memory:` is each connection's own, and one with a shared cache lets readers fail instead of wait. SQLite's
     # memdb is one database for every connection of the process that says its name, with the locks of a file.
     name = f"file:/codesdk-{next(_NUMBERS)}"
-    return URL.create("sqlite", database=name, query={"vfs": MEMORY, "uri": "true"})
+    return URL.create("sqlite", database=name, query={"vfs": MEMORY_VFS, "uri": "true"})
 
 
-def shown(url: URL) -> str:
+def display_url(url: URL) -> str:
     """The URL as it may be shown: no password, no options (one of them may be a password, too)."""
-    if lives_in_memory(url):
+    if is_in_memory(url):
         return "sqlite in memory"
     bare = URL.create(url.get_backend_name(), url.username, None, url.host, url.port, url.database)
     socket = url.query.get("host")

@@ -34,29 +34,29 @@ from codesdk.storage.engines import connect
 from codesdk.storage.faults import (
     DatabaseLocked,
     StorageUnavailable,
-    disconnected,
-    locked,
-    overtaken,
-    silent,
-    unavailable,
-    undone,
-    unheard,
+    commit_indeterminate,
+    is_conflict,
+    is_disconnected,
+    is_lock_timeout,
+    is_rolled_back,
+    is_unresponsive,
+    to_fault,
 )
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-GROUP = 64
+MAX_GROUP = 64
 """Most units in one transaction: enough to share an fsync, small enough that none waits long."""
 
-TRIES = 5
+MAX_ATTEMPTS = 5
 """How often a group or a unit is run that others have overtaken; each try reads anew, so the second mostly holds."""
 
-PAUSE_S = 0.02
+RETRY_DELAY_S = 0.02
 """Before a group is run again: a deadlock's winner must get the row before its victim takes it once more."""
 
 
-BRIEFLY_MS = 250
+SHORT_LOCK_TIMEOUT_MS = 250
 """For another transaction's lock, once a unit of the group was refused one. A table that is locked as a whole would else
 cost each unit its whole wait, one after the other."""
 
@@ -132,14 +132,14 @@ class Writer:
         self._lock: IO[str] | None = None
         """Open from the first commit on: another file at its path is another data directory."""
         self._jobs: queue.SimpleQueue[_Job[Any]] = queue.SimpleQueue()
-        self._work = threading.Lock()  # whoever commits holds it
+        self._commit_lock = threading.Lock()  # whoever commits holds it
         self._wake = threading.Event()
         self._effects: queue.SimpleQueue[list[Callable[[], None]] | None] = queue.SimpleQueue()
         self._closed = False
-        self._door = threading.Lock()  # nothing is handed in after the closing, where nobody would take it
+        self._submit_lock = threading.Lock()  # nothing is handed in after the closing, where nobody would take it
         self._threads = [
-            threading.Thread(target=self._write, name="codesdk-writer", daemon=True),
-            threading.Thread(target=self._announce, name="codesdk-after-commit", daemon=True),
+            threading.Thread(target=self._writer_loop, name="codesdk-writer", daemon=True),
+            threading.Thread(target=self._run_effects, name="codesdk-after-commit", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -152,46 +152,46 @@ class Writer:
             WriterClosed: after `close`.
         """
         job: _Job[T] = _Job(work)
-        with self._door:
+        with self._submit_lock:
             if self._closed:
                 raise WriterClosed("The writer is closed.", advice="Try again when the service is back.")
             self._jobs.put(job)
         # A signal's exception comes out in the main thread alone, and must not end the units of others.
-        if threading.current_thread() is not threading.main_thread() and self._work.acquire(blocking=False):
+        if threading.current_thread() is not threading.main_thread() and self._commit_lock.acquire(blocking=False):
             try:
                 self._commit_group()
             finally:
-                self._work.release()
+                self._commit_lock.release()
         if not job.done.done() or not self._jobs.empty():
             self._wake.set()
         return job.done.result()
 
     def close(self) -> None:
         """Finish what was handed in, then stop both threads."""
-        with self._door:
+        with self._submit_lock:
             if self._closed:
                 return
             self._closed = True
         self._wake.set()
         self._threads[0].join()
-        with self._work:
+        with self._commit_lock:
             self._effects.put(None)
         self._threads[1].join()
         if self._lock is not None:
             self._lock.close()
 
-    def _write(self) -> None:
+    def _writer_loop(self) -> None:
         while not (self._closed and self._jobs.empty()):
             self._wake.wait()
             self._wake.clear()
-            with self._work:
+            with self._commit_lock:
                 while self._commit_group():
                     pass
 
     def _commit_group(self) -> bool:
-        """Commit what waits, up to `GROUP` units. False: nothing did."""
+        """Commit what waits, up to `MAX_GROUP` units. False: nothing did."""
         jobs: list[_Job[Any]] = []
-        while len(jobs) < GROUP:
+        while len(jobs) < MAX_GROUP:
             try:
                 jobs.append(self._jobs.get_nowait())
             except queue.Empty:
@@ -202,9 +202,9 @@ class Writer:
 
     def _commit(self, jobs: list[_Job[Any]]) -> None:
         try:
-            group = self._stored(jobs)
+            group = self._commit_with_retry(jobs)
         except BaseException as error:  # noqa: BLE001 (the group failed as one; every caller hears it)
-            fault = unavailable(error) if isinstance(error, (DBAPIError, PoolTimeout)) else error
+            fault = to_fault(error) if isinstance(error, (DBAPIError, PoolTimeout)) else error
             group = _Group(failed=[(job, fault) for job in jobs])
         for job, value, _ in group.done:
             job.done.set_result(value)
@@ -216,45 +216,45 @@ class Writer:
         if effects:
             self._effects.put(effects)
 
-    def _stored(self, jobs: list[_Job[Any]]) -> _Group:
+    def _commit_with_retry(self, jobs: list[_Job[Any]]) -> _Group:
         """Commit the group; again where it is certain that nothing of the try before has stayed."""
         guarded = False
         stuck: list[tuple[_Job[Any], BaseException]] = []
-        for tries_left in reversed(range(TRIES)):
-            with self._turn(), connect(self._database.writer) as connection:
+        for attempts_left in reversed(range(MAX_ATTEMPTS)):
+            with self._write_lock(), connect(self._database.writer) as connection:
                 transaction = connection.begin()
                 sent = False
                 try:
                     if stuck:
-                        _wait_briefly(connection)
-                    group = _run(jobs, connection, guarded=guarded)
+                        _shorten_lock_timeout(connection)
+                    group = _run_group(jobs, connection, guarded=guarded)
                     sent = True
                     transaction.commit()
                 except _UnitFailed as failed:
                     transaction.close()
                     guarded = True
-                    if locked(failed.reason):  # it has waited as long as one waits, and the others with it
-                        stuck.append((failed.job, unavailable(failed.reason)))
+                    if is_lock_timeout(failed.reason):  # it has waited as long as one waits, and the others with it
+                        stuck.append((failed.job, to_fault(failed.reason)))
                         jobs = [job for job in jobs if job is not failed.job]
                     continue
                 except Exception as error:
                     transaction.close()
                     # A commit whose answer was lost may have happened: the caller must hear that it is not known.
-                    broken = disconnected(error) and not sent and not silent(error)
-                    if tries_left and (overtaken(error) or broken):
+                    broken = is_disconnected(error) and not sent and not is_unresponsive(error)
+                    if attempts_left and (is_conflict(error) or broken):
                         _log.info("a group of %d units is run again: %s", len(jobs), error)
-                    elif sent and isinstance(error, DBAPIError) and disconnected(error):
-                        raise unheard(error) from error
+                    elif sent and isinstance(error, DBAPIError) and is_disconnected(error):
+                        raise commit_indeterminate(error) from error
                     else:
                         raise
                 else:
                     group.failed += stuck
                     return group
-            threading.Event().wait(PAUSE_S)
+            threading.Event().wait(RETRY_DELAY_S)
         raise InternalFault("A group of units was neither stored nor refused.")
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _write_lock(self) -> Iterator[None]:
         # Two processes that fight for SQLite's lock poll it, and one can starve for seconds; flock queues them.
         if self._lock_path is None:
             yield
@@ -280,7 +280,7 @@ class Writer:
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
-    def _announce(self) -> None:
+    def _run_effects(self) -> None:
         while (effects := self._effects.get()) is not None:
             for effect in effects:
                 try:
@@ -290,7 +290,7 @@ class Writer:
                     _log.warning("an effect after commit failed; the poll will make up for it", exc_info=True)
 
 
-class _Undone(Exception):
+class _UnitRolledBack(Exception):
     """One unit was taken back; the group goes on."""
 
     def __init__(self, reason: Exception) -> None:
@@ -315,7 +315,7 @@ class _Group:
         self.failed = failed or []
 
 
-def _run(jobs: list[_Job[Any]], connection: Connection, *, guarded: bool) -> _Group:
+def _run_group(jobs: list[_Job[Any]], connection: Connection, *, guarded: bool) -> _Group:
     """Run the units, then their last steps. `guarded`: each unit in a savepoint; few fail, so it is done without first.
 
     Raises:
@@ -326,16 +326,18 @@ def _run(jobs: list[_Job[Any]], connection: Connection, *, guarded: bool) -> _Gr
     for job in jobs:
         try:
             unit, value = (
-                _in_savepoint(job.work, connection) if guarded else _bare(job, connection, alone=len(jobs) == 1)
+                _in_savepoint(job.work, connection)
+                if guarded
+                else _without_savepoint(job, connection, alone=len(jobs) == 1)
             )
-        except _Undone as failure:
+        except _UnitRolledBack as failure:
             group.failed.append((job, failure.reason))
             if isinstance(failure.reason, DatabaseLocked):
-                _wait_briefly(connection)
+                _shorten_lock_timeout(connection)
         else:
             group.done.append((job, value, unit))
     units = [unit for _, _, unit in group.done]
-    for flush, lists in _gathered(units).items():
+    for flush, lists in _merge_batches(units).items():
         flush(connection, lists)
     steps = [step for unit in units for step in unit.last_steps]
     for _, step in sorted(steps, key=lambda keyed: keyed[0]):
@@ -343,13 +345,13 @@ def _run(jobs: list[_Job[Any]], connection: Connection, *, guarded: bool) -> _Gr
     return group
 
 
-def _wait_briefly(connection: Connection) -> None:
+def _shorten_lock_timeout(connection: Connection) -> None:
     """One unit of the group has waited for a lock as long as one waits, and the rest of the group with it."""
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {BRIEFLY_MS}")
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {SHORT_LOCK_TIMEOUT_MS}")
 
 
-def _gathered(units: list[Unit]) -> dict[Flush, dict[str, list[Any]]]:
+def _merge_batches(units: list[Unit]) -> dict[Flush, dict[str, list[Any]]]:
     merged: dict[Flush, dict[str, list[Any]]] = {}
     for unit in units:
         for (flush, key), items in unit.batches.items():
@@ -357,12 +359,12 @@ def _gathered(units: list[Unit]) -> dict[Flush, dict[str, list[Any]]]:
     return {flush: dict(sorted(lists.items())) for flush, lists in merged.items()}
 
 
-def _bare(job: _Job[T], connection: Connection, *, alone: bool) -> tuple[Unit, T]:
+def _without_savepoint(job: _Job[T], connection: Connection, *, alone: bool) -> tuple[Unit, T]:
     unit = Unit(connection)
     try:
         return unit, job.work(unit)
     except Exception as error:
-        if alone or undone(error) or disconnected(error):
+        if alone or is_rolled_back(error) or is_disconnected(error):
             raise
         raise _UnitFailed(job, error) from error
 
@@ -374,14 +376,14 @@ def _in_savepoint(work: Callable[[Unit], T], connection: Connection) -> tuple[Un
         _Undone: it failed, and nothing of it stays.
         Exception: it failed, and took the whole transaction with it.
     """
-    for tries_left in reversed(range(TRIES)):
+    for attempts_left in reversed(range(MAX_ATTEMPTS)):
         unit = Unit(connection, guarded=True)
         try:
             value = work(unit)
             if unit.savepoint is not None:
                 unit.savepoint.commit()
         except Exception as error:
-            if undone(error) or disconnected(error):  # what is gone is the transaction, not only this unit
+            if is_rolled_back(error) or is_disconnected(error):  # what is gone is the transaction, not only this unit
                 raise
             try:
                 if unit.savepoint is not None:
@@ -390,8 +392,8 @@ def _in_savepoint(work: Callable[[Unit], T], connection: Connection) -> tuple[Un
                 # SQLite undoes the whole transaction when the disk is full or fails. What came before in the group is
                 # lost and what came after would commit on its own: the group must fail as one.
                 raise error from None
-            if tries_left and overtaken(error):
+            if attempts_left and is_conflict(error):
                 continue
-            raise _Undone(unavailable(error) if isinstance(error, DBAPIError) else error) from error
+            raise _UnitRolledBack(to_fault(error) if isinstance(error, DBAPIError) else error) from error
         return unit, value
     raise InternalFault("A unit neither ended nor failed.")

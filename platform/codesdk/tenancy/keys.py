@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import KeyId, PrincipalId, TenantId
 from codesdk.errors import ExitCode, Fault
 
 
-class ApiKey(Frozen):
+class ApiKey(FrozenModel):
     """A key's record. The key itself is not in it: nobody has it but its holder."""
 
     id: KeyId
@@ -23,7 +23,7 @@ class ApiKey(Frozen):
     revoked_at: float | None = None
 
 
-class NewKey(Frozen):
+class NewKey(FrozenModel):
     """A key that was just made."""
 
     key: ApiKey

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from codesdk.domain.decisions import Frozen, GroupName
+from codesdk.domain.decisions import FrozenModel, GroupName
 from codesdk.domain.ids import KeyId, PrincipalId, TenantId
 from codesdk.errors import ExitCode, Fault
 
@@ -42,7 +42,7 @@ Name = Annotated[str, Field(pattern=r"^\w[\w @.+-]*$", max_length=120)]
 """Of a tenant, a principal or a key: letters and digits of any script, blanks and @ . + - _, on one line."""
 
 
-class Principal(Frozen):
+class Principal(FrozenModel):
     """A person or a program of one tenant."""
 
     id: PrincipalId
@@ -55,7 +55,7 @@ class Principal(Frozen):
     """The API key that it came with; none where this process speaks for it."""
 
 
-class PrincipalRecord(Frozen):
+class PrincipalRecord(FrozenModel):
     """A principal as its tenant's operator sees it."""
 
     id: PrincipalId
@@ -69,7 +69,7 @@ class PrincipalRecord(Frozen):
     """Since then its keys open nothing, nor do the tokens of its sessions."""
 
 
-class Group(Frozen):
+class Group(FrozenModel):
     """Principals of a tenant under one name, which policy may ask; it is there as long as somebody is in it."""
 
     name: GroupName

@@ -18,23 +18,23 @@ from codesdk.tenancy.principal import Principal, PrincipalKind, PrincipalRecord,
 from codesdk.tenancy.tenant import Tenant
 
 # Asked on every request, so built once.
-_GOOD_KEY = api_keys.c.revoked_at.is_(None) & (
+_VALID_KEY = api_keys.c.revoked_at.is_(None) & (
     api_keys.c.expires_at.is_(None) | (api_keys.c.expires_at > database_now())
 )
-_GOOD_PRINCIPAL = principals.c.disabled_at.is_(None) & tenants.c.suspended_at.is_(None)
+_VALID_PRINCIPAL = principals.c.disabled_at.is_(None) & tenants.c.suspended_at.is_(None)
 _PRINCIPAL = (
     select(principals, api_keys.c.id.label("key_id"), api_keys.c.last_used_at)
     .join(api_keys, api_keys.c.principal_id == principals.c.id)
     .join(tenants, tenants.c.id == principals.c.tenant_id)
-    .where(api_keys.c.hash == bindparam("hash"), _GOOD_KEY, _GOOD_PRINCIPAL)
+    .where(api_keys.c.hash == bindparam("hash"), _VALID_KEY, _VALID_PRINCIPAL)
 )
-_STILL = (
+_ACTIVE = (
     select(principals.c.id)
     .join(tenants, tenants.c.id == principals.c.tenant_id)
-    .where(principals.c.id == bindparam("principal"), _GOOD_PRINCIPAL)
+    .where(principals.c.id == bindparam("principal"), _VALID_PRINCIPAL)
 )
-_STILL_WITH_KEY = _STILL.join(api_keys, api_keys.c.principal_id == principals.c.id).where(
-    api_keys.c.id == bindparam("key"), _GOOD_KEY
+_ACTIVE_WITH_KEY = _ACTIVE.join(api_keys, api_keys.c.principal_id == principals.c.id).where(
+    api_keys.c.id == bindparam("key"), _VALID_KEY
 )
 _SUBJECT = (
     select(sessions, sessions.c.id.label("session_id"), principals.c.roles, tenants.c.yolo)
@@ -46,7 +46,7 @@ _SUBJECT = (
         session_tokens.c.revoked_at.is_(None),
         session_tokens.c.expires_at > database_now(),
         sessions.c.state == "open",
-        _GOOD_PRINCIPAL,
+        _VALID_PRINCIPAL,
     )
 )
 _SUBJECT_IN = (
@@ -57,7 +57,7 @@ _SUBJECT_IN = (
         sessions.c.id == bindparam("session"),
         sessions.c.principal_id == bindparam("principal"),
         sessions.c.state == "open",
-        _GOOD_PRINCIPAL,
+        _VALID_PRINCIPAL,
     )
 )
 _KEYS = select(api_keys, principals.c.tenant_id).join(principals, principals.c.id == api_keys.c.principal_id)
@@ -71,10 +71,10 @@ def principal_of_key(connection: Connection, key_hash: str) -> tuple[Principal, 
     return (_principal(row), row.last_used_at) if row else None
 
 
-def acting(connection: Connection, principal: PrincipalId) -> Principal | None:
+def active_principal(connection: Connection, principal: PrincipalId) -> Principal | None:
     """The principal, unless it or its tenant is barred."""
     query = select(principals).join(tenants, tenants.c.id == principals.c.tenant_id)
-    row = connection.execute(query.where(principals.c.id == principal, _GOOD_PRINCIPAL)).one_or_none()
+    row = connection.execute(query.where(principals.c.id == principal, _VALID_PRINCIPAL)).one_or_none()
     return _principal(row) if row else None
 
 
@@ -82,11 +82,11 @@ def still(connection: Connection, principal: Principal) -> bool:
     """Whether a principal that was let in would be let in now, with the same key."""
     sought = {"principal": principal.id}
     if principal.key_id is None:
-        return connection.execute(_STILL, sought).first() is not None
-    return connection.execute(_STILL_WITH_KEY, {**sought, "key": principal.key_id}).first() is not None
+        return connection.execute(_ACTIVE, sought).first() is not None
+    return connection.execute(_ACTIVE_WITH_KEY, {**sought, "key": principal.key_id}).first() is not None
 
 
-def note_use(connection: Connection, key: KeyId, hour: float) -> None:
+def record_use(connection: Connection, key: KeyId, hour: float) -> None:
     """Remember that the key was used in that hour."""
     connection.execute(update(api_keys).where(api_keys.c.id == key).values(last_used_at=hour))
 

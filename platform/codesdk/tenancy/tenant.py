@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import TenantId
 from codesdk.errors import ExitCode, Fault
 
@@ -17,7 +17,7 @@ Weight = Annotated[int, Field(ge=1, le=100)]
 """A tenant's share; the bound keeps one tenant from being served a hundred times before the next."""
 
 
-class Tenant(Frozen):
+class Tenant(FrozenModel):
     """Its record."""
 
     id: TenantId

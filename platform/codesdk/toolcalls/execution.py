@@ -9,47 +9,48 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeGuard
 
-from codesdk.artifacts import Artifacts, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
+from codesdk.artifacts import ArtifactService, ArtifactsUnavailable, ArtifactTooLarge, StoredArtifact
 from codesdk.domain.calls import CallState, IllegalTransition
 from codesdk.domain.clock import Clock
 from codesdk.domain.quotas import QuotaExceeded
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.tool_results import ToolResult
 from codesdk.errors import Fault
-from codesdk.eventlog.log import Draft, Log
-from codesdk.registry import Registries, SourceCall, Tool
-from codesdk.sandbox.faults import CallWithdrawn, SandboxGone
+from codesdk.eventlog.log import EventDraft, EventLog
+from codesdk.registry import RegistryProvider, SourceCall, Tool
 from codesdk.sandbox.port import Sandbox
+from codesdk.sandbox.port.faults import CallCancelled, SandboxGone
 from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.faults import ValueRefused
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls import mishaps, store
-from codesdk.toolcalls.as_previewed import run_as_previewed
-from codesdk.toolcalls.bound_files import changed_in
-from codesdk.toolcalls.builtins import (
-    DAY_S,
+from codesdk.toolcalls.approval.bound_files import find_changed_file
+from codesdk.toolcalls.ending import complete, fits_in_event
+from codesdk.toolcalls.previews.previewed_run import run_previewed
+from codesdk.toolcalls.records import store
+from codesdk.toolcalls.records.call_record import CallRecord, ClaimedCall
+from codesdk.toolcalls.retries.lost_calls import Loss, LostAttempts
+from codesdk.toolcalls.run import error_mapping
+from codesdk.toolcalls.run.acquire import SandboxAcquisition
+from codesdk.toolcalls.run.effective_limits import EffectiveLimits, tool_changed_result
+from codesdk.toolcalls.run.inherited_redactions import inherited_redactions
+from codesdk.toolcalls.run.output_log import OutputLog
+from codesdk.toolcalls.run.secret_access import SecretProblem, missing_secret, no_secrets, with_granted_secrets
+from codesdk.toolcalls.run.sources import NoSources, SourceRequest, Sources
+from codesdk.tools import (
+    DEFAULT_PROCESS_LIFETIME_S,
     Attachment,
-    Bench,
-    acts_last,
-    files_changed,
+    ToolContext,
+    acts_only_in_last_request,
+    files_changed_result,
     process_limits,
     run_tool,
     runs_one_exec,
 )
-from codesdk.toolcalls.elsewhere import Elsewhere, NoSources, Sources
-from codesdk.toolcalls.ending import complete, is_small
-from codesdk.toolcalls.entry import Entry
-from codesdk.toolcalls.granting import SecretProblem, granted, lacking, no_secrets
-from codesdk.toolcalls.lost import Loss, Losses
-from codesdk.toolcalls.output import Output
-from codesdk.toolcalls.started import carried_over
-from codesdk.toolcalls.stored import Claimed, StoredCall
-from codesdk.toolcalls.terms import Terms, refusal_of_another
 
 _log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 """Seconds between tries to record an end that the database or the disk refused."""
-MENDED_S = 600.0
+REPAIR_TIMEOUT_S = 600.0
 """How long a fault that does not pass by itself (a wrong login, a read-only database) is given to be mended."""
 
 
@@ -59,12 +60,12 @@ class Execution:
     def __init__(
         self,
         *,
-        registry: Registries,
-        log: Log,
-        artifacts: Artifacts,
+        registry: RegistryProvider,
+        log: EventLog,
+        artifacts: ArtifactService,
         writer: Writer,
         clock: Clock,
-        losses: Losses,
+        lost_attempts: LostAttempts,
         secret_problem: SecretProblem = no_secrets,
         sources: Sources | None = None,
         confirm: Callable[[], None] = lambda: None,
@@ -73,7 +74,7 @@ class Execution:
 
         `confirm`: called just before a call goes to somebody else's server; raises where the host is not ours any more.
         """
-        self._losses = losses
+        self._lost_attempts = lost_attempts
         self._confirm = confirm
         self._sources = sources or NoSources()
         self._secret_problem = secret_problem
@@ -86,7 +87,7 @@ class Execution:
 
     def run(
         self,
-        claimed: Claimed,
+        claimed: ClaimedCall,
         open_sandbox: Callable[[], Sandbox],
         lost: Callable[[Sandbox], bool] = lambda _: True,
     ) -> ToolResult:
@@ -101,92 +102,96 @@ class Execution:
             IllegalTransition: a newer worker took the call over.
         """
         began = self._clock.monotonic()
-        output = Output(claimed, self._log, self._writer, self._clock)
-        entry = Entry(
+        output = OutputLog(claimed, self._log, self._writer, self._clock)
+        entry = SandboxAcquisition(
             open_sandbox,
             lost,
             clock=self._clock,
             abandoned=self._abandoned,
-            stands_against=partial(self._stands_against, claimed),
+            blocked_by=partial(self._blocked_by, claimed),
         )
         opened = entry.opened
         sent: list[bool] = []
 
-        def goes() -> None:
+        def confirm_and_mark_sent() -> None:
             # No runner stands before a server, so nothing else keeps a thawed worker's call from it.
-            entry.let_go(self._confirm)
+            entry.confirm_before_send(self._confirm)
             sent.append(True)
 
         def work() -> ToolResult:
             if self._abandoned.is_set():
-                raise mishaps.Released(
+                raise error_mapping.Released(
                     f"The worker that claimed call {claimed.stored.identity.tool_call_id} is leaving."
                 )
             tool = self._registry.of(claimed.stored.tenant_id).resolve(claimed.stored.call.name)
             if isinstance(tool.runs, SourceCall):
-                return self._elsewhere(claimed, tool, output, goes)
-            return self._here(claimed, tool, output, entry)
+                return self._run_on_source(claimed, tool, output, confirm_and_mark_sent)
+            return self._run_in_sandbox(claimed, tool, output, entry)
 
-        ran = mishaps.tried(claimed, "run", work)
-        if isinstance(ran, mishaps.Released) or (isinstance(ran, Fault) and self._abandoned.is_set()):
+        ran = error_mapping.capture_fault(claimed, "run", work)
+        if isinstance(ran, error_mapping.Released) or (isinstance(ran, Fault) and self._abandoned.is_set()):
             raise ran
         took_ms = (self._clock.monotonic() - began) * 1000
-        if isinstance(ran, mishaps.LOST) and (opened or sent):
+        if isinstance(ran, error_mapping.LOST_FAULTS) and (opened or sent):
             can_return = lost(opened[0]) if opened else True
-            return self.lose(claimed, mishaps.loss(ran, can_return=can_return), output, took_ms)
-        result = mishaps.failed(ran) if isinstance(ran, Fault) else ran
-        if isinstance(ran, Fault) and mishaps.leaves_doubt(ran, opened=bool(opened), sent=bool(sent)):
+            return self.lose(claimed, error_mapping.loss_from_fault(ran, can_return=can_return), output, took_ms)
+        result = error_mapping.fault_result(ran) if isinstance(ran, Fault) else ran
+        if isinstance(ran, Fault) and error_mapping.is_indeterminate(ran, opened=bool(opened), sent=bool(sent)):
             claimed = claimed.model_copy(update={"in_doubt": True})
         # What an earlier worker had may have run there.
         never_asked = not opened and not sent and claimed.behaviour_hash is not None
-        if never_asked or isinstance(ran, CallWithdrawn):
+        if never_asked or isinstance(ran, CallCancelled):
             claimed = claimed.model_copy(update={"ran": False})
         result = self._recorded(claimed, result, output, took_ms)
         for sandbox in opened:
             self._acknowledge(claimed, sandbox)
         return result
 
-    def _recorded(self, claimed: Claimed, result: ToolResult, output: Output, took_ms: float) -> ToolResult:
+    def _recorded(self, claimed: ClaimedCall, result: ToolResult, output: OutputLog, took_ms: float) -> ToolResult:
         """The result as it stands in the record."""
         end = partial(self._finish, claimed, result, output, took_ms)
-        refused = mishaps.tried(claimed, "record", partial(self.until_recorded, claimed, end))
-        if _is_not_ours(refused):
+        refused = error_mapping.capture_fault(claimed, "record", partial(self.retry_until_recorded, claimed, end))
+        if _lost_ownership(refused):
             raise refused
         if refused is not None:
             # Whatever stands against this end must not keep the call running, and its workspace, for ever.
-            result = mishaps.without_artifacts(result, refused)
-            self.until_recorded(claimed, partial(self._end, claimed, result, (), took_ms))
+            result = error_mapping.without_artifacts(result, refused)
+            self.retry_until_recorded(claimed, partial(self._end, claimed, result, (), took_ms))
         return result
 
-    def record(self, claimed: Claimed, result: ToolResult) -> None:
+    def record(self, claimed: ClaimedCall, result: ToolResult) -> None:
         """End a call with that result.
 
         Raises:
-            Fault: as `until_recorded`.
+            Fault: as `retry_until_recorded`.
         """
-        self.until_recorded(claimed, partial(self._end, claimed, result, (), 0.0))
+        self.retry_until_recorded(claimed, partial(self._end, claimed, result, (), 0.0))
 
-    def lose(self, claimed: Claimed, loss: Loss, output: Output | None = None, duration_ms: float = 0.0) -> ToolResult:
+    def lose(
+        self, claimed: ClaimedCall, loss: Loss, output: OutputLog | None = None, duration_ms: float = 0.0
+    ) -> ToolResult:
         """End an attempt of which nobody can tell any more what became; where it only reads, another may begin.
 
         Raises:
-            Fault: as `until_recorded`.
+            Fault: as `retry_until_recorded`.
         """
         ends: list[ToolResult] = []
         last_output = output.rest() if output is not None else ()
 
         def end(unit: Unit) -> None:
-            ends.append(self._losses.end(unit, claimed, loss, last_output=last_output, duration_ms=duration_ms))
+            ends.append(self._lost_attempts.end(unit, claimed, loss, last_output=last_output, duration_ms=duration_ms))
 
-        refused = mishaps.tried(claimed, "record", partial(self.until_recorded, claimed, lambda: self._writer.run(end)))
-        if _is_not_ours(refused):
+        refused = error_mapping.capture_fault(
+            claimed, "record", partial(self.retry_until_recorded, claimed, lambda: self._writer.run(end))
+        )
+        if _lost_ownership(refused):
             raise refused
         if refused is not None:
             last_output, loss = (), loss._replace(can_return=False)
-            self.until_recorded(claimed, lambda: self._writer.run(end))
+            self.retry_until_recorded(claimed, lambda: self._writer.run(end))
         return ends[-1]
 
-    def until_recorded(self, claimed: Claimed, end: Callable[[], None]) -> None:
+    def retry_until_recorded(self, claimed: ClaimedCall, end: Callable[[], None]) -> None:
         """Call `end` until database and disk take it.
 
         No poll finds a running call: an end that is dropped would leave it running, and its workspace taken, for as
@@ -194,7 +199,7 @@ class Execution:
 
         Raises:
             Fault: what `end` last raised: after `abandon`; at once for a value that no try makes another; after
-                `MENDED_S` where somebody must mend the database first, and did not. The runner keeps the output, so
+                `REPAIR_TIMEOUT_S` where somebody must mend the database first, and did not. The runner keeps the output, so
                 the next worker records it.
         """
         began: float | None = None
@@ -212,13 +217,13 @@ class Execution:
                 if began is None:
                     began = self._clock.monotonic()
                     _log.warning("the end of call %s waits: %s", claimed.stored.identity.tool_call_id, fault)
-                is_hopeless = not fault.retryable and self._clock.monotonic() - began >= MENDED_S
+                is_hopeless = not fault.retryable and self._clock.monotonic() - began >= REPAIR_TIMEOUT_S
                 if self._abandoned.wait(RETRY_S) or is_hopeless:
                     raise
             else:
                 return
 
-    def _has_ended(self, claimed: Claimed) -> bool:
+    def _has_ended(self, claimed: ClaimedCall) -> bool:
         """Whether the attempt's end is there, written by this worker."""
         with self._log.database.read() as connection:
             found = store.find(connection, claimed.stored.identity.tool_call_id)
@@ -234,7 +239,7 @@ class Execution:
         """Take a sandbox that fails from now on for one that this worker lets go of: its call is the next worker's."""
         self._abandoned.set()
 
-    def _acknowledge(self, claimed: Claimed, sandbox: Sandbox) -> None:
+    def _acknowledge(self, claimed: ClaimedCall, sandbox: Sandbox) -> None:
         identity = claimed.stored.identity
         try:
             sandbox.acknowledge(identity.tool_call_id, identity.attempt)
@@ -242,52 +247,58 @@ class Execution:
             # The end is recorded, which is what counts; the runner's copy of it goes with the sandbox.
             _log.info("the end of call %s was not acknowledged: %s", identity.tool_call_id, fault)
 
-    def _work(self, claimed: Claimed, tool: Tool, sandbox: Sandbox, output: Output) -> ToolResult:
+    def _run_tool(self, claimed: ClaimedCall, tool: Tool, sandbox: Sandbox, output: OutputLog) -> ToolResult:
         stored = claimed.stored
-        if (changed := refusal_of_another(claimed, tool)) is not None:
+        if (changed := tool_changed_result(claimed, tool)) is not None:
             return changed
-        terms = Terms.of(claimed, tool, carried_over(tool, stored.call.input, self._log.database))
+        terms = EffectiveLimits.of(claimed, tool, inherited_redactions(tool, stored.call.input, self._log.database))
         profile = terms.profile
-        if (refused := lacking(profile.egress, tool, stored.tenant_id, self._secret_problem)) is not None:
+        if (refused := missing_secret(profile.egress, tool, stored.tenant_id, self._secret_problem)) is not None:
             return refused
         claims = self._registry.of(stored.tenant_id).secrets
-        bench = Bench(
+        context = ToolContext(
             sandbox=sandbox,
-            profile=profile.model_copy(update={"egress": granted(profile.egress, tool, claims)}),
+            profile=profile.model_copy(update={"egress": with_granted_secrets(profile.egress, tool, claims)}),
             limits=process_limits(terms.obliged.sandbox),
             taken_up=claimed.behaviour_hash is None,
             bound=stored.bound,
             identity=stored.identity,
             timeout_s=claimed.timeout_s,
-            lasts_s=min(terms.obliged.timeout_s or DAY_S, profile.lifetime_s or DAY_S),
-            on_output=_nowhere if terms.hidden else output.add,
-            attach=_nowhere if terms.hidden else output.attached.append,
+            process_lifetime_s=min(
+                terms.obliged.timeout_s or DEFAULT_PROCESS_LIFETIME_S, profile.lifetime_s or DEFAULT_PROCESS_LIFETIME_S
+            ),
+            on_output=_discard if terms.withholds_output else output.add,
+            attach=_discard if terms.withholds_output else output.attached.append,
             redactor=terms.redactor,
         )
         if stored.identity.attempt > 1 and runs_one_exec(tool):
-            self._end_earlier(stored, sandbox)
-        if stored.bound and not runs_one_exec(tool) and (differs := changed_in(bench.files, stored.bound)):
-            return files_changed(differs)
+            self._cancel_previous_attempt(stored, sandbox)
+        if stored.bound and not runs_one_exec(tool) and (differs := find_changed_file(context.files, stored.bound)):
+            return files_changed_result(differs)
         if stored.preview is None or stored.preview.failed:
-            return terms.clean(tool, run_tool(tool, stored.call.input, bench))
-        return terms.clean(tool, run_as_previewed(tool, stored, stored.preview, bench))
+            return terms.clean(tool, run_tool(tool, stored.call.input, context))
+        return terms.clean(tool, run_previewed(tool, stored, stored.preview, context))
 
-    def _here(self, claimed: Claimed, tool: Tool, output: Output, entry: Entry) -> ToolResult:
+    def _run_in_sandbox(
+        self, claimed: ClaimedCall, tool: Tool, output: OutputLog, entry: SandboxAcquisition
+    ) -> ToolResult:
         """Run it in the session's sandbox."""
         # What an earlier worker had may have been asked for there; and after a preview's call its workspace is looked at.
-        sure = claimed.behaviour_hash is not None and claimed.stored.preview is None and acts_last(tool)
-        return entry.run(lambda sandbox: self._work(claimed, tool, sandbox, output), sure=sure)
+        is_effect_free = (
+            claimed.behaviour_hash is not None and claimed.stored.preview is None and acts_only_in_last_request(tool)
+        )
+        return entry.run(lambda sandbox: self._run_tool(claimed, tool, sandbox, output), is_effect_free=is_effect_free)
 
-    def _stands_against(self, claimed: Claimed) -> str:
+    def _blocked_by(self, claimed: ClaimedCall) -> str:
         """What has come to stand against a call since its claim; nothing is, where nobody can say."""
         with suppress(StorageUnavailable), self._log.database.read() as connection:
             stored = store.find(connection, claimed.stored.identity.tool_call_id)
             if stored is not None:
-                return stored.stands_against(self._registry.of(stored.tenant_id).resolve(stored.call.name))
+                return stored.blocked_by(self._registry.of(stored.tenant_id).resolve(stored.call.name))
         return ""
 
     @staticmethod
-    def _end_earlier(stored: StoredCall, sandbox: Sandbox) -> None:
+    def _cancel_previous_attempt(stored: CallRecord, sandbox: Sandbox) -> None:
         """The attempt before was lost, perhaps with a connection alone: then it may run still."""
         try:
             sandbox.cancel(stored.identity.tool_call_id, stored.identity.attempt - 1)
@@ -296,13 +307,15 @@ class Execution:
         except Fault as fault:
             _log.info("an earlier attempt of call %s was not ended: %s", stored.identity.tool_call_id, fault)
 
-    def _elsewhere(self, claimed: Claimed, tool: Tool, output: Output, sent: Callable[[], None]) -> ToolResult:
+    def _run_on_source(
+        self, claimed: ClaimedCall, tool: Tool, output: OutputLog, sent: Callable[[], None]
+    ) -> ToolResult:
         """Run it on somebody else's server: the same promises, without a sandbox of the session's."""
         stored = claimed.stored
-        if (changed := refusal_of_another(claimed, tool)) is not None:
+        if (changed := tool_changed_result(claimed, tool)) is not None:
             return changed
-        terms = Terms.of(claimed, tool)
-        asked = Elsewhere(
+        terms = EffectiveLimits.of(claimed, tool)
+        asked = SourceRequest(
             tool=tool,
             arguments=stored.call.input,
             identity=stored.identity,
@@ -311,18 +324,18 @@ class Execution:
             profile=terms.profile,
             obligations=terms.obliged,
             timeout_s=claimed.timeout_s,
-            on_output=_nowhere if terms.hidden else output.add,
-            attach=_nowhere if terms.hidden else output.attached.append,
+            on_output=_discard if terms.withholds_output else output.add,
+            attach=_discard if terms.withholds_output else output.attached.append,
             sent=sent,
         )
         return terms.clean(tool, self._sources.call(asked))
 
-    def _finish(self, claimed: Claimed, result: ToolResult, output: Output, duration_ms: float) -> None:
+    def _finish(self, claimed: ClaimedCall, result: ToolResult, output: OutputLog, duration_ms: float) -> None:
         last_output = output.rest()
         try:
             artifacts = self._keep_output(claimed.stored, output, result)
             result_ref = None
-            if not is_small(result):
+            if not fits_in_event(result):
                 content = result.model_dump_json().encode()
                 result_ref = self._keep(claimed.stored, content, "result.json", "application/json")
                 artifacts = (*artifacts, result_ref)
@@ -330,13 +343,13 @@ class Execution:
             self._end(claimed, kept, last_output, duration_ms, artifacts=artifacts, result_ref=result_ref)
         except (QuotaExceeded, ArtifactTooLarge) as refused:
             # The call ran, so it must end; what there is no room for is left out, and said.
-            self._end(claimed, mishaps.without_artifacts(result, refused), last_output, duration_ms)
+            self._end(claimed, error_mapping.without_artifacts(result, refused), last_output, duration_ms)
 
     def _end(
         self,
-        claimed: Claimed,
+        claimed: ClaimedCall,
         result: ToolResult,
-        last_output: tuple[Draft, ...],
+        last_output: tuple[EventDraft, ...],
         duration_ms: float,
         *,
         artifacts: tuple[StoredArtifact, ...] = (),
@@ -357,7 +370,7 @@ class Execution:
 
         self._writer.run(end)
 
-    def _keep_output(self, stored: StoredCall, output: Output, result: ToolResult) -> tuple[StoredArtifact, ...]:
+    def _keep_output(self, stored: CallRecord, output: OutputLog, result: ToolResult) -> tuple[StoredArtifact, ...]:
         cut = {"stdout": result.stdout, "stderr": result.stderr}
         streams = [
             Attachment(f"{stream}.bin", "application/octet-stream", output.whole(stream, count.bytes))
@@ -368,7 +381,7 @@ class Execution:
             self._keep(stored, item.content, item.name, item.content_type) for item in (*streams, *output.attached)
         )
 
-    def _keep(self, stored: StoredCall, content: bytes, name: str, content_type: str) -> StoredArtifact:
+    def _keep(self, stored: CallRecord, content: bytes, name: str, content_type: str) -> StoredArtifact:
         subject = stored.subject
         return self._artifacts.keep(
             content,
@@ -379,11 +392,11 @@ class Execution:
         )
 
 
-def _nowhere(_what: object) -> None:
+def _discard(_what: object) -> None:
     """Where output goes that might show a value which policy hides."""
 
 
-def _is_not_ours(fault: Fault | None) -> TypeGuard[Fault]:
+def _lost_ownership(fault: Fault | None) -> TypeGuard[Fault]:
     """Whether it says that a newer worker has the call, or that this one has let go of it."""
     is_away = isinstance(fault, StorageUnavailable) and not isinstance(fault, ValueRefused)
     return is_away or isinstance(fault, (IllegalTransition, ArtifactsUnavailable))

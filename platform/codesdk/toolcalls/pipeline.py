@@ -6,31 +6,34 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from codesdk.approvals import Approval, ApprovalState, Desk, Verdict, Wish
-from codesdk.approvals.approval import Due
-from codesdk.artifacts import Artifacts, StoredArtifact
+from codesdk.approvals import Approval, ApprovalService, ApprovalState, GrantRequest, Verdict
+from codesdk.approvals.approval import DueEscalation
+from codesdk.artifacts import ArtifactService, StoredArtifact
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
 from codesdk.domain.canonical import bytes_hash, canonical_json
 from codesdk.domain.decisions import Decision, Effect
-from codesdk.domain.ids import HostId, Ids, Kind, PrincipalId, SandboxId, SessionId, TenantId, ToolCallId
+from codesdk.domain.ids import HostId, IdKind, Ids, PrincipalId, SandboxId, SessionId, TenantId, ToolCallId
 from codesdk.domain.quotas import QueueFull, Quotas, Resource
 from codesdk.domain.subjects import Subject
-from codesdk.eventlog.log import Log
+from codesdk.eventlog.log import EventLog
 from codesdk.jobs import Wakeups
-from codesdk.policy import Bundles, decide
-from codesdk.policy.shadow import Shadow
-from codesdk.registry import Registries, Tool, ToolWithheld
-from codesdk.sandbox.port import FileMark
+from codesdk.policy import BundleProvider, decide
+from codesdk.policy.rollout.shadow import ShadowEvaluator
+from codesdk.registry import RegistryProvider, Tool, ToolWithheld
+from codesdk.sandbox.port import FileFingerprint
 from codesdk.storage.writer import Unit, Writer
-from codesdk.toolcalls import asks, doubt, history, rates, repeats, store, turns
-from codesdk.toolcalls.as_granted import as_granted
-from codesdk.toolcalls.bound_files import named
+from codesdk.toolcalls.approval.bound_files import named_files
+from codesdk.toolcalls.approval.deferred import Deferral, DeferredApprovals, DryRunPlan
+from codesdk.toolcalls.approval.flow import ApprovalFlow, waiting_for_approval, waiting_for_deferred
+from codesdk.toolcalls.decision import approval_limits, indeterminate, rate_limits
+from codesdk.toolcalls.decision.grant_check import apply_grants
 from codesdk.toolcalls.ending import deny
-from codesdk.toolcalls.preview import Tried, wants_preview
-from codesdk.toolcalls.questions import Questions, unasked, waiting
-from codesdk.toolcalls.stored import Denied, Ended, Finished, Outcome, Queued, SessionFacts, StoredCall
-from codesdk.toolcalls.unasked import Preparation, Trial, Unasked
-from codesdk.toolcalls.uncertain import known
+from codesdk.toolcalls.previews.preview import PreviewResult, wants_preview
+from codesdk.toolcalls.queue import fair_queue
+from codesdk.toolcalls.records import call_events, store
+from codesdk.toolcalls.records.call_record import CallRecord, Denied, EndedCall, Finished, Outcome, Queued, SessionFacts
+from codesdk.toolcalls.submission import idempotency
+from codesdk.toolcalls.submission.uncertain_commit import record_or_uncertain
 
 SMALL_INPUT = 8 * 1024
 """Canonical bytes; a larger input stands in the log as an artifact."""
@@ -42,17 +45,17 @@ class Pipeline:
     def __init__(
         self,
         *,
-        registry: Registries,
-        bundles: Bundles,
-        desk: Desk,
-        log: Log,
-        artifacts: Artifacts,
+        registry: RegistryProvider,
+        bundles: BundleProvider,
+        desk: ApprovalService,
+        log: EventLog,
+        artifacts: ArtifactService,
         writer: Writer,
         wakeups: Wakeups,
         ids: Ids,
         quotas: Quotas[Unit],
-        shadow: Shadow | None = None,
-        limits: asks.Asks = asks.NO_LIMITS,
+        shadow: ShadowEvaluator | None = None,
+        limits: approval_limits.ApprovalLimits = approval_limits.NO_APPROVAL_LIMITS,
     ) -> None:
         """`limits`: of what is asked of people."""
         self.registry = registry
@@ -64,12 +67,12 @@ class Pipeline:
         self._wakeups = wakeups
         self._ids = ids
         self._quotas = quotas
-        self._questions = Questions(desk, log, self._queue_stored)
-        self._unasked = Unasked(
-            registry=registry, bundles=bundles, questions=self._questions, log=log, wakeups=wakeups, ids=ids
+        self._approval_flow = ApprovalFlow(desk, log, self._enqueue_record)
+        self._deferred_approvals = DeferredApprovals(
+            registry=registry, bundles=bundles, questions=self._approval_flow, log=log, wakeups=wakeups, ids=ids
         )
         self._shadow = shadow
-        self._asks = limits
+        self._approval_limits = limits
 
     def submit(
         self,
@@ -98,7 +101,7 @@ class Pipeline:
         tool.check_input(arguments)
         call = ToolCall(
             identity=CallIdentity(
-                tool_call_id=ToolCallId(self._ids.new(Kind.CALL)),
+                tool_call_id=ToolCallId(self._ids.new(IdKind.CALL)),
                 runtime_tool_call_id=runtime_tool_call_id,
                 input_hash=bytes_hash(input_bytes),
             ),
@@ -108,7 +111,7 @@ class Pipeline:
         decision = decide(call, tool, subject, self.bundles.of(subject.tenant_id, subject.policy_hash))
         if self._shadow is not None:
             self._shadow.see(call, tool, subject, decision)
-        waits_for = _waits_for(call, tool, decision)
+        deferral = _deferral_of(call, tool, decision)
         input_ref = self._keep_large(call, subject, input_bytes)
         input_text = input_bytes.decode()
 
@@ -119,13 +122,13 @@ class Pipeline:
                 tool,
                 subject,
                 decision=decision,
-                waits_for=waits_for,
+                deferral=deferral,
                 input_text=input_text,
                 input_ref=input_ref,
                 join=join,
             )
 
-        return known(call.identity, lambda: self._writer.run(record))
+        return record_or_uncertain(call.identity, lambda: self._writer.run(record))
 
     def vote(
         self,
@@ -136,7 +139,7 @@ class Pipeline:
         digest: str,
         by: PrincipalId,
         comment: str | None,
-        wish: Wish | None = None,
+        wish: GrantRequest | None = None,
         before: Callable[[Unit], None] = lambda _: None,
     ) -> Approval:
         """A person's answer. Where it decides, the call is queued or denied in the same transaction.
@@ -150,7 +153,7 @@ class Pipeline:
 
         def work(unit: Unit) -> Approval:
             before(unit)
-            return self._questions.vote(
+            return self._approval_flow.vote(
                 unit, tenant, approval, verdict, digest=digest, by=by, comment=comment, wish=wish
             )
 
@@ -161,53 +164,55 @@ class Pipeline:
 
         A waiting or queued call is denied at once; a running one ends when its runner confirms.
         """
-        return self._writer.run(lambda unit: self._cancel(unit, store.Place(tenant, session), call, reason))
+        return self._writer.run(lambda unit: self._cancel(unit, store.CallScope(tenant, session), call, reason))
 
     def expire_overdue(self) -> int:
         """Deny the calls whose approval nobody gave in time; returns how many."""
-        left = self._unasked.left(self._log.database)
+        left = self._deferred_approvals.find_expired(self._log.database)
         never_asked = sum(
-            self._writer.run(partial(self._unasked.expire, call=each.identity.tool_call_id)) for each in left
+            self._writer.run(partial(self._deferred_approvals.expire, call=each.identity.tool_call_id)) for each in left
         )
         overdue = self._desk.overdue()
-        return never_asked + sum(self._writer.run(partial(self._questions.expire, approval=each)) for each in overdue)
+        return never_asked + sum(
+            self._writer.run(partial(self._approval_flow.expire, approval=each)) for each in overdue
+        )
 
-    def put(self, call: ToolCallId, files: tuple[FileMark, ...], tried: Tried | None = None) -> None:
+    def put(self, call: ToolCallId, files: tuple[FileFingerprint, ...], tried: PreviewResult | None = None) -> None:
         """Ask about a call that waits for it, now that its worker has looked at the files that it names.
 
         `tried`: what came of it in a copy of the workspace, where rules want that.
         """
-        self._writer.run(lambda unit: self._unasked.put(unit, call, files, tried))
+        self._writer.run(lambda unit: self._deferred_approvals.put(unit, call, files, tried))
 
-    def trial(self, stored: StoredCall) -> Trial | None:
+    def trial(self, stored: CallRecord) -> DryRunPlan | None:
         """How a call that waits for it is to be tried; None where that is not wanted any more."""
-        return self._unasked.trial(stored)
+        return self._deferred_approvals.trial(stored)
 
-    def try_begins(self, unit: Unit, stored: StoredCall, sandbox: SandboxId) -> bool:
+    def begin_dry_run(self, unit: Unit, stored: CallRecord, sandbox: SandboxId) -> bool:
         """A worker tries it, in a copy of that id. False: it ended meanwhile, and nothing is to be tried."""
-        return self._unasked.try_begins(unit, stored, sandbox)
+        return self._deferred_approvals.begin_dry_run(unit, stored, sandbox)
 
-    def try_cut_short(self, call: ToolCallId) -> None:
+    def refund_dry_run(self, call: ToolCallId) -> None:
         """The worker that tried it stops; the next one begins anew."""
-        self._writer.run(lambda unit: self._unasked.try_cut_short(unit, call))
+        self._writer.run(lambda unit: self._deferred_approvals.refund_dry_run(unit, call))
 
     def escalate_due(self) -> int:
         """Tell in the log of approvals that others may answer by now; returns of how many."""
 
-        def tell(due: Due) -> bool:
-            return self._writer.run(lambda unit: self._questions.escalate(unit, due.approval, due.number, due.to))
+        def tell(due: DueEscalation) -> bool:
+            return self._writer.run(lambda unit: self._approval_flow.escalate(unit, due.approval, due.number, due.to))
 
         return sum(tell(due) for due in self._desk.due())
 
     def find(self, tenant: TenantId, session: SessionId, call: ToolCallId) -> Outcome | None:
         """Where a call stands now; None where that session of the tenant has none of that id."""
-        place = store.Place(tenant, session)
+        place = store.CallScope(tenant, session)
         with self._log.database.read() as connection:
-            ended = store.ended(connection, place, call)
-            stored = store.find_in(connection, place, call) if ended is None else None
+            ended = store.find_ended(connection, place, call)
+            stored = store.find_in_scope(connection, place, call) if ended is None else None
         if ended is not None:
-            return _ended(ended)
-        return _standing(stored, lambda: self._desk.asked(call, stored.identity.attempt)) if stored else None
+            return _ended_outcome(ended)
+        return _outcome_of(stored, lambda: self._desk.asked(call, stored.identity.attempt)) if stored else None
 
     # -- each of these runs inside a unit ------------------------------------------------------------------------
 
@@ -219,20 +224,20 @@ class Pipeline:
         subject: Subject,
         *,
         decision: Decision,
-        waits_for: Preparation,
+        deferral: Deferral,
         input_text: str,
         input_ref: StoredArtifact | None,
         join: bool,
     ) -> Outcome:
-        earlier, full = self._earlier(unit, call, subject, decision, join=join)
+        earlier, full = self._find_repeat(unit, call, subject, decision, join=join)
         if earlier is not None:
             return earlier
-        decision, waits_for = _weighed(unit, call, tool, subject, decision, waits_for=waits_for)
+        decision, deferral = _with_indeterminate(unit, call, tool, subject, decision, deferral=deferral)
         bundle = self.bundles.of(subject.tenant_id, subject.policy_hash)
-        decision, cover = as_granted(unit, self._desk, decision, call=call, tool=tool, subject=subject, bundle=bundle)
+        decision, cover = apply_grants(unit, self._desk, decision, call=call, tool=tool, subject=subject, bundle=bundle)
         grant = cover.grant
-        asks_anew = grant is None and decision.effect is Effect.ASK
-        if asks_anew and (waiting := self._questions.joined(unit, call, subject)) is not None:
+        needs_approval = grant is None and decision.effect is Effect.ASK
+        if needs_approval and (waiting := self._approval_flow.find_pending(unit, call, subject)) is not None:
             return waiting
         facts = store.session_facts(unit.connection, subject.session_id)
         if facts is None or not facts.open:
@@ -244,7 +249,7 @@ class Pipeline:
         if input_ref is not None:
             self._artifacts.record(unit, input_ref)
         is_granted = grant is not None and decision.effect is Effect.ALLOW and full is None
-        judged = history.judged(call, subject, decision, cover, granted=is_granted)
+        judged = call_events.decision_events(call, subject, decision, cover, granted=is_granted)
         store.insert(
             unit.connection,
             call,
@@ -256,37 +261,39 @@ class Pipeline:
             sources=judged.sources,
             grant=grant.id if grant and is_granted else None,
         )
-        self._log.append(unit, history.requested(call, subject, input_ref))
+        self._log.append(unit, call_events.requested(call, subject, input_ref))
         unit.last(f"session:{subject.session_id}", lambda connection: store.check_open(connection, subject.session_id))
-        for said in judged.drafts:
-            self._log.append(unit, said)
+        for event in judged.drafts:
+            self._log.append(unit, event)
         if full is not None:
-            return self._turn_away(unit, call, DenialCode.QUEUE_FULL, str(full), full.retry_after_s)
+            return self._deny_now(unit, call, DenialCode.QUEUE_FULL, str(full), full.retry_after_s)
         if decision.effect is Effect.DENY:
             wait_s = limited.retry_after_s if limited else None
-            return self._turn_away(unit, call, refused, decision.reason, wait_s, rules=decision.rules)
-        return self._as_decided(unit, call, tool, decision, facts, waits_for=waits_for)
+            return self._deny_now(unit, call, refused, decision.reason, wait_s, rules=decision.rules)
+        return self._ask_or_enqueue(unit, call, tool, decision, facts, deferral=deferral)
 
-    def _earlier(
+    def _find_repeat(
         self, unit: Unit, call: ToolCall, subject: Subject, decision: Decision, *, join: bool
     ) -> tuple[Outcome | None, QueueFull | None]:
         """The call that this one repeats; else whether there is room for one more."""
-        if (first := repeats.of_id(unit.connection, call, subject)) is not None:
-            return _standing(first, lambda: self._desk.of_call(unit, first.identity)), None
+        if (first := idempotency.find_by_client_id(unit.connection, call, subject)) is not None:
+            return _outcome_of(first, lambda: self._desk.of_call(unit, first.identity)), None
         if decision.effect is Effect.DENY:
             return None, None  # what is denied at once never waits
-        full = self._no_room(unit, subject.tenant_id)  # from here on no other process takes a call of the tenant
-        twin = repeats.of_input(unit.connection, call, subject) if join else None
-        return Queued(identity=twin.identity) if twin is not None else None, full
+        full = self._reserve_queue_slot(
+            unit, subject.tenant_id
+        )  # from here on no other process takes a call of the tenant
+        duplicate = idempotency.find_in_flight(unit.connection, call, subject) if join else None
+        return Queued(identity=duplicate.identity) if duplicate is not None else None, full
 
-    def _as_decided(
-        self, unit: Unit, call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts, *, waits_for: Preparation
+    def _ask_or_enqueue(
+        self, unit: Unit, call: ToolCall, tool: Tool, decision: Decision, facts: SessionFacts, *, deferral: Deferral
     ) -> Outcome:
         if decision.effect is Effect.ASK:
-            return self._unasked.ask(unit, call, tool, decision, facts, waits_for=waits_for)
-        return self._queue(unit, call.identity, facts.subject, facts.host_id)
+            return self._deferred_approvals.ask(unit, call, tool, decision, facts, deferral=deferral)
+        return self._enqueue(unit, call.identity, facts.subject, facts.host_id)
 
-    def _turn_away(
+    def _deny_now(
         self,
         unit: Unit,
         call: ToolCall,
@@ -296,11 +303,11 @@ class Pipeline:
         *,
         rules: tuple[str, ...] = (),
     ) -> Denied:
-        stored = self._found(unit, call.identity.tool_call_id)
+        stored = self._lock_call(unit, call.identity.tool_call_id)
         refusal = deny(unit, self._log, stored, code, reason, rules=rules)
         return refusal.model_copy(update={"retry_after_s": retry_after_s})
 
-    def _no_room(self, unit: Unit, tenant: TenantId) -> QueueFull | None:
+    def _reserve_queue_slot(self, unit: Unit, tenant: TenantId) -> QueueFull | None:
         """Count one more call that waits, under the tenant's row lock; why not, where as many do as may."""
         try:
             self._quotas.reserve(unit, tenant, Resource.QUEUED_CALLS)
@@ -310,26 +317,30 @@ class Pipeline:
 
     def _admit(
         self, unit: Unit, call: ToolCall, subject: Subject, decision: Decision
-    ) -> tuple[Decision, rates.Limited | None, DenialCode]:
+    ) -> tuple[Decision, rate_limits.RateExceeded | None, DenialCode]:
         """The decision, or the denial in its place: under which rate, and what that is called."""
-        if self._asks.full(unit, subject, decision):
-            return self._asks.refused(decision), None, asks.code_of(None)
-        limited = rates.admit(unit, call, subject, self._asks.rates(decision))
+        if self._approval_limits.full(unit, subject, decision):
+            return self._approval_limits.refused(decision), None, approval_limits.denial_code(None)
+        limited = rate_limits.admit(unit, call, subject, self._approval_limits.rates(decision))
         if limited is None:
             return decision, None, DenialCode.POLICY
-        refused = self._asks.refused if limited.limit.rule == asks.ASKS else rates.refused
-        return refused(decision, limited), limited, asks.code_of(limited)
+        refused = (
+            self._approval_limits.refused
+            if limited.limit.rule == approval_limits.APPROVAL_RATE
+            else rate_limits.rate_denial
+        )
+        return refused(decision, limited), limited, approval_limits.denial_code(limited)
 
-    def _queue(self, unit: Unit, identity: CallIdentity, subject: Subject, host: HostId) -> Queued:
-        turns.queue(unit, subject.session_id, host, subject.tenant_id)
+    def _enqueue(self, unit: Unit, identity: CallIdentity, subject: Subject, host: HostId) -> Queued:
+        fair_queue.enqueue(unit, subject.session_id, host, subject.tenant_id)
         unit.after_commit(lambda: self._wakeups.wake(host, identity.tool_call_id), urgent=True)
         return Queued(identity=identity)
 
-    def _queue_stored(self, unit: Unit, stored: StoredCall) -> Queued:
-        return self._queue(unit, stored.identity, stored.subject, stored.host_id)
+    def _enqueue_record(self, unit: Unit, stored: CallRecord) -> Queued:
+        return self._enqueue(unit, stored.identity, stored.subject, stored.host_id)
 
-    def _cancel(self, unit: Unit, place: store.Place, call: ToolCallId, reason: str) -> bool:
-        stored = store.find_in(unit.connection, place, call, hold=True)
+    def _cancel(self, unit: Unit, place: store.CallScope, call: ToolCallId, reason: str) -> bool:
+        stored = store.find_in_scope(unit.connection, place, call, hold=True)
         if stored is None or stored.state.terminal:
             return False
         if stored.state is CallState.RUNNING:
@@ -342,7 +353,7 @@ class Pipeline:
         deny(unit, self._log, stored, DenialCode.CANCELLED, f"This call was cancelled: {reason}")
         return True
 
-    def _found(self, unit: Unit, call: ToolCallId) -> StoredCall:
+    def _lock_call(self, unit: Unit, call: ToolCallId) -> CallRecord:
         stored = store.find(unit.connection, call, hold=True)
         assert stored is not None  # noqa: S101 (a foreign key, or inserted in this unit)
         return stored
@@ -361,30 +372,30 @@ class Pipeline:
         )
 
 
-def _standing(stored: StoredCall, asked: Callable[[], Approval | None]) -> Outcome:
+def _outcome_of(stored: CallRecord, asked: Callable[[], Approval | None]) -> Outcome:
     """Where it stands. `asked`: reads what a person is asked about it."""
     if stored.state.terminal and stored.result is not None:
-        return _ended(Ended(identity=stored.identity, state=stored.state, result=stored.result))
+        return _ended_outcome(EndedCall(identity=stored.identity, state=stored.state, result=stored.result))
     if stored.state is CallState.WAITING and stored.preparing is not None:
-        return unasked(stored)
+        return waiting_for_deferred(stored)
     approval = asked() if stored.state is CallState.WAITING else None
-    return waiting(approval, stored.identity) if approval else Queued(identity=stored.identity)
+    return waiting_for_approval(approval, stored.identity) if approval else Queued(identity=stored.identity)
 
 
-def _ended(ended: Ended) -> Outcome:
+def _ended_outcome(ended: EndedCall) -> Outcome:
     if ended.state is CallState.COMPLETED:
         return Finished(identity=ended.identity, result=ended.result)
     code = DenialCode(ended.result.code or DenialCode.POLICY)
     return Denied(identity=ended.identity, code=code, message=ended.result.text)
 
 
-def _waits_for(call: ToolCall, tool: Tool, decision: Decision) -> Preparation:
+def _deferral_of(call: ToolCall, tool: Tool, decision: Decision) -> Deferral:
     asks = decision.effect is Effect.ASK
-    return Preparation(files=asks and bool(named(tool, call.input)), preview=wants_preview(tool, decision))
+    return Deferral(files=asks and bool(named_files(tool, call.input)), preview=wants_preview(tool, decision))
 
 
-def _weighed(
-    unit: Unit, call: ToolCall, tool: Tool, subject: Subject, decision: Decision, *, waits_for: Preparation
-) -> tuple[Decision, Preparation]:
-    weighed = doubt.weighed(unit.connection, call, tool, subject, decision)
-    return weighed, waits_for if weighed is decision else _waits_for(call, tool, weighed)
+def _with_indeterminate(
+    unit: Unit, call: ToolCall, tool: Tool, subject: Subject, decision: Decision, *, deferral: Deferral
+) -> tuple[Decision, Deferral]:
+    weighed = indeterminate.require_approval_if_indeterminate(unit.connection, call, tool, subject, decision)
+    return weighed, deferral if weighed is decision else _deferral_of(call, tool, weighed)

@@ -11,23 +11,23 @@ from codesdk.domain.events import Event
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
 from codesdk.eventlog.hints import Hints
-from codesdk.eventlog.log import ENDS_OF_CALLS, Log
+from codesdk.eventlog.log import CALL_END_TYPES, EventLog
 from codesdk.eventlog.tail import Tail
-from codesdk.toolcalls.ends import Ends
 from codesdk.toolcalls.pipeline import Pipeline
-from codesdk.toolcalls.stored import Denied, Finished, Outcome, Queued
+from codesdk.toolcalls.records.call_record import Denied, Finished, Outcome, Queued
+from codesdk.toolcalls.run.completion_notifier import CompletionNotifier
 
 QUICK_S = 0.25
 """Seconds in which a call that nothing stands against may end before anybody follows its log. Within this no progress
 is told of either; a hint that was lost costs as long."""
-AGAIN_S = 0.25
+POLL_S = 0.25
 """Seconds between two looks at a call's row, where the log cannot tell of its end."""
 _log = logging.getLogger(__name__)
 
 OnEvent = Callable[[Event], Awaitable[None]]
 
 
-class _Arrival(NamedTuple):
+class _Update(NamedTuple):
     events: list[Event]
     stands: Outcome | None
     """How the call stands, read where one of these events ends an attempt: it need not be the last one. None: it could
@@ -40,11 +40,13 @@ class _Arrival(NamedTuple):
 class Results:
     """Hands each caller the end of its call."""
 
-    def __init__(self, pipeline: Pipeline, log: Log, tail: Tail, hints: Hints, *, quick_s: float = QUICK_S) -> None:
+    def __init__(
+        self, pipeline: Pipeline, log: EventLog, tail: Tail, hints: Hints, *, quick_s: float = QUICK_S
+    ) -> None:
         self._pipeline = pipeline
         self._log = log
         self._tail = tail
-        self._ends = Ends(hints)
+        self._ends = CompletionNotifier(hints)
         self._quick_s = quick_s
 
     def place(self, subject: Subject) -> int:
@@ -65,7 +67,7 @@ class Results:
             quick_s = min(self._quick_s, timeout_s)
             timeout_s -= quick_s
             call = outcome.identity.tool_call_id
-            end = await self._ends.soon(call, lambda: self._now(outcome, subject), quick_s)
+            end = await self._ends.wait(call, lambda: self._current_outcome(outcome, subject), quick_s)
             if isinstance(end, Denied | Finished):
                 return end
         return await self._follow(outcome, subject, place, timeout_s, on_event)
@@ -75,49 +77,49 @@ class Results:
     ) -> Outcome:
         call = outcome.identity.tool_call_id
         loop = asyncio.get_running_loop()
-        arrived: asyncio.Queue[_Arrival] = asyncio.Queue()
+        updates: asyncio.Queue[_Update] = asyncio.Queue()
 
-        def pass_on(events: list[Event]) -> None:
+        def deliver(events: list[Event]) -> None:
             ours = [event for event in events if event.payload.get("tool_call_id") == call]
             if ours:
-                ended = any(event.type in ENDS_OF_CALLS for event in ours)
-                stands = self._soon(outcome, subject) if ended else None
-                loop.call_soon_threadsafe(arrived.put_nowait, _Arrival(ours, stands, ended))
+                ended = any(event.type in CALL_END_TYPES for event in ours)
+                stands = self._try_read(outcome, subject) if ended else None
+                loop.call_soon_threadsafe(updates.put_nowait, _Update(ours, stands, ended))
 
         def interrupted(_fault: Fault) -> None:
-            loop.call_soon_threadsafe(arrived.put_nowait, _Arrival([], None, is_last=True))
+            loop.call_soon_threadsafe(updates.put_nowait, _Update([], None, is_last=True))
 
-        subscription = self._tail.subscribe(subject.session_id, place, pass_on, interrupted)
+        subscription = self._tail.subscribe(subject.session_id, place, deliver, interrupted)
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
-                    news = await arrived.get()
+                    news = await updates.get()
                     if on_event is not None:
                         for event in news.events:
                             await on_event(event)
                     stands = news.stands
                     if news.is_last or (news.ended and stands is None):
-                        stands = await self._until_read(outcome, subject, final=news.is_last)
+                        stands = await self._read_with_retry(outcome, subject, final=news.is_last)
                     if isinstance(stands, Denied | Finished):
                         return stands  # else that attempt was lost, and the next one is on its way
         except TimeoutError:
-            return await asyncio.to_thread(self._now, outcome, subject)
+            return await asyncio.to_thread(self._current_outcome, outcome, subject)
         finally:
             self._tail.unsubscribe(subscription)
 
-    def _soon(self, outcome: Outcome, subject: Subject) -> Outcome | None:
+    def _try_read(self, outcome: Outcome, subject: Subject) -> Outcome | None:
         """How it stands, read on the tail's thread: one hop between threads less for every call. None: read it yourself."""
         try:
-            return self._now(outcome, subject)
+            return self._current_outcome(outcome, subject)
         except Fault as fault:  # the database went away just now: what fails here would end the tail's delivery
             _log.info("the end of a call is read again: %s", fault)
             return None
 
-    async def _until_read(self, outcome: Outcome, subject: Subject, *, final: bool) -> Outcome:
+    async def _read_with_retry(self, outcome: Outcome, subject: Subject, *, final: bool) -> Outcome:
         """How it stands, as soon as that can be read; with `final`, only once it has ended."""
         while True:
             try:
-                found = await asyncio.to_thread(self._now, outcome, subject)
+                found = await asyncio.to_thread(self._current_outcome, outcome, subject)
             except Fault as fault:
                 if not fault.retryable:
                     raise
@@ -125,8 +127,8 @@ class Results:
             else:
                 if not final or isinstance(found, Denied | Finished):
                     return found
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(POLL_S)
 
-    def _now(self, outcome: Outcome, subject: Subject) -> Outcome:
+    def _current_outcome(self, outcome: Outcome, subject: Subject) -> Outcome:
         call = outcome.identity.tool_call_id
         return self._pipeline.find(subject.tenant_id, subject.session_id, call) or outcome

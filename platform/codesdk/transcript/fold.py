@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from codesdk.domain.content import ToolResultBlock, ToolUseBlock, TranscriptMessage, TranscriptRole
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import Event, EventUnreadable
 from codesdk.domain.ids import TaskId
-from codesdk.domain.invariants import Ledger
+from codesdk.domain.invariants import InvariantChecker
 from codesdk.domain.payloads import (
     CallCompleted,
     CallDenied,
@@ -19,12 +19,12 @@ from codesdk.domain.payloads import (
     read_payload,
 )
 from codesdk.domain.records import Task, ToolCallRecord
-from codesdk.transcript.calls import Calls
-from codesdk.transcript.tasks import Tasks
-from codesdk.transcript.usage import Meter, Usage
+from codesdk.transcript.call_records import CallRecords
+from codesdk.transcript.task_records import TaskRecords
+from codesdk.transcript.usage import Usage, UsageMeter
 
 
-class Entry(Frozen):
+class TranscriptEntry(FrozenModel):
     """One message, and where the log says it."""
 
     seq: int
@@ -34,12 +34,12 @@ class Entry(Frozen):
     message: TranscriptMessage
 
 
-class Transcript(Frozen):
+class Transcript(FrozenModel):
     """A session as a conversation. The same events always give the same transcript."""
 
     session_id: str
     runtime: str
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[TranscriptEntry, ...] = ()
     calls: tuple[ToolCallRecord, ...] = ()
     """Every attempt, in the order of the requests."""
     tasks: tuple[Task, ...] = ()
@@ -58,24 +58,24 @@ def fold(events: Iterable[Event]) -> Transcript:
     Raises:
         EventUnreadable: the log is empty, breaks an invariant, or has a payload that its type does not carry.
     """
-    folding = _Folding()
+    builder = _TranscriptBuilder()
     for event in events:
-        folding.add(event)
-    return folding.done()
+        builder.add(event)
+    return builder.done()
 
 
-class _Folding:
+class _TranscriptBuilder:
     def __init__(self) -> None:
-        self._ledger = Ledger()
-        self._entries: dict[tuple[str, ...], Entry] = {}  # by what a later event may say again
-        self._calls = Calls()
-        self._tasks = Tasks()
-        self._meter = Meter()
+        self._checker = InvariantChecker()
+        self._entries: dict[tuple[str, ...], TranscriptEntry] = {}  # by what a later event may say again
+        self._calls = CallRecords()
+        self._tasks = TaskRecords()
+        self._usage = UsageMeter()
         self._first: Event | None = None
         self._last_seq = 0
 
     def add(self, event: Event) -> None:
-        violation = self._ledger.add(event)
+        violation = self._checker.add(event)
         if violation is not None:
             raise EventUnreadable(violation.message, advice="`codesdk events replay` says what else is wrong.")
         self._first = self._first or event
@@ -88,30 +88,32 @@ class _Folding:
         match payload:
             case TaskStarted():
                 for number, message in enumerate(payload.messages):
-                    self._say(event, message, "task", str(event.seq), str(number))
+                    self._put(event, message, "task", str(event.seq), str(number))
             case ModelOutputCompleted() if payload.content:
                 message = TranscriptMessage(role=TranscriptRole.ASSISTANT, content=payload.content)
-                self._say(event, message, "output", event.trace.task_id or "", payload.message_id or str(event.seq))
+                self._put(event, message, "output", event.trace.task_id or "", payload.message_id or str(event.seq))
             case CallRequested():
-                self._ask(event, payload)
+                self._add_tool_use(event, payload)
             case CallCompleted() | CallDenied():
-                message = TranscriptMessage(role=TranscriptRole.TOOL, content=(_result(payload),))
-                self._say(event, message, "result", payload.tool_call_id)
+                message = TranscriptMessage(role=TranscriptRole.TOOL, content=(_result_block(payload),))
+                self._put(event, message, "result", payload.tool_call_id)
             case UsageReported():
-                self._meter.add(event.trace.task_id or "", event.seq, payload)
+                self._usage.add(event.trace.task_id or "", event.seq, payload)
             case _:
                 pass
 
-    def _ask(self, event: Event, payload: CallRequested) -> None:
+    def _add_tool_use(self, event: Event, payload: CallRequested) -> None:
         ref = payload.input_ref
         given = payload.input if ref is None else ref.model_dump(mode="json", exclude_none=True)
         block = ToolUseBlock(tool_call_id=payload.tool_call_id, name=payload.name, input=given)
         message = TranscriptMessage(role=TranscriptRole.ASSISTANT, content=(block,))
-        self._say(event, message, "use", payload.tool_call_id)
+        self._put(event, message, "use", payload.tool_call_id)
 
-    def _say(self, event: Event, message: TranscriptMessage, *key: str) -> None:
+    def _put(self, event: Event, message: TranscriptMessage, *key: str) -> None:
         # What is said again (another attempt of a call, a message that the runtime sends twice) keeps its first place.
-        self._entries[key] = Entry(seq=event.seq, time=event.time, task_id=event.trace.task_id, message=message)
+        self._entries[key] = TranscriptEntry(
+            seq=event.seq, time=event.time, task_id=event.trace.task_id, message=message
+        )
 
     def done(self) -> Transcript:
         if self._first is None:
@@ -122,12 +124,12 @@ class _Folding:
             entries=tuple(self._entries.values()),
             calls=self._calls.records(),
             tasks=self._tasks.records(),
-            usage=self._meter.total(),
+            usage=self._usage.total(),
             last_seq=self._last_seq,
         )
 
 
-def _result(payload: CallCompleted | CallDenied) -> ToolResultBlock:
+def _result_block(payload: CallCompleted | CallDenied) -> ToolResultBlock:
     if isinstance(payload, CallDenied):
         return ToolResultBlock(tool_call_id=payload.tool_call_id, result=payload.reason, is_error=True)
     result = payload.result_preview

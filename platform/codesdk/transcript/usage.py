@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.payloads import CostSource, UsageReported, UsageScope
 
-COUNTED = (
+USAGE_FIELDS = (
     "input_tokens",
     "output_tokens",
     "reasoning_tokens",
@@ -18,7 +18,7 @@ COUNTED = (
 )
 
 
-class Usage(Frozen):
+class Usage(FrozenModel):
     """Sums. What no report told is missing, not zero."""
 
     input_tokens: int | None = None
@@ -33,7 +33,7 @@ class Usage(Frozen):
     """Some of `cost_usd` is not the provider's word."""
 
 
-class Meter:
+class UsageMeter:
     """Takes reports in the order of the log."""
 
     def __init__(self) -> None:
@@ -51,10 +51,10 @@ class Meter:
     def total(self) -> Usage:
         """The sum over all tasks."""
         counted: list[UsageReported] = []
-        sums: dict[str, float | None] = dict.fromkeys(COUNTED)
+        sums: dict[str, float | None] = dict.fromkeys(USAGE_FIELDS)
         for task, messages in self._messages.items():
             whole = self._tasks.get(task)
-            for name in COUNTED:
+            for name in USAGE_FIELDS:
                 told = [whole] if whole is not None and getattr(whole, name) is not None else list(messages.values())
                 sums[name] = _sum([sums[name], *(getattr(report, name) for report in told)])
             counted += [whole] if whole is not None and whole.cost_usd is not None else messages.values()

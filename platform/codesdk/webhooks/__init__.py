@@ -1,27 +1,27 @@
 """What goes out to people and programs that are not looking: signed deliveries, and tickets by which they answer."""
 
-from codesdk.webhooks.sealing import Seal, SealBroken
-from codesdk.webhooks.ticket import (
-    Ticket,
-    TicketElsewhere,
-    TicketExpired,
-    TicketInvalid,
-    TicketLooksOnly,
-    TicketUsed,
-    TicketWithdrawn,
+from codesdk.webhooks.one_time_link import (
+    LinkExpired,
+    LinkInvalid,
+    LinkMismatch,
+    LinkUsed,
+    LinkViewOnly,
+    LinkWithdrawn,
+    OneTimeLink,
 )
-from codesdk.webhooks.tickets import TICKET_PREFIX, Tickets
+from codesdk.webhooks.one_time_link_service import LINK_TOKEN_PREFIX, OneTimeLinkService
+from codesdk.webhooks.sealing import Seal, SealBroken
 
 __all__ = [
-    "TICKET_PREFIX",
+    "LINK_TOKEN_PREFIX",
+    "LinkExpired",
+    "LinkInvalid",
+    "LinkMismatch",
+    "LinkUsed",
+    "LinkViewOnly",
+    "LinkWithdrawn",
+    "OneTimeLink",
+    "OneTimeLinkService",
     "Seal",
     "SealBroken",
-    "Ticket",
-    "TicketElsewhere",
-    "TicketExpired",
-    "TicketInvalid",
-    "TicketLooksOnly",
-    "TicketUsed",
-    "TicketWithdrawn",
-    "Tickets",
 ]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from codesdk.domain.decisions import Frozen
-from codesdk.domain.ids import DeliveryId, EndpointId, SessionId, TenantId, TicketId
+from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.ids import DeliveryId, EndpointId, OneTimeLinkId, SessionId, TenantId
 from codesdk.errors import ExitCode, Fault
 
 WINDOW_S = 24 * 3600.0
 """Seconds from a message's making, or from its replay, in which it is tried."""
-FIRST_S = 5.0
-FACTOR = 4.0
-LONGEST_S = 6 * 3600.0
+FIRST_RETRY_S = 5.0
+RETRY_FACTOR = 4.0
+MAX_RETRY_S = 6 * 3600.0
 """Seconds before the second try, how much longer each next pause is, and the longest: ten tries in a day."""
 JITTER = 0.2
 """Share of a pause by which it is shorter or longer, so that what failed together does not come back together."""
@@ -48,7 +48,7 @@ class Failure(StrEnum):
     """It cannot be made: a secret does not open, a setting is missing."""
 
 
-class Attempt(Frozen):
+class Attempt(FrozenModel):
     """One try."""
 
     at: float
@@ -63,7 +63,7 @@ class Attempt(Frozen):
     """What the receiver asked for."""
 
 
-class Delivery(Frozen):
+class Delivery(FrozenModel):
     """A message on its way to an endpoint."""
 
     id: DeliveryId
@@ -74,7 +74,7 @@ class Delivery(Frozen):
     session_id: SessionId | None = None
     seq: int | None = None
     """Of the event that it tells."""
-    ticket_id: TicketId | None = None
+    ticket_id: OneTimeLinkId | None = None
     state: DeliveryState
     created_at: float
     due_at: float
@@ -88,7 +88,7 @@ class Delivery(Frozen):
     """How often somebody asked that it be sent once more."""
 
 
-class Message(Frozen):
+class Message(FrozenModel):
     """What is told (Standard Webhooks: `type`, `timestamp`, `data`)."""
 
     type: str
@@ -105,8 +105,8 @@ class DeliveryUnknown(Fault):
     exit_code = ExitCode.FAILED
 
 
-def next_due(delivery: Delivery, now: float, roll: float, retry_after_s: float | None = None) -> float | None:
-    """When it is tried again after a failure at `now`; None: it is given up. `roll`: random, from 0 up to 1.
+def next_due(delivery: Delivery, now: float, jitter: float, retry_after_s: float | None = None) -> float | None:
+    """When it is tried again after a failure at `now`; None: it is given up. `jitter`: random, from 0 up to 1.
 
     What is of use only for a short time (a question that expires) is tried more often in it.
     """
@@ -114,8 +114,8 @@ def next_due(delivery: Delivery, now: float, roll: float, retry_after_s: float |
     if left <= 0:
         return None
     whole = delivery.until - delivery.created_at
-    pause = min(FIRST_S * FACTOR**delivery.tries, LONGEST_S, max(FIRST_S, whole / 4))
-    pause *= 1 - JITTER + 2 * JITTER * roll
+    pause = min(FIRST_RETRY_S * RETRY_FACTOR**delivery.tries, MAX_RETRY_S, max(FIRST_RETRY_S, whole / 4))
+    pause *= 1 - JITTER + 2 * JITTER * jitter
     if retry_after_s is not None:
         pause = max(pause, min(retry_after_s, 3600.0))
     # The last try is at the very end, and not before something else could have changed.

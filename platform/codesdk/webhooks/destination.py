@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from codesdk.domain.addresses import AddressPolicy
-from codesdk.domain.hosts import BadName, address_of, canonical, in_url
-from codesdk.webhooks.endpoint import EndpointWrong
+from codesdk.domain.network.addresses import AddressPolicy
+from codesdk.domain.network.hostnames import InvalidHostname, canonical_host, parse_address, url_host
+from codesdk.webhooks.endpoint import InvalidEndpoint
 
 _PATH = re.compile(r"[!-~]*")
 _MAILBOX = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}", re.ASCII)
@@ -29,7 +29,7 @@ class Destination:
     def origin(self) -> str:
         """Scheme, host and port, as a Host header or a list shows them."""
         scheme, usual = ("https", 443) if self.tls else ("http", 80)
-        return f"{scheme}://{in_url(self.host)}" + ("" if self.port == usual else f":{self.port}")
+        return f"{scheme}://{url_host(self.host)}" + ("" if self.port == usual else f":{self.port}")
 
 
 def destination_of(url: str, policy: AddressPolicy, *, allow_http: bool) -> Destination:
@@ -41,22 +41,22 @@ def destination_of(url: str, policy: AddressPolicy, *, allow_http: bool) -> Dest
     try:
         parts = urlsplit(url)
         port = parts.port
-        host = canonical(parts.hostname or "")
-    except (ValueError, BadName) as error:
-        raise EndpointWrong(f"This is no URL that can be sent to: {error}.") from error
+        host = canonical_host(parts.hostname or "")
+    except (ValueError, InvalidHostname) as error:
+        raise InvalidEndpoint(f"This is no URL that can be sent to: {error}.") from error
     if parts.scheme not in ("https", "http") or "@" in parts.netloc or parts.fragment:
-        raise EndpointWrong("A target is an https:// URL, without a password and without a fragment.")
+        raise InvalidEndpoint("A target is an https:// URL, without a password and without a fragment.")
     if parts.scheme == "http" and not allow_http:
-        raise EndpointWrong(
+        raise InvalidEndpoint(
             "This target is not https: whoever is on the way could read and change what is sent.",
             advice="Give an https:// URL. An operator may allow http with CODESDK_WEBHOOK_ALLOW_HTTP.",
         )
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if _PATH.fullmatch(path) is None:
-        raise EndpointWrong("The URL's path has characters that must be written as %XX.")
-    literal = address_of(host)
+        raise InvalidEndpoint("The URL's path has characters that must be written as %XX.")
+    literal = parse_address(host)
     if literal is not None and (why := policy(literal)):
-        raise EndpointWrong(
+        raise InvalidEndpoint(
             f"Nothing is sent to {literal}: {why}.",
             advice="An operator may allow networks of their own with CODESDK_WEBHOOK_NETWORKS.",
         )
@@ -73,7 +73,7 @@ def mailbox_of(text: str) -> str:
     local, _, domain = text.rpartition("@")
     try:
         if _MAILBOX.fullmatch(local) and "." in domain:
-            return f"{local}@{canonical(domain)}"
-    except BadName:
+            return f"{local}@{canonical_host(domain)}"
+    except InvalidHostname:
         pass
-    raise EndpointWrong("This is no plain mail address such as on-call@example.com.")
+    raise InvalidEndpoint("This is no plain mail address such as on-call@example.com.")

@@ -7,22 +7,22 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import EventType
 from codesdk.domain.ids import EndpointId, PrincipalId, TenantId
 from codesdk.errors import ExitCode, Fault
 
-MOST = 50
+MAX_ENDPOINTS = 50
 """Endpoints of one tenant."""
-TEST = "webhook.test"
+TEST_TYPE = "webhook.test"
 """Type of the message that a person sends to see whether an endpoint works."""
 _PREFIXES = ("approval.", "task.", "sandbox.")
-OFFERED = frozenset(
+DELIVERABLE_TYPES = frozenset(
     {EventType.CALL_COMPLETED, EventType.CALL_DENIED}
     | {known for known in EventType if known.value.startswith(_PREFIXES)}
 ) - {EventType.APPROVAL_PREVIEW_STARTED, EventType.APPROVAL_PREVIEWED}
 """Events that can be told: none of those that come by the hundred, and one message for a question, when it can be answered."""
-_NAMES = frozenset(each.value for each in OFFERED)
+_NAMES = frozenset(each.value for each in DELIVERABLE_TYPES)
 _GROUPS = frozenset({f"{prefix}*" for prefix in _PREFIXES})
 
 
@@ -37,24 +37,24 @@ class EndpointKind(StrEnum):
     """A mail, by the operator's server."""
 
 
-def _known(name: str) -> str:
+def _check_type(name: str) -> str:
     if name not in _NAMES and name not in _GROUPS:
         known = ", ".join(sorted(_NAMES | _GROUPS))
         raise ValueError(f"{name!r} is no type of event that is told; there are: {known}")
     return name
 
 
-Told = Annotated[str, Field(max_length=48), AfterValidator(_known)]
+TypePattern = Annotated[str, Field(max_length=48), AfterValidator(_check_type)]
 """A type of event, or all of a group: `approval.requested`, `task.*`."""
 
 
-class NewEndpoint(Frozen):
+class NewEndpoint(FrozenModel):
     """An endpoint to make."""
 
     kind: EndpointKind = EndpointKind.WEBHOOK
     target: str = Field(min_length=1, max_length=2000)
     """An `https://` URL; of kind `mail` an address."""
-    types: tuple[Told, ...] = Field(default=("approval.*",), min_length=1, max_length=32)
+    types: tuple[TypePattern, ...] = Field(default=("approval.*",), min_length=1, max_length=32)
     """What it is told."""
     principal_id: PrincipalId | None = Field(default=None, max_length=40)
     """An approver, as whom the links and tokens in its messages answer; none: they only tell."""
@@ -67,7 +67,7 @@ class NewEndpoint(Frozen):
         return self
 
 
-class SigningKey(Frozen):
+class SigningKey(FrozenModel):
     """A signing secret, as it may be shown."""
 
     created_at: float
@@ -75,7 +75,7 @@ class SigningKey(Frozen):
     """Until then both it and the newer ones sign."""
 
 
-class Endpoint(Frozen):
+class Endpoint(FrozenModel):
     """An endpoint, without its secrets."""
 
     id: EndpointId
@@ -99,7 +99,7 @@ class Endpoint(Frozen):
         return any(type_ == name or (name.endswith("*") and type_.startswith(name[:-1])) for name in self.types)
 
 
-class MadeEndpoint(Frozen):
+class EndpointWithSecret(FrozenModel):
     """An endpoint that was made, or whose key was renewed."""
 
     endpoint: Endpoint
@@ -115,7 +115,7 @@ class EndpointUnknown(Fault):
     exit_code = ExitCode.FAILED
 
 
-class EndpointsFull(Fault):
+class EndpointLimitReached(Fault):
     """The tenant has as many endpoints as it may."""
 
     code = "ENDPOINTS_FULL"
@@ -123,7 +123,7 @@ class EndpointsFull(Fault):
     exit_code = ExitCode.FAILED
 
 
-class EndpointWrong(Fault):
+class InvalidEndpoint(Fault):
     """It cannot be made or changed like that."""
 
     code = "ENDPOINT_WRONG"

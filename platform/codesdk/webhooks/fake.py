@@ -5,27 +5,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from codesdk.webhooks.endpoint import EndpointWrong
-from codesdk.webhooks.parcel import Parcel, Sent
+from codesdk.webhooks.endpoint import InvalidEndpoint
+from codesdk.webhooks.outgoing_message import OutgoingMessage, SendResult
 
 
-class KeepingSender:
+class FakeSender:
     """Sends nothing anywhere."""
 
-    def __init__(self, answer: Callable[[Parcel], Sent] = lambda _: Sent(status=200)) -> None:
+    def __init__(self, answer: Callable[[OutgoingMessage], SendResult] = lambda _: SendResult(status=200)) -> None:
         """`answer`: how each parcel is received."""
         self.answer = answer
-        self.parcels: list[Parcel] = []
+        self.messages_sent: list[OutgoingMessage] = []
         self._lock = threading.Lock()
 
     def check(self, target: str) -> str:
         """Anything that looks like a URL or an address."""
         if "://" not in target and "@" not in target:
-            raise EndpointWrong("This is no target.")
+            raise InvalidEndpoint("This is no target.")
         return target
 
-    def send(self, parcel: Parcel) -> Sent:
+    def send(self, outgoing: OutgoingMessage) -> SendResult:
         """Keep it."""
         with self._lock:
-            self.parcels.append(parcel)
-        return self.answer(parcel)
+            self.messages_sent.append(outgoing)
+        return self.answer(outgoing)

@@ -10,13 +10,13 @@ from datetime import datetime
 from standardwebhooks.webhooks import Webhook
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (a prefix, no secret)
-BYTES = 32
+SECRET_BYTES = 32
 """Of a secret; the specification asks for 24 to 64."""
 
 
 def new_secret() -> str:
     """A new signing secret in the form that receivers' libraries take."""
-    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(BYTES)).decode()
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
 def headers(message_id: str, body: str, at: datetime, keys: Sequence[str]) -> dict[str, str]:

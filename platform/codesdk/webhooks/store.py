@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, exists, func, select, text, update
 from sqlalchemy import insert as insert_into
 
-from codesdk.domain.ids import DeliveryId, EndpointId, PrincipalId, SessionId, TenantId, TicketId
+from codesdk.domain.ids import DeliveryId, EndpointId, OneTimeLinkId, PrincipalId, SessionId, TenantId
 from codesdk.storage.schema import sessions, tenants, webhook_cursors, webhook_deliveries, webhook_endpoints
 from codesdk.webhooks.delivery import KEPT_ATTEMPTS, Attempt, Delivery, DeliveryState, Message
 from codesdk.webhooks.endpoint import Endpoint, EndpointKind, SigningKey
@@ -25,7 +25,7 @@ class SealedKey(NamedTuple):
     retires_at: float | None
 
 
-class Stored(NamedTuple):
+class StoredEndpoint(NamedTuple):
     """An endpoint with what is sealed of it."""
 
     endpoint: Endpoint
@@ -33,7 +33,7 @@ class Stored(NamedTuple):
     keys: tuple[SealedKey, ...]
 
 
-class Behind(NamedTuple):
+class LaggingSession(NamedTuple):
     """A session whose log has more than was made into deliveries."""
 
     tenant: TenantId
@@ -57,7 +57,7 @@ def count(connection: Connection, tenant: TenantId) -> int:
     return int(connection.execute(select(func.count()).where(_E.c.tenant_id == tenant)).scalar_one())
 
 
-def find(connection: Connection, tenant: TenantId, endpoint: str) -> Stored | None:
+def find(connection: Connection, tenant: TenantId, endpoint: str) -> StoredEndpoint | None:
     """One of the tenant's."""
     query = select(_E).where(_E.c.id == endpoint, _E.c.tenant_id == tenant)
     row = connection.execute(query).one_or_none()
@@ -70,7 +70,7 @@ def listing(connection: Connection, tenant: TenantId) -> list[Endpoint]:
     return [_stored(row).endpoint for row in connection.execute(query)]
 
 
-def listening(connection: Connection, tenant: TenantId) -> list[Endpoint]:
+def enabled_endpoints(connection: Connection, tenant: TenantId) -> list[Endpoint]:
     """Those that are told of what happens now."""
     return [endpoint for endpoint in listing(connection, tenant) if endpoint.disabled_at is None]
 
@@ -95,14 +95,14 @@ def set_disabled(connection: Connection, endpoint: str, at: float | None, reason
 # -- from the log to deliveries ----------------------------------------------------------------------------------------
 
 
-def start_at_heads(connection: Connection, tenant: TenantId) -> None:
+def reset_cursors(connection: Connection, tenant: TenantId) -> None:
     """Set every session's cursor to the end of its log: what was before the tenant's first endpoint is told to nobody."""
     of_tenant = select(sessions.c.id, sessions.c.last_seq).where(sessions.c.tenant_id == tenant)
     connection.execute(delete(_C).where(_C.c.session_id.in_(select(of_tenant.subquery().c.id))))
     connection.execute(insert_into(_C).from_select(["session_id", "seq"], of_tenant))
 
 
-def behind(connection: Connection, each: int, *, closed: bool) -> list[Behind]:
+def lagging_sessions(connection: Connection, each: int, *, closed: bool) -> list[LaggingSession]:
     """Sessions of tenants that listen, at most `each` of one tenant; what was imported happened elsewhere.
 
     `closed`: those that are closed too, of which there may be very many.
@@ -112,7 +112,7 @@ def behind(connection: Connection, each: int, *, closed: bool) -> list[Behind]:
     query = select(sessions.c.tenant_id, sessions.c.id, _C.c.seq).outerjoin(_C, _C.c.session_id == sessions.c.id)
     query = query.where(grown) if closed else query.where(grown, sessions.c.state == "open")
     return [
-        Behind(TenantId(row.tenant_id), SessionId(row.id), row.seq)
+        LaggingSession(TenantId(row.tenant_id), SessionId(row.id), row.seq)
         for tenant in connection.execute(listening).scalars().all()
         for row in connection.execute(query.where(sessions.c.tenant_id == tenant).limit(each))
     ]
@@ -137,13 +137,13 @@ def add(connection: Connection, delivery: Delivery, message: Message) -> None:
 # -- whose turn it is --------------------------------------------------------------------------------------------------
 
 
-def lease(connection: Connection, holder: str, now: float, until: float, most_of_tenant: int) -> Stored | None:
+def lease(connection: Connection, holder: str, now: float, until: float, most_of_tenant: int) -> StoredEndpoint | None:
     """Take the endpoint that has waited longest for its turn and has something due. None: none has.
 
     One process at a time sends to an endpoint, and of one tenant only so many are sent to at once: who has thousands of
     messages for a dead receiver takes nobody else's turn.
     """
-    chosen = _next(now, most_of_tenant).with_for_update(skip_locked=True, of=_E)
+    chosen = _next_endpoint(now, most_of_tenant).with_for_update(skip_locked=True, of=_E)
     found = connection.execute(chosen).scalar()
     if found is None:
         return None
@@ -155,26 +155,28 @@ def lease(connection: Connection, holder: str, now: float, until: float, most_of
 
 def is_due(connection: Connection, now: float, most_of_tenant: int) -> bool:
     """Whether `lease` would find something: a look that takes no lock of the writers."""
-    return connection.execute(_next(now, most_of_tenant)).first() is not None
+    return connection.execute(_next_endpoint(now, most_of_tenant)).first() is not None
 
 
-def _next(now: float, most_of_tenant: int) -> Select[tuple[str]]:
+def _next_endpoint(now: float, most_of_tenant: int) -> Select[tuple[str]]:
     other = _E.alias()
     taken = select(func.count()).where(other.c.tenant_id == _E.c.tenant_id, other.c.lease_until > now)
     due = exists().where(_D.c.endpoint_id == _E.c.id, _D.c.state == _PENDING, _D.c.due_at <= now)
     free = (_E.c.lease_until <= now) & _E.c.disabled_at.is_(None) & (_E.c.not_before <= now)
-    query = select(_E.c.id).where(free, due, _serves(), taken.scalar_subquery() < most_of_tenant)
+    query = select(_E.c.id).where(free, due, _tenant_is_active(), taken.scalar_subquery() < most_of_tenant)
     return query.order_by(_E.c.turn_at, _E.c.id).limit(1)
 
 
-def _serves() -> ColumnElement[bool]:
+def _tenant_is_active() -> ColumnElement[bool]:
     """The endpoint's tenant is not suspended: what it would be told waits, and is sent afterwards where it is not too old."""
     return exists().where(tenants.c.id == _E.c.tenant_id, tenants.c.suspended_at.is_(None)).correlate(_E)
 
 
-def keep_lease(connection: Connection, endpoint: str, holder: str, until: float) -> bool:
+def renew_lease(connection: Connection, endpoint: str, holder: str, until: float) -> bool:
     """Hold it longer. False: it is another's by now, there is no such endpoint any more, or nothing may be sent to it."""
-    mine = update(_E).where(_E.c.id == endpoint, _E.c.lease_holder == holder, _E.c.disabled_at.is_(None), _serves())
+    mine = update(_E).where(
+        _E.c.id == endpoint, _E.c.lease_holder == holder, _E.c.disabled_at.is_(None), _tenant_is_active()
+    )
     return connection.execute(mine.values(lease_until=until)).rowcount == 1
 
 
@@ -184,7 +186,7 @@ def release(connection: Connection, endpoint: str, holder: str) -> None:
     connection.execute(mine.values(lease_until=0.0, lease_holder=None))
 
 
-def set_health(connection: Connection, endpoint: str, failures: int, not_before: float) -> None:
+def set_failures(connection: Connection, endpoint: str, failures: int, not_before: float) -> None:
     """How many attempts failed in a row, and until when it rests."""
     connection.execute(update(_E).where(_E.c.id == endpoint).values(failures=failures, not_before=not_before))
 
@@ -227,7 +229,7 @@ def delivery(connection: Connection, endpoint: str, id_: str) -> tuple[Delivery,
     return (_delivery(row), Message.model_validate_json(row.message)) if row else None
 
 
-def again(connection: Connection, delivery: str, now: float, until: float) -> None:
+def requeue(connection: Connection, delivery: str, now: float, until: float) -> None:
     """Send it once more, whatever became of it."""
     values = {"state": _PENDING, "due_at": now, "until": until, "tries": 0, "replays": _D.c.replays + 1}
     connection.execute(update(_D).where(_D.c.id == delivery).values(**values))
@@ -239,7 +241,7 @@ def forget(connection: Connection, made_before: float, limit: int) -> int:
     return connection.execute(delete(_D).where(_D.c.id.in_(old))).rowcount
 
 
-def _stored(row: Row[Any]) -> Stored:
+def _stored(row: Row[Any]) -> StoredEndpoint:
     keys = tuple(SealedKey(*key) for key in json.loads(row.secrets))
     endpoint = Endpoint(
         id=EndpointId(row.id),
@@ -255,7 +257,7 @@ def _stored(row: Row[Any]) -> Stored:
         disabled_reason=row.disabled_reason,
         failures=row.failures,
     )
-    return Stored(endpoint, row.target, keys)
+    return StoredEndpoint(endpoint, row.target, keys)
 
 
 def _delivery(row: Row[Any]) -> Delivery:
@@ -266,7 +268,7 @@ def _delivery(row: Row[Any]) -> Delivery:
         type=row.type,
         session_id=SessionId(row.session_id) if row.session_id else None,
         seq=row.seq,
-        ticket_id=TicketId(row.ticket_id) if row.ticket_id else None,
+        ticket_id=OneTimeLinkId(row.ticket_id) if row.ticket_id else None,
         state=DeliveryState(row.state),
         created_at=row.created_at,
         due_at=row.due_at,

@@ -10,22 +10,22 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from codesdk.errors import ExitCode, Fault
-from codesdk.provision import bubblewrap
-from codesdk.provision.daemon import DaemonPlaces
-from codesdk.provision.engine import Engine as FoundEngine
-from codesdk.provision.sandbox_image import Shelf
+from codesdk.provision.engines.docker_engine import Engine as FoundEngine
+from codesdk.provision.engines.dockerd import DockerdPaths
+from codesdk.provision.images.sandbox_images import ImageStore
+from codesdk.provision.system import bubblewrap
 from codesdk.registry import Registry
-from codesdk.sandbox.docker_driver import DockerSandboxes
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.egress.secret_files import SecretFiles
-from codesdk.sandbox.egress.service import Egress
-from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.local.confinement import find as find_confinement
+from codesdk.sandbox.egress.service import EgressService
+from codesdk.sandbox.local.confinement import detect_confinement as find_confinement
 from codesdk.sandbox.local.driver import LocalSandboxes, host_image, open_local
-from codesdk.sandbox.local.notice import warning
-from codesdk.sandbox.profiles import DEFAULT, load_profiles
+from codesdk.sandbox.local.warning_text import local_sandbox_warning
+from codesdk.sandbox.profiles.loader import DEFAULT, load_profiles
 from codesdk.settings import Settings, read_settings
-from codesdk.worker.egress_record import EgressRecord
-from codesdk.worker.serving import serve
+from codesdk.worker.lifecycle.main import serve
+from codesdk.worker.sandboxes.egress_record import EgressRecorder
 
 _log = logging.getLogger("codesdk.worker")
 
@@ -50,7 +50,7 @@ def _serve(settings: Settings) -> None:
     images = find_images(settings, FoundEngine(host))
     with closing(Engine(host)) as engine, ExitStack() as opened:
 
-        def open_sandboxes(record: EgressRecord) -> DockerSandboxes:
+        def open_sandboxes(record: EgressRecorder) -> DockerSandboxes:
             egress = opened.enter_context(closing(make_egress(settings, record)))
             return DockerSandboxes(settings.instance_id(), engine, workspaces=settings.workspaces_dir(), egress=egress)
 
@@ -59,22 +59,24 @@ def _serve(settings: Settings) -> None:
 
 def _serve_locally(settings: Settings) -> None:
     found = find_confinement("") if settings.local_sandbox == "plain" else bubblewrap.ensure(_log.info)
-    for line in warning(found):
+    for line in local_sandbox_warning(found):
         _log.warning("%s", line)
     # Whatever image a profile names: there is none but this machine's system.
     wanted = (*load_profiles(settings.profiles_dir).images(), *source_images(settings))
     images = dict.fromkeys(wanted, host_image())
     with ExitStack() as opened:
 
-        def open_sandboxes(record: EgressRecord) -> LocalSandboxes:
+        def open_sandboxes(record: EgressRecorder) -> LocalSandboxes:
             return open_local(settings, found, egress=opened.enter_context(closing(make_egress(settings, record))))
 
         serve(settings, open_sandboxes, images, f"machine {platform.node()}")
 
 
-def make_egress(settings: Settings, record: EgressRecord) -> Egress:
+def make_egress(settings: Settings, record: EgressRecorder) -> EgressService:
     """The proxy of this worker, with the operator's secrets."""
-    return Egress(record, on_short=record.more, secrets=SecretFiles(settings.resolved_secrets_dir(), record.tenant_of))
+    return EgressService(
+        record, reserve_bytes=record.more, secrets=SecretFiles(settings.resolved_secrets_dir(), record.tenant_of)
+    )
 
 
 def find_images(settings: Settings, engine: FoundEngine) -> dict[str, str]:
@@ -85,7 +87,7 @@ def find_images(settings: Settings, engine: FoundEngine) -> dict[str, str]:
         Fault: what keeps the default profile from having an image.
     """
     profiles = load_profiles(settings.profiles_dir)
-    shelf = Shelf(settings, engine)
+    shelf = ImageStore(settings, engine)
     default = profiles.named(DEFAULT).image
     images = {default: shelf.provide(default, _log.info)}
     wanted = {*profiles.images(), *source_images(settings)}
@@ -107,7 +109,7 @@ def source_images(settings: Settings) -> tuple[str, ...]:
 
 def engine_host(settings: Settings) -> str:
     """The engine's address: the setting, Docker's own variable, or the standard socket."""
-    return settings.docker_host or os.environ.get("DOCKER_HOST", "") or DaemonPlaces(Path()).host
+    return settings.docker_host or os.environ.get("DOCKER_HOST", "") or DockerdPaths(Path()).host
 
 
 if __name__ == "__main__":

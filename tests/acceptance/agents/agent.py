@@ -46,11 +46,11 @@ class Agent(ABC):
     """A context manager, so that a failing test leaves no process behind."""
 
     def __init__(
-        self, rooms: Rooms, argv: Sequence[str], env: Mapping[str, str], dialogue: Dialogue | None = None
+        self, sandbox_registry: Rooms, argv: Sequence[str], env: Mapping[str, str], dialogue: Dialogue | None = None
     ) -> None:
         """`env`: beyond what every agent gets."""
-        self._rooms = rooms
-        self._process = AgentProcess(argv, private_env(rooms, env), rooms, dialogue)
+        self._rooms = sandbox_registry
+        self._process = AgentProcess(argv, private_env(sandbox_registry, env), sandbox_registry, dialogue)
 
     @abstractmethod
     def read(self, end: Exit) -> AgentRun:

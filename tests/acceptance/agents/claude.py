@@ -35,11 +35,11 @@ class ClaudeCode(Agent):
         *,
         dialogue: bool = False,
     ) -> None:
-        rooms = Rooms.beneath(folder)
-        config = rooms.home / "mcp.json"
+        sandbox_registry = Rooms.beneath(folder)
+        config = sandbox_registry.home / "mcp.json"
         config.write_text(json.dumps(mcp_config(wiring)), encoding="utf-8")
         line = command(program, config, dialogue=dialogue)
-        super().__init__(rooms, line, variables(wiring), led() if dialogue else None)
+        super().__init__(sandbox_registry, line, variables(wiring), led() if dialogue else None)
 
     def read(self, end: Exit) -> AgentRun:
         """Its stream."""

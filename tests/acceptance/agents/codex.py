@@ -40,12 +40,12 @@ class Codex(Agent):
 
     def __init__(self, program: Path, folder: Path, wiring: Wiring) -> None:
         """The limit of a call is hard here, whatever progress the server tells."""
-        rooms = Rooms.beneath(folder)
-        home = rooms.home / ".codex"
+        sandbox_registry = Rooms.beneath(folder)
+        home = sandbox_registry.home / ".codex"
         home.mkdir()
         (home / "config.toml").write_text(config(wiring), encoding="utf-8")
         line = [str(program), "exec", "--json", "--skip-git-repo-check", PROMPT]
-        super().__init__(rooms, line, variables(home, wiring))
+        super().__init__(sandbox_registry, line, variables(home, wiring))
 
     def read(self, end: Exit) -> AgentRun:
         """Its events."""

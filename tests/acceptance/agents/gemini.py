@@ -40,13 +40,13 @@ class GeminiCli(Agent):
 
     def __init__(self, program: Path, folder: Path, wiring: Wiring) -> None:
         """The limit of a call is hard here, whatever progress the server tells."""
-        rooms = Rooms.beneath(folder)
-        home = rooms.home / ".gemini"
+        sandbox_registry = Rooms.beneath(folder)
+        home = sandbox_registry.home / ".gemini"
         home.mkdir()
         (home / "settings.json").write_text(json.dumps(settings(wiring)), encoding="utf-8")
         policy = home / "only-ours.toml"
         policy.write_text(ONLY_OURS, encoding="utf-8")
-        super().__init__(rooms, command(program, policy), variables(wiring))
+        super().__init__(sandbox_registry, command(program, policy), variables(wiring))
 
     def read(self, end: Exit) -> AgentRun:
         """Its stream."""

@@ -38,12 +38,12 @@ class KimiCode(Agent):
 
     def __init__(self, program: Path, folder: Path, wiring: Wiring) -> None:
         """The limit of a call is hard here, whatever progress the server tells."""
-        rooms = Rooms.beneath(folder)
-        home = rooms.home / ".kimi-code"
+        sandbox_registry = Rooms.beneath(folder)
+        home = sandbox_registry.home / ".kimi-code"
         (home / "agents").mkdir(parents=True)
         (home / "mcp.json").write_text(json.dumps(mcp_config(wiring)), encoding="utf-8")
         (home / "agents" / f"{SERVER}.md").write_text(ONLY_OURS, encoding="utf-8")
-        super().__init__(rooms, command(program), variables(wiring))
+        super().__init__(sandbox_registry, command(program), variables(wiring))
 
     def read(self, end: Exit) -> AgentRun:
         """Its lines."""

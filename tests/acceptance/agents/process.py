@@ -29,18 +29,18 @@ class Rooms:
     @classmethod
     def beneath(cls, folder: Path) -> Self:
         """Fresh rooms in `folder`."""
-        rooms = cls(home=folder / "home", work=folder / "work", logs=folder / "logs")
-        for room in (rooms.home, rooms.work, rooms.logs):
+        sandbox_registry = cls(home=folder / "home", work=folder / "work", logs=folder / "logs")
+        for room in (sandbox_registry.home, sandbox_registry.work, sandbox_registry.logs):
             room.mkdir(parents=True)
-        return rooms
+        return sandbox_registry
 
 
-def private_env(rooms: Rooms, extra: Mapping[str, str]) -> dict[str, str]:
+def private_env(sandbox_registry: Rooms, extra: Mapping[str, str]) -> dict[str, str]:
     """An environment that holds nothing of ours; a dead proxy makes any step off loopback fail at once."""
     return {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "HOME": str(rooms.home),
-        "TMPDIR": str(rooms.logs),
+        "HOME": str(sandbox_registry.home),
+        "TMPDIR": str(sandbox_registry.logs),
         "LANG": "C.UTF-8",
         "TERM": "dumb",
         "USER": "agent",
@@ -75,15 +75,15 @@ class AgentProcess:
     """A context manager around the running CLI; leaving it leaves nothing of the group alive."""
 
     def __init__(
-        self, argv: Sequence[str], env: Mapping[str, str], rooms: Rooms, dialogue: Dialogue | None = None
+        self, argv: Sequence[str], env: Mapping[str, str], sandbox_registry: Rooms, dialogue: Dialogue | None = None
     ) -> None:
         """`dialogue`: none: it has no standard input."""
         self._dialogue = dialogue
         self._argv = list(argv)
         self._env = dict(env)
-        self._rooms = rooms
-        self._stdout = rooms.logs / "stdout"
-        self._stderr = rooms.logs / "stderr"
+        self._rooms = sandbox_registry
+        self._stdout = sandbox_registry.logs / "stdout"
+        self._stderr = sandbox_registry.logs / "stderr"
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:

@@ -28,10 +28,10 @@ class QwenCode(Agent):
 
     def __init__(self, program: Path, folder: Path, wiring: Wiring) -> None:
         """The limit of a call is hard here, whatever progress the server tells; it calls again, in a new MCP session."""
-        rooms = Rooms.beneath(folder)
-        config = rooms.home / "mcp.json"
+        sandbox_registry = Rooms.beneath(folder)
+        config = sandbox_registry.home / "mcp.json"
         config.write_text(json.dumps(mcp_config(wiring)), encoding="utf-8")
-        super().__init__(rooms, command(program, config), variables(wiring))
+        super().__init__(sandbox_registry, command(program, config), variables(wiring))
 
     def read(self, end: Exit) -> AgentRun:
         """Its stream."""

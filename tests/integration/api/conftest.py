@@ -22,25 +22,25 @@ from mcp.client.streamable_http import streamable_http_client
 from starlette.types import ASGIApp
 
 from codesdk.api.app import create_app
+from codesdk.api.http_timeouts import TimeoutH11Protocol
 from codesdk.api.server import _listen, _Server, _url
-from codesdk.api.slow_senders import Impatient
 from codesdk.bootstrap import Services, open_services
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.ids import HostId
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.tool_results import ToolResult
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
-from codesdk.sandbox.fake_files import FakeFiles
-from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.fake.files import FakeFiles
+from codesdk.sandbox.profiles.profile import Profile
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings
 from codesdk.storage.schema import hosts
 from codesdk.tenancy.principal import Role
-from codesdk.toolcalls import history, store
 from codesdk.toolcalls.claim import Claims
 from codesdk.toolcalls.ending import complete
-from codesdk.toolcalls.stored import Claimed
-from codesdk.worker.looking import Looking
+from codesdk.toolcalls.records import call_events, store
+from codesdk.toolcalls.records.call_record import ClaimedCall
+from codesdk.worker.deferred_approvals.file_fingerprints import FileFingerprints
 from databases import PostgresDatabases
 from sandboxes import docker_sandboxes
 from whole_stage import Installation
@@ -86,7 +86,7 @@ class Worker:
             generation=1,
             quotas=services.quotas,
         )
-        self.answer: Callable[[Claimed], ToolResult] = lambda _: ToolResult(text="hello\n", structured=READ)
+        self.answer: Callable[[ClaimedCall], ToolResult] = lambda _: ToolResult(text="hello\n", structured=READ)
         self.gate = threading.Event()
         """Cleared: what was claimed keeps running."""
         self.gate.set()
@@ -100,8 +100,8 @@ class Worker:
         self.sees = threading.Event()
         """Cleared: the worker has not come to look at files yet."""
         self.sees.set()
-        self._looking = Looking(
-            host=SimpleNamespace(id=HOST), rooms=self, pipeline=services.pipeline, database=services.database
+        self._fingerprints = FileFingerprints(
+            host=SimpleNamespace(id=HOST), sandbox_registry=self, pipeline=services.pipeline, database=services.database
         )
         services.wakeups.bind(HOST, lambda _: self._wake.set())
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -112,10 +112,10 @@ class Worker:
         self.sees.wait(20)
         return SimpleNamespace(files=self.files)
 
-    def say(self, claimed: Claimed, text: str) -> None:
+    def say(self, claimed: ClaimedCall, text: str) -> None:
         """Record output of a running call."""
         stored = claimed.stored
-        event = history.output_delta(stored.call, stored.subject, "stdout", 0, text)
+        event = call_events.output_delta(stored.call, stored.subject, "stdout", 0, text)
         self._services.writer.run(lambda unit: self._services.log.append(unit, event))
 
     def wake(self) -> None:
@@ -131,12 +131,12 @@ class Worker:
         while not self._closing:
             self._wake.wait(1.0)
             self._wake.clear()
-            self._looking.look()
+            self._fingerprints.look()
             while not self.paused and not self._closing and (claimed := self._claims.take()) is not None:
-                if isinstance(claimed, Claimed):
+                if isinstance(claimed, ClaimedCall):
                     self._run(claimed)
 
-    def _run(self, claimed: Claimed) -> None:
+    def _run(self, claimed: ClaimedCall) -> None:
         self.ran.append(claimed.stored.call.name)
         result = self.answer(claimed)
         while not self.gate.wait(0.02):
@@ -263,7 +263,7 @@ def running(
     listener = _listen("127.0.0.1", 0)
     app = create_app(services, settings, _url("127.0.0.1", listener))
     config = uvicorn.Config(
-        around(app), http=Impatient, ws="none", lifespan="on", log_config=None, timeout_graceful_shutdown=3
+        around(app), http=TimeoutH11Protocol, ws="none", lifespan="on", log_config=None, timeout_graceful_shutdown=3
     )
     built = Stack(services, settings, _url("127.0.0.1", listener))
     built.mcp = app.state.mcp

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import text
 
 from codesdk.api import approval_stream
-from codesdk.api import stream as streams
-from codesdk.api.approval_stream import ApprovalStream, Bell
-from codesdk.api.cursor import Start
+from codesdk.api import event_stream as streams
+from codesdk.api.approval_stream import ApprovalStream, FeedPoller
+from codesdk.api.cursor import StartPosition
 from codesdk.approvals import Verdict
 from codesdk.tenancy.principal import Role
 from databases import ON_BOTH
@@ -121,17 +121,17 @@ def test_a_reader_that_may_not_see_approvals_any_more_is_sent_away(stack, watch,
 
 
 def test_a_reader_that_takes_nothing_is_given_up_and_leaves_nothing_behind(stack, helpers, monkeypatch):
-    monkeypatch.setattr(streams, "SEND_S", 0.2)
-    readers, tenant = streams.Readers(), stack.open_session()[0].tenant_id
+    monkeypatch.setattr(streams, "SEND_TIMEOUT_S", 0.2)
+    readers, tenant = streams.OpenStreams(), stack.open_session()[0].tenant_id
 
     async def go():
-        bell = Bell(stack.services.desk.feeds, 0.05)
+        bell = FeedPoller(stack.services.desk.feeds, 0.05)
         stream = ApprovalStream(
             feeds=stack.services.desk.feeds,
             bell=bell,
             readers=readers,
             tenant=tenant,
-            begin=Start("0", 0, None),
+            begin=StartPosition("0", 0, None),
             session=None,
             recheck=lambda: None,
         )

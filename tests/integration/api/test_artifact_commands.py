@@ -42,7 +42,7 @@ def test_a_file_goes_in_and_comes_out_and_is_listed_and_deleted(run, tmp_path):
 
 
 def test_what_has_not_the_recorded_hash_is_not_kept(tmp_path):
-    pieces = artifact_files._checked("art_x", "sha256:0", [b"bytes"])
+    pieces = artifact_files._verified("art_x", "sha256:0", [b"bytes"])
     with pytest.raises(ArtifactDamaged):
         artifact_files._write(tmp_path / "out", pieces)
     assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from codesdk.api.routes import artifacts as routes
-from codesdk.artifacts.digests import CHUNK
+from codesdk.artifacts.digests import CHUNK_BYTES
 from codesdk.tenancy.principal import Role
 
 MIB = 1024 * 1024
@@ -149,7 +149,7 @@ def test_a_sender_that_goes_away_leaves_nothing(stack, operator, helpers):
 
 
 def test_a_sender_that_says_nothing_is_sent_away(operator, monkeypatch):
-    monkeypatch.setattr(routes, "SILENCE_S", 0.2)
+    monkeypatch.setattr(routes, "RECEIVE_TIMEOUT_S", 0.2)
     stop = threading.Event()
 
     def silent():
@@ -171,18 +171,18 @@ def test_a_sender_that_says_nothing_is_sent_away(operator, monkeypatch):
 
 
 def test_damage_before_the_first_byte_is_a_problem_and_later_breaks_the_download_off(stack, operator):
-    content = secrets.token_bytes(3 * CHUNK)
+    content = secrets.token_bytes(3 * CHUNK_BYTES)
     made = put(operator, content)
     path, file = f"/v1/artifacts/{made['id']}", file_of(stack, made)
     with file.open("r+b") as stored:
-        stored.seek(2 * CHUNK)
-        stored.write(bytes([content[2 * CHUNK] ^ 1]))
+        stored.seek(2 * CHUNK_BYTES)
+        stored.write(bytes([content[2 * CHUNK_BYTES] ^ 1]))
     got = bytearray()
     with operator.stream("GET", path) as answer:
         assert answer.status_code == 200
         with pytest.raises(httpx2.RemoteProtocolError):
             got.extend(part for raw in answer.iter_raw() for part in raw)
-    assert operator.get(path, headers={"Range": f"bytes=0-{2 * CHUNK - 1}"}).content == content[: 2 * CHUNK]
+    assert operator.get(path, headers={"Range": f"bytes=0-{2 * CHUNK_BYTES - 1}"}).content == content[: 2 * CHUNK_BYTES]
     os.truncate(file, 10)
     answer = operator.get(path)
     assert (answer.status_code, answer.json()["code"]) == (500, "ARTIFACT_DAMAGED")

@@ -16,8 +16,9 @@ from mcp.client.stdio import stdio_client
 
 from codesdk.api import app
 from codesdk.approvals import Verdict
-from codesdk.domain.tools import ToolResult
-from codesdk.mcphost import announcing, resources
+from codesdk.domain.tool_results import ToolResult
+from codesdk.mcphost.listings import list_changed
+from codesdk.mcphost.session_resources import uris
 
 PROGRAM = """
 import sys
@@ -36,7 +37,7 @@ bridge.run(url=sys.argv[1], token=sys.argv[2], workspace=None, mode=mode, rules=
 """What `codesdk mcp` does, signals included."""
 ERAS = ["legacy", "auto"]
 MAKE = {"command": "make"}
-FILE = resources.file_uri("notes/a.txt")
+FILE = uris.file_uri("notes/a.txt")
 LESS = """
 version: 1
 name: test
@@ -177,7 +178,7 @@ def test_a_call_under_way_at_a_signal_is_cancelled_though_stdin_stays_open(stand
 
 @pytest.mark.parametrize("mode", ERAS)
 def test_changes_of_lists_and_of_resources_pass_through_the_bridge(stack, helpers, monkeypatch, mode):
-    monkeypatch.setattr(announcing, "LOOK_S", 0.1)
+    monkeypatch.setattr(list_changed, "POLL_S", 0.1)
     stack.worker.answer = made
     _, token = stack.open_session()
     heard = asyncio.Queue()
@@ -207,7 +208,7 @@ def test_changes_of_lists_and_of_resources_pass_through_the_bridge(stack, helper
 
     assert helpers.within(go()) == FILE
     if mode == "auto":  # in the handshake era an MCP session stays for a while where its client was ended by force
-        helpers.eventually(lambda: not stack.mcp.announcer.followed and not stack.mcp.watching.followed, 20)
+        helpers.eventually(lambda: not stack.mcp.list_changes.followed and not stack.mcp.watching.followed, 20)
 
 
 class TestQuestions:

@@ -7,8 +7,8 @@ import asyncio
 
 import pytest
 
-from codesdk.mcphost import calls, followers
-from codesdk.storage.faults import CommitUnheard, DatabaseGone
+from codesdk.mcphost.tool_calls import handler, waiters
+from codesdk.storage.faults import CommitIndeterminate, DatabaseGone
 
 ERAS = ["legacy", "auto"]
 GONE = "The database broke off"
@@ -59,7 +59,7 @@ class Breaks:
         self._armed = False
         if self.after:
             self._run(work)
-        raise CommitUnheard(GONE)
+        raise CommitIndeterminate(GONE)
 
     def find(self, *place):
         if self.unreadable:
@@ -121,7 +121,7 @@ def test_a_call_whose_end_cannot_be_read_in_its_time_is_not_said_to_have_not_run
     session, token = stack.open_session()
     breaks.unreadable = True
     with monkeypatch.context() as short:
-        short.setattr(calls, "MARGIN_S", -29.0)
+        short.setattr(handler, "CALL_MARGIN_S", -29.0)
         first = call(token, "workspace_read", {"path": "a.txt"}, mode)
     told = details(first)
     assert (told["status"], told["code"], told["retryable"]) == ("unknown", "RESULT_UNREADABLE", True)
@@ -138,7 +138,7 @@ def test_a_call_whose_end_cannot_be_read_in_its_time_is_not_said_to_have_not_run
 def test_a_call_that_ended_before_its_cancel_came_through_is_collected_and_not_run_again(
     stack, helpers, call, monkeypatch
 ):
-    monkeypatch.setattr(followers, "GRACE_S", 0.0)
+    monkeypatch.setattr(waiters, "GRACE_S", 0.0)
     session, token = stack.open_session()
     cancel, too_late = stack.services.pipeline.cancel, []
     stack.worker.gate.clear()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from codesdk.mcphost.call_ids import CALL_ID
+from codesdk.mcphost.tool_calls.client_call_id import CALL_ID_KEY
 
 ERAS = ["legacy", "auto"]
 READ = ("workspace_read", {"path": "a.txt"})
@@ -57,7 +57,7 @@ def named(stack, session):
 
 
 @pytest.mark.parametrize("mode", ERAS)
-@pytest.mark.parametrize("meta", [{CALL_ID: "mine/7"}, CLAUDE, CODEX], ids=["ours", "Claude Code", "Codex"])
+@pytest.mark.parametrize("meta", [{CALL_ID_KEY: "mine/7"}, CLAUDE, CODEX], ids=["ours", "Claude Code", "Codex"])
 def test_a_call_that_is_sent_again_after_its_end_runs_once_and_is_answered_whole(stack, call, mode, meta):
     session, token = stack.open_session()
     first, second = call(token, (READ, meta), (READ, meta), mode=mode)
@@ -69,7 +69,7 @@ def test_a_call_that_is_sent_again_after_its_end_runs_once_and_is_answered_whole
 
 def test_two_ids_are_two_calls_of_the_same_input(stack, call):
     session, token = stack.open_session()
-    call(token, (READ, {CALL_ID: "1"}), (READ, {CALL_ID: "2"}))
+    call(token, (READ, {CALL_ID_KEY: "1"}), (READ, {CALL_ID_KEY: "2"}))
     assert len(stack.worker.ran) == 2
     assert named(stack, session) == ["1", "2"]
 
@@ -77,7 +77,7 @@ def test_two_ids_are_two_calls_of_the_same_input(stack, call):
 def test_a_denied_call_is_denied_once(stack, call):
     session, token = stack.open_session()
     secret = ("workspace_read", {"path": "server.pem"})
-    first, second = call(token, (secret, {CALL_ID: "1"}), (secret, {CALL_ID: "1"}))
+    first, second = call(token, (secret, {CALL_ID_KEY: "1"}), (secret, {CALL_ID_KEY: "1"}))
     assert details(first)["tool_call_id"] == details(second)["tool_call_id"]
     assert (details(second)["status"], details(second)["reason"]) == ("denied", details(first)["reason"])
     assert stack.types(session).count("tool.call.denied") == 1
@@ -85,7 +85,7 @@ def test_a_denied_call_is_denied_once(stack, call):
 
 def test_another_call_under_the_same_id_is_refused_and_told_what_to_do(stack, call):
     session, token = stack.open_session()
-    first, second = call(token, (READ, {CALL_ID: "1"}), (OTHER, {CALL_ID: "1"}))
+    first, second = call(token, (READ, {CALL_ID_KEY: "1"}), (OTHER, {CALL_ID_KEY: "1"}))
     assert second.is_error
     assert details(second)["code"] == "CALL_ID_TAKEN"
     assert details(second)["details"]["tool_call_id"] == details(first)["tool_call_id"]
@@ -117,17 +117,17 @@ def test_an_agents_id_that_is_counted_or_odd_says_nothing(stack, call, meta):
 @pytest.mark.parametrize("given", ["", "x" * 201, "a b", "a\n", "\u00e9", 7, ["1"]], ids=repr)
 def test_an_id_of_ours_that_is_none_is_refused_before_anything_is_recorded(stack, call, given):
     session, token = stack.open_session()
-    (refused,) = call(token, (READ, {CALL_ID: given}))
+    (refused,) = call(token, (READ, {CALL_ID_KEY: given}))
     assert isinstance(refused, MCPError)
     assert refused.code == -32602
-    assert CALL_ID in str(refused)
+    assert CALL_ID_KEY in str(refused)
     assert stack.types(session) == ["session.created"]
 
 
 def test_another_sessions_id_is_not_found(stack, call):
     (_, mine), (session, theirs) = stack.open_session(), stack.open_session()
-    call(mine, (READ, {CALL_ID: "1"}))
-    call(theirs, (READ, {CALL_ID: "1"}))
+    call(mine, (READ, {CALL_ID_KEY: "1"}))
+    call(theirs, (READ, {CALL_ID_KEY: "1"}))
     assert len(stack.worker.ran) == 2
     assert stack.types(session).count("tool.call.completed") == 1
 
@@ -139,7 +139,7 @@ def test_a_call_that_runs_is_joined_by_its_id_and_both_get_its_answer(stack, hel
 
     async def one():
         async with stack.client(token, mode) as client:
-            return await client.call_tool(*READ, meta={CALL_ID: "1"})
+            return await client.call_tool(*READ, meta={CALL_ID_KEY: "1"})
 
     async def go():
         first = asyncio.create_task(one())
@@ -162,10 +162,10 @@ def test_who_was_told_that_it_runs_gets_the_answer_itself_by_the_same_id(stack, 
 
     async def go():
         async with stack.client(token, "auto", **{"CodeSDK-Wait": "0.5"}) as client:
-            early = await client.call_tool(*READ, meta={CALL_ID: "1"})
+            early = await client.call_tool(*READ, meta={CALL_ID_KEY: "1"})
             stack.worker.gate.set()
             await asyncio.to_thread(helpers.eventually, lambda: stack.types(session)[-1] == "tool.call.completed")
-            return early, await client.call_tool(*READ, meta={CALL_ID: "1"})
+            return early, await client.call_tool(*READ, meta={CALL_ID_KEY: "1"})
 
     early, late = helpers.within(go())
     assert details(early)["code"] == "CALL_RUNNING"

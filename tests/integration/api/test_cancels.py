@@ -92,7 +92,7 @@ def test_whoever_ends_calls_ends_them_in_every_state(installation, means):
     code = "SESSION_CLOSED" if means == "the session's end" else "CANCELLED"
     assert scene.ends() == {"running": "CANCELLED", "queued": code, "waiting": code}
     agent.is_lawful()
-    live = installation.worker.rooms.live(agent.session)
+    live = installation.worker.sandbox_registry.live(agent.session)
     if means == "the session's end":
         wait_for(lambda: is_gone(installation, agent), "its sandbox to go", DEADLINE_S)
     else:

@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from codesdk.cli.app import app
-from codesdk.cli.connecting import trial
-from codesdk.cli.connecting.reach import NoSession, TokenRefused
-from codesdk.cli.connecting.trial import ClientAbsent, ClientSilent, ToolsNotSeen
-from codesdk.mcphost.bridge import HostUnreachable
-from codesdk.mcphost.unready import HostNotReady
+from codesdk.cli.client_config import client_check
+from codesdk.cli.client_config.client_check import ClientAbsent, ClientSilent, ToolsNotSeen
+from codesdk.cli.client_config.endpoint_check import NoSession, TokenRefused
+from codesdk.mcphost.stdio_bridge.host_status import HostNotReady
+from codesdk.mcphost.stdio_bridge.main import HostUnreachable
 from receivers import receiving
 
 SEES = """#!/bin/sh
@@ -146,7 +146,7 @@ def test_a_program_that_cannot_be_started_is_an_error_and_no_defect(standing, pr
 
 
 def test_a_program_that_says_nothing_is_ended_in_time(standing, program, monkeypatch):
-    monkeypatch.setattr(trial, "LIMIT_S", 2.0)
+    monkeypatch.setattr(client_check, "LIMIT_S", 2.0)
     program("#!/bin/sh\nsleep 60\n")
     _, token = standing.open_session()
     fault = check("claude", standing.mcp_url, token).exception

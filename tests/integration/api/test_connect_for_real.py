@@ -137,11 +137,11 @@ SAYS = {
 @pytest.mark.parametrize("kind", FILES)
 def test_the_clients_own_program_reads_what_was_merged_into_its_file(standing, path, kind, tmp_path, monkeypatch):
     path(kind)
-    rooms = Rooms.beneath(tmp_path / "user")
-    monkeypatch.setenv("HOME", str(rooms.home))
-    monkeypatch.chdir(rooms.work)
+    sandbox_registry = Rooms.beneath(tmp_path / "user")
+    monkeypatch.setenv("HOME", str(sandbox_registry.home))
+    monkeypatch.chdir(sandbox_registry.work)
     name, before = FILES[kind]
-    file = (rooms.work if kind == "claude" else rooms.home) / name
+    file = (sandbox_registry.work if kind == "claude" else sandbox_registry.home) / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(before)
     _, token = standing.open_session()
@@ -150,8 +150,8 @@ def test_the_clients_own_program_reads_what_was_merged_into_its_file(standing, p
     answer, merged = json.loads(ended.stdout), file.read_text()  # Qwen Code writes its file anew when it starts
     # Qwen Code sends loopback through a proxy too, whatever NO_PROXY says.
     direct = {"HTTP_PROXY": "", "HTTPS_PROXY": ""} if kind == "qwen" else {}
-    env = private_env(rooms, {"PATH": os.environ["PATH"], "CODESDK_TOKEN": token, **direct})
-    with AgentProcess([str(tmp_path / "bin" / kind), "mcp", "list"], env, rooms) as process:
+    env = private_env(sandbox_registry, {"PATH": os.environ["PATH"], "CODESDK_TOKEN": token, **direct})
+    with AgentProcess([str(tmp_path / "bin" / kind), "mcp", "list"], env, sandbox_registry) as process:
         listed = process.finish(LIST_S)
 
     said = "\n".join([*listed.lines, listed.stderr_tail])

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import text
 
-from codesdk.api import stream as streams
-from codesdk.api.cursor import Start
+from codesdk.api import event_stream as streams
+from codesdk.api.cursor import StartPosition
 from databases import ON_BOTH
 from frames import Reader, parsed
 from stage import wait_for
@@ -123,9 +123,9 @@ def test_a_reader_that_is_too_far_behind_is_sent_away_with_a_reason_and_its_plac
         stream = streams.EventStream(
             log=stack.services.log,
             tail=stack.services.tail,
-            readers=streams.Readers(),
+            readers=streams.OpenStreams(),
             session=session.id,
-            begin=Start(epoch, 0, None),
+            begin=StartPosition(epoch, 0, None),
             head=head,
             inbox_limit=4,
         )
@@ -158,10 +158,10 @@ def test_a_reader_that_is_too_far_behind_is_sent_away_with_a_reason_and_its_plac
 
 
 def test_a_reader_that_takes_nothing_at_all_is_left(stack, helpers, monkeypatch):
-    monkeypatch.setattr(streams, "SEND_S", 0.2)
+    monkeypatch.setattr(streams, "SEND_TIMEOUT_S", 0.2)
     session, _ = stack.open_session()
     epoch, head = stack.services.log.place(session.id)
-    readers = streams.Readers()
+    readers = streams.OpenStreams()
 
     async def go():
         stream = streams.EventStream(
@@ -169,7 +169,7 @@ def test_a_reader_that_takes_nothing_at_all_is_left(stack, helpers, monkeypatch)
             tail=stack.services.tail,
             readers=readers,
             session=session.id,
-            begin=Start(epoch, 0, None),
+            begin=StartPosition(epoch, 0, None),
             head=head,
         )
 

@@ -14,12 +14,12 @@ import httpx2
 import pytest
 from fastapi.routing import APIRoute
 
-from codesdk.api.access import RULES, Door
+from codesdk.api.access import ROUTE_RULES, RouteAuth
 from codesdk.api.routes import ROUTERS
 from codesdk.approvals import grant_store
-from codesdk.domain.ids import Kind, TenantId
+from codesdk.domain.ids import IdKind, TenantId
 from codesdk.storage.schema import hosts
-from codesdk.tenancy.access import Action, Allowed, Refused, Target, Why, decide_access, may_ever
+from codesdk.tenancy.access import Action, Allowed, RefusalReason, Refused, Target, decide_access, may_attempt
 from codesdk.tenancy.principal import Principal, Reach, Role
 
 ROUTES = sorted(
@@ -28,7 +28,7 @@ ROUTES = sorted(
     for route in router.routes
     if isinstance(route, APIRoute)
     for method in route.methods
-    if RULES[method, route.path] is not Door.TICKET  # a person's pages: test_approval_page
+    if ROUTE_RULES[method, route.path] is not RouteAuth.TICKET  # a person's pages: test_approval_page
     if not route.path.startswith("/.well-known/")  # not there where nobody logs in: test_logins
 )
 OURS, THEIRS, HQ = "walk-ours", "walk-theirs", "walk-hq"
@@ -110,7 +110,7 @@ class World:
 
     def host(self, name: str) -> str:
         row = {"name": name, "generation": 1, "heartbeat": 1, "images": "{}", "registered_at": 1.0, "left_at": 1.0}
-        id_ = self.stack.services.ids.new(Kind.HOST)
+        id_ = self.stack.services.ids.new(IdKind.HOST)
         with self.stack.services.database.writer.begin() as connection:
             connection.execute(hosts.insert(), {**row, "id": id_})
         return str(id_)
@@ -119,7 +119,7 @@ class World:
         services = self.stack.services
         row = {"tenant_id": tenant, "principal_id": principal, "approval_id": approval, "granted_by": principal}
         hashes = {"rules": {}, "behaviour_hash": "", "image": "", "tool": "workspace.exec", "reason": ""}
-        id_ = services.ids.new(Kind.GRANT)
+        id_ = services.ids.new(IdKind.GRANT)
         services.writer.run(lambda unit: grant_store.insert(unit.connection, id_, 3600.0, **row, **hashes))
         return str(id_)
 
@@ -201,7 +201,7 @@ def world(standing) -> World:
 @pytest.mark.parametrize(("method", "path"), ROUTES, ids=lambda part: part)
 @pytest.mark.parametrize("caller", CALLERS)
 def test_each_caller_gets_from_each_route_what_the_table_says(world, method, path, caller):
-    rule = RULES[method, path]
+    rule = ROUTE_RULES[method, path]
     principal, key = world.callers[caller]
     with world.stack.http(key) as client:
         for of in (OURS, THEIRS):
@@ -213,10 +213,10 @@ def test_each_caller_gets_from_each_route_what_the_table_says(world, method, pat
             assert got == expected, f"{caller}, {method} {path}, {of}: {answer.status_code} {answer.text[:300]}"
 
 
-def said_by(rule: Action | Door, principal: Principal, path: str, method: str, tenant: str) -> str:
-    if isinstance(rule, Door):
+def said_by(rule: Action | RouteAuth, principal: Principal, path: str, method: str, tenant: str) -> str:
+    if isinstance(rule, RouteAuth):
         return "in"
-    if isinstance(may_ever(principal, rule), Refused):
+    if isinstance(may_attempt(principal, rule), Refused):
         return "forbidden"
     if path in SHARED or (method, path) in NAMES_NONE | NO_TENANTS:
         return "in"
@@ -224,7 +224,7 @@ def said_by(rule: Action | Door, principal: Principal, path: str, method: str, t
         case Allowed():
             return "in"
         case Refused(why=why):
-            return "unknown" if why is Why.UNSEEN else "forbidden"
+            return "unknown" if why is RefusalReason.NOT_VISIBLE else "forbidden"
 
 
 def heard(answer: httpx2.Response) -> str:
@@ -252,7 +252,9 @@ def bad_keys(world) -> list[str]:
     return [*[key for _, key in holders], "csdk_key_" + "A" * 43]
 
 
-@pytest.mark.parametrize(("method", "path"), [r for r in ROUTES if isinstance(RULES[r], Action)], ids=lambda part: part)
+@pytest.mark.parametrize(
+    ("method", "path"), [r for r in ROUTES if isinstance(ROUTE_RULES[r], Action)], ids=lambda part: part
+)
 def test_without_a_good_key_no_route_opens(world, bad_keys, method, path):
     where, more = world.request(method, path, OURS)
     answers = []
@@ -286,7 +288,7 @@ def test_a_foreign_id_answers_word_for_word_as_one_that_does_not_exist(world, me
                     words = words.replace({**rest, name: id_}[each], "ID")
                 headers = {k: v for k, v in answer.headers.items() if k not in ("date", "content-length")}
                 answers.append((answer.status_code, words, headers))
-            if RULES[method, path] in (Action.TENANTS_MANAGE, Action.HOSTS_READ, Action.HOSTS_MANAGE):
+            if ROUTE_RULES[method, path] in (Action.TENANTS_MANAGE, Action.HOSTS_READ, Action.HOSTS_MANAGE):
                 assert answers[0][0] == 403  # not this caller's to do, whatever the id
             else:
                 assert answers[0][0] == 404

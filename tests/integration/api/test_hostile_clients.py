@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from codesdk.api import slow_senders
-from codesdk.mcphost import access, throttle
+from codesdk.api import http_timeouts
+from codesdk.mcphost.server import bearer_auth, throttle
 
 MIB = 1024 * 1024
 MODERN = {"MCP-Protocol-Version": "2026-07-28"}
@@ -300,13 +300,13 @@ def closed_within(opened, seconds):
 
 @pytest.mark.parametrize("first", [b"", b"POST /mcp HT", b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: "])
 def test_a_head_that_never_ends_ends_the_connection(stack, monkeypatch, first):
-    monkeypatch.setattr(slow_senders, "HEAD_S", 0.5)
+    monkeypatch.setattr(http_timeouts, "REQUEST_HEAD_TIMEOUT_S", 0.5)
     with connected(stack, first) as opened:
         assert closed_within(opened, 10)
 
 
 def test_a_second_head_that_never_ends_ends_the_connection_too(stack, monkeypatch):
-    monkeypatch.setattr(slow_senders, "HEAD_S", 0.5)
+    monkeypatch.setattr(http_timeouts, "REQUEST_HEAD_TIMEOUT_S", 0.5)
     with connected(stack, b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") as opened:
         assert answers(opened)
         opened.sendall(b"GET /hea")
@@ -314,7 +314,7 @@ def test_a_second_head_that_never_ends_ends_the_connection_too(stack, monkeypatc
 
 
 def test_an_idle_connection_between_two_requests_stays(stack, monkeypatch):
-    monkeypatch.setattr(slow_senders, "HEAD_S", 0.2)
+    monkeypatch.setattr(http_timeouts, "REQUEST_HEAD_TIMEOUT_S", 0.2)
     request = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     with connected(stack, request) as opened:
         assert answers(opened)
@@ -324,7 +324,7 @@ def test_an_idle_connection_between_two_requests_stays(stack, monkeypatch):
 
 
 def test_a_body_that_never_ends_ends_the_request(stack, monkeypatch):
-    monkeypatch.setattr(access, "BODY_S", 0.5)
+    monkeypatch.setattr(bearer_auth, "BODY_TIMEOUT_S", 0.5)
     _, token = stack.open_session()
     head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nContent-Length: 1000\r\n\r\n"
     with connected(stack, head.encode() + b'{"jsonrpc": ') as opened:
@@ -346,7 +346,7 @@ def test_a_session_with_too_many_requests_at_once_is_told_so_and_holds_up_nobody
                 answer = await http.post(stack.mcp_url, content=content, headers=headers(token, **modern))
                 return answer.status_code, answer.headers.get("retry-after")
 
-            asked = [asyncio.create_task(one(number)) for number in range(throttle.AT_ONCE + 3)]
+            asked = [asyncio.create_task(one(number)) for number in range(throttle.MAX_CONCURRENT + 3)]
             done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED, timeout=60)
             refused = [task.result() for task in done]
             listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
@@ -361,4 +361,4 @@ def test_a_session_with_too_many_requests_at_once_is_told_so_and_holds_up_nobody
     assert set(refused) == {(429, "1")}
     assert theirs == 200
     assert statuses[-1] == 429
-    assert statuses.count(200) == throttle.AT_ONCE
+    assert statuses.count(200) == throttle.MAX_CONCURRENT

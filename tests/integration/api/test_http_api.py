@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.tool_results import ToolResult
 from codesdk.storage.schema import hosts
 from codesdk.tenancy.principal import Role
 from databases import ON_BOTH

@@ -15,10 +15,10 @@ from itertools import chain
 import pytest
 
 from codesdk.approvals import ApprovalState, Verdict, store
-from codesdk.cli.approvals import Chosen, _those
-from codesdk.cli.daemon import Daemon
-from codesdk.cli.inbox import Inbox
-from codesdk.cli.pending import Pending
+from codesdk.cli.api_client import ApiClient
+from codesdk.cli.approval.approvals import ApprovalSelection, _selected
+from codesdk.cli.approval.inbox import Inbox
+from codesdk.cli.approval.pending_approvals import PendingApprovals
 from codesdk.errors import Fault
 from codesdk.sessions import NewSession
 from codesdk.tenancy.principal import Role
@@ -43,7 +43,7 @@ def key(standing):
 
 @pytest.fixture
 def daemon(standing, key):
-    with Daemon(standing.url, key) as opened:
+    with ApiClient(standing.url, key) as opened:
         yield opened
 
 
@@ -72,7 +72,7 @@ def watched(daemon, subject, keys):
     """What the inbox says when these keys are pressed, one at each look."""
     said = []
     pressed = iter(keys)
-    with Pending(daemon, subject.session_id) as pending:
+    with PendingApprovals(daemon, subject.session_id) as pending:
         Inbox(daemon, pending, said.append, lambda _: next(pressed, "q")).run()
     return said
 
@@ -111,7 +111,7 @@ def test_one_that_somebody_else_answers_meanwhile_is_told_and_left(daemon, subje
             time.sleep(0.02)  # the key that nobody presses
             yield ""
 
-    with Pending(daemon, subject.session_id) as pending:
+    with PendingApprovals(daemon, subject.session_id) as pending:
         pressed = keys()
         say = lambda line: told.append(line) if "now." in line else None  # noqa: E731
         Inbox(daemon, pending, say, lambda _: next(pressed, "q")).run()
@@ -119,7 +119,7 @@ def test_one_that_somebody_else_answers_meanwhile_is_told_and_left(daemon, subje
 
 
 def test_a_question_that_comes_while_nothing_waits_rings_and_is_put(daemon, subject, ask):
-    with Pending(daemon, subject.session_id) as pending:
+    with PendingApprovals(daemon, subject.session_id) as pending:
         assert pending.waiting() == []
         os.read(pending.bell, 1024)
         waiting = ask(0)
@@ -132,16 +132,16 @@ def test_a_question_that_comes_while_nothing_waits_rings_and_is_put(daemon, subj
 def test_an_inbox_of_somebody_who_may_not_see_approvals_says_so_at_once(standing):
     services = standing.services
     _, key = services.writer.run(lambda unit: services.directory.enroll(unit, "inbox", "nobody", ()))
-    with Daemon(standing.url, key) as daemon, pytest.raises(Fault, match="role"), Pending(daemon, None):
+    with ApiClient(standing.url, key) as daemon, pytest.raises(Fault, match="role"), PendingApprovals(daemon, None):
         pass
 
 
 def test_a_flood_of_one_rule_is_answered_whole_beyond_a_page_and_nothing_that_came_later(daemon, subject, ask):
     many = [ask(number).approval_id for number in range(205)]
-    with Pending(daemon, subject.session_id) as pending:
+    with PendingApprovals(daemon, subject.session_id) as pending:
         assert [each.id for each in pending.waiting()] == many
     rule = daemon.approval(many[0]).rules[0]
-    chosen = _those(daemon, Chosen(rule=rule, session=subject.session_id))
+    chosen = _selected(daemon, ApprovalSelection(rule=rule, session=subject.session_id))
     first = next(chosen)
     late = ask("late")
     answered = [daemon.vote(shown, Verdict.REJECT).id for shown in chain([first], chosen)]

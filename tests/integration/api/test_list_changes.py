@@ -11,7 +11,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from codesdk.mcphost import announcing
+from codesdk.mcphost.listings import list_changed
 
 DENIED = """
 version: 1
@@ -25,7 +25,7 @@ rules:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(announcing, "LOOK_S", 0.1)
+    monkeypatch.setattr(list_changed, "POLL_S", 0.1)
 
 
 def change(stack, text):
@@ -95,7 +95,7 @@ def test_who_left_is_forgotten(stack, helpers):
 
     async def go():
         async with stack.client(token, "auto") as client, client.listen(tools_list_changed=True):
-            assert stack.mcp.announcer.followed == 1
+            assert stack.mcp.list_changes.followed == 1
 
     helpers.within(go())
-    helpers.eventually(lambda: not stack.mcp.announcer.followed)
+    helpers.eventually(lambda: not stack.mcp.list_changes.followed)

@@ -8,7 +8,7 @@ import json
 import httpx2
 import pytest
 
-from codesdk.mcphost import streams
+from codesdk.mcphost.server import event_store
 
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -103,22 +103,22 @@ def test_idle_streams_hold_up_nobody_and_are_forgotten_when_their_clients_leave(
     principal, _ = standing.principal()
     tokens = [standing.open_for(principal)[1] for _ in range(STREAMS // 100)]
     caller = standing.open_for(principal)[1]
-    helpers.eventually(lambda: not standing.mcp.announcer.followed, 30)
+    helpers.eventually(lambda: not standing.mcp.list_changes.followed, 30)
 
     async def go():
         async with client() as http:
             leave = await asyncio.gather(*(begin(http, standing, token) for token in tokens * 100))
             found = [await read(http, standing, caller) for _ in range(3)]
-            followed = standing.mcp.announcer.followed
+            followed = standing.mcp.list_changes.followed
             await asyncio.gather(*(each() for each in leave))
             return found, followed
 
     assert helpers.within(go(), LIMIT_S) == (["hello\n"] * 3, len(tokens))
-    helpers.eventually(lambda: not standing.mcp.announcer.followed, 30)
+    helpers.eventually(lambda: not standing.mcp.list_changes.followed, 30)
 
 
 def test_one_session_takes_no_more_mcp_sessions_than_its_share(standing, helpers, monkeypatch):
-    monkeypatch.setattr(streams, "OF_ONE", 3)
+    monkeypatch.setattr(event_store, "MAX_PER_SESSION", 3)
     _, token = standing.open_session()
     _, other = standing.open_session()
 
@@ -144,5 +144,5 @@ def test_a_long_session_answers_its_last_call_as_its_first_and_keeps_no_more_tha
             ]
             return max(held)
 
-    assert helpers.within(go(), LIMIT_S) <= streams.MOST_EVENTS
+    assert helpers.within(go(), LIMIT_S) <= event_store.MAX_EVENTS
     assert standing.services.log.head(session.id) == 1 + 5 * LONG  # requested, judged, approved, started, completed

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from codesdk.domain.addresses import public_only
-from codesdk.tenancy.logins import KeyRing, KeysUnavailable, fetching
+from codesdk.domain.network.addresses import public_only
+from codesdk.tenancy.logins import JwksCache, KeysUnavailable, make_fetch
 from codesdk.tenancy.logins.issuers import Algorithm
 from issuers import Mint
 from receivers import receiving
@@ -93,7 +93,7 @@ def test_a_login_opens_a_session_at_its_first_request_and_stays_in_it(world):
     stack, mint = world
     assert ask(stack, good(mint, sub="first")).status_code == 200
     assert ask(stack, good(mint, sub="first")).status_code == 200
-    ours = [s for s in stack.services.sessions.open_of_all() if s.runtime == "mcp-login"]
+    ours = [s for s in stack.services.sessions.list_all_open() if s.runtime == "mcp-login"]
     assert len(ours) == 1
     assert ask(stack, good(mint, sub="first"), **{"codesdk-session": ours[0].id}).status_code == 200
     assert ask(stack, good(mint, sub="second"), **{"codesdk-session": ours[0].id}).status_code == 404
@@ -155,6 +155,6 @@ def test_an_issuer_that_misbehaves_is_bounded_and_lets_nobody_in(answer, said):
     with receiving() as receiver:
         receiver.answer = lambda _: answer
         issuer = Mint(receiver.url).issuer(allow_http=True, networks=["127.0.0.0/8"])
-        fetch = fetching(lambda _: [ipaddress.ip_address("127.0.0.1")], public_only, time.monotonic, lambda: None)
+        fetch = make_fetch(lambda _: [ipaddress.ip_address("127.0.0.1")], public_only, time.monotonic, lambda: None)
         with pytest.raises(KeysUnavailable, match=said):
-            KeyRing(fetch, time.monotonic).key(issuer, "one", Algorithm.RS256)
+            JwksCache(fetch, time.monotonic).key(issuer, "one", Algorithm.RS256)

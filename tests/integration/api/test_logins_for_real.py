@@ -139,7 +139,7 @@ def test_the_official_client_logs_in_and_calls_a_tool(npm, helpers, tmp_path, mo
             assert "workspace_read" in tools
             assert answer.structured_content["content"] == "hello\n"
             assert memory.tokens.access_token.count(".") == 2
-            assert {s.labels["by"] for s in stack.services.sessions.open_of_all()} == {"login"}
+            assert {s.labels["by"] for s in stack.services.sessions.list_all_open()} == {"login"}
             with pytest.raises(BaseException, match=r"(?s).*"):
                 helpers.within(go("eve"), 60)
-            assert len(stack.services.sessions.open_of_all()) == 1  # of ada alone
+            assert len(stack.services.sessions.list_all_open()) == 1  # of ada alone

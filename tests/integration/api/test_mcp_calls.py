@@ -10,8 +10,9 @@ from mcp.shared.exceptions import MCPError
 from sqlalchemy import text as sql
 
 from codesdk.approvals import Verdict
-from codesdk.domain.tools import ToolResult
-from codesdk.mcphost import calls, host
+from codesdk.domain.tool_results import ToolResult
+from codesdk.mcphost import host
+from codesdk.mcphost.tool_calls import handler
 
 ERAS = ["legacy", "auto"]
 ALLOWED = ["tool.call.requested", "tool.call.policy_evaluated", "tool.call.approved", "tool.call.started"]
@@ -356,7 +357,7 @@ def test_a_cancel_that_comes_after_the_result_changes_nothing(stack, helpers):
 
 
 def test_a_call_that_no_worker_takes_is_taken_back_and_says_so(stack, call, monkeypatch):
-    monkeypatch.setattr(calls, "MARGIN_S", -29.5)
+    monkeypatch.setattr(handler, "CALL_MARGIN_S", -29.5)
     session, token = stack.open_session()
     stack.worker.paused = True
     result = call(token, "auto", "workspace_read", {"path": "a"})

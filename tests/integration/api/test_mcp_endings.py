@@ -14,10 +14,10 @@ from mcp.server import _streamable_http_modern
 from sqlalchemy import text as sql
 from sse_starlette import EventSourceResponse
 
-from codesdk.api import slow_senders
-from codesdk.mcphost import open_requests
-from codesdk.mcphost.open_requests import Admitted, OpenRequests
-from codesdk.mcphost.resources import artifact_uri
+from codesdk.api import http_timeouts
+from codesdk.mcphost.server import request_registry
+from codesdk.mcphost.server.request_registry import RequestCredential, RequestRegistry
+from codesdk.mcphost.session_resources.uris import artifact_uri
 
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -37,7 +37,7 @@ LOOKS = 0.2
 def stack(tmp_path_factory, helpers):
     """A stack that looks at credentials again and again."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(open_requests, "RECHECK_S", LOOKS)
+        patched.setattr(request_registry, "RECHECK_S", LOOKS)
         with helpers.running(tmp_path_factory.mktemp("endings"), 60.0) as built:
             yield built
 
@@ -123,10 +123,10 @@ async def test_a_credential_that_cannot_be_looked_at_now_keeps_its_streams():
     async def send(_message):
         seen.append("sent")
 
-    requests, ended = OpenRequests(is_good), []
+    requests, ended = RequestRegistry(is_good), []
 
     async def answer(session):
-        with requests.answering(Admitted("token", None, session), send) as one:
+        with requests.answering(RequestCredential("token", None, session), send) as one:
             await anyio.sleep(60)
         ended.append((session, one.ended))
         await one.finish()
@@ -144,14 +144,14 @@ async def test_a_credential_that_cannot_be_looked_at_now_keeps_its_streams():
 
 
 def test_a_client_that_takes_nothing_of_its_answers_is_let_go(stack, helpers, monkeypatch):
-    monkeypatch.setattr(slow_senders, "TAKE_S", 0.5)
-    lost, plain = [], slow_senders.Impatient.connection_lost
+    monkeypatch.setattr(http_timeouts, "SEND_BUFFER_TIMEOUT_S", 0.5)
+    lost, plain = [], http_timeouts.TimeoutH11Protocol.connection_lost
 
     def connection_lost(self, exc):
         lost.append(self.client)
         plain(self, exc)
 
-    monkeypatch.setattr(slow_senders.Impatient, "connection_lost", connection_lost)
+    monkeypatch.setattr(http_timeouts.TimeoutH11Protocol, "connection_lost", connection_lost)
     session, token = stack.open_session()
     artifacts = stack.services.artifacts
     kept = artifacts.keep(b"x" * 1024 * 1024, session.tenant_id, session.id, content_type="text/plain", name="n")

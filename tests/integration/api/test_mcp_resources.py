@@ -10,8 +10,8 @@ import httpx2
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from codesdk.domain.tools import ToolResult
-from codesdk.mcphost import resources
+from codesdk.domain.tool_results import ToolResult
+from codesdk.mcphost.session_resources import uris
 
 ERAS = ["legacy", "auto"]
 MISSING = {"legacy": -32002, "auto": -32602}
@@ -51,15 +51,15 @@ def test_artifacts_are_listed_and_read_whole_or_in_parts(standing, helpers, mode
         token,
         mode,
         lambda client: client.list_resources(),
-        lambda client: client.read_resource(resources.artifact_uri(words)),
-        lambda client: client.read_resource(resources.artifact_uri(words) + "?start=9&length=4"),
-        lambda client: client.read_resource(resources.artifact_uri(words) + "?start=0&length=3"),
-        lambda client: client.read_resource(resources.artifact_uri(noise) + "?start=250"),
-        lambda client: client.read_resource(resources.artifact_uri(words) + "?start=99"),
+        lambda client: client.read_resource(uris.artifact_uri(words)),
+        lambda client: client.read_resource(uris.artifact_uri(words) + "?start=9&length=4"),
+        lambda client: client.read_resource(uris.artifact_uri(words) + "?start=0&length=3"),
+        lambda client: client.read_resource(uris.artifact_uri(noise) + "?start=250"),
+        lambda client: client.read_resource(uris.artifact_uri(words) + "?start=99"),
     )
     assert [(each.name, each.size, str(each.uri)) for each in listed.resources] == [
-        ("noise", 256, resources.artifact_uri(noise)),
-        ("out.txt", 17, resources.artifact_uri(words)),
+        ("noise", 256, uris.artifact_uri(noise)),
+        ("out.txt", 17, uris.artifact_uri(words)),
     ]
     assert (whole.contents[0].text, part.contents[0].text) == ("Grüße, 1013 hPa", "1013")
     assert base64.b64decode(cut.contents[0].blob) == b"Gr\xc3"
@@ -70,7 +70,7 @@ def test_artifacts_are_listed_and_read_whole_or_in_parts(standing, helpers, mode
 
 @pytest.mark.parametrize("mode", ERAS)
 def test_long_lists_come_in_pages_and_a_cursor_of_another_list_is_refused(standing, helpers, monkeypatch, mode):
-    monkeypatch.setattr(resources, "PAGE", 2)
+    monkeypatch.setattr(uris, "PAGE_SIZE", 2)
     session, token = standing.open_session()
     for number in range(3):
         keep(standing, session, b"x", name=str(number))
@@ -108,12 +108,12 @@ def test_what_is_another_sessions_does_not_exist(standing, helpers, mode):
         token,
         mode,
         lambda client: client.list_resources(),
-        lambda client: client.read_resource(resources.artifact_uri(theirs)),
+        lambda client: client.read_resource(uris.artifact_uri(theirs)),
         lambda client: client.read_resource("file:///etc/passwd"),
     )
     assert listed.resources == []
     assert (read.code, nonsense.code) == (MISSING[mode], MISSING[mode])
-    assert read.error.data == {"uri": resources.artifact_uri(theirs)}
+    assert read.error.data == {"uri": uris.artifact_uri(theirs)}
     assert read.message == nonsense.message
 
 
@@ -125,8 +125,8 @@ def test_reading_a_file_is_a_call_that_policy_decides_about_and_that_is_on_recor
         helpers,
         token,
         mode,
-        lambda client: client.read_resource(resources.file_uri("a.txt")),
-        lambda client: client.read_resource(resources.file_uri("server.pem")),
+        lambda client: client.read_resource(uris.file_uri("a.txt")),
+        lambda client: client.read_resource(uris.file_uri("server.pem")),
     )
     assert good.contents[0].text == "hello\n"
     assert good.meta["codesdk/part"]["total_lines"] == 1
@@ -142,7 +142,7 @@ def test_a_result_links_to_the_artifact_that_has_the_whole(stack, helpers, mode)
     stack.worker.answer = lambda _: ToolResult(text="some of it", is_error=True, artifacts=(kept,))
     (result,) = asks(stack, helpers, token, mode, lambda client: client.call_tool("workspace_read", {"path": "a"}))
     assert [part.type for part in result.content] == ["text", "resource_link"]
-    assert str(result.content[1].uri) == resources.artifact_uri(kept)
+    assert str(result.content[1].uri) == uris.artifact_uri(kept)
 
 
 def test_a_client_whose_connection_drops_takes_the_result_up_again_and_nothing_runs_twice(stack, helpers):

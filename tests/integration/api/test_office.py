@@ -7,20 +7,20 @@ import json
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from codesdk.cli.daemon import Daemon
-from codesdk.cli.ending import ended
-from codesdk.cli.office import DirectOffice, RemoteOffice, tenant_of
-from codesdk.cli.stack.operator import hold_key
+from codesdk.cli.admin import DatabaseAdminClient, HttpAdminClient, tenant_of
+from codesdk.cli.api_client import ApiClient
+from codesdk.cli.entrypoint import run_command
+from codesdk.cli.stack.operator_key import write_key
 from codesdk.domain.calls import DenialCode
 from codesdk.domain.quotas import Resource
 from codesdk.errors import ExitCode, Fault
 from codesdk.hosts import HostState
-from codesdk.mcphost.call_ids import CALL_ID
-from codesdk.sources.roster import OwnRoster
-from codesdk.sources.server_status import ServerRecord, ServerState, ServerStatus
+from codesdk.mcphost.tool_calls.client_call_id import CALL_ID_KEY
+from codesdk.sources.servers.server_list import ServerReporter
+from codesdk.sources.servers.server_status import ServerRecord, ServerState, ServerStatus
 from codesdk.tenancy.principal import PrincipalKind, Reach, Role
 from codesdk.tenancy.tenant import TenantUnknown
-from codesdk.worker.host import Offer, register
+from codesdk.worker.ownership.registration import HostOffer, register
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +35,10 @@ def chief(standing):
 @pytest.fixture(params=["directory", "http"])
 def office(standing, chief, request):
     if request.param == "directory":
-        yield DirectOffice(standing.services.administration, standing.services.hosts, standing.services.servers)
+        yield DatabaseAdminClient(standing.services.administration, standing.services.hosts, standing.services.servers)
     else:
-        with Daemon(standing.url, chief) as daemon:
-            yield RemoteOffice(daemon)
+        with ApiClient(standing.url, chief) as daemon:
+            yield HttpAdminClient(daemon)
 
 
 @pytest.fixture
@@ -61,12 +61,12 @@ def test_a_tenant_is_found_by_name_and_by_id_and_made_once(office, tenant):
 
 def test_a_tenants_weight_is_set_and_shown(office, tenant):
     assert tenant.weight == 1
-    assert office.weigh(tenant.id, 4).weight == 4
+    assert office.set_weight(tenant.id, 4).weight == 4
     assert next(each for each in office.tenants() if each.id == tenant.id).weight == 4
 
 
 def test_a_tenant_is_allowed_yolo_and_not_any_more_and_keeps_its_weight(office, tenant):
-    office.weigh(tenant.id, 3)
+    office.set_weight(tenant.id, 3)
     assert not tenant.yolo
     assert office.allow_yolo(tenant.id, allowed=True).yolo
     assert next(each for each in office.tenants() if each.id == tenant.id).yolo
@@ -111,10 +111,10 @@ def test_limits_are_set_for_one_tenant_and_taken_back(office, tenant):
 
 def test_commands_speak_to_the_daemon_where_one_runs(standing, chief, capsys):
     place = str(standing.settings.data_dir)
-    hold_key(standing.settings.data_dir, chief)
+    write_key(standing.settings.data_dir, chief)
 
     def answer(*words):
-        assert ended([*words, "--data-dir", place, "--json"]) == 0
+        assert run_command([*words, "--data-dir", place, "--json"]) == 0
         return json.loads(capsys.readouterr().out)
 
     tenant = answer("tenants", "create", "by command")
@@ -131,9 +131,9 @@ def test_commands_speak_to_the_daemon_where_one_runs(standing, chief, capsys):
     with standing.http(scraper["secret"]) as client:
         assert client.get("/metrics").status_code == 200
     widened = ["keys", "create", "ann", "--installation", "--tenant", "by command", "--data-dir", place]
-    assert ended(widened) == ExitCode.USAGE
-    hold_key(standing.settings.data_dir, "csdk_key_none")
-    assert ended(["tenants", "list", "--data-dir", place]) == 77
+    assert run_command(widened) == ExitCode.USAGE
+    write_key(standing.settings.data_dir, "csdk_key_none")
+    assert run_command(["tenants", "list", "--data-dir", place]) == 77
 
 
 def test_a_full_queue_is_a_denial_over_mcp_that_may_be_tried_again(standing, helpers):
@@ -150,7 +150,7 @@ def test_a_full_queue_is_a_denial_over_mcp_that_may_be_tried_again(standing, hel
     result = helpers.within(call())
     assert result.is_error
     agents = {"claudecode/toolUseId": "toolu_01A09q90qw90lq917835lq9x"}
-    told = [helpers.within(call(meta)).content[0].text for meta in ({CALL_ID: "mine/1"}, agents)]
+    told = [helpers.within(call(meta)).content[0].text for meta in ({CALL_ID_KEY: "mine/1"}, agents)]
     assert ["under a new id" in text for text in (result.content[0].text, *told)] == [False, True, False]
     details = result.meta["codesdk/call"]
     assert (details["code"], details["retryable"], details["status"]) == ("QUEUE_FULL", True, "denied")
@@ -174,27 +174,30 @@ def test_principals_join_and_leave_groups(office, tenant):
         office.create_principal(tenant.id, name, (Role.APPROVER,), PrincipalKind.PERSON) for name in ("ann", "bob")
     )
     assert office.groups(tenant.id) == []
-    assert office.regroup(ann.id, join=("finance", "ops")) == ["finance", "ops"]
-    assert office.regroup(ann.id, join=("finance",), leave=("ops", "none")) == ["finance"]
-    office.regroup(bob.id, join=("finance",))
+    assert office.update_groups(ann.id, join=("finance", "ops")) == ["finance", "ops"]
+    assert office.update_groups(ann.id, join=("finance",), leave=("ops", "none")) == ["finance"]
+    office.update_groups(bob.id, join=("finance",))
     assert [(group.name, group.members) for group in office.groups(tenant.id)] == [("finance", (ann.id, bob.id))]
-    assert code_of(lambda: office.regroup("prn_00000000000000000000000000", join=("finance",))) == "PRINCIPAL_UNKNOWN"
+    assert (
+        code_of(lambda: office.update_groups("prn_00000000000000000000000000", join=("finance",)))
+        == "PRINCIPAL_UNKNOWN"
+    )
 
 
 def test_operators_see_the_mcp_servers_of_a_host(standing, office):
     services = standing.services
-    name = "olive" if isinstance(office, DirectOffice) else "pink"
+    name = "olive" if isinstance(office, DatabaseAdminClient) else "pink"
     entered = register(services.writer, services.ids, name, {}, 1.0)
     told = ServerStatus(source="fx", state=ServerState.ENDED, since=7.5, restarts=2, reason="ended (exit code 3)")
-    OwnRoster(services.writer, entered.id, entered.generation).tell([told])
+    ServerReporter(services.writer, entered.id, entered.generation).tell([told])
     found = [server for server in office.servers() if server.host == name]
     assert found == [ServerRecord(host=name, **told.model_dump())]
 
 
 def test_a_host_is_drained_put_back_and_given_up(standing, office):
-    name = "blue" if isinstance(office, DirectOffice) else "red"
+    name = "blue" if isinstance(office, DatabaseAdminClient) else "red"
     entered = register(
-        standing.services.writer, standing.services.ids, name, {}, 1.0, offer=Offer(labels={"zone": "a"})
+        standing.services.writer, standing.services.ids, name, {}, 1.0, offer=HostOffer(labels={"zone": "a"})
     )
     found = office.host(name)
     assert (found.id, found.labels, found.state) == (entered.id, {"zone": "a"}, HostState.ACTIVE)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 
-from codesdk.cli.ending import ended
-from codesdk.cli.stack.operator import KEY_FILE, hold_key
+from codesdk.cli.entrypoint import run_command
+from codesdk.cli.stack.operator_key import KEY_FILE, write_key
+from codesdk.tenancy.credentials import KEY_PREFIX, TOKEN_PREFIX, mint_secret
 from codesdk.tenancy.principal import Reach, Role
-from codesdk.tenancy.secrets import KEY_PREFIX, TOKEN_PREFIX, mint
 
 
 def test_secrets_are_in_no_log_answer_event_or_file(stack, helpers, caplog, capsys):
@@ -17,9 +17,9 @@ def test_secrets_are_in_no_log_answer_event_or_file(stack, helpers, caplog, caps
     _, chief = services.writer.run(
         lambda unit: services.directory.enroll(unit, "default", "chief", tuple(Role), reach=Reach.INSTANCE)
     )
-    hold_key(stack.settings.data_dir, chief)
+    write_key(stack.settings.data_dir, chief)
     place = ["--data-dir", str(stack.settings.data_dir)]
-    unknown, stale = mint(KEY_PREFIX), mint(TOKEN_PREFIX)
+    unknown, stale = mint_secret(KEY_PREFIX), mint_secret(TOKEN_PREFIX)
     heard = []
     with stack.http(chief) as client:
         holder = client.post("/v1/principals", json={"name": "ann", "roles": ["developer"]}).json()
@@ -51,7 +51,7 @@ def test_secrets_are_in_no_log_answer_event_or_file(stack, helpers, caplog, caps
             heard.append(client.get("/v1/sessions", headers={"Authorization": f"Basic {wrong}"}).text)
     for words in (["keys", "list"], ["tenants", "list"], ["tenants", "show", "default"], ["sessions", "list"]):
         for form in ([], ["--json"]):
-            assert ended([*words, *place, *form]) == 0
+            assert run_command([*words, *place, *form]) == 0
             said = capsys.readouterr()
             heard += [said.out, said.err]
     stack.stop()

@@ -15,9 +15,10 @@ from mcp.shared.exceptions import MCPError
 
 from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.payloads import FileChange, SandboxFilesChanged
-from codesdk.domain.tools import ToolResult
-from codesdk.mcphost import announcing, resources
-from codesdk.toolcalls import history
+from codesdk.domain.tool_results import ToolResult
+from codesdk.mcphost.listings import list_changed
+from codesdk.mcphost.session_resources import uris
+from codesdk.toolcalls.records import call_events
 from stage import REPOSITORY
 
 pytestmark = pytest.mark.filterwarnings(
@@ -34,12 +35,12 @@ arguments:
 messages:
   - text: "Review {path}, be {tone}."
 """
-TEMPLATE = types.ResourceTemplateReference(uri=resources.ARTIFACT)
+TEMPLATE = types.ResourceTemplateReference(uri=uris.ARTIFACT_TEMPLATE)
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(announcing, "LOOK_S", 0.1)
+    monkeypatch.setattr(list_changed, "POLL_S", 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +148,7 @@ def test_clients_of_both_eras_hear_that_the_prompts_are_others(prompted, helpers
 # -- subscriptions ----------------------------------------------------------------------------------------------------
 
 WRITE = ("workspace_write", {"path": "notes/a.txt", "content": "b"})
-A, B = resources.file_uri("notes/a.txt"), resources.file_uri("other.txt")
+A, B = uris.file_uri("notes/a.txt"), uris.file_uri("other.txt")
 
 
 def writes(stack):
@@ -213,7 +214,7 @@ def changes(stack, token, *paths, times=1, **more):
         execution_env=ToolExecutionEnv.CODESDK_DOCKER,
         **more,
     )
-    event = history.draft(stack.services.directory.subject(token), told)
+    event = call_events.draft(stack.services.directory.subject(token), told)
     stack.services.writer.run(lambda unit: [stack.services.log.append(unit, event) for _ in range(times)])
 
 
@@ -276,10 +277,10 @@ def test_subscriptions_are_bounded_and_another_sessions_calls_are_not_heard(stac
             stack.client(other, "auto") as stranger,
         ):
             for number in range(200):
-                await client.subscribe_resource(resources.file_uri(f"f{number}"))
+                await client.subscribe_resource(uris.file_uri(f"f{number}"))
             with pytest.raises(MCPError, match="200"):
                 await client.subscribe_resource(A)
-            await client.unsubscribe_resource(resources.file_uri("f0"))
+            await client.unsubscribe_resource(uris.file_uri("f0"))
             await client.subscribe_resource(A)
             await stranger.call_tool(*WRITE)
             await client.call_tool(*WRITE)

@@ -190,7 +190,7 @@ def look_at_agent(scene, helpers, name, folder, said):
         agent.interrupt()
         stops = said["cancel"] == STOPS
         run = agent.finish(END_S if stops else ENDING_S)
-        settled(scene, SETTLE_S if stops else 0.0)
+        settle(scene, SETTLE_S if stops else 0.0)
         turns = model.turns
     answers = [answer.text for answer in turns[-1].conversation.answers]
     assert len(answers) == len(STEPS) - 1, f"{name} made {len(answers)} calls: {answers} {run}"
@@ -202,7 +202,7 @@ def look_at_agent(scene, helpers, name, folder, said):
     }
 
 
-def settled(scene, most_s):
+def settle(scene, most_s):
     """Wait for the end of a run that was cancelled, if it was."""
     due = time.monotonic() + most_s
     while not scene.cancelled("cancelled") and time.monotonic() < due:

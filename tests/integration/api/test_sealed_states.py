@@ -12,8 +12,8 @@ import pytest
 from mcp.server import request_state
 from sqlalchemy import text as sql
 
-from codesdk.domain.tools import ToolResult
-from codesdk.mcphost.host import STATE_S
+from codesdk.domain.tool_results import ToolResult
+from codesdk.mcphost.host import STATE_TTL_S
 from codesdk.tenancy.principal import Role
 
 MAKE = {"command": "make"}
@@ -176,7 +176,7 @@ def test_a_state_that_was_changed_anywhere_is_none(stack, asked):
     assert stack.worker.ran == []
 
 
-@pytest.mark.parametrize("later", [STATE_S + 1, -3600])
+@pytest.mark.parametrize("later", [STATE_TTL_S + 1, -3600])
 def test_a_state_is_good_for_its_time_alone(stack, asked, monkeypatch, later):
     monkeypatch.setattr(request_state, "time", SimpleNamespace(time=lambda: time.time() + later))
     assert asked.client.second(asked.state) == INVALID

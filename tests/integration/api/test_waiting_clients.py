@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from codesdk.api import app
 from codesdk.approvals import Verdict
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.tool_results import ToolResult
 from codesdk.tenancy.principal import Role
 
 ERAS = ["legacy", "auto"]

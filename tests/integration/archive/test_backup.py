@@ -12,22 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.api.cursor import encode, start
+from codesdk.api.cursor import encode_cursor, start_position
 from codesdk.archive import backup
-from codesdk.archive.backup import BackupRefused, back_up
+from codesdk.archive.backup import BackupRefused, create_backup
 from codesdk.archive.manifest import BackupInvalid
 from codesdk.archive.restore import RestoreRefused, restore
 from codesdk.artifacts import ArtifactDamaged
-from codesdk.artifacts.desk import HOLD_S
-from codesdk.bootstrap.record import open_record
+from codesdk.artifacts.service import UNRECORDED_TTL_S
+from codesdk.bootstrap.maintenance import open_maintenance_services
 from codesdk.domain.calls import CallState
 from codesdk.domain.clock import SystemClock
 from codesdk.domain.ids import ToolCallId
-from codesdk.domain.invariants import check
+from codesdk.domain.invariants import first_violation
 from codesdk.eventlog.hints import LocalHints
-from codesdk.eventlog.log import Log
+from codesdk.eventlog.log import EventLog
 from codesdk.settings import Settings
-from codesdk.toolcalls import store as call_store
+from codesdk.toolcalls.records import store as call_store
 from databases import ONLY_POSTGRESQL
 from stage import stored_call, wait_for
 
@@ -46,8 +46,8 @@ def backed(settings, tmp_path):
     """Makes a backup; its directory."""
 
     def make(name="backup"):
-        with open_record(settings) as record:
-            back_up(record, tmp_path / "out" / name)
+        with open_maintenance_services(settings) as record:
+            create_backup(record, tmp_path / "out" / name)
         return tmp_path / "out" / name
 
     (tmp_path / "out").mkdir()
@@ -65,7 +65,7 @@ def copy_at(path):
 
 
 def everything(record, session):
-    log, events = Log(record.database, SystemClock(), LocalHints()), []
+    log, events = EventLog(record.database, SystemClock(), LocalHints()), []
     while page := log.read(session, events[-1].seq if events else 0):
         events += page
     return events
@@ -73,7 +73,9 @@ def everything(record, session):
 
 def test_a_backup_under_load_is_consistent_and_has_the_bytes_of_every_record(stage, backed, tmp_path):
     line = [sys.executable, str(CHURNER), str(stage.root), stage.url, stage.principal.tenant_id]
-    load = [[*line, role, str(seed), str(HOLD_S)] for seed, role in enumerate(("writer", "writer", "collector"))]
+    load = [
+        [*line, role, str(seed), str(UNRECORDED_TTL_S)] for seed, role in enumerate(("writer", "writer", "collector"))
+    ]
     lock = str(stage.root / "write.lock")
     load.append([sys.executable, str(APPENDER), stage.url, lock, stage.session.id, "a"])
     processes = [subprocess.Popen(each, stdout=subprocess.DEVNULL) for each in load]
@@ -87,7 +89,7 @@ def test_a_backup_under_load_is_consistent_and_has_the_bytes_of_every_record(sta
             place = backed(f"backup-{number}")
             restored = restore(place, copy_at(tmp_path / f"copy-{number}"))
             assert restored.damaged == ()
-            with open_record(copy_at(tmp_path / f"copy-{number}")) as record:
+            with open_maintenance_services(copy_at(tmp_path / f"copy-{number}")) as record:
                 for artifact in record.artifacts.listing(tenant, limit=100_000):
                     assert len(record.artifacts.read(artifact)) == artifact.size
                 numbers = [event.seq for event in everything(record, session)]
@@ -110,16 +112,16 @@ def test_a_restored_copy_has_its_own_instance_and_epochs_and_runs_nothing(stage,
     restored = restore(backed(), copy_at(tmp_path / "copy"))
     assert (restored.lost_calls, restored.closed_sessions) == (1, 1)
     assert restored.instance != restored.backup_of == settings.instance_id()
-    with open_record(copy_at(tmp_path / "copy")) as record:
+    with open_maintenance_services(copy_at(tmp_path / "copy")) as record:
         events = everything(record, stage.session.id)
-        assert check(events) is None
+        assert first_violation(events) is None
         assert [event.type for event in events][-1] == "sandbox.session_closed"
         ends = [event.payload for event in events if event.type in {"tool.call.completed", "tool.call.denied"}]
         assert [end.get("code") for end in ends] == ["WORKER_LOST", "SESSION_CLOSED", "SESSION_CLOSED"]
-        new, _ = Log(record.database, SystemClock(), LocalHints()).place(stage.session.id)
-        assert start(encode(epoch, head), new, len(events)).resync is not None
+        new, _ = EventLog(record.database, SystemClock(), LocalHints()).place(stage.session.id)
+        assert start_position(encode_cursor(epoch, head), new, len(events)).resync is not None
         with record.database.read() as connection:
-            assert not any(call_store.in_state(connection, state) for state in CallState if not state.terminal)
+            assert not any(call_store.list_in_state(connection, state) for state in CallState if not state.terminal)
             states = connection.exec_driver_sql("SELECT DISTINCT state FROM sandboxes").scalars().all()
         assert states == ["gone"]
         assert record.artifacts.read(record.artifacts.find(artifact.tenant_id, artifact.id)) == b"content"
@@ -131,7 +133,7 @@ def test_a_backup_that_is_killed_leaves_nothing_under_its_name(stage, tmp_path):
     keep(stage, b"x" * 3_000_000)
     program = (
         "import os, sys; from pathlib import Path; from codesdk.archive import backup, manifest\n"
-        "from codesdk.bootstrap.record import open_record; from codesdk.settings import Settings\n"
+        "from codesdk.bootstrap.maintenance import open_record; from codesdk.settings import Settings\n"
         "manifest.write = lambda *_: os.kill(os.getpid(), 9)\n"
         "with open_record(Settings(data_dir=Path(sys.argv[1]))) as record: backup.back_up(record, Path(sys.argv[2]))\n"
     )
@@ -148,8 +150,8 @@ def test_a_backup_that_is_killed_leaves_nothing_under_its_name(stage, tmp_path):
 def test_a_backup_never_replaces_anything_and_one_that_fails_leaves_nothing(stage, settings, backed, monkeypatch):
     keep(stage, b"content")
     place = backed()
-    with open_record(settings) as record, pytest.raises(BackupRefused, match="exists"):
-        back_up(record, place)
+    with open_maintenance_services(settings) as record, pytest.raises(BackupRefused, match="exists"):
+        create_backup(record, place)
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -234,11 +236,11 @@ def test_an_artifact_that_was_damaged_before_does_not_stop_the_backup_and_is_nam
     keep(stage, b"good")
     bad = keep(stage, b"bad")
     next((stage.root / "artifacts").glob(f"*/{bad.blob_key}")).write_bytes(b"BAD")
-    with open_record(settings) as record:
-        made = back_up(record, tmp_path / "backup")
+    with open_maintenance_services(settings) as record:
+        made = create_backup(record, tmp_path / "backup")
     assert made.damaged == (bad.content_hash,)
     restore(tmp_path / "backup", copy_at(tmp_path / "copy"))
-    with open_record(copy_at(tmp_path / "copy")) as record, pytest.raises(ArtifactDamaged):
+    with open_maintenance_services(copy_at(tmp_path / "copy")) as record, pytest.raises(ArtifactDamaged):
         record.artifacts.read(record.artifacts.find(bad.tenant_id, bad.id))
 
 
@@ -248,7 +250,7 @@ def test_what_a_backup_names_is_not_collected_meanwhile(stage, settings, backed,
 
     def dropped_meanwhile(*given):
         stage.artifacts.delete(made.tenant_id, made.id)
-        with open_record(settings) as record:
+        with open_maintenance_services(settings) as record:
             record.collector.collect()
         return copied(*given)
 
@@ -259,8 +261,8 @@ def test_what_a_backup_names_is_not_collected_meanwhile(stage, settings, backed,
 @ONLY_POSTGRESQL
 def test_postgresql_has_tools_of_its_own_and_the_refusal_names_them(stage, tmp_path):
     settings = Settings(data_dir=stage.root, database_url=stage.url)
-    with open_record(settings) as record, pytest.raises(BackupRefused) as refused:
-        back_up(record, tmp_path / "backup")
+    with open_maintenance_services(settings) as record, pytest.raises(BackupRefused) as refused:
+        create_backup(record, tmp_path / "backup")
     assert "pg_dump" in refused.value.advice()
     with pytest.raises(RestoreRefused, match="elsewhere"):
         restore(tmp_path / "backup", settings)

@@ -7,10 +7,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from codesdk.archive.imports import SessionExists
+from codesdk.archive.log_import import SessionExists
 from codesdk.cli.app import app
-from codesdk.cli.ending import ended
-from codesdk.cli.log_files import NothingNamed
+from codesdk.cli.entrypoint import run_command
+from codesdk.cli.logs.export_import import NoSessionSelected
 
 
 @pytest.fixture
@@ -48,12 +48,12 @@ def test_a_log_goes_out_to_a_backup_and_back_in(stage, run, tmp_path):
 
 @pytest.mark.parametrize("words", [(), ("ses_x", "--all")])
 def test_an_export_names_one_session_or_all_of_them(stage, run, words):
-    with pytest.raises(NothingNamed):
+    with pytest.raises(NoSessionSelected):
         run("events", "export", *words, "--data-dir", str(stage.root))
 
 
 def test_an_export_of_a_session_that_is_none_writes_nothing(stage, capsys):
-    assert ended(["events", "export", "ses_nope", "--data-dir", str(stage.root)]) != 0
+    assert run_command(["events", "export", "ses_nope", "--data-dir", str(stage.root)]) != 0
     said = capsys.readouterr()
     assert (said.out, "no session ses_nope" in said.err) == ("", True)
 
@@ -88,8 +88,8 @@ def test_the_audit_tells_what_was_done_to_the_record_and_is_verified_from_the_co
     )
     assert "nothing was changed" in run("audit", "verify", "--head", kept, *there)
     stage.sql("UPDATE audit_entries SET actor = 'nobody' WHERE number = 2")
-    assert ended(["audit", "verify", *here]) == 1
-    assert ended(["audit", "verify", "--head", "nonsense", *here]) == 64
+    assert run_command(["audit", "verify", *here]) == 1
+    assert run_command(["audit", "verify", "--head", "nonsense", *here]) == 64
 
 
 def test_the_operators_first_key_is_on_record(run, tmp_path):

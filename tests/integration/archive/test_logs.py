@@ -8,35 +8,35 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import text
 
-from codesdk.archive import imports, store
-from codesdk.archive.export import export
-from codesdk.archive.imports import (
+from codesdk.archive import log_import, store
+from codesdk.archive.export_format import ExportInvalid
+from codesdk.archive.log_export import export_logs
+from codesdk.archive.log_import import (
     ArtifactExists,
     BytesMissing,
     LogGap,
     SessionExists,
     TenantNotMapped,
-    take_in,
+    import_logs,
 )
-from codesdk.archive.lines import ExportInvalid
-from codesdk.archive.retention import DAY_S, Pruned, Retention
+from codesdk.archive.retention import DAY_S, PruneSummary, Retention
 from codesdk.artifacts import ArtifactUnknown
-from codesdk.bootstrap.record import open_record
+from codesdk.bootstrap.maintenance import open_maintenance_services
 from codesdk.domain.clock import SystemClock
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.events import EventUnreadable
-from codesdk.domain.invariants import check
+from codesdk.domain.invariants import first_violation
 from codesdk.domain.quotas import QuotaExceeded, Resource
 from codesdk.domain.upcasting import SchemaTooNew
 from codesdk.eventlog.hints import LocalHints
-from codesdk.eventlog.log import Log
+from codesdk.eventlog.log import EventLog
 from codesdk.hosts import store as host_store
 from codesdk.sessions import NewSession, SessionUnknown
 from codesdk.sessions import store as session_store
 from codesdk.sessions.session import SessionRemoved
 from codesdk.settings import Settings
 from codesdk.storage.database import Database
-from codesdk.storage.faults import Overtaken
+from codesdk.storage.faults import WriteConflict
 from codesdk.storage.migration import upgrade
 from databases import BOTH
 from stage import Room, said
@@ -69,7 +69,7 @@ def elsewhere(tmp_path, databases):
 
     @contextmanager
     def opened():
-        with open_record(settings) as record:
+        with open_maintenance_services(settings) as record:
             yield record
 
     return opened
@@ -77,19 +77,19 @@ def elsewhere(tmp_path, databases):
 
 @contextmanager
 def record_of(stage):
-    with open_record(Settings(data_dir=stage.root, database_url=stage.url)) as record:
+    with open_maintenance_services(Settings(data_dir=stage.root, database_url=stage.url)) as record:
         yield record
 
 
 def exported(stage, tmp_path, session=None, *, with_bytes=True):
     file, directory = tmp_path / "out.jsonl", tmp_path / "bytes"
     with record_of(stage) as record, file.open("w", encoding="utf-8") as out:
-        export(record, out, session, directory if with_bytes else None)
+        export_logs(record, out, session, directory if with_bytes else None)
     return file, directory if with_bytes else None
 
 
 def log_of(record):
-    return Log(record.database, SystemClock(), LocalHints())
+    return EventLog(record.database, SystemClock(), LocalHints())
 
 
 def test_a_log_comes_out_there_as_it_went_in_here_with_its_artifacts(source, elsewhere, tmp_path):
@@ -97,11 +97,11 @@ def test_a_log_comes_out_there_as_it_went_in_here_with_its_artifacts(source, els
     owned = source.artifacts.of_session(source.session.id)
     assert len(owned) > 0
     with elsewhere() as record:
-        done = take_in(record, file, "there", directory)
+        done = import_logs(record, file, "there", directory)
         assert (done.sessions, done.artifacts) == (1, len(owned))
         events = log_of(record).read(source.session.id)
         assert events == source.events()
-        assert check(events) is None
+        assert first_violation(events) is None
         for artifact in owned:
             there = record.artifacts.find("ten_there", artifact.id)
             assert (there.content_hash, there.created_at) == (artifact.content_hash, artifact.created_at)
@@ -115,21 +115,24 @@ def test_a_log_comes_out_there_as_it_went_in_here_with_its_artifacts(source, els
 def test_no_host_is_shown_for_imported_sessions_and_a_worker_may_be_named_import(source, elsewhere, tmp_path):
     file, directory = exported(source, tmp_path)
     with elsewhere() as record:
-        take_in(record, file, "there", directory)
+        import_logs(record, file, "there", directory)
         with record.database.read() as connection:
-            assert host_store.listing(connection) == []
+            assert host_store.list_hosts(connection) == []
             stands_for_it = connection.execute(text("SELECT id FROM hosts")).scalar_one()
-            assert [host_store.find(connection, wanted) for wanted in (imports.HOST, stands_for_it)] == [None, None]
+            assert [host_store.find(connection, wanted) for wanted in (log_import.HOST_NAME, stands_for_it)] == [
+                None,
+                None,
+            ]
         record.writer.run(lambda unit: host_store.insert(unit.connection, "hst_real", "import", 0.0, {"images": "{}"}))
         with record.database.read() as connection:
-            assert [host.name for host in host_store.listing(connection)] == ["import"]
+            assert [host.name for host in host_store.list_hosts(connection)] == ["import"]
             assert host_store.find(connection, "import").id == "hst_real"
 
 
 def test_without_the_bytes_what_events_refer_to_leads_nowhere(source, elsewhere, tmp_path):
     file, _ = exported(source, tmp_path, with_bytes=False)
     with elsewhere() as record:
-        assert take_in(record, file, "there", None).artifacts == 0
+        assert import_logs(record, file, "there", None).artifacts == 0
         with pytest.raises(ArtifactUnknown):
             record.artifacts.find("ten_there", source.artifacts.of_session(source.session.id)[0].id)
 
@@ -140,32 +143,32 @@ def test_an_export_of_one_session_holds_no_other(source, elsewhere, tmp_path):
     heads = [json.loads(line)["id"] for line in file.read_text().splitlines() if '"kind":"session"' in line]
     assert heads == [other.session_id]
     with record_of(source) as record, pytest.raises(SessionUnknown), (tmp_path / "none").open("w") as out:
-        export(record, out, "ses_none", None)
+        export_logs(record, out, "ses_none", None)
 
 
 def test_a_log_that_is_here_is_never_changed(source, elsewhere, tmp_path):
     file, directory = exported(source, tmp_path)
     with elsewhere() as record:
-        take_in(record, file, "there", None)
+        import_logs(record, file, "there", None)
         with pytest.raises(SessionExists):
-            take_in(record, file, "there", None)
+            import_logs(record, file, "there", None)
     before = source.events()
     with record_of(source) as record, pytest.raises(SessionExists):
-        take_in(record, file, None, directory)
+        import_logs(record, file, None, directory)
     assert source.events() == before
 
 
 def test_an_artifact_that_is_here_is_not_taken_twice_and_its_session_stays_out(source, elsewhere, tmp_path):
     file, directory = exported(source, tmp_path)
     with elsewhere() as record:
-        take_in(record, file, "there", directory)
+        import_logs(record, file, "there", directory)
         (session,) = [source.session.id]
         with record.database.writer.begin() as connection:
             connection.execute(text("UPDATE artifacts SET session_id = NULL"))
             connection.execute(text("DELETE FROM events"))
             connection.execute(text("DELETE FROM sessions"))
         with pytest.raises(ArtifactExists):
-            take_in(record, file, "there", directory)
+            import_logs(record, file, "there", directory)
         assert log_of(record).head(session) == 0
 
 
@@ -174,7 +177,7 @@ def test_whose_it_shall_be_is_said_and_never_guessed(source, elsewhere, tmp_path
     with elsewhere() as record:
         for tenant in (None, "nobody"):
             with pytest.raises(TenantNotMapped):
-                take_in(record, file, tenant, None)
+                import_logs(record, file, tenant, None)
         assert log_of(record).head(source.session.id) == 0
 
 
@@ -233,7 +236,7 @@ def test_nothing_of_a_wrong_file_comes_in(source, elsewhere, tmp_path, damage):
     edited(file, edit)
     with elsewhere() as record:
         with pytest.raises(fault):
-            take_in(record, file, "there", None)
+            import_logs(record, file, "there", None)
         assert log_of(record).heads([source.session.id]) == {}
 
 
@@ -253,14 +256,14 @@ def test_a_line_that_cannot_be_read_is_named_with_the_reason(source, elsewhere, 
     lines = file.read_text().splitlines()
     file.write_text("\n".join([*lines[:2], said, *lines[2:]]) + "\n")
     with elsewhere() as record, pytest.raises(ExportInvalid, match=rf"Line 3 .*({why})"):
-        take_in(record, file, "there", None)
+        import_logs(record, file, "there", None)
 
 
 def test_every_mode_of_a_session_comes_through(source, elsewhere, tmp_path):
     source.sql("UPDATE sessions SET permission_mode = 'yolo'")
     file, _ = exported(source, tmp_path)
     with elsewhere() as record:
-        take_in(record, file, "there", None)
+        import_logs(record, file, "there", None)
         with record.database.read() as connection:
             assert session_store.find(connection, "ten_there", source.session.id).permission_mode is PermissionMode.YOLO
             assert session_store.imported_at(connection, source.session.id) > 0
@@ -278,14 +281,14 @@ def test_a_file_that_is_cut_off_is_noticed(source, elsewhere, tmp_path, cut):
     file, _ = exported(source, tmp_path)
     file.write_bytes(file.read_bytes()[:-cut])
     with elsewhere() as record, pytest.raises(ExportInvalid):
-        take_in(record, file, "there", None)
+        import_logs(record, file, "there", None)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\n", b"{}\n", b"[" * 100_000 + b"\n", b'{"kind": []}\n'])
 def test_what_is_no_export_is_refused(elsewhere, tmp_path, content):
     (tmp_path / "file").write_bytes(content)
     with elsewhere() as record, pytest.raises(ExportInvalid):
-        take_in(record, tmp_path / "file", "there", None)
+        import_logs(record, tmp_path / "file", "there", None)
 
 
 @pytest.mark.parametrize("damage", ["gone", "other"])
@@ -295,7 +298,7 @@ def test_bytes_that_are_missing_or_others_keep_everything_out(source, elsewhere,
     one.unlink() if damage == "gone" else one.write_bytes(b"other")
     with elsewhere() as record:
         with pytest.raises(BytesMissing):
-            take_in(record, file, "there", directory)
+            import_logs(record, file, "there", directory)
         assert log_of(record).head(source.session.id) == 0
 
 
@@ -304,15 +307,15 @@ def test_a_tenant_without_room_gets_neither_bytes_nor_log(source, elsewhere, tmp
     with elsewhere() as record:
         record.writer.run(lambda unit: record.quotas.set_limits(unit, "ten_there", {Resource.ARTIFACT_BYTES: 10}))
         with pytest.raises(QuotaExceeded):
-            take_in(record, file, "there", directory)
+            import_logs(record, file, "there", directory)
         assert log_of(record).head(source.session.id) == 0
 
 
 def test_a_long_log_comes_whole_in_pages(source, elsewhere, tmp_path, monkeypatch):
-    monkeypatch.setattr(imports, "PAGE", 3)
+    monkeypatch.setattr(log_import, "PAGE_SIZE", 3)
     file, _ = exported(source, tmp_path)
     with elsewhere() as record:
-        take_in(record, file, "there", None)
+        import_logs(record, file, "there", None)
         assert log_of(record).read(source.session.id) == source.events()
 
 
@@ -323,13 +326,13 @@ def test_a_session_whose_unit_is_run_again_still_comes_whole(source, elsewhere, 
         real(*given)
         tries.append(given)
         if len(tries) == 1:
-            raise Overtaken("Another process was faster.")
+            raise WriteConflict("Another process was faster.")
 
     monkeypatch.setattr(store, "set_last_seq", overtaken_once)
     source.open_session()  # a second one in the file, after the one whose lines are read twice
     file, directory = exported(source, tmp_path)
     with elsewhere() as record:
-        done = take_in(record, file, "there", directory)
+        done = import_logs(record, file, "there", directory)
         assert len(tries) == done.sessions + 1 == 3
         assert log_of(record).read(source.session.id) == source.events()
 
@@ -353,10 +356,10 @@ def test_an_old_session_is_removed_whole_and_whoever_asks_is_told(source, retent
     source.sql("UPDATE sessions SET closed_at = closed_at + :day WHERE id = :id", day=DAY_S * 5, id=young.session_id)
     events, artifacts = len(source.events()), len(source.artifacts.of_session(session))
     source.clock.advance(3 * DAY_S)
-    assert retention.prune(3.5 * DAY_S, reason="test") == Pruned()
+    assert retention.prune(3.5 * DAY_S, reason="test") == PruneSummary()
     would_be = retention.prune(2 * DAY_S, reason="test", dry=True)
     removed = retention.prune(2 * DAY_S, reason="test")
-    assert removed == would_be == Pruned(sessions=(session,), events=events, artifacts=artifacts)
+    assert removed == would_be == PruneSummary(sessions=(session,), events=events, artifacts=artifacts)
     assert source.log.read(session) == []
     assert source.artifacts.of_session(session) == []
     assert source.sql("SELECT artifact_bytes FROM tenants")[0].artifact_bytes == 0
@@ -369,18 +372,18 @@ def test_an_old_session_is_removed_whole_and_whoever_asks_is_told(source, retent
     (note,) = source.sql("SELECT * FROM removed_sessions")
     assert (note.id, note.last_seq, note.reason) == (session, events, "test")
     assert source.sessions.find(tenant, young.session_id).last_seq == len(source.events(young))
-    assert retention.prune(2 * DAY_S, reason="test") == Pruned()
+    assert retention.prune(2 * DAY_S, reason="test") == PruneSummary()
 
 
 def test_a_session_whose_sandbox_is_not_gone_or_that_seeds_an_open_one_stays(source, retention):
     closed(source)
     source.clock.advance(10 * DAY_S)
     source.sql("UPDATE sandboxes SET state = 'closing'")
-    assert retention.prune(DAY_S, reason="test") == Pruned()
+    assert retention.prune(DAY_S, reason="test") == PruneSummary()
     source.sql("UPDATE sandboxes SET state = 'gone'")
     seed = source.artifacts.of_session(source.session.id)[0]
     source.sessions.open(source.principal, NewSession(seed_artifact=seed.id))
-    assert retention.prune(DAY_S, reason="test") == Pruned()
+    assert retention.prune(DAY_S, reason="test") == PruneSummary()
 
 
 def test_a_removed_session_can_be_imported_again(source, retention, tmp_path):
@@ -390,6 +393,6 @@ def test_a_removed_session_can_be_imported_again(source, retention, tmp_path):
     source.clock.advance(10 * DAY_S)
     assert len(retention.prune(DAY_S, reason="test").sessions) == 1
     with record_of(source) as record:
-        take_in(record, file, None, directory)
+        import_logs(record, file, None, directory)
     assert source.events() == before
     assert source.sessions.find(source.principal.tenant_id, source.session.id).state == "closed"

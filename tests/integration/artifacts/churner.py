@@ -6,9 +6,9 @@ import random
 import sys
 from pathlib import Path
 
-from codesdk.artifacts import ArtifactCollected, Artifacts, Collector
+from codesdk.artifacts import ArtifactCollected, ArtifactService, GarbageCollector
 from codesdk.artifacts.directory import DirectoryBlobs
-from codesdk.artifacts.spool import Incoming
+from codesdk.artifacts.spool import SpoolDirectory
 from codesdk.domain.clock import SystemClock
 from codesdk.domain.ids import RandomIds, TenantId
 from codesdk.storage.database import Database
@@ -26,8 +26,11 @@ def main(directory: Path, url: str, tenant: TenantId, role: str, *more: str) -> 
     clock = SystemClock()
     database = Database(url)
     writer = Writer(database, directory / "write.lock" if database.is_sqlite else None)
-    blobs, incoming = DirectoryBlobs(directory / "artifacts"), Incoming(directory / "artifacts" / "incoming", 10**6)
-    artifacts = Artifacts(
+    blobs, incoming = (
+        DirectoryBlobs(directory / "artifacts"),
+        SpoolDirectory(directory / "artifacts" / "incoming", 10**6),
+    )
+    artifacts = ArtifactService(
         blobs=blobs,
         incoming=incoming,
         database=database,
@@ -37,7 +40,7 @@ def main(directory: Path, url: str, tenant: TenantId, role: str, *more: str) -> 
         quotas=TenantQuotas({}),
         hold_s=hold_s,
     )
-    collector = Collector(blobs=blobs, incoming=incoming, database=database, writer=writer, clock=clock)
+    collector = GarbageCollector(blobs=blobs, incoming=incoming, database=database, writer=writer, clock=clock)
     mine = []
     while True:
         if role == "collector":

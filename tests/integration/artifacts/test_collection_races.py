@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from codesdk.artifacts import Collector
+from codesdk.artifacts import GarbageCollector
 from stage import wait_for
 
 CHURNER = Path(__file__).with_name("churner.py")
@@ -86,7 +86,7 @@ def at_once(stage):
 
 
 def collect_the_rest(stage):
-    collector = Collector(
+    collector = GarbageCollector(
         blobs=stage.blobs,
         incoming=stage.incoming,
         database=stage.database,

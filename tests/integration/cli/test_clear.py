@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from codesdk.sandbox import spec as specs
-from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.isolation import spec as specs
 from codesdk.settings import Settings
-from codesdk.settings.hold import hold
+from codesdk.settings.process_lock import try_lock
 
 pytestmark = pytest.mark.engine
 
@@ -26,7 +26,7 @@ def volume(engine, settings):
     """A workspace that a worker of this installation left."""
     client = Engine(engine.host)
     instance = settings.instance_id()
-    name = specs.name_of(instance, "sbx_left")
+    name = specs.container_name(instance, "sbx_left")
     labels = {specs.LABEL_INSTANCE: instance, specs.LABEL_OWNER: "sbx_left"}
     client.api.create_volume(name, labels=labels)
     yield lambda: client.api.volumes(filters={"name": name})["Volumes"] or []
@@ -44,7 +44,7 @@ def test_what_a_worker_left_on_the_engine_is_removed(codesdk, volume):
 
 
 def test_sandboxes_that_a_worker_serves_are_left_alone(codesdk, volume, settings):
-    with hold(settings.data_dir / "worker.lock"):
+    with try_lock(settings.data_dir / "worker.lock"):
         ended = codesdk("sandbox", "clear")
     assert ended.code == 69
     assert "Stop it first" in ended.line

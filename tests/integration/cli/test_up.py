@@ -16,9 +16,9 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from codesdk.cli.demo.agent import connected, text_of
+from codesdk.cli.demo.agent import connect_mcp, text_of
 from codesdk.errors import ExitCode
-from codesdk.provision.process import mark
+from codesdk.provision.system.process_identity import mark
 from integration.cli.running import DEMO_POLICIES, READY_S, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.redis, pytest.mark.timeout(240)]
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.redis, pytest.mark.timeout(240)]
 
 def call(opened, tool, arguments):
     async def run():
-        async with connected(opened["mcp_url"], opened["token"]) as client:
+        async with connect_mcp(opened["mcp_url"], opened["token"]) as client:
             return await client.call_tool(tool, arguments)
 
     return asyncio.run(run())
@@ -187,7 +187,7 @@ def test_a_person_approves_on_the_command_line_while_the_call_waits(start_up, co
     opened = up.ready()
 
     async def ask():
-        async with connected(opened["mcp_url"], opened["token"]) as client:
+        async with connect_mcp(opened["mcp_url"], opened["token"]) as client:
             waiting = asyncio.create_task(client.call_tool("workspace_exec", {"command": "chmod 700 ."}))
             return await asyncio.gather(waiting, asyncio.to_thread(answer))
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from codesdk.cli.demo.agent import connected, text_of
+from codesdk.cli.demo.agent import connect_mcp, text_of
 from integration.compose.installation import SECOND, SERVICES, Installation, alone
 from stage import wait_for
 
@@ -60,7 +60,7 @@ class Story:
             time.sleep(0.5)
 
     async def _call(self, token: str, tool: str, arguments: dict[str, Any]) -> Any:
-        async with connected(f"{self.installation.url}/mcp", token) as client:
+        async with connect_mcp(f"{self.installation.url}/mcp", token) as client:
             return await client.call_tool(tool, arguments)
 
     def open(self, **wish: Any) -> tuple[dict[str, Any], str]:

@@ -19,7 +19,7 @@ from codesdk.domain.clock import SystemClock
 from codesdk.domain.events import EventType, RuntimeInfo, Trace
 from codesdk.domain.ids import SessionId
 from codesdk.eventlog.hints import LocalHints
-from codesdk.eventlog.log import Draft, Log
+from codesdk.eventlog.log import EventDraft, EventLog
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
 
@@ -28,7 +28,7 @@ APPENDS = 3
 
 
 def draft(session, name):
-    return Draft(
+    return EventDraft(
         type=EventType.USAGE_REPORTED,
         trace=Trace(session_id=session),
         runtime=RuntimeInfo(name="t"),
@@ -40,7 +40,7 @@ class Appender:
     def __init__(self, url, lock, session):
         self.database = Database(url)
         self.writer = Writer(self.database, None if lock == "-" else Path(lock))
-        self.log = Log(self.database, SystemClock(), LocalHints())
+        self.log = EventLog(self.database, SystemClock(), LocalHints())
         self.session = SessionId(session)
 
     def append(self, name):

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from codesdk.domain.clock import SystemClock
 from codesdk.eventlog.hints import LocalHints
-from codesdk.eventlog.log import Log
+from codesdk.eventlog.log import EventLog
 from codesdk.eventlog.tail import Tail
 from codesdk.storage.database import Database
 from databases import ONLY_SQLITE
@@ -111,7 +111,7 @@ class Restless:
 
     def _read(self):
         database = Database(self._stage.url)
-        log = Log(database, SystemClock(), LocalHints())
+        log = EventLog(database, SystemClock(), LocalHints())
         while not self._stop.is_set():
             tail = Tail(log, LocalHints(), SystemClock(), 0.02)
             tail.subscribe(self._stage.session.id, self.seqs[-1] if self.seqs else 0, self._take)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from codesdk.domain.invariants import check
+from codesdk.domain.invariants import first_violation
 from codesdk.hosts import store as host_store
 from hosts_stage import LEASE_S, PATIENT_S, site_of
 from stage import read_whole
@@ -56,7 +56,7 @@ def test_a_call_that_prints_ends_well_and_whole_when_one_worker_hands_it_back_an
     assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
     assert site.printed(subject) == told
     assert site.inside("one", subject, "cat ran") == "run\n"
-    assert check(read_whole(site.api.log, subject.session_id)) is None
+    assert first_violation(read_whole(site.api.log, subject.session_id)) is None
 
 
 @pytest.mark.timeout(600)
@@ -89,7 +89,9 @@ def test_a_worker_frozen_with_a_call_in_hand_and_one_about_to_start_changes_noth
     waiting = site.submit(begun, "echo run >> ran")
 
     found = site.host("one")
-    assert site.api.writer.run(lambda unit: host_store.lose(unit.connection, found.id, generation=found.generation))
+    assert site.api.writer.run(
+        lambda unit: host_store.mark_lost(unit.connection, found.id, generation=found.generation)
+    )
     for subject in (held, begun):
         site.wait(
             lambda s=subject: site.api.lost_hosts.tend() or site.session(s).state == "closed", "its session to end"

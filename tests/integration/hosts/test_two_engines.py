@@ -89,7 +89,9 @@ def test_a_worker_that_was_frozen_while_its_host_was_given_up_starts_nothing_and
     site.workers["two"].send_signal(signal.SIGSTOP)
     call = site.submit(frozen, "touch ran")
     found = site.host("two")
-    assert site.api.writer.run(lambda unit: host_store.lose(unit.connection, found.id, generation=found.generation))
+    assert site.api.writer.run(
+        lambda unit: host_store.mark_lost(unit.connection, found.id, generation=found.generation)
+    )
     site.wait(lambda: site.api.lost_hosts.tend() or site.session(frozen).state == "closed", "its session to end")
     before = [event.type for event in site.api.log.read(frozen.session_id)]
     site.workers["two"].send_signal(signal.SIGCONT)

@@ -15,7 +15,7 @@ import pytest
 from codesdk.bootstrap import open_services
 from codesdk.jobs import QueueUnavailable
 from codesdk.settings import DataDirUnusable
-from codesdk.storage import engines, patience
+from codesdk.storage import engines, timeouts
 from codesdk.storage.database import StorageUnavailable
 from outages import LockedPostgres, LockedSqlite, Outage, OwnPostgres, OwnRedis, Turn
 from small_disk import fill, remount, small_disk
@@ -77,7 +77,7 @@ def outage(named, request, own_redis, place, monkeypatch) -> Outage:
     if named == "redis-frozen":
         return Turn(lambda: own_redis.signal(signal.SIGSTOP), lambda: own_redis.signal(signal.SIGCONT))
     if named == "sqlite-locked":
-        monkeypatch.setattr(engines, "WAIT_S", LOCKED_S)
+        monkeypatch.setattr(engines, "SQLITE_BUSY_TIMEOUT_S", LOCKED_S)
         return LockedSqlite(place / "data" / "codesdk.db")
     if named == "sqlite-full":
         return Turn(lambda: fill(place / "ballast"), (place / "ballast").unlink)
@@ -202,7 +202,7 @@ def test_without_its_database_what_is_new_is_refused_in_words_and_what_runs_is_r
 def test_a_database_that_stands_still_for_longer_than_its_callers_wait_costs_no_second_run(
     installation, outage, people, monkeypatch
 ):
-    monkeypatch.setattr(patience, "STALLED_S", 1)
+    monkeypatch.setattr(timeouts, "IDLE_TRANSACTION_S", 1)
     scene = Scene(installation, people)
     with scene.first.read_along() as seen:
         outage.begin()

@@ -13,26 +13,26 @@ import sys
 
 import pytest
 
-from codesdk.provision import daemon, engine
-from codesdk.provision.base_image import DockerCommand
-from codesdk.provision.command import ProvisionFailed, root, which
-from codesdk.provision.daemon import DaemonPlaces
-from codesdk.provision.endpoint import Answer, ping
-from codesdk.provision.engine import EngineDesk
-from codesdk.provision.process import mark, name, pid_in
-from codesdk.provision.shares import Shares
+from codesdk.provision.engines import docker_engine, dockerd
+from codesdk.provision.engines.docker_engine import ManagedEngine
+from codesdk.provision.engines.dockerd import DockerdPaths
+from codesdk.provision.engines.endpoint import EndpointState, ping
+from codesdk.provision.images.base_image import DockerCommand
+from codesdk.provision.servers.shared_server import SharedServer
+from codesdk.provision.system.command import ProvisionFailed, root, which
+from codesdk.provision.system.process_identity import mark, name, pid_in
 
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.skipif(which("dockerd") is None, reason="the engine here is not a local dockerd"),
     pytest.mark.skipif(root() is None, reason="a second dockerd needs root"),
-    pytest.mark.skipif(daemon.systemd_runs(), reason="with systemd the engine is a unit"),
+    pytest.mark.skipif(dockerd.systemd_runs(), reason="with systemd the engine is a unit"),
 ]
 
 
 @pytest.fixture
 def desk(tmp_path):
-    places = DaemonPlaces(
+    places = DockerdPaths(
         pid_file=tmp_path / "dockerd.pid",
         log=tmp_path / "dockerd.log",
         socket=tmp_path / "docker.sock",
@@ -41,7 +41,7 @@ def desk(tmp_path):
         flags=("--bridge=none", "--iptables=false", "--ip6tables=false"),
         launcher=("unshare", "--net"),
     )
-    yield EngineDesk(Shares(tmp_path, "engine"), places)
+    yield ManagedEngine(SharedServer(tmp_path, "engine"), places)
     pids = (places.pid_file, places.exec_root / "containerd" / "containerd.pid")
     for pid in [pid_in(file.read_text()) for file in pids if file.exists()]:
         left = mark(pid) if pid is not None and name(pid) in {"dockerd", "containerd"} else None
@@ -56,7 +56,7 @@ def quiet(line):
 
 
 def ensure(desk, say=quiet):
-    return engine.ensure(say, desk=desk, environ={})
+    return docker_engine.ensure(say, desk=desk, environ={})
 
 
 def test_an_engine_is_started_told_about_and_stopped(desk):
@@ -66,7 +66,7 @@ def test_an_engine_is_started_told_about_and_stopped(desk):
     assert "dockerd" in said[0]
     assert DockerCommand(started)("info").ok
     assert started.stop()
-    assert ping(started.host).answer is Answer.NOTHING
+    assert ping(started.host).answer is EndpointState.NOTHING
     assert not started.stop()
 
 
@@ -75,16 +75,16 @@ def test_an_engine_that_is_left_running_is_nobodys_to_stop(desk):
     again = ensure(desk, pytest.fail)
     assert not again.started_by_us
     assert not again.stop()
-    assert ping(again.host).answer is Answer.ENGINE
+    assert ping(again.host).answer is EndpointState.ENGINE
 
 
 def test_the_engine_of_a_killed_run_is_taken_over_and_stopped(desk, tmp_path):
     script = f"""
 import os, pathlib, signal
 from codesdk.provision import engine
-from codesdk.provision.daemon import DaemonPlaces
-from codesdk.provision.engine import EngineDesk
-from codesdk.provision.shares import Shares
+from codesdk.provision.engines.dockerd import DaemonPlaces
+from codesdk.provision.engines.docker_engine import EngineDesk
+from codesdk.provision.servers.shared_server import Shares
 p = pathlib.Path({str(tmp_path)!r})
 places = DaemonPlaces(p / "dockerd.log", p / "docker.sock", p / "dockerd.pid", p / "exec", p / "data",
                       {desk.places.flags!r}, {desk.places.launcher!r})
@@ -106,7 +106,7 @@ def test_an_engine_starts_over_what_a_killed_one_left(desk):
     second = ensure(desk)
     assert second.started_by_us
     first.stop()
-    assert ping(second.host).answer is Answer.ENGINE
+    assert ping(second.host).answer is EndpointState.ENGINE
     assert second.stop()
 
 
@@ -119,17 +119,17 @@ def test_pid_files_whose_pids_now_belong_to_others_are_no_obstacle(desk):
 
 
 def test_a_dockerd_that_ends_is_quoted_at_once(desk):
-    broken = EngineDesk(desk.shares, dataclasses.replace(desk.places, flags=("--no-such-flag",)))
+    broken = ManagedEngine(desk.shares, dataclasses.replace(desk.places, flags=("--no-such-flag",)))
     with pytest.raises(ProvisionFailed, match="no-such-flag"):
         ensure(broken)
 
 
 def test_a_second_dockerd_on_the_same_data_is_refused_and_the_first_lives(desk, monkeypatch):
-    monkeypatch.setattr(daemon, "LEFTOVER_S", 0.2)
+    monkeypatch.setattr(dockerd, "LEFTOVER_S", 0.2)
     first = ensure(desk)
     silent = dataclasses.replace(desk.places, socket=desk.places.socket.with_name("second.sock"))
-    other = EngineDesk(Shares(desk.shares.directory, "second"), silent)
+    other = ManagedEngine(SharedServer(desk.shares.directory, "second"), silent)
     with pytest.raises(ProvisionFailed, match="pid file found"):
         ensure(other)
-    assert ping(first.host).answer is Answer.ENGINE
+    assert ping(first.host).answer is EndpointState.ENGINE
     assert first.stop()

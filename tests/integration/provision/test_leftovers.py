@@ -10,8 +10,8 @@ import pytest
 
 import leftovers
 import shims
-from codesdk.provision.command import root
-from codesdk.provision.process import mark, name
+from codesdk.provision.system.command import root
+from codesdk.provision.system.process_identity import mark, name
 from small_disk import small_disk
 from stage import wait_for
 

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from codesdk.provision import redis_server
-from codesdk.provision.redis_server import RedisMissing
-from codesdk.provision.shares import Shares
+from codesdk.provision.servers import redis_server
+from codesdk.provision.servers.redis_server import RedisMissing
+from codesdk.provision.servers.shared_server import SharedServer
 
 KILLED_USER = """\
 import os, pathlib, signal, sys
@@ -24,7 +24,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.fixture
 def data_dir(tmp_path):
     yield tmp_path / "data"
-    left = Shares(tmp_path / "data" / "run", "redis").read()
+    left = SharedServer(tmp_path / "data" / "run", "redis").read()
     if left is not None:
         left.terminate(5)
 
@@ -90,7 +90,7 @@ def test_a_path_too_long_for_a_socket_gets_a_short_private_one(tmp_path, monkeyp
 def test_a_runtime_directory_that_others_can_enter_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     data_dir = tmp_path / ("d" * 100)
-    place = redis_server.socket_place(data_dir).parent
+    place = redis_server.redis_socket_path(data_dir).parent
     place.mkdir(parents=True)
     place.chmod(0o755)
     with pytest.raises(RedisMissing, match="not a private directory"):
@@ -120,7 +120,7 @@ def test_an_interrupt_while_it_starts_leaves_no_server(data_dir, monkeypatch, wh
         raise KeyboardInterrupt
 
     answer = redis_server._ping
-    monkeypatch.setattr(f"codesdk.provision.redis_server.{where}", interrupted)
+    monkeypatch.setattr(f"codesdk.provision.servers.redis_server.{where}", interrupted)
     with pytest.raises(KeyboardInterrupt):
         redis_server.ensure(data_dir, quiet)
     assert asked

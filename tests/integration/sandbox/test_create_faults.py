@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests/ is no package
 import tripping
 
 from codesdk.errors import Fault
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.faults import EngineUnavailable
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.port import FileWrite
+from codesdk.sandbox.port.faults import EngineUnavailable
 from sandboxes import spec
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]

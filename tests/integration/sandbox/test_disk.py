@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.sandbox import spec as specs
-from codesdk.sandbox.disk import find_facts
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.loop import LoopDisks
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.docker.loop_disks import LoopDisks
+from codesdk.sandbox.isolation import spec as specs
+from codesdk.sandbox.isolation.disk_quota import detect_support
 from codesdk.sandbox.port import ExitKind, FileError, FileRefused, FileWrite
 from sandboxes import request, run, spec
 from stage import wait_for
@@ -27,7 +27,7 @@ MIB = 1 << 20
 def loops(engine, tmp_path_factory):
     """Sandboxes whose larger workspaces are files; not run where the machine has no loop devices for us."""
     client = Engine(engine.host)
-    missing = find_facts(client.endpoint, client.api.info()).loop_missing
+    missing = detect_support(client.endpoint, client.api.info()).loop_missing
     if missing:
         client.close()
         reason = f"no loop-mounted workspaces here: {'; '.join(missing)}"
@@ -179,7 +179,7 @@ def test_a_sweep_frees_what_a_killed_worker_left_at_any_step(loops, sandbox_imag
     directory = loops._disks._directory
     directory.mkdir(exist_ok=True)
     wanted = [spec(loops._instance, sandbox_image) for _ in range(3)]
-    only_begun, only_attached, with_volume = (specs.name_of(each.instance, each.owner) for each in wanted)
+    only_begun, only_attached, with_volume = (specs.container_name(each.instance, each.owner) for each in wanted)
     (directory / f"{only_begun}.ext4.unfinished").write_bytes(b"")
     devices = [
         LoopDisks(directory).make(name, size=8 * MIB, inodes=1024, uid=wanted[0].tool_uid)
@@ -189,7 +189,7 @@ def test_a_sweep_frees_what_a_killed_worker_left_at_any_step(loops, sandbox_imag
         with_volume,
         driver="local",
         driver_opts={"type": "ext4", "device": devices[1], "o": "nosuid,nodev"},
-        labels=specs.labels(wanted[2]),
+        labels=specs.container_labels(wanted[2]),
     )
     swept = loops.sweep(())
     assert set(swept.volumes) == {each.owner for each in wanted}
@@ -212,10 +212,10 @@ def test_a_sweep_leaves_devices_of_the_living_and_of_others(loops, open_on_disk,
 def test_a_container_whose_device_is_anothers_now_is_made_anew_before_it_starts(loops, sandbox_image, monkeypatch):
     """After a reboot a volume names a device that may hold another sandbox's files."""
     asked = spec(loops._instance, sandbox_image, workspace_bytes=300 * MIB)
-    name = specs.name_of(asked.instance, asked.owner)
+    name = specs.container_name(asked.instance, asked.owner)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loops, "_start", _die)
-        patch.setattr(loops._residents, "_remove_what_failed", lambda *_: None)
+        patch.setattr(loops._open_sandboxes, "_remove_what_failed", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             loops.open(asked)
     # What a reboot does: the volume names a device by its number, which another file has now. Another installation may
@@ -241,8 +241,10 @@ def _name_device(loops, name, device):
     api.remove_container(container["Id"])
     api.remove_volume(name)
     api.create_volume(name, driver="local", driver_opts=options, labels=labels)
-    asked = specs.from_label(found["Config"]["Labels"][specs.LABEL_SPEC], 1)
-    made = loops._engine.client.containers.create(**{**specs.container(asked), "labels": found["Config"]["Labels"]})
+    asked = specs.spec_from_label(found["Config"]["Labels"][specs.LABEL_SPEC], 1)
+    made = loops._engine.client.containers.create(
+        **{**specs.container_options(asked), "labels": found["Config"]["Labels"]}
+    )
     assert made.name == name
 
 

@@ -10,12 +10,12 @@ import uuid
 
 import pytest
 
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.faults import CallWithdrawn, EngineRestarted, EngineUnavailable, SandboxGone
-from codesdk.sandbox.forgotten import _is_first, _is_of, _others
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.docker.lost_containers import _is_first, _is_of, _others
+from codesdk.sandbox.isolation.spec import container_name
 from codesdk.sandbox.port import ExitKind, Gone
-from codesdk.sandbox.spec import name_of
+from codesdk.sandbox.port.faults import CallCancelled, EngineRestarted, EngineUnavailable, SandboxGone
 from own_engine import OWN_ENGINE, running
 from sandboxes import request, run, spec
 
@@ -128,7 +128,7 @@ def forgetful(own, sandboxes, sandbox_image, tmp_path):
 
 def inits_of(asked):
     """First processes of a sandbox's containers, as the machine sees them."""
-    name = name_of(asked.instance, asked.owner)
+    name = container_name(asked.instance, asked.owner)
     return [pid for pid in _others() if _is_first(pid) and _is_of(pid, name, lambda: None)]
 
 
@@ -168,7 +168,7 @@ def test_while_the_engine_is_away_nothing_is_said_to_be_gone_and_what_waits_for_
         while not is_withdrawn(sandbox):
             assert time.monotonic() < until
         waiting.join(20)
-        assert isinstance(waiting.outcome, CallWithdrawn), waiting.outcome
+        assert isinstance(waiting.outcome, CallCancelled), waiting.outcome
     finally:
         own.start()
 

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from codesdk.sandbox import bundle
-from codesdk.sandbox.slim import slim
-from codesdk.sandbox.spec import name_of
+from codesdk.sandbox.isolation.spec import container_name
+from codesdk.sandbox.packaging import bundle
+from codesdk.sandbox.packaging.minify import minify
 from sandboxes import DEADLINE_S, run
 
 pytestmark = pytest.mark.engine
@@ -21,14 +21,14 @@ IDLE_MB = 6.5
 @pytest.fixture
 def hasty(monkeypatch, open_sandbox):
     """A sandbox that lets its helpers go after half a second."""
-    monkeypatch.setattr(bundle, "slim", lambda source: slim(source).replace(KEEP, "KEEP_FREE_S = 0.5"))
+    monkeypatch.setattr(bundle, "minify", lambda source: minify(source).replace(KEEP, "KEEP_FREE_S = 0.5"))
     bundle.program.cache_clear()
     yield open_sandbox()
     bundle.program.cache_clear()
 
 
 def processes(sandboxes, sandbox) -> list[str]:
-    top = sandboxes._engine.api.top(name_of(sandboxes._instance, sandbox.owner))
+    top = sandboxes._engine.api.top(container_name(sandboxes._instance, sandbox.owner))
     return [row[-1] for row in top["Processes"]]
 
 
@@ -57,7 +57,7 @@ def test_output_that_is_not_acknowledged_outlives_the_idle_time(sandboxes, hasty
 
 
 def megabytes(sandboxes, sandbox) -> float:
-    said = sandboxes._engine.api.stats(name_of(sandboxes._instance, sandbox.owner), stream=False, one_shot=True)
+    said = sandboxes._engine.api.stats(container_name(sandboxes._instance, sandbox.owner), stream=False, one_shot=True)
     stats = said["memory_stats"]["stats"]
     # Anonymous memory alone: which sandbox the image's files are charged to depends on who read them first, and what a
     # cgroup "uses" has up to 64 pages in it, for each processor, that nothing uses (Linux, MEMCG_CHARGE_BATCH).

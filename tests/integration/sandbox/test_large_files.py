@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from codesdk.sandbox.channel.files import PIECE_BYTES
 from codesdk.sandbox.port import FileInfo
-from codesdk.sandbox.workspace import PIECE
 from sandboxes import run
 
 pytestmark = pytest.mark.engine
@@ -47,5 +47,5 @@ def test_150_megabytes_go_in_and_out_with_a_bounded_memory_on_both_sides(sandbox
     finally:
         tracemalloc.stop()
     assert came.digest() == sent.digest()
-    assert peak < 24 * PIECE
+    assert peak < 24 * PIECE_BYTES
     assert runner_peak(sandboxes, box) < 60 * MIB

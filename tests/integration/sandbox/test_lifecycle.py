@@ -9,12 +9,13 @@ import uuid
 
 import pytest
 
-from codesdk.sandbox import attest, images
-from codesdk.sandbox import spec as specs
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.faults import EngineUnavailable, ImageRefused, ImageUnusable, IsolationDrift, SandboxGone
+from codesdk.sandbox.docker import attestation
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.images.builder import builder
+from codesdk.sandbox.isolation import spec as specs
 from codesdk.sandbox.port import Gone
+from codesdk.sandbox.port.faults import EngineUnavailable, ImageRefused, ImageUnusable, IsolationDrift, SandboxGone
 from sandboxes import DEADLINE_S, run
 
 pytestmark = pytest.mark.engine
@@ -25,7 +26,7 @@ def left(sandboxes) -> int:
     wanted = {"label": f"codesdk.instance={sandboxes._instance}"}
     api = sandboxes._engine.api
     found = [*api.containers(all=True, filters=wanted), *(api.volumes(filters=wanted)["Volumes"] or [])]
-    return sum(item["Labels"]["codesdk.owner"] not in sandboxes._residents._live for item in found)
+    return sum(item["Labels"]["codesdk.owner"] not in sandboxes._open_sandboxes._open_by_owner for item in found)
 
 
 def test_an_engine_that_does_not_answer_is_named_with_what_to_do(tmp_path):
@@ -35,7 +36,7 @@ def test_an_engine_that_does_not_answer_is_named_with_what_to_do(tmp_path):
 
 def test_drift_refuses_the_sandbox_and_removes_it(sandboxes, make_spec, monkeypatch):
     monkeypatch.setitem(specs.CAPABILITIES, "NET_RAW", "a grant that the expectations do not know")
-    monkeypatch.setattr(attest, "CAPABILITIES", {name: "" for name in specs.CAPABILITIES if name != "NET_RAW"})
+    monkeypatch.setattr(attestation, "CAPABILITIES", {name: "" for name in specs.CAPABILITIES if name != "NET_RAW"})
     with pytest.raises(IsolationDrift, match="NET_RAW"):
         sandboxes.open(make_spec())
     assert left(sandboxes) == 0
@@ -44,7 +45,7 @@ def test_drift_refuses_the_sandbox_and_removes_it(sandboxes, make_spec, monkeypa
 def test_a_container_that_was_killed_is_gone_and_is_not_started_again(sandboxes, make_spec):
     asked = make_spec()
     made = sandboxes.open(asked)
-    sandboxes._engine.api.kill(specs.name_of(asked.instance, asked.owner))
+    sandboxes._engine.api.kill(specs.container_name(asked.instance, asked.owner))
     with pytest.raises(SandboxGone, match="137"):
         run(made, "true")
     found = sandboxes.reattach(asked.owner, 2)
@@ -57,7 +58,7 @@ def test_a_container_that_was_killed_is_gone_and_is_not_started_again(sandboxes,
 def test_a_container_that_dies_under_an_exec_ends_it_as_gone(sandboxes, make_spec):
     asked = make_spec()
     made = sandboxes.open(asked)
-    threading.Timer(0.5, lambda: sandboxes._engine.api.kill(specs.name_of(asked.instance, asked.owner))).start()
+    threading.Timer(0.5, lambda: sandboxes._engine.api.kill(specs.container_name(asked.instance, asked.owner))).start()
     with pytest.raises(SandboxGone, match="exited"):
         run(made, "sleep", "30")
     sandboxes.destroy(asked.owner)
@@ -77,7 +78,7 @@ def test_an_open_that_was_interrupted_after_any_step_is_taken_up(sandboxes, make
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sandboxes, step, _die)
             patch.setattr(
-                sandboxes._residents, "_remove_what_failed", lambda *_: None
+                sandboxes._open_sandboxes, "_remove_what_failed", lambda *_: None
             )  # the process died: nobody cleaned up
             with pytest.raises(KeyboardInterrupt):
                 sandboxes.open(asked)
@@ -154,7 +155,9 @@ def test_a_sweep_leaves_another_installations_sandboxes(engine, sandboxes, make_
 
 def test_a_sweep_finds_a_volume_without_a_container(sandboxes, make_spec):
     asked = make_spec()
-    sandboxes._engine.api.create_volume(specs.name_of(asked.instance, asked.owner), labels=specs.labels(asked))
+    sandboxes._engine.api.create_volume(
+        specs.container_name(asked.instance, asked.owner), labels=specs.container_labels(asked)
+    )
     assert sandboxes.sweep(()).volumes == (asked.owner,)
     assert left(sandboxes) == 0
 
@@ -212,10 +215,10 @@ def test_an_image_is_built_once_and_found_by_its_content(sandboxes, sandbox_imag
     folder.mkdir()
     (folder / "Dockerfile").write_text("ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nENV TINY=1\n")
     engine = sandboxes._engine
-    first = images.ensure_image(engine, "tiny", base=sandbox_image, images=tmp_path)
-    assert images.ensure_image(engine, "tiny", base=sandbox_image, images=tmp_path) == first
+    first = builder.ensure_image(engine, "tiny", base=sandbox_image, images=tmp_path)
+    assert builder.ensure_image(engine, "tiny", base=sandbox_image, images=tmp_path) == first
     (folder / "Dockerfile").write_text("ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nENV TINY=2\n")
-    second = images.ensure_image(engine, "tiny", base=sandbox_image, images=tmp_path)
+    second = builder.ensure_image(engine, "tiny", base=sandbox_image, images=tmp_path)
     assert second != first
     for image in (first, second):
         engine.api.remove_image(image, force=True)
@@ -225,8 +228,8 @@ def test_a_build_that_fails_shows_its_last_lines(sandboxes, sandbox_image, tmp_p
     folder = tmp_path / "broken"
     folder.mkdir()
     (folder / "Dockerfile").write_text("ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nRUN echo the reason; exit 3\n")
-    with pytest.raises(images.BuildFailed) as failed:
-        images.ensure_image(sandboxes._engine, "broken", base=sandbox_image, images=tmp_path)
+    with pytest.raises(builder.BuildFailed) as failed:
+        builder.ensure_image(sandboxes._engine, "broken", base=sandbox_image, images=tmp_path)
     assert "the reason" in str(failed.value.details["log"])
 
 

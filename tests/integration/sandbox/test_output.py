@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from codesdk.sandbox.faults import SandboxGone
 from codesdk.sandbox.port import ExitKind
+from codesdk.sandbox.port.faults import SandboxGone
 from sandboxes import DEADLINE_S, python, request, run
 
 pytestmark = pytest.mark.engine
@@ -81,7 +81,7 @@ def test_a_lost_connection_loses_no_output(sandbox):
         output.extend(chunk.data)
         if len(output) > 150 * (len(cut) + 1):
             cut.append(len(output))
-            sandbox._connection.link.close()
+            sandbox._client.link.close()
 
     result = sandbox.exec(asked, collect)
     assert result.exit_code == 0
@@ -117,8 +117,8 @@ def test_a_worker_that_comes_back_gets_the_output_of_the_time_without_it(sandbox
 
 WORKER = """
 import os, sys
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.port import ExecRequest, SandboxSpec
 spec = SandboxSpec.model_validate_json(sys.argv[2])
 sandbox = DockerSandboxes(spec.instance, Engine(sys.argv[1])).open(spec)
@@ -162,7 +162,7 @@ def test_half_a_frame_of_a_dead_worker_harms_nobody(sandboxes, make_spec):
     asked = make_spec()
     first = sandboxes.open(asked)
     frame = bytes.fromhex("c5010000000100010000") + b"half of a payload"
-    first._connection.linked()._stream.send(frame)
+    first._client.linked()._stream.send(frame)
     first.close()
     second = sandboxes.reattach(asked.owner, 2)
     assert run(second, "echo", "well").stdout == b"well\n"
@@ -171,8 +171,8 @@ def test_half_a_frame_of_a_dead_worker_harms_nobody(sandboxes, make_spec):
 
 def test_an_idle_sandbox_holds_no_connection(sandboxes, make_spec):
     made = sandboxes.open(make_spec())
-    made._connection.link._idle_s = 0.1
-    link = made._connection.link
+    made._client.link._idle_s = 0.1
+    link = made._client.link
     deadline = time.monotonic() + DEADLINE_S
     while not link.lost and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.sandbox.selfcheck import behaviour_ends, behaviour_execs, behaviour_files, suite
+from codesdk.sandbox.selfcheck import behaviour_exec_exit, behaviour_exec_io, behaviour_files, suite
 from codesdk.sandbox.selfcheck.probe import Status
 from other_pythons import VERSIONS, build, find
 from sandboxes import run, spec
@@ -15,7 +15,7 @@ from selfcheck_bench import bench_on
 
 pytestmark = pytest.mark.engine
 
-PROBES = (*behaviour_execs.PROBES, *behaviour_ends.PROBES[::4], *behaviour_files.PROBES[::4])
+PROBES = (*behaviour_exec_io.PROBES, *behaviour_exec_exit.PROBES[::4], *behaviour_files.PROBES[::4])
 """A part: all of them take half a minute for each version. Every one passed on each when this was written."""
 
 

@@ -8,14 +8,14 @@ import sys
 import pytest
 
 from certificates import Authority
-from codesdk.provision.endpoint import Answer, ping
-from codesdk.provision.engine import Engine as FoundEngine
-from codesdk.provision.gvisor import copy_image
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.engine_tls import EngineTls
-from codesdk.sandbox.faults import EngineUnavailable
+from codesdk.provision.engines.docker_engine import Engine as FoundEngine
+from codesdk.provision.engines.endpoint import EndpointState, ping
+from codesdk.provision.engines.gvisor import copy_image
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.docker.engine_tls import EngineTls
 from codesdk.sandbox.port import FileWrite
+from codesdk.sandbox.port.faults import EngineUnavailable
 from own_engine import OWN_ENGINE, OwnEngine
 from sandboxes import request, run, spec
 
@@ -115,8 +115,8 @@ def test_a_client_that_the_engine_does_not_know_is_refused(remote, tmp_path):
 
 def test_the_docker_command_reaches_it_with_the_same_files(remote, monkeypatch):
     host, tls = remote
-    assert ping(host).answer is Answer.NOTHING
+    assert ping(host).answer is EndpointState.NOTHING
     for name, path in (("CA", tls.ca), ("CERT", tls.cert), ("KEY", tls.key)):
         monkeypatch.setenv(f"CODESDK_DOCKER_TLS_{name}", str(path))
-    assert ping(host).answer is Answer.ENGINE
+    assert ping(host).answer is EndpointState.ENGINE
     assert Engine(host).endpoint == host

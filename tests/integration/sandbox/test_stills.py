@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from codesdk.sandbox.diff import changes
-from codesdk.sandbox.faults import SnapshotFailed
 from codesdk.sandbox.port import ExitKind, FileError, FileRefused, FileWrite
+from codesdk.sandbox.port.faults import SnapshotFailed
+from codesdk.sandbox.port.manifest_diff import diff_manifests
 from sandboxes import DEADLINE_S, python, request, run
 
 pytestmark = pytest.mark.engine
@@ -28,7 +28,7 @@ def test_modes_times_and_links_come_over_as_they_were(open_sandbox):
     assert two.restore(one.snapshot()) == 7
     look = "find . ! -name pipe -printf '%P %y %m %l %T@ %n\\n' | grep -v '^ ' | sort"
     assert run(two, "sh", "-c", look).stdout == run(one, "sh", "-c", look).stdout
-    found = changes(one.files.manifest(), two.files.manifest())
+    found = diff_manifests(one.files.manifest(), two.files.manifest())
     assert (found.added, found.modified, found.deleted) == ((), (), ("pipe",))
 
 

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import AttachedStream, Engine
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import AttachedStream, Engine
 from codesdk.sandbox.port import SandboxSpec
 
 Trip = Callable[[int, str], None]

@@ -12,22 +12,22 @@ from codesdk.bootstrap import open_services
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
-from codesdk.mcphost.listing import listed
+from codesdk.mcphost.listings.tool_list import list_tools
 from codesdk.registry import ToolWithheld
-from codesdk.sandbox import store as sandbox_store
 from codesdk.sandbox.local.driver import LocalSandboxes
-from codesdk.sandbox.surroundings import Surroundings
+from codesdk.sandbox.port.environment import ExecutionEnvironment
+from codesdk.sandbox.records import store as sandbox_store
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings
-from codesdk.sources.server import Server
+from codesdk.sources.servers.server import Server
 from codesdk.storage.faults import DatabaseGone
 from codesdk.tenancy.principal import Role
-from codesdk.toolcalls import entry
 from codesdk.toolcalls.execution import Execution
-from codesdk.toolcalls.stored import Claimed, Denied, Finished, Queued, Waiting
-from codesdk.worker.hand import Hand
-from codesdk.worker.process import Worker
-from codesdk.worker.recovery import Recovery
+from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Finished, Queued, Waiting
+from codesdk.toolcalls.run import acquire
+from codesdk.worker.calls.in_flight import InFlightCalls
+from codesdk.worker.calls.recovery import Recovery
+from codesdk.worker.lifecycle.worker import Worker
 from local_sandboxes import plain
 from source_stage import until
 from stage import bundle, stored_call
@@ -59,7 +59,7 @@ class Line:
             artifacts=own.stage.artifacts,
             writer=own.stage.writer,
             clock=own.clock,
-            losses=own.stage.losses(self.bundle, own.registry),
+            lost_attempts=own.stage.lost_attempts(self.bundle, own.registry),
             sources=own.desk,
         )
 
@@ -68,7 +68,7 @@ class Line:
 
     def run(self):
         claimed = self.claims.take()
-        assert isinstance(claimed, Claimed), claimed
+        assert isinstance(claimed, ClaimedCall), claimed
         return self.execution.run(claimed, self.no_sandbox)
 
     def no_sandbox(self):
@@ -112,7 +112,7 @@ class Away:
     """The question whether the host is still this worker's, while the database is away for some of its times."""
 
     def __init__(self, line, monkeypatch, times=2, meanwhile=lambda: None):
-        monkeypatch.setattr(entry, "RETRY_S", 0.001)
+        monkeypatch.setattr(acquire, "RETRY_S", 0.001)
         monkeypatch.setattr(line.execution, "_confirm", self)
         self.asked = 0
         self._line, self._times, self._meanwhile = line, times, meanwhile
@@ -198,11 +198,11 @@ def test_a_structured_answer_that_breaks_the_accepted_schema_is_an_error(line, n
 def test_a_changed_tool_is_neither_listed_nor_called_and_a_queued_call_is_voided(line):
     queued = line.submit("fx.echo", text="before")
     registry = line.own.registry
-    names = {tool.name for tool in listed(registry.shared, line.bundle, line.stage.subject)}
+    names = {tool.name for tool in list_tools(registry.shared, line.bundle, line.stage.subject)}
     assert {"fx_echo", "fx_add"} <= names
     line.own.call("change")
     until(lambda: registry.look() or registry.shared.resolve("fx.echo").withheld, "it is taken away")
-    names = {tool.name for tool in listed(registry.shared, line.bundle, line.stage.subject)}
+    names = {tool.name for tool in list_tools(registry.shared, line.bundle, line.stage.subject)}
     assert ("fx_echo" in names, "fx_add" in names) == (False, True)
     with pytest.raises(ToolWithheld, match="codesdk tools diff fx"):
         line.submit("fx.echo", text="after")
@@ -212,17 +212,17 @@ def test_a_changed_tool_is_neither_listed_nor_called_and_a_queued_call_is_voided
 
 def test_of_a_worker_that_died_a_reading_call_is_made_once_more_and_any_other_is_lost(line):
     reading, other = line.submit("fx.add", a=1, b=2), line.submit("fx.echo", text="x")
-    assert all(isinstance(line.claims.take(), Claimed) for _ in range(2))
+    assert all(isinstance(line.claims.take(), ClaimedCall) for _ in range(2))
 
     def no_room(_session):
         raise AssertionError("a call of a server needs no sandbox of the session's")
 
     recovery = Recovery(
         host=line.stage.host,
-        rooms=SimpleNamespace(surroundings=Surroundings(), ready=no_room),
+        sandbox_registry=SimpleNamespace(execution_environment=ExecutionEnvironment(), ready=no_room),
         registry=line.own.registry,
         execution=line.execution,
-        hand=Hand(),
+        hand=InFlightCalls(),
         database=line.stage.database,
         writer=line.stage.writer,
     )

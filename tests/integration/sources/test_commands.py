@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from codesdk.cli.app import app
-from codesdk.provision.source_report import judge
+from codesdk.provision.checks.mcp_server_checks import check_mcp_servers
 from codesdk.registry import Registry
-from codesdk.sandbox.image_allowlist import read_allowlist
+from codesdk.sandbox.images.allowlist import read_allowlist
 from codesdk.settings import Settings
 from source_stage import MANIFEST
 from stage import REPOSITORY
@@ -48,7 +48,7 @@ def typed(tmp_path):
 
 
 def doctor(typed):
-    return judge(Settings(registry_dir=typed.tools))
+    return check_mcp_servers(Settings(registry_dir=typed.tools))
 
 
 def test_tools_are_pinned_but_for_the_one_that_hides_something_which_is_accepted_by_its_name(typed):

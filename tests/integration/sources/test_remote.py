@@ -128,10 +128,10 @@ def test_a_tool_that_changed_is_taken_away(reached):
     path = reached.tools / "fx.pins.json"
     pins = json.loads(path.read_text())
     echo = next(tool for tool in pins["tools"] if tool["name"] == "echo")
-    from codesdk.registry.pins import Offered, pin  # noqa: PLC0415
+    from codesdk.registry.pins import OfferedTool, pin_tool  # noqa: PLC0415
 
     echo["description"] = "Says it again, as it did last year."
-    echo["sha256"] = pin(Offered(**{name: echo.get(name) for name in Offered.model_fields})).sha256
+    echo["sha256"] = pin_tool(OfferedTool(**{name: echo.get(name) for name in OfferedTool.model_fields})).sha256
     path.write_text(json.dumps(pins))
     reached.registry.look()
     reached.call("add", a=1, b=1)

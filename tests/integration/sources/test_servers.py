@@ -10,8 +10,8 @@ from codesdk.domain.ids import SessionId
 from codesdk.domain.quotas import QuotaExceeded, Resource
 from codesdk.registry import InvalidInput, ToolWithheld, UnknownTool
 from codesdk.sources.faults import SourceDied, SourceFault, SourceTimeout, SourceUnavailable
-from codesdk.sources.roster import Roster
-from codesdk.sources.server import LONGEST_PAUSE_S
+from codesdk.sources.servers.server import MAX_BACKOFF_S
+from codesdk.sources.servers.server_list import ServerList
 from codesdk.tenancy.principal import Reach, Role
 from source_stage import source_stage, until
 
@@ -190,7 +190,7 @@ def test_a_look_at_the_servers_does_not_shorten_the_pause(own):
         own.desk.tend()
     with pytest.raises(SourceUnavailable, match="started again in 1 s"):
         own.call("echo", text="too soon")
-    own.clock.ahead += 1.1 + LONGEST_PAUSE_S
+    own.clock.ahead += 1.1 + MAX_BACKOFF_S
     own.desk.tend()  # so long after the pause it is as if it had never failed
     for _ in range(2):
         with pytest.raises(SourceFault):
@@ -201,7 +201,7 @@ def test_a_look_at_the_servers_does_not_shorten_the_pause(own):
 
 def test_operators_see_what_runs_of_which_session_and_how_often_it_was_started_again(own):
     operator = own.stage.enroll("hq", "ann", Role.OPERATOR, reach=Reach.INSTANCE)[0]
-    roster = Roster(own.stage.database)
+    roster = ServerList(own.stage.database)
 
     def seen():
         own.desk.tend()

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from codesdk.artifacts import ArtifactsUnavailable
 from codesdk.artifacts.directory import DirectoryBlobs
-from codesdk.artifacts.spool import Incoming
+from codesdk.artifacts.spool import SpoolDirectory
 from codesdk.storage.database import Database, StorageUnavailable
 from codesdk.storage.writer import Writer
 from small_disk import small_disk
@@ -43,7 +43,7 @@ def test_a_full_disk_refuses_and_everything_acknowledged_is_there(disk):
 
 
 def test_an_artifact_that_does_not_fit_leaves_nothing(disk):
-    incoming = Incoming(disk / "artifacts" / "incoming", 10_000_000)
+    incoming = SpoolDirectory(disk / "artifacts" / "incoming", 10_000_000)
 
     def put():
         with incoming.spool() as spool:

@@ -13,13 +13,14 @@ from codesdk.archive.retention import Retention
 from codesdk.artifacts import ArtifactInUse, ArtifactUnknown
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.quotas import Resource
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.tool_results import ToolResult
 from codesdk.sessions import NewSession
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
-from codesdk.toolcalls import store, turn_store
 from codesdk.toolcalls.ending import complete
-from codesdk.toolcalls.stored import Claimed, Denied, Queued
+from codesdk.toolcalls.queue import fair_queue_store
+from codesdk.toolcalls.records import store
+from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Queued
 from stage import DEADLINE_S
 
 pytestmark = pytest.mark.postgres
@@ -89,7 +90,7 @@ def test_a_call_that_another_process_takes_between_the_look_for_it_and_its_row_i
     stage, other, monkeypatch, call, more
 ):
     theirs, taken = of_other(stage.pipeline, other), []
-    looks, locks = stage.pipeline._earlier, stage.pipeline._no_room
+    looks, locks = stage.pipeline._find_repeat, stage.pipeline._reserve_queue_slot
 
     def they_take_it():
         if not taken:
@@ -106,9 +107,9 @@ def test_a_call_that_another_process_takes_between_the_look_for_it_and_its_row_i
         return locks(*given)
 
     if call is PATCH:  # what is denied at once reserves nothing
-        monkeypatch.setattr(stage.pipeline, "_earlier", look)
+        monkeypatch.setattr(stage.pipeline, "_find_repeat", look)
     else:
-        monkeypatch.setattr(stage.pipeline, "_no_room", lock)
+        monkeypatch.setattr(stage.pipeline, "_reserve_queue_slot", lock)
     ours = stage.pipeline.submit(*call, stage.subject, **more)
     assert ours.identity == taken[0].identity
     assert type(ours) is type(taken[0])
@@ -267,7 +268,7 @@ def test_workers_of_two_processes_run_no_more_of_a_tenant_than_may(stage, other,
     ours, theirs = stage.claims(), of_other(stage.claims(), other)
     begun = once_after(ours, "_has_room", monkeypatch, beside, theirs.take)
     taken = [ours.take(), begun[0].result(DEADLINE_S)]
-    assert [isinstance(each, Claimed) for each in taken] == [True, False]
+    assert [isinstance(each, ClaimedCall) for each in taken] == [True, False]
 
 
 def test_callers_of_two_processes_queue_no_more_of_a_tenant_than_may_wait(stage, other, monkeypatch, beside):
@@ -292,7 +293,7 @@ def test_a_call_that_is_queued_while_another_process_ends_the_one_before_it_is_n
 ):
     stage.pipeline.submit(*EXEC, stage.subject)
     running = stage.claims().take()
-    begun = once_after(turn_store, "let_next", monkeypatch, beside, lambda: ended(stage, running, other))
+    begun = once_after(fair_queue_store, "release_next", monkeypatch, beside, lambda: ended(stage, running, other))
     queued = stage.pipeline.submit(*EXEC, stage.subject)
     begun[0].result(DEADLINE_S)
     assert stage.claims().take().stored.identity == queued.identity
@@ -303,7 +304,7 @@ def test_a_call_whose_turn_comes_while_another_process_queues_one_more_is_the_on
 ):
     subject = stage.open_session(parallel_calls=1)
     theirs = of_other(stage.pipeline, other)
-    begun = once_after(turn_store, "let_next", monkeypatch, beside, lambda: theirs.submit(*EXEC, subject))
+    begun = once_after(fair_queue_store, "release_next", monkeypatch, beside, lambda: theirs.submit(*EXEC, subject))
     stage.pipeline.submit(*EXEC, subject)
     begun[0].result(DEADLINE_S)
     held = stage.sql(

@@ -17,12 +17,12 @@ from contextlib import closing, contextmanager
 import pytest
 from sqlalchemy import text
 
-from codesdk.storage import patience
+from codesdk.storage import timeouts
 from codesdk.storage import writer as writing
 from codesdk.storage.database import Database
-from codesdk.storage.faults import CommitUnheard, DatabaseGone, DatabaseLocked, DatabaseSlow
-from codesdk.storage.migration import _migrating
-from codesdk.storage.patience import UNHURRIED, Patience, unhurried
+from codesdk.storage.faults import CommitIndeterminate, DatabaseGone, DatabaseLocked, StatementTimeout
+from codesdk.storage.migration import _migration_config
+from codesdk.storage.timeouts import NO_TIMEOUT, ServerTimeouts, without_timeout
 from codesdk.storage.writer import Writer
 from stage import wait_for
 
@@ -42,7 +42,7 @@ def database_kind():
 
 @pytest.fixture(autouse=True)
 def _not_left_alone(monkeypatch):
-    monkeypatch.setattr(patience, "LEFT_ALONE_S", 0.05)
+    monkeypatch.setattr(timeouts, "BREAKER_OPEN_S", 0.05)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def writer(database):
 @pytest.fixture
 def other(url):
     """Another program's connection, which may take its time."""
-    with closing(Database(url, UNHURRIED)) as made, made.writer.connect() as connection:
+    with closing(Database(url, NO_TIMEOUT)) as made, made.writer.connect() as connection:
         yield connection
 
 
@@ -136,7 +136,7 @@ def test_a_unit_that_gets_no_answer_is_refused_is_not_run_again_and_leaves_nothi
 
     with bounded(ANSWER_S), pytest.raises(DatabaseGone) as gone:
         writer.run(work)
-    assert not isinstance(gone.value, CommitUnheard)
+    assert not isinstance(gone.value, CommitIndeterminate)
     stop.thaw()
     again(lambda: writer.run(insert(3)))
     assert (len(tries), rows(database)) == (1, [3])
@@ -152,7 +152,7 @@ def test_a_commit_that_gets_no_answer_is_told_apart_since_it_may_be_done_when_th
         insert(1)(unit)
         unit.last("z", stop)
 
-    with bounded(ANSWER_S), pytest.raises(CommitUnheard):
+    with bounded(ANSWER_S), pytest.raises(CommitIndeterminate):
         writer.run(work)
     stop.thaw()
     again(lambda: writer.run(insert(2)))
@@ -161,7 +161,7 @@ def test_a_commit_that_gets_no_answer_is_told_apart_since_it_may_be_done_when_th
 
 
 def test_what_has_queued_up_behind_a_silence_is_refused_with_it(database, writer, stop, monkeypatch):
-    monkeypatch.setattr(patience, "LEFT_ALONE_S", DEADLINE_S)
+    monkeypatch.setattr(timeouts, "BREAKER_OPEN_S", DEADLINE_S)
     rows(database)
     with ThreadPoolExecutor(1) as pool:
         entered = threading.Event()
@@ -182,7 +182,7 @@ def test_what_has_queued_up_behind_a_silence_is_refused_with_it(database, writer
 
 
 def test_a_place_where_nobody_answers_is_no_server(monkeypatch):
-    monkeypatch.setattr(patience, "LEFT_ALONE_S", DEADLINE_S)
+    monkeypatch.setattr(timeouts, "BREAKER_OPEN_S", DEADLINE_S)
     with closing(socket.socket()) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -205,7 +205,7 @@ def test_a_locked_table_is_told_to_readers_too(database, writer, other):
 
 
 def test_a_locked_table_costs_a_group_one_wait_and_not_one_for_each_unit(database, writer, other, monkeypatch):
-    monkeypatch.setattr(writing, "BRIEFLY_MS", 20)
+    monkeypatch.setattr(writing, "SHORT_LOCK_TIMEOUT_MS", 20)
     entered, hold = threading.Event(), threading.Event()
 
     def first(_unit):
@@ -224,7 +224,7 @@ def test_a_locked_table_costs_a_group_one_wait_and_not_one_for_each_unit(databas
         told = [each.exception(DEADLINE_S) for each in group]
         took_s = time.monotonic() - began
     assert {type(each) for each in told} == {DatabaseLocked}
-    assert took_s < Patience(ANSWER_S).lock_s * len(group) * 3 / 4
+    assert took_s < ServerTimeouts(ANSWER_S).lock_s * len(group) * 3 / 4
     other.rollback()
     writer.run(insert(1))
     assert rows(database) == [1]
@@ -239,14 +239,14 @@ def test_a_slow_statement_is_told_where_somebody_waits_for_it_and_not_where_it_m
 
     def read_on(database):
         with database.read() as connection:
-            with unhurried(connection):
+            with without_timeout(connection):
                 connection.execute(SLEEP)
             limit = connection.execute(text("SELECT current_setting('statement_timeout')")).scalar()
             return limit, connection.connection.driver_connection.wait.answer_s
 
     def write_on(database):
         def work(unit):
-            with unhurried(unit.connection):
+            with without_timeout(unit.connection):
                 unit.connection.execute(SLEEP)
             return unit.connection.connection.driver_connection.wait.answer_s
 
@@ -254,7 +254,7 @@ def test_a_slow_statement_is_told_where_somebody_waits_for_it_and_not_where_it_m
             return writer.run(work)
 
     def migrate(database):
-        with _migrating(database) as config:
+        with _migration_config(database) as config:
             config.attributes["connection"].execute(SLEEP)
 
     def long_answer(database):  # a row each half second, too large for any buffer: that is no silence
@@ -263,7 +263,7 @@ def test_a_slow_statement_is_told_where_somebody_waits_for_it_and_not_where_it_m
             return len(connection.execute(rows).all())
 
     def house_keeping(_database):
-        with closing(Database(url, UNHURRIED)) as unbound:
+        with closing(Database(url, NO_TIMEOUT)) as unbound:
             read(unbound)
 
     def run(work):
@@ -273,5 +273,5 @@ def test_a_slow_statement_is_told_where_somebody_waits_for_it_and_not_where_it_m
     works = (read, read_on, write_on, migrate, long_answer, house_keeping)
     with ThreadPoolExecutor(len(works)) as pool:
         told, *rest = [pool.submit(run, work) for work in works]
-        assert isinstance(told.exception(DEADLINE_S), DatabaseSlow)
+        assert isinstance(told.exception(DEADLINE_S), StatementTimeout)
         assert [each.result(DEADLINE_S) for each in rest] == [("5s", ANSWER_S), ANSWER_S, None, 14, None]

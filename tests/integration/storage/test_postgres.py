@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event, text
 
-from codesdk.provision.doctor import database as doctor
-from codesdk.provision.postgres import PostgresMissing, ensure, remove_unused
+from codesdk.provision.checks.doctor import database as doctor
+from codesdk.provision.servers.postgres import PostgresMissing, ensure, remove_unused
 from codesdk.storage.database import Database
 from codesdk.storage.faults import (
-    DatabaseCrowded,
+    ConnectionsExhausted,
     DatabaseGone,
     DatabaseLocked,
     DatabaseLoginRefused,
     DatabaseReadOnly,
     StorageUnavailable,
 )
-from codesdk.storage.inspection import look
 from codesdk.storage.migration import upgrade
+from codesdk.storage.server_check import inspect_server
 from codesdk.storage.writer import Writer
 from databases import POSTGRES_DIRECTORY
 from stage import DEADLINE_S, wait_for
@@ -120,7 +120,7 @@ def test_too_many_connections_are_told(postgres_server, url):
     limited = postgres_server.url_of(name, user="limited", password="limited")
     with closing(Database(limited)) as first, first.read() as connection:
         connection.execute(text("SELECT 1"))
-        with pytest.raises(DatabaseCrowded):
+        with pytest.raises(ConnectionsExhausted):
             ask(limited)
     assert wait_for(lambda: ask(limited), "a free connection") == 1
 
@@ -130,7 +130,7 @@ def test_a_process_with_all_its_readers_in_use_says_so(database, monkeypatch):
     with ExitStack() as held:
         for _ in range(20):
             held.enter_context(database.read())
-        with pytest.raises(DatabaseCrowded), database.read():
+        with pytest.raises(ConnectionsExhausted), database.read():
             pass
 
 
@@ -332,7 +332,7 @@ def test_the_writers_commits_are_synchronous_whatever_the_server_says(database, 
 
 
 def test_doctor_says_what_is_there_and_what_breaks_a_promise(postgres_server, url):
-    seen = look(url)
+    seen = inspect_server(url)
     assert any(words.startswith("fsync is off") for words in seen.wrong)
     check = doctor(url)
     assert "PostgreSQL" in check.detail

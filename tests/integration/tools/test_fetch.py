@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 
 from codesdk.registry import Registry
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.egress.rules import NOTHING
-from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.egress.rules import DENY_ALL
 from codesdk.sandbox.port import FileWrite
-from codesdk.toolcalls.builtins import Bench
+from codesdk.tools import ToolContext
 from egress_stage import LOOPBACK, Attempts, Authority, rules
 from sandboxes import run, spec
 from stage import REPOSITORY
@@ -119,7 +119,7 @@ def world(engine, sandbox_image, attempts, allowed, authority):
         driver.close()
 
 
-class Trusting(Bench):
+class Trusting(ToolContext):
     """Of a sandbox whose image trusts the test's authority."""
 
     def run(self, argv, on_output=None, **more):
@@ -132,7 +132,7 @@ def fetch(world, allowed, attempts, docs):
     docs.asked.clear()
     kept = []
 
-    def ask(url, kind=Bench, egress=allowed, **given):
+    def ask(url, kind=ToolContext, egress=allowed, **given):
         at = bench(world, attach=kept.append)
         at = replace(at, profile=at.profile.model_copy(update={"egress": egress}))
         if kind is Trusting:
@@ -230,7 +230,7 @@ def test_an_error_of_the_server_is_an_error_with_its_answer(fetch):
     [
         ("http://other.example/", {}, "HOST_NOT_ALLOWED", "does not allow http://other.example:80."),
         ("https://docs.example/", {}, "HOST_NOT_ALLOWED", "it allows http://docs.example:80, https://docs.example:"),
-        ("http://docs.example/", {"egress": NOTHING}, "NO_EGRESS", "profile allows no host"),
+        ("http://docs.example/", {"egress": DENY_ALL}, "NO_EGRESS", "profile allows no host"),
         ("http://docs.example@evil.example/", {}, "INVALID_URL", "Leave user"),
         ("http://2130706433/", {}, "INVALID_URL", "more than one way"),
         ("http://docs.example:x/", {}, "INVALID_URL", "no host that is certain"),

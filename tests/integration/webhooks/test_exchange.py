@@ -10,19 +10,19 @@ import time
 
 import pytest
 
-from codesdk.domain.addresses import allowing, public_only, public_or
+from codesdk.domain.network.addresses import allow_networks, public_only, public_or_listed
 from codesdk.webhooks.delivery import Failure
 from codesdk.webhooks.destination import destination_of
-from codesdk.webhooks.endpoint import EndpointWrong
-from codesdk.webhooks.exchange import Exchange, Unanswered
+from codesdk.webhooks.endpoint import InvalidEndpoint
+from codesdk.webhooks.http_client import RequestFailed, WebhookClient
 from receivers import receiving, speaking
 
 LOOPBACK = ipaddress.ip_address("127.0.0.1")
-HERE = public_or([LOOPBACK])
+HERE = public_or_listed([LOOPBACK])
 
 
 def exchange(resolve=lambda _: [LOOPBACK], policy=HERE, deadline_s=2.0):
-    return Exchange(resolve, policy, ssl.create_default_context(), time.monotonic, deadline_s=deadline_s)
+    return WebhookClient(resolve, policy, ssl.create_default_context(), time.monotonic, deadline_s=deadline_s)
 
 
 def post(port, *, host="receiver.test", scheme="http", **more):
@@ -32,7 +32,7 @@ def post(port, *, host="receiver.test", scheme="http", **more):
 
 def failure(port, **more):
     began = time.monotonic()
-    with pytest.raises(Unanswered) as caught:
+    with pytest.raises(RequestFailed) as caught:
         post(port, **more)
     assert time.monotonic() - began < 4
     return caught.value.failure
@@ -215,12 +215,12 @@ def test_a_name_that_nobody_knows():
     ],
 )
 def test_what_is_no_place_to_send_to_is_refused_when_it_is_named(url):
-    with pytest.raises(EndpointWrong):
+    with pytest.raises(InvalidEndpoint):
         destination_of(url, public_only, allow_http=False)
 
 
 def test_an_operators_network_may_be_sent_to():
-    policy = allowing([ipaddress.ip_network("10.20.0.0/16")], public_only)
+    policy = allow_networks([ipaddress.ip_network("10.20.0.0/16")], public_only)
     assert destination_of("https://10.20.3.4/x", policy, allow_http=False).origin == "https://10.20.3.4"
-    with pytest.raises(EndpointWrong):
+    with pytest.raises(InvalidEndpoint):
         destination_of("https://10.21.3.4/x", policy, allow_http=False)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 
-from codesdk.sandbox.fake import FakeSandboxes
+from codesdk.sandbox.fake.sandboxes import FakeSandboxes
 from codesdk.settings import Settings
-from codesdk.worker import process, serving
-from codesdk.worker.dispatcher import Dispatcher
+from codesdk.worker.calls.dispatcher import Dispatcher
+from codesdk.worker.lifecycle import main as serving
+from codesdk.worker.lifecycle import worker
 
 
 def hang(_dispatcher):
@@ -17,7 +18,7 @@ def hang(_dispatcher):
 
 def main():
     settings = Settings.model_validate_json(sys.argv[1]).model_copy(update={"worker_threads": 2, "warm_pool": 0})
-    process.POLLER_TURN_S = 2.0
+    worker.POLLER_TIMEOUT_S = 2.0
     Dispatcher.poll = hang
     serving.serve(settings, lambda _record: FakeSandboxes(), {"base": "sha256:" + "0" * 64})
 

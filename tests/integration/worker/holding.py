@@ -11,10 +11,10 @@ import sys
 import threading
 
 from codesdk.bootstrap import open_services
-from codesdk.sandbox.fake import FakeSandboxes, Script
+from codesdk.sandbox.fake.sandboxes import FakeSandboxes, Script
 from codesdk.settings import Settings
-from codesdk.worker.listener import Listener
-from codesdk.worker.process import Worker
+from codesdk.worker.calls.listener import Listener
+from codesdk.worker.lifecycle.worker import Worker
 
 
 def play(_request):

@@ -6,9 +6,10 @@ import os
 import sys
 import threading
 
-from codesdk.sandbox.fake import FakeSandboxes, Script
+from codesdk.sandbox.fake.sandboxes import FakeSandboxes, Script
 from codesdk.settings import Settings
-from codesdk.worker import process, serving
+from codesdk.worker.lifecycle import main as serving
+from codesdk.worker.lifecycle import worker
 
 
 def play(_request):
@@ -18,7 +19,7 @@ def play(_request):
 
 def main():
     settings = Settings.model_validate_json(sys.argv[1]).model_copy(update={"worker_threads": 2, "warm_pool": 0})
-    process.DRAIN_S = float(sys.argv[2])
+    worker.DRAIN_S = float(sys.argv[2])
     serving.serve(settings, lambda _record: FakeSandboxes(play), {"base": "sha256:" + "0" * 64})
 
 

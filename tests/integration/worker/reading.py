@@ -9,17 +9,17 @@ import threading
 from codesdk.bootstrap import open_services
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
-from codesdk.sandbox.local.confinement import find
+from codesdk.sandbox.channel.files import RunnerFiles
+from codesdk.sandbox.local.confinement import detect_confinement
 from codesdk.sandbox.local.driver import LocalSandboxes
-from codesdk.sandbox.workspace import RunnerFiles
 from codesdk.settings import Settings
-from codesdk.worker.process import Worker
+from codesdk.worker.lifecycle.worker import Worker
 
 
 def main():
     settings = Settings.model_validate_json(sys.argv[1])
     services = open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
-    sandboxes = LocalSandboxes(settings.instance_id(), settings.data_dir / "local", find(""))
+    sandboxes = LocalSandboxes(settings.instance_id(), settings.data_dir / "local", detect_confinement(""))
     read = RunnerFiles.read
 
     def read_and_stop(*given, **more):

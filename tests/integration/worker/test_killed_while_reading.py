@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 from codesdk.bootstrap import open_services
-from codesdk.domain.invariants import check
+from codesdk.domain.invariants import first_violation
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
 from codesdk.sandbox.local.driver import LocalSandboxes
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings
 from codesdk.tenancy.principal import Role
-from codesdk.toolcalls.stored import Finished
-from codesdk.worker.process import Worker
+from codesdk.toolcalls.records.call_record import Finished
+from codesdk.worker.lifecycle.worker import Worker
 from local_sandboxes import plain
 from stage import POLICY, wait_for
 
@@ -63,7 +63,7 @@ def test_a_reading_file_operation_whose_worker_was_killed_is_another_attempts_an
         events = api.log.read(subject.session_id)
         ends = [event.payload for event in events if event.type == "tool.call.completed"]
         assert [(each["attempt"], each["code"]) for each in ends] == [(1, "WORKER_LOST"), (2, "NOT_FOUND")]
-        assert check(events) is None
+        assert first_violation(events) is None
     finally:
         api.close()
         sandboxes.sweep(())

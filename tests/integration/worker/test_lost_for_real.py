@@ -7,14 +7,14 @@ import uuid
 import pytest
 
 from codesdk.registry import Registry
-from codesdk.sandbox import spec as specs
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
-from codesdk.toolcalls.stored import Finished, Waiting
-from codesdk.worker.dispatcher import Dispatcher
-from codesdk.worker.hand import Hand
-from codesdk.worker.host import register
-from codesdk.worker.rooms import Rooms
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.isolation import spec as specs
+from codesdk.toolcalls.records.call_record import Finished, Waiting
+from codesdk.worker.calls.dispatcher import Dispatcher
+from codesdk.worker.calls.in_flight import InFlightCalls
+from codesdk.worker.ownership.registration import register
+from codesdk.worker.sandboxes.registry import SandboxRegistry
 from stage import bundle, wait_for
 
 pytestmark = pytest.mark.engine
@@ -45,7 +45,7 @@ class Site:
         self.stage, self.engine, self.instance = stage, sandboxes._engine, instance
         host = register(stage.writer, stage.ids, "local", {"base": image}, 0.0)
         self.subject = stage.open_session()
-        self.rooms = Rooms(
+        self.sandbox_registry = SandboxRegistry(
             sandboxes=sandboxes,
             host=host,
             instance=instance,
@@ -58,10 +58,10 @@ class Site:
         self.pipeline = stage.pipeline_with(rules, registry)
         self.dispatcher = Dispatcher(
             host=host,
-            rooms=self.rooms,
+            sandbox_registry=self.sandbox_registry,
             claims=stage.claims(rules, registry, generation=host.generation),
             execution=stage.execution(rules, registry),
-            hand=Hand(),
+            hand=InFlightCalls(),
             pipeline=self.pipeline,
             database=stage.database,
             threads=3,
@@ -75,16 +75,16 @@ class Site:
         """Wait until the call has written there."""
 
         def is_there():
-            live = self.rooms.live(self.subject.session_id)
+            live = self.sandbox_registry.live(self.subject.session_id)
             return live is not None and not getattr(live.files.stat(file), "error", None)
 
         wait_for(is_there, "the call to begin", END_S)
 
     def end(self, how):
         """Do that to the session's container."""
-        owner = self.rooms.live(self.subject.session_id).owner
+        owner = self.sandbox_registry.live(self.subject.session_id).owner
         getattr(self.engine.api, how)(
-            specs.name_of(self.instance, owner), **({"timeout": 0} if how == "restart" else {})
+            specs.container_name(self.instance, owner), **({"timeout": 0} if how == "restart" else {})
         )
 
     def ended(self, outcome):
@@ -95,11 +95,11 @@ class Site:
         return wait_for(end, "the call to end", END_S)
 
     def lines(self, file):
-        return self.rooms.ready(self.subject.session_id).files.read(file).data.count(b"\n")
+        return self.sandbox_registry.ready(self.subject.session_id).files.read(file).data.count(b"\n")
 
     def close(self):
         self.dispatcher.drain(5.0)
-        self.rooms.close()
+        self.sandbox_registry.close()
 
 
 @pytest.fixture

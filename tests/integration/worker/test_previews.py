@@ -11,14 +11,14 @@ import pytest
 
 from codesdk.approvals import ApprovalState, Verdict
 from codesdk.bootstrap import open_services
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.port import FileRefused, FileWrite
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings
 from codesdk.tenancy.principal import Role
-from codesdk.toolcalls.stored import Denied, Finished
-from codesdk.worker.process import Worker
+from codesdk.toolcalls.records.call_record import Denied, Finished
+from codesdk.worker.lifecycle.worker import Worker
 from sandboxes import run
 from stage import stored_call, wait_for
 
@@ -81,7 +81,7 @@ class Site:
         return self.services.directory.subject(token)
 
     def room(self, subject):
-        return self.worker.rooms.ready(subject.session_id)
+        return self.worker.sandbox_registry.ready(subject.session_id)
 
     def submit(self, subject, name, **given):
         return self.services.pipeline.submit(name, given, subject).identity.tool_call_id
@@ -212,7 +212,7 @@ def test_what_a_program_prints_to_deceive_is_kept_and_written_out_where_it_is_sh
 
 
 def test_a_command_that_never_ends_is_shown_as_such(site, served, monkeypatch):
-    monkeypatch.setattr("codesdk.toolcalls.rehearsal.TIME_S", 1.0)
+    monkeypatch.setattr("codesdk.toolcalls.previews.dry_run.TIMEOUT_S", 1.0)
     shown = site.asked(site.submit(served, "workspace.exec", command="echo before; sleep 1000")).shown["preview"]
     assert (shown["outcome"], shown["stdout"]) == ("timed_out", "before\n")
 

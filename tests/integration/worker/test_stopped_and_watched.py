@@ -6,11 +6,11 @@ import uuid
 
 import pytest
 
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
-from codesdk.worker.host import register
-from codesdk.worker.rooms import Rooms
-from codesdk.worker.watching import PAUSE_S, Watching
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.worker.ownership.registration import register
+from codesdk.worker.sandboxes.registry import SandboxRegistry
+from codesdk.worker.workspaces.file_watch import PAUSE_S, FileWatch
 from sandboxes import run
 from stage import wait_for
 
@@ -18,11 +18,11 @@ pytestmark = pytest.mark.engine
 
 
 @pytest.fixture
-def rooms(stage, engine, sandbox_image, tmp_path):
+def sandbox_registry(stage, engine, sandbox_image, tmp_path):
     host = register(stage.writer, stage.ids, "local", {"base": sandbox_image}, 0.0)
     instance = f"test-{uuid.uuid4().hex}"
     sandboxes = DockerSandboxes(instance, Engine(engine.host), workspaces=tmp_path / "workspaces")
-    made = Rooms(
+    made = SandboxRegistry(
         sandboxes=sandboxes,
         host=host,
         instance=instance,
@@ -38,10 +38,15 @@ def rooms(stage, engine, sandbox_image, tmp_path):
     sandboxes.close()
 
 
-def test_a_watched_session_is_told_of_files_before_and_after_its_sandbox_was_stopped(stage, rooms):
+def test_a_watched_session_is_told_of_files_before_and_after_its_sandbox_was_stopped(stage, sandbox_registry):
     subject = stage.open_session(watch=True)
-    watching = Watching(
-        rooms=rooms, host=rooms._host, database=stage.database, log=stage.log, writer=stage.writer, clock=stage.clock
+    watching = FileWatch(
+        sandbox_registry=sandbox_registry,
+        host=sandbox_registry._host,
+        database=stage.database,
+        log=stage.log,
+        writer=stage.writer,
+        clock=stage.clock,
     )
 
     def told(path):
@@ -53,15 +58,15 @@ def test_a_watched_session_is_told_of_files_before_and_after_its_sandbox_was_sto
 
         return seen
 
-    sandbox = rooms.ready(subject.session_id)
+    sandbox = sandbox_registry.ready(subject.session_id)
     watching.look()
     run(sandbox, "sh", "-c", "mkdir deep && echo 1 > deep/first")
     wait_for(told("deep/first"), "the first file")
     stage.sessions.stop_sandbox(subject.tenant_id, subject.session_id)
-    rooms.reconcile()
+    sandbox_registry.reconcile()
     state = stage.sessions.sandbox(subject.tenant_id, subject.session_id).state
     assert state == "stopped"
-    again = rooms.ready(subject.session_id)
+    again = sandbox_registry.ready(subject.session_id)
     assert run(again, "cat", "deep/first").stdout == b"1\n"
     stage.clock.advance(PAUSE_S)
     watching.look()

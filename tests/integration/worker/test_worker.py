@@ -17,18 +17,18 @@ import pytest
 from codesdk.approvals import Verdict
 from codesdk.bootstrap import open_services
 from codesdk.domain.calls import CallState
-from codesdk.domain.invariants import check
+from codesdk.domain.invariants import first_violation
 from codesdk.errors import ExitCode
 from codesdk.hosts import store as host_store
 from codesdk.jobs import QueueUnavailable
-from codesdk.sandbox.fake import FakeSandboxes, Script
+from codesdk.sandbox.fake.sandboxes import FakeSandboxes, Script
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings, runfile
 from codesdk.tenancy.principal import Role
-from codesdk.toolcalls.stored import Denied, Finished
-from codesdk.worker.host import WorkerRunning
-from codesdk.worker.listener import Listener
-from codesdk.worker.process import Worker
+from codesdk.toolcalls.records.call_record import Denied, Finished
+from codesdk.worker.calls.listener import Listener
+from codesdk.worker.lifecycle.worker import Worker
+from codesdk.worker.ownership.registration import WorkerRunning
 from databases import ON_BOTH, ONLY_POSTGRESQL
 from stage import POLICY, stored_call, wait_for
 
@@ -199,7 +199,7 @@ def test_calls_of_many_sessions_all_end_and_run_once(site):
 
 @ON_BOTH
 def test_a_new_worker_takes_up_what_a_stopped_one_left_running(site, monkeypatch):
-    monkeypatch.setattr("codesdk.worker.process.DRAIN_S", 0.1)
+    monkeypatch.setattr("codesdk.worker.lifecycle.worker.DRAIN_S", 0.1)
     _, stop = site.worker()
     subject = site.subject()
     call = site.submit(subject, "hold")
@@ -245,7 +245,7 @@ def test_a_worker_that_is_told_to_end_takes_no_call_hands_back_what_runs_and_lea
     site.worker()  # over sandboxes of its own: what ran is lost with those of the process
     assert site.ended(call).result.code == "WORKER_LOST"
     assert site.ended(late).result.structured["stdout"] == "late"
-    assert check(site.api.log.read(subject.session_id)) is None
+    assert first_violation(site.api.log.read(subject.session_id)) is None
 
 
 def test_a_second_signal_ends_a_worker_at_once(site):
@@ -273,7 +273,7 @@ def test_a_worker_that_hangs_is_ended_by_the_next_one_which_goes_on_and_one_that
         assert process.wait(60) == -signal.SIGKILL
     assert site.ended(call).result.code == "WORKER_LOST"  # its sandboxes were the process's own
     assert site.ended(site.submit(site.subject(), "after")).result.structured["stdout"] == "after"
-    assert check(site.api.log.read(subject.session_id)) is None
+    assert first_violation(site.api.log.read(subject.session_id)) is None
 
 
 @ON_BOTH
@@ -309,10 +309,10 @@ def test_a_heartbeat_does_not_stand_behind_what_else_the_worker_writes(site):
         assert hold.wait(60.0)
 
     with ThreadPoolExecutor(2) as pool:
-        held = pool.submit(worker.rooms._writer.run, stuck)
+        held = pool.submit(worker.sandbox_registry._writer.run, stuck)
         try:
             assert entered.wait(30.0)
-            pool.submit(worker.pulse._beat).result(30.0)
+            pool.submit(worker.heartbeat._beat).result(30.0)
         finally:
             hold.set()
         held.result(30.0)
@@ -349,7 +349,7 @@ def test_a_call_whose_worker_was_killed_ends_once_as_lost_and_the_next_worker_go
     events = site.api.log.read(subject.session_id)
     ends = [event for event in events if event.type == "tool.call.completed"]
     assert sorted(event.payload["tool_call_id"] for event in ends) == sorted([running, waiting])
-    assert check(events) is None
+    assert first_violation(events) is None
 
 
 @ON_BOTH
@@ -372,7 +372,7 @@ def test_a_vote_whose_process_is_killed_at_its_commit_is_whole_or_not_there_and_
     assert len(site.sandboxes.runs) == 1
     events = site.api.log.read(asked.session_id)
     said = [event for event in events if event.payload.get("source") == "user"]
-    assert (len(said), check(events)) == (1, None)
+    assert (len(said), first_violation(events)) == (1, None)
 
 
 @ON_BOTH
@@ -402,7 +402,7 @@ def test_a_call_whose_worker_is_killed_between_the_use_of_its_approval_and_its_r
     assert site.api.desk.find(asked.tenant_id, asked.id).state == "consumed"
     events = site.api.log.read(asked.session_id)
     assert [event.type.value for event in events].count("tool.call.approved") == 1
-    assert check(events) is None
+    assert first_violation(events) is None
 
 
 @ON_BOTH
@@ -427,13 +427,13 @@ def test_a_worker_keeps_a_pool_gives_from_it_and_drains_it_when_it_stops(site):
     worker, stop = site.worker()
 
     def pooled():
-        with worker.rooms._database.read() as connection:
+        with worker.sandbox_registry._database.read() as connection:
             return connection.exec_driver_sql("SELECT id FROM sandboxes WHERE state = 'pooled'").scalar()
 
     first = wait_for(pooled, "a pooled sandbox")
     subject = site.subject()
     assert not site.ended(site.submit(subject)).result.is_error
-    assert worker.rooms.live(subject.session_id).owner == first
+    assert worker.sandbox_registry.live(subject.session_id).owner == first
     second = wait_for(pooled, "another one")
     assert second != first
     stop()
@@ -458,7 +458,7 @@ def test_a_file_that_was_rewritten_while_its_approval_was_pending_voids_it(site)
     ended = site.ended(submitted.identity.tool_call_id)
     assert (ended.result.is_error, ended.result.code) == (True, "FILES_CHANGED")
     assert sandbox.read("a.txt").data == b"made meanwhile"
-    assert check(site.api.log.read(subject.session_id, 0)) is None
+    assert first_violation(site.api.log.read(subject.session_id, 0)) is None
 
 
 @ON_BOTH
@@ -467,7 +467,7 @@ def test_a_worker_that_stops_in_order_leaves_its_host_away_and_the_next_one_serv
     before = site.subject()
     stop()
     with site.api.database.read() as connection:
-        assert [host.away for host in host_store.known(connection)] == [True]
+        assert [host.away for host in host_store.list_all(connection)] == [True]
     meanwhile = site.subject()
     calls = [site.submit(subject) for subject in (before, meanwhile)]
     site.worker()
@@ -479,12 +479,12 @@ def test_a_worker_whose_host_was_given_up_hears_of_it_and_serves_nothing_more(si
     site.settings = site.settings.model_copy(update={"host_lease_s": 1.0})
     worker, _ = site.worker()
     told = threading.Event()
-    worker.pulse.on_end(told.set)
+    worker.heartbeat.on_end(told.set)
     subject = site.subject()
     site.ended(site.submit(subject))
     with site.api.database.read() as connection:
-        (host,) = host_store.known(connection)
-    site.api.writer.run(lambda unit: host_store.lose(unit.connection, host.id, generation=host.generation))
+        (host,) = host_store.list_all(connection)
+    site.api.writer.run(lambda unit: host_store.mark_lost(unit.connection, host.id, generation=host.generation))
     assert site.api.lost_hosts.tend() in (0, 1)  # the worker itself may have been the one that ended it
     wait_for(
         lambda: site.api.sessions.find(subject.tenant_id, subject.session_id).state == "closed", "its session's end"

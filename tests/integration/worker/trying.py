@@ -13,13 +13,14 @@ import threading
 from contextlib import closing
 
 from codesdk.bootstrap import open_services
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
 from codesdk.settings import Settings
-from codesdk.worker import previews, process
-from codesdk.worker.copies import Copies
-from codesdk.worker.process import Worker
-from codesdk.worker.still import Still
+from codesdk.worker.deferred_approvals import dry_runs
+from codesdk.worker.lifecycle import worker as process
+from codesdk.worker.lifecycle.worker import Worker
+from codesdk.worker.sandboxes.throwaway import ThrowawaySandboxes
+from codesdk.worker.workspaces.snapshot_file import SnapshotFile
 
 
 def die():
@@ -57,11 +58,13 @@ def after(function):
 
 
 def arm(moment):
-    process.Copies = lambda *, sandboxes, **more: Copies(sandboxes=Dying(sandboxes, moment), **more)
+    process.ThrowawaySandboxes = lambda *, sandboxes, **more: ThrowawaySandboxes(
+        sandboxes=Dying(sandboxes, moment), **more
+    )
     if moment == "taken":
-        Still.take = after(Still.take)
+        SnapshotFile.take = after(SnapshotFile.take)
     elif moment == "ran":
-        previews.rehearse = after(previews.rehearse)
+        dry_runs.dry_run = after(dry_runs.dry_run)
 
 
 def main(given, engine, image, moment):

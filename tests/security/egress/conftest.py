@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.local.driver import LocalSandboxes
 from egress_stage import Attempts, Authority, HttpServer, rules, staged
 from sandboxes import spec

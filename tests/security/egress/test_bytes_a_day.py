@@ -10,10 +10,10 @@ import pytest
 
 from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.quotas import Resource
-from codesdk.sandbox.egress.attempt import Phase, Reason
-from codesdk.sandbox.egress.credit import Credit
+from codesdk.sandbox.egress.byte_credit import ByteCredit
+from codesdk.sandbox.egress.connection_attempt import AttemptPhase, Reason
 from codesdk.sandbox.egress.refusal import Refusal
-from codesdk.worker.egress_record import FIRST_STEP, EgressRecord
+from codesdk.worker.sandboxes.egress_record import FIRST_RESERVATION, EgressRecorder
 from egress_stage import OWNER, HttpServer, rules, staged
 from stage import staged as installed
 
@@ -38,8 +38,8 @@ def installation(tmp_path, databases):
 def proxy(installation):
     """The proxy of a worker of that installation."""
     where = ToolExecutionEnv.CODESDK_DOCKER
-    record = EgressRecord(installation.database, installation.writer, installation.log, where, installation.quotas)
-    with staged(on_short=record.more) as made:
+    record = EgressRecorder(installation.database, installation.writer, installation.log, where, installation.quotas)
+    with staged(reserve_bytes=record.more) as made:
         told = made._tell
         made.egress._on_attempt = lambda attempt: (record(attempt), told(attempt))
         yield made
@@ -94,23 +94,23 @@ def test_the_end_of_an_exec_gives_back_what_its_connections_have_not_moved(insta
     ask(proxy, web)
     with proxy._told:
         assert proxy._told.wait_for(lambda: proxy.opened, 10)
-    assert used(installation) == LIMIT // 8 == FIRST_STEP
+    assert used(installation) == LIMIT // 8 == FIRST_RESERVATION
     web.all.abort()
     proxy.end_exec()
     end = proxy.last()
-    assert end.phase is Phase.CLOSED
-    assert used(installation) == end.bytes_up + end.bytes_down < FIRST_STEP
+    assert end.phase is AttemptPhase.CLOSED
+    assert used(installation) == end.bytes_up + end.bytes_down < FIRST_RESERVATION
 
 
 def test_what_cannot_be_counted_does_not_pass_and_ends_the_connection(make_server):
     def broken(_attempt, _least):
         raise OSError("the disk is full")
 
-    with staged(on_short=broken) as stage:
+    with staged(reserve_bytes=broken) as stage:
         web = make_server(HttpServer, answer(10))
         assert ask(stage, web).read_all().startswith(b"HTTP/1.1 500 ")
         end = stage.last()
-        assert (end.phase, end.reason, end.bytes_up) == (Phase.CLOSED, Reason.INTERNAL, 0)
+        assert (end.phase, end.reason, end.bytes_up) == (AttemptPhase.CLOSED, Reason.INTERNAL, 0)
         assert web.requests in ([], [b""])
 
 
@@ -124,11 +124,11 @@ def test_both_directions_share_what_was_taken_and_one_asks_at_a_time():
             raise Refusal(Reason.BYTES_A_DAY)
         return least + 50
 
-    async def two(credit: Credit) -> list[BaseException | None]:
+    async def two(credit: ByteCredit) -> list[BaseException | None]:
         return await asyncio.gather(credit.spend(30), credit.spend(30), return_exceptions=True)
 
     async def go() -> None:
-        credit = Credit(more)
+        credit = ByteCredit(more)
         assert await two(credit) == [None, None]
         assert asked == [30]
         assert await two(credit) == [None, None]

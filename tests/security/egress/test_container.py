@@ -10,9 +10,9 @@ import time
 import pytest
 
 from codesdk.errors import Fault
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.egress.attempt import Phase, Reason
-from codesdk.sandbox.engine import Engine
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.egress.connection_attempt import AttemptPhase, Reason
 from codesdk.sandbox.port import ExitKind, FileWrite
 from egress_stage import FETCH, Attempts, Server, fetch, rules
 from sandboxes import python, request, run, spec
@@ -120,7 +120,7 @@ subprocess.Popen(['sleep', '60'], pass_fds=[held.fileno()])
 """
     ran = python(sandbox, program, egress=allowed)
     assert ran.result.kind is ExitKind.EXITED
-    assert attempts.all[-1].phase is Phase.REFUSED
+    assert attempts.all[-1].phase is AttemptPhase.REFUSED
     assert attempts.all[-1].reason in {Reason.EXEC_ENDED, Reason.BROKEN}
 
 
@@ -249,7 +249,7 @@ def test_a_worker_that_takes_over_serves_the_egress_of_a_running_exec(world, eng
             taken.files.write((FileWrite(path="go", content=b""),))
             result = taken.exec(asked, lambda chunk: output.extend(chunk.data))
             assert (result.exit_code, bytes(output)) == (0, b"hello\nhello\n")
-            assert [item.phase for item in attempts.all] == [Phase.OPENED, Phase.CLOSED]
+            assert [item.phase for item in attempts.all] == [AttemptPhase.OPENED, AttemptPhase.CLOSED]
         finally:
             made.close()
             loader.join(20)

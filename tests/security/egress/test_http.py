@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from codesdk.sandbox.egress.attempt import Phase, Reason
+from codesdk.sandbox.egress.connection_attempt import AttemptPhase, Reason
 from egress_stage import AUTHORIZATION, CREDENTIAL, KEY, OWNER, HttpServer, Server, rules, staged
 
 
@@ -27,12 +27,12 @@ def test_an_allowed_request_gets_its_answer_and_is_recorded(stage, web):
     assert web.requests == [b"GET /x HTTP/1.1\r\nHost: a.example:%d\r\nConnection: close\r\n\r\n" % web.port]
     opened, closed = (*stage.opened, stage.last())
     assert (opened.phase, opened.address, opened.host, opened.port) == (
-        Phase.OPENED,
+        AttemptPhase.OPENED,
         "127.0.0.1",
         "a.example",
         web.port,
     )
-    assert (closed.phase, closed.reason, closed.number) == (Phase.CLOSED, Reason.DONE, opened.number)
+    assert (closed.phase, closed.reason, closed.number) == (AttemptPhase.CLOSED, Reason.DONE, opened.number)
     assert (closed.owner, closed.call, closed.attempt) == (OWNER, *KEY)
     assert (closed.bytes_up, closed.bytes_down) == (len(web.requests[0]), 59)
 
@@ -159,9 +159,9 @@ def test_a_private_address_that_a_rule_lists_is_still_refused(stage, web):
 
 
 def test_the_policy_of_a_worker_refuses_loopback(web):
-    from codesdk.domain.resolution import not_this_machine  # noqa: PLC0415 - what production uses, beside what tests use
+    from codesdk.domain.network.resolver import public_and_remote  # noqa: PLC0415 - what production uses, beside what tests use
 
-    with staged(policy=not_this_machine) as stage:
+    with staged(policy=public_and_remote) as stage:
         stage.grant(plain(web))
         assert stage.refused(get(web))[0] is Reason.ADDRESS_REFUSED
     assert web.accepted == 0
@@ -368,7 +368,7 @@ def test_the_end_of_the_exec_ends_its_connections_and_records_them(stage, make_s
     with stage._told:
         assert stage._told.wait_for(lambda: stage.opened, 5)
     stage.end_exec()
-    assert (stage.ends[0].phase, stage.ends[0].reason) == (Phase.CLOSED, Reason.EXEC_ENDED)
+    assert (stage.ends[0].phase, stage.ends[0].reason) == (AttemptPhase.CLOSED, Reason.EXEC_ENDED)
     connection.read_all()
     assert connection.reset
 

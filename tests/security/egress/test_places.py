@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.sandbox.egress.attempt import Phase, Reason
+from codesdk.sandbox.egress.connection_attempt import AttemptPhase, Reason
 from codesdk.sandbox.local.faults import LocalRefused
 from egress_stage import fetch
 from local_sandboxes import local_sandboxes, plain
@@ -25,7 +25,7 @@ def attempts(place):
 def test_an_exec_reaches_the_hosts_that_it_may_and_each_attempt_is_recorded(sandbox, site, allowed, attempts):
     ran = fetch(sandbox, f"http://a.web.test:{site.port}/x", egress=allowed)
     assert ran.stdout == b"hello\n", ran
-    assert [item.phase for item in attempts.all] == [Phase.OPENED, Phase.CLOSED]
+    assert [item.phase for item in attempts.all] == [AttemptPhase.OPENED, AttemptPhase.CLOSED]
     assert (attempts.all[1].owner, attempts.all[1].call) == (sandbox.owner, ran.call)
 
 

@@ -8,11 +8,11 @@ import uuid
 
 import pytest
 
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.egress.attempt import Reason
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.egress.connection_attempt import Reason
 from codesdk.sandbox.egress.secret_files import SecretFiles
-from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.spec import name_of
+from codesdk.sandbox.isolation.spec import container_name
 from egress_stage import Attempts, HttpServer, rules, staged
 from sandboxes import run, spec
 
@@ -70,7 +70,7 @@ def test_a_planted_secret_reaches_its_host_and_is_held_nowhere_else(
             asked = ("http://api.test/v1", "https://api.test/v1", f"http://a.web.test:{evil.port}/")
             # The secret itself must not be in the argv of what looks for it.
             ran = run(made, "python3", "-c", LOOK, SECRET.replace("-", "+"), *asked, egress=allowed)
-            inspected = sandboxes._engine.api.inspect_container(name_of(sandboxes._instance, made.owner))
+            inspected = sandboxes._engine.api.inspect_container(container_name(sandboxes._instance, made.owner))
         finally:
             sandboxes.destroy(made.owner)
             sandboxes.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.sandbox.egress.attempt import Reason
+from codesdk.sandbox.egress.connection_attempt import Reason
 from egress_stage import HttpServer, Server, rules, staged
 
 SECRET = "s3cr3t-value"

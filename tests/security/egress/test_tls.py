@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from codesdk.sandbox.egress.attempt import Phase, Reason
+from codesdk.sandbox.egress.connection_attempt import AttemptPhase, Reason
 from egress_stage import HttpServer, Server, client_hello, rules, staged, tls_exchange
 
 
@@ -42,7 +42,7 @@ def test_tls_goes_from_end_to_end_and_is_recorded(stage, shop, authority):
     assert answer.endswith(b"ok")
     connection.finish()
     end = stage.last()
-    assert (end.phase, end.host, end.address) == (Phase.CLOSED, "a.example", "127.0.0.1")
+    assert (end.phase, end.host, end.address) == (AttemptPhase.CLOSED, "a.example", "127.0.0.1")
     assert end.bytes_up > 300
     assert end.bytes_down > 500
 
@@ -53,7 +53,7 @@ def test_a_client_hello_for_another_host_is_refused_before_a_byte_passes(stage, 
     connection.send(client_hello("evil.example"))
     connection.read_all()
     end = stage.last()
-    assert (end.phase, end.reason, end.bytes_up) == (Phase.REFUSED, Reason.SNI_DIFFERS, 0)
+    assert (end.phase, end.reason, end.bytes_up) == (AttemptPhase.REFUSED, Reason.SNI_DIFFERS, 0)
     assert connection.reset
 
 
@@ -74,7 +74,7 @@ def test_a_client_hello_byte_by_byte_passes(stage, shop):
         connection.send(bytes([byte]))
     assert connection.read_until(b"\x16\x03\x03")  # the server answers
     connection.close()
-    assert stage.last().phase is Phase.CLOSED
+    assert stage.last().phase is AttemptPhase.CLOSED
 
 
 def test_a_client_hello_without_a_name_is_refused_unless_the_rule_says_so(stage, shop):
@@ -89,7 +89,7 @@ def test_a_rule_may_allow_a_client_hello_without_a_name(stage, shop):
     connection.send(client_hello(None))
     assert connection.read_until(b"\x16\x03\x03")
     connection.close()
-    assert stage.last().phase is Phase.CLOSED
+    assert stage.last().phase is AttemptPhase.CLOSED
 
 
 def test_an_encrypted_client_hello_is_refused_unless_the_rule_says_so(stage, shop):

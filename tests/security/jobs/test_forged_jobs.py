@@ -16,9 +16,9 @@ from rq import Queue
 from rq.serializers import JSONSerializer, PickleSerializer
 
 from codesdk.domain.clock import ManualClock
-from codesdk.domain.ids import HostId, Kind, RandomIds
+from codesdk.domain.ids import HostId, IdKind, RandomIds
 from codesdk.jobs import RqWakeups, queue_name
-from codesdk.worker.listener import Listener
+from codesdk.worker.calls.listener import Listener
 from stage import wait_for
 
 pytestmark = pytest.mark.redis
@@ -43,7 +43,7 @@ class Attack:
         self.url = redis_url
         self.mark = tmp_path / "ran"
         self.redis = Redis.from_url(redis_url)
-        self.host = HostId(IDS.new(Kind.HOST))
+        self.host = HostId(IDS.new(IdKind.HOST))
         self.name = queue_name(self.host)
         self.heard = SimpleQueue()
         self.wakeups = RqWakeups(redis_url, IDS)
@@ -59,7 +59,7 @@ class Attack:
 
     def survives(self):
         """The next honest wake-up arrives, and nothing ran."""
-        subject = IDS.new(Kind.CALL)
+        subject = IDS.new(IdKind.CALL)
         self.wakeups.wake(self.host, subject)
         heard = []
         deadline = time.monotonic() + LATE_S
@@ -84,7 +84,7 @@ def attack(redis_url, tmp_path):
 
 
 def ours():
-    return f"{IDS.new(Kind.CALL)}-{IDS.new(Kind.REQUEST)}"
+    return f"{IDS.new(IdKind.CALL)}-{IDS.new(IdKind.REQUEST)}"
 
 
 @pytest.mark.parametrize("serializer", [JSONSerializer, PickleSerializer], ids=["json", "pickle"])

@@ -14,7 +14,8 @@ import pytest
 
 from codesdk.domain.decisions import Classification, Effect
 from codesdk.domain.subjects import Subject
-from codesdk.policy import Call, NamedTool, decide, load_bundle
+from codesdk.policy import Call, NamedTool, load_bundle
+from codesdk.policy.evaluation import decision
 from codesdk.policy.shell.views import analyze_line
 from sandboxes import run
 from shell_lines import HARNESS, line
@@ -63,7 +64,7 @@ def test_no_command_that_bash_runs_escapes_the_view_that_asks_and_denies(bash, b
     for text, runs in zip(lines, answers, strict=True):
         ran = {argv[0] for argv in runs}
         views = analyze_line(text)
-        effect = decide(Call(name=EXEC.name, input={"command": text}), EXEC, SUBJECT, bundle).effect
+        effect = decision(Call(name=EXEC.name, input={"command": text}), EXEC, SUBJECT, bundle).effect
         effects[effect] += 1
         if not views.opaque and not ran <= {command.name for command in views.seen}:
             escaped.append((text, sorted(ran)))
@@ -78,14 +79,14 @@ def test_no_command_that_bash_runs_escapes_the_view_that_asks_and_denies(bash, b
 def test_a_line_that_policy_allows_runs_exactly_the_words_that_policy_saw(bash):
     rng = random.Random(7)
     lines = [line(rng, 0) for _ in range(LINES)]
-    allowed = [(text, views) for text in lines if (views := analyze_line(text)).allowable is not None]
+    allowed = [(text, views) for text in lines if (views := analyze_line(text)).allow_view is not None]
     assert len(allowed) > LINES / 10
     for (text, views), runs in zip(allowed, bash([text for text, _ in allowed]), strict=True):
-        if any(word.glob or not word.literal for command in views.allowable for word in command.words):
+        if any(word.glob or not word.literal for command in views.allow_view for word in command.words):
             continue  # which files a pattern names is the workspace's to say
         if any(mark in text for mark in ("~", "xargs", "eval")):  # each makes other words of those that stand there
             continue
-        whole = [[word.text for word in command.words] for command in views.allowable]
+        whole = [[word.text for word in command.words] for command in views.allow_view]
         for name, *arguments in runs:
             ends = [words[at + 1 :] for words in whole for at, word in enumerate(words) if word.endswith(name)]
             assert arguments in ends, (text, name, arguments)

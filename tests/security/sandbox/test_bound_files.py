@@ -6,14 +6,14 @@ import threading
 
 import pytest
 
-from codesdk.sandbox.port import ExitKind, FileName, FileRefused, FileWrite, MarkKind
+from codesdk.sandbox.port import ExitKind, FileRefused, FileWrite, FingerprintKind, NamedPath
 from sandboxes import DEADLINE_S, request, run
 
 pytestmark = pytest.mark.engine
 
 
 def marks(box, *paths, cwd="."):
-    return box.files.marks(tuple(FileName(path=path, cwd=cwd) for path in paths))
+    return box.files.marks(tuple(NamedPath(path=path, cwd=cwd) for path in paths))
 
 
 def test_a_link_that_was_swapped_for_one_to_the_same_content_is_noticed(open_sandbox):
@@ -46,16 +46,16 @@ def test_a_directory_on_the_way_that_was_swapped_is_noticed(open_sandbox):
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
-        ("/proc/self/environ", MarkKind.OTHER), ("/proc/self/mem", MarkKind.OTHER), ("/dev/zero", MarkKind.OTHER),
-        ("fifo", MarkKind.OTHER), ("closed", MarkKind.CLOSED), ("loop", MarkKind.OTHER), ("n\0ul", MarkKind.ABSENT),
-        ("x" * 300, MarkKind.OTHER), ("/etc/shadow", MarkKind.CLOSED),
+        ("/proc/self/environ", FingerprintKind.OTHER), ("/proc/self/mem", FingerprintKind.OTHER), ("/dev/zero", FingerprintKind.OTHER),
+        ("fifo", FingerprintKind.OTHER), ("closed", FingerprintKind.CLOSED), ("loop", FingerprintKind.OTHER), ("n\0ul", FingerprintKind.ABSENT),
+        ("x" * 300, FingerprintKind.OTHER), ("/etc/shadow", FingerprintKind.CLOSED),
     ],
 )  # fmt: skip
 def test_what_is_no_readable_file_is_told_as_what_it_is_and_holds_nothing_up(open_sandbox, path, kind):
     box = open_sandbox()
     run(box, "sh", "-c", "mkfifo fifo; touch closed; chmod 000 closed; ln -s loop loop")
     (mark,) = marks(box, path)
-    assert mark.kind is kind or (path == "/etc/shadow" and mark.kind is MarkKind.ABSENT)
+    assert mark.kind is kind or (path == "/etc/shadow" and mark.kind is FingerprintKind.ABSENT)
     assert mark.sha256 is None
 
 
@@ -63,7 +63,7 @@ def test_more_than_can_be_hashed_is_told_by_its_size_and_more_names_than_may_be_
     box = open_sandbox(file_bytes=0)
     run(box, "truncate", "-s", "300M", "huge")
     (mark,) = marks(box, "huge")
-    assert (mark.kind, mark.size) == (MarkKind.LARGE, 300 * 1000 * 1000 if mark.size < 300 << 20 else 300 << 20)
+    assert (mark.kind, mark.size) == (FingerprintKind.LARGE, 300 * 1000 * 1000 if mark.size < 300 << 20 else 300 << 20)
     assert isinstance(marks(box, *map(str, range(1025))), FileRefused)
 
 
@@ -122,8 +122,8 @@ def test_a_worker_that_connects_while_files_are_looked_at_asks_again_and_nothing
     runner = threading.Thread(target=lambda: ends.append(box.exec(asked, lambda _: None)))
     runner.start()
     for _ in range(5):
-        if box._connection.link is not None:
-            box._connection.link.close()
+        if box._client.link is not None:
+            box._client.link.close()
     runner.join(DEADLINE_S)
     assert ends[0].exit_code == 0
     assert box.files.read("runs").data == b"ran\n"

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from codesdk.sandbox.faults import SandboxGone
 from codesdk.sandbox.port import ExitKind, FileError, FileRefused, FileWrite
+from codesdk.sandbox.port.faults import SandboxGone
 from sandboxes import DEADLINE_S, python, request, run
 
 pytestmark = pytest.mark.engine

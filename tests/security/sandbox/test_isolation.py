@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.sandbox.spec import TOOL_ENV
+from codesdk.sandbox.isolation.spec import TOOL_ENV
 from sandboxes import python, run
 
 pytestmark = pytest.mark.engine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.sandbox.fake import FakeSandboxes, Script
+from codesdk.sandbox.fake.sandboxes import FakeSandboxes, Script
 from codesdk.sandbox.selfcheck import PROBES, Status, check
 from selfcheck_bench import bench_on
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.sandbox.faults import RuntimeMissing
+from codesdk.sandbox.port.faults import RuntimeMissing
 from codesdk.sandbox.selfcheck import PROBES, Group, Status, check
 from codesdk.sandbox.selfcheck.exemptions import EXEMPT
 from codesdk.sandbox.selfcheck.suite import GROUPS

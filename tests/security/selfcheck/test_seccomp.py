@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from collections import Counter
 
-from codesdk.sandbox.profile import Profile, Seccomp
+from codesdk.sandbox.isolation.spec import security_options
+from codesdk.sandbox.profiles.profile import Profile, Seccomp
 from codesdk.sandbox.seccomp import document, option
 from codesdk.sandbox.seccomp.denials import DENIALS
-from codesdk.sandbox.seccomp.grants import GRANTS, NOT_THERE
-from codesdk.sandbox.selfcheck.numbers import NUMBERS
-from codesdk.sandbox.spec import security_options
+from codesdk.sandbox.seccomp.grants import ENOSYS_CALLS, GRANTS
+from codesdk.sandbox.selfcheck.syscall_numbers import NUMBERS
 
 
 def test_what_is_not_granted_is_refused():
@@ -26,7 +26,7 @@ def test_every_grant_and_every_denial_states_its_reason():
 def test_nothing_that_is_denied_on_purpose_is_granted():
     granted = {name for grant in GRANTS for name in grant.names}
     assert granted & {name for denial in DENIALS for name in denial.names} == set()
-    assert granted & set(NOT_THERE) == set()
+    assert granted & set(ENOSYS_CALLS) == set()
 
 
 def test_a_call_stands_in_one_grant_or_has_a_condition_in_each():

@@ -6,11 +6,11 @@ import uuid
 
 import pytest
 
-from codesdk.sandbox import attest
-from codesdk.sandbox import spec as specs
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.faults import IsolationDrift
+from codesdk.sandbox.docker import attestation
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.isolation import spec as specs
+from codesdk.sandbox.port.faults import IsolationDrift
 from codesdk.sandbox.selfcheck import PROBES, Status, check
 from selfcheck_bench import bench_on
 
@@ -50,11 +50,11 @@ def weaken(engine, sandbox_image, monkeypatch):
     """Opens sandboxes that differ from the spec; what would refuse them looks away."""
     engine_client = Engine(engine.host)
     made = DockerSandboxes(f"test-{uuid.uuid4().hex}", engine_client)
-    container, create_container = specs.container, engine_client.api.create_container_from_config
+    container, create_container = specs.container_options, engine_client.api.create_container_from_config
 
     def changed(changes, *, attested=False):
         words = {name: value for name, value in changes.items() if name != "HostConfig"}
-        monkeypatch.setattr(specs, "container", lambda *some, **more: {**container(*some, **more), **words})
+        monkeypatch.setattr(specs, "container_options", lambda *some, **more: {**container(*some, **more), **words})
         host_config = changes.get("HostConfig", {})  # what the SDK has no words for
 
         def create(config, *some, **more):
@@ -62,7 +62,7 @@ def weaken(engine, sandbox_image, monkeypatch):
 
         monkeypatch.setattr(engine_client.api, "create_container_from_config", create)
         if not attested:
-            monkeypatch.setattr(attest, "differences", lambda *_, **__: ())
+            monkeypatch.setattr(attestation, "differences", lambda *_, **__: ())
         return bench_on(made, made._instance, sandbox_image)
 
     yield changed

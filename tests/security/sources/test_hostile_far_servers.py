@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from codesdk.registry import ToolWithheld
-from codesdk.sources import remote
 from codesdk.sources.faults import SourceDied, SourceFault, SourceTimeout
+from codesdk.sources.starters import remote
 from databases import SqliteDatabases
 from far_sources import Reached, served
 from fixtures.sources.far_server import FarServer
@@ -123,8 +123,8 @@ def test_a_tool_that_is_described_otherwise_after_it_was_accepted_is_taken_away(
 
 def test_what_it_may_say_in_a_window_is_what_a_server_in_a_sandbox_may(monkeypatch):
     now, ended = [0.0], []
-    bears = remote._hearing(lambda: now[0], ended.append)
-    assert all(bears(100, 8) for _ in range(remote.MESSAGES))
+    bears = remote._rate_check(lambda: now[0], ended.append)
+    assert all(bears(100, 8) for _ in range(remote.MAX_MESSAGES))
     assert not bears(100, 8)
     now[0] += 60
     assert bears(100, 8)

@@ -7,10 +7,10 @@ import uuid
 import pytest
 
 from codesdk.domain.execution import ToolExecutionEnv
-from codesdk.sandbox.docker_driver import DockerSandboxes
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.egress.secret_files import SecretFiles
-from codesdk.sandbox.engine import Engine
-from codesdk.worker.egress_record import EgressRecord
+from codesdk.worker.sandboxes.egress_record import EgressRecorder
 from egress_stage import Attempts, Authority, HttpServer, rules
 from source_stage import source_stage, until
 
@@ -35,7 +35,7 @@ def reaching(engine, sandbox_image, stage, api, tmp_path):
     folder.mkdir(parents=True)
     (folder / "api-key").write_text(SECRET)
     (folder / "api-key").chmod(0o600)
-    record = EgressRecord(stage.database, stage.writer, stage.log, ToolExecutionEnv.CODESDK_DOCKER)
+    record = EgressRecorder(stage.database, stage.writer, stage.log, ToolExecutionEnv.CODESDK_DOCKER)
     secrets = SecretFiles(tmp_path / "secrets", record.tenant_of)
     with Attempts.served(tls=authority.client(), secrets=secrets) as attempts:
         attempts.egress._on_attempt = record

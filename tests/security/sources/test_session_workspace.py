@@ -7,11 +7,11 @@ import uuid
 
 import pytest
 
-from codesdk.sandbox import spec as specs
-from codesdk.sandbox import store
-from codesdk.sandbox.faults import SandboxGone
-from codesdk.sandbox.port import Borrowed, Gone
-from codesdk.sandbox.store import SandboxState
+from codesdk.sandbox.isolation import spec as specs
+from codesdk.sandbox.port import Gone, SharedWorkspace
+from codesdk.sandbox.port.faults import SandboxGone
+from codesdk.sandbox.records import store
+from codesdk.sandbox.records.store import SandboxState
 from codesdk.sources.faults import SourceUnavailable
 from databases import SqliteDatabases
 from sandboxes import run, spec
@@ -32,7 +32,7 @@ def session_sandbox(stage, sandboxes, image):
     with stage.database.read() as connection:
         row = store.of_session(connection, stage.subject.session_id)
     wanted, ready = (SandboxState.WANTED,), SandboxState.READY
-    stage.writer.run(lambda unit: store.move(unit.connection, row.id, wanted, ready))
+    stage.writer.run(lambda unit: store.change_state(unit.connection, row.id, wanted, ready))
     asked = spec(sandboxes._instance, image, owner=row.id)
     return sandboxes.open(asked.model_copy(update={"tool_uid": row.tool_uid}))
 
@@ -95,11 +95,11 @@ def test_a_session_whose_workspace_is_not_here_gets_no_server(fx):
 def test_a_workspace_that_is_not_there_is_not_made(sandboxes, sandbox_image):
     lender = f"sbx_{uuid.uuid4().hex}"
     asked = spec(sandboxes._instance, sandbox_image, workspace="/srv")
-    asked = asked.model_copy(update={"borrows": Borrowed(owner=lender, place="/workspace")})
+    asked = asked.model_copy(update={"borrows": SharedWorkspace(owner=lender, place="/workspace")})
     with pytest.raises(SandboxGone):
         sandboxes.open(asked)
     volumes = sandboxes._engine.api.volumes()["Volumes"] or []
-    assert specs.name_of(sandboxes._instance, lender) not in {volume["Name"] for volume in volumes}
+    assert specs.container_name(sandboxes._instance, lender) not in {volume["Name"] for volume in volumes}
     assert isinstance(sandboxes.reattach(asked.owner, 1), Gone)
     sandboxes.destroy(asked.owner)
 
@@ -107,10 +107,12 @@ def test_a_workspace_that_is_not_there_is_not_made(sandboxes, sandbox_image):
 def test_a_server_that_still_reads_keeps_no_workspace_from_being_removed(sandboxes, sandbox_image):
     lender = sandboxes.open(spec(sandboxes._instance, sandbox_image))
     asked = spec(sandboxes._instance, sandbox_image, workspace="/srv")
-    borrower = sandboxes.open(asked.model_copy(update={"borrows": Borrowed(owner=lender.owner, place="/workspace")}))
+    borrower = sandboxes.open(
+        asked.model_copy(update={"borrows": SharedWorkspace(owner=lender.owner, place="/workspace")})
+    )
     sandboxes.destroy(lender.owner)
     volumes = sandboxes._engine.api.volumes()["Volumes"] or []
-    assert specs.name_of(sandboxes._instance, lender.owner) not in {volume["Name"] for volume in volumes}
+    assert specs.container_name(sandboxes._instance, lender.owner) not in {volume["Name"] for volume in volumes}
     with pytest.raises(SandboxGone):
         run(borrower, "true")
     sandboxes.destroy(borrower.owner)

@@ -6,8 +6,8 @@ import pytest
 
 from codesdk.approvals import Verdict
 from codesdk.sandbox.port import FileWrite
-from codesdk.toolcalls.stored import Claimed
-from codesdk.worker.looking import Looking
+from codesdk.toolcalls.records.call_record import ClaimedCall
+from codesdk.worker.deferred_approvals.file_fingerprints import FileFingerprints
 from sandbox_fixtures import make_spec, open_sandbox, sandboxes
 from sandboxes import run
 from stage import bundle
@@ -30,7 +30,9 @@ class Approver:
     def __init__(self, stage, box):
         self._stage = stage
         self.box = box
-        self._looking = Looking(host=stage.host, rooms=self, pipeline=stage.pipeline, database=stage.database)
+        self._fingerprints = FileFingerprints(
+            host=stage.host, sandbox_registry=self, pipeline=stage.pipeline, database=stage.database
+        )
 
     def ready(self, _session):
         return self.box
@@ -38,13 +40,13 @@ class Approver:
     def __call__(self, name, given, meanwhile=lambda: None):
         stage = self._stage
         stage.pipeline.submit(name, given, stage.subject)
-        self._looking.look()
+        self._fingerprints.look()
         (asked,) = stage.pending()
         meanwhile()
         by = stage.principal
         stage.pipeline.vote(by.tenant_id, asked.id, Verdict.APPROVE, digest=asked.digest, by=by.id, comment=None)
         claimed = stage.claims(stage.bundle).take()
-        assert isinstance(claimed, Claimed)
+        assert isinstance(claimed, ClaimedCall)
         return stage.execution().run(claimed, lambda: self.box)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from codesdk.approvals import ApprovalConflict, ApprovalUnknown, Verdict
 from codesdk.domain.canonical import canonical_json
 from codesdk.errors import Fault
-from codesdk.toolcalls.stored import Claimed, Denied, Queued, Waiting
+from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Queued, Waiting
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -54,7 +54,7 @@ def test_what_was_approved_is_byte_for_byte_what_is_claimed(stage, content):
         asked.tenant_id, asked.id, Verdict.APPROVE, digest=asked.digest, by=stage.principal.id, comment=None
     )
     claimed = stage.claims().take()
-    assert isinstance(claimed, Claimed)
+    assert isinstance(claimed, ClaimedCall)
     assert canonical_json(claimed.stored.call.input) == canonical_json(asked.shown["input"])
     assert claimed.stored.call.input["content"] == content
     for table in ("approval_news", "approval_votes", "approvals"):
@@ -108,7 +108,7 @@ def test_a_call_is_found_and_cancelled_by_its_own_session_only(stage, whose):
     theirs = stage.open_session(stranger)
     waiting = stage.pipeline.submit("workspace.write", {"path": "a", "content": "b"}, stage.subject)
     running = stage.pipeline.submit("workspace.exec", {"command": "x"}, stage.subject)
-    assert isinstance(stage.claims().take(), Claimed)
+    assert isinstance(stage.claims().take(), ClaimedCall)
     at = {
         "another tenant's": theirs,
         "another session's of the tenant": stage.open_session(),
@@ -156,5 +156,5 @@ def test_many_open_questions_of_one_session_do_not_slow_the_next(stage):
         stage.pipeline.submit("workspace.write", {"path": "a", "content": str(number)}, stage.subject)
     began = time.monotonic()
     stage.pipeline.submit("workspace.read", {"path": "a"}, stage.subject)
-    assert isinstance(stage.claims().take(), Claimed)
+    assert isinstance(stage.claims().take(), ClaimedCall)
     assert time.monotonic() - began < 2

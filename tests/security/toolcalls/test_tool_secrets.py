@@ -10,11 +10,11 @@ import uuid
 import pytest
 
 from codesdk.registry import Registry
-from codesdk.sandbox.docker_driver import DockerSandboxes
-from codesdk.sandbox.egress.secret_files import SecretFiles, problem_of
-from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.profile import Profile
-from codesdk.sandbox.spec import name_of
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.egress.secret_files import SecretFiles, secret_problem
+from codesdk.sandbox.isolation.spec import container_name
+from codesdk.sandbox.profiles.profile import Profile
 from codesdk.storage.database import Database
 from codesdk.storage.migration import upgrade
 from codesdk.toolcalls.execution import Execution
@@ -77,8 +77,8 @@ class Site:
             artifacts=self.stage.artifacts,
             writer=self.stage.writer,
             clock=self.stage.clock,
-            losses=self.stage.losses(self.rules, self.registry),
-            secret_problem=lambda tenant, name: problem_of(self.secrets, tenant, name),
+            lost_attempts=self.stage.lost_attempts(self.rules, self.registry),
+            secret_problem=lambda tenant, name: secret_problem(self.secrets, tenant, name),
         )
         return execution.run(claimed, lambda: self.sandbox)
 
@@ -143,7 +143,9 @@ def test_a_tools_secret_reaches_its_host_from_that_tool_alone_and_is_held_nowher
     rows = json.dumps([[str(value) for value in row] for row in site.stage.sql("SELECT * FROM tool_calls")])
     listed = site.stage.artifacts.listing(site.stage.principal.tenant_id, site.stage.subject.session_id)
     kept = "".join(site.stage.artifacts.read(item).decode("utf-8", "replace") for item in listed)
-    inspected = site.sandboxes._engine.api.inspect_container(name_of(site.sandboxes._instance, site.sandbox.owner))
+    inspected = site.sandboxes._engine.api.inspect_container(
+        container_name(site.sandboxes._instance, site.sandbox.owner)
+    )
     attempts = "".join(item.model_dump_json() for item in site.attempts.all)
     assert "tracker-key" in attempts  # that it was added is on record; what it is, is not
     for text in (events, rows, kept, json.dumps(inspected), attempts, caplog.text, asked.text, other.text):

@@ -6,14 +6,14 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Route
 
-from codesdk.api.access import RULES, Door, GuardedRoute, RouteWithoutRule, guarded_router
+from codesdk.api.access import ROUTE_RULES, GuardedRoute, RouteAuth, RouteWithoutRule, guarded_router
 from codesdk.api.app import create_app
 from codesdk.api.routes import ROUTERS
 from codesdk.bootstrap import open_services
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
 from codesdk.settings import Settings
-from codesdk.tenancy.access import GRANTS, Action
+from codesdk.tenancy.access import PERMISSIONS, Action
 from codesdk.tenancy.principal import Role
 
 GUARDED = [route for router in ROUTERS for route in router.routes]
@@ -31,12 +31,12 @@ def test_every_route_has_a_rule_and_every_rule_a_route(app):
     bare = [route for route in app.routes if isinstance(route, Route) and not isinstance(route, APIRoute)]
     served = {(method, route.path) for route in GUARDED for method in route.methods}
     served |= {(method, route.path) for route in bare for method in (route.methods or {"*"}) - {"HEAD"}}
-    assert served == set(RULES)
+    assert served == set(ROUTE_RULES)
 
 
 def test_every_route_that_a_role_opens_is_guarded(app):
     guarded = {(method, route.path) for route in GUARDED if isinstance(route, GuardedRoute) for method in route.methods}
-    assert {route for route, rule in RULES.items() if not isinstance(rule, Door)} <= guarded
+    assert {route for route, rule in ROUTE_RULES.items() if not isinstance(rule, RouteAuth)} <= guarded
 
 
 def test_the_application_serves_nothing_beside_these_routes(app):
@@ -54,13 +54,13 @@ def test_a_route_without_a_rule_cannot_be_made():
 
 
 def test_only_what_is_meant_for_everybody_is_open():
-    assert {route for route, rule in RULES.items() if rule is Door.OPEN} == {
+    assert {route for route, rule in ROUTE_RULES.items() if rule is RouteAuth.OPEN} == {
         ("GET", "/health"),
         ("GET", "/openapi.json"),
         ("GET", "/.well-known/oauth-protected-resource"),
         ("GET", "/.well-known/oauth-protected-resource/mcp"),
     }
-    assert {route for route, rule in RULES.items() if rule is Door.SESSION_TOKEN} == {("*", "/mcp")}
+    assert {route for route, rule in ROUTE_RULES.items() if rule is RouteAuth.SESSION_TOKEN} == {("*", "/mcp")}
 
 
 QUESTIONS = {Action.POLICY_DECIDE, Action.POLICY_EXPLAIN, Action.POLICY_DIFF}
@@ -68,17 +68,17 @@ QUESTIONS = {Action.POLICY_DECIDE, Action.POLICY_EXPLAIN, Action.POLICY_DIFF}
 
 
 def test_an_auditor_changes_nothing_and_a_policy_author_only_which_policy_is_in_force():
-    for (method, path), rule in RULES.items():
+    for (method, path), rule in ROUTE_RULES.items():
         if isinstance(rule, Action) and method not in {"GET", "HEAD"} and rule not in QUESTIONS:
-            assert Role.AUDITOR not in GRANTS[rule].roles, path
-            assert rule is Action.POLICY_PROMOTE or Role.POLICY_AUTHOR not in GRANTS[rule].roles, path
+            assert Role.AUDITOR not in PERMISSIONS[rule].roles, path
+            assert rule is Action.POLICY_PROMOTE or Role.POLICY_AUTHOR not in PERMISSIONS[rule].roles, path
 
 
 def test_what_only_looks_is_got_and_what_changes_something_is_not():
-    for (method, path), rule in RULES.items():
+    for (method, path), rule in ROUTE_RULES.items():
         if isinstance(rule, Action) and rule not in QUESTIONS:
             assert rule.value.endswith(".read") == (method in {"GET", "HEAD"}), path
 
 
 def test_who_runs_calls_does_not_approve_them_by_that_role():
-    assert Role.DEVELOPER not in GRANTS[RULES["POST", "/v1/approvals/{approval_id}/decision"]].roles
+    assert Role.DEVELOPER not in PERMISSIONS[ROUTE_RULES["POST", "/v1/approvals/{approval_id}/decision"]].roles

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.api.approval_page import HEADERS, View, render, render_problem
+from codesdk.api.approval_html import PAGE_HEADERS, ApprovalView, render, render_problem
 from codesdk.approvals import Approval, ApprovalState, Verdict, Vote
 from codesdk.domain.decisions import GrantKind, GrantOffer
 
@@ -32,7 +32,9 @@ def approval(shown, *, state=ApprovalState.PENDING, **more):
 
 
 def page(shown, *, answers=True, **more):
-    return render(View(approval=approval(shown, **more), answers=answers, voter="ann", requester="bob", now=0.0))
+    return render(
+        ApprovalView(approval=approval(shown, **more), answers=answers, voter="ann", requester="bob", now=0.0)
+    )
 
 
 class Reading(HTMLParser):
@@ -164,6 +166,6 @@ def test_a_problem_is_escaped_too():
 
 
 def test_the_policy_of_the_page_lets_only_its_own_style_in():
-    policy = HEADERS["content-security-policy"]
+    policy = PAGE_HEADERS["content-security-policy"]
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "script" not in policy

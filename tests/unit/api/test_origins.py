@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.api.origins import _host, host_names, host_patterns, origin_patterns
+from codesdk.api.origins import _host_header, host_names, host_patterns, origin_patterns
 
 
 def named(*values):
-    return _host({"headers": [(b"host", value) for value in values]})
+    return _host_header({"headers": [(b"host", value) for value in values]})
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.approvals.absences import absences
+from codesdk.approvals.missing_files import missing_files
 
 
 def shown(*paths, commands=True):
@@ -14,20 +14,20 @@ def shown(*paths, commands=True):
 
 @pytest.mark.parametrize("path", ["deploy.sh", "src/new", "/etc/x", "a.tar.gz", "./run", "dir/"])
 def test_what_looks_like_a_file_is_told(path):
-    assert absences(shown(path)) == ((path,), 0)
+    assert missing_files(shown(path)) == ((path,), 0)
 
 
 @pytest.mark.parametrize("word", ["+x", "install", "main", "0644", "u+rw", "HEAD~1", "1.2.3", "a=b.c"])
 def test_what_looks_like_a_word_is_counted(word):
-    found = absences(shown(word, word))
+    found = missing_files(shown(word, word))
     assert found == ((), 1)
     assert found.counted == "1 other word of it names no file, and must name none when it runs."
 
 
 def test_of_a_file_tool_every_path_is_told():
-    assert absences(shown("LICENSE", commands=False)) == (("LICENSE",), 0)
+    assert missing_files(shown("LICENSE", commands=False)) == (("LICENSE",), 0)
 
 
 @pytest.mark.parametrize("bound", [None, {}, {"files": "x"}, {"files": [1]}, []])
 def test_what_is_bound_otherwise_is_no_absence(bound):
-    assert absences({"bound": bound, "commands": []}) == ((), 0)
+    assert missing_files({"bound": bound, "commands": []}) == ((), 0)

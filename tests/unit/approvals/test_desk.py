@@ -8,7 +8,7 @@ import pytest
 from codesdk.approvals import ApprovalConflict, ApprovalState, ApprovalUnknown, Verdict
 from codesdk.domain.decisions import Effect
 from codesdk.tenancy.principal import Role
-from codesdk.toolcalls.stored import Waiting
+from codesdk.toolcalls.records.call_record import Waiting
 from stage import stored_call
 
 OTHER_DIGEST = "sha256:" + "1" * 64

@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from codesdk.approvals import GrantNotOffered, GrantState, GrantUnknown, Verdict, Wish
+from codesdk.approvals import GrantNotOffered, GrantRequest, GrantState, GrantUnknown, Verdict
 from codesdk.domain.calls import DenialCode
 from codesdk.domain.canonical import content_hash
 from codesdk.domain.decisions import GrantKind, PermissionMode
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.tool_results import ToolResult
 from codesdk.errors import Fault
 from codesdk.registry import Registry
 from codesdk.sessions import NewSession
 from codesdk.toolcalls.ending import complete
-from codesdk.toolcalls.stored import Claimed, Denied, Queued, Waiting
+from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Queued, Waiting
 from stage import bundle
 
-SESSION = Wish(kind=GrantKind.SESSION)
+SESSION = GrantRequest(kind=GrantKind.SESSION)
 RULES = """\
 version: 1
 name: granting
@@ -89,7 +89,7 @@ def test_a_grant_for_the_session_lets_calls_of_its_rule_through(stage):
     grant = give(stage, write(stage))
     assert (grant.state, grant.uses, grant.granted_by, grant.reason) == ("active", 0, stage.principal.id, "fine")
     assert isinstance(write(stage, "other"), Queued)
-    assert isinstance(stage.claims().take(), Claimed)
+    assert isinstance(stage.claims().take(), ClaimedCall)
     assert grant_of(stage, grant).uses == 1
 
 
@@ -125,13 +125,15 @@ def test_an_answer_without_a_grant_gives_none(stage):
         digest=give_nothing.digest,
         by=stage.principal.id,
         comment=None,
-        wish=Wish(kind=GrantKind.ONCE),
+        wish=GrantRequest(kind=GrantKind.ONCE),
     )
     assert stage.desk.grants.listing(stage.principal.tenant_id) == []
 
 
 @pytest.mark.parametrize(
-    "wish", [Wish(kind=GrantKind.SESSION, max_uses=4), Wish(kind=GrantKind.UNTIL, ttl_s=7201)], ids=["uses", "time"]
+    "wish",
+    [GrantRequest(kind=GrantKind.SESSION, max_uses=4), GrantRequest(kind=GrantKind.UNTIL, ttl_s=7201)],
+    ids=["uses", "time"],
 )
 def test_a_grant_wider_than_the_rule_offers_is_refused_and_the_vote_with_it(stage, wish):
     waiting = write(stage)
@@ -143,7 +145,7 @@ def test_a_grant_wider_than_the_rule_offers_is_refused_and_the_vote_with_it(stag
 
 def test_a_kind_that_the_rule_does_not_offer_is_refused(stage):
     with pytest.raises(GrantNotOffered, match="session"):
-        give(stage, run(stage, "git push"), Wish(kind=GrantKind.UNTIL))
+        give(stage, run(stage, "git push"), GrantRequest(kind=GrantKind.UNTIL))
 
 
 def test_a_deny_stands_whatever_was_granted(stage):
@@ -167,9 +169,9 @@ def test_uses_are_counted_at_the_start_and_no_call_starts_beyond_them(stage):
     taken = []
     while (found := claims.take()) is not None:
         taken.append(found)
-        if isinstance(found, Claimed):
+        if isinstance(found, ClaimedCall):
             end(stage, found)
-    assert [isinstance(each, Claimed) for each in taken] == [True] * 3 + [False] * 2
+    assert [isinstance(each, ClaimedCall) for each in taken] == [True] * 3 + [False] * 2
     assert {each.code for each in taken[3:]} == {DenialCode.VOIDED}
     assert "Call it again to ask" in taken[3].message
     assert isinstance(write(stage, "more"), Waiting)
@@ -221,7 +223,7 @@ def test_a_changed_tool_voids_its_grant_at_the_decision_and_at_the_start(stage):
     [("image", "sha256:other", "image"), ("profile", '{"name": "roomy", "pids": 512}', "profile")],
 )
 def test_a_call_under_another_image_or_profile_does_not_use_a_grant_nor_end_it(stage, column, value, because):
-    grant = give(stage, write(stage), Wish(kind=GrantKind.UNTIL, ttl_s=600))
+    grant = give(stage, write(stage), GrantRequest(kind=GrantKind.UNTIL, ttl_s=600))
     other = stage.open_session()
     stage.sql(f"UPDATE sessions SET {column} = '{value}' WHERE id = '{other.session_id}'")
     assert isinstance(write(stage, "more", other), Waiting)
@@ -276,7 +278,7 @@ def test_one_for_the_session_is_for_no_other_session_and_ends_with_it(stage):
 
 
 def test_one_until_a_moment_is_for_the_principals_other_sessions_and_for_nobody_elses(stage):
-    grant = give(stage, write(stage), Wish(kind=GrantKind.UNTIL, ttl_s=600))
+    grant = give(stage, write(stage), GrantRequest(kind=GrantKind.UNTIL, ttl_s=600))
     assert grant.expires_at - grant.created_at == pytest.approx(600, abs=1)
     assert isinstance(write(stage, subject=stage.open_session()), Queued)
     ann, _ = stage.enroll("default", "ann")
@@ -288,7 +290,7 @@ def test_one_until_a_moment_is_for_the_principals_other_sessions_and_for_nobody_
 
 
 def test_one_for_the_same_input_is_for_that_alone(stage):
-    give(stage, write(stage, "a"), Wish(kind=GrantKind.SESSION, same_input=True))
+    give(stage, write(stage, "a"), GrantRequest(kind=GrantKind.SESSION, same_input=True))
     assert isinstance(write(stage, "b"), Waiting)
     assert isinstance(write(stage, "a"), Queued)
 
@@ -308,14 +310,14 @@ def test_of_many_claims_at_once_no_more_start_than_there_are_uses(stage, at_once
 
     def take(number):
         found = claims[number].take()
-        if isinstance(found, Claimed):
+        if isinstance(found, ClaimedCall):
             end(stage, found)
-        return isinstance(found, Claimed)
+        return isinstance(found, ClaimedCall)
 
     started = sum(at_once(take, 8))
     while (found := claims[0].take()) is not None:
-        started += isinstance(found, Claimed)
-        if isinstance(found, Claimed):
+        started += isinstance(found, ClaimedCall)
+        if isinstance(found, ClaimedCall):
             end(stage, found)
     assert started == 3
     assert stage.desk.grants.listing(stage.principal.tenant_id)[0].state is GrantState.USED_UP

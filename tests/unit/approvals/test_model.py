@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from codesdk.approvals import ApprovalConflict, NotAnApprover, Verdict
 from codesdk.tenancy import store as tenancy
 from codesdk.tenancy.principal import Role
-from codesdk.toolcalls.stored import Claimed, Denied
+from codesdk.toolcalls.records.call_record import ClaimedCall, Denied
 from stage import bundle
 
 QUORUM = 2
@@ -115,9 +115,9 @@ class OneApproval(RuleBasedStateMachine):
     @rule()
     def a_worker_looks(self):
         taken = self.stage.claims().take()
-        assert isinstance(taken, Claimed) is (self.state == "approved")
+        assert isinstance(taken, ClaimedCall) is (self.state == "approved")
         assert not isinstance(taken, Denied)
-        if isinstance(taken, Claimed):
+        if isinstance(taken, ClaimedCall):
             self.state = "consumed"
             self.stage.sql("UPDATE tool_calls SET state = 'completed' WHERE state LIKE 'running%'")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from codesdk.approvals import ApprovalState, Verdict
-from codesdk.approvals.news import PAGE
+from codesdk.approvals.feed import PAGE_SIZE
 from codesdk.archive.store import remove_session, renew_epochs
 from codesdk.tenancy.principal import Role
-from codesdk.toolcalls.stored import Waiting
+from codesdk.toolcalls.records.call_record import Waiting
 
 
 def ask(stage, path="a", subject=None):
@@ -81,7 +81,7 @@ def test_tenants_have_feeds_of_their_own(stage):
     assert told(stage) == [(1, "requested", ours.id)]
     assert told(stage, tenant=eve.tenant_id) == [(1, "requested", theirs.id)]
     both = {stage.principal.tenant_id: 1, eve.tenant_id: 1}
-    assert stage.desk.feeds.lasts([*both, "ten_unknown"]) == both
+    assert stage.desk.feeds.latest_numbers([*both, "ten_unknown"]) == both
 
 
 def test_numbers_are_dense_and_in_order_however_many_write_at_once(stage, at_once):
@@ -92,11 +92,11 @@ def test_numbers_are_dense_and_in_order_however_many_write_at_once(stage, at_onc
 
 
 def test_a_page_is_bounded_and_the_next_begins_where_it_ended(stage):
-    for number in range(PAGE + 3):
+    for number in range(PAGE_SIZE + 3):
         ask(stage, str(number))
     first = told(stage)
-    assert len(first) == PAGE
-    assert [number for number, _, _ in told(stage, first[-1][0])] == [PAGE + 1, PAGE + 2, PAGE + 3]
+    assert len(first) == PAGE_SIZE
+    assert [number for number, _, _ in told(stage, first[-1][0])] == [PAGE_SIZE + 1, PAGE_SIZE + 2, PAGE_SIZE + 3]
 
 
 def test_what_was_of_a_removed_session_is_gone_and_numbers_go_on(stage):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.approvals import ApprovalConflict, ApprovalState, NotAnApprover, Verdict, who
+from codesdk.approvals import ApprovalConflict, ApprovalState, NotAnApprover, Verdict, describe_approvers
 from codesdk.domain.decisions import ApprovalSpec, Demand, Escalation
 from codesdk.tenancy import store as tenancy
 from codesdk.tenancy.principal import Role
-from codesdk.toolcalls.stored import Claimed
+from codesdk.toolcalls.records.call_record import ClaimedCall
 from stage import bundle
 
 APPROVE, REJECT = Verdict
@@ -97,7 +97,7 @@ def test_a_quorum_takes_that_many_different_people(stage, person):
     done = vote(stage, asked, bob)
     assert (done.state, done.decided_by, [v.by for v in done.votes]) == (APPROVED, bob, [ann, bob])
     assert user_voices(stage) == [("allow", ann), ("allow", bob)]
-    assert isinstance(stage.claims().take(), Claimed)
+    assert isinstance(stage.claims().take(), ClaimedCall)
 
 
 def test_a_reject_decides_at_once_whatever_the_quorum(stage, person):
@@ -159,7 +159,7 @@ def test_whoever_left_the_group_or_was_disabled_since_does_not_count(stage, pers
 def test_after_its_time_others_may_answer_too(stage, person):
     lea = person("lea", "leads")
     asked = ask(stage, "{group: finance, timeout: 30m, escalate: {after: 10m, to: leads}}")
-    assert who(asked) == "one of finance (or leads)"
+    assert describe_approvers(asked) == "one of finance (or leads)"
     with pytest.raises(NotAnApprover):
         vote(stage, asked, lea)
     later(stage, 601)

@@ -16,10 +16,10 @@ from codesdk.artifacts import (
     ArtifactTooLarge,
     ArtifactUnknown,
 )
-from codesdk.artifacts.digests import CHUNK
-from codesdk.artifacts.spool import Incoming
+from codesdk.artifacts.digests import CHUNK_BYTES
+from codesdk.artifacts.spool import SpoolDirectory
 from codesdk.domain.canonical import bytes_hash
-from codesdk.domain.quotas import QuotaExceeded, Resource, Unmetered
+from codesdk.domain.quotas import QuotaExceeded, Resource, UnlimitedQuotas
 from codesdk.sessions import NewSession
 
 
@@ -48,10 +48,18 @@ def test_bytes_come_back_as_they_went_in(stage, content):
 
 @pytest.mark.parametrize(
     ("start", "length"),
-    [(0, 1), (CHUNK - 1, 2), (CHUNK, CHUNK), (3 * CHUNK - 5, 1), (2 * CHUNK + 7, None), (0, 10**12), (10**12, 5)],
+    [
+        (0, 1),
+        (CHUNK_BYTES - 1, 2),
+        (CHUNK_BYTES, CHUNK_BYTES),
+        (3 * CHUNK_BYTES - 5, 1),
+        (2 * CHUNK_BYTES + 7, None),
+        (0, 10**12),
+        (10**12, 5),
+    ],
 )
 def test_a_range_is_that_range_across_chunks(stage, start, length):
-    content = secrets.token_bytes(3 * CHUNK - 4)
+    content = secrets.token_bytes(3 * CHUNK_BYTES - 4)
     found = stage.artifacts.find(stage.principal.tenant_id, keep(stage, content).id)
     got = b"".join(stage.artifacts.stream(found, start, length))
     assert got == content[start : None if length is None else start + length]
@@ -114,25 +122,25 @@ def test_damaged_bytes_are_noticed_and_putting_them_again_mends_them(stage, dama
 
 
 def test_no_byte_of_a_damaged_chunk_is_given_out_and_every_byte_before_it_is(stage):
-    content = secrets.token_bytes(3 * CHUNK)
+    content = secrets.token_bytes(3 * CHUNK_BYTES)
     made = keep(stage, content)
     (path,) = files(stage)
     with path.open("r+b") as file:
-        file.seek(2 * CHUNK + 17)
-        file.write(bytes([content[2 * CHUNK + 17] ^ 1]))
+        file.seek(2 * CHUNK_BYTES + 17)
+        file.write(bytes([content[2 * CHUNK_BYTES + 17] ^ 1]))
     pieces = stage.artifacts.stream(made)
-    assert next(pieces) + next(pieces) == content[: 2 * CHUNK]
+    assert next(pieces) + next(pieces) == content[: 2 * CHUNK_BYTES]
     with pytest.raises(ArtifactDamaged):
         next(pieces)
     assert b"".join(stage.artifacts.stream(made, 10, 5)) == content[10:15], "a range elsewhere is whole"
 
 
 def test_what_an_older_version_kept_is_read_and_verified(stage):
-    made = keep(stage, secrets.token_bytes(CHUNK + 5))
+    made = keep(stage, secrets.token_bytes(CHUNK_BYTES + 5))
     stage.writer.run(lambda unit: unit.connection.execute(text("UPDATE blobs SET digests = NULL")))
     assert bytes_hash(stage.artifacts.read(made)) == made.content_hash
     (path,) = files(stage)
-    os.truncate(path, CHUNK)
+    os.truncate(path, CHUNK_BYTES)
     with pytest.raises(ArtifactDamaged):
         stage.artifacts.read(made)
 
@@ -151,7 +159,7 @@ def test_a_directory_that_cannot_be_written_says_so_and_leaves_nothing(stage):
 
 
 def test_more_bytes_than_the_limit_are_refused_and_leave_nothing(tmp_path):
-    with Incoming(tmp_path / "in", 10).spool() as spool:
+    with SpoolDirectory(tmp_path / "in", 10).spool() as spool:
         spool.write(b"0123456789")
         with pytest.raises(ArtifactTooLarge):
             spool.write(b"x")
@@ -159,7 +167,7 @@ def test_more_bytes_than_the_limit_are_refused_and_leave_nothing(tmp_path):
 
 
 def test_what_a_killed_process_was_receiving_is_swept_and_what_lives_is_not(tmp_path):
-    incoming = Incoming(tmp_path / "in", 10)
+    incoming = SpoolDirectory(tmp_path / "in", 10)
     with incoming.spool() as spool:
         (tmp_path / "in" / "0123456789abcdef.part").write_bytes(b"left")
         assert incoming.sweep() == 1
@@ -167,7 +175,7 @@ def test_what_a_killed_process_was_receiving_is_swept_and_what_lives_is_not(tmp_
     assert incoming.sweep() == 0
 
 
-class Ledger(Unmetered):
+class Ledger(UnlimitedQuotas):
     """Bytes of one tenant, up to a limit."""
 
     def __init__(self, limit):

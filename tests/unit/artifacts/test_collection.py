@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from codesdk.artifacts import ArtifactCollected, ArtifactsUnavailable, Collected, Collector
+from codesdk.artifacts import ArtifactCollected, ArtifactsUnavailable, CollectionReport, GarbageCollector
 from codesdk.artifacts.memory import MemoryBlobs
 
 
@@ -31,7 +31,7 @@ def keeping(stage, blobs):
 
 @pytest.fixture
 def collector(stage, blobs):
-    return Collector(
+    return GarbageCollector(
         blobs=blobs, incoming=stage.incoming, database=stage.database, writer=stage.writer, clock=stage.clock
     )
 
@@ -50,30 +50,30 @@ def rows(stage):
 
 def test_what_a_record_names_stays(stage, keeping, collector):
     made = put(stage, keeping)
-    assert collector.collect() == Collected()
+    assert collector.collect() == CollectionReport()
     assert keeping.read(made) == b"content"
 
 
 def test_bytes_go_with_the_last_record_that_names_them(stage, keeping, collector, blobs):
     one, two = put(stage, keeping), put(stage, keeping)
     keeping.delete(one.tenant_id, one.id)
-    assert collector.collect() == Collected()
+    assert collector.collect() == CollectionReport()
     assert keeping.read(two) == b"content"
     keeping.delete(two.tenant_id, two.id)
-    assert collector.collect() == Collected(blobs=1)
+    assert collector.collect() == CollectionReport(blobs=1)
     assert (blobs.content, rows(stage)) == ({}, [])
 
 
 def test_what_is_held_stays_until_its_time_is_over(stage, blobs, collector):
     holding = stage.artifacts_with(stage.artifacts._quotas, blobs, hold_s=3600.0)
     put(stage, holding, record=False)
-    assert collector.collect() == Collected()
+    assert collector.collect() == CollectionReport()
     assert len(blobs.content) == 1
 
 
 def test_bytes_that_never_got_a_record_go(stage, keeping, collector, blobs):
     put(stage, keeping, record=False)
-    assert collector.collect() == Collected(blobs=1)
+    assert collector.collect() == CollectionReport(blobs=1)
     assert blobs.content == {}
 
 
@@ -97,7 +97,7 @@ def test_bytes_put_while_their_twin_is_doomed_get_a_key_of_their_own(stage, keep
     again = put(stage, keeping)
     assert again.blob_key != gone.blob_key
     blobs.away = False
-    assert collector.collect() == Collected(blobs=1), "what was doomed is taken up"
+    assert collector.collect() == CollectionReport(blobs=1), "what was doomed is taken up"
     assert keeping.read(again) == b"content"
 
 
@@ -120,9 +120,9 @@ def test_a_put_during_the_deletion_of_its_twin_loses_nothing(stage, keeping, col
 def test_bytes_that_the_database_does_not_know_go_only_where_asked_and_only_when_old(stage, keeping, collector, blobs):
     made = put(stage, keeping)
     blobs.content["ab-stray"] = (b"stray", stage.clock.now().timestamp())
-    assert collector.collect() == Collected()
-    assert collector.collect(strays=True) == Collected()
+    assert collector.collect() == CollectionReport()
+    assert collector.collect(strays=True) == CollectionReport()
     stage.clock.advance(48 * 3600)
-    assert collector.collect() == Collected()
-    assert collector.collect(strays=True) == Collected(strays=1)
+    assert collector.collect() == CollectionReport()
+    assert collector.collect(strays=True) == CollectionReport(strays=1)
     assert list(blobs.content) == [made.blob_key]

@@ -10,8 +10,8 @@ import pytest
 
 from codesdk.artifacts import ArtifactsUnavailable
 from codesdk.artifacts.blobs import BlobMissing
-from codesdk.artifacts.s3 import ArtifactsUrlWrong, S3Blobs, S3Place, place_of
-from codesdk.artifacts.spool import Incoming
+from codesdk.artifacts.s3 import ArtifactsUrlWrong, S3Blobs, S3Location, parse_s3_url
+from codesdk.artifacts.spool import SpoolDirectory
 from codesdk.domain.clock import SystemClock
 
 KEY = "ab" + "0" * 62
@@ -66,7 +66,9 @@ class Faulty:
 
 
 def blobs_at(endpoint, read_s=5.0):
-    return S3Blobs(S3Place("bucket", "p/", endpoint, "", "key", "secret"), SystemClock(), read_s=read_s, connect_s=1.0)
+    return S3Blobs(
+        S3Location("bucket", "p/", endpoint, "", "key", "secret"), SystemClock(), read_s=read_s, connect_s=1.0
+    )
 
 
 @pytest.fixture
@@ -87,7 +89,7 @@ def blobs(server, monkeypatch):
 @pytest.fixture
 def put(tmp_path):
     def put(blobs):
-        with Incoming(tmp_path, 10_000).spool() as spool:
+        with SpoolDirectory(tmp_path, 10_000).spool() as spool:
             spool.write(CONTENT)
             blobs.put(KEY, spool)
 
@@ -191,13 +193,13 @@ def test_a_range_past_the_end_is_missing(server, blobs):
 )
 def test_a_url_that_names_no_bucket_is_refused_without_repeating_it(url):
     with pytest.raises(ArtifactsUrlWrong) as wrong:
-        place_of(url, endpoint="", region="", access_key="", secret_key="")
+        parse_s3_url(url, endpoint="", region="", access_key="", secret_key="")
     assert "secret@" not in str(wrong.value)
 
 
 def test_the_prefix_ends_with_one_slash_or_is_empty():
     prefixes = [
-        place_of(url, endpoint="", region="", access_key="", secret_key="").prefix
+        parse_s3_url(url, endpoint="", region="", access_key="", secret_key="").prefix
         for url in ("s3://b", "s3://b/", "s3://b/a/c/")
     ]
     assert prefixes == ["", "", "a/c/"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 
-from codesdk.cli.agents import call_limit_s, lines
+from codesdk.cli.session.agent_commands import call_limit_s, connect_commands
 
 URL, TOKEN = "http://127.0.0.1:8765/mcp", "csdk_ses_x-Y_z"
 
 
 def words(agent: str) -> list[str]:
-    return shlex.split(lines(URL, TOKEN, 410)[agent])
+    return shlex.split(connect_commands(URL, TOKEN, 410)[agent])
 
 
 def test_the_limit_lets_our_own_answer_come_first():

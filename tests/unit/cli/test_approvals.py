@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from codesdk.approvals import Approval, ApprovalState, DemandProgress
-from codesdk.cli.approvals import batches, stacked, whole
+from codesdk.cli.approval.approvals import bulk_vote_hints, detail_lines, summary_lines
 from previewed import preview
 
 
@@ -65,24 +65,24 @@ def approval(**changes):
     ],
 )
 def test_everything_that_decides_is_on_the_screen(line):
-    assert line in whole(approval(), 10.0)
+    assert line in detail_lines(approval(), 10.0)
 
 
 def test_control_characters_of_an_agent_reach_no_terminal():
     evil = {"tool": "x", "commands": [["a", "\x1b[2J\u202e"]], "input": {"command": "\x1b]0;t\x07"}, "reason": "\r\n"}
-    lines = whole(approval(shown=evil), 10.0)
+    lines = detail_lines(approval(shown=evil), 10.0)
     assert all(line.isprintable() for line in lines)
     assert "Command    a \\x1b[2J\\u202e" in lines
 
 
 def test_a_flood_of_one_rule_and_session_is_one_line_with_one_answer():
     many = [approval(id=f"apr_{number}") for number in range(150)]
-    (line,) = batches([*many, approval(rules=("other",))])
+    (line,) = bulk_vote_hints([*many, approval(rules=("other",))])
     assert line.startswith("150 of the rule commands: `codesdk approvals approve --rule commands --session ses_1`")
 
 
 def test_what_it_did_in_a_copy_is_on_the_screen_and_deceives_nobody():
-    lines = whole(approval(shown={"tool": "workspace.exec", "preview": preview()}), 10.0)
+    lines = detail_lines(approval(shown={"tool": "workspace.exec", "preview": preview()}), 10.0)
     assert all(line.isprintable() for line in lines)
     told = [line.removeprefix("Preview    ") for line in lines if line.startswith("Preview")]
     assert told[0] == "Tried in a copy of the workspace: exit code 3, 3 paths changed"
@@ -94,15 +94,16 @@ def test_what_it_did_in_a_copy_is_on_the_screen_and_deceives_nobody():
 def test_a_trial_that_could_not_be_made_says_why():
     shown = {"tool": "workspace.exec", "preview": {"failed": "The workspace is too large."}}
     assert any(
-        "It could not be tried: The workspace is too large." in line for line in whole(approval(shown=shown), 1.0)
+        "It could not be tried: The workspace is too large." in line
+        for line in detail_lines(approval(shown=shown), 1.0)
     )
 
 
 def test_on_a_narrow_terminal_the_reason_stands_on_a_line_of_its_own():
-    assert list(stacked([approval()], 10.0)) == [
+    assert list(summary_lines([approval()], 10.0)) == [
         "apr_1  pending, 590 s left",
         "  workspace.exec make && sudo rm -rf /",
         "  why: Look first. (default)",
     ]
     evil = {"tool": "x\x1b[2J", "input": {}, "reason": "a\x1b]0;t\x07"}
-    assert all(line.isprintable() for line in stacked([approval(shown=evil)], 10.0))
+    assert all(line.isprintable() for line in summary_lines([approval(shown=evil)], 10.0))

@@ -13,23 +13,23 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from codesdk.cli.app import app
-from codesdk.cli.connecting import files, jsonc, trial
-from codesdk.cli.connecting.clients import CLIENTS, Endpoint, Kind, as_json, as_toml
-from codesdk.cli.connecting.merging import NotMergeable, into_json, into_toml
-from codesdk.cli.schema.files import CannotWrite
+from codesdk.cli.client_config import client_check, config_file, jsonc
+from codesdk.cli.client_config.clients import CLIENTS, ClientKind, Endpoint, as_json, as_toml
+from codesdk.cli.client_config.merge import NotMergeable, merge_json, merge_toml
+from codesdk.cli.console.output_file import CannotWrite
 
 TO = Endpoint("http://127.0.0.1:8765/mcp", "csdk_ses_secret", 710)
 BOUNDED = Endpoint("http://127.0.0.1:8765/mcp", "csdk_ses_secret", 360, 300)
 GIVEN = ["--url", TO.url, "--token", TO.token]
 LIMITS = {
-    Kind.CLAUDE: ("timeout", 710_000),
-    Kind.CODEX: ("tool_timeout_sec", 710),
-    Kind.GEMINI: ("timeout", 710_000),
-    Kind.OPENCODE: ("timeout", 710_000),
-    Kind.QWEN: ("timeout", 710_000),
-    Kind.KIMI: ("toolTimeoutMs", 710_000),
+    ClientKind.CLAUDE: ("timeout", 710_000),
+    ClientKind.CODEX: ("tool_timeout_sec", 710),
+    ClientKind.GEMINI: ("timeout", 710_000),
+    ClientKind.OPENCODE: ("timeout", 710_000),
+    ClientKind.QWEN: ("timeout", 710_000),
+    ClientKind.KIMI: ("toolTimeoutMs", 710_000),
 }
-JSONS = [kind for kind in Kind if not CLIENTS[kind].toml]
+JSONS = [kind for kind in ClientKind if not CLIENTS[kind].toml]
 
 
 def text(kind, to=TO):
@@ -43,19 +43,19 @@ def test_the_clients_own_limit_is_always_written(kind):
     assert CLIENTS[kind].piece(TO).entry[key] == value
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", ClientKind)
 def test_the_token_stands_in_a_piece_only_where_it_must(kind):
     assert (TO.token in text(kind)) is CLIENTS[kind].holds_token
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", ClientKind)
 def test_a_time_of_the_sessions_own_stands_beside_the_limit(kind):
     assert not {"CodeSDK-Wait", "CODESDK_CLIENT_WAIT_S"} & set(re.findall(r"[\w-]+", text(kind)))
     assert '"300"' in text(kind, BOUNDED)
 
 
 def test_codexs_piece_is_the_table_that_it_says():
-    piece = CLIENTS[Kind.CODEX].piece(BOUNDED)
+    piece = CLIENTS[ClientKind.CODEX].piece(BOUNDED)
     assert tomllib.loads(as_toml(piece)) == {"mcp_servers": {"codesdk": piece.entry}}
 
 
@@ -74,7 +74,7 @@ def test_everything_else_in_a_json_file_stays(kind, others):
     piece = CLIENTS[kind].piece(TO)
     top = piece.path[0]
     before = {**others, top: {"other": {"url": "http://elsewhere"}, "codesdk": {"old": True}}}
-    after = json.loads(into_json(json.dumps(before), piece))
+    after = json.loads(merge_json(json.dumps(before), piece))
     assert after[top] == {"other": {"url": "http://elsewhere"}, "codesdk": piece.entry}
     assert {key: after[key] for key in others} == others
     assert list(after)[: len(before)] == list(before)
@@ -83,8 +83,8 @@ def test_everything_else_in_a_json_file_stays(kind, others):
 @pytest.mark.parametrize("kind", JSONS)
 def test_writing_twice_is_writing_once(kind):
     piece = CLIENTS[kind].piece(TO)
-    once = into_json("", piece)
-    assert into_json(once, piece) == once
+    once = merge_json("", piece)
+    assert merge_json(once, piece) == once
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_writing_twice_is_writing_once(kind):
 )
 def test_a_json_file_that_we_cannot_read_whole_is_refused(found):
     with pytest.raises(NotMergeable):
-        into_json(found, CLIENTS[Kind.CLAUDE].piece(TO))
+        merge_json(found, CLIENTS[ClientKind.CLAUDE].piece(TO))
 
 
 TOML = """\
@@ -117,27 +117,27 @@ no table
 
 
 def test_a_toml_file_keeps_its_comments_and_tables():
-    piece = CLIENTS[Kind.CODEX].piece(TO)
-    merged = into_toml(TOML, piece)
+    piece = CLIENTS[ClientKind.CODEX].piece(TO)
+    merged = merge_toml(TOML, piece)
     found = tomllib.loads(merged)
     assert found["mcp_servers"] == {"other": {"command": "other"}, "codesdk": piece.entry}
     assert found["profiles"] == {"a.b": {"text": "no table\n"}}
     assert "# the good one" in merged
     assert "X-Old" not in merged
-    assert into_toml(merged, piece) == merged
+    assert merge_toml(merged, piece) == merged
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_comments_behind_our_table_and_the_ends_of_lines_stay_in_a_toml_file(end):
-    piece = CLIENTS[Kind.CODEX].piece(TO)
+    piece = CLIENTS[ClientKind.CODEX].piece(TO)
     ours = '[mcp_servers.codesdk]\nurl = "x"  # ours\n# inside\nenabled = true\n'
     aside = "# put aside:\n# [mcp_servers.old]\n\n# of the team\n"
     found = f'model = "a"\n\n{ours}\n{aside}[profiles.x]\na = 1\n'
     wanted = f'model = "a"\n\n{aside}[profiles.x]\na = 1\n\n{as_toml(piece)}'
-    merged = into_toml(found.replace("\n", end), piece)
+    merged = merge_toml(found.replace("\n", end), piece)
     assert merged == wanted.replace("\n", end)
-    assert into_toml(merged, piece) == merged
-    assert into_toml(f"{ours}# the last\n", piece) == f"# the last\n\n{as_toml(piece)}"
+    assert merge_toml(merged, piece) == merged
+    assert merge_toml(f"{ours}# the last\n", piece) == f"# the last\n\n{as_toml(piece)}"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_comments_behind_our_table_and_the_ends_of_lines_stay_in_a_toml_file(end
 )
 def test_a_toml_file_that_would_say_something_else_afterwards_is_refused(found):
     with pytest.raises(NotMergeable):
-        into_toml(found, CLIENTS[Kind.CODEX].piece(TO))
+        merge_toml(found, CLIENTS[ClientKind.CODEX].piece(TO))
 
 
 def connect(*arguments):
@@ -231,13 +231,13 @@ COMMENTED = """\
 def test_comments_layout_and_commas_behind_the_last_member_stay(kind):
     piece = CLIENTS[kind].piece(TO)
     text = COMMENTED.replace("mcpServers", piece.path[0])
-    merged = into_json(text, piece)
+    merged = merge_json(text, piece)
     found = jsonc.read(merged)
     assert found[piece.path[0]] == {"other": {"url": "http://elsewhere"}, "codesdk": piece.entry}
     assert found["url"] == "http://example.org//x"
     assert [line for line in text.splitlines() if line not in merged.splitlines()] == []
     assert f'        "codesdk": {{\n            "{next(iter(piece.entry))}"' in merged
-    assert into_json(merged, piece) == merged
+    assert merge_json(merged, piece) == merged
 
 
 SPACE = st.sampled_from(["", " ", "\n", "  \n\t", "// x, }\n", "/* ] , */", "\r\n"])
@@ -301,13 +301,13 @@ def test_what_a_client_wrote_meanwhile_is_not_written_over(tmp_path):
     place = tmp_path / "settings.json"
     place.write_text('{"theme": "dark"}')
     with pytest.raises(CannotWrite, match="just now"):
-        files.replace(place, '{"theme": "light"}', "{}", private=False)
+        config_file.replace(place, '{"theme": "light"}', "{}", private=False)
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("settings.json", '{"theme": "dark"}')]
 
 
 def test_what_cannot_be_written_leaves_nothing_beside_the_file(tmp_path):
     with pytest.raises(CannotWrite, match="no text"):
-        files.replace(tmp_path / "mcp.json", "", "\udcff", private=True)
+        config_file.replace(tmp_path / "mcp.json", "", "\udcff", private=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -322,6 +322,6 @@ def test_no_part_of_the_token_stands_in_what_a_program_says_last(behind, tmp_pat
     program.write_text(f"#!/bin/sh\nprintf '%s%{behind}s' \"$CODESDK_TOKEN\" \"\" | tr ' ' x\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(trial.ToolsNotSeen) as refused:
-        trial.seen_by(Kind.CODEX, TO)
+    with pytest.raises(client_check.ToolsNotSeen) as refused:
+        client_check.list_client_tools(ClientKind.CODEX, TO)
     assert "secret" not in str(refused.value)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.cli.history import Gap, Voice, fold
-from codesdk.cli.tables import decision, rules
+from codesdk.cli.logs.history import Evaluation, SequenceGap, fold
+from codesdk.cli.logs.history_table import decision, rules
 from codesdk.domain.events import Event
 
 CALL = {"tool_call_id": "call_1", "attempt": 1, "input_hash": "sha256:0", "name": "workspace.exec"}
@@ -53,8 +53,8 @@ def test_an_approved_call_keeps_every_voice_and_its_end():
     ).calls
 
     assert call.voices == (
-        Voice(source="codesdk", result="ask", rule="r"),
-        Voice(source="user", result="allow"),
+        Evaluation(source="codesdk", result="ask", rule="r"),
+        Evaluation(source="user", result="allow"),
     )
     assert (call.state, call.run_ms, call.total_ms, call.result) == ("completed", 7.5, 6000, "fine")
     assert (decision(call), rules(call)) == ("ask → user: allow", "r")
@@ -71,7 +71,7 @@ def test_a_log_with_a_gap_is_refused(missing):
     events = log(*ASKED)
     del events[missing]
 
-    with pytest.raises(Gap):
+    with pytest.raises(SequenceGap):
         fold(events)
 
 

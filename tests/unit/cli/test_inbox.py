@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from codesdk.cli.inbox import _keys
+from codesdk.cli.approval.inbox import _keys
 
 
 def test_keys_that_were_typed_ahead_news_and_the_end_of_input_are_each_heard_at_once(monkeypatch):

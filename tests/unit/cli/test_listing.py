@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from codesdk.cli.listing import Listing
+from codesdk.cli.console.table import ResponsiveTable
 
 SESSION = f"ses_{'0' * 26}"
 
@@ -22,7 +22,7 @@ def printed(listing, width, *, terminal=True):
 
 @pytest.fixture
 def listing():
-    made = Listing("session", "state", "labels", folds=("labels",))
+    made = ResponsiveTable("session", "state", "labels", folds=("labels",))
     made.add_row(SESSION, "open", Text("opened-by=somebody who has [a] name of many words"))
     made.add_row(SESSION, "closed", "")
     return made
@@ -50,7 +50,7 @@ def test_a_pipe_gets_each_row_on_one_line(listing):
 
 @pytest.mark.parametrize("width", [20, 80])
 def test_what_somebody_wrote_is_no_markup_and_steers_no_terminal(width):
-    made = Listing("version", "comment", folds=("comment",))
+    made = ResponsiveTable("version", "comment", folds=("comment",))
     made.add_row("sha256:1234567", "see [/x] \x1b[2J[red]y", style="dim")
     told = " ".join(" ".join(printed(made, width)).split())
     assert "see [/x] \\x1b[2J[red]y" in told

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from codesdk.cli import events, sessions
-from codesdk.cli.plain import counted, plain
-from codesdk.cli.voice import Voice
+from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.text import pluralize, sanitize
+from codesdk.cli.logs import events
+from codesdk.cli.session import manage
 from codesdk.domain.events import Event
 from codesdk.sessions import Session
 
@@ -24,7 +25,7 @@ def check(text):
 
 
 def test_plain_text_shows_what_a_terminal_would_obey():
-    assert plain("a\tb\nc \x1b \x9b \u202e é") == "a\\tb\\nc \\x1b \\x9b \\u202e é"
+    assert sanitize("a\tb\nc \x1b \x9b \u202e é") == "a\\tb\\nc \\x1b \\x9b \\u202e é"
 
 
 def test_an_event_of_a_hostile_tool_is_one_plain_line(capsys):
@@ -59,15 +60,15 @@ def test_labels_of_a_session_are_text(capsys):
             "created_at": 0.0,
         }
     )
-    check(shown(capsys, lambda console: console.print(sessions.table([session]))))
+    check(shown(capsys, lambda console: console.print(manage.table([session]))))
 
 
-@pytest.mark.parametrize("speak", [Voice.say, Voice.warn])
+@pytest.mark.parametrize("speak", [Printer.say, Printer.warn])
 def test_what_a_process_says_of_its_end_is_text(capsys, speak):
-    speak(Voice(), "it ended: [/x] \\[bold]b")
+    speak(Printer(), "it ended: [/x] \\[bold]b")
     assert "[/x] \\[bold]b" in capsys.readouterr().err
 
 
 def test_one_is_one_thing_and_all_else_are_many():
-    assert [counted(number, "call") for number in (0, 1, 2)] == ["0 calls", "1 call", "2 calls"]
-    assert counted(2, "entry", "entries") == "2 entries"
+    assert [pluralize(number, "call") for number in (0, 1, 2)] == ["0 calls", "1 call", "2 calls"]
+    assert pluralize(2, "entry", "entries") == "2 entries"

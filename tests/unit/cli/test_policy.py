@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from codesdk.cli.policy import policy_app
-from codesdk.cli.policy.questions import NotACall
+from codesdk.cli.policy.decisions import NotACall
 from codesdk.policy import PolicyInvalid
 from codesdk.storage.database import Database
 from codesdk.storage.migration import SchemaBehind, upgrade

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from codesdk.cli.schema.files import private, write
+from codesdk.cli.console.output_file import private_opener, write
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +28,6 @@ def test_what_is_no_secret_has_the_usual_mode(tmp_path):
 
 
 def test_the_opener_makes_a_file_for_its_owner(tmp_path):
-    with open(tmp_path / "export.jsonl", "x", opener=private) as file:
+    with open(tmp_path / "export.jsonl", "x", opener=private_opener) as file:
         file.write("x")
     assert (tmp_path / "export.jsonl").stat().st_mode & 0o777 == 0o600

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from codesdk.approvals import Verdict
-from codesdk.cli.ending import ended
-from codesdk.cli.record import read_record
-from codesdk.cli.replay import compare
+from codesdk.cli.entrypoint import run_command
+from codesdk.cli.logs.replay import compare
+from codesdk.cli.logs.stored_log import read_stored_log
 from codesdk.settings import Settings
 from stage import Room, said
 
@@ -35,7 +35,7 @@ def settings_of(stage):
 
 
 def compared(stage):
-    return compare(read_record(settings_of(stage), stage.subject.session_id))
+    return compare(read_stored_log(settings_of(stage), stage.subject.session_id))
 
 
 def test_log_and_rows_agree(worked):
@@ -74,10 +74,10 @@ def test_an_imported_log_has_no_rows_to_be_compared_with(worked, tmp_path, monke
     monkeypatch.delenv("CODESDK_DATABASE_URL", raising=False)
     assert run(worked, monkeypatch, "events", "export", session, "--output", str(file)) == 0
     monkeypatch.delenv("CODESDK_DATABASE_URL")
-    assert ended(["init", "--data-dir", str(there)]) == 0
-    assert ended(["events", "import", str(file), "--tenant", "default", "--data-dir", str(there)]) == 0
+    assert run_command(["init", "--data-dir", str(there)]) == 0
+    assert run_command(["events", "import", str(file), "--tenant", "default", "--data-dir", str(there)]) == 0
     capsys.readouterr()
-    assert ended(["events", "replay", session, "--data-dir", str(there)]) == 0
+    assert run_command(["events", "replay", session, "--data-dir", str(there)]) == 0
     assert "was imported" in capsys.readouterr().out
 
 
@@ -89,7 +89,7 @@ def test_an_event_that_is_gone_is_named(worked):
 
 def run(stage, monkeypatch, *arguments):
     monkeypatch.setenv("CODESDK_DATABASE_URL", stage.url)
-    return ended([*arguments, "--data-dir", str(stage.root)])
+    return run_command([*arguments, "--data-dir", str(stage.root)])
 
 
 def test_the_command_says_yes_and_no_with_its_exit_code(worked, monkeypatch, capsys):

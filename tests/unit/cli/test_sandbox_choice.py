@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.cli import sandbox_choice
-from codesdk.cli.sandbox_choice import with_sandbox
-from codesdk.cli.sandbox_kind import SandboxKind
-from codesdk.provision import bubblewrap, debian
-from codesdk.provision.command import ProvisionFailed
-from codesdk.sandbox.local.confinement import Confinement, Wall
+from codesdk.cli.commands.sandbox_kind import SandboxKind
+from codesdk.cli.sandboxes import backend_choice
+from codesdk.cli.sandboxes.backend_choice import apply_sandbox_choice
+from codesdk.provision.system import bubblewrap, debian
+from codesdk.provision.system.command import ProvisionFailed
+from codesdk.sandbox.local.confinement import Confinement, Isolation
 from codesdk.sandbox.local.driver import open_local
 from codesdk.sandbox.local.faults import LocalNotSeparated, LocalSandboxOff
 from codesdk.settings import Settings
 
-NO_WALL = Confinement(wall=Wall.NONE, apart=True, why_not="bubblewrap does not work here: no")
-WALLED = Confinement(wall=Wall.BUBBLEWRAP, apart=True, program="/usr/bin/bwrap")
+NO_WALL = Confinement(isolation=Isolation.NONE, apart=True, why_not="bubblewrap does not work here: no")
+WALLED = Confinement(isolation=Isolation.BUBBLEWRAP, apart=True, program="/usr/bin/bwrap")
 
 
 @pytest.fixture
@@ -24,15 +24,15 @@ def machine(monkeypatch):
 
     def be(*, installed: bool, works: bool = False) -> None:
         monkeypatch.setattr(bubblewrap.shutil, "which", lambda _: "/usr/bin/bwrap" if installed else None)
-        monkeypatch.setattr(bubblewrap, "find", lambda: WALLED if works else NO_WALL)
+        monkeypatch.setattr(bubblewrap, "detect_confinement", lambda: WALLED if works else NO_WALL)
         monkeypatch.setattr(debian, "root", lambda: None)
 
-    monkeypatch.setattr(sandbox_choice, "find", lambda program: NO_WALL if program == "" else None)
+    monkeypatch.setattr(backend_choice, "detect_confinement", lambda program: NO_WALL if program == "" else None)
     return be
 
 
 def chosen(setting: str, kind: SandboxKind | None) -> str:
-    return with_sandbox(Settings(local_sandbox=setting), kind, lambda _: None).local_sandbox
+    return apply_sandbox_choice(Settings(local_sandbox=setting), kind, lambda _: None).local_sandbox
 
 
 def test_without_a_word_there_are_containers(machine):
@@ -65,7 +65,7 @@ def test_where_bubblewrap_cannot_be_installed_local_is_refused_with_both_ways_on
 def test_plain_is_chosen_by_its_own_word_and_said_loudly(machine):
     machine(installed=False)
     said: list[str] = []
-    assert with_sandbox(Settings(), SandboxKind.PLAIN, said.append).local_sandbox == "plain"
+    assert apply_sandbox_choice(Settings(), SandboxKind.PLAIN, said.append).local_sandbox == "plain"
     assert any("NO ISOLATION" in line for line in said)
     assert chosen("plain", None) == "plain"
 

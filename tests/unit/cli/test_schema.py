@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from codesdk.cli.app import app
-from codesdk.cli.schema import bundle, reference
-from codesdk.cli.schema.models import PUBLISHED, closure, field_docs
+from codesdk.cli.schema import events_reference, json_schema
+from codesdk.cli.schema.published_models import PUBLISHED, closure, field_docs
 from codesdk.domain.payloads import PAYLOADS
 from models import records
 from stage import REPOSITORY, Room, said
 
 REFERENCE = REPOSITORY / "docs" / "reference"
-SCHEMA = bundle.bundle()
+SCHEMA = json_schema.build_schema()
 VALIDATOR = jsonschema_rs.validator_for(SCHEMA)
 
 
@@ -34,21 +34,23 @@ def event(kind, payload):
 
 @pytest.mark.parametrize(
     ("file", "text"),
-    [("events.md", reference.page), (f"schema/{bundle.FILE}", bundle.text)],
-    ids=["events.md", bundle.FILE],
+    [("events.md", events_reference.page), (f"schema/{json_schema.FILE_NAME}", json_schema.schema_text)],
+    ids=["events.md", json_schema.FILE_NAME],
 )
 def test_what_is_generated_is_current(file, text):
     assert (REFERENCE / file).read_text() == text(), "run `make reference`"
 
 
 def test_the_same_models_give_the_same_bytes():
-    assert bundle.text() == bundle.text()
+    assert json_schema.schema_text() == json_schema.schema_text()
 
 
 def test_the_command_writes_what_is_in_the_repository(tmp_path):
     done = CliRunner().invoke(app, ["schema", "export", str(tmp_path / "new")])
     assert done.exit_code == 0
-    assert (tmp_path / "new" / bundle.FILE).read_text() == (REFERENCE / "schema" / bundle.FILE).read_text()
+    assert (tmp_path / "new" / json_schema.FILE_NAME).read_text() == (
+        REFERENCE / "schema" / json_schema.FILE_NAME
+    ).read_text()
 
 
 def test_the_bundle_is_a_json_schema():

@@ -6,7 +6,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from codesdk.cli import selfcheck
+from codesdk.cli.sandboxes import selfcheck
 from codesdk.sandbox.selfcheck import Group, Outcome, Status
 
 

@@ -9,18 +9,18 @@ from contextlib import closing
 import pytest
 
 from codesdk.bootstrap import open_services
-from codesdk.bootstrap.administration import open_tenancy
-from codesdk.cli.ending import ended
-from codesdk.cli.given import InputWrong, limit, seconds
-from codesdk.cli.places import settings_of
-from codesdk.cli.stack.operator import KEY_FILE, LOCAL, ensure_operator, hold_key
+from codesdk.bootstrap.admin_services import open_admin_services
+from codesdk.cli.console.arguments import InputWrong, parse_duration, parse_quota
+from codesdk.cli.effective_settings import load_settings
+from codesdk.cli.entrypoint import run_command
+from codesdk.cli.stack.operator_key import KEY_FILE, LOCAL_OPERATOR, ensure_operator, write_key
 from codesdk.domain.quotas import Resource
 from codesdk.eventlog.hints import LocalHints
 from codesdk.hosts import Capacity
 from codesdk.jobs import LocalWakeups
+from codesdk.tenancy.credentials import KEY_PREFIX
 from codesdk.tenancy.principal import Reach, Role, Unauthenticated
-from codesdk.tenancy.secrets import KEY_PREFIX
-from codesdk.worker.host import Offer, register
+from codesdk.worker.ownership.registration import HostOffer, register
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def codesdk(place, capsys):
     """Runs a command; its exit code, stdout and stderr."""
 
     def run(*words):
-        code = ended([*words, "--data-dir", str(place)])
+        code = run_command([*words, "--data-dir", str(place)])
         said = capsys.readouterr()
         return int(code), said.out, said.err
 
@@ -53,7 +53,7 @@ def answer(codesdk):
 
 
 def holder_of(place, key):
-    with open_tenancy(settings_of(place)) as (tenancy, _):
+    with open_admin_services(load_settings(place)) as (tenancy, _):
         return tenancy.directory.principal(key)
 
 
@@ -93,7 +93,7 @@ def test_rotating_where_nobody_is_makes_the_operator(answer, place):
 
 
 def test_rotating_keeps_commands_on_this_machine_going_where_they_used_that_key(answer, place):
-    hold_key(place, answer("init")["secret"])
+    write_key(place, answer("init")["secret"])
     second = answer("init", "--rotate")["secret"]
     assert (place / KEY_FILE).read_text().strip() == second
     assert stat.S_IMODE((place / KEY_FILE).stat().st_mode) == 0o600
@@ -101,7 +101,7 @@ def test_rotating_keeps_commands_on_this_machine_going_where_they_used_that_key(
 
 def test_init_leaves_what_up_made_alone_and_up_what_init_made(answer, place):
     said = []
-    settings = settings_of(place)
+    settings = load_settings(place)
     services = open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
     local = ensure_operator(services, said.append)
     assert ensure_operator(services, said.append) == local
@@ -112,7 +112,7 @@ def test_init_leaves_what_up_made_alone_and_up_what_init_made(answer, place):
     answer("init", "--rotate")
     assert (place / KEY_FILE).read_text().strip() == local != made
     holder = holder_of(place, local)
-    assert (holder.name, holder.reach, set(holder.roles)) == (LOCAL, Reach.INSTANCE, set(Role))
+    assert (holder.name, holder.reach, set(holder.roles)) == (LOCAL_OPERATOR, Reach.INSTANCE, set(Role))
 
 
 def test_a_name_that_somebody_else_has_is_not_taken_over(codesdk, answer):
@@ -194,13 +194,13 @@ def test_what_cannot_be_is_one_line_and_changes_nothing(codesdk, answer, words, 
 
 @pytest.mark.parametrize(("text", "value"), [("45s", 45), ("30m", 1800), ("12h", 43200), ("90d", 7776000)])
 def test_durations(text, value):
-    assert seconds(text) == value
+    assert parse_duration(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "0s", "-1d", "1", "1.5h", "1w", " 1d", "1d ", "9999999d", "\u0661d"])
 def test_what_is_no_duration(text):
     with pytest.raises(InputWrong):
-        seconds(text)
+        parse_duration(text)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_what_is_no_duration(text):
     ],
 )
 def test_limits(text, value):
-    assert limit(text) == value
+    assert parse_quota(text) == value
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_limits(text, value):
 )
 def test_what_is_no_limit(text):
     with pytest.raises(InputWrong):
-        limit(text)
+        parse_quota(text)
 
 
 def test_groups_are_made_with_their_first_member_and_go_with_their_last(codesdk, answer):
@@ -247,8 +247,8 @@ def test_a_group_is_named_as_policy_can_name_it_and_has_only_who_is_there(codesd
 def test_hosts_are_shown_drained_and_given_up_without_a_daemon(codesdk, answer, place):
     codesdk("init")
     assert codesdk("hosts", "list")[1] == "There is no host: no worker has ever run.\n"
-    offer = Offer(engine="E1", labels={"zone": "a"}, capacity=Capacity(memory_bytes=8 * 1024**3, sessions=3))
-    with closing(open_services(settings_of(place), hints=LocalHints(), wakeups=LocalWakeups())) as services:
+    offer = HostOffer(engine="E1", labels={"zone": "a"}, capacity=Capacity(memory_bytes=8 * 1024**3, sessions=3))
+    with closing(open_services(load_settings(place), hints=LocalHints(), wakeups=LocalWakeups())) as services:
         register(services.writer, services.ids, "blue", {"base": "sha256:1"}, 1.0, offer=offer)
     shown = codesdk("hosts", "show", "blue")[1]
     for words in ("0 of 3", "0.0 of 8", "zone=a", "engine: E1", "image base: sha256:1"):

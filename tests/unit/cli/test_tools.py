@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.cli.given import InputWrong
+from codesdk.cli.console.arguments import InputWrong
 from codesdk.cli.tools import tools_app
-from codesdk.cli.tools.making import make
+from codesdk.cli.tools.scaffold import create_manifest
 from codesdk.domain.decisions import Classification
 from codesdk.registry import Registry, UnknownTool, lint
 
@@ -180,7 +180,7 @@ def test_what_cannot_be_a_command_is_refused_in_words(*, run, tmp_path, name, co
 def test_every_command_that_is_taken_gives_its_own_words(tmp_path_factory, words):
     place = tmp_path_factory.mktemp("made")
     try:
-        make("a.b", shlex.join(words), None, Classification.WRITE, stdin=False, directory=place)
+        create_manifest("a.b", shlex.join(words), None, Classification.WRITE, stdin=False, directory=place)
     except InputWrong:
         return
     tool = Registry.load(place).resolve("a.b")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codesdk.cli.stack.watch import HEALTHY_S, HUNG_S, Watch
+from codesdk.cli.stack.supervisor import HEALTHY_S, HUNG_S, Supervisor
 
 
 class Process:
@@ -21,7 +21,7 @@ class Process:
         self.kills += 1
         self.ended = -9
 
-    def last_words(self) -> str:
+    def output_tail(self) -> str:
         return "it fell."
 
     def start(self) -> None:
@@ -29,7 +29,7 @@ class Process:
         self.ended = None
 
 
-def crash(watch: Watch, process: Process, now: float) -> float:
+def crash(watch: Supervisor, process: Process, now: float) -> float:
     """Let it crash at `now`; the pause until it is started again."""
     process.ended = 1
     watch.look(now)
@@ -42,7 +42,7 @@ def crash(watch: Watch, process: Process, now: float) -> float:
 
 def test_a_process_that_keeps_crashing_is_restarted_with_growing_pauses():
     process, said = Process(), []
-    watch = Watch([process], said.append)
+    watch = Supervisor([process], said.append)
     watch.look(0)
 
     pauses, now = [], 0.0
@@ -56,7 +56,7 @@ def test_a_process_that_keeps_crashing_is_restarted_with_growing_pauses():
 
 def test_a_process_that_ran_well_for_long_is_restarted_soon():
     process = Process()
-    watch = Watch([process], lambda _line: None)
+    watch = Supervisor([process], lambda _line: None)
     watch.look(0)
     crash(watch, process, 0)
     crash(watch, process, 1)
@@ -66,7 +66,7 @@ def test_a_process_that_ran_well_for_long_is_restarted_soon():
 
 def test_a_signal_is_named_as_one():
     process, said = Process(), []
-    watch = Watch([process], said.append)
+    watch = Supervisor([process], said.append)
     watch.look(0)
     process.ended = -9
     watch.look(1)
@@ -76,14 +76,14 @@ def test_a_signal_is_named_as_one():
 
 def test_a_running_process_is_left_alone():
     process = Process()
-    watch = Watch([process], lambda _line: None)
+    watch = Supervisor([process], lambda _line: None)
     for now in range(100):
         watch.look(now)
 
     assert process.starts == 0
 
 
-def look_on(watch: Watch, begin: float, seconds: float) -> float:
+def look_on(watch: Supervisor, begin: float, seconds: float) -> float:
     """Look four times a second; the moment of the last look."""
     for quarter in range(int(seconds * 4) + 1):
         watch.look(begin + quarter / 4)
@@ -92,7 +92,7 @@ def look_on(watch: Watch, begin: float, seconds: float) -> float:
 
 def test_a_process_without_a_sign_of_life_is_ended_and_started_again():
     process, said = Process(), []
-    watch = Watch([process], said.append)
+    watch = Supervisor([process], said.append)
     process.signs = 1
     now = look_on(watch, 0, HUNG_S - 1)
     assert process.kills == 0
@@ -103,7 +103,7 @@ def test_a_process_without_a_sign_of_life_is_ended_and_started_again():
 
 def test_a_process_that_changes_its_sign_or_gives_none_is_left_alone():
     process = Process()
-    watch = Watch([process], lambda _line: None)
+    watch = Supervisor([process], lambda _line: None)
     now = look_on(watch, 0, 3 * HUNG_S)  # it is not ready yet, or leaves
     for beat in range(10):
         process.signs = beat
@@ -113,7 +113,7 @@ def test_a_process_that_changes_its_sign_or_gives_none_is_left_alone():
 
 def test_a_watch_that_was_stopped_itself_has_seen_nobody_hang():
     process = Process()
-    watch = Watch([process], lambda _line: None)
+    watch = Supervisor([process], lambda _line: None)
     process.signs = 1
     for look in range(int(HUNG_S) - 1):
         watch.look(look * 1000.0)

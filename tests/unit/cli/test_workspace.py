@@ -9,7 +9,7 @@ import tarfile
 
 import pytest
 
-from codesdk.cli.workspace import WorkspaceRefused, pack, without_top_folder
+from codesdk.cli.session.workspace_archive import WorkspaceRefused, pack, without_top_folder
 
 
 def content_of(archive: bytes) -> dict[str, bytes | str]:

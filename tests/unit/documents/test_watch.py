@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from codesdk.documents import Watch, watch
+from codesdk.documents import FilePoller, file_poller
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(watch, "LOOK_S", 0.01)
+    monkeypatch.setattr(file_poller, "POLL_S", 0.01)
 
 
 def test_a_look_that_fails_is_logged_and_does_not_end_the_watch(caplog):
@@ -24,7 +24,7 @@ def test_a_look_that_fails_is_logged_and_does_not_end_the_watch(caplog):
             twice.set()
         raise ValueError("a defect")
 
-    watching = Watch("the test's files", look, thread="watch-of-a-test")
+    watching = FilePoller("the test's files", look, thread="watch-of-a-test")
     with caplog.at_level(logging.ERROR):
         watching.start()
         assert twice.wait(10.0)
@@ -36,4 +36,4 @@ def test_a_look_that_fails_is_logged_and_does_not_end_the_watch(caplog):
 
 
 def test_one_that_never_began_can_be_closed():
-    Watch("nothing", lambda: None, thread="watch-of-a-test").close()
+    FilePoller("nothing", lambda: None, thread="watch-of-a-test").close()

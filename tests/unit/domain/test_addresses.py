@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.domain.addresses import public_only, public_or
-from codesdk.domain.resolution import is_own, not_this_machine
+from codesdk.domain.network.addresses import public_only, public_or_listed
+from codesdk.domain.network.resolver import is_local_address, public_and_remote
 
 
 @pytest.mark.parametrize(
@@ -51,16 +51,16 @@ def test_an_embedded_address_is_never_looser_than_itself(address):
 
 
 def test_the_test_policy_allows_what_it_lists_and_no_neighbour():
-    policy = public_or([ipaddress.ip_address("127.0.0.1")])
+    policy = public_or_listed([ipaddress.ip_address("127.0.0.1")])
     assert policy(ipaddress.ip_address("127.0.0.1")) is None
     assert policy(ipaddress.ip_address("127.0.0.2"))
     assert policy(ipaddress.ip_address("169.254.169.254"))
 
 
 def test_an_address_of_this_machine_is_recognised():
-    assert is_own(ipaddress.ip_address("127.0.0.1"))
-    assert not is_own(ipaddress.ip_address("192.0.2.1"))
+    assert is_local_address(ipaddress.ip_address("127.0.0.1"))
+    assert not is_local_address(ipaddress.ip_address("192.0.2.1"))
 
 
 def test_a_worker_refuses_loopback_whatever_a_test_allows():
-    assert not_this_machine(ipaddress.ip_address("127.0.0.1"))
+    assert public_and_remote(ipaddress.ip_address("127.0.0.1"))

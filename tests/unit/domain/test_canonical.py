@@ -10,8 +10,8 @@ import rfc8785
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from codesdk.domain.artifact_refs import ArtifactRef
 from codesdk.domain.canonical import NotCanonical, bytes_hash, canonical_json, content_hash
-from codesdk.domain.references import ArtifactRef
 
 DEEP: list[Any] = []
 for _ in range(100_000):

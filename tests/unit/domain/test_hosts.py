@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.domain.hosts import BadName, address_of, canonical, covers, in_url, meet, meet_all, shortest
+from codesdk.domain.network.hostnames import (
+    InvalidHostname,
+    canonical_host,
+    covers,
+    drop_covered,
+    intersect,
+    intersect_all,
+    parse_address,
+    url_host,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +33,7 @@ from codesdk.domain.hosts import BadName, address_of, canonical, covers, in_url,
     ],
 )
 def test_a_name_has_one_spelling(spelling, name):
-    assert canonical(spelling) == name
+    assert canonical_host(spelling) == name
 
 
 @pytest.mark.parametrize(
@@ -39,24 +48,24 @@ def test_a_name_has_one_spelling(spelling, name):
     ],
 )  # fmt: skip
 def test_what_is_no_name_or_an_ambiguous_one_is_refused(text):
-    with pytest.raises(BadName):
-        canonical(text)
+    with pytest.raises(InvalidHostname):
+        canonical_host(text)
 
 
 def test_full_width_digits_are_the_address_that_they_become():
-    assert canonical("\uff11\uff12\uff17.0.0.1") == "127.0.0.1"
+    assert canonical_host("\uff11\uff12\uff17.0.0.1") == "127.0.0.1"
 
 
 @given(st.text(max_size=80))
 def test_any_text_is_refused_or_has_a_spelling_that_stays(text):
     try:
-        name = canonical(text)
-    except BadName:
+        name = canonical_host(text)
+    except InvalidHostname:
         return
-    assert canonical(name) == name
+    assert canonical_host(name) == name
     assert name.isascii()
-    if address_of(name) is not None:
-        assert canonical(in_url(name)) == name
+    if parse_address(name) is not None:
+        assert canonical_host(url_host(name)) == name
 
 
 NAMES = ("a.example", "b.a.example", "c.b.a.example", "xa.example", "192.0.2.7")
@@ -65,7 +74,7 @@ PATTERNS = st.sampled_from((*NAMES, "*.a.example", "*.b.a.example", "*.c.b.a.exa
 
 @given(PATTERNS, PATTERNS, st.sampled_from(NAMES))
 def test_what_two_patterns_have_in_common_is_what_both_stand_for(one, other, name):
-    found = meet(one, other)
+    found = intersect(one, other)
     assert (found is not None and covers(found, name)) == (covers(one, name) and covers(other, name))
 
 
@@ -74,6 +83,6 @@ def test_of_two_lists_is_left_what_is_in_both(one, other, name):
     def named(patterns):
         return any(covers(pattern, name) for pattern in patterns)
 
-    assert named(meet_all(one, other)) == (named(one) and named(other))
-    assert meet_all(one, other) == meet_all(other, one)
-    assert meet_all(one, one) == shortest(one)
+    assert named(intersect_all(one, other)) == (named(one) and named(other))
+    assert intersect_all(one, other) == intersect_all(other, one)
+    assert intersect_all(one, one) == drop_covered(one)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.domain.clock import ManualClock
-from codesdk.domain.ids import CountingIds, Kind, RandomIds, is_id
+from codesdk.domain.ids import CountingIds, IdKind, RandomIds, is_id
 
-kinds = st.sampled_from(Kind)
+kinds = st.sampled_from(IdKind)
 moments = st.datetimes(datetime(1970, 1, 2), datetime(9999, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
 
@@ -22,7 +22,7 @@ def test_ids_sort_by_the_millisecond_in_which_they_were_made(one, other, kind):
 
 def test_ids_of_one_moment_differ():
     ids = RandomIds(ManualClock())
-    assert len({ids.new(Kind.CALL) for _ in range(1000)}) == 1000
+    assert len({ids.new(IdKind.CALL) for _ in range(1000)}) == 1000
 
 
 @given(kinds, kinds)
@@ -31,7 +31,7 @@ def test_an_id_is_of_its_kind_only(kind, other):
 
 
 @pytest.mark.parametrize("ids", [CountingIds(), RandomIds(ManualClock())], ids=["fake", "real"])
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", IdKind)
 def test_every_implementation_makes_recognised_ids_in_order(ids, kind):
     one, two = ids.new(kind), ids.new(kind)
     assert is_id(one, kind)

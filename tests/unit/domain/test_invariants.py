@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from codesdk.domain.events import Event, EventType, RuntimeInfo, Trace
-from codesdk.domain.invariants import Ledger, Rule, check
+from codesdk.domain.invariants import Invariant, InvariantChecker, first_violation
 
 CALL = ("requested", "policy_evaluated", "approved", "started", "output.delta", "output.completed", "completed")
 
@@ -45,69 +45,75 @@ def _event(seq, words):
 
 def test_a_session_of_an_mcp_client_holds():
     calls = [f"c{number} {step}" for number in (1, 2) for step in CALL]
-    assert check(log("created", "sandbox.started", *calls, "c3 requested", "c3 policy_evaluated", "c3 denied")) is None
+    assert (
+        first_violation(log("created", "sandbox.started", *calls, "c3 requested", "c3 policy_evaluated", "c3 denied"))
+        is None
+    )
 
 
 def test_parallel_calls_of_a_task_hold_in_any_mixture():
     steps = ["t1 c1 requested", "t1 c2 requested", "t1 c2 approved", "t1 c1 approved", "t1 c1 started", "t1 c2 started"]
     steps += ["t1 c2 completed", "t1 model.output.completed", "t1 c1 output.delta", "t1 c1 completed"]
-    assert check(log("created", "t1 started", *steps, "t1 completed", "t2 started", "t2 stopped")) is None
+    assert first_violation(log("created", "t1 started", *steps, "t1 completed", "t2 started", "t2 stopped")) is None
 
 
 def test_a_retry_of_a_lost_call_is_another_attempt():
     first = [f"c1 {step}" for step in ("requested", "approved", "started", "completed")]
-    assert check(log("created", *first, *(f"c1.2 {step}" for step in ("requested", "denied")))) is None
+    assert first_violation(log("created", *first, *(f"c1.2 {step}" for step in ("requested", "denied")))) is None
 
 
 def test_what_has_not_ended_yet_breaks_nothing():
-    assert check(log("created", "t1 started", "t1 c1 requested", "t1 c1 approved", "t1 c1 started")) is None
-    assert check([]) is None
+    assert first_violation(log("created", "t1 started", "t1 c1 requested", "t1 c1 approved", "t1 c1 started")) is None
+    assert first_violation([]) is None
 
 
 def test_an_unknown_type_of_ours_breaks_nothing():
-    assert check(log("created", "extension.ours.done", "t1 started", "t1 failover.switched", "t1 failed")) is None
+    assert (
+        first_violation(log("created", "extension.ours.done", "t1 started", "t1 failover.switched", "t1 failed"))
+        is None
+    )
 
 
 @pytest.mark.parametrize(
     ("steps", "rule_", "seq"),
     [
-        (["c1 requested"], Rule.CREATED_FIRST, 1),
-        (["created", "created"], Rule.CREATED_FIRST, 2),
-        (["created", "started"], Rule.TASK_IS_NAMED, 2),
-        (["created", "failed"], Rule.TASK_IS_NAMED, 2),
-        (["created", "t1 model.input"], Rule.TASK_STARTS_FIRST, 2),
-        (["created", "t1 c1 requested"], Rule.TASK_STARTS_FIRST, 2),
-        (["created", "t1 completed"], Rule.TASK_STARTS_FIRST, 2),
-        (["created", "t1 started", "t1 started"], Rule.TASK_STARTS_FIRST, 3),
-        (["created", "t1 started", "t1 completed", "t1 completed"], Rule.TASK_ENDS_LAST, 4),
-        (["created", "t1 started", "t1 completed", "t1 stopped"], Rule.TASK_ENDS_LAST, 4),
-        (["created", "t1 started", "t1 failed", "t1 usage.reported"], Rule.TASK_ENDS_LAST, 4),
-        (["created", "t1 started", "t2 started"], Rule.ONE_ACTIVE_TASK, 3),
-        (["created", "t1 started", "t1 c1 requested", "t1 completed"], Rule.NOTHING_LEFT_OPEN, 4),
-        (["created", "c1 policy_evaluated"], Rule.REQUESTED_FIRST, 2),
-        (["created", "c1 approved"], Rule.REQUESTED_FIRST, 2),
-        (["created", "c1 output.delta"], Rule.REQUESTED_FIRST, 2),
-        (["created", "c1 requested", "c1 requested"], Rule.REQUESTED_FIRST, 3),
-        (["created", "c1.2 requested"], Rule.ATTEMPTS_IN_ORDER, 2),
-        (["created", "c1 requested", "c1.2 requested"], Rule.ATTEMPTS_IN_ORDER, 3),
-        (["created", "c1 requested", "c1 denied", "c1.3 requested"], Rule.ATTEMPTS_IN_ORDER, 4),
-        (["created", "c1 requested", "c1 approved", "c1 approved"], Rule.ONE_DECISION, 4),
-        (["created", "c1 requested", "c1 approved", "c1 denied"], Rule.ONE_DECISION, 4),
-        (["created", "c1 requested", "c1 approved", "c1 policy_evaluated"], Rule.ONE_DECISION, 4),
-        (["created", "c1 requested", "c1 denied", "c1 denied"], Rule.NOTHING_AFTER_DENIAL, 4),
-        (["created", "c1 requested", "c1 denied", "c1 started"], Rule.NOTHING_AFTER_DENIAL, 4),
-        (["created", "c1 requested", "c1 denied", "c1 completed"], Rule.NOTHING_AFTER_DENIAL, 4),
-        (["created", "c1 requested", "c1 started"], Rule.STARTED_ONCE, 3),
-        (["created", "c1 requested", "c1 approved", "c1 started", "c1 started"], Rule.STARTED_ONCE, 5),
-        (["created", "c1 requested", "c1 approved", "c1 output.delta"], Rule.OUTPUT_WHILE_RUNNING, 4),
-        (["created", "c1 requested", "c1 approved", "c1 completed"], Rule.COMPLETED_ONCE, 4),
-        (["created", *(f"c1 {s}" for s in CALL), "c1 completed"], Rule.COMPLETED_ONCE, 9),
-        (["created", *(f"c1 {s}" for s in CALL), "c1 output.delta"], Rule.COMPLETED_ONCE, 9),
+        (["c1 requested"], Invariant.CREATED_FIRST, 1),
+        (["created", "created"], Invariant.CREATED_FIRST, 2),
+        (["created", "started"], Invariant.TASK_IS_NAMED, 2),
+        (["created", "failed"], Invariant.TASK_IS_NAMED, 2),
+        (["created", "t1 model.input"], Invariant.TASK_STARTS_FIRST, 2),
+        (["created", "t1 c1 requested"], Invariant.TASK_STARTS_FIRST, 2),
+        (["created", "t1 completed"], Invariant.TASK_STARTS_FIRST, 2),
+        (["created", "t1 started", "t1 started"], Invariant.TASK_STARTS_FIRST, 3),
+        (["created", "t1 started", "t1 completed", "t1 completed"], Invariant.TASK_ENDS_LAST, 4),
+        (["created", "t1 started", "t1 completed", "t1 stopped"], Invariant.TASK_ENDS_LAST, 4),
+        (["created", "t1 started", "t1 failed", "t1 usage.reported"], Invariant.TASK_ENDS_LAST, 4),
+        (["created", "t1 started", "t2 started"], Invariant.ONE_ACTIVE_TASK, 3),
+        (["created", "t1 started", "t1 c1 requested", "t1 completed"], Invariant.NOTHING_LEFT_OPEN, 4),
+        (["created", "c1 policy_evaluated"], Invariant.REQUESTED_FIRST, 2),
+        (["created", "c1 approved"], Invariant.REQUESTED_FIRST, 2),
+        (["created", "c1 output.delta"], Invariant.REQUESTED_FIRST, 2),
+        (["created", "c1 requested", "c1 requested"], Invariant.REQUESTED_FIRST, 3),
+        (["created", "c1.2 requested"], Invariant.ATTEMPTS_IN_ORDER, 2),
+        (["created", "c1 requested", "c1.2 requested"], Invariant.ATTEMPTS_IN_ORDER, 3),
+        (["created", "c1 requested", "c1 denied", "c1.3 requested"], Invariant.ATTEMPTS_IN_ORDER, 4),
+        (["created", "c1 requested", "c1 approved", "c1 approved"], Invariant.ONE_DECISION, 4),
+        (["created", "c1 requested", "c1 approved", "c1 denied"], Invariant.ONE_DECISION, 4),
+        (["created", "c1 requested", "c1 approved", "c1 policy_evaluated"], Invariant.ONE_DECISION, 4),
+        (["created", "c1 requested", "c1 denied", "c1 denied"], Invariant.NOTHING_AFTER_DENIAL, 4),
+        (["created", "c1 requested", "c1 denied", "c1 started"], Invariant.NOTHING_AFTER_DENIAL, 4),
+        (["created", "c1 requested", "c1 denied", "c1 completed"], Invariant.NOTHING_AFTER_DENIAL, 4),
+        (["created", "c1 requested", "c1 started"], Invariant.STARTED_ONCE, 3),
+        (["created", "c1 requested", "c1 approved", "c1 started", "c1 started"], Invariant.STARTED_ONCE, 5),
+        (["created", "c1 requested", "c1 approved", "c1 output.delta"], Invariant.OUTPUT_WHILE_RUNNING, 4),
+        (["created", "c1 requested", "c1 approved", "c1 completed"], Invariant.COMPLETED_ONCE, 4),
+        (["created", *(f"c1 {s}" for s in CALL), "c1 completed"], Invariant.COMPLETED_ONCE, 9),
+        (["created", *(f"c1 {s}" for s in CALL), "c1 output.delta"], Invariant.COMPLETED_ONCE, 9),
     ],
     ids=lambda value: " ".join(value[1:]) if isinstance(value, list) else str(value),
 )
 def test_the_first_violation_is_named_with_its_event(steps, rule_, seq):
-    found = check(log(*steps))
+    found = first_violation(log(*steps))
     assert found is not None
     assert (found.rule, found.seq) == (rule_, seq)
     assert found.message.startswith(f"Event {seq} (")
@@ -115,11 +121,13 @@ def test_the_first_violation_is_named_with_its_event(steps, rule_, seq):
 
 def test_a_gap_another_session_and_another_input_are_found():
     first, second = log("created", "c1 requested")
-    assert check([first, second.model_copy(update={"seq": 3})]).rule is Rule.SEQ_IS_DENSE
-    assert check([first, event(2, "sandbox.started", session="ses_2")]).rule is Rule.ONE_SESSION
+    assert first_violation([first, second.model_copy(update={"seq": 3})]).rule is Invariant.SEQ_IS_DENSE
+    assert first_violation([first, event(2, "sandbox.started", session="ses_2")]).rule is Invariant.ONE_SESSION
     other = event(3, "tool.call.denied", tool_call_id="c1", attempt=1, input_hash="sha256:other")
-    assert check([first, second, other]).rule is Rule.INPUT_IS_THE_SAME
-    assert check([first, event(2, "tool.call.requested", tool_call_id="c1")]).rule is Rule.CALL_HAS_IDENTITY
+    assert first_violation([first, second, other]).rule is Invariant.INPUT_IS_THE_SAME
+    assert (
+        first_violation([first, event(2, "tool.call.requested", tool_call_id="c1")]).rule is Invariant.CALL_HAS_IDENTITY
+    )
 
 
 ENDS = ("completed", "failed", "stopped")
@@ -141,7 +149,7 @@ class Logs(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.ledger = Ledger()
+        self.ledger = InvariantChecker()
         self.seq = 1
         assert self.ledger.add(event(1, "session.created")) is None
         self.said: dict[tuple[str, int], list[str]] = {}
@@ -208,4 +216,4 @@ def test_every_type_of_a_call_has_a_place_in_the_machine():
     assert len(of_calls) == len(FOLLOWS)
     for kind in of_calls:
         made = event(2, kind, tool_call_id="c1", attempt=1, input_hash="h")
-        assert (check([*log("created"), made]) is None) is (kind is EventType.CALL_REQUESTED)
+        assert (first_violation([*log("created"), made]) is None) is (kind is EventType.CALL_REQUESTED)

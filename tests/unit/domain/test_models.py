@@ -12,10 +12,10 @@ from pydantic import BaseModel, ValidationError
 import codesdk.domain
 from codesdk.domain.canonical import canonical_json
 from codesdk.domain.content import TextBlock, ToolResultBlock, TranscriptMessage
-from codesdk.domain.decisions import IN_FULL, Frozen
-from codesdk.domain.failures import error_of
-from codesdk.domain.manifests import RuntimeInput, ToolManifest, ToolManifestEntry
+from codesdk.domain.decisions import UNREDACTED, FrozenModel
+from codesdk.domain.runtime_input import RuntimeInput, ToolManifest, ToolManifestEntry
 from codesdk.domain.runtimes import RuntimeCapabilities, RuntimeEnv
+from codesdk.domain.structured_errors import error_of
 from codesdk.errors import Fault
 from models import records
 
@@ -23,7 +23,7 @@ from models import records
 def models() -> list[type[BaseModel]]:
     for module in pkgutil.walk_packages(codesdk.domain.__path__, "codesdk.domain."):
         importlib.import_module(module.name)
-    found, todo = [], [Frozen]
+    found, todo = [], [FrozenModel]
     while todo:
         for model in todo.pop().__subclasses__():
             if model.__module__.startswith("codesdk.domain"):
@@ -61,9 +61,9 @@ CAPABILITIES = {
 @given(data=st.data())
 def test_a_record_comes_back_from_json_as_it_went(model, data):
     record = data.draw(records(model))
-    assert model.model_validate_json(record.model_dump_json(context=IN_FULL)) == record
-    assert model.model_validate_json(record.model_dump_json(exclude_none=True, context=IN_FULL)) == record
-    assert model.model_validate(json.loads(json.dumps(record.model_dump(mode="json", context=IN_FULL)))) == record
+    assert model.model_validate_json(record.model_dump_json(context=UNREDACTED)) == record
+    assert model.model_validate_json(record.model_dump_json(exclude_none=True, context=UNREDACTED)) == record
+    assert model.model_validate(json.loads(json.dumps(record.model_dump(mode="json", context=UNREDACTED)))) == record
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.__name__)

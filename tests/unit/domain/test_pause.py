@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from codesdk.domain.circuit_breaker import CircuitBreaker
 from codesdk.domain.clock import ManualClock
-from codesdk.domain.pause import Pause
 
 
 def test_after_a_try_that_failed_none_is_made_until_the_pause_is_over():
     clock, tries = ManualClock(), []
-    pause = Pause(1.0, clock)
+    pause = CircuitBreaker(1.0, clock)
 
     def work():
         tries.append(clock.monotonic())

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from codesdk.domain.decisions import IN_FULL, REDACTED, Obligations, RedactedKind, Redaction, tightest
-from codesdk.domain.redaction import EDGE_BYTES, MOST_MATCHES, PatternRefused, Redactor, check_pattern
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.decisions import REDACTED, UNREDACTED, Obligations, RedactedKind, Redaction, combine_obligations
+from codesdk.domain.redaction import CUT_MARGIN_BYTES, MAX_MATCHES, InvalidPattern, Redactor, check_pattern
+from codesdk.domain.tool_results import ToolResult
 
 TOKEN = Redaction(pattern=r"tok_[a-z0-9]{8}")
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIabc\ndef\n-----END RSA PRIVATE KEY-----"
@@ -55,7 +55,7 @@ def test_bytes_that_are_no_text_stay_as_they_are():
     assert Redactor([TOKEN]).clean(b"\xff\x00tok_abcd1234\xfe") == b"\xff\x00[redacted]\xfe"
 
 
-@given(st.integers(0, 12), st.integers(0, 3 * EDGE_BYTES))
+@given(st.integers(0, 12), st.integers(0, 3 * CUT_MARGIN_BYTES))
 def test_no_beginning_of_a_secret_is_left_at_a_cut(length, before):
     secret = "S3CRET-VALUE"
     found = clean("x" * before + secret[:length], Redaction(literal=secret), is_cut=True)
@@ -71,9 +71,9 @@ def test_nothing_that_matches_is_left_and_all_else_is(parts):
 
 def test_of_more_matches_than_are_told_apart_all_that_is_left_goes_as_one():
     cleaner = Redactor((Redaction(pattern="x"),))
-    cleaned = cleaner.clean(b"x." * (3 * MOST_MATCHES) + b"tail")
-    assert cleaned == (REDACTED.encode() + b".") * MOST_MATCHES + REDACTED.encode()
-    assert cleaner.count == MOST_MATCHES + 1
+    cleaned = cleaner.clean(b"x." * (3 * MAX_MATCHES) + b"tail")
+    assert cleaned == (REDACTED.encode() + b".") * MAX_MATCHES + REDACTED.encode()
+    assert cleaner.count == MAX_MATCHES + 1
 
 
 def test_a_result_is_cleaned_in_text_and_structure_and_says_how_much_is_gone():
@@ -100,7 +100,7 @@ def test_a_pointer_to_nothing_changes_nothing(pointer):
 
 @pytest.mark.parametrize("pattern", ["(", "a*", "", r"(a)\1", "(?=a)"])
 def test_a_pattern_that_cannot_be_used_is_refused(pattern):
-    with pytest.raises(PatternRefused):
+    with pytest.raises(InvalidPattern):
         check_pattern(pattern)
 
 
@@ -114,7 +114,9 @@ def test_a_redaction_is_one_known_thing(wrong):
 
 def test_several_obligations_redact_all_that_one_of_them_does():
     mail = Redaction(kind="email")
-    together = tightest([Obligations(redactions=(TOKEN, mail)), Obligations(), Obligations(redactions=(mail,))])
+    together = combine_obligations(
+        [Obligations(redactions=(TOKEN, mail)), Obligations(), Obligations(redactions=(mail,))]
+    )
     assert together.redactions == (TOKEN, mail)
 
 
@@ -122,7 +124,7 @@ def test_what_is_looked_for_is_shown_nowhere_but_in_a_dump_that_wants_it():
     obliged = Obligations(redactions=(Redaction(literal="hunter2"), TOKEN, Redaction(pointer="/pin")))
     shown = obliged.model_dump(mode="json", exclude_defaults=True)
     assert shown == {"redactions": [{"literal": "[redacted]"}, {"pattern": "[redacted]"}, {"pointer": "/pin"}]}
-    kept = obliged.model_dump_json(exclude_defaults=True, context=IN_FULL)
+    kept = obliged.model_dump_json(exclude_defaults=True, context=UNREDACTED)
     assert Obligations.model_validate_json(kept) == obliged
 
 

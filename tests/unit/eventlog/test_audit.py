@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from codesdk.domain.quotas import QuotaExceeded, Resource
-from codesdk.eventlog.audit import INSTALLATION, Act, Trail, store
-from codesdk.eventlog.audit.seals import Sealer
-from codesdk.eventlog.audit.verification import verify
+from codesdk.eventlog.audit import INSTALLATION, AuditAction, AuditTrail, store
+from codesdk.eventlog.audit.sealing import Sealer
+from codesdk.eventlog.audit.verification import verify_audit
 from codesdk.tenancy.access import Forbidden
 from codesdk.tenancy.principal import Principal, Reach, Role
 from codesdk.tenancy.tenant import TenantUnknown
@@ -31,7 +31,7 @@ def sealer(stage):
 
 
 def changed(stage):
-    return [f"{found.where}: {found.what}" for found in verify(stage.database).findings]
+    return [f"{found.where}: {found.what}" for found in verify_audit(stage.database).findings]
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def busy(stage, operator):
     office, tenant = stage.administration, stage.principal.tenant_id
     someone = office.create_principal(operator, tenant, "someone", (Role.DEVELOPER,))
     key = office.create_key(operator, someone.id, "laptop")
-    office.regroup(operator, someone.id, join=["night"], leave=[])
+    office.update_groups(operator, someone.id, join=["night"], leave=[])
     office.set_limits(operator, tenant, {Resource.SESSIONS: 5, Resource.ARTIFACT_BYTES: None})
     office.revoke_key(operator, key.key.id)
     office.disable(operator, someone.id)
@@ -76,7 +76,7 @@ def test_suspending_resuming_weighing_allowing_yolo_and_making_a_tenant_are_kept
     made = stage.administration.create_tenant(operator, "another")
     stage.administration.suspend(operator, made.id)
     stage.administration.resume(operator, made.id)
-    stage.administration.weigh(operator, made.id, 3)
+    stage.administration.set_weight(operator, made.id, 3)
     stage.administration.allow_yolo(operator, made.id, allowed=True)
     said = [(entry.act, entry.details) for entry in entries(stage, made.id)]
     assert said == [
@@ -135,36 +135,36 @@ def test_whatever_is_changed_afterwards_is_named(busy, statement, said):
 
 def test_a_chain_that_was_rewritten_whole_is_found_by_an_end_that_was_kept_elsewhere(busy):
     tenant = busy.principal.tenant_id
-    kept = verify(busy.database).heads
-    assert verify(busy.database, kept).findings == ()
+    kept = verify_audit(busy.database).heads
+    assert verify_audit(busy.database, kept).findings == ()
     told = [entry.model_copy(update={"actor": "nobody"}) for entry in entries(busy, tenant)]
     busy.sql("DELETE FROM audit_entries WHERE chain = :tenant", tenant=tenant)
     busy.sql("DELETE FROM audit_heads WHERE chain = :tenant", tenant=tenant)
     busy.writer.run(lambda unit: [store.append(unit.connection, deed_of(entry)) for entry in told])
     assert changed(busy) == []
-    assert [found.what for found in verify(busy.database, kept).findings] == ["it is not the one that was kept"]
+    assert [found.what for found in verify_audit(busy.database, kept).findings] == ["it is not the one that was kept"]
     busy.sql("DELETE FROM audit_entries WHERE chain = :tenant AND number > 3", tenant=tenant)
-    assert "it was kept, and is gone" in [found.what for found in verify(busy.database, kept).findings]
+    assert "it was kept, and is gone" in [found.what for found in verify_audit(busy.database, kept).findings]
 
 
 def deed_of(entry):
-    from codesdk.eventlog.audit.entry import Deed  # noqa: PLC0415
+    from codesdk.eventlog.audit.entry import AuditRecord  # noqa: PLC0415
 
-    return Deed.model_validate(entry.model_dump(include=set(Deed.model_fields)))
+    return AuditRecord.model_validate(entry.model_dump(include=set(AuditRecord.model_fields)))
 
 
 def test_a_log_that_goes_on_after_its_seal_is_as_good_as_before(busy):
     busy.pipeline.submit("workspace.exec", {"command": "y"}, busy.subject)
     assert changed(busy) == []
-    assert verify(busy.database).sealed_events == 3
+    assert verify_audit(busy.database).sealed_events == 3
 
 
 def test_processes_that_write_one_chain_at_once_leave_it_whole(stage, writers):
     def write(writer, name):
         for number in range(10):
             writer.run(
-                lambda unit, number=number: Trail(stage.clock).record(
-                    unit, INSTALLATION, Act.TENANT_CREATED, actor=name, target=str(number)
+                lambda unit, number=number: AuditTrail(stage.clock).record(
+                    unit, INSTALLATION, AuditAction.TENANT_CREATED, actor=name, target=str(number)
                 )
             )
 
@@ -179,7 +179,7 @@ def test_processes_that_write_one_chain_at_once_leave_it_whole(stage, writers):
 
 def test_an_auditor_reads_its_own_tenants_chain_and_one_of_the_installation_every_chain(stage, operator):
     tenant = stage.principal.tenant_id
-    stage.administration.weigh(operator, tenant, 2)
+    stage.administration.set_weight(operator, tenant, 2)
     auditor, _ = stage.enroll("default", "auditor", Role.AUDITOR)
     far, _ = stage.enroll("head-office", "far auditor", Role.AUDITOR, reach=Reach.INSTANCE)
     read = stage.administration.audit

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from codesdk.domain.events import EventType, RuntimeInfo, Trace
 from codesdk.domain.ids import SessionId
 from codesdk.errors import InternalFault
-from codesdk.eventlog.log import EVENT_BYTES, PAGE, Draft, EventTooLarge
+from codesdk.eventlog.log import MAX_EVENT_BYTES, PAGE_SIZE, EventDraft, EventTooLarge
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 def draft(session, **payload):
-    return Draft(
+    return EventDraft(
         type=EventType.USAGE_REPORTED, trace=Trace(session_id=session), runtime=RuntimeInfo(name="t"), payload=payload
     )
 
@@ -95,19 +95,21 @@ def test_what_json_cannot_say_fails_in_its_unit_and_disturbs_no_other(stage, val
 
 
 def test_an_event_that_is_too_large_is_refused_in_its_unit_and_the_next_is_taken(stage):
-    with pytest.raises(EventTooLarge, match=str(EVENT_BYTES)):
-        append(stage, stage.session.id, "é" * (EVENT_BYTES // 2))
-    append(stage, stage.session.id, "x" * (EVENT_BYTES - 1000))
+    with pytest.raises(EventTooLarge, match=str(MAX_EVENT_BYTES)):
+        append(stage, stage.session.id, "é" * (MAX_EVENT_BYTES // 2))
+    append(stage, stage.session.id, "x" * (MAX_EVENT_BYTES - 1000))
     assert [event.seq for event in stage.events()] == [1, 2]
 
 
 def test_a_reader_gets_pages_in_order(stage):
-    append(stage, stage.session.id, *range(PAGE + 10))
+    append(stage, stage.session.id, *range(PAGE_SIZE + 10))
     first = stage.log.read(stage.session.id)
-    assert len(first) == PAGE
-    assert [e.seq for e in stage.log.read(stage.session.id, first[-1].seq)] == list(range(PAGE + 1, PAGE + 12))
+    assert len(first) == PAGE_SIZE
+    assert [e.seq for e in stage.log.read(stage.session.id, first[-1].seq)] == list(
+        range(PAGE_SIZE + 1, PAGE_SIZE + 12)
+    )
     assert len(stage.log.read(stage.session.id, limit=3)) == 3
-    assert len(stage.log.read(stage.session.id, limit=10**9)) == PAGE
+    assert len(stage.log.read(stage.session.id, limit=10**9)) == PAGE_SIZE
 
 
 def test_heads_tell_the_newest_number_of_sessions_that_exist(stage):

@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 from codesdk.domain.clock import SystemClock
 from codesdk.domain.events import EventType, RuntimeInfo, Trace
 from codesdk.eventlog.hints import LocalHints
-from codesdk.eventlog.log import PAGE, Draft
+from codesdk.eventlog.log import PAGE_SIZE, EventDraft
 from codesdk.eventlog.tail import Tail
 from stage import wait_for
 
@@ -38,7 +38,9 @@ def append(stage, count=1, subject=None):
             trace = Trace(session_id=session)
             stage.log.append(
                 unit,
-                Draft(type=EventType.USAGE_REPORTED, trace=trace, runtime=RuntimeInfo(name="t"), payload={"n": number}),
+                EventDraft(
+                    type=EventType.USAGE_REPORTED, trace=trace, runtime=RuntimeInfo(name="t"), payload={"n": number}
+                ),
             )
 
     stage.writer.run(work)
@@ -141,11 +143,11 @@ def test_without_a_reader_there_is_no_thread_and_no_subscription(stage, follow):
 
 
 def test_more_than_a_page_is_delivered_whole(stage, follow):
-    append(stage, PAGE * 2)
+    append(stage, PAGE_SIZE * 2)
     tail, reader = follow(), Reader()
     tail.subscribe(stage.session.id, 0, reader)
-    wait_for(lambda: len(reader.seqs) == PAGE * 2 + 1, "two pages")
-    assert reader.seqs == list(range(1, PAGE * 2 + 2))
+    wait_for(lambda: len(reader.seqs) == PAGE_SIZE * 2 + 1, "two pages")
+    assert reader.seqs == list(range(1, PAGE_SIZE * 2 + 2))
 
 
 def test_a_slow_subscriber_loses_nothing(stage, follow):

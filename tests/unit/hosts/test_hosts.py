@@ -6,12 +6,12 @@ import pytest
 
 from codesdk.eventlog.audit import INSTALLATION
 from codesdk.eventlog.audit import store as audit_store
-from codesdk.hosts import Capacity, Hosts, HostState, HostUnknown, store
+from codesdk.hosts import Capacity, HostService, HostState, HostUnknown, store
 from codesdk.hosts.host import HostConflict
-from codesdk.hosts.watch import ALONE, LeaseWatch
+from codesdk.hosts.lease_watch import SOLE_HOST_LEASES, LeaseWatch
 from codesdk.tenancy.access import Forbidden
 from codesdk.tenancy.principal import Reach, Role
-from codesdk.worker.host import HostTaken, Offer, register
+from codesdk.worker.ownership.registration import HostOffer, HostTaken, register
 
 LEASE_S = 30.0
 IMAGES = {"base": "sha256:" + "0" * 64}
@@ -19,7 +19,7 @@ IMAGES = {"base": "sha256:" + "0" * 64}
 
 @pytest.fixture
 def hosts(stage):
-    return Hosts(stage.database, stage.writer, stage.clock)
+    return HostService(stage.database, stage.writer, stage.clock)
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def watch(stage):
 
 
 def enter(stage, name, **offer):
-    return register(stage.writer, stage.ids, name, IMAGES, 0.0, offer=Offer(**offer))
+    return register(stage.writer, stage.ids, name, IMAGES, 0.0, offer=HostOffer(**offer))
 
 
 def beat(stage, host):
-    return stage.writer.run(lambda unit: store.beat(unit.connection, host.id, host.generation))
+    return stage.writer.run(lambda unit: store.record_heartbeat(unit.connection, host.id, host.generation))
 
 
 def pass_time(stage, watch, seconds, beating=()):
@@ -110,7 +110,7 @@ def test_one_engine_has_one_name(stage, hosts, operator):
 
 def test_another_engine_takes_a_name_over_whose_worker_left_or_is_lost(stage, hosts, operator):
     first = enter(stage, "blue", engine="E1")
-    stage.writer.run(lambda unit: store.leave(unit.connection, first.id, first.generation, 1.0))
+    stage.writer.run(lambda unit: store.mark_stopped(unit.connection, first.id, first.generation, 1.0))
     assert enter(stage, "blue", engine="E2").id == first.id
     hosts.lose(operator, "blue")
     enter(stage, "blue", engine="E3")
@@ -139,7 +139,7 @@ def test_a_host_beside_which_no_other_is_heard_has_ten_leases(stage, watch):
     enter(stage, "silent too")
     drains = enter(stage, "drains")
     stage.sql("UPDATE hosts SET state = 'draining' WHERE name = 'drains'")
-    assert pass_time(stage, watch, ALONE * LEASE_S, beating=[drains]) == []
+    assert pass_time(stage, watch, SOLE_HOST_LEASES * LEASE_S, beating=[drains]) == []
     assert sorted(pass_time(stage, watch, 1, beating=[drains])) == ["local", "silent too"]
 
 
@@ -159,11 +159,11 @@ def test_a_beat_between_look_and_judgement_wins(stage, watch):
 
 def _known(stage):
     with stage.database.read() as connection:
-        return store.known(connection)
+        return store.list_all(connection)
 
 
 def test_a_worker_that_was_stopped_in_order_is_not_judged(stage, hosts, operator, watch):
-    stage.writer.run(lambda unit: store.leave(unit.connection, stage.host.id, 1, 1.0))
+    stage.writer.run(lambda unit: store.mark_stopped(unit.connection, stage.host.id, 1, 1.0))
     assert pass_time(stage, watch, 3 * LEASE_S, beating=[enter(stage, "alive")]) == []
     assert hosts.find(operator, "local").away
     stage.register()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.domain.needs import Need, need_of, sum_of
+from codesdk.domain.sandbox_resources import Need, profile_needs, total_need
 from codesdk.hosts.host import Capacity, HostRecord, HostState
-from codesdk.hosts.placement import Nowhere, Placed, Want, lacking, place
-from codesdk.sandbox.profile import Profile
+from codesdk.hosts.placement import Placement, PlacementRequest, Unschedulable, place, unmet_requirement
+from codesdk.sandbox.profiles.profile import Profile
 
 AMOUNTS = st.integers(0, 8)
 LABELS = st.dictionaries(st.sampled_from(["zone", "gpu"]), st.sampled_from(["a", "b"]), max_size=2)
@@ -51,17 +51,17 @@ def some_hosts(draw):
 
 
 wants = st.builds(
-    Want, image=st.just("base"), labels=LABELS, need=st.builds(Need, st.integers(1, 4), st.integers(1, 4))
+    PlacementRequest, image=st.just("base"), labels=LABELS, need=st.builds(Need, st.integers(1, 4), st.integers(1, 4))
 )
 
 
 @given(some_hosts(), wants)
 def test_a_session_goes_only_where_nothing_is_lacking_and_nowhere_only_where_all_lack(hosts, want):
-    fitting = {each.id for each in hosts if lacking(each, want) is None}
+    fitting = {each.id for each in hosts if unmet_requirement(each, want) is None}
     match place(hosts, want):
-        case Placed() as placed:
+        case Placement() as placed:
             assert placed.host in fitting
-        case Nowhere() as nowhere:
+        case Unschedulable() as nowhere:
             assert not fitting
             assert sum(nowhere.missing.values()) == len(hosts)
 
@@ -69,11 +69,11 @@ def test_a_session_goes_only_where_nothing_is_lacking_and_nowhere_only_where_all
 @given(some_hosts(), wants)
 def test_who_takes_it_has_room_for_it(hosts, want):
     placed = place(hosts, want)
-    if isinstance(placed, Nowhere):
+    if isinstance(placed, Unschedulable):
         return
     found = next(each for each in hosts if each.id == placed.host)
     assert found.state is HostState.ACTIVE
-    assert not found.away or all(each.away or lacking(each, want) for each in hosts)
+    assert not found.away or all(each.away or unmet_requirement(each, want) for each in hosts)
     assert placed.image == found.images[want.image]
     assert want.labels.items() <= found.labels.items()
     has, takes = found.capacity, found.reserved
@@ -92,12 +92,12 @@ def test_the_order_in_which_hosts_are_read_changes_nothing(hosts, want, chance):
 def test_the_least_full_host_takes_it():
     full = host(1, capacity=Capacity(memory_bytes=100), reserved=Need(50), sessions=1)
     empty = host(2, capacity=Capacity(memory_bytes=1000), reserved=Need(100), sessions=9)
-    assert place([full, empty], Want(image="base", labels={}, need=Need(10))).host == empty.id
+    assert place([full, empty], PlacementRequest(image="base", labels={}, need=Need(10))).host == empty.id
 
 
 def test_of_equals_the_one_with_the_fewest_sessions_takes_it_then_the_lower_id():
     hosts = [host(1, sessions=2), host(2, sessions=1), host(3, sessions=1)]
-    assert place(hosts, Want(image="base", labels={}, need=Need())).host == hosts[1].id
+    assert place(hosts, PlacementRequest(image="base", labels={}, need=Need())).host == hosts[1].id
 
 
 def test_each_host_is_counted_for_the_first_thing_that_it_lacks():
@@ -110,13 +110,13 @@ def test_each_host_is_counted_for_the_first_thing_that_it_lacks():
         host(7, labels={"zone": "a"}, capacity=Capacity(millicpus=1)),
         host(8, labels={"zone": "a"}, capacity=Capacity(sessions=1), sessions=1),
     ]
-    nowhere = place(hosts, Want(image="base", labels={"zone": "a"}, need=Need(2, 2)))
+    nowhere = place(hosts, PlacementRequest(image="base", labels={"zone": "a"}, need=Need(2, 2)))
     missing = ("cpu", "draining", "image", "labels", "lost", "memory", "sessions")
-    assert nowhere == Nowhere(missing=dict.fromkeys(missing, 1))
+    assert nowhere == Unschedulable(missing=dict.fromkeys(missing, 1))
 
 
 def test_a_profile_takes_its_memory_with_swap_its_cpus_and_its_workspace():
     profile = Profile(memory_bytes=2**30, swap_bytes=2**29, cpus=1.5, workspace_bytes=7)
-    need = need_of(profile.model_dump())
+    need = profile_needs(profile.model_dump())
     assert need == Need(2**30 + 2**29, 1500, 7)
-    assert sum_of([(need, 2), (Need(1, 1, 1), 1)]) == Need(2 * need.memory_bytes + 1, 3001, 15)
+    assert total_need([(need, 2), (Need(1, 1, 1), 1)]) == Need(2 * need.memory_bytes + 1, 3001, 15)

@@ -11,10 +11,10 @@ from anyio import CapacityLimiter
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.ids import PrincipalId, SessionId, TenantId
 from codesdk.domain.subjects import Subject
-from codesdk.mcphost.access import TokenGate
-from codesdk.mcphost.discovery import Resource
-from codesdk.mcphost.open_requests import Admitted, OpenRequests
-from codesdk.mcphost.throttle import Throttle
+from codesdk.mcphost.server.bearer_auth import BearerAuthMiddleware
+from codesdk.mcphost.server.protected_resource import ProtectedResource
+from codesdk.mcphost.server.request_registry import RequestCredential, RequestRegistry
+from codesdk.mcphost.server.throttle import Throttle
 from codesdk.storage.faults import DatabaseGone
 from codesdk.tenancy.logins import LoginExpired, LoginRefused
 
@@ -55,8 +55,8 @@ async def left_open(refusal, kinds):
         await gate(scope(kind), receive, send)
         over.append(kind)
 
-    resource, throttle = Resource("", tuple, tuple), Throttle(ManualClock())
-    gate = TokenGate(app, admit, resource, CapacityLimiter(1), throttle, max_body=1000)
+    resource, throttle = ProtectedResource("", tuple, tuple), Throttle(ManualClock())
+    gate = BearerAuthMiddleware(app, admit, resource, CapacityLimiter(1), throttle, max_body=1000)
     async with anyio.create_task_group() as group:
         for kind in kinds:
             group.start_soon(ask, kind)
@@ -95,7 +95,7 @@ class Heard(logging.Handler):
 
 @pytest.fixture
 def heard():
-    log, handler = logging.getLogger("codesdk.mcphost.open_requests"), Heard()
+    log, handler = logging.getLogger("codesdk.mcphost.server.request_registry"), Heard()
     before, log.level = log.level, logging.INFO
     log.addHandler(handler)
     yield handler.lines
@@ -115,8 +115,8 @@ async def looks(heard, *met):
     async def send(_message):
         pass
 
-    requests = OpenRequests(is_good)
-    one, two, three = (Admitted(credential, None, "ses_1") for credential in "abc")
+    requests = RequestRegistry(is_good)
+    one, two, three = (RequestCredential(credential, None, "ses_1") for credential in "abc")
     with requests.answering(one, send), requests.answering(two, send), requests.answering(three, send) as last:
         for each in met:
             in_the_way[:] = [each] if each else []

@@ -6,12 +6,12 @@ import pytest
 
 from codesdk.domain.calls import CallIdentity, DenialCode
 from codesdk.domain.ids import ToolCallId
-from codesdk.domain.tools import ToolResult, Truncation
+from codesdk.domain.tool_results import ToolResult, Truncation
 from codesdk.jobs import QueueUnavailable
-from codesdk.mcphost import answers
+from codesdk.mcphost.tool_calls import answers
 from codesdk.registry import InvalidInput
 from codesdk.storage.database import StorageUnavailable
-from codesdk.toolcalls.stored import Denied, Finished, Queued, Waiting
+from codesdk.toolcalls.records.call_record import Denied, Finished, Queued, Waiting
 
 IDENTITY = CallIdentity(tool_call_id=ToolCallId("call_1"), input_hash="sha256:0")
 

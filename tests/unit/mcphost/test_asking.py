@@ -8,7 +8,7 @@ import pytest
 from codesdk.approvals import Approval, ApprovalState, DemandProgress, Verdict
 from codesdk.domain.ids import ApprovalId, PrincipalId, SessionId, TenantId, ToolCallId
 from codesdk.domain.subjects import Subject
-from codesdk.mcphost import asking
+from codesdk.mcphost.elicitation import questions
 
 SUBJECT = Subject(
     tenant_id=TenantId("ten_1"), principal_id=PrincipalId("prn_1"), session_id=SessionId("ses_1"), roles=("operator",)
@@ -57,7 +57,7 @@ def mode(asked):
     ],
 )
 def test_a_page_comes_first_and_a_form_only_where_it_is_trusted(capability, forms, page, expected):
-    assert mode(asking.question(approval(), SUBJECT, capability, forms=forms, link=page)) == expected
+    assert mode(questions.build_question(approval(), SUBJECT, capability, forms=forms, link=page)) == expected
 
 
 @pytest.mark.parametrize(
@@ -66,27 +66,27 @@ def test_a_page_comes_first_and_a_form_only_where_it_is_trusted(capability, form
     ids=["another person", "two people"],
 )
 def test_an_agents_client_never_stands_for_another_person(wanted):
-    assert asking.question(approval(**wanted), SUBJECT, BOTH, forms=True, link=None) is None
-    assert asking.question(approval(**wanted), SUBJECT, BOTH, forms=True, link=link) is None
+    assert questions.build_question(approval(**wanted), SUBJECT, BOTH, forms=True, link=None) is None
+    assert questions.build_question(approval(**wanted), SUBJECT, BOTH, forms=True, link=link) is None
 
 
 def test_who_may_not_approve_is_not_asked():
     developer = SUBJECT.model_copy(update={"roles": ("developer", "auditor")})
-    assert asking.question(approval(), developer, BOTH, forms=True, link=link) is None
+    assert questions.build_question(approval(), developer, BOTH, forms=True, link=link) is None
 
 
 @pytest.mark.parametrize("roles", [("developer",), ("approver",)])
 @pytest.mark.parametrize("wanted", [{}, {"not_requester": True}, {"demands": (DemandProgress(quorum=2, approved=0),)}])
 def test_a_client_that_is_not_trusted_is_shown_the_page_whoever_must_answer_there(roles, wanted):
     subject = SUBJECT.model_copy(update={"roles": roles})
-    asked = asking.question(approval(**wanted), subject, BOTH, forms=False, link=link)
+    asked = questions.build_question(approval(**wanted), subject, BOTH, forms=False, link=link)
     assert mode(asked) == "url"
     assert "API key of their own" in asked.params.message
 
 
 def test_a_question_shows_the_call_and_marks_what_it_leaves_out():
     long = approval(shown={"tool": "workspace.write", "input": {"content": "x" * 5000}, "reason": "Why."})
-    said = asking.question(long, SUBJECT, FORMS, forms=True, link=None).params.message
+    said = questions.build_question(long, SUBJECT, FORMS, forms=True, link=None).params.message
     assert "workspace.write" in said
     assert "characters more" in said
     assert len(said) < 2500
@@ -97,14 +97,14 @@ def test_a_question_shows_the_call_and_marks_what_it_leaves_out():
     [None, {}, {"decision": "yes"}, {"decision": True}, {"decision": ["approve"]}, {"comment": "approve"}],
 )
 def test_a_form_that_says_neither_yes_nor_no_decides_nothing(content):
-    assert asking.said(types.ElicitResult(action="accept", content=content)) is None
+    assert questions.parse_form(types.ElicitResult(action="accept", content=content)) is None
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 def test_only_a_sent_form_decides(action):
-    assert asking.said(types.ElicitResult(action=action, content={"decision": "approve"})) is None
-    sent = asking.said(types.ElicitResult(action="accept", content={"decision": "approve", "comment": "  "}))
-    assert sent == asking.Said(verdict=Verdict.APPROVE, comment=None)
+    assert questions.parse_form(types.ElicitResult(action=action, content={"decision": "approve"})) is None
+    sent = questions.parse_form(types.ElicitResult(action="accept", content={"decision": "approve", "comment": "  "}))
+    assert sent == questions.FormVote(verdict=Verdict.APPROVE, comment=None)
 
 
 def test_a_question_says_what_came_of_a_trial():
@@ -115,5 +115,5 @@ def test_a_question_says_what_came_of_a_trial():
         "files": [{"path": "a", "change": "added", "what": "file"}],
         "diff": "",
     }
-    asked = asking.question(approval(shown={**shown, "preview": told}), SUBJECT, FORMS, forms=True, link=None)
+    asked = questions.build_question(approval(shown={**shown, "preview": told}), SUBJECT, FORMS, forms=True, link=None)
     assert "Tried in a copy of the workspace: exit code 2, 1 path changed." in asked.params.message

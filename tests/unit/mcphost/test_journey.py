@@ -8,8 +8,8 @@ from codesdk.domain.calls import CallIdentity
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.events import Event, EventType, RuntimeInfo, Trace
 from codesdk.domain.ids import SessionId, ToolCallId
-from codesdk.mcphost.journey import Journey, Phase
-from codesdk.toolcalls.stored import Queued, Waiting
+from codesdk.mcphost.tool_calls.progress import CallPhase, CallProgress
+from codesdk.toolcalls.records.call_record import Queued, Waiting
 
 IDENTITY = CallIdentity(tool_call_id=ToolCallId("call_1"), input_hash="sha256:0")
 WAITING = Waiting(identity=IDENTITY, approval_id="apr_1", reason="Why.", expires_at=1.0)
@@ -37,23 +37,23 @@ def seen(journey, *events):
 
 def test_a_call_that_waits_names_its_approval_then_its_turn_then_its_run():
     clock = ManualClock()
-    journey = Journey(WAITING, 3, clock)
+    journey = CallProgress(WAITING, 3, clock)
     assert (journey.phase, journey.message()) == (
-        Phase.DECISION,
+        CallPhase.DECISION,
         "waiting for a person to approve it (apr_1: Why. Open until 00:00:01 UTC)",
     )
     clock.advance(5)
     seen(journey, event(4, EventType.APPROVAL_DECIDED))
-    assert (journey.phase, journey.since, journey.message()) == (Phase.WORKER, 5.0, "waiting for its turn")
+    assert (journey.phase, journey.since, journey.message()) == (CallPhase.WORKER, 5.0, "waiting for its turn")
     clock.advance(2)
     seen(journey, event(5, EventType.CALL_APPROVED), event(6, EventType.CALL_STARTED))
-    assert (journey.phase, journey.since, journey.place) == (Phase.RESULT, 7.0, 6)
+    assert (journey.phase, journey.since, journey.place) == (CallPhase.RESULT, 7.0, 6)
     assert (journey.elapsed(), journey.message()) == (7.0, "running")
 
 
 def test_a_running_call_shows_its_last_line_of_output_and_not_all_of_it():
     journey = seen(
-        Journey(Queued(identity=IDENTITY), 0, ManualClock()),
+        CallProgress(Queued(identity=IDENTITY), 0, ManualClock()),
         event(1, EventType.CALL_STARTED),
         event(2, EventType.OUTPUT_DELTA, delta="one\n" + "x" * 500 + "\n\n"),
     )
@@ -62,21 +62,21 @@ def test_a_running_call_shows_its_last_line_of_output_and_not_all_of_it():
 
 
 def test_a_call_that_is_joined_while_it_runs_shows_what_it_prints():
-    joined = Journey(Queued(identity=IDENTITY), 7, ManualClock())
+    joined = CallProgress(Queued(identity=IDENTITY), 7, ManualClock())
     assert seen(joined, event(8, EventType.OUTPUT_DELTA, delta="half\n")).message() == "running: half"
 
 
 def test_entering_the_same_phase_twice_keeps_its_start():
     clock = ManualClock()
-    journey = Journey(Queued(identity=IDENTITY), 0, clock)
+    journey = CallProgress(Queued(identity=IDENTITY), 0, clock)
     clock.advance(3)
-    journey.enter(Phase.WORKER)
+    journey.enter(CallPhase.WORKER)
     assert journey.since == 0.0
 
 
 def test_a_call_that_is_tried_in_a_copy_says_so_and_then_that_a_person_must_decide():
     tried = WAITING.model_copy(update={"reason": "It is tried first.", "is_tried": True})
-    journey = seen(Journey(tried, 0, ManualClock()), event(1, EventType.APPROVAL_PREVIEW_STARTED))
+    journey = seen(CallProgress(tried, 0, ManualClock()), event(1, EventType.APPROVAL_PREVIEW_STARTED))
     assert journey.message().startswith("being tried in a copy of the workspace, before a person is asked (apr_1: ")
     asked = {"approval_id": "apr_1", "reason": "Why.", "expires_at": 61.0}
     seen(journey, event(2, EventType.APPROVAL_PREVIEWED), event(3, EventType.APPROVAL_REQUESTED, **asked))

@@ -7,8 +7,8 @@ import asyncio
 import mcp_types as types
 import pytest
 
-from codesdk.mcphost.carrier import SESSION_GONE
-from codesdk.mcphost.relay import Relay
+from codesdk.mcphost.stdio_bridge.host_transport import SESSION_GONE
+from codesdk.mcphost.stdio_bridge.message_router import MessageRouter
 
 MODERN = {types.PROTOCOL_VERSION_META_KEY: "2026-07-28"}
 AGREED = {"protocolVersion": "2025-11-25"}
@@ -20,7 +20,7 @@ class Line:
     def __init__(self):
         self.up, self.down = [], []
         self.tasks = []
-        self.relay = Relay(self._sent(self.up), self._sent(self.down), self._spawn)
+        self.relay = MessageRouter(self._sent(self.up), self._sent(self.down), self._spawn)
 
     def _sent(self, to):
         async def send(item):

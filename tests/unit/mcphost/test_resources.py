@@ -6,24 +6,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.mcphost.resources import PART, ArtifactPart, WorkspaceFile, artifact_uri, file_uri, parse
+from codesdk.mcphost.session_resources.uris import (
+    MAX_PART_BYTES,
+    ArtifactPart,
+    WorkspaceFile,
+    artifact_uri,
+    file_uri,
+    parse_uri,
+)
 
 ART = "art_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
 def test_an_artifact_is_read_whole_or_in_parts():
-    assert parse(artifact_uri(ART)) == ArtifactPart(ART, 0, PART)
-    assert parse(f"{artifact_uri(ART)}?start=5&length=7") == ArtifactPart(ART, 5, 7)
-    assert parse(f"{artifact_uri(ART)}?length={PART * 9}") == ArtifactPart(ART, 0, PART)
+    assert parse_uri(artifact_uri(ART)) == ArtifactPart(ART, 0, MAX_PART_BYTES)
+    assert parse_uri(f"{artifact_uri(ART)}?start=5&length=7") == ArtifactPart(ART, 5, 7)
+    assert parse_uri(f"{artifact_uri(ART)}?length={MAX_PART_BYTES * 9}") == ArtifactPart(ART, 0, MAX_PART_BYTES)
 
 
 @given(st.text(min_size=1).filter(lambda path: path.encode("utf-8", "ignore").decode() == path))
 def test_any_path_comes_through_its_address_as_it_was(path):
-    assert parse(file_uri(path)) == WorkspaceFile({"path": path})
+    assert parse_uri(file_uri(path)) == WorkspaceFile({"path": path})
 
 
 def test_lines_of_a_file_are_arguments_of_the_tool():
-    assert parse("codesdk://workspace/src/app.py?offset=3&limit=2") == WorkspaceFile(
+    assert parse_uri("codesdk://workspace/src/app.py?offset=3&limit=2") == WorkspaceFile(
         {"path": "src/app.py", "offset": 3, "limit": 2}
     )
 
@@ -48,10 +55,10 @@ def test_lines_of_a_file_are_arguments_of_the_tool():
     ],
 )
 def test_what_is_none_of_ours_is_nothing(uri):
-    assert parse(uri) is None
+    assert parse_uri(uri) is None
 
 
 @given(st.text())
 def test_no_text_is_too_odd_to_parse(uri):
-    parse(uri)
-    parse(f"codesdk://workspace/{uri}")
+    parse_uri(uri)
+    parse_uri(f"codesdk://workspace/{uri}")

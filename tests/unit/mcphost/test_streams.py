@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.server import Server
 
-from codesdk.mcphost import streams
-from codesdk.mcphost.streams import ResumableSessions, SentEvents
+from codesdk.mcphost.server import event_store
+from codesdk.mcphost.server.event_store import ResumableSessionManager, SessionEventStore
 
 
 def message(text):
@@ -19,7 +19,7 @@ def message(text):
 
 def kept(*sent):
     """The events of these (stream, text) pairs, and their ids."""
-    events = SentEvents()
+    events = SessionEventStore()
 
     async def store():
         return [await events.store_event(stream, message(text) if text is not None else None) for stream, text in sent]
@@ -57,13 +57,13 @@ def test_what_is_kept_is_replayed_once_and_in_order(sent):
 
 
 def test_memory_is_bounded_and_the_newest_is_kept_whatever_its_size():
-    events, ids = kept(*[("1", "x" * 1000)] * (streams.MOST_EVENTS + 50), ("1", "y" * (streams.MOST_BYTES + 1)))
+    events, ids = kept(*[("1", "x" * 1000)] * (event_store.MAX_EVENTS + 50), ("1", "y" * (event_store.MAX_BYTES + 1)))
     assert replayed(events, ids[0]) == (None, [])
     assert replayed(events, ids[-1]) == ("1", [])
     assert replayed(events, ids[-2]) == (None, [])
 
 
 def test_each_mcp_session_has_events_of_its_own():
-    manager = ResumableSessions(Server("test"))
+    manager = ResumableSessionManager(Server("test"))
     first, second = manager._admit_session(None), manager._admit_session(None)
     assert first._event_store is not second._event_store

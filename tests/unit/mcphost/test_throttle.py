@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.domain.clock import ManualClock
-from codesdk.mcphost import throttle
-from codesdk.mcphost.throttle import Throttle
+from codesdk.mcphost.server import throttle
+from codesdk.mcphost.server.throttle import Throttle
 
 
 def test_past_the_burst_the_rate_holds_and_says_when_to_come_again():
@@ -29,7 +29,7 @@ def test_requests_at_once_are_bounded_until_one_is_answered():
 
 
 def test_who_rests_is_forgotten_and_who_does_not_is_remembered(monkeypatch):
-    monkeypatch.setattr(throttle, "_REMEMBERED", 2)
+    monkeypatch.setattr(throttle, "_MAX_CALLS", 2)
     clock = ManualClock()
     gate = Throttle(clock, at_once=1, per_s=1, burst=1)
     gate.enter("open")

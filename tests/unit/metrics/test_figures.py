@@ -12,13 +12,13 @@ from ruamel.yaml import YAML
 from sqlalchemy import event
 
 from codesdk.domain.calls import DenialCode
-from codesdk.hosts import Capacity, Hosts, HostState
+from codesdk.hosts import Capacity, HostService, HostState
 from codesdk.hosts import store as host_store
-from codesdk.metrics import Figures
+from codesdk.metrics import MetricsExporter
 from codesdk.tenancy.access import Forbidden
 from codesdk.tenancy.principal import Reach, Role
-from codesdk.toolcalls.refusals import Refusals
-from codesdk.worker.host import Offer, register
+from codesdk.toolcalls.statistics.denial_counts import DenialCounts
+from codesdk.worker.ownership.registration import HostOffer, register
 from databases import ONLY_SQLITE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,7 +35,7 @@ def watcher(stage):
 
 
 def page(stage):
-    return Figures(stage.database, Refusals(stage.database)).page(watcher(stage)).decode()
+    return MetricsExporter(stage.database, DenialCounts(stage.database)).page(watcher(stage)).decode()
 
 
 def read(stage):
@@ -53,7 +53,7 @@ def of(samples, name, **labels):
 
 def host(stage):
     with stage.database.read() as connection:
-        return host_store.listing(connection)[0].name
+        return host_store.list_hosts(connection)[0].name
 
 
 def ask(stage):
@@ -101,7 +101,7 @@ def test_open_approvals_and_sessions_of_all_tenants_are_counted(stage):
 
 def test_a_host_tells_its_state_its_silence_and_its_room(stage):
     name = 'two "b\\c"\nd'  # what a label's value must escape
-    offer = Offer(capacity=Capacity(memory_bytes=2**30, millicpus=1500))
+    offer = HostOffer(capacity=Capacity(memory_bytes=2**30, millicpus=1500))
     register(stage.writer, stage.ids, name, {}, 1.0, offer=offer)
     stage.sql("UPDATE hosts SET heard_at = heard_at - :s WHERE name LIKE 'two%'", s=90)
     found = read(stage)
@@ -113,7 +113,7 @@ def test_a_host_tells_its_state_its_silence_and_its_room(stage):
     assert of(found, "codesdk_host_sessions", host=host(stage)) == 1
     assert of(found, "codesdk_sandboxes", host=host(stage), state="wanted") == 1
     operator = watcher(stage).model_copy(update={"roles": (Role.OPERATOR,)})
-    desk = Hosts(stage.database, stage.writer, stage.clock)
+    desk = HostService(stage.database, stage.writer, stage.clock)
     desk.drain(operator, name)
     assert states(read(stage), name) == {"active": 0, "draining": 1, "lost": 0}
     desk.lose(operator, name)
@@ -140,7 +140,7 @@ def test_every_refusal_code_has_a_sample_and_so_have_the_process_and_the_version
 @ONLY_SQLITE
 def test_figures_of_all_tenants_are_not_for_who_is_one_tenants(stage):
     with pytest.raises(Forbidden):
-        Figures(stage.database, Refusals(stage.database)).page(
+        MetricsExporter(stage.database, DenialCounts(stage.database)).page(
             stage.principal.model_copy(update={"roles": (Role.AUDITOR,)})
         )
 
@@ -152,7 +152,7 @@ def ours(stage):
         "limited",
         {},
         1.0,
-        offer=Offer(capacity=Capacity(memory_bytes=1, millicpus=1, sessions=1)),
+        offer=HostOffer(capacity=Capacity(memory_bytes=1, millicpus=1, sessions=1)),
     )
     return {name for name in re.findall(r"^# TYPE (\S+)", page(stage), re.MULTILINE) if not name.startswith(ELSEWHERES)}
 

@@ -9,20 +9,20 @@ import pytest
 from codesdk.approvals import Verdict
 from codesdk.domain.calls import IllegalTransition
 from codesdk.domain.ids import HostId
-from codesdk.domain.tools import ToolResult
-from codesdk.metrics import lasting
-from codesdk.toolcalls import tallies, tally_store
+from codesdk.domain.tool_results import ToolResult
+from codesdk.metrics.call_statistics import call_statistics_metrics
 from codesdk.toolcalls.ending import complete
-from codesdk.toolcalls.stored import Lasted
-from codesdk.toolcalls.tallies import ANSWER_BOUNDS_MS, CALL_BOUNDS_MS, Series
-from codesdk.toolcalls.tally_store import ABOVE, Tally
+from codesdk.toolcalls.records.call_record import CallDurations
+from codesdk.toolcalls.statistics import call_statistics, call_statistics_store
+from codesdk.toolcalls.statistics.call_statistics import ANSWER_BOUNDS_MS, CALL_BOUNDS_MS, Series
+from codesdk.toolcalls.statistics.call_statistics_store import UNBOUNDED, HistogramBucket
 
 DONE = ToolResult(text="done")
 
 
 def counted(stage):
     with stage.database.read() as connection:
-        return tally_store.everything(connection)
+        return call_statistics_store.all_buckets(connection)
 
 
 def of(stage, series):
@@ -110,18 +110,18 @@ def test_processes_that_count_the_same_at_once_lose_none(stage, writers):
     host = stage.host.id
 
     def count(unit):
-        tallies.ended(unit, host, DONE, Lasted(0.001, 7200.0))
+        call_statistics.record_end(unit, host, DONE, CallDurations(0.001, 7200.0))
 
     with ThreadPoolExecutor(8) as pool:
         done = [pool.submit(writer.run, count) for writer in writers for _ in range(10)]
     assert [each.result(30) for each in done] == [None] * 40
-    assert of(stage, Series.QUEUE) == [Tally(host, "queue", "", 10, 40, pytest.approx(0.04))]
-    assert of(stage, Series.RUN) == [Tally(host, "run", "OK", ABOVE, 40, pytest.approx(288_000.0))]
+    assert of(stage, Series.QUEUE) == [HistogramBucket(host, "queue", "", 10, 40, pytest.approx(0.04))]
+    assert of(stage, Series.RUN) == [HistogramBucket(host, "run", "OK", UNBOUNDED, 40, pytest.approx(288_000.0))]
 
 
 def histogram(rows, name, **labels):
     """Its samples by `le`, its count and its sum."""
-    (family,) = [each for each in lasting.of_ends(rows, {HostId("h1"): "one"}) if each.name == name]
+    (family,) = [each for each in call_statistics_metrics(rows, {HostId("h1"): "one"}) if each.name == name]
     found = [sample for sample in family.samples if labels.items() <= sample.labels.items()]
     buckets = {sample.labels["le"]: sample.value for sample in found if sample.name.endswith("_bucket")}
     count, sum_ = (next(s.value for s in found if s.name == f"{name}_{end}") for end in ("count", "sum"))
@@ -130,17 +130,17 @@ def histogram(rows, name, **labels):
 
 def test_buckets_of_the_page_are_cumulative_and_end_with_all():
     rows = [
-        Tally("h1", "run", "OK", 10, 3, 0.02),
-        Tally("h1", "run", "OK", 70, 2, 0.13),  # a bound that another version had
-        Tally("h1", "run", "OK", ABOVE, 1, 9000.0),
-        Tally("h1", "run", "FAILED", 10, 1, 0.001),
-        Tally("h9", "run", "OK", 10, 5, 0.05),  # a host that is not listed
+        HistogramBucket("h1", "run", "OK", 10, 3, 0.02),
+        HistogramBucket("h1", "run", "OK", 70, 2, 0.13),  # a bound that another version had
+        HistogramBucket("h1", "run", "OK", UNBOUNDED, 1, 9000.0),
+        HistogramBucket("h1", "run", "FAILED", 10, 1, 0.001),
+        HistogramBucket("h9", "run", "OK", 10, 5, 0.05),  # a host that is not listed
     ]
     buckets, count, sum_ = histogram(rows, "codesdk_call_run_duration_seconds", host="one", outcome="ok")
     assert list(buckets)[-1] == "+Inf"
     assert [buckets[le] for le in ("0.01", "0.05", "0.1", "3600.0", "+Inf")] == [3, 3, 5, 5, 6]
     assert (count, sum_) == (6, pytest.approx(9000.15))
-    (completed,) = [e for e in lasting.of_ends(rows, {}) if e.name == "codesdk_calls_completed"]
+    (completed,) = [e for e in call_statistics_metrics(rows, {}) if e.name == "codesdk_calls_completed"]
     by_code = {sample.labels["code"]: sample.value for sample in completed.samples}
     assert (by_code["OK"], by_code["FAILED"], by_code["WORKER_LOST"]) == (11, 1, 0)
 
@@ -148,4 +148,4 @@ def test_buckets_of_the_page_are_cumulative_and_end_with_all():
 def test_bounds_rise():
     for bounds in (CALL_BOUNDS_MS, ANSWER_BOUNDS_MS):
         assert list(bounds) == sorted(set(bounds))
-        assert ABOVE not in bounds
+        assert UNBOUNDED not in bounds

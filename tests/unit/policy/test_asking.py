@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from codesdk.domain.decisions import ApprovalSpec, Demand, Escalation, GrantKind, GrantOffer
 from codesdk.policy import PolicyInvalid, decide
-from codesdk.policy.asking import needed, offered
-from codesdk.policy.language import Approval, Escalate, Grant
+from codesdk.policy.evaluation.approval_requirements import merge_approvals, merge_grants
+from codesdk.policy.schema.models import Approval, Escalate, Grant
 
 from .conftest import WRITE, subject
 from .test_decide import write_call
@@ -126,8 +126,10 @@ def satisfied(demands, voters):
 
 @given(st.lists(approvals, min_size=1, max_size=4), st.sets(st.sampled_from(sorted(PEOPLE)), min_size=1))
 def test_what_several_rules_need_together_is_met_exactly_when_each_of_them_is(written, voters):
-    together = needed(written)
-    assert satisfied(together.demands, voters) is all(satisfied(needed([one]).demands, voters) for one in written)
+    together = merge_approvals(written)
+    assert satisfied(together.demands, voters) is all(
+        satisfied(merge_approvals([one]).demands, voters) for one in written
+    )
     assert together.timeout_s == min(one.timeout for one in written)
     assert together.not_requester is any(one.not_requester for one in written)
 
@@ -136,6 +138,6 @@ def test_what_several_rules_need_together_is_met_exactly_when_each_of_them_is(wr
     st.lists(st.builds(Grant, offer=st.lists(st.sampled_from(GrantKind), min_size=1), max_uses=st.none()), min_size=1)
 )
 def test_what_is_offered_is_never_wider_than_any_rule(grants):
-    found = offered(grants)
+    found = merge_grants(grants)
     for grant in grants:
         assert found is None or set(found.offer) <= set(grant.offer)

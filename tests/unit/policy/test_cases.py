@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from codesdk.policy import PolicyInvalid, load_bundle
-from codesdk.policy.cases import coverage, read_expectations, try_all
-from codesdk.policy.mutants import try_mutants
+from codesdk.policy.testing.cases import coverage, read_expectations, run_cases
+from codesdk.policy.testing.mutation import run_mutants
 from codesdk.registry import Registry
 
 from .conftest import EXEC, READ, REPOSITORY, WRITE
@@ -26,7 +26,7 @@ def bundle_with(tmp_path, write_bundle):
 
 
 def problems(bundle, expectations):
-    return [result.problem for result in try_all(expectations, KNOWN, bundle) if result.problem]
+    return [result.problem for result in run_cases(expectations, KNOWN, bundle) if result.problem]
 
 
 def test_a_case_passes_or_says_what_came_instead(bundle_with):
@@ -77,7 +77,7 @@ def test_coverage_counts_each_rules_matches(bundle_with):
         "- {id: a, effect: allow}\n- {id: b, effect: deny, tool: workspace.write}\n- {id: c, effect: ask, roles: [x]}\n",
         "cases:\n- {name: one, tool: workspace.write, input: {}, expect: deny}\n- {name: two, tool: workspace.read, input: {}, expect: allow}\n",
     )
-    assert coverage(try_all(expectations, KNOWN, bundle), bundle) == {"a": 2, "b": 1, "c": 0}
+    assert coverage(run_cases(expectations, KNOWN, bundle), bundle) == {"a": 2, "b": 1, "c": 0}
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_a_damage_that_the_tests_notice_and_one_that_they_do_not(bundle_with):
         "- {id: a, effect: deny, tool: workspace.write, args: {/path: {eq: x}}}\n- {id: z, effect: ask, tool: patch.apply}\n",
         "cases:\n- {name: one, tool: workspace.write, input: {path: x}, expect: deny}\n",
     )
-    mutants = try_mutants(expectations, KNOWN, bundle)
-    noticed = {mutant.damage: mutant.noticed for mutant in mutants if mutant.rule == "a"}
-    assert noticed == {
+    mutants = run_mutants(expectations, KNOWN, bundle)
+    killed = {mutant.damage: mutant.killed for mutant in mutants if mutant.rule == "a"}
+    assert killed == {
         "is missing": True,
         "says allow": True,
         "says ask": True,
@@ -118,8 +118,8 @@ def test_a_shipped_bundles_tests_pass_reach_every_rule_and_notice_nine_damages_o
     directory = REPOSITORY / "policies" / name
     bundle = load_bundle(directory, list(tools))
     expectations = read_expectations(directory)
-    results = list(try_all(expectations, tools, bundle))
+    results = list(run_cases(expectations, tools, bundle))
     assert [result.problem for result in results if result.problem] == []
     assert [rule for rule, count in coverage(results, bundle).items() if not count] == []
-    mutants = list(try_mutants(expectations, tools, bundle))
-    assert sum(mutant.noticed for mutant in mutants) >= 0.9 * len(mutants)
+    mutants = list(run_mutants(expectations, tools, bundle))
+    assert sum(mutant.killed for mutant in mutants) >= 0.9 * len(mutants)

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codesdk.domain.decisions import Effect, PermissionMode
-from codesdk.policy import Call, PolicyInvalid, Possibility, decide, may_ever_allow
-from codesdk.policy.conditions import Condition
+from codesdk.policy import Call, PolicyInvalid, Reachability, may_ever_allow
+from codesdk.policy.evaluation import decision
 from codesdk.policy.faults import Unevaluable
+from codesdk.policy.schema.conditions import Condition
 
 from .conftest import READ, WRITE, subject
 
@@ -22,7 +23,7 @@ def bundle_of(write_bundle, effect, when, **more):
 
 
 def effect(bundle, arguments, who=None):
-    return decide(Call(name="workspace.write", input=arguments), WRITE, who or subject(), bundle).effect
+    return decision(Call(name="workspace.write", input=arguments), WRITE, who or subject(), bundle).effect
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_a_condition_that_is_none_is_found_at_load_with_its_place(write_bundle, 
 
 def test_a_tool_whose_only_allow_has_a_condition_is_listed_as_one_that_depends(write_bundle):
     bundle = write_bundle("rules:\n- {id: one, effect: allow, when: 'args.n > 1'}\n")
-    assert may_ever_allow(READ, subject(PermissionMode.AUTO), bundle) is Possibility.DEPENDS
+    assert may_ever_allow(READ, subject(PermissionMode.AUTO), bundle) is Reachability.DEPENDS
 
 
 @given(

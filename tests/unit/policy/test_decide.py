@@ -12,7 +12,7 @@ from codesdk.domain.decisions import Classification, Effect, PermissionMode, San
 from codesdk.policy import (
     Call,
     NamedTool,
-    Possibility,
+    Reachability,
     decide,
     explain,
     lint,
@@ -173,21 +173,21 @@ def test_a_disabled_tool_runs_only_under_a_bundle_that_enables_it(write_bundle):
     decision = decide_line(write_bundle(rule), "ls")
     assert (decision.effect, decision.rules) == (DENY, ())
     assert "disabled" in decision.reason
-    assert may_ever_allow(EXEC, subject(), write_bundle(rule)) is Possibility.NEVER
+    assert may_ever_allow(EXEC, subject(), write_bundle(rule)) is Reachability.NEVER
     assert decide_line(write_bundle("enable: [workspace.exec]\n" + rule), "ls").effect is ALLOW
 
 
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [
-        ("[{id: a, effect: allow}]", Possibility.ALWAYS),
-        ("[{id: a, effect: deny}, {id: b, effect: allow}]", Possibility.NEVER),
-        ("[{id: a, effect: allow, args: {/path: {eq: x}}}]", Possibility.DEPENDS),
-        ("[{id: a, effect: ask}]", Possibility.DEPENDS),
-        ("[{id: a, effect: allow, tool: workspace.read}]", Possibility.NEVER),
-        ("[{id: a, effect: allow, roles: [admin]}]", Possibility.NEVER),
-        ("[{id: a, effect: deny, unless: {args: {/path: {eq: x}}}}, {id: b, effect: allow}]", Possibility.DEPENDS),
-        ("[]", Possibility.NEVER),
+        ("[{id: a, effect: allow}]", Reachability.ALWAYS),
+        ("[{id: a, effect: deny}, {id: b, effect: allow}]", Reachability.NEVER),
+        ("[{id: a, effect: allow, args: {/path: {eq: x}}}]", Reachability.DEPENDS),
+        ("[{id: a, effect: ask}]", Reachability.DEPENDS),
+        ("[{id: a, effect: allow, tool: workspace.read}]", Reachability.NEVER),
+        ("[{id: a, effect: allow, roles: [admin]}]", Reachability.NEVER),
+        ("[{id: a, effect: deny, unless: {args: {/path: {eq: x}}}}, {id: b, effect: allow}]", Reachability.DEPENDS),
+        ("[]", Reachability.NEVER),
     ],
 )
 def test_list_time_knows_never_depends_and_always(rules, expected, write_bundle):
@@ -207,8 +207,8 @@ def test_what_list_time_calls_never_is_never_allowed_or_asked(tmp_path_factory, 
     bundle = load_bundle(directory, TOOLS)
     effect = decide(write_call(), WRITE, subject(mode), bundle).effect
     possibility = may_ever_allow(WRITE, subject(mode), bundle)
-    assert (effect is DENY) is (possibility is Possibility.NEVER)
-    assert possibility is not Possibility.ALWAYS or effect is ALLOW
+    assert (effect is DENY) is (possibility is Reachability.NEVER)
+    assert possibility is not Reachability.ALWAYS or effect is ALLOW
 
 
 def test_explain_names_every_rule_and_decides_the_same(write_bundle):

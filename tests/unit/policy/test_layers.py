@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codesdk.domain.decisions import Effect, PermissionMode
-from codesdk.policy import Call, PolicyInvalid, Possibility, decide, load_bundle, may_ever_allow
-from codesdk.policy.layers import SESSION, layered, make_session_layer, make_tenant_layer
-from codesdk.policy.sources import read_sources
+from codesdk.policy import Call, PolicyInvalid, Reachability, decide, load_bundle, may_ever_allow
+from codesdk.policy.bundles.layers import SESSION, make_session_layer, make_tenant_layer, merge_layers
+from codesdk.policy.bundles.texts import read_bundle_texts
 
 from .conftest import TOOLS, WRITE, subject
 
@@ -42,7 +42,7 @@ def test_a_tenant_can_allow_only_what_the_shared_default_asks(
 ):
     root = tmp_path_factory.mktemp("layers")
     base = bundle(root / "shared", rules_of(shared_default, shared))
-    whole = layered(base, bundle(root / "tenant", rules_of(own_default, own)))
+    whole = merge_layers(base, bundle(root / "tenant", rules_of(own_default, own)))
     alone, together = verdict(base), verdict(whole)
     if together.effect.strictness < alone.effect.strictness:
         assert (shared, shared_default, own) == (None, ASK, ALLOW)
@@ -52,7 +52,7 @@ def test_a_tenant_can_allow_only_what_the_shared_default_asks(
 
 def test_two_layers_may_use_the_same_id_and_the_decision_tells_them_apart(tmp_path):
     base = bundle(tmp_path / "shared", rules_of("ask", ALLOW))
-    whole = layered(base, bundle(tmp_path / "tenant", rules_of(None, DENY)))
+    whole = merge_layers(base, bundle(tmp_path / "tenant", rules_of(None, DENY)))
     assert verdict(whole).rules == ("tenant/a",)
     assert verdict(whole).rule_hashes.keys() == {"tenant/a"}
     assert whole.layers[0] == base.hash
@@ -61,14 +61,14 @@ def test_two_layers_may_use_the_same_id_and_the_decision_tells_them_apart(tmp_pa
 
 def test_a_tenants_default_can_only_be_stricter(tmp_path):
     base = bundle(tmp_path / "shared", "default: ask\nrules: [{id: x, effect: deny, tool: patch.apply}]\n")
-    assert verdict(layered(base, bundle(tmp_path / "lax", "default: allow\nrules: []\n"))).effect is ASK
-    assert verdict(layered(base, bundle(tmp_path / "strict", "default: deny\nrules: []\n"))).effect is DENY
+    assert verdict(merge_layers(base, bundle(tmp_path / "lax", "default: allow\nrules: []\n"))).effect is ASK
+    assert verdict(merge_layers(base, bundle(tmp_path / "strict", "default: deny\nrules: []\n"))).effect is DENY
 
 
 def test_a_tenant_cannot_switch_a_tool_on(tmp_path):
     (tmp_path / "policy.yaml").write_text("version: 1\nenable: [workspace.exec]\n")
     with pytest.raises(PolicyInvalid, match=r"cannot enable `workspace\.exec`"):
-        make_tenant_layer(read_sources(tmp_path), TOOLS, tmp_path)
+        make_tenant_layer(read_bundle_texts(tmp_path), TOOLS, tmp_path)
 
 
 def test_a_rule_counts_through_its_last_day_and_is_gone_the_day_after(tmp_path):
@@ -91,7 +91,7 @@ def test_a_bundle_whose_rules_have_all_expired_denies_and_says_so(tmp_path):
 
 def test_a_shared_bundle_without_rules_denies_whatever_a_tenant_adds(tmp_path):
     base = bundle(tmp_path / "shared", "default: allow\nrules: []\n")
-    assert verdict(layered(base, bundle(tmp_path / "tenant", rules_of("allow", ALLOW)))).effect is DENY
+    assert verdict(merge_layers(base, bundle(tmp_path / "tenant", rules_of("allow", ALLOW)))).effect is DENY
 
 
 @given(
@@ -105,21 +105,21 @@ def test_a_sessions_own_rules_never_loosen_anything_in_any_mode(tmp_path_factory
     root = tmp_path_factory.mktemp("layers")
     mode, marks = marked
     text = rules_of(*shared).replace("effect: ask", f"effect: ask{marks}")
-    upper = layered(bundle(root / "shared", text), bundle(root / "tenant", rules_of(*tenant)))
+    upper = merge_layers(bundle(root / "shared", text), bundle(root / "tenant", rules_of(*tenant)))
     own = make_session_layer(f"version: 1\n{rules_of(*session)}", TOOLS)
-    before, after = verdict(upper, mode), verdict(layered(upper, own, SESSION), mode)
+    before, after = verdict(upper, mode), verdict(merge_layers(upper, own, SESSION), mode)
     assert after.effect.strictness >= before.effect.strictness
     assert session[1] is not DENY or after.effect is DENY
-    whole = layered(upper, own, SESSION)
+    whole = merge_layers(upper, own, SESSION)
     listed = may_ever_allow(WRITE, subject(mode), whole)
-    assert listed is not Possibility.NEVER or after.effect is DENY
-    assert listed is not Possibility.ALWAYS or after.effect is ALLOW
+    assert listed is not Reachability.NEVER or after.effect is DENY
+    assert listed is not Reachability.ALWAYS or after.effect is ALLOW
 
 
 def test_a_session_can_narrow_a_call_to_a_few_and_ask_about_the_rest(tmp_path):
     upper = bundle(tmp_path / "shared", "default: ask\nrules: [{id: w, effect: allow, classification: write}]\n")
     text = "version: 1\nrules:\n- {id: only-src, effect: deny, tool: workspace.write, unless: {args: {/path: {beneath: src}}}}\n"
-    whole = layered(upper, make_session_layer(text, TOOLS), SESSION)
+    whole = merge_layers(upper, make_session_layer(text, TOOLS), SESSION)
     said = verdict(whole)
     assert (said.effect, said.rules) == (DENY, ("session/only-src",))
     assert verdict(upper).effect is ALLOW

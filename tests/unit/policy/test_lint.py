@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from codesdk.policy import Call, NamedTool, lint, load_bundle
-from codesdk.policy.arguments import globs
-from codesdk.policy.containment import contains
-from codesdk.policy.language import Matcher, Rule
-from codesdk.policy.rules import Question, Verdict, compile_rule
+from codesdk.policy.linting.containment import contains
+from codesdk.policy.matching.argument_tests import glob_matcher
+from codesdk.policy.matching.compiled_rules import MatchOutcome, PolicyInput, compile_rule
+from codesdk.policy.schema.models import Matcher, Rule
 from codesdk.registry import Registry
 
 from .conftest import EXEC, REPOSITORY, WRITE, subject
@@ -30,7 +30,7 @@ def found(tmp_path):
     def run(*rules):
         text = "version: 1\nrules:\n" + "".join(f"- {rule}\n" for rule in rules)
         (tmp_path / "policy.yaml").write_text(text)
-        findings = lint(tmp_path, list(REGISTRY), shapes=REGISTRY, day=TODAY)
+        findings = lint(tmp_path, list(REGISTRY), tool_schemas=REGISTRY, day=TODAY)
         assert not any(finding.fatal for finding in findings), findings
         assert {finding.file for finding in findings} <= {str(tmp_path / "policy.yaml")}
         return [(finding.line, finding.message) for finding in findings]
@@ -139,12 +139,12 @@ def test_a_thousand_rules_are_compared_in_less_than_a_second_beyond_their_load(t
     began = time.process_time()
     load_bundle(tmp_path, list(REGISTRY))
     loaded = time.process_time()
-    assert lint(tmp_path, list(REGISTRY), shapes=REGISTRY, day=TODAY) == ()
+    assert lint(tmp_path, list(REGISTRY), tool_schemas=REGISTRY, day=TODAY) == ()
     assert time.process_time() - loaded < 2 * (loaded - began) + 1
 
 
 def test_a_pattern_of_many_stars_is_matched_in_bounded_time():
-    fits = globs(("*a" * 30 + "*b", "[a]*" * 15 + "c"))
+    fits = glob_matcher(("*a" * 30 + "*b", "[a]*" * 15 + "c"))
     began = time.process_time()
     assert not fits("a" * 20_000)
     assert time.process_time() - began < 2
@@ -218,18 +218,18 @@ def test_what_one_matcher_contains_matches_wherever_the_other_does(wide, narrow,
     for name, kind, given_input, roles, labels in calls:
         tool = NamedTool(name=name, classification=kind)
         caller = subject(roles=tuple(sorted(roles)), labels=labels)
-        question = Question(Call(name=name, input=given_input), tool, caller)
+        question = PolicyInput(Call(name=name, input=given_input), tool, caller)
         outer, inner = (rule.match(question) for rule in rules)
         reached = [not rule.matcher.fits_tool(name, tool.classification) for rule in rules]
         # A value of the wrong type makes an ask or a deny match; a tool's schema lets none through.
-        if reached[1] and inner.verdict is Verdict.YES and not inner.error:
+        if reached[1] and inner.verdict is MatchOutcome.YES and not inner.error:
             assert reached[0]
-            assert outer.verdict is Verdict.YES
+            assert outer.verdict is MatchOutcome.YES
 
 
 def test_the_shipped_bundles_have_no_findings_with_the_shipped_tools():
     for name in ("default", "demo"):
-        assert lint(REPOSITORY / "policies" / name, list(REGISTRY), shapes=REGISTRY, day=TODAY) == ()
+        assert lint(REPOSITORY / "policies" / name, list(REGISTRY), tool_schemas=REGISTRY, day=TODAY) == ()
     assert (EXEC.name, WRITE.name) == ("workspace.exec", "workspace.write")
 
 

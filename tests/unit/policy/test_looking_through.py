@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from codesdk.domain.decisions import Effect, PermissionMode
 from codesdk.policy import load_bundle
 from codesdk.policy.shell.commands import SimpleCommand
-from codesdk.policy.shell.transparent import within
+from codesdk.policy.shell.transparent_wrappers import wrapped_commands
 from codesdk.policy.shell.views import analyze_line
 from codesdk.policy.shell.words import UNKNOWN, Word, unquote
 
@@ -23,7 +23,8 @@ PREFIXES = load_bundle(FIXTURES / "prefixes", TOOLS)
 
 def inside(line):
     return [
-        [word.text for word in inner.words] for inner in within(SimpleCommand(tuple(map(unquote, line.split(" ")))))
+        [word.text for word in inner.words]
+        for inner in wrapped_commands(SimpleCommand(tuple(map(unquote, line.split(" ")))))
     ]
 
 
@@ -57,11 +58,11 @@ def test_what_is_not_known_to_the_letter_is_a_command_like_any_other(line):
 
 
 def test_what_xargs_adds_is_unknown_and_may_be_an_option():
-    (inner,) = within(SimpleCommand(tuple(map(Word, ("xargs", "-0", "-I", "{}", "grep", "x{}", "y")))))
+    (inner,) = wrapped_commands(SimpleCommand(tuple(map(Word, ("xargs", "-0", "-I", "{}", "grep", "x{}", "y")))))
     assert [word.literal for word in inner.words] == [True, False, True, False]
     assert inner.words[-1].may_be_option
-    assert not list(within(SimpleCommand((Word("xargs"), Word("-I"), Word("ls"), Word("ls")))))
-    assert not list(within(SimpleCommand((Word("xargs"), UNKNOWN, Word("ls")))))
+    assert not list(wrapped_commands(SimpleCommand((Word("xargs"), Word("-I"), Word("ls"), Word("ls")))))
+    assert not list(wrapped_commands(SimpleCommand((Word("xargs"), UNKNOWN, Word("ls")))))
 
 
 @given(
@@ -71,8 +72,8 @@ def test_what_xargs_adds_is_unknown_and_may_be_an_option():
 def test_what_an_allow_rule_looks_through_is_seen_by_rules_that_deny(words):
     views = analyze_line(" ".join(words))
     seen = {command.name for command in views.seen}
-    for command in views.allowable or ():
-        for inner in within(command):
+    for command in views.allow_view or ():
+        for inner in wrapped_commands(command):
             assert views.opaque or inner.name in seen
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from codesdk.bootstrap.policy_record import FILES, PolicyRecord
-from codesdk.eventlog.audit import INSTALLATION, Act, Trail, store
+from codesdk.bootstrap.policy_audit import FILES_ACTOR, PolicyAudit
+from codesdk.eventlog.audit import INSTALLATION, AuditAction, AuditTrail, store
 
 
 class Layers:
@@ -18,19 +18,19 @@ class Layers:
 
 def told(stage):
     with stage.database.read() as connection:
-        return store.last_of(connection, INSTALLATION, Act.POLICY_IN_FORCE)
+        return store.last_of(connection, INSTALLATION, AuditAction.POLICY_IN_FORCE)
 
 
 def test_a_promoted_policy_is_its_promoters_and_one_from_files_is_nobodys(stage):
     layers = Layers("sha256:a")
-    record = PolicyRecord(layers, stage.database, stage.writer, stage.clock)
+    record = PolicyAudit(layers, stage.database, stage.writer, stage.clock)
     record.note()
-    assert told(stage).actor == FILES
+    assert told(stage).actor == FILES_ACTOR
 
     promoted = {"hash": "sha256:b", "before": "sha256:a", "comment": ""}
     stage.writer.run(
-        lambda unit: Trail(stage.clock).record(
-            unit, INSTALLATION, Act.POLICY_PROMOTED, actor="prn_boss", target="policy", **promoted
+        lambda unit: AuditTrail(stage.clock).record(
+            unit, INSTALLATION, AuditAction.POLICY_PROMOTED, actor="prn_boss", target="policy", **promoted
         )
     )
     layers.shared = "sha256:b"
@@ -39,4 +39,4 @@ def test_a_promoted_policy_is_its_promoters_and_one_from_files_is_nobodys(stage)
 
     layers.shared = "sha256:c"
     record.note()
-    assert told(stage).actor == FILES
+    assert told(stage).actor == FILES_ACTOR

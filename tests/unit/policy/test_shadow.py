@@ -9,11 +9,11 @@ import pytest
 from codesdk.domain.calls import CallIdentity, ToolCall
 from codesdk.domain.decisions import Effect
 from codesdk.policy import decide
-from codesdk.policy import shadow as shadow_module
-from codesdk.policy.shadow import Shadow
-from codesdk.policy.version import SHARED
+from codesdk.policy.rollout import shadow as shadow_module
+from codesdk.policy.rollout.shadow import ShadowEvaluator
+from codesdk.policy.rollout.version_models import SHARED
 from codesdk.toolcalls.pipeline import Pipeline
-from codesdk.toolcalls.stored import Denied, Queued
+from codesdk.toolcalls.records.call_record import Denied, Queued
 
 from .conftest import WRITE, subject
 from .test_versions import Office, rules
@@ -28,7 +28,7 @@ def office(stage, tmp_path):
 
 @pytest.fixture
 def shadow(office):
-    made = Shadow(office.active, office.versions.saw)
+    made = ShadowEvaluator(office.active, office.versions.add_differences)
     yield made
     made.close()
 
@@ -91,7 +91,7 @@ def test_an_error_in_the_candidate_is_counted_and_touches_nothing(office, shadow
 def test_a_candidate_that_falls_behind_skips_calls_and_holds_none_up(office, shadow, monkeypatch):
     office.versions.shadow(SHARED, {"policy.yaml": rules(DENY)}, "prn_boss")
     office.active.look()
-    monkeypatch.setattr(shadow_module, "WAITING", 5)
+    monkeypatch.setattr(shadow_module, "MAX_QUEUED", 5)
     assert [see(office, shadow, number) for number in range(8)] == [ALLOW] * 8
     assert (shadow.skipped(), shadow.skipped("ten_1"), shadow.skipped("ten_2")) == (3, 3, 0)
 
@@ -99,7 +99,7 @@ def test_a_candidate_that_falls_behind_skips_calls_and_holds_none_up(office, sha
 def test_large_inputs_wait_in_bounded_memory_and_let_go_of_it(office, shadow, monkeypatch):
     office.versions.shadow(SHARED, {"policy.yaml": rules(DENY)}, "prn_boss")
     office.active.look()
-    monkeypatch.setattr(shadow_module, "WAITING_BYTES", 3 * shadow_module.measure(call(1).input))
+    monkeypatch.setattr(shadow_module, "MAX_QUEUED_BYTES", 3 * shadow_module.estimate_size(call(1).input))
     assert [see(office, shadow, number) for number in range(5)] == [ALLOW] * 5
     assert shadow.skipped() == 2
     shadow.work()
@@ -108,8 +108,8 @@ def test_large_inputs_wait_in_bounded_memory_and_let_go_of_it(office, shadow, mo
 
 
 def test_what_an_input_holds_is_measured_to_a_bound():
-    assert shadow_module.measure({"a": ["b" * 100, {"c": "d" * 50}]}) == 152 + 8 * 5
-    assert shadow_module.measure([0] * 20_000) == shadow_module.WAITING_BYTES
+    assert shadow_module.estimate_size({"a": ["b" * 100, {"c": "d" * 50}]}) == 152 + 8 * 5
+    assert shadow_module.estimate_size([0] * 20_000) == shadow_module.MAX_QUEUED_BYTES
 
 
 def test_a_tenants_candidate_stands_on_the_shared_rules_and_is_tried_for_it_alone(office, shadow):

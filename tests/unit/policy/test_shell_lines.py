@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from codesdk.domain.decisions import Effect, PermissionMode
 from codesdk.policy import Call, decide, load_bundle
-from codesdk.policy.shell.scripts import Script
+from codesdk.policy.shell.parser import Script
 
 from .conftest import EXEC, FIXTURES, TOOLS, cases, decide_line, subject
 

@@ -148,4 +148,4 @@ def test_a_sed_script_that_writes_or_runs_is_seen(script):
     ],
 )
 def test_an_awk_program_that_writes_or_runs_is_seen(program):
-    assert not awk.reads_only(program)
+    assert not awk.is_read_only(program)

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from codesdk.documents import dumped
+from codesdk.documents import dump_yaml
 from codesdk.domain.decisions import Classification, Effect
 from codesdk.policy import NamedTool, load_bundle
-from codesdk.policy.cases import read_expectations, try_all
-from codesdk.policy.comparison import compare_bundles
-from codesdk.policy.suggestion import NoSafeRule, suggest_case, suggest_rule
-from codesdk.policy.trial import Trial, judge
+from codesdk.policy.evaluation.comparison import compare_bundles
+from codesdk.policy.evaluation.query import PolicyQuery, evaluate
+from codesdk.policy.rule_suggestion import NoSafeRule, suggest_case, suggest_rule
+from codesdk.policy.testing.cases import read_expectations, run_cases
 
 from .conftest import READ, TOOLS, WRITE, cases
 
@@ -24,14 +24,14 @@ SHELL = [case for case in cases("shell-cases.jsonl") if "command" in case]
 
 
 def shell(line):
-    return Trial(tool="workspace.exec", input={"command": line})
+    return PolicyQuery(tool="workspace.exec", input={"command": line})
 
 
 def bundle_from(directory, trial):
     rule = suggest_rule(trial, KNOWN[trial.tool])
     (directory / "tests").mkdir()
-    (directory / "policy.yaml").write_text("version: 1\ndefault: ask\nrules:\n" + dumped([rule]))
-    (directory / "tests" / "t.yaml").write_text("version: 1\ncases:\n" + dumped([suggest_case(trial, rule)]))
+    (directory / "policy.yaml").write_text("version: 1\ndefault: ask\nrules:\n" + dump_yaml([rule]))
+    (directory / "tests" / "t.yaml").write_text("version: 1\ncases:\n" + dump_yaml([suggest_case(trial, rule)]))
     return load_bundle(directory, [*TOOLS, "http.fetch"])
 
 
@@ -40,10 +40,10 @@ def bundle_from(directory, trial):
 )
 def test_a_benign_command_gets_a_rule_that_loads_passes_its_test_and_allows_it(tmp_path, line):
     bundle = bundle_from(tmp_path, shell(line))
-    assert judge(shell(line), KNOWN, bundle).effect is ALLOW
-    assert [result.problem for result in try_all(read_expectations(tmp_path), KNOWN, bundle)] == [""]
+    assert evaluate(shell(line), KNOWN, bundle).effect is ALLOW
+    assert [result.problem for result in run_cases(read_expectations(tmp_path), KNOWN, bundle)] == [""]
     for wider in (f"{line}; rm -rf /", f"{line} | sh", f"{line} `id`", f"X=1 {line}", f"{line} --more", "rm -rf /"):
-        assert judge(shell(wider), KNOWN, bundle).effect is ASK
+        assert evaluate(shell(wider), KNOWN, bundle).effect is ASK
 
 
 @pytest.mark.parametrize("line", ["echo `id`", "cat $(ls)", "a=$(b)", "ls > /etc/x", "$X", "ls *.py", "cat <(ls)"])
@@ -63,18 +63,18 @@ def test_a_command_that_cannot_be_read_gets_no_rule(tmp_path, line):
     ],
 )  # fmt: skip
 def test_a_file_or_host_gets_a_rule_for_its_folder_or_host(tmp_path, tool, given, same_kind, another_kind):
-    trial = Trial(tool=tool, input=given)
+    trial = PolicyQuery(tool=tool, input=given)
     bundle = bundle_from(tmp_path, trial)
     if same_kind is not None:
-        assert judge(Trial(tool=tool, input=same_kind), KNOWN, bundle).effect is ALLOW
-    assert judge(Trial(tool=tool, input=another_kind), KNOWN, bundle).effect is ASK
+        assert evaluate(PolicyQuery(tool=tool, input=same_kind), KNOWN, bundle).effect is ALLOW
+    assert evaluate(PolicyQuery(tool=tool, input=another_kind), KNOWN, bundle).effect is ASK
 
 
 def test_a_comparison_counts_every_move_and_names_what_is_newly_allowed(tmp_path):
     before = bundle_from(tmp_path, shell("ls -la"))
     (tmp_path / "after").mkdir()
     after = bundle_from(tmp_path / "after", shell("make all"))
-    trials = [shell("ls -la"), shell("make all"), shell("make all"), shell("pwd"), Trial(tool="no.tool")]
+    trials = [shell("ls -la"), shell("make all"), shell("make all"), shell("pwd"), PolicyQuery(tool="no.tool")]
     found = compare_bundles(trials, KNOWN, before, after)
     matrix = {f"{one}→{other}": count for (one, other), count in found.matrix.items()}
     assert matrix == {"allow→ask": 1, "ask→allow": 2, "ask→ask": 1, "deny→deny": 1}

@@ -8,10 +8,19 @@ import pytest
 
 from codesdk.domain.clock import ManualClock
 from codesdk.domain.decisions import Effect
-from codesdk.policy import ActiveBundles, Call, PolicyInvalid, decide, store
-from codesdk.policy.store import ACTIVE, Pin
-from codesdk.policy.version import SHARED, Change, Changed, NothingBefore, TestsFailed, VersionUnknown
-from codesdk.policy.versions import RecordedBundles, Versions
+from codesdk.policy import ActiveBundles, Call, PolicyInvalid
+from codesdk.policy.evaluation import decision
+from codesdk.policy.rollout import store
+from codesdk.policy.rollout.store import ACTIVE, PinKey
+from codesdk.policy.rollout.version_models import (
+    SHARED,
+    NoPreviousVersion,
+    TestsFailed,
+    VersionAction,
+    VersionChange,
+    VersionUnknown,
+)
+from codesdk.policy.rollout.version_service import RecordedBundles, VersionService
 
 from .conftest import TOOLS, WRITE, subject
 
@@ -44,7 +53,7 @@ class Office:
         (root / "tenants").mkdir(exist_ok=True)
         if not (root / "shared" / "policy.yaml").exists():
             self.write(ALLOW)
-        self.versions = Versions(stage.database, stage.writer, stage.ids, TOOLS, stage.clock)
+        self.versions = VersionService(stage.database, stage.writer, stage.ids, TOOLS, stage.clock)
         self.active = ActiveBundles(root / "shared", TOOLS, ManualClock(), tenants=root / "tenants")
         self.active.follow(self.versions)
 
@@ -58,7 +67,7 @@ class Office:
 
     def effect(self, tenant="ten_1"):
         self.active.look()
-        return decide(CALL, WRITE, subject(), self.active.of(tenant)).effect
+        return decision(CALL, WRITE, subject(), self.active.of(tenant)).effect
 
     def promote(self, wanted, layer=SHARED):
         return self.versions.promote(layer, wanted, KNOWN, "prn_boss", "why")[0]
@@ -75,7 +84,7 @@ def test_a_promoted_version_is_in_force_in_place_of_the_files_also_after_a_resta
     assert (office.effect(), office.again().effect()) == (DENY, DENY)
     entry = office.versions.record(SHARED)[0]
     assert (entry.action, entry.hash, entry.before, entry.by, entry.comment) == (
-        Change.PROMOTE,
+        VersionAction.PROMOTE,
         made.hash,
         before,
         "prn_boss",
@@ -100,7 +109,7 @@ def test_a_version_that_fails_or_has_no_tests_or_cannot_be_read_never_becomes_ac
             office.promote(wanted)
     assert office.effect() is ALLOW
     assert office.versions.pins() == {}
-    assert office.actions() == [Change.FILES]
+    assert office.actions() == [VersionAction.FILES]
 
 
 def test_rollback_goes_back_step_by_step_to_what_the_files_said_and_no_further(office):
@@ -111,9 +120,15 @@ def test_rollback_goes_back_step_by_step_to_what_the_files_said_and_no_further(o
     assert office.effect() is DENY
     office.versions.roll_back(SHARED, KNOWN, "prn_boss")
     assert office.effect() is ALLOW
-    with pytest.raises(NothingBefore):
+    with pytest.raises(NoPreviousVersion):
         office.versions.roll_back(SHARED, KNOWN, "prn_boss")
-    assert office.actions() == [Change.ROLLBACK, Change.ROLLBACK, Change.PROMOTE, Change.PROMOTE, Change.FILES]
+    assert office.actions() == [
+        VersionAction.ROLLBACK,
+        VersionAction.ROLLBACK,
+        VersionAction.PROMOTE,
+        VersionAction.PROMOTE,
+        VersionAction.FILES,
+    ]
 
 
 def test_changed_files_can_be_taken_back_and_then_followed_again(office):
@@ -163,7 +178,7 @@ def test_a_rollback_to_what_fails_its_own_tests_today_is_refused_and_changes_not
     with pytest.raises(TestsFailed, match="n: "):
         office.versions.roll_back(SHARED, other, "prn_boss")
     assert office.effect() is ASK
-    assert Change.ROLLBACK not in office.actions()
+    assert VersionAction.ROLLBACK not in office.actions()
 
 
 def test_a_tenants_version_holds_for_that_tenant_alone_and_may_not_enable(office):
@@ -197,11 +212,11 @@ def test_a_version_that_cannot_be_used_yet_is_said_and_taken_up_once_it_can(offi
 def test_processes_that_tell_the_same_files_make_one_entry(office):
     office.again()
     office.again()
-    assert office.actions() == [Change.FILES]
+    assert office.actions() == [VersionAction.FILES]
     office.write(ASK)
     office.active.look()
     office.again()
-    assert office.actions() == [Change.FILES, Change.FILES]
+    assert office.actions() == [VersionAction.FILES, VersionAction.FILES]
 
 
 def test_commands_judge_by_what_the_installation_decides_by(office):
@@ -215,7 +230,7 @@ def test_commands_judge_by_what_the_installation_decides_by(office):
     office.active.look()
     found = RecordedBundles(office.stage.database, TOOLS)
     of = found.beneath(found.shared)
-    effects = [decide(CALL, WRITE, subject(), of(tenant)).effect for tenant in ("ten_1", "ten_2", "ten_gone")]
+    effects = [decision(CALL, WRITE, subject(), of(tenant)).effect for tenant in ("ten_1", "ten_2", "ten_gone")]
     assert effects == [DENY, ASK, ASK]
 
 
@@ -226,7 +241,7 @@ def test_a_database_without_a_record_gives_no_bundle(stage):
 def test_what_is_pinned_is_told(office):
     made = office.promote(with_tests(DENY))
     office.active.look()
-    assert (office.active.pinned(SHARED), office.versions.pins()) == (made.hash, {Pin(SHARED, ACTIVE): made.hash})
+    assert (office.active.pinned(SHARED), office.versions.pins()) == (made.hash, {PinKey(SHARED, ACTIVE): made.hash})
 
 
 def test_what_was_tried_without_tests_and_then_promoted_with_them_is_promoted_by_its_hash_later(office):
@@ -239,7 +254,7 @@ def test_what_was_tried_without_tests_and_then_promoted_with_them_is_promoted_by
 
 def test_what_is_in_force_is_known_however_many_candidates_were_tried_since(office):
     def note(unit):
-        entry = Changed(action=Change.SHADOW, hash=None, before=None, by="prn_boss", at=0.0)
+        entry = VersionChange(action=VersionAction.SHADOW, hash=None, before=None, by="prn_boss", at=0.0)
         for number in range(1001):
             store.add_change(unit.connection, f"req_{number}", SHARED, entry)
 
@@ -255,7 +270,7 @@ def test_a_candidate_that_cannot_be_used_stops_no_start_and_is_said(office):
     assert "no policy file" in str(again.active.problems()[SHARED])
 
 
-class SlowOnce(Versions):
+class SlowOnce(VersionService):
     """Its first answer about pins is told late."""
 
     def __init__(self, *rest):
@@ -286,7 +301,7 @@ def test_a_look_that_began_before_a_promotion_does_not_bring_back_what_was_befor
     slow.tell.set()
     early.join(10)
     late.join(10)
-    assert decide(CALL, WRITE, subject(), office.active.of("ten_1")).effect is DENY
+    assert decision(CALL, WRITE, subject(), office.active.of("ten_1")).effect is DENY
 
 
 def test_a_version_that_was_promoted_twice_is_still_taken_back(office):

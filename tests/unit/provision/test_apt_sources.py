@@ -3,7 +3,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.provision.apt_sources import Source, configured, mirror_of, of_release, parse_deb822, parse_list
+from codesdk.provision.system.apt_sources import (
+    Source,
+    configured_sources,
+    mirror_of,
+    parse_deb822,
+    parse_list,
+    release_sources,
+)
 
 DEB822 = """\
 Types: deb deb-src
@@ -53,7 +60,7 @@ def test_the_mirror_is_the_archive_of_the_release_and_no_add_on():
 
 def test_the_image_gets_updates_and_security_fixes_but_no_vendor_archives():
     sources = [*parse_deb822(DEB822), Source("https://packages.vendor.example", "nodistro", ("main",))]
-    assert [source.suite for source in of_release("bookworm", sources)] == [
+    assert [source.suite for source in release_sources("bookworm", sources)] == [
         "bookworm",
         "bookworm-updates",
         "bookworm-security",
@@ -71,7 +78,7 @@ def test_a_mirror_list_file_is_followed_to_its_first_mirror(tmp_path):
     (parts / "debian.sources.save").write_text(
         "Types: deb\nURIs: http://not.example\nSuites: bookworm\nComponents: main\n"
     )
-    assert configured(tmp_path) == [Source("http://first.example/debian", "bookworm", ("main",))]
+    assert configured_sources(tmp_path) == [Source("http://first.example/debian", "bookworm", ("main",))]
 
 
 @given(st.text())

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from codesdk.provision.base_image import content_label
+from codesdk.provision.images.base_image import content_label
 
 
 def test_the_label_names_the_content_and_differs_between_releases():

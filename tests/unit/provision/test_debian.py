@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from codesdk.provision.debian import Release, parse_os_release, release
+from codesdk.provision.system.debian import Release, parse_os_release, release
 
 
 def test_ubuntu_and_what_is_made_from_debian_have_apt():

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from codesdk.hosts.host import Capacity, HostRecord, HostState
-from codesdk.provision import doctor, installation_report, local_report, login_report
-from codesdk.provision.check import Check, Status
-from codesdk.provision.installation_report import Seen
-from codesdk.sandbox.disk import Facts
-from codesdk.sandbox.local.cgroups import Control, Groups
-from codesdk.sandbox.local.confinement import Confinement, Wall
+from codesdk.provision.checks import doctor, installation_checks, local_sandbox_checks, login_checks
+from codesdk.provision.checks.check import Check, Status
+from codesdk.provision.checks.installation_checks import InstallationFacts
+from codesdk.sandbox.isolation.disk_quota import QuotaSupport
+from codesdk.sandbox.local.cgroups import CgroupSupport, Controller
+from codesdk.sandbox.local.confinement import Confinement, Isolation
 from codesdk.settings import Settings
-from codesdk.sources.server_status import ServerRecord, ServerState
+from codesdk.sources.servers.server_status import ServerRecord, ServerState
 from codesdk.storage.database import Database
 from codesdk.storage.migration import downgrade, upgrade
 
@@ -21,7 +21,7 @@ def settings(tmp_path):
 
 
 def test_doctor_changes_nothing(settings, tmp_path):
-    doctor.examine(settings)
+    doctor.run_checks(settings)
     assert not list(tmp_path.iterdir())
 
 
@@ -45,34 +45,39 @@ def test_the_password_of_a_database_or_redis_is_not_shown(tmp_path):
 
 
 def test_an_engine_that_was_chosen_and_is_gone_fails_with_a_next_step(settings):
-    found = {check.name: check for check in doctor.examine(settings)}
+    found = {check.name: check for check in doctor.run_checks(settings)}
     assert found["engine"].status is Status.FAIL
     assert found["engine"].mend
 
 
 def test_the_worst_status_counts():
-    assert doctor.worst(()) is Status.OK
+    assert doctor.worst_status(()) is Status.OK
     assert (
-        doctor.worst((Check("a", Status.OK, ""), Check("b", Status.FAIL, ""), Check("c", Status.WARN, "")))
+        doctor.worst_status((Check("a", Status.OK, ""), Check("b", Status.FAIL, ""), Check("c", Status.WARN, "")))
         is Status.FAIL
     )
 
 
 def test_the_workspace_cap_in_force_is_said_and_its_absence_too():
-    works = doctor.workspace_cap(Facts(loop_missing=(), project_quota=True))
+    works = doctor.workspace_cap(QuotaSupport(loop_missing=(), project_quota=True))
     assert works.status is Status.OK
     assert "1024 MiB and 100000 files" in works.detail
     assert "project quotas" in works.detail
-    missing = doctor.workspace_cap(Facts(loop_missing=("the worker is not root",)))
+    missing = doctor.workspace_cap(QuotaSupport(loop_missing=("the worker is not root",)))
     assert missing.status is Status.WARN
     assert "counted by the runner" in missing.detail
     assert "the worker is not root" in missing.detail
     assert missing.mend
 
 
-WALLED = Confinement(wall=Wall.BUBBLEWRAP, apart=True, groups=Groups(parents=dict.fromkeys(Control, "/x")))
+WALLED = Confinement(
+    isolation=Isolation.BUBBLEWRAP, apart=True, groups=CgroupSupport(parents=dict.fromkeys(Controller, "/x"))
+)
 OPEN = Confinement(
-    wall=Wall.NONE, apart=False, why_not="bubblewrap is not installed", groups=Groups(why_not="no right")
+    isolation=Isolation.NONE,
+    apart=False,
+    why_not="bubblewrap is not installed",
+    groups=CgroupSupport(why_not="no right"),
 )
 
 
@@ -89,25 +94,25 @@ OPEN = Confinement(
     ],
 )
 def test_what_local_sandboxes_would_be_here_is_said_and_graver_where_they_are_in_use(found, said, statuses):
-    checks = local_report.judge(found, said)
+    checks = local_sandbox_checks.check_local_sandboxes(found, said)
     assert [check.status for check in checks] == statuses
     assert all(check.mend for check in checks if check.status in (Status.WARN, Status.FAIL))
 
 
 def test_the_limits_of_local_sandboxes_that_are_not_in_force_are_named():
-    limits = local_report.judge(OPEN, "on")[2]
+    limits = local_sandbox_checks.check_local_sandboxes(OPEN, "on")[2]
     assert "memory, CPU, processes, pausing" in limits.detail
     assert "no right" in limits.detail
 
 
 def test_an_engine_is_not_looked_for_where_sandboxes_are_local(settings):
-    found = {check.name: check for check in doctor.examine(settings.model_copy(update={"local_sandbox": "plain"}))}
+    found = {check.name: check for check in doctor.run_checks(settings.model_copy(update={"local_sandbox": "plain"}))}
     assert found["engine"].status is Status.INFO
 
 
 # -- what runs --------------------------------------------------------------------------------------------------------
 
-NOTHING = Seen((), (), frozenset())
+NOTHING = InstallationFacts((), (), frozenset())
 
 
 def host(**more):
@@ -131,7 +136,10 @@ def host(**more):
 
 
 def running(settings, *hosts, servers=()):
-    return {check.name: check for check in installation_report.judge(Seen(hosts, servers, frozenset()), settings)}
+    return {
+        check.name: check
+        for check in installation_checks.check_installation(InstallationFacts(hosts, servers, frozenset()), settings)
+    }
 
 
 def test_the_hosts_are_named_with_what_they_do(settings):
@@ -172,14 +180,14 @@ def test_the_mcp_servers_that_run_are_named_with_their_sessions_and_restarts(set
 
 
 def test_a_database_is_looked_at_where_there_is_one(settings):
-    assert installation_report.look(settings) is None
+    assert installation_checks.read_installation(settings) is None
     settings.prepare_data_dir()
     database = Database(settings.resolved_database_url())
     upgrade(database)
-    assert installation_report.look(settings) == NOTHING
+    assert installation_checks.read_installation(settings) == NOTHING
     downgrade(database, "0028")
-    assert installation_report.look(settings).status is Status.INFO
-    told = installation_report.look(settings.model_copy(update={"auto_migrate": False}))
+    assert installation_checks.read_installation(settings).status is Status.INFO
+    told = installation_checks.read_installation(settings.model_copy(update={"auto_migrate": False}))
     assert (told.status, told.mend[:21]) == (Status.FAIL, "Run `codesdk migrate`")
     database.close()
 
@@ -190,14 +198,14 @@ ISSUERS = "version: 1\nissuers:\n  - {issuer: https://a.example.com, audience: x
 
 
 def test_a_list_of_issuers_is_told_and_its_tenants_must_be_there(settings):
-    assert login_report.judge(settings, None).status is Status.INFO
+    assert login_checks.check_logins(settings, None).status is Status.INFO
     settings.prepare_data_dir()
     settings.resolved_logins_file().write_text(ISSUERS)
-    good = login_report.judge(settings, {"acme"})
+    good = login_checks.check_logins(settings, {"acme"})
     assert good.status is Status.OK
     assert "https://a.example.com for acme" in good.detail
-    assert login_report.judge(settings, None).status is Status.OK
-    wrong = login_report.judge(settings, {"default"})
+    assert login_checks.check_logins(settings, None).status is Status.OK
+    wrong = login_checks.check_logins(settings, {"default"})
     assert wrong.status is Status.WARN
     assert "No such tenant: acme" in wrong.mend
 
@@ -205,7 +213,7 @@ def test_a_list_of_issuers_is_told_and_its_tenants_must_be_there(settings):
 def test_a_list_of_issuers_that_cannot_be_used_fails_with_its_place(settings):
     settings.prepare_data_dir()
     settings.resolved_logins_file().write_text(ISSUERS.replace("[developer]", "[operator]"))
-    check = login_report.judge(settings, None)
+    check = login_checks.check_logins(settings, None)
     assert check.status is Status.FAIL
     assert "logins.yaml:" in check.detail
     assert "keeps the last list" in check.mend

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.provision.check import Status
-from codesdk.provision.engine_report import judge
+from codesdk.provision.checks.check import Status
+from codesdk.provision.checks.engine_checks import check_engine
 
 WHOLE = {
     "RuncCommit": {"ID": "v1.3.3-0-gabcdef0"},
@@ -19,7 +19,7 @@ WHOLE = {
 
 
 def statuses(**changes):
-    return {check.name: check.status for check in judge({**WHOLE, **changes})}
+    return {check.name: check.status for check in check_engine({**WHOLE, **changes})}
 
 
 def test_a_current_engine_with_gvisor_has_nothing_to_mend():
@@ -53,8 +53,8 @@ def test_an_engine_without_seccomp_fails():
 
 
 def test_an_empty_document_is_judged_and_not_tripped_over():
-    assert {check.name for check in judge({})} == {"runc", "cgroups", "seccomp", "gvisor"}
+    assert {check.name for check in check_engine({})} == {"runc", "cgroups", "seccomp", "gvisor"}
 
 
 def test_all_that_is_not_ok_says_how_to_mend_it():
-    assert all(check.mend for check in judge({}) if check.status is not Status.OK)
+    assert all(check.mend for check in check_engine({}) if check.status is not Status.OK)

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from codesdk.provision import gvisor
-from codesdk.provision.daemon import DaemonPlaces
+from codesdk.provision.engines import gvisor
+from codesdk.provision.engines.dockerd import DockerdPaths
 
 
 def test_it_shares_no_place_with_the_machines_engine(tmp_path):
-    places, standard = gvisor.desk_in(tmp_path).places, DaemonPlaces(tmp_path)
+    places, standard = gvisor.managed_gvisor_engine(tmp_path).places, DockerdPaths(tmp_path)
     assert places.data_root is not None
     assert {places.socket, places.pid_file, places.exec_root} & {
         standard.socket,
@@ -32,5 +32,5 @@ def test_its_configuration_knows_runsc_and_touches_no_network(tmp_path):
 def test_without_root_it_says_what_to_do_instead(tmp_path, monkeypatch):
     monkeypatch.setattr(gvisor, "root", lambda: None)
     with pytest.raises(gvisor.GvisorMissing) as missing:
-        gvisor.ensure(lambda _: None, desk=gvisor.desk_in(tmp_path))
+        gvisor.ensure(lambda _: None, desk=gvisor.managed_gvisor_engine(tmp_path))
     assert "use-gvisor.md" in missing.value.advice()

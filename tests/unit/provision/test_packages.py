@@ -11,12 +11,12 @@ import tarfile
 
 import pytest
 
-from codesdk.provision import packages
-from codesdk.provision.packages import PackageMissing, PackageNotBuilt, fetch, named
+from codesdk.provision.images import mcp_packages
+from codesdk.provision.images.mcp_packages import PackageMissing, PackageNotBuilt, fetch, parse_package
 from wheels import tiny_index, wheel
 
-TINY = named("pypi:tiny-server==1.0")
-MODULE = named("npm:@tiny/server@1.2.0")
+TINY = parse_package("pypi:tiny-server==1.0")
+MODULE = parse_package("npm:@tiny/server@1.2.0")
 NPM = """#!{python}
 import json, os, pathlib, sys
 words = sys.argv[1:]
@@ -84,7 +84,7 @@ def test_a_file_of_another_hash_than_the_locks_is_refused(index, folder):
 
 def test_a_package_that_is_not_there_is_an_error_that_says_what_to_look_at(index, folder):
     with pytest.raises(PackageMissing, match="version right") as told:
-        fetch(named("pypi:tiny-server==9.9"), folder, (3, 11), print)
+        fetch(parse_package("pypi:tiny-server==9.9"), folder, (3, 11), print)
     assert "tiny-server==9.9" in told.value.message
     assert not (folder / "requirements.txt").exists()
 
@@ -97,7 +97,7 @@ def npm(tmp_path, monkeypatch):
     program = tmp_path / "npm"
     program.write_text(NPM.format(python=sys.executable, log=str(log)))
     program.chmod(0o755)
-    monkeypatch.setattr(packages, "which", lambda _name: str(program))
+    monkeypatch.setattr(mcp_packages, "which", lambda _name: str(program))
     return lambda: [json.loads(line) for line in log.read_text().splitlines()]
 
 
@@ -108,24 +108,24 @@ def test_a_package_from_npm_is_locked_once_and_none_of_its_scripts_run(npm, fold
     assert all("--ignore-scripts" in words for words in npm())
     assert json.loads((folder / "package.json").read_text())["dependencies"] == {"@tiny/server": "1.2.0"}
     assert (folder / "packages" / "node_modules" / "@tiny" / "server").is_dir()
-    fetch(named("npm:@tiny/server@1.3.0"), folder, (3, 11), print)
+    fetch(parse_package("npm:@tiny/server@1.3.0"), folder, (3, 11), print)
     assert [words[0] for words in npm()][3:] == ["install", "ci"]
 
 
 def test_what_npm_says_of_a_package_that_is_not_there_is_told(npm, folder):
     with pytest.raises(PackageMissing, match=r"npm:@tiny/gone@1.2.0 cannot be fetched: npm error 404"):
-        fetch(named("npm:@tiny/gone@1.2.0"), folder, (3, 11), print)
+        fetch(parse_package("npm:@tiny/gone@1.2.0"), folder, (3, 11), print)
 
 
 def test_without_npm_it_says_what_to_install(folder, monkeypatch):
-    monkeypatch.setattr(packages, "which", lambda _name: None)
+    monkeypatch.setattr(mcp_packages, "which", lambda _name: None)
     with pytest.raises(PackageMissing, match="Install Node"):
         fetch(MODULE, folder, (3, 11), print)
 
 
 def test_what_npm_would_take_from_a_repository_is_refused_before_it_is_fetched(npm, folder):
     with pytest.raises(PackageMissing, match="no hash of node_modules/@tiny/loose"):
-        fetch(named("npm:@tiny/loose@1.2.0"), folder, (3, 11), print)
+        fetch(parse_package("npm:@tiny/loose@1.2.0"), folder, (3, 11), print)
     assert [words[0] for words in npm()] == ["install"]
 
 
@@ -167,7 +167,7 @@ def test_what_a_package_names_by_its_address_is_neither_built_nor_cloned(index, 
     address = archive(tmp_path / "part.tar.gz", ran) if kind == "an archive" else "git+https://localhost:1/part.git"
     wheel(index, "tiny-server", "3.0", needs=[f"tiny-part @ {address}"])
     with pytest.raises(PackageNotBuilt, match="no wheel") as told:
-        fetch(named("pypi:tiny-server==3.0"), folder, (3, 11), print)
+        fetch(parse_package("pypi:tiny-server==3.0"), folder, (3, 11), print)
     assert not told.value.retryable
     assert not ran.exists()
     assert not (folder / "requirements.txt").exists()
@@ -183,9 +183,9 @@ def test_a_lock_with_a_line_that_has_no_hash_is_refused(index, folder):
 
 def test_what_only_another_python_needs_is_not_forgotten(index, folder):
     wheel(index, "tiny-server", "2.0", needs=["tiny-part; python_version >= '3.99'"])
-    fetch(named("pypi:tiny-server==2.0"), folder, (3, 11), print)
+    fetch(parse_package("pypi:tiny-server==2.0"), folder, (3, 11), print)
     with pytest.raises(PackageMissing, match=r"needs tiny-part on Python 3\.99"):
-        fetch(named("pypi:tiny-server==2.0"), folder, (3, 99), print)
+        fetch(parse_package("pypi:tiny-server==2.0"), folder, (3, 99), print)
 
 
 def test_packages_of_somebody_else_are_not_removed(index, folder, tmp_path):

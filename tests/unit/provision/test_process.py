@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from codesdk.provision.process import ProcessMark, mark, name, pid_in
+from codesdk.provision.system.process_identity import ProcessIdentity, mark, name, pid_in
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def sleeper():
 def test_a_pid_with_another_start_time_is_another_process(sleeper):
     known = mark(sleeper.pid)
     assert known.alive
-    assert not ProcessMark(known.pid, known.started - 1).alive
+    assert not ProcessIdentity(known.pid, known.started - 1).alive
 
 
 def test_a_zombie_is_not_alive(sleeper):
@@ -30,7 +30,7 @@ def test_a_zombie_is_not_alive(sleeper):
 
 def test_terminate_ends_that_process_and_spares_one_that_got_its_pid(sleeper):
     known = mark(sleeper.pid)
-    ProcessMark(known.pid, known.started - 1).terminate(1)
+    ProcessIdentity(known.pid, known.started - 1).terminate(1)
     assert known.alive
     known.terminate(10)
     assert not known.alive

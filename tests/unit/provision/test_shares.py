@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from codesdk.provision.process import ProcessMark, mark
-from codesdk.provision.shares import Shares
+from codesdk.provision.servers.shared_server import SharedServer
+from codesdk.provision.system.process_identity import ProcessIdentity, mark
 
 HOLD = """\
 import sys, pathlib
-from codesdk.provision.shares import Shares
+from codesdk.provision.servers.shared_server import Shares
 shares = Shares(pathlib.Path(sys.argv[1]), "server")
 with shares.alone():
     share = shares.join()
@@ -23,7 +23,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def shares(tmp_path):
-    return Shares(tmp_path, "server")
+    return SharedServer(tmp_path, "server")
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_forgotten_server_is_nobodys_to_stop(shares):
 
 
 def test_a_record_of_a_process_that_ended_means_nothing(shares):
-    shares.write(ProcessMark(os.getpid(), started().started - 1))
+    shares.write(ProcessIdentity(os.getpid(), started().started - 1))
     assert shares.read() is None
 
 

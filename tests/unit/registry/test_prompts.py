@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from codesdk.registry import ActiveRegistry, ManifestInvalid, PromptArgumentWrong, Registry, read_prompts
+from codesdk.registry import ActiveRegistry, InvalidPromptArgument, ManifestInvalid, Registry, read_prompts
 from stage import REPOSITORY
 
 REVIEW = """\
@@ -43,7 +43,7 @@ def test_blanks_are_filled_once_so_that_braces_in_a_value_stay_what_they_are(too
         ("assistant", "{tone} {{x}}?"),
     ]
     for given in ({}, {"path": ""}, {"path": "a", "other": "b"}, {"path": "x" * 20_000}):
-        with pytest.raises(PromptArgumentWrong):
+        with pytest.raises(InvalidPromptArgument):
             prompt.fill(given)
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from codesdk.domain.decisions import Classification
 from codesdk.registry import ManifestInvalid, Registry, lint, source_schema
-from codesdk.registry.accepted import Unusable, accepted_tool, our_name
-from codesdk.registry.active import ActiveRegistry
-from codesdk.registry.hidden import suspicions, visible
-from codesdk.registry.layers import tenant_registry
-from codesdk.registry.pins import Offered, Pins, differences, pin, pins_text
+from codesdk.registry.active_registry import ActiveRegistry
+from codesdk.registry.pins import OfferedTool, Pins, diff_pins, pin_tool, pins_text
 from codesdk.registry.source import SourceManifest
+from codesdk.registry.source_tools import UnusableTool, compile_source_tool, dotted_name
+from codesdk.registry.suspicious_text import escape_invisible, find_suspicions
+from codesdk.registry.tenant_tools import tenant_registry
 from stage import REPOSITORY
 
 SHIPPED = REPOSITORY / "tool-registry"
@@ -32,7 +32,7 @@ OBJECT = {"type": "object", "properties": {}}
 
 
 def offered(name="now", description="Tells what time it is.", **more):
-    return Offered(name=name, description=description, **{"input_schema": OBJECT, **more})
+    return OfferedTool(name=name, description=description, **{"input_schema": OBJECT, **more})
 
 
 @pytest.fixture
@@ -43,7 +43,9 @@ def tools(tmp_path):
 
 
 def accept(tools, *chosen):
-    (tools / "clock.pins.json").write_text(pins_text(Pins(source="clock", tools=tuple(pin(one) for one in chosen))))
+    (tools / "clock.pins.json").write_text(
+        pins_text(Pins(source="clock", tools=tuple(pin_tool(one) for one in chosen)))
+    )
 
 
 def problem(tools):
@@ -148,7 +150,7 @@ def test_a_withheld_tool_says_why_and_the_hash_of_all_changes(tools):
     accept(tools, offered(), offered("set"))
     active = ActiveRegistry(tools)
     before = active.shared.hash
-    active.know_changes(lambda registry: {name: "why" for name in registry.names() if name == "clock.now"})
+    active.set_withheld_lookup(lambda registry: {name: "why" for name in registry.names() if name == "clock.now"})
     assert (active.shared.resolve("clock.now").withheld, active.shared.resolve("clock.set").withheld) == ("why", "")
     assert active.shared.hash != before
 
@@ -161,9 +163,11 @@ def test_how_a_server_is_run_is_part_of_what_an_approval_binds(tools):
 
 
 def test_differences_tell_new_gone_and_changed_apart():
-    pins = Pins(source="clock", tools=(pin(offered("same")), pin(offered("other")), pin(offered("away"))))
+    pins = Pins(
+        source="clock", tools=(pin_tool(offered("same")), pin_tool(offered("other")), pin_tool(offered("away")))
+    )
     now = (offered("same"), offered("other", "Does another thing."), offered("fresh"))
-    assert [(one.name, one.kind, one.fields()) for one in differences(pins, now)] == [
+    assert [(one.name, one.kind, one.fields()) for one in diff_pins(pins, now)] == [
         ("away", "gone", ()),
         ("fresh", "new", ()),
         ("other", "changed", ("description",)),
@@ -183,24 +187,24 @@ def manifest(**more):
     [("get_time", "clock.get_time"), ("getTime", "clock.gettime"), ("a/b c", "clock.a_b_c"), ("x-y", "clock.x-y")],
 )
 def test_a_name_becomes_one_of_ours(name, ours):
-    assert our_name("clock", name) == ours
+    assert dotted_name("clock", name) == ours
 
 
 @pytest.mark.parametrize("name", ["_hidden", "1st", "é", "x" * 70, "-"])
 def test_a_name_of_which_none_can_be_made_is_refused(name):
-    with pytest.raises(Unusable):
-        our_name("clock", name)
+    with pytest.raises(UnusableTool):
+        dotted_name("clock", name)
 
 
 def test_older_dialects_are_read_and_unknown_keys_refused():
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
-    tool = accepted_tool(manifest(), offered(input_schema=schema))
+    tool = compile_source_tool(manifest(), offered(input_schema=schema))
     assert tool.input_schema == {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 def test_a_schema_that_says_itself_what_else_may_be_there_keeps_its_word():
     schema = {"type": "object", "additionalProperties": {"type": "string"}}
-    assert accepted_tool(manifest(), offered(input_schema=schema)).input_schema == schema
+    assert compile_source_tool(manifest(), offered(input_schema=schema)).input_schema == schema
 
 
 @pytest.mark.parametrize(
@@ -214,8 +218,8 @@ def test_a_schema_that_says_itself_what_else_may_be_there_keeps_its_word():
     ],
 )
 def test_a_schema_that_cannot_be_checked_with_makes_the_tool_unusable(schema):
-    with pytest.raises(Unusable):
-        accepted_tool(manifest(), offered(input_schema=schema))
+    with pytest.raises(UnusableTool):
+        compile_source_tool(manifest(), offered(input_schema=schema))
 
 
 # -- what is hidden in descriptions ---------------------------------------------------------------------------------
@@ -252,7 +256,7 @@ def test_a_schema_that_cannot_be_checked_with_makes_the_tool_unusable(schema):
     ],
 )
 def test_what_hides_or_commands_is_found(text, what):
-    assert any(what in found.what for found in suspicions(offered(description=text)))
+    assert any(what in found.what for found in find_suspicions(offered(description=text)))
 
 
 @pytest.mark.parametrize(
@@ -268,7 +272,7 @@ def test_what_hides_or_commands_is_found(text, what):
     ],
 )
 def test_plain_descriptions_are_left_alone(text):
-    assert suspicions(offered(description=text)) == ()
+    assert find_suspicions(offered(description=text)) == ()
 
 
 def test_every_text_of_a_schema_is_looked_at():
@@ -280,7 +284,7 @@ def test_every_text_of_a_schema_is_looked_at():
             "c\u200b": {"default": "<system>"},
         },
     }
-    found = suspicions(offered(input_schema=schema))
+    found = find_suspicions(offered(input_schema=schema))
     assert {one.where for one in found} >= {
         "/input_schema/properties/a/description",
         "/input_schema/properties/b/enum/1",
@@ -289,7 +293,7 @@ def test_every_text_of_a_schema_is_looked_at():
 
 
 def test_what_is_shown_of_a_text_has_nothing_invisible():
-    assert visible("a\u200b\x1b\nb\U000e0041") == "a<U+200B><U+001B> b<U+E0041>"
+    assert escape_invisible("a\u200b\x1b\nb\U000e0041") == "a<U+200B><U+001B> b<U+E0041>"
 
 
 def test_lint_tells_of_what_is_hidden_and_of_what_was_never_accepted(tools):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.sandbox.runner import files
-from codesdk.sandbox.runner.beneath import Refused, Root, refusal, relative
+from codesdk.sandbox.runner.workspace import files
+from codesdk.sandbox.runner.workspace.root import OperationRefused, Root, refusal_of, relative
 
 
 @pytest.fixture(params=["openat2", "walk"])
@@ -42,7 +42,7 @@ def test_paths_are_made_relative(path, clean):
     ],
 )
 def test_paths_that_cannot_be_inside_are_refused(path, error):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(OperationRefused) as refused:
         relative(path, "/workspace")
     assert refused.value.error == error
 
@@ -51,8 +51,8 @@ def _word(root, path) -> str:
     try:
         return files.read(root, path, 0, 100)[1].decode()
     except OSError as error:
-        return refusal(error).error
-    except Refused as refused:
+        return refusal_of(error).error
+    except OperationRefused as refused:
         return refused.error
 
 
@@ -81,7 +81,7 @@ def test_a_loop_of_links_ends(root):
 
 def test_writes_make_missing_directories_and_leave_no_temporary_files(root):
     files.write(root, [files.Write("a/b/c", b"x", None, None)], 0)
-    with pytest.raises(Refused):
+    with pytest.raises(OperationRefused):
         files.write(root, [files.Write("a/b/d", b"x", None, None), files.Write("a/b/c", b"y", "absent", None)], 0)
     assert [path.name for path in (Path(root.workspace) / "a/b").iterdir()] == ["c"]
 
@@ -89,7 +89,7 @@ def test_writes_make_missing_directories_and_leave_no_temporary_files(root):
 def test_directories_are_not_made_through_links(root):
     workspace = Path(root.workspace)
     (workspace / "up").symlink_to("..")
-    with pytest.raises((OSError, Refused)):
+    with pytest.raises((OSError, OperationRefused)):
         files.write(root, [files.Write("up/new/file", b"x", None, None)], 0)
     assert not (workspace.parent / "new").exists()
 

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from codesdk.sandbox import bundle
+from codesdk.sandbox.packaging import bundle
 
 SOURCES = {
     path.name: path.read_text("utf-8")

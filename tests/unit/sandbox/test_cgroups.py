@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from codesdk.sandbox.local import attest, cgroups
-from codesdk.sandbox.local.cgroups import Control, Group, Groups, Mount
+from codesdk.sandbox.local.cgroups import Cgroup, CgroupSupport, Controller, Hierarchy
 from codesdk.sandbox.port import SandboxSpec
-from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.profiles.profile import Profile
 
 V1 = (
     "9:name=systemd:/\n8:pids:/\n4:memory:/service/one\n2:cpu,cpuacct:/\n0::/\n",
@@ -31,11 +31,11 @@ V2_IN_A_CONTAINER = ("0::/docker/ab/one\n", "41 31 0:38 /docker/ab /sys/fs/cgrou
 
 @pytest.fixture
 def shown(tmp_path, monkeypatch):
-    def show(texts: tuple[str, str]) -> list[Mount]:
+    def show(texts: tuple[str, str]) -> list[Hierarchy]:
         for name, text in zip(("cgroup", "mountinfo"), texts, strict=True):
             (tmp_path / name).write_text(text)
         monkeypatch.setattr(cgroups, "SELF", tmp_path)
-        return list(cgroups._mounts())
+        return list(cgroups._hierarchies())
 
     return show
 
@@ -60,7 +60,7 @@ def test_the_one_hierarchy_is_found_with_our_own_place_in_it(shown):
 
 
 def test_where_nothing_is_mounted_nothing_can_be_made():
-    found = cgroups.find([])
+    found = cgroups.detect([])
     assert (found.parents, found.whole) == ({}, False)
     assert "none mounted" in found.why_not
 
@@ -69,7 +69,7 @@ def test_where_nothing_is_mounted_nothing_can_be_made():
 def test_a_place_that_does_not_cap_is_not_taken_and_nothing_stays_there(tmp_path, controllers):
     own = tmp_path / "one" / "two"
     own.mkdir(parents=True)
-    found = cgroups.find([Mount(controllers, tmp_path, own)])
+    found = cgroups.detect([Hierarchy(controllers, tmp_path, own)])
     assert found.parents == {}
     assert found.why_not
     assert [path for path in tmp_path.rglob("*") if path.is_dir() and path.name.startswith("codesdk-try")] == []
@@ -78,7 +78,7 @@ def test_a_place_that_does_not_cap_is_not_taken_and_nothing_stays_there(tmp_path
 def test_the_profiles_caps_are_what_the_kernel_is_asked_for():
     profile = Profile(memory_bytes=64 << 20, swap_bytes=1 << 20, cpus=0.5, pids=90)
     asked = {
-        unified: dict(pair for control in Control for pair in cgroups._settings(control, profile, unified=unified))
+        unified: dict(pair for control in Controller for pair in cgroups._cap_files(control, profile, unified=unified))
         for unified in (True, False)
     }
     assert asked[True] == {
@@ -104,23 +104,23 @@ def spec(**profile: object) -> SandboxSpec:
 
 def test_a_cap_that_is_missing_or_another_is_told_where_it_was_asked_for():
     asked = spec(memory_bytes=64 << 20, cpus=0.5, pids=90)
-    right = {Control.MEMORY: 64 << 20, Control.CPU: 0.5, Control.PIDS: 90}
-    assert attest.uncapped(asked, right, set(right)) == ()
-    assert attest.uncapped(asked, {}, set()) == ()
-    (said,) = attest.uncapped(asked, {**right, Control.MEMORY: 65 << 20}, set(right))
+    right = {Controller.MEMORY: 64 << 20, Controller.CPU: 0.5, Controller.PIDS: 90}
+    assert attest.cap_differences(asked, right, set(right)) == ()
+    assert attest.cap_differences(asked, {}, set()) == ()
+    (said,) = attest.cap_differences(asked, {**right, Controller.MEMORY: 65 << 20}, set(right))
     assert "cap of memory is 68157440, expected 67108864" in said
-    assert len(attest.uncapped(asked, {}, set(right))) == 3
+    assert len(attest.cap_differences(asked, {}, set(right))) == 3
 
 
 def test_what_lies_in_one_place_is_shown_as_one_and_what_lies_apart_by_its_controllers():
-    one = Group(dict.fromkeys(Control, Path("/x")))
+    one = Cgroup(dict.fromkeys(Controller, Path("/x")))
     assert one.views == {"": "/x"}
-    assert one.doors == ["/x/cgroup.procs"]
-    apart = Groups(parents={Control.MEMORY: "/m", Control.PIDS: "/p"}).of("name")
+    assert one.procs_files == ["/x/cgroup.procs"]
+    apart = CgroupSupport(parents={Controller.MEMORY: "/m", Controller.PIDS: "/p"}).of("name")
     assert apart.views == {"memory": "/m/name", "pids": "/p/name"}
 
 
-class Stuck(Group):
+class Stuck(Cgroup):
     """Processes that another PID namespace holds: the kernel shows each as 0, and nothing here ends them."""
 
     def freeze(self, *, frozen: bool) -> None:
@@ -130,9 +130,9 @@ class Stuck(Group):
 
 def test_what_cannot_be_thawed_or_reached_is_said_after_the_deadline_and_nobody_else_is_killed(tmp_path):
     (tmp_path / "cgroup.procs").write_text("0\n")  # to kill(2), 0 is this test's own process group
-    assert Stuck({Control.PIDS: tmp_path}).end(0.1) is False
+    assert Stuck({Controller.PIDS: tmp_path}).end(0.1) is False
 
 
 def test_what_has_ended_meanwhile_needs_no_end(tmp_path):
     (tmp_path / "cgroup.procs").write_text("")
-    assert Stuck({Control.PIDS: tmp_path}).end(0.1) is True
+    assert Stuck({Controller.PIDS: tmp_path}).end(0.1) is True

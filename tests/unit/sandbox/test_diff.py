@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.sandbox.diff import changes
 from codesdk.sandbox.port import FileKind, Manifest, ManifestEntry
+from codesdk.sandbox.port.manifest_diff import diff_manifests
 
 PATHS = st.sampled_from(["a", "a/b", "c", "d", "ä"])
 ENTRIES = st.tuples(st.sampled_from([0o644, 0o755]), st.sampled_from(["sha256:1", "sha256:2", None]), st.integers(0, 2))
@@ -22,12 +22,12 @@ def manifest(tree) -> Manifest:
 
 @given(TREES)
 def test_a_workspace_has_not_changed_from_itself(tree):
-    assert changes(manifest(tree), manifest(tree)).is_empty
+    assert diff_manifests(manifest(tree), manifest(tree)).is_empty
 
 
 @given(TREES, TREES)
 def test_every_path_is_told_once_or_is_the_same_in_both(before, after):
-    found = changes(manifest(before), manifest(after))
+    found = diff_manifests(manifest(before), manifest(after))
     assert set(found.added) == after.keys() - before.keys()
     assert set(found.deleted) == before.keys() - after.keys()
     assert set(found.modified) <= before.keys() & after.keys()
@@ -37,13 +37,13 @@ def test_every_path_is_told_once_or_is_the_same_in_both(before, after):
 
 @given(TREES, TREES)
 def test_the_way_back_is_the_reverse(before, after):
-    there, back = changes(manifest(before), manifest(after)), changes(manifest(after), manifest(before))
+    there, back = diff_manifests(manifest(before), manifest(after)), diff_manifests(manifest(after), manifest(before))
     assert (there.added, there.modified, there.deleted) == (back.deleted, back.modified, back.added)
 
 
 def test_a_file_that_was_written_with_what_it_had_has_not_changed():
-    assert changes(manifest({"a": (0o644, "sha256:1", 1)}), manifest({"a": (0o644, "sha256:1", 2)})).is_empty
+    assert diff_manifests(manifest({"a": (0o644, "sha256:1", 1)}), manifest({"a": (0o644, "sha256:1", 2)})).is_empty
 
 
 def test_a_file_without_a_digest_has_changed_when_its_time_has():
-    assert changes(manifest({"a": (0o644, None, 1)}), manifest({"a": (0o644, None, 2)})).modified == ("a",)
+    assert diff_manifests(manifest({"a": (0o644, None, 1)}), manifest({"a": (0o644, None, 2)})).modified == ("a",)

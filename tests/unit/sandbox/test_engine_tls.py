@@ -10,16 +10,16 @@ import threading
 import pytest
 
 from certificates import Authority
-from codesdk.provision.endpoint import ping, tls_flags
-from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.engine_tls import (
+from codesdk.provision.engines.endpoint import ping, tls_flags
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.docker.engine_tls import (
     EngineCertificate,
     EnginePlain,
     EngineTls,
     EngineUntrusted,
     TlsSocket,
     check_plain,
-    tls_of,
+    find_tls,
 )
 from codesdk.settings import Settings
 
@@ -165,20 +165,20 @@ def test_another_machine_is_not_spoken_to_without_tls(host, monkeypatch):
 )
 def test_loopback_and_what_is_no_port_need_none(host):
     check_plain(host)
-    assert tls_of(Settings(), host) is None
+    assert find_tls(Settings(), host) is None
 
 
 def test_the_files_are_the_settings_or_dockers_own(files, tmp_path, monkeypatch):
     host = "tcp://10.0.0.1:2376"
     monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path))
     named = Settings(docker_tls_ca=files.ca, docker_tls_cert=files.cert, docker_tls_key=files.key)
-    assert tls_of(named, host) == files
+    assert find_tls(named, host) == files
     for name, source in (("ca.pem", files.ca), ("cert.pem", files.cert), ("key.pem", files.key)):
         (tmp_path / name).write_bytes(source.read_bytes())
-    found = tls_of(Settings(), host)
+    found = find_tls(Settings(), host)
     assert (found.ca, found.cert, found.key) == tuple(tmp_path / name for name in ("ca.pem", "cert.pem", "key.pem"))
     with pytest.raises(EngineCertificate, match="not all are named"):
-        tls_of(Settings(docker_tls_ca=files.ca), host)
+        find_tls(Settings(docker_tls_ca=files.ca), host)
 
 
 def test_files_that_cannot_be_used_are_named(authority, files, tmp_path):

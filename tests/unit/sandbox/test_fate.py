@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from docker.errors import APIError
 
-from codesdk.sandbox.engine import Engine
-from codesdk.sandbox.fate import fate, unanswered
-from codesdk.sandbox.faults import EngineRefused, EngineRestarted, EngineUnavailable, ImageUnusable, SandboxGone
+from codesdk.sandbox.docker.container_state import ended_fault, failed_start_fault
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.port.faults import EngineRefused, EngineRestarted, EngineUnavailable, ImageUnusable, SandboxGone
 
 
 class Remembering:
@@ -20,7 +20,7 @@ class Remembering:
     def __init__(self, *, restarted=False):
         self._restarted = restarted
 
-    def forgot(self, _container):
+    def restarted_since(self, _container):
         return self._restarted
 
 
@@ -29,15 +29,15 @@ def container(**state):
 
 
 def test_one_that_the_engine_does_not_know_was_removed():
-    assert "removed" in fate(Remembering(), "box", None).reason
+    assert "removed" in ended_fault(Remembering(), "box", None).reason
 
 
 def test_one_that_ended_before_its_engine_started_may_come_back():
-    assert isinstance(fate(Remembering(restarted=True), "box", container(ExitCode=137)), EngineRestarted)
+    assert isinstance(ended_fault(Remembering(restarted=True), "box", container(ExitCode=137)), EngineRestarted)
 
 
 def test_one_whose_memory_was_exhausted_says_so_whatever_the_engine_remembers():
-    end = fate(Remembering(restarted=True), "box", container(ExitCode=137, OOMKilled=True))
+    end = ended_fault(Remembering(restarted=True), "box", container(ExitCode=137, OOMKilled=True))
     assert type(end) is SandboxGone
     assert "memory was exhausted" in end.reason
 
@@ -52,7 +52,7 @@ def test_one_whose_memory_was_exhausted_says_so_whatever_the_engine_remembers():
     ],
 )
 def test_an_image_is_not_blamed_for_an_engine_that_ended_its_container(engine, found):
-    fault = unanswered(engine, "image", found, "the runner did not answer")
+    fault = failed_start_fault(engine, "image", found, "the runner did not answer")
     assert isinstance(fault, EngineUnavailable)
     assert fault.retryable
 
@@ -66,7 +66,7 @@ def test_an_image_is_not_blamed_for_an_engine_that_ended_its_container(engine, f
     ],
 )
 def test_an_image_whose_runner_ends_or_is_silent_by_itself_is_unusable(found):
-    fault = unanswered(Remembering(), "image", found, "no module named json")
+    fault = failed_start_fault(Remembering(), "image", found, "no module named json")
     assert isinstance(fault, ImageUnusable)
     assert "no module named json" in fault.message
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.sandbox.forgotten import end_forgotten
+from codesdk.sandbox.docker.lost_containers import kill_lost_container
 
 UNSHARE = ("unshare", "--pid", "--fork", "--kill-child")
 
@@ -36,7 +36,7 @@ def name():
 
 def test_a_process_beside_the_worker_is_never_one(name):
     with process(json.dumps({"sandbox": name})) as beside:
-        assert end_forgotten(name) == 0
+        assert kill_lost_container(name) == 0
         beside.stdin.close()
         assert beside.wait(20) == 0
 
@@ -49,7 +49,7 @@ def test_a_process_beside_the_worker_is_never_one(name):
 )
 def test_the_first_process_of_a_namespace_that_names_no_such_sandbox_is_none(name, said):
     with process(said.replace("NAME", name), launcher=UNSHARE) as other:
-        assert end_forgotten(name) == 0
+        assert kill_lost_container(name) == 0
         other.stdin.close()
         assert other.wait(20) == 0
 
@@ -60,12 +60,12 @@ def test_one_that_names_it_is_ended_with_all_of_its_namespace_but_not_for_anothe
     command = [*UNSHARE, sys.executable, "-c", program, json.dumps({"sandbox": name})]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as begun:
         assert begun.stdout.readline() == "up\n"
-        assert end_forgotten(name, container="of another container") == 0
+        assert kill_lost_container(name, container="of another container") == 0
         assert begun.poll() is None
-        assert end_forgotten(name) == 1
+        assert kill_lost_container(name) == 1
         assert begun.stdout.read() == ""  # nobody holds it any more
         assert begun.wait(20) != 0
-        assert end_forgotten(name) == 0
+        assert kill_lost_container(name) == 0
 
 
 @pytest.fixture
@@ -112,10 +112,10 @@ def test_a_container_that_was_made_and_never_started_is_one_where_it_has_the_wor
     for place in (volume, other):
         place.mkdir(parents=True)
     own, borrower, stranger = created(volume), created(volume, "ro"), created(other)
-    assert end_forgotten(name, container="of another container") == 0
-    assert end_forgotten(name) == 1
+    assert kill_lost_container(name, container="of another container") == 0
+    assert kill_lost_container(name) == 1
     assert (lives(own), lives(borrower), lives(stranger)) == (False, True, True)
-    assert end_forgotten(f"{name}-3", device=lambda: "/dev/loop-of-nobody") == 0
+    assert kill_lost_container(f"{name}-3", device=lambda: "/dev/loop-of-nobody") == 0
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="a process namespace of its own needs root")
@@ -125,7 +125,7 @@ def test_one_that_may_not_be_ended_stops_nothing(name, monkeypatch):
 
     with process(json.dumps({"sandbox": name}), launcher=UNSHARE) as other:
         monkeypatch.setattr("signal.pidfd_send_signal", refuse)
-        assert end_forgotten(name) == 0
+        assert kill_lost_container(name) == 0
         monkeypatch.undo()
         other.stdin.close()
         assert other.wait(20) == 0

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from codesdk.sandbox.reading import Reading
+from codesdk.sandbox.channel.shared_reader import SharedReader
 
 DEADLINE_S = 20.0
 
@@ -20,7 +20,7 @@ class Post:
     def __init__(self) -> None:
         self.letters: SimpleQueue = SimpleQueue()
         self.readers: list[str] = []
-        self.reading = Reading(self.read)
+        self.reading = SharedReader(self.read)
         self.at_once = 0
 
     def read(self, timeout_s: float) -> None:

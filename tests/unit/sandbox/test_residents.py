@@ -7,12 +7,12 @@ import threading
 import pytest
 
 from codesdk.errors import Fault
-from codesdk.sandbox import residents
-from codesdk.sandbox.faults import SandboxGone
+from codesdk.sandbox.channel import open_sandboxes
+from codesdk.sandbox.channel.open_sandboxes import OpenSandboxes
+from codesdk.sandbox.channel.sandbox import RunnerSandbox
 from codesdk.sandbox.port import Gone, SandboxSpec
-from codesdk.sandbox.profile import Profile
-from codesdk.sandbox.residents import Residents
-from codesdk.sandbox.session import RunnerSandbox
+from codesdk.sandbox.port.faults import SandboxGone
+from codesdk.sandbox.profiles.profile import Profile
 
 DEADLINE_S = 10.0
 
@@ -40,7 +40,7 @@ def test_an_open_that_fails_and_cannot_be_cleaned_up_holds_nobody_up(removed):
         if len(removed) == 1:
             raise OSError("the disk is away")
 
-    found = Residents(remove)
+    found = OpenSandboxes(remove)
 
     def fails(_spec):
         raise ValueError("a defect")
@@ -60,12 +60,12 @@ def test_a_sandbox_that_cannot_be_removed_keeps_no_other_from_being_swept(remove
             raise Undeletable("the engine refused")
         removed.append(owner)
 
-    assert Residents(remove).sweep(["c", "a", "b"]) == {"b", "c"}
+    assert OpenSandboxes(remove).sweep(["c", "a", "b"]) == {"b", "c"}
     assert removed == ["b", "c"]
 
 
 def test_a_sandbox_that_was_destroyed_while_it_was_taken_up_again_is_gone(removed):
-    found = Residents(removed.append)
+    found = OpenSandboxes(removed.append)
     taken = sandbox(spec("a"))
     found.destroy("a")
     assert isinstance(found.keep(taken), Gone)
@@ -76,8 +76,8 @@ def test_a_sandbox_that_was_destroyed_while_it_was_taken_up_again_is_gone(remove
 
 
 def test_destroyed_owners_are_remembered_and_not_without_end(removed, monkeypatch):
-    monkeypatch.setattr(residents, "REMEMBERED", 3)
-    found = Residents(removed.append)
+    monkeypatch.setattr(open_sandboxes, "REMEMBERED", 3)
+    found = OpenSandboxes(removed.append)
     inside, go_on, outcome = threading.Event(), threading.Event(), []
 
     def slow(asked):
@@ -95,7 +95,7 @@ def test_destroyed_owners_are_remembered_and_not_without_end(removed, monkeypatc
     assert inside.wait(DEADLINE_S)
     for owner in ("first", *map(str, range(20))):
         found.destroy(owner)
-    assert len(found._doomed) <= 3 + 1  # what is being opened is never forgotten
+    assert len(found._destroyed) <= 3 + 1  # what is being opened is never forgotten
     go_on.set()
     opener.join(DEADLINE_S)
     assert outcome

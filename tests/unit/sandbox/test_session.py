@@ -10,22 +10,22 @@ import time
 
 import pytest
 
-from codesdk.sandbox import workspace
-from codesdk.sandbox.egress.leases import Leases
+from codesdk.sandbox.channel import files as workspace
+from codesdk.sandbox.channel.connection import RunnerConnection
+from codesdk.sandbox.channel.sandbox import RunnerSandbox
+from codesdk.sandbox.egress.background_allowances import BackgroundAllowances
 from codesdk.sandbox.egress.rules import EgressRule, EgressRules
-from codesdk.sandbox.faults import (
-    CallWithdrawn,
+from codesdk.sandbox.port import ExecRequest, FileWrite, SandboxSpec
+from codesdk.sandbox.port.faults import (
+    CallCancelled,
     EngineUnavailable,
     RunnerRefused,
     RunnerSilent,
     SandboxGone,
     StaleGeneration,
 )
-from codesdk.sandbox.link import Link
-from codesdk.sandbox.port import ExecRequest, FileWrite, SandboxSpec
-from codesdk.sandbox.profile import Profile
-from codesdk.sandbox.runner import wire
-from codesdk.sandbox.session import RunnerSandbox
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.sandbox.runner.protocol import wire
 
 SPEC = SandboxSpec(owner="sbx_1", instance="t", profile=Profile(), image="sha256:x", tool_uid=200_001, generation=2)
 ENDED = {
@@ -113,7 +113,7 @@ class Liar:
 def lying():
     made = []
 
-    def make(answer, *, idle_s=Link.IDLE_S, **more):
+    def make(answer, *, idle_s=RunnerConnection.IDLE_S, **more):
         liar = Liar(answer, **more)
         sandbox = RunnerSandbox(SPEC, liar.connect, lambda: None, idle_s=idle_s)
         sandbox._liar = liar
@@ -212,8 +212,8 @@ def test_a_newer_worker_is_told_apart_from_a_dead_sandbox(lying):
 def test_a_runner_that_was_started_again_is_another_sandbox(lying):
     sandbox = lying(lambda item: [(item.number, {"re": item.number, "info": {}}, b"")])
     sandbox.cancel("c", 1)
-    sandbox._connection.boot = "another"
-    sandbox._connection.link.close()
+    sandbox._client.boot = "another"
+    sandbox._client.link.close()
     with pytest.raises(SandboxGone, match="started again"):
         sandbox.cancel("c", 1)
 
@@ -221,12 +221,12 @@ def test_a_runner_that_was_started_again_is_another_sandbox(lying):
 def test_a_connection_that_broke_before_sending_is_made_again(lying):
     sandbox = lying(lambda item: [(item.number, {"re": item.number, "ended": True}, b"")])
     assert sandbox.cancel("c", 1)
-    sandbox._connection.link.close()
+    sandbox._client.link.close()
     assert sandbox.cancel("c", 1)
 
 
 def test_a_connection_that_ended_while_it_rested_is_made_again(lying, monkeypatch):
-    monkeypatch.setattr(Link, "LOOK_AFTER_S", 0.0)
+    monkeypatch.setattr(RunnerConnection, "LOOK_AFTER_S", 0.0)
     sandbox = lying(lambda item: [(item.number, {"re": item.number, "ended": True}, b"")])
     assert sandbox.cancel("c", 1)
     liar_s_end = sandbox._liar.sockets[1]
@@ -247,20 +247,20 @@ def test_an_acknowledgement_is_not_waited_for_and_said_again_when_its_connection
     sandbox = lying(answer)
     sandbox.acknowledge("c", 1)
     assert sandbox.cancel("c", 1)
-    sandbox._connection.link.close()
+    sandbox._client.link.close()
     assert sandbox.cancel("c", 1)
     assert heard == ["ack", "cancel", "ack", "cancel"]
-    assert sandbox._connection.link.untold() == []
+    assert sandbox._client.link.untold() == []
 
 
 def test_an_idle_connection_is_let_go_although_an_acknowledgement_was_not_answered(lying):
     sandbox = lying(lambda item: [(item.number, {"re": item.number}, b"")] * (item.header["op"] != "ack"), idle_s=0.05)
     sandbox.acknowledge("c", 1)
     until = time.monotonic() + 20
-    while not sandbox._connection.link.lost:
+    while not sandbox._client.link.lost:
         assert time.monotonic() < until
         time.sleep(0.01)
-    assert [header["op"] for header in sandbox._connection.link.untold()] == ["ack"]
+    assert [header["op"] for header in sandbox._client.link.untold()] == ["ack"]
 
 
 def test_the_specification_of_an_exec_goes_before_its_stdin(lying):
@@ -419,7 +419,7 @@ def test_a_cancel_ends_the_wait_of_an_exec_whose_engine_was_away_before_it_was_a
     began = time.monotonic()
     assert restarted.sandbox.cancel("c", 1)
     waiting.join(20)
-    assert isinstance(waiting.outcome, CallWithdrawn)
+    assert isinstance(waiting.outcome, CallCancelled)
     assert time.monotonic() - began < 2, "a cancel is over in two seconds"
     restarted.back.set()
     restarted.sandbox.acknowledge("other", 1)
@@ -451,7 +451,7 @@ def test_a_cancel_is_heard_by_an_exec_that_stands_back_for_a_snapshot(lying, tak
     def work():
         try:
             sandbox.exec(ExecRequest(call="c", argv=("true",), taken_up=taken_up), lambda _: None)
-        except CallWithdrawn as withdrawn:
+        except CallCancelled as withdrawn:
             said.append(withdrawn)
 
     waiting = threading.Thread(target=work, daemon=True)
@@ -465,7 +465,7 @@ def test_a_cancel_is_heard_by_an_exec_that_stands_back_for_a_snapshot(lying, tak
 
 
 def test_a_file_operation_that_hangs_costs_what_runs_beside_it_nothing(lying, monkeypatch):
-    monkeypatch.setattr(workspace, "LONG_S", 0.1)
+    monkeypatch.setattr(workspace, "LONG_TIMEOUT_S", 0.1)
     begun, go_on, said = threading.Event(), threading.Event(), []
 
     def answer(item):
@@ -479,7 +479,7 @@ def test_a_file_operation_that_hangs_costs_what_runs_beside_it_nothing(lying, mo
     def at_once(item):  # an honest runner's loop goes on meanwhile
         def later():
             for each in answer(item):
-                sandbox._liar._send(sandbox._liar.sockets[1], sandbox._connection.link._nonce, *each)
+                sandbox._liar._send(sandbox._liar.sockets[1], sandbox._client.link._nonce, *each)
 
         threading.Thread(target=later, daemon=True).start()
         return []
@@ -514,7 +514,7 @@ class Slow:
         return []
 
     def go_on(self, header):
-        liar, nonce = self.sandbox._liar, self.sandbox._connection.link._nonce
+        liar, nonce = self.sandbox._liar, self.sandbox._client.link._nonce
         waiting, self._waiting = self._waiting, []
         self.asked.clear()
         for number in waiting:
@@ -542,8 +542,8 @@ def test_a_cancelled_call_that_reads_waits_no_longer_and_its_late_answer_disturb
     assert not slow.sandbox.cancel("c", 1)
     reading.join(20)
     assert time.monotonic() - began < 2, "a cancel is over in two seconds"
-    assert isinstance(reading.outcome, CallWithdrawn)
-    assert reading.outcome.was_asked
+    assert isinstance(reading.outcome, CallCancelled)
+    assert reading.outcome.was_sent
     slow.go_on({"refused": "NOT_FOUND", "path": "x", "message": "late"})
     assert not slow.sandbox.cancel("d", 1)
     assert slow.sandbox._liar.greeted == 1
@@ -556,11 +556,11 @@ def test_a_cancelled_call_that_changes_a_file_ends_as_the_change_does_and_asks_f
     slow.go_on({"deleted": 3})
     deleting.join(20)
     assert deleting.outcome == 3
-    with pytest.raises(CallWithdrawn) as withdrawn:
+    with pytest.raises(CallCancelled) as withdrawn:
         slow.sandbox.files_of("c", 1).delete("y")
-    assert not withdrawn.value.was_asked
+    assert not withdrawn.value.was_sent
     slow.sandbox.acknowledge("c", 1)
-    slow.sandbox._withdrawals.check(("c", 1))  # its end is recorded: it is forgotten
+    slow.sandbox._cancelled_calls.check(("c", 1))  # its end is recorded: it is forgotten
     slow.sandbox.cancel("d", 1)
     assert slow.ops == ["delete", "cancel", "ack", "cancel"]
 
@@ -582,22 +582,22 @@ def test_an_upload_that_was_begun_is_ended_though_its_call_is_cancelled(lying):
 
 
 def test_a_runner_that_answers_nobody_is_given_up(lying, monkeypatch):
-    monkeypatch.setattr(Link, "PING_S", 0.1)
-    monkeypatch.setattr(workspace, "LONG_S", 0.1)
+    monkeypatch.setattr(RunnerConnection, "PING_S", 0.1)
+    monkeypatch.setattr(workspace, "LONG_TIMEOUT_S", 0.1)
     sandbox = lying(lambda _: [])
     sandbox.acknowledge("c", 1)
     sandbox._liar.dies.set()
     with pytest.raises(SandboxGone):
         sandbox.files.delete("x")
-    assert sandbox._connection.link.lost
+    assert sandbox._client.link.lost
 
 
 def test_acknowledgements_that_nobody_answers_are_not_kept_without_end(lying, monkeypatch):
-    monkeypatch.setattr(Link, "MAX_TOLD", 3)
+    monkeypatch.setattr(RunnerConnection, "MAX_TOLD", 3)
     sandbox = lying(lambda _: [])
     for number in range(10):
         sandbox.acknowledge("c", number)
-    assert [header["attempt"] for header in sandbox._connection.link.untold()] == [7, 8, 9]
+    assert [header["attempt"] for header in sandbox._client.link.untold()] == [7, 8, 9]
 
 
 class Granting:
@@ -616,7 +616,7 @@ class Granting:
 
 def test_a_background_exec_that_is_started_twice_has_one_lease_until_it_is_forgotten():
     granting = Granting()
-    leases = Leases("sbx_1", granting)
+    leases = BackgroundAllowances("sbx_1", granting)
     rules = EgressRules(rules=(EgressRule(host="a.example"),))
     for key in (("c", 1), ("c", 1), ("d", 1)):
         leases.grant(key, rules, rules)

@@ -10,11 +10,11 @@ from itertools import count
 
 import pytest
 
-from codesdk.sandbox.runner import changes
-from codesdk.sandbox.runner.beneath import Refused, Root
-from codesdk.sandbox.runner.loop import Loop
-from codesdk.sandbox.runner.shelf import Shelf
-from codesdk.sandbox.runner.wire import Message
+from codesdk.sandbox.runner.event_loop import EventLoop
+from codesdk.sandbox.runner.protocol.wire import Message
+from codesdk.sandbox.runner.workspace import directory_operations
+from codesdk.sandbox.runner.workspace.file_service import FileService
+from codesdk.sandbox.runner.workspace.root import OperationRefused, Root
 
 
 def _leave():
@@ -25,9 +25,9 @@ class Served:
     """A shelf, its loop and what it has answered, by call."""
 
     def __init__(self, place):
-        self.loop, self.answers, self._numbers = Loop(), {}, count(1)
+        self.loop, self.answers, self._numbers = EventLoop(), {}, count(1)
         settings = {"uid": os.getuid(), "gid": os.getgid(), "workspace": str(place), "limits": {}}
-        self.shelf = Shelf(self.loop, {**settings, "env": {"HOME": str(place / "home")}}, lambda: None)
+        self.shelf = FileService(self.loop, {**settings, "env": {"HOME": str(place / "home")}}, lambda: None)
         self.begun, self.go_on = threading.Event(), threading.Event()
 
     def ask(self, operation, call, body=b"", **header):
@@ -53,7 +53,7 @@ class Served:
 
     def close(self):
         self.go_on.set()
-        for hand in (self.shelf._short, self.shelf._long):
+        for hand in (self.shelf._short_executor, self.shelf._long_executor):
             if hand is not None:
                 hand.submit(_leave)
         for fd in (self.loop._wake_in, self.loop._wake_out, self.shelf.workspace().fd):
@@ -96,9 +96,9 @@ def test_a_deletion_under_way_is_told_to_stop_and_another_calls_is_not(served, m
     def slow(_root, path, _recursive, stopped):
         served.begun.set()
         assert served.go_on.wait(20)
-        raise Refused("CANCELLED" if stopped() else "NOT_FOUND", path)
+        raise OperationRefused("CANCELLED" if stopped() else "NOT_FOUND", path)
 
-    monkeypatch.setattr(changes, "delete", slow)
+    monkeypatch.setattr(directory_operations, "delete", slow)
     served.ask("delete", "first", path="a", recursive=True)
     assert served.begun.wait(20)
     assert not served.shelf.withdraw(("first", 1))
@@ -113,8 +113,8 @@ def test_a_deletion_that_stops_says_how_much_is_gone(tmp_path):
         (tmp_path / "tree" / f"{number % 2}" / f"{number}").write_text("x")
     root, asked = Root(str(tmp_path)), count(1)
     try:
-        with pytest.raises(Refused, match="it was cancelled; 3 entries were deleted") as refused:
-            changes.delete(root, "tree", True, lambda: next(asked) >= 4)
+        with pytest.raises(OperationRefused, match="it was cancelled; 3 entries were deleted") as refused:
+            directory_operations.delete(root, "tree", True, lambda: next(asked) >= 4)
     finally:
         os.close(root.fd)
     assert refused.value.error == "CANCELLED"

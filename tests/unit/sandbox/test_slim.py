@@ -5,14 +5,14 @@ from importlib.resources import files
 
 import pytest
 
-from codesdk.sandbox.bundle import MODULES
-from codesdk.sandbox.slim import slim
+from codesdk.sandbox.packaging.bundle import MODULES
+from codesdk.sandbox.packaging.minify import minify
 
 SOURCES = {name: files("codesdk.sandbox.runner").joinpath(f"{name}.py").read_text("utf-8") for name in MODULES}
 
 
 def bones(source: str) -> str:
-    """What a program does: its syntax tree without what `slim` takes away, each statement with its line."""
+    """What a program does: its syntax tree without what `minify` takes away, each statement with its line."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.arg):
@@ -46,12 +46,12 @@ def is_idle(node: ast.stmt) -> bool:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_a_slim_module_does_the_same_on_the_same_lines(name):
-    assert bones(slim(SOURCES[name])) == bones(SOURCES[name])
+    assert bones(minify(SOURCES[name])) == bones(SOURCES[name])
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_a_slim_module_is_python_3_9_and_has_no_words_for_readers(name):
-    found = slim(SOURCES[name])
+    found = minify(SOURCES[name])
     tree = ast.parse(found, feature_version=(3, 9))
     assert "# " not in "".join(line for line in found.splitlines(keepends=True) if '"' not in line)
     assert not any(ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
@@ -60,10 +60,10 @@ def test_a_slim_module_is_python_3_9_and_has_no_words_for_readers(name):
 
 def test_columns_are_bytes_and_nested_cuts_are_made_once():
     source = 'def f(é: "ü" = "#ä", *args: int) -> "dict[str, int]":  # ö\n    """Ä\n\n    é"""\n    x: int\n    y: str = "#é"  # é\n'
-    assert slim(source) == 'def f(é = "#ä", *args) :\n    ""\n\n\n    pass\n    y = "#é"\n'
+    assert minify(source) == 'def f(é = "#ä", *args) :\n    ""\n\n\n    pass\n    y = "#é"\n'
 
 
 def test_names_that_only_checkers_want_are_not_imported():
-    assert slim("if TYPE_CHECKING:\n    import a\n    b = 1\nelse:\n    b = 2\n") == (
+    assert minify("if TYPE_CHECKING:\n    import a\n    b = 1\nelse:\n    b = 2\n") == (
         "if TYPE_CHECKING:\n    pass\n\nelse:\n    b = 2\n"
     )

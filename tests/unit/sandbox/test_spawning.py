@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.sandbox.runner.spawning import Program
+from codesdk.sandbox.runner.execution.spawn import Program
 
 TRIES = 20
 

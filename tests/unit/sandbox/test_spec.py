@@ -6,11 +6,13 @@ import copy
 
 import pytest
 
-from codesdk.sandbox import attest, bundle, seccomp
-from codesdk.sandbox import spec as specs
-from codesdk.sandbox.images import content_hash, refusals
-from codesdk.sandbox.port import Borrowed, SandboxSpec
-from codesdk.sandbox.profile import Profile
+from codesdk.sandbox import seccomp
+from codesdk.sandbox.docker import attestation
+from codesdk.sandbox.images.builder import content_hash, refusals
+from codesdk.sandbox.isolation import spec as specs
+from codesdk.sandbox.packaging import bundle
+from codesdk.sandbox.port import SandboxSpec, SharedWorkspace
+from codesdk.sandbox.profiles.profile import Profile
 
 SPEC = SandboxSpec(
     owner="sbx_1", instance="here", profile=Profile(), image="sha256:abc", tool_uid=200_001, generation=1
@@ -20,11 +22,11 @@ SPEC = SandboxSpec(
 def test_every_capability_states_its_reason_and_no_other_is_asked_for():
     assert set(specs.CAPABILITIES) == {"SETUID", "SETGID", "KILL", "CHOWN"}
     assert all(len(reason) > 20 for reason in specs.CAPABILITIES.values())
-    assert specs.container(SPEC)["cap_drop"] == ["ALL"]
+    assert specs.container_options(SPEC)["cap_drop"] == ["ALL"]
 
 
 def test_the_container_has_no_network_no_privileges_and_a_read_only_root():
-    asked = specs.container(SPEC)
+    asked = specs.container_options(SPEC)
     assert asked["network_mode"] == "none"
     assert asked["privileged"] is False
     assert asked["read_only"] is True
@@ -33,7 +35,7 @@ def test_the_container_has_no_network_no_privileges_and_a_read_only_root():
 
 
 def test_entrypoint_user_health_check_and_stop_signal_are_ours():
-    asked = specs.container(SPEC)
+    asked = specs.container_options(SPEC)
     assert asked["entrypoint"][:6] == ["python3", "-I", "-S", "-X", "no_debug_ranges", "-c"]
     assert asked["user"] == "0:0"
     assert asked["healthcheck"] == {"test": ["NONE"]}
@@ -41,13 +43,13 @@ def test_entrypoint_user_health_check_and_stop_signal_are_ours():
 
 
 def test_names_differ_by_owner_and_by_instance_and_not_by_generation():
-    names = {specs.name_of(instance, owner) for instance in ("a", "b") for owner in ("sbx_1", "sbx_2")}
+    names = {specs.container_name(instance, owner) for instance in ("a", "b") for owner in ("sbx_1", "sbx_2")}
     assert len(names) == 4
 
 
 def test_the_label_holds_the_whole_spec():
-    label = specs.labels(SPEC)[specs.LABEL_SPEC]
-    assert specs.from_label(label, 7) == SPEC.model_copy(update={"generation": 7})
+    label = specs.container_labels(SPEC)[specs.LABEL_SPEC]
+    assert specs.spec_from_label(label, 7) == SPEC.model_copy(update={"generation": 7})
     assert specs.same_sandbox(SPEC, label)
     assert not specs.same_sandbox(SPEC.model_copy(update={"tool_uid": 200_002}), label)
     assert not specs.same_sandbox(SPEC, "forged")
@@ -77,7 +79,7 @@ GOOD = {
         "User": "0:0", "Entrypoint": bundle.command(specs.runner_settings(SPEC)), "Cmd": None,
         "Healthcheck": {"Test": ["NONE"]}, "StdinOnce": False,
     },
-    "Mounts": [{"Type": "volume", "Name": specs.name_of("here", "sbx_1"), "Destination": "/workspace", "RW": True}],
+    "Mounts": [{"Type": "volume", "Name": specs.container_name("here", "sbx_1"), "Destination": "/workspace", "RW": True}],
 }  # fmt: skip
 SEEN = {
     "status": {
@@ -97,8 +99,8 @@ SEEN = {
 
 
 def test_a_sandbox_that_is_as_asked_has_no_differences():
-    assert attest.differences(SPEC, GOOD, SEEN) == ()
-    stated = attest.attestation(GOOD, SEEN)
+    assert attestation.differences(SPEC, GOOD, SEEN) == ()
+    stated = attestation.attestation(GOOD, SEEN)
     assert (stated.tool_uid, stated.capabilities, stated.seccomp) == (200_001, (), "filter")
 
 
@@ -123,7 +125,7 @@ def test_a_difference_at_the_engine_is_named(drift):
     part, key, value = DRIFTS[drift]
     changed = copy.deepcopy(GOOD)
     changed[part][key] = value
-    (difference,) = attest.differences(SPEC, changed, SEEN)
+    (difference,) = attestation.differences(SPEC, changed, SEEN)
     assert key in difference
 
 
@@ -146,20 +148,20 @@ def test_a_difference_in_the_kernel_is_named(sight):
     part, key, value = SIGHTS[sight]
     changed = copy.deepcopy(SEEN)
     changed[part][key] = value
-    assert len(attest.differences(SPEC, GOOD, changed)) == 1
+    assert len(attestation.differences(SPEC, GOOD, changed)) == 1
 
 
 @pytest.mark.parametrize("word", sorted(SEEN["status"].keys() - {"Groups"}))
 def test_a_kernel_that_leaves_a_word_of_rights_out_refuses_the_sandbox(word):
     silent = {name: said for name, said in SEEN["status"].items() if name != word}
-    assert len(attest.differences(SPEC, GOOD, {**SEEN, "status": silent})) == 1
+    assert len(attestation.differences(SPEC, GOOD, {**SEEN, "status": silent})) == 1
 
 
 def test_another_interface_and_a_writable_root_are_differences():
     changed = copy.deepcopy(SEEN)
     changed["interfaces"] = ["lo", "eth0"]
     changed["mounts"][0][1] = "rw,relatime"
-    assert len(attest.differences(SPEC, GOOD, changed)) == 2
+    assert len(attestation.differences(SPEC, GOOD, changed)) == 2
 
 
 def test_images_are_refused_for_volumes_loader_variables_and_our_labels():
@@ -200,14 +202,14 @@ def test_the_content_hash_changes_with_content_name_mode_and_base(tmp_path):
     ],
 )
 def test_a_tool_uid_that_the_user_namespace_maps_to_none_refuses_the_sandbox(shown, mapped):
-    found = attest.differences(SPEC, GOOD, {**SEEN, "uid_map": shown})
+    found = attestation.differences(SPEC, GOOD, {**SEEN, "uid_map": shown})
     assert (found == ()) == mapped
     if not mapped:
         assert "uid_map" in found[0]
 
 
 def test_the_map_of_user_ids_is_stated():
-    assert attest.attestation(GOOD, {**SEEN, "uid_map": "  0 1000 1\n 1 100000 65536\n"}).uid_map == (
+    assert attestation.attestation(GOOD, {**SEEN, "uid_map": "  0 1000 1\n 1 100000 65536\n"}).uid_map == (
         "0 1000 1, 1 100000 65536"
     )
 
@@ -217,19 +219,19 @@ def lent(seen="ro", writable=False, apart=True):
     asked = SPEC.model_copy(
         update={
             "profile": SPEC.profile.model_copy(update={"workspace": "/srv"}),
-            "borrows": Borrowed(owner="sbx_2", place="/workspace"),
+            "borrows": SharedWorkspace(owner="sbx_2", place="/workspace"),
         }
     )
     good, sight = copy.deepcopy(GOOD), copy.deepcopy(SEEN)
-    good["Config"]["Entrypoint"] = specs.container(asked)["entrypoint"]
+    good["Config"]["Entrypoint"] = specs.container_options(asked)["entrypoint"]
     good["HostConfig"]["SecurityOpt"] = ["no-new-privileges", seccomp.option(apart=apart)]
     good["Mounts"] = [
-        {"Type": "volume", "Name": specs.name_of("here", owner), "Destination": place, "RW": written}
+        {"Type": "volume", "Name": specs.container_name("here", owner), "Destination": place, "RW": written}
         for owner, place, written in (("sbx_2", "/workspace", writable), ("sbx_1", "/srv", True))
     ]
     sight["mounts"] = [mount for mount in sight["mounts"] if mount[0] != "/workspace"]
     sight["mounts"] += [["/workspace", f"{seen},relatime", "ext4"], ["/srv", "rw", "ext4"]]
-    return attest.differences(asked, good, sight)
+    return attestation.differences(asked, good, sight)
 
 
 def test_a_workspace_that_is_lent_can_be_read_alone():

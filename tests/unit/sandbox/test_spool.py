@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.sandbox.runner.spool import MAX_TURNS, Budget, Cursor, Flow, Spool
+from codesdk.sandbox.runner.execution.spool import MAX_SEGMENTS, Budget, Cursor, FlowControlledSpool, Spool
 
 WRITES = st.lists(st.tuples(st.integers(0, 1), st.binary(min_size=1, max_size=50)), max_size=60)
 
@@ -91,7 +91,7 @@ def test_alternating_single_bytes_take_bounded_memory():
     for _ in range(20_000):
         spool.add(0, b"o")
         spool.add(1, b"e")
-    assert len(spool._turns) <= MAX_TURNS
+    assert len(spool._turns) <= MAX_SEGMENTS
     chunks = drain(spool, Cursor(), 1000)
     assert joined(chunks, 0) == b"o" * 20_000
     assert joined(chunks, 1) == b"e" * 20_000
@@ -108,7 +108,7 @@ def test_a_released_spool_gives_its_bytes_back():
 @given(st.lists(st.binary(min_size=1, max_size=50), max_size=40), st.integers(1, 60), st.integers(1, 40))
 def test_a_conversation_is_handed_over_whole_and_holds_no_more_than_its_limit_and_one_read(pieces, keep, limit):
     budget = Budget(10_000)
-    flow, heard = Flow(keep, budget), b""
+    flow, heard = FlowControlledSpool(keep, budget), b""
     for piece in pieces:
         while not flow.room(0):
             offset, data = flow.read(0, len(heard), limit)
@@ -127,7 +127,7 @@ def test_a_conversation_is_handed_over_whole_and_holds_no_more_than_its_limit_an
 
 
 def test_a_conversations_stderr_keeps_its_end():
-    flow = Flow(20, Budget(1000))
+    flow = FlowControlledSpool(20, Budget(1000))
     for letter in b"abcdefghijklmnop":
         flow.add(1, bytes([letter]))
     assert flow.read(1, 0, 100) == (6, b"ghijklmnop")

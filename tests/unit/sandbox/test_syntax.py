@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from codesdk.sandbox.syntax import parsed
+from codesdk.sandbox.packaging.syntax import parse_module
 
 
 @pytest.fixture
@@ -28,10 +28,10 @@ def busy_collector():
 def test_threads_that_parse_at_once_each_have_their_tree(busy_collector):
     source = files("codesdk.sandbox.runner").joinpath("pack.py").read_text("utf-8")
     with ThreadPoolExecutor(4) as threads:
-        trees = list(threads.map(lambda _: parsed(source), range(24)))
+        trees = list(threads.map(lambda _: parse_module(source), range(24)))
     assert len({len(tree.body) for tree in trees}) == 1
 
 
 def test_what_is_none_of_python_says_so():
     with pytest.raises(SyntaxError):
-        parsed("def (")
+        parse_module("def (")

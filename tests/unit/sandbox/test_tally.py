@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.sandbox.runner import tally
-from codesdk.sandbox.runner.beneath import Root
+from codesdk.sandbox.runner.workspace import quota
+from codesdk.sandbox.runner.workspace.root import Root
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_the_count_is_that_of_du(place):
         (path / f"d{number % 5}" / str(number) / "file").write_bytes(bytes(number * 1000))
     (path / "again").hardlink_to(path / "d1/11/file")
     (path / "link").symlink_to("/etc")
-    size, entries = tally.count(fd)
+    size, entries = quota.measure_usage(fd)
     said = subprocess.run(["du", "-s", "-B1", str(path)], capture_output=True, check=True, text=True).stdout
     assert size == int(said.split()[0]) - path.stat().st_blocks * 512
     assert entries == 5 + 30 + 30 + 1  # of the two names of one file, one counts; and the link
@@ -37,7 +37,7 @@ def test_a_tree_deeper_than_any_path_is_counted_with_few_descriptors(place):
     path, fd = place
     program = "import os\nfor _ in range(3000): os.mkdir('d' * 50); os.chdir('d' * 50)\nopen('bottom', 'wb').write(bytes(8192))"
     subprocess.run(["python3", "-c", program], cwd=path, check=True, timeout=60)
-    size, entries = tally.count(fd)
+    size, entries = quota.measure_usage(fd)
     assert entries == 3001
     assert size >= 8192
     subprocess.run(["rm", "-rf", str(path / ("d" * 50))], check=True)
@@ -61,7 +61,7 @@ def test_a_directory_that_is_moved_while_it_is_counted_is_noticed_and_leads_nowh
     try:
         for _ in range(300):
             try:
-                size, _ = tally.count(fd)
+                size, _ = quota.measure_usage(fd)
             except OSError as error:
                 assert "moved" in str(error)  # noqa: PT017 - either is right, and which comes is the race's
             else:
@@ -75,7 +75,7 @@ def test_a_sparse_file_counts_what_it_takes_and_not_what_it_says(place):
     path, fd = place
     with Path(path / "sparse").open("wb") as file:
         file.truncate(1 << 40)
-    assert tally.count(fd)[0] < 1 << 20
+    assert quota.measure_usage(fd)[0] < 1 << 20
 
 
 class Still:
@@ -89,12 +89,12 @@ class Still:
 
 
 def test_where_thousands_of_overshoots_would_add_up_no_command_begins_until_files_are_deleted(tmp_path, monkeypatch):
-    monkeypatch.setattr(tally, "MAX_OVER", (1 << 20, 100))
+    monkeypatch.setattr(quota, "MAX_OVERSHOOT", (1 << 20, 100))
     root, still = Root(str(tmp_path)), Still()
-    found = tally.Tally({"bytes": 1 << 20, "inodes": 1000}, still, lambda: root, lambda: still)
+    found = quota.QuotaMonitor({"bytes": 1 << 20, "inodes": 1000}, still, lambda: root, lambda: still)
 
-    def hindrance() -> str:
-        said = found.hindrance()
+    def exec_blocker() -> str:
+        said = found.exec_blocker()
         found.tick()
         return said
 
@@ -102,12 +102,12 @@ def test_where_thousands_of_overshoots_would_add_up_no_command_begins_until_file
     (tmp_path / "one").write_bytes(bytes(3 << 19))
     found._wanted = True
     found.tick()
-    assert hindrance() == ""  # a little over it: a command may run, and delete
+    assert exec_blocker() == ""  # a little over it: a command may run, and delete
     (tmp_path / "two").write_bytes(bytes(2 << 20))
     found._wanted = True
     found.tick()
-    assert "delete files" in hindrance()
+    assert "delete files" in exec_blocker()
     (tmp_path / "two").unlink()
-    hindrance()
-    assert hindrance() == ""
+    exec_blocker()
+    assert exec_blocker() == ""
     os.close(root.fd)

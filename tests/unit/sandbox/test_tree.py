@@ -5,7 +5,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.sandbox.runner.tree import descendants, parents
+from codesdk.sandbox.runner.execution.process_tree import descendants, parents
 
 TABLE = {10: (1, "S"), 11: (10, "R"), 12: (11, "Z"), 13: (12, "S"), 14: (1, "S"), 15: (14, "T")}
 

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.sandbox.runner import eyes, files, kernel, watches
-from codesdk.sandbox.runner.beneath import Root
+from codesdk.sandbox.runner import kernel
+from codesdk.sandbox.runner.workspace import file_watcher, files, watches
+from codesdk.sandbox.runner.workspace.root import Root
 from stage import wait_for
 
 
@@ -26,7 +27,7 @@ def root(tmp_path):
     os.close(found.fd)
 
 
-@pytest.fixture(params=[eyes.Told, eyes.Seen])
+@pytest.fixture(params=[file_watcher.InotifyWatcher, file_watcher.PollingWatcher])
 def open_eye(request, root):
     opened = []
 
@@ -127,7 +128,7 @@ def test_a_name_that_is_no_utf_8_is_a_name(open_eye, here):
     eye = open_eye()
     Path(os.fsdecode(os.fsencode(here) + b"/\xff\xfe")).write_text("")
     ((_, path, _), *_) = told(eye)
-    assert files.shown(path) == "\\xff\\xfe"
+    assert files.printable(path) == "\\xff\\xfe"
 
 
 def test_our_own_temporary_files_are_not_told(open_eye, here):
@@ -143,13 +144,13 @@ def test_a_watched_directory_that_is_replaced_is_the_end(open_eye, here):
     eye = open_eye("top")
     (here / "top").rename(here / "away")
     (here / "top").mkdir()
-    with pytest.raises(eyes.Ended, match="moved"):
+    with pytest.raises(file_watcher.WatchEnded, match="moved"):
         told(eye)
 
 
 def test_when_the_kernels_queue_overflows_all_is_watched_again(root, here):
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
-    eye = eyes.Told(root, ".")
+    eye = file_watcher.InotifyWatcher(root, ".")
     try:
         one, other = here / "one", here / "other"
         one.write_text("")
@@ -168,22 +169,22 @@ def test_when_the_kernels_queue_overflows_all_is_watched_again(root, here):
 
 
 def test_more_directories_than_may_be_watched_are_a_limit(root, here, monkeypatch):
-    monkeypatch.setattr(eyes, "MAX_DIRECTORIES", 4)
-    eye = eyes.Told(root, ".")
+    monkeypatch.setattr(file_watcher, "MAX_DIRECTORIES", 4)
+    eye = file_watcher.InotifyWatcher(root, ".")
     for number in range(5):
         (here / str(number)).mkdir()
     with pytest.raises(OSError, match="too many") as raised:
         told(eye)
-    assert raised.value.errno in eyes.LIMITS
+    assert raised.value.errno in file_watcher.LIMITS
     eye.close()
 
 
 def test_more_than_can_be_looked_at_is_the_end(root, here, monkeypatch):
-    monkeypatch.setattr(eyes, "MAX_LOOKED_AT", 4)
-    eye = eyes.Seen(root, ".")
+    monkeypatch.setattr(file_watcher, "MAX_POLLED_ENTRIES", 4)
+    eye = file_watcher.PollingWatcher(root, ".")
     for number in range(5):
         (here / str(number)).write_text("")
-    with pytest.raises(eyes.Ended, match="cannot be watched"):
+    with pytest.raises(file_watcher.WatchEnded, match="cannot be watched"):
         eye.read()
 
 
@@ -293,7 +294,7 @@ def test_at_the_kernels_limit_later_on_an_overflow_is_told_and_looking_takes_ove
     handler()
     watch = stage.watches._known[identity]
     assert [kind for _, kind, _, _ in watch.waiting][-1] == "overflow"
-    assert isinstance(watch.eye, eyes.Seen)
+    assert isinstance(watch.eye, file_watcher.PollingWatcher)
     (here / "new/file").write_text("")
     watch.look_at = 0.0
     stage.watches.tick()
@@ -310,12 +311,12 @@ def test_a_watch_that_nobody_reads_ends_and_its_descriptor_with_it(stage, monkey
 
 
 def test_a_tree_of_many_files_that_is_moved_in_is_told_in_part_and_marked(root, here, tmp_path, monkeypatch):
-    monkeypatch.setattr(eyes, "MAX_FOUND", 10)
+    monkeypatch.setattr(file_watcher, "MAX_FOUND", 10)
     outside = tmp_path / "outside"
     outside.mkdir()
     for number in range(50):
         (outside / str(number)).write_text("")
-    with contextlib.closing(eyes.Told(root, ".")) as eye:
+    with contextlib.closing(file_watcher.InotifyWatcher(root, ".")) as eye:
         outside.rename(here / "inside")
         found = told(eye)
     assert len(found) == 11
@@ -325,14 +326,14 @@ def test_a_tree_of_many_files_that_is_moved_in_is_told_in_part_and_marked(root, 
 def test_a_directory_of_more_directories_than_may_be_watched_is_a_limit_before_all_were_listed(root, here, monkeypatch):
     for number in range(20):
         (here / str(number)).mkdir()
-    monkeypatch.setattr(eyes, "MAX_DIRECTORIES", 10)
+    monkeypatch.setattr(file_watcher, "MAX_DIRECTORIES", 10)
     with pytest.raises(OSError, match="too many directories"):
-        eyes.Told(root, ".")
+        file_watcher.InotifyWatcher(root, ".")
 
 
 def test_one_directory_of_more_entries_than_can_be_looked_at_is_the_end(root, here, monkeypatch):
     for number in range(20):
         (here / str(number)).write_text("")
-    monkeypatch.setattr(eyes, "MAX_LOOKED_AT", 10)
-    with pytest.raises(eyes.Ended):
-        eyes.Seen(root, ".")
+    monkeypatch.setattr(file_watcher, "MAX_POLLED_ENTRIES", 10)
+    with pytest.raises(file_watcher.WatchEnded):
+        file_watcher.PollingWatcher(root, ".")

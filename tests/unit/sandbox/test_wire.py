@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codesdk.sandbox.runner import wire
+from codesdk.sandbox.runner.protocol import wire
 
 NONCE = b"0123456789abcdef"
 OTHER = b"fedcba9876543210"

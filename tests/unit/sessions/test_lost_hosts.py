@@ -6,13 +6,13 @@ import pytest
 
 from codesdk.domain.calls import CallState, DenialCode, IllegalTransition
 from codesdk.domain.quotas import Resource
-from codesdk.domain.tools import ToolResult
-from codesdk.hosts import Hosts, store
-from codesdk.hosts.watch import ALONE, LeaseWatch
+from codesdk.domain.tool_results import ToolResult
+from codesdk.hosts import HostService, store
+from codesdk.hosts.lease_watch import SOLE_HOST_LEASES, LeaseWatch
 from codesdk.sessions.lost_hosts import LostHosts
 from codesdk.tenancy.principal import Reach, Role
 from codesdk.toolcalls.ending import complete
-from codesdk.toolcalls.stored import Claimed, Denied, Finished
+from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Finished
 from stage import stored_call
 
 EXEC = ("workspace.exec", {"command": "x"})
@@ -27,7 +27,7 @@ def lost_hosts(stage):
 
 def give_up(stage):
     operator, _ = stage.enroll("hq", "ann", Role.OPERATOR, reach=Reach.INSTANCE)
-    Hosts(stage.database, stage.writer, stage.clock).lose(operator, "local")
+    HostService(stage.database, stage.writer, stage.clock).lose(operator, "local")
 
 
 def used(stage, resource):
@@ -37,7 +37,7 @@ def used(stage, resource):
 
 def test_a_lost_hosts_sessions_end_with_their_calls_and_give_everything_back(stage, lost_hosts):
     running = stage.pipeline.submit(*EXEC, stage.subject)
-    assert isinstance(stage.claims().take(), Claimed)
+    assert isinstance(stage.claims().take(), ClaimedCall)
     queued = stage.pipeline.submit(*EXEC, stage.subject)
     waiting = stage.pipeline.submit(*WRITE, stage.subject)
     give_up(stage)
@@ -82,7 +82,7 @@ def test_a_thawed_worker_of_a_lost_host_claims_nothing_and_ends_nothing(stage, l
 
 def test_silence_alone_ends_them_too(stage, lost_hosts):
     ended = []
-    for _ in range(30 * ALONE + 2):
+    for _ in range(30 * SOLE_HOST_LEASES + 2):
         ended.append(lost_hosts.tend())
         stage.clock.advance(1.0)
     assert sum(ended) == 1

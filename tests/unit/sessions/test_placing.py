@@ -10,13 +10,13 @@ from codesdk.hosts import Capacity
 from codesdk.hosts import store as host_store
 from codesdk.sessions import NewSession, NoHost
 from codesdk.storage.writer import Writer
-from codesdk.worker.host import Offer, register
+from codesdk.worker.ownership.registration import HostOffer, register
 
 IMAGES = {"base": "sha256:" + "1" * 64}
 
 
 def enter(stage, name, images=IMAGES, **offer):
-    return register(stage.writer, stage.ids, name, images, 0.0, offer=Offer(**offer))
+    return register(stage.writer, stage.ids, name, images, 0.0, offer=HostOffer(**offer))
 
 
 def opened(stage, **wish):

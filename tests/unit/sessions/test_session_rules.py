@@ -6,10 +6,10 @@ import pytest
 
 from codesdk.domain.calls import DenialCode
 from codesdk.policy import PolicyInvalid
-from codesdk.policy.sessions import SessionRules
-from codesdk.policy.versions import Versions
+from codesdk.policy.rollout.session_rules import SessionRules
+from codesdk.policy.rollout.version_service import VersionService
 from codesdk.sessions import NewSession
-from codesdk.toolcalls.stored import Denied, Queued, Waiting
+from codesdk.toolcalls.records.call_record import Denied, Queued, Waiting
 
 RULES = """\
 version: 1
@@ -70,7 +70,7 @@ def test_a_session_can_be_opened_with_what_its_tenants_bundle_says_already(stage
     tools = {tool.name: tool for tool in stage.registry.tools()}
     case = "{name: n, tool: workspace.read, input: {path: secret/a}, expect: deny}"
     sources = {"policy.yaml": RULES, "tests/t.yaml": f"version: 1\ncases: [{case}]\n"}
-    versions = Versions(stage.database, stage.writer, stage.ids, tools, stage.clock)
+    versions = VersionService(stage.database, stage.writer, stage.ids, tools, stage.clock)
     versions.promote(stage.principal.tenant_id, sources, tools, stage.principal.id)
     own = stage.open_session(policy=RULES)
     denied = stage.pipeline.submit(*READ, own)

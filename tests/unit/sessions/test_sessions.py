@@ -8,7 +8,7 @@ from codesdk.domain.calls import DenialCode
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.ids import ArtifactId
 from codesdk.sessions import NewSession, NoHost, SessionUnknown
-from codesdk.toolcalls.stored import Denied
+from codesdk.toolcalls.records.call_record import Denied
 
 WRITE = ("workspace.write", {"path": "a", "content": "b"})
 

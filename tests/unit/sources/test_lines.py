@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.sources.lines import Lines, Unbearable, message_of
-from codesdk.sources.pace import Pace
-from codesdk.sources.progress import GAP_S, MAX_BYTES, Progress
+from codesdk.sources.servers.progress_lines import MAX_BYTES, MIN_GAP_S, ProgressLines
+from codesdk.sources.transport.framing import LineBuffer, ServerMisbehaved, parse_message
+from codesdk.sources.transport.rate_limit import RateLimit
 
 
 @given(st.lists(st.binary(max_size=30)), st.lists(st.integers(1, 9)))
 def test_lines_are_the_same_however_the_bytes_come(texts, sizes):
     whole = b"".join(text.replace(b"\n", b"") + b"\n" for text in texts)
-    lines, found, place = Lines(), [], 0
+    lines, found, place = LineBuffer(), [], 0
     for size in [*sizes, len(whole) + 1]:
         found += lines.feed(whole[place : place + size])
         place += size
@@ -21,8 +21,8 @@ def test_lines_are_the_same_however_the_bytes_come(texts, sizes):
 
 @pytest.mark.parametrize("data", [b"x" * 11, b"x" * 11 + b"\n", b"y\n" + b"x" * 11])
 def test_a_line_beyond_the_limit_is_unbearable(data):
-    with pytest.raises(Unbearable):
-        Lines(10).feed(data)
+    with pytest.raises(ServerMisbehaved):
+        LineBuffer(10).feed(data)
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,15 @@ def test_a_line_beyond_the_limit_is_unbearable(data):
     ],
 )
 def test_what_is_no_message_is_none(line):
-    assert message_of(line) is None
+    assert parse_message(line) is None
 
 
 def test_a_message_is_one():
-    assert message_of(b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}')
+    assert parse_message(b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}')
 
 
 def test_the_pace_holds_in_every_window_and_recovers():
-    pace = Pace(messages=3, size=100, window_s=10)
+    pace = RateLimit(messages=3, size=100, window_s=10)
     assert [pace.keeps(10, now) for now in (0, 1, 2, 3)] == [True, True, True, False]
     assert pace.keeps(10, 50)
     assert not pace.keeps(95, 51)
@@ -57,9 +57,9 @@ def test_the_pace_holds_in_every_window_and_recovers():
 @pytest.mark.anyio
 async def test_progress_is_thinned_and_bounded():
     now = [0.0]
-    progress = Progress(lambda: now[0])
+    progress = ProgressLines(lambda: now[0])
     for step in range(10_000):
-        now[0] += GAP_S / 10
+        now[0] += MIN_GAP_S / 10
         await progress.report(step, None, "x" * 1000 + "\nnext line")
     progress.over()
     lines = list(progress.lines())

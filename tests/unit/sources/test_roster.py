@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from codesdk.hosts import store as host_store
-from codesdk.sources.roster import OwnRoster, Roster
-from codesdk.sources.server_status import ServerState, ServerStatus
+from codesdk.sources.servers.server_list import ServerList, ServerReporter
+from codesdk.sources.servers.server_status import ServerState, ServerStatus
 from codesdk.tenancy.access import Forbidden
 from codesdk.tenancy.principal import Reach, Role
-from codesdk.worker.host import register
+from codesdk.worker.ownership.registration import register
 
 SHARED = ServerStatus(source="fx", state=ServerState.RUNNING, since=5.0, restarts=1, reason="ended")
 
@@ -21,7 +21,7 @@ def operator(stage):
 
 @pytest.fixture
 def roster(stage):
-    return Roster(stage.database)
+    return ServerList(stage.database)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def host(stage):
 
 @pytest.fixture
 def own(stage, host):
-    return OwnRoster(stage.writer, host.id, host.generation)
+    return ServerReporter(stage.writer, host.id, host.generation)
 
 
 def test_what_a_worker_has_is_seen_and_what_it_has_no_more_is_not(stage, roster, own, operator):
@@ -58,7 +58,7 @@ def test_nothing_is_written_where_nothing_changed(stage, roster, own, operator):
 
 def test_the_servers_of_a_worker_that_lost_its_host_are_none(stage, roster, own, host, operator):
     own.tell([SHARED])
-    stage.writer.run(lambda unit: host_store.lose(unit.connection, host.id, generation=host.generation))
+    stage.writer.run(lambda unit: host_store.mark_lost(unit.connection, host.id, generation=host.generation))
     assert roster.listing(operator) == []
     own.tell([])
     own.tell([SHARED])  # it thaws, and says so: nobody hears it
@@ -67,7 +67,7 @@ def test_the_servers_of_a_worker_that_lost_its_host_are_none(stage, roster, own,
 
 def test_the_servers_of_a_worker_that_was_stopped_in_order_are_none(stage, roster, own, host, operator):
     own.tell([SHARED])
-    stage.writer.run(lambda unit: host_store.leave(unit.connection, host.id, host.generation, 1.0))
+    stage.writer.run(lambda unit: host_store.mark_stopped(unit.connection, host.id, host.generation, 1.0))
     assert roster.listing(operator) == []
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from codesdk.storage.database import Database, DatabaseUrlWrong
-from codesdk.storage.faults import unavailable
+from codesdk.storage.faults import to_fault
 from codesdk.storage.migration import upgrade
 from codesdk.storage.writer import Writer
 from stage import DEADLINE_S
@@ -89,6 +89,6 @@ def test_a_reader_in_memory_sees_nothing_that_is_not_committed():
     ],
 )
 def test_a_value_that_the_database_cannot_hold_is_the_callers_fault(refused):
-    fault = unavailable(DBAPIError("SELECT secret", {"secret": "x"}, refused))
+    fault = to_fault(DBAPIError("SELECT secret", {"secret": "x"}, refused))
     assert (fault.code, fault.status, fault.retryable) == ("VALUE_REFUSED", 422, False)
     assert "secret" not in str(fault)

@@ -11,7 +11,14 @@ from sqlalchemy.exc import IntegrityError
 
 from codesdk.domain.canonical import content_hash
 from codesdk.storage.database import Database
-from codesdk.storage.migration import SCRIPTS, SchemaBehind, SchemaUnknown, check, downgrade, upgrade
+from codesdk.storage.migration import (
+    SCRIPTS_DIR,
+    SchemaBehind,
+    SchemaUnknown,
+    downgrade,
+    require_current_schema,
+    upgrade,
+)
 from codesdk.storage.schema import metadata
 
 
@@ -188,13 +195,13 @@ def test_artifacts_of_before_the_blobs_keep_their_files_and_share_them(database)
 
 def test_a_process_that_must_not_migrate_sees_what_is_missing_and_changes_nothing(database):
     with pytest.raises(SchemaBehind, match="revision none"):
-        check(database)
+        require_current_schema(database)
     assert tables(database) == set()
     upgrade(database, "0001")
     with pytest.raises(SchemaBehind, match="revision 0001"):
-        check(database)
+        require_current_schema(database)
     upgrade(database)
-    check(database)
+    require_current_schema(database)
 
 
 def test_a_newer_schema_is_not_taken_for_one_that_lacks_something(database):
@@ -202,7 +209,7 @@ def test_a_newer_schema_is_not_taken_for_one_that_lacks_something(database):
     with database.writer.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = 'future'"))
     with pytest.raises(SchemaUnknown):
-        check(database)
+        require_current_schema(database)
 
 
 def filled(database):
@@ -239,7 +246,7 @@ def count(database, table):
 def test_every_migration_goes_down_and_up_with_a_row_in_every_table(database):
     upgrade(database)
     filled(database)
-    script = ScriptDirectory(str(SCRIPTS))
+    script = ScriptDirectory(str(SCRIPTS_DIR))
     for revision in [each.revision for each in script.walk_revisions()]:
         down = script.get_revision(revision).down_revision or "base"
         downgrade(database, down)

@@ -13,7 +13,7 @@ from codesdk.errors import Fault
 from codesdk.storage import engines
 from codesdk.storage.database import Database, StorageUnavailable
 from codesdk.storage.faults import DatabaseLocked, DatabaseReadOnly
-from codesdk.storage.writer import GROUP, Unit, Writer, WriterClosed
+from codesdk.storage.writer import MAX_GROUP, Unit, Writer, WriterClosed
 from databases import ONLY_SQLITE
 from stage import DEADLINE_S
 
@@ -47,7 +47,7 @@ class Held:
 
     def __init__(self, writer):
         self.writer = writer
-        self.pool = ThreadPoolExecutor(GROUP + 2)
+        self.pool = ThreadPoolExecutor(MAX_GROUP + 2)
         self.entered, self.release = threading.Event(), threading.Event()
         self.first = self.pool.submit(writer.run, self._wait)
         assert self.entered.wait(DEADLINE_S)
@@ -144,10 +144,10 @@ def test_units_that_wait_are_committed_in_one_group(writer):
 def test_a_group_has_a_limit(writer):
     seen = []
     held = Held(writer)
-    held.hand_in(*[lambda unit: seen.append(unit.connection)] * (GROUP + 1))
+    held.hand_in(*[lambda unit: seen.append(unit.connection)] * (MAX_GROUP + 1))
     held.let_go()
-    assert len(seen) == GROUP + 1
-    assert sum(connection is seen[0] for connection in seen) == GROUP
+    assert len(seen) == MAX_GROUP + 1
+    assert sum(connection is seen[0] for connection in seen) == MAX_GROUP
 
 
 def test_last_steps_run_after_every_unit_in_the_order_of_their_keys(writer):
@@ -389,7 +389,7 @@ def test_a_data_directory_that_was_removed_takes_no_commit_even_when_it_is_made_
 def test_a_database_that_another_program_holds_for_too_long_says_so_and_is_used_when_it_is_free(
     database, writer, monkeypatch
 ):
-    monkeypatch.setattr(engines, "WAIT_S", 0.05)
+    monkeypatch.setattr(engines, "SQLITE_BUSY_TIMEOUT_S", 0.05)
     impatient = Database(database.url.render_as_string())
     second = Writer(impatient)
     holder = sqlite3.connect(database.url.database, isolation_level=None)

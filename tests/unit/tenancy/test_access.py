@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from codesdk.domain.ids import PrincipalId, SessionId, TenantId
 from codesdk.domain.subjects import Subject
 from codesdk.tenancy.access import (
-    GRANTS,
+    PERMISSIONS,
     Action,
     Allowed,
     Forbidden,
+    RefusalReason,
     Refused,
     Target,
-    Why,
     decide_access,
-    may_ever,
+    may_attempt,
     require,
 )
 from codesdk.tenancy.principal import Principal, Reach, Role
@@ -117,7 +117,7 @@ def test_every_decision_there_is_is_the_references():
 
 
 def test_every_action_has_a_grant():
-    assert set(GRANTS) == set(Action)
+    assert set(PERMISSIONS) == set(Action)
     assert set(TABLE) == {action.value for action in Action}
 
 
@@ -137,13 +137,13 @@ def test_a_further_role_takes_nothing_away(roles, more, action, reach):
 
 @given(st.sampled_from(ROLE_SETS), st.sampled_from(Reach), st.sampled_from(Action))
 def test_what_is_refused_before_a_target_is_known_is_refused_for_every_target(roles, reach, action):
-    ever = may_ever(principal(roles, reach), action)
+    ever = may_attempt(principal(roles, reach), action)
     for tenant, far in product((OURS, THEIRS), Reach):
         decision = decide_access(principal(roles, reach), action, Target(tenant_id=tenant, reach=far))
         if isinstance(ever, Refused):
             assert decision == ever
         else:
-            assert not (isinstance(decision, Refused) and decision.why is Why.ROLE)
+            assert not (isinstance(decision, Refused) and decision.why is RefusalReason.ROLE)
 
 
 def test_without_roles_nothing_is_allowed():
@@ -154,7 +154,7 @@ def test_without_roles_nothing_is_allowed():
 def test_a_refusal_names_the_roles_that_would_do():
     decision = decide_access(principal([Role.AUDITOR]), Action.APPROVALS_DECIDE, Target(tenant_id=OURS))
     assert decision == Refused(
-        why=Why.ROLE, reason="None of your roles may do this; it needs one of: approver, operator."
+        why=RefusalReason.ROLE, reason="None of your roles may do this; it needs one of: approver, operator."
     )
 
 
@@ -162,7 +162,7 @@ def test_what_is_not_to_be_seen_is_unknown_and_what_is_above_is_forbidden():
     unknown = TenantUnknown("There is no tenant x.")
     require(Allowed(), unknown)
     with pytest.raises(TenantUnknown):
-        require(Refused(why=Why.UNSEEN, reason="r"), unknown)
-    for why in (Why.ROLE, Why.REACH):
+        require(Refused(why=RefusalReason.NOT_VISIBLE, reason="r"), unknown)
+    for why in (RefusalReason.ROLE, RefusalReason.REACH):
         with pytest.raises(Forbidden, match="r"):
             require(Refused(why=why, reason="r"), unknown)

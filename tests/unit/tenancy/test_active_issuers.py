@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.tenancy.logins import ActiveIssuers, KeyRing, LoginRefused, Logins, LoginsInvalid
+from codesdk.tenancy.logins import ActiveIssuers, JwksCache, LoginRefused, LoginService, LoginsInvalid
 from codesdk.tenancy.logins.issuers import Algorithm
 from issuers import Mint
 from stage import wait_for
@@ -97,9 +97,9 @@ def test_it_is_looked_at_again_and_again(path, mint):
 
 def test_the_tokens_of_an_issuer_that_was_taken_out_are_refused(stage, path, mint):
     active = ActiveIssuers(path, optional=True)
-    desk = Logins(
+    desk = LoginService(
         active.now,
-        KeyRing(mint.fetch, stage.clock.monotonic),
+        JwksCache(mint.fetch, stage.clock.monotonic),
         database=stage.database,
         writer=stage.writer,
         quotas=stage.quotas,
@@ -115,7 +115,7 @@ def test_the_tokens_of_an_issuer_that_was_taken_out_are_refused(stage, path, min
 
 
 def test_keys_that_came_from_another_place_than_the_list_says_now_are_not_used(stage, mint):
-    ring = KeyRing(mint.fetch, stage.clock.monotonic)
+    ring = JwksCache(mint.fetch, stage.clock.monotonic)
     mint.asked.clear()
     assert ring.key(mint.issuer(), "one", Algorithm.RS256)
     assert ring.key(mint.issuer(), "one", Algorithm.RS256)

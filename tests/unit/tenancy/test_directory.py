@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from codesdk.tenancy.credentials import KEY_PREFIX, TOKEN_PREFIX, hash_secret, mint_secret
 from codesdk.tenancy.principal import Role, Unauthenticated
-from codesdk.tenancy.secrets import KEY_PREFIX, TOKEN_PREFIX, hash_of, mint
 
 
 def test_a_key_names_its_principal(stage):
@@ -19,9 +19,9 @@ def test_no_other_key_names_anybody(stage, key):
 
 def test_what_the_database_keeps_of_a_secret_opens_nothing(stage):
     with pytest.raises(Unauthenticated):
-        stage.directory.principal(hash_of(stage.api_key))
+        stage.directory.principal(hash_secret(stage.api_key))
     with pytest.raises(Unauthenticated):
-        stage.directory.subject(hash_of(stage.token))
+        stage.directory.subject(hash_secret(stage.token))
 
 
 def test_a_key_is_no_token_and_a_token_no_key(stage):
@@ -63,7 +63,7 @@ def test_tokens_end_with_their_session(stage):
 
 
 def test_secrets_are_long_and_never_the_same():
-    made = {mint(prefix) for prefix in (KEY_PREFIX, TOKEN_PREFIX) for _ in range(100)}
+    made = {mint_secret(prefix) for prefix in (KEY_PREFIX, TOKEN_PREFIX) for _ in range(100)}
     assert len(made) == 200
     assert min(map(len, made)) == 9 + 43
 

@@ -11,10 +11,10 @@ import pytest
 
 from codesdk.eventlog.audit import store as audit_store
 from codesdk.sessions import SessionUnknown
-from codesdk.sessions.admission import Admission
+from codesdk.sessions.authentication import SessionAuthenticator
 from codesdk.tenancy.access import Forbidden
-from codesdk.tenancy.logins import KeyRing, KeysUnavailable, LoginRefused, Logins, LoginsInvalid, read_issuers
-from codesdk.tenancy.logins.keyring import AGAIN_S, KEEP_S, STALE_S
+from codesdk.tenancy.logins import JwksCache, KeysUnavailable, LoginRefused, LoginService, LoginsInvalid, read_issuers
+from codesdk.tenancy.logins.jwks import CACHE_S, MIN_REFETCH_S, STALE_S
 from codesdk.tenancy.logins.tokens import ScopeMissing
 from codesdk.tenancy.principal import Role, Unauthenticated
 from issuers import Mint
@@ -34,9 +34,9 @@ def mint(shared):
 
 
 def logins(stage, mint, **more):
-    return Logins(
+    return LoginService(
         partial(tuple, [mint.issuer(**more)]),
-        KeyRing(mint.fetch, stage.clock.monotonic),
+        JwksCache(mint.fetch, stage.clock.monotonic),
         database=stage.database,
         writer=stage.writer,
         quotas=stage.quotas,
@@ -189,7 +189,7 @@ def test_keys_are_fetched_once_and_again_for_a_new_name_but_not_for_every_forged
         "https://login.example.com/.well-known/openid-configuration",
         "https://login.example.com/jwks",
     ]
-    stage.clock.advance(AGAIN_S)
+    stage.clock.advance(MIN_REFETCH_S)
     mint.add("two")
     desk.enter(mint.token(now(stage), kid="two"))
     fetched = len(mint.asked)
@@ -201,11 +201,11 @@ def test_keys_are_fetched_once_and_again_for_a_new_name_but_not_for_every_forged
 
 def test_a_key_that_was_taken_away_is_refused_after_the_next_fetch(stage, mint):
     desk = logins(stage, mint)
-    token = mint.token(now(stage), exp=now(stage) + 2 * KEEP_S)
+    token = mint.token(now(stage), exp=now(stage) + 2 * CACHE_S)
     desk.enter(token)
     mint.add("two")
     del mint.keys["one"]
-    stage.clock.advance(KEEP_S)
+    stage.clock.advance(CACHE_S)
     with pytest.raises(LoginRefused, match="does not publish"):
         desk.enter(token)
 
@@ -218,10 +218,10 @@ def test_an_issuer_that_is_away_lets_nobody_new_in_and_is_not_asked_for_each_tok
             desk.enter(mint.token(now(stage)))
     assert len(mint.asked) == 1
     mint.away = False
-    stage.clock.advance(AGAIN_S)
+    stage.clock.advance(MIN_REFETCH_S)
     desk.enter(mint.token(now(stage)))
     mint.away = True
-    stage.clock.advance(KEEP_S + 1)
+    stage.clock.advance(CACHE_S + 1)
     desk.enter(mint.token(now(stage)))  # with the keys that it had
     stage.clock.advance(STALE_S)
     with pytest.raises(KeysUnavailable):
@@ -293,7 +293,7 @@ def test_who_was_disabled_or_whose_tenant_is_suspended_comes_in_no_more(stage, m
 @pytest.fixture
 def admission(stage, mint):
     desk = logins(stage, mint, session={"labels": {"by": "login"}, "permission_mode": "ask"})
-    return Admission(directory=stage.directory, logins=desk, sessions=stage.sessions, writer=stage.writer)
+    return SessionAuthenticator(directory=stage.directory, logins=desk, sessions=stage.sessions, writer=stage.writer)
 
 
 def test_a_login_works_in_one_session_until_it_is_closed(stage, mint, admission):
@@ -346,7 +346,9 @@ def test_a_sessions_token_opens_that_session_whatever_is_named(stage, admission)
 def test_a_token_that_is_looked_at_again_takes_back_nothing_of_a_later_one(stage, mint):
     roles = {"claim": "groups", "values": {"dev": ["developer"], "lead": ["developer", "approver"]}}
     desk = logins(stage, mint, roles=[], roles_from=roles)
-    admission = Admission(directory=stage.directory, logins=desk, sessions=stage.sessions, writer=stage.writer)
+    admission = SessionAuthenticator(
+        directory=stage.directory, logins=desk, sessions=stage.sessions, writer=stage.writer
+    )
     lead, dev = (mint.token(now(stage), groups=[group]) for group in ("lead", "dev"))
     assert set(admission.subject(lead, None, opens=True).roles) == {"developer", "approver"}
     found = admission.subject(dev, None, opens=True)
@@ -363,7 +365,9 @@ def test_a_token_that_is_looked_at_again_takes_back_nothing_of_a_later_one(stage
 
 def test_a_login_that_may_run_nothing_opens_nothing(stage, mint):
     desk = logins(stage, mint, roles=["auditor"])
-    admission = Admission(directory=stage.directory, logins=desk, sessions=stage.sessions, writer=stage.writer)
+    admission = SessionAuthenticator(
+        directory=stage.directory, logins=desk, sessions=stage.sessions, writer=stage.writer
+    )
     before = len(stage.sessions.listing(stage.principal.tenant_id))
     with pytest.raises(Forbidden):
         admission.subject(mint.token(now(stage)), None, opens=True)

@@ -18,15 +18,15 @@ from codesdk.approvals import Verdict
 from codesdk.artifacts import ArtifactUnknown
 from codesdk.domain.calls import DenialCode
 from codesdk.domain.quotas import QUEUE_RETRY_S, QueueFull, QuotaExceeded, Resource
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.tool_results import ToolResult
 from codesdk.errors import InternalFault
 from codesdk.hosts import store as host_store
-from codesdk.hosts.watch import LeaseWatch
+from codesdk.hosts.lease_watch import LeaseWatch
 from codesdk.sessions import NewSession, NoHost
 from codesdk.sessions.lost_hosts import LostHosts
 from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls.ending import complete
-from codesdk.toolcalls.stored import Claimed, Denied, Queued, Waiting
+from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Queued, Waiting
 from stage import Stage
 
 MIB = 1024 * 1024
@@ -263,7 +263,7 @@ def test_a_full_tenant_holds_up_no_other(stage):
     command(stage, 1)
     command(stage, 2, stage.open_session())
     third = command(stage, 3, theirs).identity
-    assert isinstance(stage.claims().take(), Claimed)
+    assert isinstance(stage.claims().take(), ClaimedCall)
     assert stage.claims().take().stored.identity == third
     assert stage.claims().take() is None
 
@@ -336,7 +336,7 @@ def test_a_limit_of_its_own_wins_over_the_installations_and_can_be_taken_back(st
 def test_a_limit_below_what_is_used_takes_nothing_away(stage):
     stage.open_session()
     stage.limit(Resource.SESSIONS, 1)
-    assert len(stage.sessions.open_of_all()) == 2
+    assert len(stage.sessions.list_all_open()) == 2
     with pytest.raises(QuotaExceeded, match="2 of 1"):
         stage.open_session()
 
@@ -473,7 +473,7 @@ def test_workers_that_claim_at_once_run_exactly_as_many_as_may(stage, writers, a
         command(stage, number, stage.open_session())
     claims = [written_by(stage.claims(), writer) for writer in writers]
     taken = at_once(lambda number: claims[number % len(claims)].take(), 12)
-    assert sum(isinstance(each, Claimed) for each in taken) == 3
+    assert sum(isinstance(each, ClaimedCall) for each in taken) == 3
     assert used(stage, Resource.RUNNING_CALLS) == 3
 
 
@@ -584,7 +584,7 @@ class Life(RuleBasedStateMachine):
         stage = self.stage
         with stage.database.read() as connection:
             host = host_store.find(connection, "local")
-        stage.writer.run(lambda unit: host_store.lose(unit.connection, host.id, generation=host.generation))
+        stage.writer.run(lambda unit: host_store.mark_lost(unit.connection, host.id, generation=host.generation))
         watch = LeaseWatch(stage.database, stage.writer, stage.clock, 0.0)
         LostHosts(
             watch=watch, sessions=stage.sessions, database=stage.database, writer=stage.writer, log=stage.log
@@ -641,7 +641,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def claims(self):
         taken = self.stage.claims().take()
-        if isinstance(taken, Claimed):
+        if isinstance(taken, ClaimedCall):
             self.running.append(taken)
 
     @rule()

@@ -7,10 +7,10 @@ from codesdk.domain.decisions import PermissionMode
 from codesdk.errors import ExitCode
 from codesdk.sessions import NewSession
 from codesdk.tenancy.access import Forbidden
-from codesdk.tenancy.directory import Directory
+from codesdk.tenancy.identity_directory import IdentityDirectory
 from codesdk.tenancy.principal import Reach, Role
 from codesdk.tenancy.tenant import TenantUnknown, YoloNotAllowed
-from codesdk.toolcalls.stored import Claimed, Denied, Queued, Waiting
+from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Queued, Waiting
 
 YOLO = NewSession(permission_mode=PermissionMode.YOLO)
 WRITE = ("workspace.write", {"path": "a", "content": "b"})
@@ -75,7 +75,7 @@ def test_a_queued_call_runs_in_yolo_while_it_is_allowed(stage, chief):
     allow(stage, chief)
     queued = stage.pipeline.submit(*WRITE, stage.open_session(permission_mode=PermissionMode.YOLO))
     claimed = stage.claims().take()
-    assert isinstance(claimed, Claimed)
+    assert isinstance(claimed, ClaimedCall)
     assert claimed.stored.identity == queued.identity
 
 
@@ -94,7 +94,7 @@ def test_a_tenants_own_operator_cannot_allow_it_and_a_stranger_not_see_it(stage,
 
 
 def test_where_the_installation_allows_it_tenants_that_are_made_have_it_and_the_others_keep_theirs(stage, chief):
-    generous = Directory(stage.database, stage.clock, stage.ids, quotas=stage.quotas, yolo=True)
+    generous = IdentityDirectory(stage.database, stage.clock, stage.ids, quotas=stage.quotas, yolo=True)
     principal, _ = stage.writer.run(lambda unit: generous.enroll(unit, "new", "ann", (Role.DEVELOPER,)))
     assert stage.administration.tenant(chief, principal.tenant_id).yolo
     assert stage.open_session(principal, permission_mode=PermissionMode.YOLO).permission_mode is PermissionMode.YOLO

@@ -6,8 +6,8 @@ import pytest
 
 from codesdk.approvals import Verdict
 from codesdk.domain.calls import DenialCode
-from codesdk.toolcalls.asks import Asks
-from codesdk.toolcalls.stored import Denied, Queued, Waiting
+from codesdk.toolcalls.decision.approval_limits import ApprovalLimits
+from codesdk.toolcalls.records.call_record import Denied, Queued, Waiting
 from stage import bundle
 
 POLICY = """\
@@ -24,7 +24,7 @@ rules:
 def asking(stage):
     def make(**limits):
         stage.pipeline = stage.pipeline_with(
-            bundle(stage.root / "asking", POLICY, stage.registry), limits=Asks(**limits)
+            bundle(stage.root / "asking", POLICY, stage.registry), limits=ApprovalLimits(**limits)
         )
 
     return make

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.registry import Registry
-from codesdk.sandbox.port import FileMark, FileName, MarkKind
-from codesdk.toolcalls.bound_files import MAX_NAMES, difference, files_of, named
+from codesdk.sandbox.port import FileFingerprint, FingerprintKind, NamedPath
+from codesdk.toolcalls.approval.bound_files import MAX_NAMES, bound_files_value, first_difference, named_files
 from stage import REPOSITORY
 
 REGISTRY = Registry.load(REPOSITORY / "tool-registry")
 
 
 def names(tool="workspace.exec", **given):
-    return [(name.path, name.cwd) for name in named(REGISTRY.resolve(tool), given)]
+    return [(name.path, name.cwd) for name in named_files(REGISTRY.resolve(tool), given)]
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_what_is_run_comes_first_where_there_are_too_many_words():
     words = " ".join(f"word{number}" for number in range(3 * MAX_NAMES))
     found = names(command=f"echo {words}; bash evil.sh")
     assert len(found) == MAX_NAMES
-    marks = tuple(FileMark(path=path, cwd=cwd, kind=MarkKind.ABSENT) for path, cwd in found)
-    assert "others may have changed" in files_of(marks)["more"]
-    assert "more" not in files_of(marks[1:])
+    marks = tuple(FileFingerprint(path=path, cwd=cwd, kind=FingerprintKind.ABSENT) for path, cwd in found)
+    assert "others may have changed" in bound_files_value(marks)["more"]
+    assert "more" not in bound_files_value(marks[1:])
     assert ("evil.sh", ".") in found
 
 
@@ -82,30 +82,30 @@ def test_a_tool_that_only_reads_names_nothing():
 
 @given(st.text(max_size=200))
 def test_any_line_names_something_or_nothing_and_never_fails(line):
-    found = named(REGISTRY.resolve("workspace.exec"), {"command": line})
+    found = named_files(REGISTRY.resolve("workspace.exec"), {"command": line})
     assert len(found) <= MAX_NAMES
     assert all("\0" not in name.path and name.path for name in found)
 
 
-FILE = FileMark(path="a", kind=MarkKind.FILE, real="/workspace/a", sha256="sha256:1", size=1)
+FILE = FileFingerprint(path="a", kind=FingerprintKind.FILE, real="/workspace/a", sha256="sha256:1", size=1)
 
 
 @pytest.mark.parametrize(
     ("now", "words"),
     [
         ({"sha256": "sha256:2"}, "another content"), ({"real": "/workspace/b"}, "another file"),
-        ({"kind": MarkKind.ABSENT, "real": "", "sha256": None, "size": 0}, "not there any more"),
+        ({"kind": FingerprintKind.ABSENT, "real": "", "sha256": None, "size": 0}, "not there any more"),
     ],
 )  # fmt: skip
 def test_each_change_of_a_file_is_told_in_words(now, words):
-    assert difference((FILE,), (FILE,)) == ""
-    assert words in difference((FILE,), (FILE.model_copy(update=now),))
-    absent = FileMark(path="a", kind=MarkKind.ABSENT)
-    assert "was not there" in difference((absent,), (FILE,))
+    assert first_difference((FILE,), (FILE,)) == ""
+    assert words in first_difference((FILE,), (FILE.model_copy(update=now),))
+    absent = FileFingerprint(path="a", kind=FingerprintKind.ABSENT)
+    assert "was not there" in first_difference((absent,), (FILE,))
 
 
 def test_an_approver_sees_first_what_is_there():
-    absent = FileMark(path="b", kind=MarkKind.ABSENT)
-    assert [file["path"] for file in files_of((absent, FILE))["files"]] == ["a", "b"]
-    assert files_of(()) is None
-    assert FILE.name == FileName(path="a")
+    absent = FileFingerprint(path="b", kind=FingerprintKind.ABSENT)
+    assert [file["path"] for file in bound_files_value((absent, FILE))["files"]] == ["a", "b"]
+    assert bound_files_value(()) is None
+    assert FILE.name == NamedPath(path="a")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.ids import ToolCallId
 from codesdk.registry import Registry
-from codesdk.sandbox.egress.rules import NOTHING, EgressRules
+from codesdk.sandbox.egress.rules import DENY_ALL, EgressRules
 from codesdk.sandbox.port import ExecResult, ExitKind
-from codesdk.sandbox.profile import Profile
-from codesdk.toolcalls.builtins import Bench, files, run_tool
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.tools import ToolContext, files, run_tool
 from stage import REPOSITORY, Room, said
 
 REGISTRY = Registry.load(REPOSITORY / "tool-registry")
@@ -22,7 +22,7 @@ IDENTITY = CallIdentity(tool_call_id=ToolCallId("call_1"), input_hash="sha256:0"
 
 
 def bench(room=None):
-    return Bench(
+    return ToolContext(
         sandbox=room or Room(), profile=Profile(), identity=IDENTITY, timeout_s=30.0, on_output=lambda _chunk: None
     )
 
@@ -188,7 +188,7 @@ def test_a_search_reaches_no_host_whatever_its_profile_allows_and_a_command_does
     work = replace(bench(room), profile=Profile(egress=hosts))
     for name, asks in (("workspace.search", {"pattern": "x"}), ("workspace.exec", {"command": "x"})):
         run_tool(REGISTRY.resolve(name), asks, work)
-    assert [asked.egress for asked in room.requests] == [NOTHING, hosts]
+    assert [asked.egress for asked in room.requests] == [DENY_ALL, hosts]
 
 
 def test_a_search_without_a_match_is_no_error():
@@ -246,10 +246,10 @@ def test_a_command_is_a_line_for_the_shell_or_words_without_one():
 
 
 def test_a_file_that_is_one_long_line_is_cut_with_its_count():
-    lines, left_out = files._fitting(["x" * (files.SHOWN_CHARACTERS + 7)])
-    assert (len(lines[0]), left_out) == (files.SHOWN_CHARACTERS, 7)
+    lines, left_out = files._fit_lines(["x" * (files.MAX_READ_CHARACTERS + 7)])
+    assert (len(lines[0]), left_out) == (files.MAX_READ_CHARACTERS, 7)
 
 
 def test_lines_that_do_not_fit_any_more_are_left_for_the_next_read():
-    half = "x" * (files.SHOWN_CHARACTERS // 2)
-    assert files._fitting([half, half, "y"]) == ([half, half], 0)
+    half = "x" * (files.MAX_READ_CHARACTERS // 2)
+    assert files._fit_lines([half, half, "y"]) == ([half, half], 0)

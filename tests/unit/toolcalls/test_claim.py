@@ -8,10 +8,10 @@ import pytest
 
 from codesdk.approvals import ApprovalState, Verdict
 from codesdk.domain.calls import DenialCode, IllegalTransition
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.tool_results import ToolResult
 from codesdk.registry import ActiveRegistry, Registry
 from codesdk.toolcalls.ending import complete
-from codesdk.toolcalls.stored import Claimed, Denied
+from codesdk.toolcalls.records.call_record import ClaimedCall, Denied
 from stage import POLICY, bundle
 
 WRITE = ("workspace.write", {"path": "a", "content": "b"})
@@ -76,7 +76,7 @@ def test_claims_of_many_threads_take_each_call_once(stage):
 
 def test_a_claim_uses_its_approval_up(stage):
     asked = approve(stage)
-    assert isinstance(stage.claims().take(), Claimed)
+    assert isinstance(stage.claims().take(), ClaimedCall)
     assert state(stage, asked) is ApprovalState.CONSUMED
 
 
@@ -127,7 +127,7 @@ def test_an_approval_does_not_hold_for_other_rules(stage):
 def test_a_rule_that_has_nothing_to_do_with_it_voids_no_approval(stage):
     approve(stage)
     changed = POLICY.replace("No patches here.", "None at all.")
-    assert isinstance(stage.claims(other(stage, changed)).take(), Claimed)
+    assert isinstance(stage.claims(other(stage, changed)).take(), ClaimedCall)
 
 
 def test_an_approval_does_not_hold_for_another_schema(stage):
@@ -243,7 +243,7 @@ def test_a_denial_in_the_queue_does_not_stop_the_next_call(stage):
         other(stage, POLICY.replace("effect: ask", "effect: deny").replace(", approval: {timeout: 10m}", ""))
     )
     assert isinstance(claims.take(), Denied)
-    assert isinstance(claims.take(), Claimed)
+    assert isinstance(claims.take(), ClaimedCall)
 
 
 def test_calls_of_another_host_are_not_taken(stage):

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codesdk.toolcalls.builtins.diff import FilePatch, parse
-from codesdk.toolcalls.builtins.hunks import PatchRejected, lines_of
-from codesdk.toolcalls.builtins.hunks import apply_hunks as apply_to
-from codesdk.toolcalls.builtins.names import unquoted
+from codesdk.tools.diff_parser import FilePatch, parse_diff
+from codesdk.tools.git_paths import unquote_path
+from codesdk.tools.hunks import PatchRejected, split_lines
+from codesdk.tools.hunks import apply_hunks as apply_to
 
 
 def apply_hunks(patch: FilePatch, text: str) -> str:
@@ -24,12 +24,14 @@ texts = st.builds(lambda lines, last: "".join(text + "\n" for text in lines) + l
 
 
 def unified(old, new, context=3, path="f.txt"):
-    lines = list(difflib.unified_diff(lines_of(old), lines_of(new), f"a/{path}", f"b/{path}", n=context, lineterm="\n"))
+    lines = list(
+        difflib.unified_diff(split_lines(old), split_lines(new), f"a/{path}", f"b/{path}", n=context, lineterm="\n")
+    )
     return "".join(text if text.endswith("\n") else text + "\n\\ No newline at end of file\n" for text in lines)
 
 
 def one(diff):
-    (patch,) = parse(diff)
+    (patch,) = parse_diff(diff)
     return patch
 
 
@@ -54,13 +56,13 @@ def test_it_applies_where_lines_were_added_above(old, new):
 
 @given(texts)
 def test_lines_are_as_diff_counts_them(text):
-    assert "".join(lines_of(text)) == text
-    assert len(lines_of(text)) == text.count("\n") + (not text.endswith("\n") and text != "")
+    assert "".join(split_lines(text)) == text
+    assert len(split_lines(text)) == text.count("\n") + (not text.endswith("\n") and text != "")
 
 
 def test_files_are_added_changed_and_deleted_in_one_diff():
     diff = "--- /dev/null\n+++ b/new\n@@ -0,0 +1,2 @@\n+a\n+b\n--- a/old\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n--- a/m\n+++ b/m\n@@ -1 +1 @@\n-x\n+y\n"
-    patches = parse(diff)
+    patches = parse_diff(diff)
     assert [(patch.path, patch.change) for patch in patches] == [
         ("new", "added"),
         ("old", "deleted"),
@@ -90,7 +92,7 @@ def test_what_git_says_of_empty_files_modes_and_renames_is_not_lost():
         "diff --git a/x b/y\nsimilarity index 100%\nrename from x\nrename to y\n"
         "diff --git a/m b/m\nindex 1..2 100644\n--- a/m\n+++ b/m\n@@ -1 +1 @@\n-a\n+b\n"
     )
-    found = [(patch.path, patch.change, patch.source, patch.mode, len(patch.hunks)) for patch in parse(diff)]
+    found = [(patch.path, patch.change, patch.source, patch.mode, len(patch.hunks)) for patch in parse_diff(diff)]
     assert found == [
         ("empty", "added", None, 0o755, 0),
         ("gone", "deleted", None, None, 0),
@@ -105,14 +107,14 @@ def test_what_git_says_of_empty_files_modes_and_renames_is_not_lost():
 def test_a_file_is_named_once_also_as_the_source_of_a_rename(first):
     rename = "diff --git a/x b/y\nsimilarity index 100%\nrename from x\nrename to y\n"
     with pytest.raises(PatchRejected, match="twice"):
-        parse(f"--- a/{first}\n+++ b/{first}\n@@ -1 +1 @@\n-a\n+b\n{rename}")
+        parse_diff(f"--- a/{first}\n+++ b/{first}\n@@ -1 +1 @@\n-a\n+b\n{rename}")
 
 
 @given(st.text(min_size=1, max_size=20).filter(lambda name: "\0" not in name and name.isprintable()))
 def test_a_name_is_the_same_in_quotes(name):
     octal = "".join(f"\\{byte:03o}" for byte in name.encode())
-    assert unquoted(f'"{octal}"') == name
-    assert unquoted(name) == name or name.startswith('"')
+    assert unquote_path(f'"{octal}"') == name
+    assert unquote_path(name) == name or name.startswith('"')
 
 
 def test_an_empty_context_line_without_its_space_counts():
@@ -154,7 +156,7 @@ def test_an_empty_context_line_without_its_space_counts():
 )
 def test_what_is_no_good_diff_is_rejected_in_words(diff, words):
     with pytest.raises(PatchRejected, match=words):
-        parse(diff)
+        parse_diff(diff)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +218,7 @@ fuzz = st.lists(
 @given(fuzz, texts)
 def test_nothing_but_patch_rejected_comes_out(diff, text):
     try:
-        for patch in parse(diff):
+        for patch in parse_diff(diff):
             apply_hunks(patch, text)
     except PatchRejected as rejected:
         assert str(rejected)  # noqa: PT017 (likewise)
@@ -226,7 +228,7 @@ def test_nothing_but_patch_rejected_comes_out(diff, text):
 @given(st.binary(max_size=200))
 def test_no_bytes_break_it(data):
     with contextlib.suppress(PatchRejected):
-        parse("--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n" + data.decode("utf-8", "replace"))
+        parse_diff("--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n" + data.decode("utf-8", "replace"))
 
 
 def test_a_hostile_diff_cannot_burn_minutes():
@@ -249,13 +251,13 @@ def test_a_hostile_diff_cannot_burn_minutes():
     ],
 )
 def test_a_line_that_differs_only_at_its_end_is_shown_with_it(text, said):
-    (patch,) = parse("--- a/f\n+++ b/f\n@@ -1,1 +1,1 @@\n-x\n+y\n")
+    (patch,) = parse_diff("--- a/f\n+++ b/f\n@@ -1,1 +1,1 @@\n-x\n+y\n")
     with pytest.raises(PatchRejected) as rejected:
         apply_hunks(patch, text)
     assert said in str(rejected.value)
 
 
 def test_the_line_that_does_not_fit_is_named_and_not_the_hunks_first():
-    (patch,) = parse("--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n same\n-x\n+y\n")
+    (patch,) = parse_diff("--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n same\n-x\n+y\n")
     with pytest.raises(PatchRejected, match="expected 'x' at line 2, found 'z'"):
         apply_hunks(patch, "same\nz\n")

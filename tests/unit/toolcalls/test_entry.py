@@ -6,25 +6,25 @@ import threading
 
 import pytest
 
-from codesdk.sandbox.faults import EngineUnavailable, SandboxGone
-from codesdk.toolcalls import entry, mishaps
-from codesdk.toolcalls.builtins import acts_last
-from codesdk.toolcalls.stored import Queued
+from codesdk.sandbox.port.faults import EngineUnavailable, SandboxGone
+from codesdk.toolcalls.records.call_record import Queued
+from codesdk.toolcalls.run import acquire, error_mapping
+from codesdk.tools import acts_only_in_last_request
 from stage import POLICY, Room, bundle, said
 
 EXEC = ("workspace.exec", {"command": "x"})
 WRITE = ("workspace.write", {"path": "a", "content": "x"})
 
 
-def away(*, was_asked=True):
+def away(*, was_sent=True):
     fault = EngineUnavailable("unix:///run/docker.sock", "refused")
-    fault.was_asked = was_asked
+    fault.was_sent = was_sent
     return fault
 
 
-def gone(*, was_asked=True):
+def gone(*, was_sent=True):
     fault = SandboxGone("sbx", "its container is exited")
-    fault.was_asked = was_asked
+    fault.was_sent = was_sent
     return fault
 
 
@@ -60,7 +60,7 @@ class Unsent(Room):
 
 @pytest.fixture(autouse=True)
 def _hurried(stage, monkeypatch):
-    monkeypatch.setattr(entry, "RETRY_S", 0.001)
+    monkeypatch.setattr(acquire, "RETRY_S", 0.001)
     writes = POLICY.replace("{id: writes, effect: ask,", "{id: writes, effect: allow,").replace(
         ", approval: {timeout: 10m}", ""
     )
@@ -124,7 +124,7 @@ def test_an_engine_that_is_away_for_a_moment_costs_the_other_calls_of_the_sandbo
     def play(*given):
         asked.append(1)
         if len(asked) == 1:
-            raise away(was_asked=False)
+            raise away(was_sent=False)
         return said(b"x")(*given)
 
     door = Door(Room(play))
@@ -167,7 +167,7 @@ def test_one_that_waits_is_the_next_workers_once_this_one_lets_go(stage):
 @pytest.mark.parametrize("call", [EXEC, WRITE], ids=["a command", "a write"])
 @pytest.mark.parametrize("fault", [away, gone])
 def test_what_was_never_sent_runs_in_the_sandbox_that_comes_next_as_the_same_attempt(stage, call, fault):
-    first, second = Unsent(fault(was_asked=False)), Room(said(b"done"))
+    first, second = Unsent(fault(was_sent=False)), Room(said(b"done"))
     door = Door(first, second)
     _, result = run(stage, door, call)
     assert not result.is_error
@@ -176,9 +176,9 @@ def test_what_was_never_sent_runs_in_the_sandbox_that_comes_next_as_the_same_att
 
 
 def test_what_no_sandbox_takes_ends_without_doubt(stage):
-    door = Door(Unsent(gone(was_asked=False)))
+    door = Door(Unsent(gone(was_sent=False)))
     _, result = run(stage, door, WRITE)
-    assert (result.code, doubtful(stage), len(door.lost)) == ("SANDBOX_GONE", False, entry.ROOMS)
+    assert (result.code, doubtful(stage), len(door.lost)) == ("SANDBOX_GONE", False, acquire.MAX_SANDBOXES)
 
 
 @pytest.mark.parametrize("fault", [away, gone])
@@ -191,20 +191,24 @@ def test_what_may_have_been_sent_is_lost_and_asked_about(stage, fault):
 
 def test_that_the_last_thing_was_not_sent_is_no_word_about_a_tool_that_asks_for_more_than_one(stage):
     """A signal is sent, and then its process is looked at."""
-    sure = {name: acts_last(stage.registry.resolve(name)) for name in ("process.signal", EXEC[0], WRITE[0])}
-    assert sure == {"process.signal": False, EXEC[0]: True, WRITE[0]: True}
-    room = Unsent(gone(was_asked=False))
-    ended = entry.Entry(
+    is_effect_free = {
+        name: acts_only_in_last_request(stage.registry.resolve(name)) for name in ("process.signal", EXEC[0], WRITE[0])
+    }
+    assert is_effect_free == {"process.signal": False, EXEC[0]: True, WRITE[0]: True}
+    room = Unsent(gone(was_sent=False))
+    ended = acquire.SandboxAcquisition(
         lambda: room,
         lambda _: pytest.fail("it is not given up"),
         clock=stage.clock,
         abandoned=threading.Event(),
-        stands_against=lambda: "",
+        blocked_by=lambda: "",
     )
     with pytest.raises(SandboxGone):
-        ended.run(lambda sandbox: sandbox.files.stat("."), sure=False)
+        ended.run(lambda sandbox: sandbox.files.stat("."), is_effect_free=False)
     assert ended.opened == [room]
 
 
 def test_the_end_of_what_did_not_begin_names_no_sandbox_that_failed():
-    assert mishaps.failed(entry.NotBegun.because("it was cancelled")).text.startswith("This call was not begun")
+    assert error_mapping.fault_result(acquire.NotStarted.because("it was cancelled")).text.startswith(
+        "This call was not begun"
+    )

@@ -11,18 +11,20 @@ from codesdk.artifacts import ArtifactsUnavailable
 from codesdk.domain.calls import IllegalTransition
 from codesdk.domain.decisions import SandboxBounds
 from codesdk.domain.events import EventType
-from codesdk.domain.quotas import QuotaExceeded, Unmetered
+from codesdk.domain.quotas import QuotaExceeded, UnlimitedQuotas
 from codesdk.errors import Fault, InternalFault
-from codesdk.eventlog.log import EVENT_BYTES
+from codesdk.eventlog.log import MAX_EVENT_BYTES
 from codesdk.registry import Registry
-from codesdk.sandbox.faults import SandboxGone
 from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount, ProcessLimits
-from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.port.faults import SandboxGone
+from codesdk.sandbox.profiles.profile import Profile
 from codesdk.storage.database import StorageUnavailable
 from codesdk.storage.faults import DatabaseLoginRefused, ValueRefused
-from codesdk.toolcalls import execution, history, lost_store
-from codesdk.toolcalls.output import DELTA_BYTES, DELTA_S
-from codesdk.toolcalls.stored import Finished
+from codesdk.toolcalls import execution
+from codesdk.toolcalls.records import call_events
+from codesdk.toolcalls.records.call_record import Finished
+from codesdk.toolcalls.retries import lost_call_store
+from codesdk.toolcalls.run.output_log import DELTA_BYTES, DELTA_S
 from databases import ONLY_SQLITE
 from stage import Room, bundle, said
 
@@ -245,7 +247,7 @@ def test_what_a_lost_attempt_printed_is_sought_in_no_more_of_the_log_than_since_
     def printed(count):
         claimed = claim(stage)
         call = claimed.stored
-        chunk = history.output_delta(call.call, call.subject, "stdout", 0, "x" * 100)
+        chunk = call_events.output_delta(call.call, call.subject, "stdout", 0, "x" * 100)
 
         def many(unit):
             for _ in range(count):
@@ -263,7 +265,7 @@ def test_what_a_lost_attempt_printed_is_sought_in_no_more_of_the_log_than_since_
         with stage.database.read() as connection:
             driver, taken = connection.connection.driver_connection, []
             driver.set_progress_handler(lambda: taken.append(1) and None, 10)
-            found = lost_store.output_of(connection, call.subject.session_id, call.identity)
+            found = lost_call_store.output_payloads(connection, call.subject.session_id, call.identity)
             driver.set_progress_handler(None, 0)
         return len(taken), len(found)
 
@@ -281,12 +283,12 @@ def test_output_is_found_though_another_calls_start_names_the_call(stage):
     call = claimed.stored
     other = call.call.model_copy(update={"identity": call.identity.model_copy(update={"tool_call_id": "call_other"})})
     named = claimed.sandbox.model_copy(update={"mounts": (f"/{call.identity.tool_call_id}",)})
-    printed = history.output_delta(call.call, call.subject, "stdout", 0, "x")
+    printed = call_events.output_delta(call.call, call.subject, "stdout", 0, "x")
     stage.tampered = True
-    drafts = (printed, history.started(other, call.subject, claimed.environment, named))
+    drafts = (printed, call_events.started(other, call.subject, claimed.environment, named))
     stage.writer.run(lambda unit: [stage.log.append(unit, draft) for draft in drafts])
     with stage.database.read() as connection:
-        found = lost_store.output_of(connection, call.subject.session_id, call.identity)
+        found = lost_call_store.output_payloads(connection, call.subject.session_id, call.identity)
     assert [payload["delta"] for payload in found] == ["x"]
 
 
@@ -485,7 +487,7 @@ def test_a_full_chunk_of_any_byte_fits_the_log_and_the_call_ends(stage, byte):
 
 
 def test_output_that_gathers_while_the_database_is_away_is_recorded_in_events_that_the_log_takes(stage):
-    text = b"x" * (EVENT_BYTES // 2)
+    text = b"x" * (MAX_EVENT_BYTES // 2)
 
     def play(_request, on_output):
         write, stage.writer.run = stage.writer.run, away
@@ -597,7 +599,7 @@ def test_a_worker_that_lost_the_call_adds_nothing_to_its_log(stage):
     assert room.acknowledged == []
 
 
-class Full(Unmetered):
+class Full(UnlimitedQuotas):
     """Has no room for artifacts."""
 
     def reserve(self, unit, tenant, resource, amount=1):  # noqa: ARG002
@@ -655,7 +657,7 @@ def test_an_end_that_no_login_records_is_given_time_to_be_mended_and_then_left_t
 
     def wait(timeout_s):
         waited.append(timeout_s)
-        stage.clock.advance(execution.MENDED_S / 10)
+        stage.clock.advance(execution.REPAIR_TIMEOUT_S / 10)
         return False
 
     runs = stage.execution()

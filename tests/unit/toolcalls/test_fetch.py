@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from codesdk.registry import InvalidOutput, Registry
 from codesdk.sandbox.egress.rules import EgressRules
 from codesdk.sandbox.port import ExecResult, ExitKind
-from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.profiles.profile import Profile
 from stage import REPOSITORY, Room, said
 from tool_bench import bench, use
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codesdk.toolcalls.builtins.diff import parse
-from codesdk.toolcalls.builtins.hunks import apply_hunks
-from codesdk.toolcalls.builtins.names import quoted, unquoted
-from codesdk.toolcalls.file_diff import unified
+from codesdk.toolcalls.previews.unified_diff import unified_diff
+from codesdk.tools.diff_parser import parse_diff
+from codesdk.tools.git_paths import quote_path, unquote_path
+from codesdk.tools.hunks import apply_hunks
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "", " x", "-y", "+z", "\\ w", "@@ -1 +1 @@"]), max_size=14)
 TEXTS = st.builds(lambda lines, end: "\n".join(lines) + end, LINES, st.sampled_from(["", "\n"]))
@@ -21,10 +21,10 @@ TEXTS = st.builds(lambda lines, end: "\n".join(lines) + end, LINES, st.sampled_f
 @settings(max_examples=150, deadline=None)
 @given(TEXTS, TEXTS)
 def test_what_a_diff_says_makes_the_one_text_of_the_other(before, after):
-    told = unified("a.txt", before, after)
+    told = unified_diff("a.txt", before, after)
     assert bool(told) is (before != after)
     if told:
-        (patch,) = parse(told)
+        (patch,) = parse_diff(told)
         assert apply_hunks(patch.hunks, before, "a.txt") == after
 
 
@@ -34,26 +34,26 @@ def test_it_is_what_diff_writes(tmp_path):
     (tmp_path / "a").write_text(before)
     (tmp_path / "b").write_text(after)
     run = subprocess.run(["diff", "-u", "a", "b"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert unified("f", before, after).splitlines()[2:] == run.stdout.splitlines()[2:]
+    assert unified_diff("f", before, after).splitlines()[2:] == run.stdout.splitlines()[2:]
 
 
 def test_a_file_that_comes_or_goes_is_compared_with_nothing():
-    assert unified("new.txt", None, "one\n").splitlines() == [
+    assert unified_diff("new.txt", None, "one\n").splitlines() == [
         "--- /dev/null",
         "+++ b/new.txt",
         "@@ -0,0 +1,1 @@",
         "+one",
     ]
-    assert unified("old.txt", "one\n", None).splitlines()[:2] == ["--- a/old.txt", "+++ /dev/null"]
+    assert unified_diff("old.txt", "one\n", None).splitlines()[:2] == ["--- a/old.txt", "+++ /dev/null"]
 
 
 @pytest.mark.parametrize("name", ["a\n+++ b/other", 'q"uo\\te', "\x1b[2J", "\u202egpj.exe", " blank ", "ä\tb"])
 def test_a_hostile_name_stands_on_its_own_line_in_quotes(name):
-    head = unified(name, "x\n", "y\n").splitlines()
+    head = unified_diff(name, "x\n", "y\n").splitlines()
     assert len(head) == 5
     assert head[0].startswith('--- "')
     assert all(character.isprintable() for character in head[0])
-    assert unquoted(quoted(name)) == name
+    assert unquote_path(quote_path(name)) == name
 
 
 @pytest.mark.parametrize(
@@ -66,5 +66,5 @@ def test_a_hostile_name_stands_on_its_own_line_in_quotes(name):
 )
 def test_texts_that_are_hard_to_compare_take_no_long_time(before, after):
     began = time.process_time()
-    assert unified("f", before, after)
+    assert unified_diff("f", before, after)
     assert time.process_time() - began < 10

@@ -8,7 +8,7 @@ from codesdk.domain.canonical import NotCanonical
 from codesdk.domain.ids import ToolCallId
 from codesdk.registry import InvalidInput, UnknownTool
 from codesdk.toolcalls.pipeline import SMALL_INPUT
-from codesdk.toolcalls.stored import Claimed, Denied, Queued, Waiting
+from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Queued, Waiting
 
 WRITE = ("workspace.write", {"path": "a", "content": "b"})
 READ = ("workspace.read", {"path": "a"})
@@ -40,7 +40,7 @@ def test_a_denied_call_is_requested_evaluated_and_denied(stage):
 def test_an_allowed_call_is_requested_evaluated_and_then_approved_and_started_by_the_claim(stage):
     assert isinstance(submit(stage, READ), Queued)
     assert stage.types() == ["tool.call.requested", "tool.call.policy_evaluated"]
-    assert isinstance(stage.claims().take(), Claimed)
+    assert isinstance(stage.claims().take(), ClaimedCall)
     assert stage.types()[2:] == ["tool.call.approved", "tool.call.started"]
 
 
@@ -252,7 +252,7 @@ def test_a_queue_that_does_not_answer_costs_no_call(stage):
 
     stage.wakeups.bind(stage.host.id, away)
     assert isinstance(submit(stage, READ), Queued)
-    assert isinstance(stage.claims().take(), Claimed)
+    assert isinstance(stage.claims().take(), ClaimedCall)
 
 
 def test_an_input_that_says_the_same_has_the_same_hash(stage):

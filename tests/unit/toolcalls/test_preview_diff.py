@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from codesdk.sandbox.port import FileKind, Manifest, ManifestEntry
-from codesdk.toolcalls.effects import concerned, conditions, effects_hash, effects_of, state_hash
-from codesdk.toolcalls.preview_diff import MOST_DIFFS, MOST_PATHS, SHOWN_CHARACTERS, changes_shown, texts_wanted
+from codesdk.toolcalls.previews.change_summary import (
+    MAX_DIFF_CHARACTERS,
+    MAX_DIFFS,
+    MAX_PATHS,
+    change_summary,
+    files_to_diff,
+)
+from codesdk.toolcalls.previews.effects import affected_paths, effects_hash, effects_of, state_hash, write_conditions
 
 
 def entry(path, mark="m", *, kind=FileKind.FILE, mode=0o644, size=4):
@@ -16,7 +22,7 @@ def manifest(*entries):
 
 
 def show(before, after, old=None, new=None, **more):
-    return changes_shown(effects_of(before, after), old or {}, new or {}, str, **more)
+    return change_summary(effects_of(before, after), old or {}, new or {}, str, **more)
 
 
 def test_each_kind_of_change_is_told_in_words():
@@ -51,7 +57,7 @@ def test_texts_are_compared_and_what_is_no_text_says_so():
 
 def test_a_change_of_the_mode_alone_needs_no_text():
     before, after = manifest(entry("a")), manifest(entry("a", mode=0o755))
-    assert texts_wanted(effects_of(before, after)) == ()
+    assert files_to_diff(effects_of(before, after)) == ()
     assert show(before, after)["diff"] == ""
 
 
@@ -62,13 +68,13 @@ def test_what_is_hidden_shows_no_content():
 
 
 def test_many_changes_and_long_texts_are_cut_with_their_counts():
-    after = manifest(*(entry(f"f{number:04}") for number in range(MOST_PATHS + 7)))
-    new = {f"f{number:04}": b"x\n" * 4000 for number in range(MOST_PATHS)}
+    after = manifest(*(entry(f"f{number:04}") for number in range(MAX_PATHS + 7)))
+    new = {f"f{number:04}": b"x\n" * 4000 for number in range(MAX_PATHS)}
     shown = show(manifest(), after, {}, new)
-    assert (len(shown["files"]), shown["files_left_out"]) == (MOST_PATHS, 7)
-    assert len(shown["diff"]) == SHOWN_CHARACTERS
+    assert (len(shown["files"]), shown["files_left_out"]) == (MAX_PATHS, 7)
+    assert len(shown["diff"]) == MAX_DIFF_CHARACTERS
     assert shown["diff_left_out"] > 0
-    assert len(texts_wanted(effects_of(manifest(), after))) == MOST_DIFFS
+    assert len(files_to_diff(effects_of(manifest(), after))) == MAX_DIFFS
 
 
 def test_a_very_long_name_is_cut_with_its_count():
@@ -99,10 +105,10 @@ def test_the_state_of_a_path_is_all_beneath_it_and_nothing_beside_it():
 
 def test_a_change_is_about_what_its_input_names_and_what_it_changed_elsewhere():
     effects = effects_of(manifest(), manifest(entry("d/a"), entry("real/b")))
-    assert concerned(["/workspace/d", "../out"], effects, "/workspace") == ("d", "real/b")
+    assert affected_paths(["/workspace/d", "../out"], effects, "/workspace") == ("d", "real/b")
 
 
 def test_a_write_lands_on_what_was_there_and_where_nobody_can_say_it_has_no_condition():
     held = manifest(entry("a", "sha256:1"), entry("link", "real", kind=FileKind.SYMLINK), entry("large", None))
-    found = conditions(held, ["a", "new", "link/x", "link", "large"])
+    found = write_conditions(held, ["a", "new", "link/x", "link", "large"])
     assert found == {"a": "sha256:1", "new": "absent"}

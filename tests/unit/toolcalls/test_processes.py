@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from codesdk.sandbox.fake import FakeSandboxes, Script
+from codesdk.sandbox.fake.sandboxes import FakeSandboxes, Script
 from codesdk.sandbox.port import ExecRequest, ExecResult, ExitKind
-from codesdk.toolcalls.builtins import processes
-from codesdk.toolcalls.stored import Finished
+from codesdk.toolcalls.records.call_record import Finished
+from codesdk.tools import processes
 from sandboxes import spec
 from stage import bundle
 from tool_bench import bench
@@ -68,7 +68,7 @@ def desk(stage, tmp_path):
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(processes, "SETTLE_S", 0.02)
+    monkeypatch.setattr(processes, "STARTUP_WAIT_S", 0.02)
 
 
 @pytest.fixture
@@ -131,10 +131,10 @@ def test_what_an_earlier_worker_started_for_a_call_is_not_refused_however_many_r
     desk.stage.pipeline.submit("process.start", {"argv": ["serve"]}, desk.stage.subject)
     claimed = desk.stage.claims().take()
     call = claimed.stored.identity.tool_call_id
-    for name in (processes.name_of(call), *(f"prc_{number}" for number in range(processes.MAX_RUNNING))):
+    for name in (processes.process_id_of_call(call), *(f"prc_{number}" for number in range(processes.MAX_RUNNING))):
         desk.sandbox.processes.start(ExecRequest(call=name, argv=("serve",)))
     result = desk.stage.execution().run(claimed, lambda: desk.sandbox)
-    assert (result.is_error, result.structured["process"]) == (False, processes.name_of(call))
+    assert (result.is_error, result.structured["process"]) == (False, processes.process_id_of_call(call))
 
 
 def test_the_oldest_that_have_ended_are_forgotten(desk):

@@ -8,7 +8,7 @@ import pytest
 from tests.stage import bundle
 
 from codesdk.domain.calls import DenialCode
-from codesdk.toolcalls.stored import Denied, Queued, Waiting
+from codesdk.toolcalls.records.call_record import Denied, Queued, Waiting
 
 POLICY = """\
 version: 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codesdk.toolcalls import recorded
+from codesdk.toolcalls.records import policy_inputs
 
 
 def test_a_tenants_calls_are_judged_again_without_reading_those_of_others(stage):
@@ -11,19 +11,19 @@ def test_a_tenants_calls_are_judged_again_without_reading_those_of_others(stage)
     stranger = stage.open_session(other)
     stage.pipeline.submit("workspace.read", {"path": "a"}, stranger)
     stage.sql("UPDATE tool_calls SET input = 'damaged' WHERE tenant_id = :other", other=other.tenant_id)
-    found = list(recorded.newest(stage.database, 1.0, stage.principal.tenant_id, 10))
-    assert recorded.how_many(stage.database, 1.0, stage.principal.tenant_id) == 1
+    found = list(policy_inputs.newest_inputs(stage.database, 1.0, stage.principal.tenant_id, 10))
+    assert policy_inputs.count_inputs(stage.database, 1.0, stage.principal.tenant_id) == 1
     assert [one.session.id for one in found] == [stage.subject.session_id]
 
 
 def test_calls_are_read_page_by_page_and_each_is_asked_once(stage, monkeypatch):
-    monkeypatch.setattr(recorded, "PAGE", 2)
+    monkeypatch.setattr(policy_inputs, "PAGE", 2)
     for query in ("_RECORDED", "_NEWEST_OF_TENANT"):
-        monkeypatch.setattr(recorded, query, getattr(recorded, query).limit(2))
+        monkeypatch.setattr(policy_inputs, query, getattr(policy_inputs, query).limit(2))
     for number in range(5):
         stage.pipeline.submit("workspace.read", {"path": f"f{number}"}, stage.subject)
-    asked = [one.input["path"] for one in recorded.trials(stage.database, 1.0)]
+    asked = [one.input["path"] for one in policy_inputs.inputs_since(stage.database, 1.0)]
     assert asked == ["f0", "f1", "f2", "f3", "f4"]
-    newest = recorded.newest(stage.database, 1.0, stage.principal.tenant_id, 3)
+    newest = policy_inputs.newest_inputs(stage.database, 1.0, stage.principal.tenant_id, 3)
     assert [one.input["path"] for one in newest] == ["f4", "f3", "f2"]
-    assert recorded.how_many(stage.database, 1.0, stage.principal.tenant_id) == 5
+    assert policy_inputs.count_inputs(stage.database, 1.0, stage.principal.tenant_id) == 5

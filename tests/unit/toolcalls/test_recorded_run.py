@@ -11,10 +11,10 @@ import json
 import pytest
 
 from codesdk.approvals import Verdict
-from codesdk.domain.invariants import check
+from codesdk.domain.invariants import first_violation
 from codesdk.domain.payloads import read_payload
 from codesdk.domain.upcasting import read_event
-from codesdk.transcript import fold, markdown
+from codesdk.transcript import fold, markdown_page
 from stage import REPOSITORY, Room, said
 
 RECORDED = REPOSITORY / "tests" / "fixtures" / "runs" / "schema-1.jsonl"
@@ -69,7 +69,7 @@ def test_a_recorded_run_replays_to_the_same_bytes(stage):
 
 def test_events_of_version_1_are_read_and_checked():
     events = recorded()
-    assert check(events) is None
+    assert first_violation(events) is None
     assert all(read_payload(event) is not None for event in events)
     assert {json.loads(line)["schema_version"] for line in RECORDED.read_text().splitlines()} == {1}
 
@@ -78,7 +78,7 @@ def test_the_transcript_of_the_recording_is_the_same_every_time(stage):
     play(stage)
     told = fold(recorded())
     assert told == fold(recorded())
-    assert markdown.render(told) == markdown.render(fold(stage.events()))
+    assert markdown_page.render(told) == markdown_page.render(fold(stage.events()))
     states = ["completed", "completed", "completed", "denied", "denied", "denied"]
     assert [call.state for call in told.calls] == states
     assert len(told.messages) == 2 * len(told.calls)
@@ -86,4 +86,4 @@ def test_the_transcript_of_the_recording_is_the_same_every_time(stage):
 
 @pytest.mark.parametrize("cut", [1, 5, 12])
 def test_any_beginning_of_the_recording_is_a_lawful_log(cut):
-    assert check(recorded()[:cut]) is None
+    assert first_violation(recorded()[:cut]) is None

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codesdk.domain.decisions import Redaction
-from codesdk.domain.redaction import EDGE_BYTES, Redactor
+from codesdk.domain.redaction import CUT_MARGIN_BYTES, Redactor
 from codesdk.sandbox.port import FileWrite
-from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.profiles.profile import Profile
 from codesdk.storage.schema import metadata
-from codesdk.toolcalls.builtins.withheld import WithheldOutput
-from codesdk.toolcalls.stored import Finished
+from codesdk.toolcalls.records.call_record import Finished
+from codesdk.tools.redacted_output import RedactingBuffer
 from stage import Room, bundle, read_whole, said
 
 SECRET = b"tok_" + b"q7w8e9r0"
@@ -94,7 +94,7 @@ def test_a_long_output_is_clean_in_its_artifact_and_where_the_result_cuts_it(red
 
 
 def test_what_stands_at_a_gap_is_held_back(redacting):
-    head = b"h" * (2 * EDGE_BYTES) + SECRET[:9]
+    head = b"h" * (2 * CUT_MARGIN_BYTES) + SECRET[:9]
     result = run(redacting, Room(said(head, 50, SECRET[9:] + b" tail")))
     assert result.structured["stdout"].startswith("h")
     assert "tok_" not in result.model_dump_json()
@@ -168,7 +168,7 @@ def test_however_the_output_comes_the_same_clean_output_goes_on(parts, cuts):
     data = b"".join(parts)
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     chunks = [data[start:end] for start, end in pairwise(places)]
-    withheld, seen = WithheldOutput(), []
+    withheld, seen = RedactingBuffer(), []
     result = said(*chunks)(None, withheld.add)
     redactor = Redactor([Redaction(literal=SECRET.decode())])
     counted = withheld.release(result, redactor, lambda chunk: seen.append(chunk.data))

@@ -12,13 +12,13 @@ from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
 from codesdk.tenancy.access import Forbidden
 from codesdk.tenancy.principal import Reach, Role
-from codesdk.toolcalls.refusals import Refusals, count
-from codesdk.toolcalls.stored import Denied, Queued
+from codesdk.toolcalls.records.call_record import Denied, Queued
+from codesdk.toolcalls.statistics.denial_counts import DenialCounts, count_denial
 
 
 def counted(stage):
     watcher = stage.principal.model_copy(update={"reach": Reach.INSTANCE, "roles": (Role.AUDITOR,)})
-    return {code: calls for code, calls in Refusals(stage.database).totals(watcher).items() if calls}
+    return {code: calls for code, calls in DenialCounts(stage.database).totals(watcher).items() if calls}
 
 
 def command(stage, number):
@@ -50,7 +50,7 @@ def test_processes_that_count_the_same_at_once_lose_none(stage):
     try:
         with ThreadPoolExecutor(6) as pool:
             done = [
-                pool.submit(writer.run, lambda unit: count(unit, tenant, DenialCode.QUEUE_FULL))
+                pool.submit(writer.run, lambda unit: count_denial(unit, tenant, DenialCode.QUEUE_FULL))
                 for writer in writers
                 for _ in range(10)
             ]
@@ -65,4 +65,4 @@ def test_processes_that_count_the_same_at_once_lose_none(stage):
 
 def test_the_sums_over_all_tenants_are_not_for_who_is_one_tenants(stage):
     with pytest.raises(Forbidden):
-        Refusals(stage.database).totals(stage.principal.model_copy(update={"roles": (Role.AUDITOR,)}))
+        DenialCounts(stage.database).totals(stage.principal.model_copy(update={"roles": (Role.AUDITOR,)}))

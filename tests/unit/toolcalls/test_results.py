@@ -10,8 +10,8 @@ from codesdk.approvals import Verdict
 from codesdk.domain.clock import SystemClock
 from codesdk.eventlog.tail import Tail
 from codesdk.storage.faults import DatabaseGone
+from codesdk.toolcalls.records.call_record import Denied, Finished, Queued, Waiting
 from codesdk.toolcalls.results import Results
-from codesdk.toolcalls.stored import Denied, Finished, Queued, Waiting
 from stage import Room, said
 
 READ = ("workspace.read", {"path": "a"})
@@ -72,7 +72,7 @@ def test_a_call_that_ends_at_once_needs_no_follower(stage, results, monkeypatch)
 
 @pytest.mark.parametrize("results", [0.05], indirect=True)
 def test_a_hint_that_is_lost_costs_a_moment(stage, results, monkeypatch):
-    monkeypatch.setattr(stage.hints, "publish_end", lambda *_: None)
+    monkeypatch.setattr(stage.hints, "publish_call_end", lambda *_: None)
     outcome, seen = wait(stage, results, EXEC, lambda _: serve(stage))
     assert isinstance(outcome, Finished)
     assert seen == stage.types()

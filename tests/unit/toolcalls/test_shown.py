@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.toolcalls.stored import Waiting
+from codesdk.toolcalls.records.call_record import Waiting
 from stage import POLICY, bundle
 
 ASKING = POLICY.replace("{id: commands, effect: allow", "{id: commands, effect: ask, reason: Look first.")

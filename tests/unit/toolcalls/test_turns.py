@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codesdk.domain.quotas import Resource
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.tool_results import ToolResult
 from codesdk.storage.faults import StorageUnavailable
 from codesdk.storage.migration import downgrade, upgrade
 from codesdk.tenancy.principal import Reach, Role
 from codesdk.toolcalls.ending import complete
-from codesdk.toolcalls.lost import Loss
-from codesdk.toolcalls.stored import Claimed
+from codesdk.toolcalls.records.call_record import ClaimedCall
+from codesdk.toolcalls.retries.lost_calls import Loss
 
 READ = "workspace.read"
 EXEC = "workspace.exec"
@@ -59,15 +59,15 @@ def refused_after(run):
 def take(stage, *, most=1000):
     """Whose calls are taken, in order, each ended at once."""
     claims, order = stage.claims(), []
-    while len(order) < most and isinstance(taken := claims.take(), Claimed):
+    while len(order) < most and isinstance(taken := claims.take(), ClaimedCall):
         order.append(taken.stored.tenant_id)
         finish(stage, taken)
     return order
 
 
-def weigh(stage, subject, weight):
+def set_weight(stage, subject, weight):
     operator, _ = stage.enroll("ops", "op", Role.OPERATOR, reach=Reach.INSTANCE)
-    assert stage.administration.weigh(operator, subject.tenant_id, weight).weight == weight
+    assert stage.administration.set_weight(operator, subject.tenant_id, weight).weight == weight
 
 
 def test_tenants_are_served_one_after_the_other_however_much_one_has_queued(stage):
@@ -102,7 +102,7 @@ def test_the_next_attempt_of_a_call_is_counted_though_the_one_before_leaves_afte
     claims.leave(first)
     submit(stage, loud, 100)
     submit(stage, loud, 101)
-    assert isinstance(claims.take(), Claimed)
+    assert isinstance(claims.take(), ClaimedCall)
     assert claims.take() is None
 
 
@@ -116,7 +116,7 @@ def test_a_claim_whose_unit_is_run_again_does_not_stand_in_its_own_way(stage):
         return run(work)
 
     stage.writer.run = twice
-    assert isinstance(claims.take(), Claimed)
+    assert isinstance(claims.take(), ClaimedCall)
     assert claims.take() is None
 
 
@@ -127,13 +127,13 @@ def test_a_claim_that_the_database_refuses_takes_none_of_its_tenants_share(stage
     with pytest.raises(StorageUnavailable):
         claims.take()
     stage.writer.run = run
-    assert isinstance(claims.take(), Claimed)
+    assert isinstance(claims.take(), ClaimedCall)
     assert claims.take() is None
 
 
 def test_a_tenant_of_twice_the_weight_gets_twice_as_much(stage):
     heavy, _light = tenant(stage, "heavy", 20), tenant(stage, "light", 20)
-    weigh(stage, heavy, 2)
+    set_weight(stage, heavy, 2)
     served = Counter(take(stage, most=15))
     assert 9 <= served[heavy.tenant_id] <= 11
 
@@ -173,11 +173,11 @@ def test_a_raised_limit_is_found_without_an_end_of_a_call(stage):
     full = tenant(stage, "full", 2)
     stage.limit(Resource.RUNNING_CALLS, 1, full.tenant_id)
     claims = stage.claims()
-    assert isinstance(claims.take(), Claimed)
+    assert isinstance(claims.take(), ClaimedCall)
     assert claims.take() is None
     stage.limit(Resource.RUNNING_CALLS, 2, full.tenant_id)
     claims.look_again()
-    assert isinstance(claims.take(), Claimed)
+    assert isinstance(claims.take(), ClaimedCall)
 
 
 def test_an_interactive_call_goes_before_older_ones_of_a_batch(stage):
@@ -266,7 +266,7 @@ def test_callers_and_claims_in_many_threads_leave_nothing_behind(stage):
         list(
             pool.map(lambda job: job[0](job[1]), [*((ask, each) for each in subjects), *((serve, n) for n in range(4))])
         )
-    while isinstance(taken := claims.take(), Claimed):
+    while isinstance(taken := claims.take(), ClaimedCall):
         finish(stage, taken)
         done.append(taken.stored.tenant_id)
     assert Counter(done) == {subject.tenant_id: 15 for subject in subjects}
@@ -307,7 +307,7 @@ def test_whatever_the_order_each_call_runs_once_within_its_sessions_bounds(crowd
     for taken in running:
         finish(stage, taken)
     left = 0
-    while isinstance(taken := claims.take(), Claimed):
+    while isinstance(taken := claims.take(), ClaimedCall):
         finish(stage, taken)
         left += 1
     assert left == len(queued)

@@ -11,11 +11,11 @@ from codesdk.approvals import Verdict
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.events import EventType
 from codesdk.errors import Fault
-from codesdk.sandbox.faults import SandboxPaused
-from codesdk.sandbox.port import FileName, MarkKind
-from codesdk.toolcalls.questions import PATIENCE_S
-from codesdk.toolcalls.stored import Claimed, Denied, Queued, Waiting
-from codesdk.worker.looking import Looking
+from codesdk.sandbox.port import FingerprintKind, NamedPath
+from codesdk.sandbox.port.faults import SandboxPaused
+from codesdk.toolcalls.approval.flow import DEFERRAL_TIMEOUT_S
+from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Queued, Waiting
+from codesdk.worker.deferred_approvals.file_fingerprints import FileFingerprints
 from databases import ONLY_SQLITE
 from stage import Room, bundle, said, stored_call, wait_for
 
@@ -55,8 +55,10 @@ def asking(stage, tmp_path, room):
     stage.bundle = bundle(tmp_path / "asking", ASKING, stage.registry)
     stage.pipeline = stage.pipeline_with(stage.bundle)
     stage.pipeline.looks = False
-    stage.rooms = Rooms(room)
-    stage.looking = Looking(host=stage.host, rooms=stage.rooms, pipeline=stage.pipeline, database=stage.database)
+    stage.sandbox_registry = Rooms(room)
+    stage.looking = FileFingerprints(
+        host=stage.host, sandbox_registry=stage.sandbox_registry, pipeline=stage.pipeline, database=stage.database
+    )
     return stage
 
 
@@ -70,7 +72,7 @@ def approve(stage):
 
 def run(stage, room):
     claimed = stage.claims(stage.bundle).take()
-    assert isinstance(claimed, Claimed), claimed
+    assert isinstance(claimed, ClaimedCall), claimed
     return stage.execution().run(claimed, lambda: room)
 
 
@@ -85,7 +87,7 @@ def test_nobody_is_asked_before_a_worker_has_looked(asking):
     assert approval.id == waiting.approval_id
     assert asking.types()[-1] == EventType.APPROVAL_REQUESTED.value
     (shown,) = approval.shown["bound"]["files"]
-    assert (shown["path"], shown["sha256"]) == ("run.sh", asking.rooms.room.files.read("run.sh").sha256)
+    assert (shown["path"], shown["sha256"]) == ("run.sh", asking.sandbox_registry.room.files.read("run.sh").sha256)
 
 
 def test_looking_twice_asks_once(asking):
@@ -203,10 +205,10 @@ class Ended(Fault):
 
 def test_while_the_engine_is_away_the_question_waits_and_where_nothing_is_left_to_look_at_it_is_put(asking):
     waiting = asking.pipeline.submit(*RUN, asking.subject)
-    asking.rooms.fault = EngineAway("away")
+    asking.sandbox_registry.fault = EngineAway("away")
     asking.looking.look()
     assert asking.pending() == []
-    asking.rooms.fault = Ended("gone")
+    asking.sandbox_registry.fault = Ended("gone")
     asking.looking.look()
     assert [approval.id for approval in asking.pending()] == [waiting.approval_id]
 
@@ -215,27 +217,31 @@ def test_a_call_whose_files_nobody_could_see_runs_nothing_although_its_sandbox_l
     for given in (RUN, WRITE):
         room.files.put("a.txt", b"old")
         asking.pipeline.submit(*given, asking.subject)
-        asking.rooms.fault = SandboxPaused("ses_1")  # as when it was frozen, or taken over, between two looks
+        asking.sandbox_registry.fault = SandboxPaused(
+            "ses_1"
+        )  # as when it was frozen, or taken over, between two looks
         asking.looking.look()
         (approval,) = asking.pending()
         assert [each["kind"] for each in approval.shown["bound"]["files"]] == ["closed"]
-        asking.rooms.fault = None
+        asking.sandbox_registry.fault = None
         approve(asking)
         claimed = asking.claims(asking.bundle).take()
-        assert [mark.kind for mark in claimed.stored.bound] == [MarkKind.CLOSED]
+        assert [mark.kind for mark in claimed.stored.bound] == [FingerprintKind.CLOSED]
         result = asking.execution().run(claimed, lambda: room)
         if given is WRITE:
             assert result.code == "FILES_CHANGED"
             assert room.files.read("a.txt").data == b"old"
         else:
-            assert [mark.kind for mark in room.requests[0].bound] == [MarkKind.CLOSED]  # the runner refuses it by that
+            assert [mark.kind for mark in room.requests[0].bound] == [
+                FingerprintKind.CLOSED
+            ]  # the runner refuses it by that
 
 
 def test_a_call_that_no_worker_looks_at_is_denied_after_a_while_as_not_asked(asking):
     waiting = asking.pipeline.submit(*RUN, asking.subject)
     assert asking.pipeline.expire_overdue() == 0
     asking.tampered = True
-    asking.sql(f"UPDATE tool_calls SET requested_at = requested_at - {PATIENCE_S + 1}")
+    asking.sql(f"UPDATE tool_calls SET requested_at = requested_at - {DEFERRAL_TIMEOUT_S + 1}")
     assert asking.pipeline.expire_overdue() == 1
     outcome = asking.find(waiting.identity.tool_call_id)
     assert outcome.code is DenialCode.EXPIRED
@@ -267,4 +273,4 @@ def test_a_call_that_policy_allows_binds_nothing(stage, room):
     claimed = stage.claims().take()
     stage.execution().run(claimed, lambda: room)
     assert room.requests[0].bound == ()
-    assert room.files.marks((FileName(path="run.sh"),))
+    assert room.files.marks((NamedPath(path="run.sh"),))

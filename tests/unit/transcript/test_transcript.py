@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codesdk.domain.events import Event, EventUnreadable, RuntimeInfo, Trace
-from codesdk.transcript import fold, markdown
-from codesdk.transcript import html as page
+from codesdk.transcript import fold, markdown_page
+from codesdk.transcript import html_page as page
 
 TIME = "2026-01-01T00:00:00.000Z"
 ALLOW = {"decision": "allow", "sources": []}
@@ -204,7 +204,7 @@ def transcript_of(text):
 @given(hostile)
 def test_what_was_said_never_becomes_markup_or_terminal_codes(text):
     transcript = transcript_of(text)
-    for shown in (markdown.render(transcript), page.render(transcript)):
+    for shown in (markdown_page.render(transcript), page.render(transcript)):
         assert [c for c in shown if not c.isprintable() and c not in "\n\t"] == []
     seen = Seen()
     seen.feed(page.render(transcript))
@@ -230,7 +230,7 @@ def test_what_was_said_never_becomes_markup_or_terminal_codes(text):
 @settings(max_examples=60, deadline=None)
 @given(hostile)
 def test_nothing_that_was_said_closes_its_fence(text):
-    lines, fence, outside = markdown.render(transcript_of(text)).split("\n"), None, []
+    lines, fence, outside = markdown_page.render(transcript_of(text)).split("\n"), None, []
     for line in lines:
         opening = re.fullmatch(r"(`{3,})text", line)
         if fence is None and opening:
@@ -244,7 +244,7 @@ def test_nothing_that_was_said_closes_its_fence(text):
 
 
 def test_a_transcript_is_readable():
-    text = markdown.render(
+    text = markdown_page.render(
         fold(log(user("Do it."), *ran(), said("Done."), ("task.completed", {"stop_reason": "end_turn"})))
     )
     assert text.startswith("# Session `ses_1`\n\n* runtime: `r`\n* events: `9`\n")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.bootstrap.outward import asking
+from codesdk.bootstrap.outbound import approval_lookup
 from codesdk.tenancy.principal import Role
-from codesdk.toolcalls.stored import Waiting
-from codesdk.webhooks import Seal, Tickets
-from codesdk.webhooks.courier import Courier
+from codesdk.toolcalls.records.call_record import Waiting
+from codesdk.webhooks import OneTimeLinkService, Seal
+from codesdk.webhooks.delivery_sender import DeliverySender
 from codesdk.webhooks.endpoint import EndpointKind, NewEndpoint
-from codesdk.webhooks.endpoints import Endpoints
-from codesdk.webhooks.fake import KeepingSender
-from codesdk.webhooks.feed import Feed
+from codesdk.webhooks.endpoint_service import EndpointService
+from codesdk.webhooks.fake import FakeSender
+from codesdk.webhooks.fanout import EventFanout
 
 BASE = "https://codesdk.test"
 
@@ -22,11 +22,11 @@ class Post:
 
     def __init__(self, stage):
         self.stage = stage
-        self.sender = KeepingSender()
+        self.sender = FakeSender()
         self.seal = Seal(lambda: b"k" * 32)
-        self.tickets = Tickets(stage.database, stage.ids, self.seal)
+        self.tickets = OneTimeLinkService(stage.database, stage.ids, self.seal)
         senders = dict.fromkeys(EndpointKind, self.sender)
-        self.endpoints = Endpoints(
+        self.endpoints = EndpointService(
             database=stage.database,
             writer=stage.writer,
             clock=stage.clock,
@@ -36,7 +36,7 @@ class Post:
             senders=senders,
         )
         self.feed = self.another_feed()
-        self.courier = Courier(
+        self.courier = DeliverySender(
             database=stage.database,
             writer=stage.writer,
             clock=stage.clock,
@@ -44,18 +44,18 @@ class Post:
             tickets=self.tickets,
             senders=senders,
             base_url=lambda: BASE,
-            roll=lambda: 0.5,
+            jitter=lambda: 0.5,
         )
 
     def another_feed(self):
         stage = self.stage
-        return Feed(
+        return EventFanout(
             log=stage.log,
             writer=stage.writer,
             clock=stage.clock,
             ids=stage.ids,
             tickets=self.tickets,
-            ask=asking(stage.desk),
+            ask=approval_lookup(stage.desk),
         )
 
     def endpoint(self, tenant=None, **wish):

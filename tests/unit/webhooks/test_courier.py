@@ -5,12 +5,19 @@ import time
 import pytest
 
 from codesdk.tenancy.principal import Role
-from codesdk.webhooks.courier import FEW, LEASE_S, LONGEST_REST_S, OF_TENANT, SINGLY, TURN
 from codesdk.webhooks.delivery import WINDOW_S, DeliveryState, Failure
-from codesdk.webhooks.endpoint import EndpointKind, EndpointsFull, EndpointUnknown, EndpointWrong
-from codesdk.webhooks.parcel import Sent
+from codesdk.webhooks.delivery_sender import (
+    BATCH_SIZE,
+    DIGEST_ABOVE,
+    DIGEST_MAX_TRIES,
+    LEASE_S,
+    MAX_BACKOFF_S,
+    MAX_LEASES_PER_TENANT,
+)
+from codesdk.webhooks.endpoint import EndpointKind, EndpointLimitReached, EndpointUnknown, InvalidEndpoint
+from codesdk.webhooks.outgoing_message import SendResult
 
-REFUSED = Sent(status=500, failure=Failure.STATUS, detail="it answered 500")
+REFUSED = SendResult(status=500, failure=Failure.STATUS, detail="it answered 500")
 
 
 def test_what_is_due_is_sent_and_recorded(post):
@@ -22,7 +29,7 @@ def test_what_is_due_is_sent_and_recorded(post):
     assert delivery.state is DeliveryState.DELIVERED
     (attempt,) = delivery.attempts
     assert (attempt.status, attempt.failure) == (200, None)
-    assert post.sender.parcels[0].id == delivery.id
+    assert post.sender.messages_sent[0].id == delivery.id
     assert post.courier.turn("one") is None
 
 
@@ -31,7 +38,7 @@ def test_a_question_says_how_it_is_answered(post):
     outcome = post.ask()
     post.feed.step()
     post.turns()
-    answer = post.sender.parcels[0].answer
+    answer = post.sender.messages_sent[0].answer
     assert answer.url == f"https://codesdk.test/v1/approvals/{outcome.approval_id}/decision"
     assert post.tickets.read(answer.token).approval_id == outcome.approval_id
     assert answer.page == f"https://codesdk.test/approve/{answer.token}"
@@ -54,7 +61,7 @@ def test_a_receiver_that_answers_500_for_a_day_is_tried_about_ten_times_and_then
     assert post.stage.clock.monotonic() - began == pytest.approx(WINDOW_S, rel=0.01)
     pauses = [later.at - earlier.at for earlier, later in zip(delivery.attempts, delivery.attempts[1:], strict=False)]
     assert pauses[:6] == sorted(pauses[:6])
-    assert len({parcel.id for parcel in post.sender.parcels}) == 1
+    assert len({outgoing.id for outgoing in post.sender.messages_sent}) == 1
 
 
 def test_what_was_given_up_is_replayed_under_its_id(post):
@@ -67,9 +74,9 @@ def test_what_was_given_up_is_replayed_under_its_id(post):
     post.turns()
     (dead,) = post.deliveries(endpoint)
     assert dead.state is DeliveryState.DEAD
-    post.sender.answer = lambda _: Sent(status=204)
+    post.sender.answer = lambda _: SendResult(status=204)
     post.endpoints.replay(endpoint.tenant_id, endpoint.id, dead.id)
-    post.stage.clock.advance(LONGEST_REST_S * 2)
+    post.stage.clock.advance(MAX_BACKOFF_S * 2)
     post.turns()
     (done,) = post.deliveries(endpoint)
     assert (done.id, done.state) == (dead.id, DeliveryState.DELIVERED)
@@ -77,7 +84,7 @@ def test_what_was_given_up_is_replayed_under_its_id(post):
     post.endpoints.replay(endpoint.tenant_id, endpoint.id, dead.id)
     post.turns()
     assert post.deliveries(endpoint)[0].attempts[-1].status == 204
-    assert len(post.sender.parcels) == 3
+    assert len(post.sender.messages_sent) == 3
 
 
 def test_a_replay_that_is_asked_for_while_it_is_being_sent_is_sent_too(post):
@@ -87,9 +94,9 @@ def test_a_replay_that_is_asked_for_while_it_is_being_sent_is_sent_too(post):
     (waiting,) = post.deliveries(endpoint)
 
     def replay(_parcel):
-        post.sender.answer = lambda _: Sent(status=204)
+        post.sender.answer = lambda _: SendResult(status=204)
         post.endpoints.replay(endpoint.tenant_id, endpoint.id, waiting.id)
-        return Sent(status=200)
+        return SendResult(status=200)
 
     post.sender.answer = replay
     assert post.courier.turn("one") == 1
@@ -108,7 +115,7 @@ def test_what_waits_for_a_suspended_tenant_is_held_and_goes_out_afterwards_unles
     post.endpoints.test(other.tenant_id, other.id)
     suspend(post, "1.0")
     assert post.turns() == 1
-    assert [parcel.message.type for parcel in post.sender.parcels] == ["webhook.test"]
+    assert [outgoing.message.type for outgoing in post.sender.messages_sent] == ["webhook.test"]
     assert [each.state for each in post.deliveries(endpoint)] == [DeliveryState.PENDING]
     post.stage.sql("UPDATE webhook_deliveries SET until = 1 WHERE endpoint_id = :endpoint", endpoint=endpoint.id)
     post.endpoints.test(endpoint.tenant_id, endpoint.id)
@@ -125,7 +132,7 @@ def test_a_tenant_that_is_suspended_during_a_turn_is_sent_nothing_more(post):
 
     def suspended(_parcel):
         suspend(post, "1.0")
-        return Sent(status=200)
+        return SendResult(status=200)
 
     post.sender.answer = suspended
     assert post.turns() == 1
@@ -143,7 +150,7 @@ def test_a_question_that_expired_unsent_is_not_sent(post):
     post.stage.sql("UPDATE webhook_deliveries SET until = 1")
     post.turns()
     assert post.deliveries(endpoint)[0].state is DeliveryState.DEAD
-    assert post.sender.parcels == []
+    assert post.sender.messages_sent == []
 
 
 def test_a_sender_killed_between_sending_and_recording_sends_again_under_the_same_id(post):
@@ -160,11 +167,11 @@ def test_a_sender_killed_between_sending_and_recording_sends_again_under_the_sam
     with pytest.raises(SystemExit):
         post.courier.turn("killed")
     post.courier._writer = release
-    post.sender.answer = lambda _: Sent(status=200)
+    post.sender.answer = lambda _: SendResult(status=200)
     assert post.courier.turn("other") is None  # the lease is the dead one's still
     post.stage.clock.advance(LEASE_S + 1)
     assert post.turns("other") == 1
-    assert [parcel.id for parcel in post.sender.parcels] == [post.deliveries(endpoint)[0].id] * 2
+    assert [outgoing.id for outgoing in post.sender.messages_sent] == [post.deliveries(endpoint)[0].id] * 2
     assert len(post.deliveries(endpoint)[0].attempts) == 1
 
 
@@ -188,7 +195,7 @@ def test_two_processes_never_send_to_one_endpoint_at_once(post, at_once):
         post.ask(str(number))
     post.feed.step()
     assert sum(at_once(lambda number: post.turns(f"holder {number}"), 4)) == 10
-    assert len({parcel.id for parcel in post.sender.parcels}) == len(post.sender.parcels) == 10
+    assert len({outgoing.id for outgoing in post.sender.messages_sent}) == len(post.sender.messages_sent) == 10
     assert all(len(delivery.attempts) == 1 for delivery in post.deliveries(endpoint))
 
 
@@ -198,7 +205,9 @@ def test_messages_of_one_endpoint_go_in_the_order_in_which_they_happened(post):
         post.ask(str(number))
     post.feed.step()
     post.turns()
-    assert [parcel.id for parcel in post.sender.parcels] == [delivery.id for delivery in post.deliveries(endpoint)]
+    assert [outgoing.id for outgoing in post.sender.messages_sent] == [
+        delivery.id for delivery in post.deliveries(endpoint)
+    ]
 
 
 def test_a_dead_receiver_rests_longer_each_time_and_all_its_messages_with_it(post):
@@ -206,12 +215,12 @@ def test_a_dead_receiver_rests_longer_each_time_and_all_its_messages_with_it(pos
     for number in range(5):
         post.ask(str(number))
     post.feed.step()
-    post.sender.answer = lambda _: Sent(failure=Failure.UNREACHABLE)
+    post.sender.answer = lambda _: SendResult(failure=Failure.UNREACHABLE)
     assert post.turns() == 1
     for _ in range(600):
         post.stage.clock.advance(1.0)
         post.turns()
-    assert len(post.sender.parcels) < 12
+    assert len(post.sender.messages_sent) < 12
 
 
 def test_ten_thousand_waiting_messages_of_one_tenant_keep_no_other_waiting(post):
@@ -231,7 +240,7 @@ def test_ten_thousand_waiting_messages_of_one_tenant_keep_no_other_waiting(post)
     began = time.perf_counter()
     assert [post.courier.turn("one"), post.courier.turn("two")] == [20, 1]
     assert time.perf_counter() - began < 5
-    assert [parcel.target for parcel in post.sender.parcels] == ["https://receiver.test/"] * 20 + [
+    assert [outgoing.target for outgoing in post.sender.messages_sent] == ["https://receiver.test/"] * 20 + [
         "https://other.test/"
     ]
     assert post.deliveries(theirs)[0].state is DeliveryState.DELIVERED
@@ -239,30 +248,30 @@ def test_ten_thousand_waiting_messages_of_one_tenant_keep_no_other_waiting(post)
 
 
 def test_a_tenant_with_many_endpoints_has_only_some_of_the_threads(post, monkeypatch):
-    for _ in range(OF_TENANT + 1):
+    for _ in range(MAX_LEASES_PER_TENANT + 1):
         post.endpoint()
     post.ask()
     post.feed.step()
     inside = []
 
     def look(_parcel):
-        if len(inside) < OF_TENANT + 1:
+        if len(inside) < MAX_LEASES_PER_TENANT + 1:
             inside.append(None)
             inside[-1] = post.courier.turn(f"holder {len(inside)}")
-        return Sent(status=200)
+        return SendResult(status=200)
 
     post.sender.answer = look
     post.courier.turn("first")
     assert None in inside  # with two under way, the third had to wait
     assert post.turns() >= 0
-    assert len(post.sender.parcels) == OF_TENANT + 1
+    assert len(post.sender.messages_sent) == MAX_LEASES_PER_TENANT + 1
 
 
 def test_410_ends_an_endpoint_and_an_operator_lets_it_go_on(post):
     endpoint = post.endpoint()
     post.ask()
     post.feed.step()
-    post.sender.answer = lambda _: Sent(status=410, failure=Failure.STATUS, gone=True)
+    post.sender.answer = lambda _: SendResult(status=410, failure=Failure.STATUS, gone=True)
     post.turns()
     gone = post.endpoints.find(endpoint.tenant_id, endpoint.id)
     assert gone.disabled_reason == "it answered 410 Gone"
@@ -277,7 +286,7 @@ def test_an_endpoint_that_is_removed_during_its_turn_is_no_error(post):
 
     def remove(_parcel):
         post.endpoints.delete(endpoint.tenant_id, endpoint.id)
-        return Sent(status=200)
+        return SendResult(status=200)
 
     post.sender.answer = remove
     assert post.courier.turn("one") == 1
@@ -309,7 +318,7 @@ def _keys(post):
     (endpoint,) = post.endpoints.listing(post.stage.principal.tenant_id)
     post.endpoints.test(endpoint.tenant_id, endpoint.id)
     post.turns()
-    return post.sender.parcels[-1].keys
+    return post.sender.messages_sent[-1].keys
 
 
 def test_secrets_and_targets_stand_nowhere_in_the_database(post):
@@ -332,15 +341,15 @@ def test_only_who_may_approve_can_be_answered_for(post):
     developer, _ = post.stage.enroll("default", "bob", Role.DEVELOPER)
     stranger, _ = post.stage.enroll("other", "eve", Role.APPROVER)
     for principal in (developer.id, stranger.id, "prn_nobody"):
-        with pytest.raises(EndpointWrong, match="may approve"):
+        with pytest.raises(InvalidEndpoint, match="may approve"):
             post.endpoint(principal_id=principal)
 
 
 def test_a_tenant_has_only_so_many_endpoints(post, monkeypatch):
-    monkeypatch.setattr("codesdk.webhooks.endpoints.MOST", 2)
+    monkeypatch.setattr("codesdk.webhooks.endpoint_service.MAX_ENDPOINTS", 2)
     post.endpoint()
     post.endpoint()
-    with pytest.raises(EndpointsFull):
+    with pytest.raises(EndpointLimitReached):
         post.endpoint()
 
 
@@ -363,9 +372,9 @@ def test_a_success_ends_the_count_of_failures_also_within_one_turn(post):
     post.sender.answer = lambda _: REFUSED
     for _ in range(3):
         post.turns()
-        post.stage.clock.advance(LONGEST_REST_S * 2)
+        post.stage.clock.advance(MAX_BACKOFF_S * 2)
     assert post.endpoints.find(endpoint.tenant_id, endpoint.id).failures == 3
-    answers = iter([Sent(status=200), REFUSED])
+    answers = iter([SendResult(status=200), REFUSED])
     post.sender.answer = lambda _: next(answers)
     assert post.courier.turn("one") == 2
     assert post.endpoints.find(endpoint.tenant_id, endpoint.id).failures == 1
@@ -383,12 +392,14 @@ def asked(post, number, **wish):
     return endpoint
 
 
-@pytest.mark.parametrize(("number", "messages"), [(FEW, FEW), (FEW + 1, 1), (TURN + FEW + 1, 2)])
+@pytest.mark.parametrize(
+    ("number", "messages"), [(DIGEST_ABOVE, DIGEST_ABOVE), (DIGEST_ABOVE + 1, 1), (BATCH_SIZE + DIGEST_ABOVE + 1, 2)]
+)
 def test_many_questions_are_few_messages_in_a_chat_and_each_has_its_link(post, number, messages):
     endpoint = asked(post, number, kind=EndpointKind.CHAT)
     assert post.turns() == number
-    assert len(post.sender.parcels) == messages
-    pages = [item.answer.page for parcel in post.sender.parcels for item in parcel.items]
+    assert len(post.sender.messages_sent) == messages
+    pages = [item.answer.page for outgoing in post.sender.messages_sent for item in outgoing.items]
     assert len(set(pages)) == number
     done = post.deliveries(endpoint)
     assert {each.state for each in done} == {DeliveryState.DELIVERED}
@@ -396,40 +407,44 @@ def test_many_questions_are_few_messages_in_a_chat_and_each_has_its_link(post, n
 
 
 def test_a_program_gets_each_message_by_itself(post):
-    asked(post, FEW + 1)
+    asked(post, DIGEST_ABOVE + 1)
     post.turns()
-    assert [len(parcel.items) for parcel in post.sender.parcels] == [1] * (FEW + 1)
+    assert [len(outgoing.items) for outgoing in post.sender.messages_sent] == [1] * (DIGEST_ABOVE + 1)
 
 
 def test_a_digest_that_was_not_taken_is_tried_again_whole_and_without_what_nobody_needs_any_more(post):
-    endpoint = asked(post, FEW + 2, kind=EndpointKind.MAIL, target="a@example.com")
+    endpoint = asked(post, DIGEST_ABOVE + 2, kind=EndpointKind.MAIL, target="a@example.com")
     post.sender.answer = lambda _: REFUSED
-    assert post.turns() == FEW + 2
+    assert post.turns() == DIGEST_ABOVE + 2
     assert {each.state for each in post.deliveries(endpoint)} == {DeliveryState.PENDING}
     first = post.deliveries(endpoint)[0]
     post.stage.sql("UPDATE webhook_deliveries SET until = 1 WHERE id = :id", id=first.id)
-    post.sender.answer = lambda _: Sent(status=250)
+    post.sender.answer = lambda _: SendResult(status=250)
     post.stage.clock.advance(60)
-    assert post.turns() == FEW + 1
-    assert [len(parcel.items) for parcel in post.sender.parcels] == [FEW + 2, FEW + 1]
-    assert len({parcel.id for parcel in post.sender.parcels}) == 2  # a mailbox drops what comes twice under one id
+    assert post.turns() == DIGEST_ABOVE + 1
+    assert [len(outgoing.items) for outgoing in post.sender.messages_sent] == [DIGEST_ABOVE + 2, DIGEST_ABOVE + 1]
+    assert (
+        len({outgoing.id for outgoing in post.sender.messages_sent}) == 2
+    )  # a mailbox drops what comes twice under one id
     states = [each.state for each in post.deliveries(endpoint)]
-    assert states == [DeliveryState.DEAD] + [DeliveryState.DELIVERED] * (FEW + 1)
+    assert states == [DeliveryState.DEAD] + [DeliveryState.DELIVERED] * (DIGEST_ABOVE + 1)
 
 
 def test_a_message_that_its_receiver_never_takes_holds_up_none_of_those_that_went_with_it(post):
-    endpoint = asked(post, FEW + 2, kind=EndpointKind.CHAT)
+    endpoint = asked(post, DIGEST_ABOVE + 2, kind=EndpointKind.CHAT)
     seen = []
 
-    def answer(parcel):
-        seen.extend(item.answer.approval_id for item in parcel.items)
-        bad = any(item.answer.approval_id == seen[0] for item in parcel.items)
-        return REFUSED if bad else Sent(status=200)
+    def answer(outgoing):
+        seen.extend(item.answer.approval_id for item in outgoing.items)
+        bad = any(item.answer.approval_id == seen[0] for item in outgoing.items)
+        return REFUSED if bad else SendResult(status=200)
 
     post.sender.answer = answer
-    for _ in range(SINGLY + FEW + 2):
+    for _ in range(DIGEST_MAX_TRIES + DIGEST_ABOVE + 2):
         post.turns()
         post.stage.clock.advance(30)
     states = [each.state for each in post.deliveries(endpoint)]
-    assert states.count(DeliveryState.DELIVERED) == FEW + 1
-    assert seen[: SINGLY * (FEW + 2)] == seen[: FEW + 2] * SINGLY  # tried together before
+    assert states.count(DeliveryState.DELIVERED) == DIGEST_ABOVE + 1
+    assert (
+        seen[: DIGEST_MAX_TRIES * (DIGEST_ABOVE + 2)] == seen[: DIGEST_ABOVE + 2] * DIGEST_MAX_TRIES
+    )  # tried together before

@@ -6,11 +6,11 @@ import pytest
 
 from codesdk.approvals import Verdict
 from codesdk.archive.store import forget_endpoints, remove_session
-from codesdk.toolcalls.preview import Preview, Tried, obliged_hash
-from codesdk.webhooks import TicketInvalid, TicketWithdrawn
+from codesdk.toolcalls.previews.preview import Preview, PreviewResult, obligations_hash
+from codesdk.webhooks import LinkInvalid, LinkWithdrawn
 from codesdk.webhooks.delivery import WINDOW_S
-from codesdk.webhooks.senders import slack
-from codesdk.webhooks.words import lines
+from codesdk.webhooks.http_senders import slack
+from codesdk.webhooks.message_text import lines
 from previewed import preview
 from stage import POLICY, bundle, stored_call
 
@@ -177,7 +177,7 @@ def test_an_event_that_cannot_be_read_stops_nobody(post):
 
 
 def test_a_tenant_with_many_sessions_does_not_keep_others_waiting(post, monkeypatch):
-    monkeypatch.setattr("codesdk.webhooks.feed.EACH", 2)
+    monkeypatch.setattr("codesdk.webhooks.fanout.MAX_SESSIONS_PER_TENANT", 2)
     stranger, _ = post.stage.enroll("other", "eve")
     theirs = post.endpoint(tenant=stranger.tenant_id)
     post.endpoint()
@@ -234,9 +234,9 @@ def test_a_disabled_endpoints_tickets_open_nothing_until_it_is_enabled(post):
     assert ticket.endpoint_id == endpoint.id
     token = post.tickets.token(ticket)
     post.endpoints.disable(endpoint.tenant_id, endpoint.id, "enough")
-    with pytest.raises(TicketWithdrawn):
+    with pytest.raises(LinkWithdrawn):
         post.tickets.read(token)
-    with pytest.raises(TicketWithdrawn):
+    with pytest.raises(LinkWithdrawn):
         use(post, ticket)
     post.endpoints.enable(endpoint.tenant_id, endpoint.id)
     assert post.tickets.read(token) == ticket
@@ -250,9 +250,9 @@ def test_a_removed_endpoints_tickets_decide_nothing_any_more(post):
     post.feed.step()
     gone, left = ticket_of(post, endpoint), ticket_of(post, other)
     post.endpoints.delete(endpoint.tenant_id, endpoint.id)
-    with pytest.raises(TicketWithdrawn):
+    with pytest.raises(LinkWithdrawn):
         use(post, gone)
-    with pytest.raises(TicketWithdrawn):
+    with pytest.raises(LinkWithdrawn):
         post.tickets.read(post.tickets.token(gone))
     use(post, left)
 
@@ -263,7 +263,7 @@ def test_a_ticket_whose_endpoint_was_changed_in_the_database_opens_nothing(post)
     post.feed.step()
     token = post.tickets.token(ticket_of(post, endpoint))
     post.stage.sql("UPDATE approval_tickets SET endpoint_id = NULL")
-    with pytest.raises(TicketInvalid):
+    with pytest.raises(LinkInvalid):
         post.tickets.read(token)
 
 
@@ -274,22 +274,22 @@ def test_a_question_about_what_was_tried_is_one_message_with_what_came_of_it(pos
     stage.pipeline.looks = False
     waiting = post.ask()
     stored = stored_call(stage.database, waiting.identity.tool_call_id)
-    assert stage.writer.run(lambda unit: stage.pipeline.try_begins(unit, stored, "sbx_copy"))
+    assert stage.writer.run(lambda unit: stage.pipeline.begin_dry_run(unit, stored, "sbx_copy"))
     post.feed.step()
     assert told(post, endpoint) == []
     large = {**preview(), "diff": "+x\n" * 20_000}
     trial = stage.pipeline.trial(stored)
-    obliged = obliged_hash(trial.tool, trial.obligations)
-    stage.pipeline.put(waiting.identity.tool_call_id, (), Tried(Preview(obliged=obliged), large))
+    obliged = obligations_hash(trial.tool, trial.obligations)
+    stage.pipeline.put(waiting.identity.tool_call_id, (), PreviewResult(Preview(obliged=obliged), large))
     assert stage.types()[-3:] == ["approval.preview_started", "approval.previewed", "approval.requested"]
     post.feed.step()
     assert told(post, endpoint) == ["approval.requested"]
     post.turns()
-    (parcel,) = post.sender.parcels
-    said = lines(parcel.message)
+    (outgoing,) = post.sender.messages_sent
+    said = lines(outgoing.message)
     assert "Tried in a copy of the workspace: exit code 3, 3 paths changed" in said
     assert all(line.isprintable() for part in said for line in part.splitlines())
-    assert parcel.message.data["omitted"] == ["approval.preview"]
-    assert len(json.dumps(parcel.message.data)) < 16_000
+    assert outgoing.message.data["omitted"] == ["approval.preview"]
+    assert len(json.dumps(outgoing.message.data)) < 16_000
     assert "\n".join(said).count("+x") == 0
-    assert len(slack(parcel)["blocks"][1]["text"]["text"]) < 3000
+    assert len(slack(outgoing)["blocks"][1]["text"]["text"]) < 3000

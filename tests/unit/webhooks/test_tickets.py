@@ -4,8 +4,8 @@ import pytest
 
 from codesdk.approvals import ApprovalConflict, ApprovalState, Verdict
 from codesdk.tenancy.principal import Role
-from codesdk.toolcalls.stored import Waiting
-from codesdk.webhooks import Seal, TicketElsewhere, TicketExpired, TicketInvalid, TicketLooksOnly, Tickets, TicketUsed
+from codesdk.toolcalls.records.call_record import Waiting
+from codesdk.webhooks import LinkExpired, LinkInvalid, LinkMismatch, LinkUsed, LinkViewOnly, OneTimeLinkService, Seal
 from tickets import minted
 
 OTHER = "sha256:" + "1" * 64
@@ -13,7 +13,7 @@ OTHER = "sha256:" + "1" * 64
 
 @pytest.fixture
 def tickets(stage):
-    return Tickets(stage.database, stage.ids, Seal(lambda: b"k" * 32))
+    return OneTimeLinkService(stage.database, stage.ids, Seal(lambda: b"k" * 32))
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_ticket_answers_once(stage, tickets, asked, approver):
     vote(stage, tickets, token, asked)
     before = stage.events()
     for verdict in Verdict:
-        with pytest.raises(TicketUsed, match="answers once"):
+        with pytest.raises(LinkUsed, match="answers once"):
             vote(stage, tickets, token, asked, verdict)
     assert stage.events() == before
 
@@ -84,7 +84,7 @@ def test_of_many_uses_at_once_one_counts(stage, tickets, asked, approver, at_onc
     def use(number):
         try:
             vote(stage, tickets, token, asked, Verdict.REJECT if number % 2 else Verdict.APPROVE)
-        except TicketUsed:
+        except LinkUsed:
             return False
         return True
 
@@ -105,7 +105,7 @@ def test_a_refused_vote_leaves_the_ticket_as_it_was(stage, tickets, asked, appro
 def test_a_ticket_is_for_its_own_approval(stage, tickets, asked, approver):
     token = tickets.token(mint(stage, tickets, asked, approver))
     other = ask(stage, "other")
-    with pytest.raises(TicketElsewhere):
+    with pytest.raises(LinkMismatch):
         vote(stage, tickets, token, other)
     assert [state(stage, each) for each in (asked, other)] == [ApprovalState.PENDING] * 2
 
@@ -121,7 +121,7 @@ def test_answers_that_come_in_another_order_each_reach_their_own_approval(stage,
 
 def test_a_vote_on_other_content_is_refused(stage, tickets, asked, approver):
     token = tickets.token(mint(stage, tickets, asked, approver))
-    with pytest.raises(TicketElsewhere, match="other content"):
+    with pytest.raises(LinkMismatch, match="other content"):
         vote(stage, tickets, token, asked, digest=OTHER)
     assert state(stage, asked) is ApprovalState.PENDING
 
@@ -129,7 +129,7 @@ def test_a_vote_on_other_content_is_refused(stage, tickets, asked, approver):
 def test_a_ticket_ends_with_its_approval(stage, tickets, asked, approver):
     token = tickets.token(mint(stage, tickets, asked.model_copy(update={"expires_at": asked.created_at}), approver))
     assert tickets.read(token).expired
-    with pytest.raises(TicketExpired):
+    with pytest.raises(LinkExpired):
         vote(stage, tickets, token, asked)
     assert state(stage, asked) is ApprovalState.PENDING
 
@@ -149,25 +149,25 @@ def test_a_ticket_ends_with_its_approval(stage, tickets, asked, approver):
 )
 def test_a_token_that_is_not_whole_opens_nothing(stage, tickets, asked, approver, wrong):
     token = tickets.token(mint(stage, tickets, asked, approver))
-    with pytest.raises(TicketInvalid):
+    with pytest.raises(LinkInvalid):
         tickets.read(wrong(token))
 
 
 def test_a_token_signed_with_another_key_opens_nothing(stage, tickets, asked, approver):
     ticket = mint(stage, tickets, asked, approver)
-    with pytest.raises(TicketInvalid):
-        tickets.read(Tickets(stage.database, stage.ids, Seal(lambda: b"x" * 32)).token(ticket))
+    with pytest.raises(LinkInvalid):
+        tickets.read(OneTimeLinkService(stage.database, stage.ids, Seal(lambda: b"x" * 32)).token(ticket))
 
 
 def test_a_ticket_that_only_shows_is_read_and_decides_nothing(stage, tickets, asked, approver):
     ticket = minted(stage.writer, tickets, asked, approver, look_only=True)
     token = tickets.token(ticket)
     assert tickets.read(token) == ticket
-    with pytest.raises(TicketLooksOnly):
+    with pytest.raises(LinkViewOnly):
         vote(stage, tickets, token, asked)
     assert state(stage, asked) is ApprovalState.PENDING
     stage.sql("UPDATE approval_tickets SET look_only = false")
-    with pytest.raises(TicketInvalid):
+    with pytest.raises(LinkInvalid):
         tickets.read(token)
 
 
@@ -183,5 +183,5 @@ def test_a_row_that_was_changed_opens_nothing(stage, tickets, asked, approver, c
         "tenant_id": other.tenant_id,
     }[column]
     stage.sql(f"UPDATE approval_tickets SET {column} = :to", to=changed)
-    with pytest.raises(TicketInvalid):
+    with pytest.raises(LinkInvalid):
         tickets.read(token)

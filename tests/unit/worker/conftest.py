@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from codesdk.sandbox.fake import FakeSandboxes, Script
-from codesdk.worker.dispatcher import Dispatcher
-from codesdk.worker.hand import Hand
-from codesdk.worker.recovery import Recovery
-from codesdk.worker.rooms import Rooms
+from codesdk.sandbox.fake.sandboxes import FakeSandboxes, Script
+from codesdk.worker.calls.dispatcher import Dispatcher
+from codesdk.worker.calls.in_flight import InFlightCalls
+from codesdk.worker.calls.recovery import Recovery
+from codesdk.worker.sandboxes.registry import SandboxRegistry
 
 THREADS = 4
 """Calls of one tenant that a worker runs at once."""
@@ -25,7 +25,7 @@ class Crew:
         self.hold = threading.Event()
         self.scripts = {}
         self.host = host or stage.host
-        self.rooms = Rooms(
+        self.sandbox_registry = SandboxRegistry(
             sandboxes=self.sandboxes,
             host=self.host,
             instance="ins",
@@ -36,10 +36,10 @@ class Crew:
             clock=stage.clock,
         )
         self.execution = stage.execution()
-        self.hand = Hand()
+        self.hand = InFlightCalls()
         self.recovery = Recovery(
             host=self.host,
-            rooms=self.rooms,
+            sandbox_registry=self.sandbox_registry,
             registry=stage.registry,
             execution=self.execution,
             hand=self.hand,
@@ -60,7 +60,7 @@ class Crew:
         if self._dispatcher is None:
             self._dispatcher = Dispatcher(
                 host=self.host,
-                rooms=self.rooms,
+                sandbox_registry=self.sandbox_registry,
                 claims=self.stage.claims(generation=self.host.generation, most_of_tenant=THREADS),
                 execution=self.execution,
                 hand=self.hand,
@@ -78,7 +78,7 @@ class Crew:
         self.hold.set()
         if self._dispatcher is not None:
             self._dispatcher.drain(5.0)
-        self.rooms.close()
+        self.sandbox_registry.close()
 
 
 @pytest.fixture

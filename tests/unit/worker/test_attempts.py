@@ -7,23 +7,25 @@ from dataclasses import replace
 
 import pytest
 
-from codesdk.approvals import GrantNotOffered, Verdict, Wish
+from codesdk.approvals import GrantNotOffered, GrantRequest, Verdict
 from codesdk.domain.calls import CallState
 from codesdk.domain.clock import SystemClock
 from codesdk.domain.decisions import Classification, GrantKind
 from codesdk.domain.ids import TenantId
 from codesdk.domain.quotas import Resource
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.tool_results import ToolResult
 from codesdk.eventlog.tail import Tail
 from codesdk.registry import Registry
-from codesdk.sandbox.fake_processes import FakeProcesses
-from codesdk.sandbox.faults import EngineUnavailable, RunnerRefused, SandboxPaused
+from codesdk.sandbox.fake.processes import FakeProcesses
 from codesdk.sandbox.port import ExecResult, ExitKind
-from codesdk.storage.faults import Overtaken
-from codesdk.toolcalls import attempts, ending, pipeline, recorded, store
-from codesdk.toolcalls.lost import Loss
+from codesdk.sandbox.port.faults import EngineUnavailable, RunnerRefused, SandboxPaused
+from codesdk.storage.faults import WriteConflict
+from codesdk.toolcalls import ending, pipeline
+from codesdk.toolcalls.records import policy_inputs, store
+from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Finished, Queued, Waiting
 from codesdk.toolcalls.results import Results
-from codesdk.toolcalls.stored import Claimed, Denied, Finished, Queued, Waiting
+from codesdk.toolcalls.retries import retry
+from codesdk.toolcalls.retries.lost_calls import Loss
 from codesdk.transcript import fold
 from stage import POLICY, Room, bundle, stored_call
 
@@ -64,7 +66,7 @@ def put(stage, crew, policy):
 @pytest.fixture
 def ready(stage, crew):
     """A sandbox with a file, open in the worker."""
-    crew.rooms.ready(stage.session.id).files.put("a", b"content")
+    crew.sandbox_registry.ready(stage.session.id).files.put("a", b"content")
     return crew
 
 
@@ -90,19 +92,19 @@ def test_a_reading_call_whose_sandbox_goes_away_runs_again_over_the_workspace_th
 
 def test_what_is_lost_again_and_again_ends_after_as_many_attempts_as_there_may_be(stage, ready, monkeypatch):
     call = submit(stage, *READ).identity.tool_call_id
-    begin = ready.rooms.begin
+    begin = ready.sandbox_registry.begin
 
     def dying(session):
         room = begin(session)
         crash(ready)
         return room
 
-    monkeypatch.setattr(ready.rooms, "begin", dying)
+    monkeypatch.setattr(ready.sandbox_registry, "begin", dying)
     serve(stage, ready)
     found = stage.find(call)
-    assert (found.identity.attempt, found.result.code) == (attempts.MOST, "WORKER_LOST")
-    assert f"lost {attempts.MOST} times" in found.result.text
-    assert histories(stage, call) == dict.fromkeys(range(1, attempts.MOST + 1), LIFE)
+    assert (found.identity.attempt, found.result.code) == (retry.MAX_ATTEMPTS, "WORKER_LOST")
+    assert f"lost {retry.MAX_ATTEMPTS} times" in found.result.text
+    assert histories(stage, call) == dict.fromkeys(range(1, retry.MAX_ATTEMPTS + 1), LIFE)
 
 
 def test_nothing_runs_again_where_nothing_is_left(stage, ready):
@@ -117,7 +119,7 @@ def test_nothing_runs_again_where_nothing_is_left(stage, ready):
 def lose(stage, crew, call):
     """Let a queued call be claimed and lost."""
     taken = stage.claims(generation=crew.host.generation).take()
-    assert isinstance(taken, Claimed)
+    assert isinstance(taken, ClaimedCall)
     assert taken.stored.identity.tool_call_id == call
     return crew.execution.lose(taken, Loss("It went away."))
 
@@ -145,7 +147,7 @@ def test_a_reading_call_that_a_person_let_through_is_not_repeated_on_that_yes(st
 def test_a_grant_counts_once_for_each_attempt(stage, ready):
     put(stage, ready, ASKING)
     waiting = submit(stage, *READ)
-    approve(stage, waiting, Wish(kind=GrantKind.SESSION, max_uses=2))
+    approve(stage, waiting, GrantRequest(kind=GrantKind.SESSION, max_uses=2))
     serve(stage, ready)
     granted = submit(stage, *READ).identity.tool_call_id
     crash(ready)
@@ -191,7 +193,7 @@ def test_a_close_that_comes_between_the_end_of_an_attempt_and_the_next_keeps_tha
     def close_first(_connection, session):
         if not closed:  # as another process on PostgreSQL; here its rows alone, and after what this unit read of them
             closed.append(session)
-            raise Overtaken("It was closed.", advice="")
+            raise WriteConflict("It was closed.", advice="")
 
     find = store.find
 
@@ -251,8 +253,8 @@ def test_who_waits_follows_a_call_through_its_attempts(stage, ready):
 
 def test_a_call_of_several_attempts_is_one_question_of_a_replay(stage, ready):
     lose(stage, ready, submit(stage, *READ).identity.tool_call_id)
-    assert len(list(recorded.trials(stage.database, 1.0))) == 1
-    assert recorded.how_many(stage.database, 1.0, TenantId(stage.principal.tenant_id)) == 1
+    assert len(list(policy_inputs.inputs_since(stage.database, 1.0))) == 1
+    assert policy_inputs.count_inputs(stage.database, 1.0, TenantId(stage.principal.tenant_id)) == 1
 
 
 def test_a_large_input_stays_the_artifact_that_it_was(stage, ready, monkeypatch):
@@ -279,7 +281,7 @@ def test_a_call_that_was_never_asked_of_a_sandbox_that_had_ended_runs_in_the_nex
 def test_a_command_that_its_worker_left_in_a_sandbox_that_was_lost_is_not_run_by_the_next(stage, ready):
     call = submit(stage, *X).identity.tool_call_id
     taken = stage.claims(generation=ready.host.generation).take()
-    exec_ = ready.rooms.ready(stage.session.id)
+    exec_ = ready.sandbox_registry.ready(stage.session.id)
     ready.execution._abandoned.set()  # it dies with the call in hand
     with pytest.raises(Exception, match="leaving"):
         ready.execution.run(taken, lambda: exec_)
@@ -293,7 +295,7 @@ def test_a_command_that_its_worker_left_in_a_sandbox_that_was_lost_is_not_run_by
 def test_nor_where_somebody_restarted_its_container_by_hand(stage, ready):
     call = submit(stage, *X).identity.tool_call_id
     taken = stage.claims(generation=ready.host.generation).take()
-    room, run = ready.rooms.ready(stage.session.id), stage.writer.run
+    room, run = ready.sandbox_registry.ready(stage.session.id), stage.writer.run
     stage.writer.run = lambda _work: (_ for _ in ()).throw(KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):  # the worker dies between the exec's end and its record
         ready.execution.run(taken, lambda: room)
@@ -307,13 +309,13 @@ def test_nor_where_somebody_restarted_its_container_by_hand(stage, ready):
 def test_a_claim_that_nobody_heard_of_does_not_run_another_command_than_it_was_for(stage, ready):
     call = submit(stage, *X).identity.tool_call_id
     assert stage.claims(generation=ready.host.generation).take() is not None
-    ready.recovery.look_for_strays()
+    ready.recovery.recover_orphaned()
     tools = [
         replace(tool, behaviour_hash="sha256:" + "1" * 64) if tool.name == X[0] else tool
         for tool in stage.registry.tools()
     ]
     ready.recovery._registry = Registry(tools)
-    ready.recovery.look_for_strays()
+    ready.recovery.recover_orphaned()
     assert (stage.find(call).result.code, ready.sandboxes.runs) == ("NOT_BEGUN", [])
     assert "manifest" in stage.find(call).result.text
 
@@ -341,7 +343,7 @@ def test_a_command_that_no_worker_has_begun_is_not_begun_by_the_next_as_another(
 def test_one_that_was_begun_is_joined_whatever_its_tool_is_now(stage, ready):
     call = submit(stage, *X).identity.tool_call_id
     taken = stage.claims(generation=ready.host.generation).take()
-    room, run = ready.rooms.ready(stage.session.id), stage.writer.run
+    room, run = ready.sandbox_registry.ready(stage.session.id), stage.writer.run
     stage.writer.run = lambda _work: (_ for _ in ()).throw(KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):  # the worker dies between the exec's end and its record
         ready.execution.run(taken, lambda: room)
@@ -467,13 +469,13 @@ def test_nor_does_one_that_had_no_secret(stage, ready):
 
 def test_no_grant_answers_for_a_call_that_may_have_happened(stage, ready):
     put(stage, ready, POLICY.replace("commands, effect: allow,", "commands, effect: ask, grant: {offer: [session]},"))
-    approve(stage, submit(stage, *X), Wish(kind=GrantKind.SESSION))
+    approve(stage, submit(stage, *X), GrantRequest(kind=GrantKind.SESSION))
     serve(stage, ready)
     lose(stage, ready, submit(stage, *X).identity.tool_call_id)
     asked = submit(stage, *X)
     assert isinstance(asked, Waiting)
     with pytest.raises(GrantNotOffered):
-        approve(stage, asked, Wish(kind=GrantKind.SESSION))
+        approve(stage, asked, GrantRequest(kind=GrantKind.SESSION))
     assert isinstance(submit(stage, X[0], {"command": "other"}), Queued)
 
 

@@ -6,12 +6,12 @@ import time
 import pytest
 
 from codesdk.domain.calls import CallState, DenialCode
-from codesdk.sandbox.fake_files import FakeFiles
-from codesdk.sandbox.faults import EngineUnavailable
-from codesdk.toolcalls.mishaps import Released
-from codesdk.toolcalls.stored import Denied, Finished
-from codesdk.worker.dispatcher import for_others
-from codesdk.worker.host import WorkerRunning, lock_engine
+from codesdk.sandbox.fake.files import FakeFiles
+from codesdk.sandbox.port.faults import EngineUnavailable
+from codesdk.toolcalls.records.call_record import Denied, Finished
+from codesdk.toolcalls.run.error_mapping import Released
+from codesdk.worker.calls.dispatcher import spare_threads
+from codesdk.worker.ownership.registration import WorkerRunning, lock_engine
 from stage import POLICY, bundle, stored_call, wait_for
 
 THREADS = 4
@@ -99,7 +99,7 @@ def test_a_cancel_is_heard_while_another_sandbox_does_not_hear_its_own(stage, cr
             stuck.wait(20)
         raise EngineUnavailable("It does not answer.")
 
-    crew.rooms.live(stage.session.id).cancel = cancel
+    crew.sandbox_registry.live(stage.session.id).cancel = cancel
     call = submit(stage, given={"command": "hold"}, subject=stage.open_session())
     wait_for(lambda: len(crew.sandboxes.runs) == 2, "the other command")
     try:
@@ -113,7 +113,7 @@ def test_a_cancel_is_heard_while_another_sandbox_does_not_hear_its_own(stage, cr
 
 def test_a_command_that_waits_for_an_engine_which_is_away_does_not_begin_once_it_is_cancelled(stage, crew):
     stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
-    crew.rooms.ready(stage.session.id)
+    crew.sandbox_registry.ready(stage.session.id)
     crew.sandboxes.engine_down = True
     call = submit(stage)
     wait_for(lambda: stored_call(stage.database, call).state is CallState.RUNNING, "the claim")
@@ -132,9 +132,9 @@ def test_a_command_that_a_successor_took_up_is_waited_for_though_it_is_cancelled
     crew.dispatcher.poll()
     wait_for(lambda: crew.sandboxes.runs, "the command")
     crew.dispatcher.drain(0.0)
-    crew.rooms.close()
+    crew.sandbox_registry.close()
     later = crew.next()
-    later.rooms.ready(stage.session.id)
+    later.sandbox_registry.ready(stage.session.id)
     crew.sandboxes.engine_down = True
     taking = threading.Thread(target=later.recovery.take_up)
     taking.start()
@@ -190,7 +190,7 @@ class Slow:
     ],
 )
 def test_the_cancel_of_a_file_operation_that_goes_on_disturbs_nobody(stage, crew, monkeypatch, operation, call):
-    crew.rooms.ready(stage.session.id).files.put("a", b"old")
+    crew.sandbox_registry.ready(stage.session.id).files.put("a", b"old")
     stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
     slow = Slow(monkeypatch, operation)
     one = submit(stage, *call)
@@ -206,10 +206,12 @@ def test_the_cancel_of_a_file_operation_that_goes_on_disturbs_nobody(stage, crew
 
 
 def test_a_reading_call_whose_sandbox_is_slow_ends_as_cancelled_and_leaves_no_doubt(stage, crew, monkeypatch):
-    sandbox, calls = crew.rooms.ready(stage.session.id), []
+    sandbox, calls = crew.sandbox_registry.ready(stage.session.id), []
     stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
     # As a connection to a runner does while it waits.
-    slow = Slow(monkeypatch, "read", lambda: [sandbox._withdrawals.check((call, 1), was_asked=True) for call in calls])
+    slow = Slow(
+        monkeypatch, "read", lambda: [sandbox._cancelled_calls.check((call, 1), was_sent=True) for call in calls]
+    )
     calls.append(submit(stage, "workspace.read", {"path": "a"}))
     assert slow.under_way.wait(20)
     assert stage.cancel(calls[0], "enough")
@@ -229,7 +231,7 @@ def test_a_write_is_cancelled_before_it_is_asked_for_and_ends_as_it_did_after_th
     )
     stage.bundle = bundle(stage.root / "writes", writes, stage.registry)
     stage.pipeline = stage.pipeline_with(stage.bundle)
-    sandbox = crew.rooms.ready(stage.session.id)
+    sandbox = crew.sandbox_registry.ready(stage.session.id)
     sandbox.files.put("a", b"old")
     stage.wakeups.bind(stage.host.id, crew.dispatcher.wake)
     slow = Slow(monkeypatch, operation)
@@ -237,7 +239,7 @@ def test_a_write_is_cancelled_before_it_is_asked_for_and_ends_as_it_did_after_th
     try:
         assert slow.under_way.wait(20)
         assert stage.cancel(call, "enough")
-        wait_for(lambda: (call, 1) in sandbox._withdrawals._calls, "the cancel to reach the sandbox")
+        wait_for(lambda: (call, 1) in sandbox._cancelled_calls._calls, "the cancel to reach the sandbox")
     finally:
         slow.go_on.set()
     assert (ended(stage, call).code, sandbox.files.read("a").data) == end
@@ -255,7 +257,7 @@ def test_a_cancel_waits_for_no_crowd_of_looks(stage, crew):
         began.set()
         assert go_on.wait(20)
 
-    crew.dispatcher._looking.look = look
+    crew.dispatcher._fingerprints.look = look
     crew.dispatcher.wake(stage.session.id)
     assert began.wait(20)
     stage.cancel(call, "enough")
@@ -263,7 +265,7 @@ def test_a_cancel_waits_for_no_crowd_of_looks(stage, crew):
         crew.dispatcher.wake(stage.session.id)
     go_on.set()
     assert ended(stage, call).code == "CANCELLED"
-    wait_for(crew.dispatcher._errands._work_queue.empty, "the looks")
+    wait_for(crew.dispatcher._control._work_queue.empty, "the looks")
     assert len(looks) <= 3, "a thousand wake-ups are one look more, and one that a poll may ask for"
 
 
@@ -345,7 +347,7 @@ def test_a_call_whose_time_is_over_is_handed_back_and_joined_by_the_next_worker(
     crew.dispatcher.poll()
     wait_for(lambda: crew.sandboxes.runs, "the command")
     crew.dispatcher.drain(0.01)
-    crew.rooms.close()
+    crew.sandbox_registry.close()
     later = crew.next()
     joining = threading.Thread(target=later.recovery.take_up)
     joining.start()
@@ -359,7 +361,7 @@ def test_a_call_whose_time_is_over_is_handed_back_and_joined_by_the_next_worker(
 
 def test_what_another_worker_left_and_nobody_has_begun_here_is_not_begun_while_draining(stage, crew):
     started, hold = [], threading.Event()
-    threads = THREADS + for_others(THREADS)
+    threads = THREADS + spare_threads(THREADS)
     for number in range(threads):
         crew.dispatcher.start(lambda number=number: (started.append(number), hold.wait(10)))
     wait_for(lambda: len(started) == threads, "all threads to be busy")

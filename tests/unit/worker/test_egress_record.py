@@ -7,23 +7,25 @@ import pytest
 from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.quotas import Resource
 from codesdk.errors import InternalFault
-from codesdk.sandbox.egress.attempt import Attempt, Phase, Reason
+from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, Reason
 from codesdk.sandbox.egress.refusal import Refusal
-from codesdk.worker.egress_record import FIRST_STEP, MAX_STEP, EgressRecord
+from codesdk.worker.sandboxes.egress_record import FIRST_RESERVATION, MAX_RESERVATION, EgressRecorder
 
 KIB, MIB = 1024, 1024 * 1024
 
 
-def record(stage, environment=ToolExecutionEnv.CODESDK_HOST) -> EgressRecord:
-    return EgressRecord(stage.database, stage.writer, stage.log, environment)
+def record(stage, environment=ToolExecutionEnv.CODESDK_HOST) -> EgressRecorder:
+    return EgressRecorder(stage.database, stage.writer, stage.log, environment)
 
 
 def owner(stage) -> str:
     return stage.sql("SELECT id FROM sandboxes")[0][0]
 
 
-def attempt(owner: str) -> Attempt:
-    return Attempt(owner=owner, call="call_1", attempt=1, number=1, phase=Phase.OPENED, host="a.example", port=443)
+def attempt(owner: str) -> ConnectionAttempt:
+    return ConnectionAttempt(
+        owner=owner, call="call_1", attempt=1, number=1, phase=AttemptPhase.OPENED, host="a.example", port=443
+    )
 
 
 @pytest.mark.parametrize("environment", [ToolExecutionEnv.CODESDK_HOST, ToolExecutionEnv.CODESDK_DOCKER])
@@ -48,9 +50,9 @@ def test_the_tenant_of_a_sandbox_is_its_sessions_and_of_an_unknown_one_there_is_
 # -- bytes of a day ---------------------------------------------------------------------------------------------------
 
 
-def metered(stage, writer=None) -> EgressRecord:
+def metered(stage, writer=None) -> EgressRecorder:
     environment = ToolExecutionEnv.CODESDK_DOCKER
-    return EgressRecord(stage.database, writer or stage.writer, stage.log, environment, stage.quotas)
+    return EgressRecorder(stage.database, writer or stage.writer, stage.log, environment, stage.quotas)
 
 
 def used(stage) -> int:
@@ -58,15 +60,15 @@ def used(stage) -> int:
     return next(quota.used for quota in report if quota.resource is Resource.EGRESS_BYTES_A_DAY)
 
 
-def closed(opened: Attempt, up: int = 0, down: int = 0) -> Attempt:
-    return opened.model_copy(update={"phase": Phase.CLOSED, "bytes_up": up, "bytes_down": down})
+def closed(opened: ConnectionAttempt, up: int = 0, down: int = 0) -> ConnectionAttempt:
+    return opened.model_copy(update={"phase": AttemptPhase.CLOSED, "bytes_up": up, "bytes_down": down})
 
 
-def connections(stage, count: int) -> list[Attempt]:
+def connections(stage, count: int) -> list[ConnectionAttempt]:
     return [attempt(owner(stage)).model_copy(update={"number": number}) for number in range(1, count + 1)]
 
 
-def move(recorder: EgressRecord, opened: Attempt, size: int, block: int = 64 * KIB) -> int:
+def move(recorder: EgressRecorder, opened: ConnectionAttempt, size: int, block: int = 64 * KIB) -> int:
     """What the proxy does: blocks, and a question whenever there is too little for the next. Bytes until it is refused."""
     left = moved = 0
     while moved < size:
@@ -91,7 +93,7 @@ def test_a_tenant_that_has_moved_as_much_as_it_may_today_opens_no_connection(sta
     assert refused.value.reason is Reason.BYTES_A_DAY
     assert b"429" in refused.value.answer()
     assert stage.types() == before
-    recorder(second.model_copy(update={"phase": Phase.REFUSED, "reason": Reason.BYTES_A_DAY}))
+    recorder(second.model_copy(update={"phase": AttemptPhase.REFUSED, "reason": Reason.BYTES_A_DAY}))
     assert stage.events()[-1].payload["reason"] == "bytes_a_day"
     recorder(closed(first, 40, 60))
     assert used(stage) == 100
@@ -100,7 +102,7 @@ def test_a_tenant_that_has_moved_as_much_as_it_may_today_opens_no_connection(sta
 def test_bytes_are_counted_while_a_connection_is_open_and_what_it_did_not_move_goes_back(stage):
     recorder, (opened,) = metered(stage), connections(stage, 1)
     recorder(opened)
-    assert used(stage) == FIRST_STEP
+    assert used(stage) == FIRST_RESERVATION
     assert move(recorder, opened, 3 * MIB) == 3 * MIB
     assert 3 * MIB <= used(stage) <= 6 * MIB
     recorder(closed(opened, MIB, 2 * MIB))
@@ -152,7 +154,7 @@ def test_a_killed_worker_leaves_what_its_connections_moved_counted_and_a_step_of
         recorder(each)
         move(recorder, each, size)
     del recorder  # nobody tells of their ends
-    most = sum(size + max(FIRST_STEP, min(size, MAX_STEP)) for size in sizes)
+    most = sum(size + max(FIRST_RESERVATION, min(size, MAX_RESERVATION)) for size in sizes)
     assert sum(sizes) <= used(stage) <= most
 
 
@@ -170,10 +172,10 @@ def test_what_a_connection_took_before_midnight_does_not_go_back_to_the_new_day(
     recorder, (opened,) = metered(stage), connections(stage, 1)
     recorder(opened)
     stage.sql("UPDATE tenants SET egress_day = egress_day - 1")
-    recorder._held[opened.connection].last = recorder._held[opened.connection].last._replace(day=0)
+    recorder._calls[opened.connection].last = recorder._calls[opened.connection].last._replace(day=0)
     assert move(recorder, opened, MIB) == MIB
-    assert used(stage) == MIB - FIRST_STEP
-    recorder(closed(opened, FIRST_STEP - 1))
+    assert used(stage) == MIB - FIRST_RESERVATION
+    recorder(closed(opened, FIRST_RESERVATION - 1))
     assert used(stage) == 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.worker.errand import Errand
+from codesdk.worker.calls.coalesced_job import CoalescedJob
 
 
 class Pool:
@@ -34,7 +34,7 @@ def done():
 
 
 def test_a_thousand_that_ask_before_it_begins_have_one_look(pool, done):
-    errand = Errand(pool.hand, lambda: done.append("looked"))
+    errand = CoalescedJob(pool.hand, lambda: done.append("looked"))
     for _ in range(1000):
         errand.ask()
     assert len(pool.waiting) == 1
@@ -50,7 +50,7 @@ def test_who_asks_while_it_looks_has_another(pool):
             asked.append(True)
             errand.ask()
 
-    errand = Errand(pool.hand, look)
+    errand = CoalescedJob(pool.hand, look)
     errand.ask()
     pool.run_one()
     assert len(pool.waiting) == 1
@@ -61,7 +61,7 @@ def test_one_that_failed_is_done_again_for_the_next_who_asks(pool, done):
         done.append("tried")
         raise OSError("away")
 
-    errand = Errand(pool.hand, fail)
+    errand = CoalescedJob(pool.hand, fail)
     for _ in range(2):
         errand.ask()
         with pytest.raises(OSError, match="away"):
@@ -70,7 +70,7 @@ def test_one_that_failed_is_done_again_for_the_next_who_asks(pool, done):
 
 
 def test_one_that_nobody_could_take_is_not_counted_as_waiting(pool, done):
-    errand = Errand(pool.hand, lambda: done.append("looked"))
+    errand = CoalescedJob(pool.hand, lambda: done.append("looked"))
     pool.shut = True
     with pytest.raises(RuntimeError):
         errand.ask()
@@ -81,7 +81,7 @@ def test_one_that_nobody_could_take_is_not_counted_as_waiting(pool, done):
 
 
 def test_as_many_wait_as_there_are_threads_for_them(pool):
-    errand = Errand(pool.hand, lambda: None, most=3)
+    errand = CoalescedJob(pool.hand, lambda: None, most=3)
     for _ in range(10):
         errand.ask()
     assert len(pool.waiting) == 3

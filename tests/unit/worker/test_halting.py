@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.sandbox import store
-from codesdk.sandbox.faults import EngineUnavailable, SandboxEnded, StopRefused
 from codesdk.sandbox.port import ExecRequest, FileWrite
+from codesdk.sandbox.port.faults import EngineUnavailable, SandboxEnded, StopRefused
+from codesdk.sandbox.records import store
 from codesdk.sessions.session import SandboxBusy, SessionUnknown
-from codesdk.worker.rest import Verdict, judge
+from codesdk.worker.sandboxes.idle_reaper import IdleAction, due_action
 
 
 class Site:
@@ -18,9 +18,9 @@ class Site:
         self.crew, self.stage = crew, crew.stage
         self.subject = self.stage.open_session()
         self.session = self.subject.session_id
-        crew.rooms.reconcile()
-        self.owner = crew.rooms.ready(self.session).owner
-        crew.rooms.ready(self.session).files.write((FileWrite(path="kept", content=b"kept"),))
+        crew.sandbox_registry.reconcile()
+        self.owner = crew.sandbox_registry.ready(self.session).owner
+        crew.sandbox_registry.ready(self.session).files.write((FileWrite(path="kept", content=b"kept"),))
 
     def stop(self):
         return self.stage.sessions.stop_sandbox(self.subject.tenant_id, self.session)
@@ -29,7 +29,7 @@ class Site:
         return self.stage.sessions.start_sandbox(self.subject.tenant_id, self.session)
 
     def see(self):
-        self.crew.rooms.reconcile()
+        self.crew.sandbox_registry.reconcile()
 
     def close(self):
         self.stage.sessions.close(self.subject.tenant_id, self.session)
@@ -42,7 +42,7 @@ class Site:
         return [kind for kind in self.stage.types(self.subject) if kind.startswith("sandbox.")]
 
     def kept(self, crew=None):
-        return (crew or self.crew).rooms.ready(self.session).files.read("kept").data
+        return (crew or self.crew).sandbox_registry.ready(self.session).files.read("kept").data
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def site(crew):
 def test_a_stopped_sandbox_is_gone_but_for_its_workspace_and_the_next_call_brings_it_back(site):
     assert site.stop().state == "stopping"
     site.see()
-    assert (site.state, site.crew.rooms.live(site.session)) == ("stopped", None)
+    assert (site.state, site.crew.sandbox_registry.live(site.session)) == ("stopped", None)
     assert site.kept() == b"kept"
     assert site.state == "ready"
     assert site.told() == ["sandbox.started", "sandbox.halted", "sandbox.started"]
@@ -106,16 +106,16 @@ def test_a_paused_sandbox_can_be_stopped(site):
     site.stage.clock.advance(1000)
     with site.stage.database.read() as connection:
         row = store.of_session(connection, site.session)
-    assert site.crew.rooms.pause(row, site.stage.clock.now().timestamp())
+    assert site.crew.sandbox_registry.pause(row, site.stage.clock.now().timestamp())
     site.stop()
     site.see()
     assert (site.state, site.kept()) == ("stopped", b"kept")
 
 
 def test_what_runs_in_the_background_is_asked_to_end_first(site):
-    processes = site.crew.rooms.ready(site.session).processes
+    processes = site.crew.sandbox_registry.ready(site.session).processes
     processes.start(ExecRequest(call="prc_1", argv=("hold",)))
-    run = site.crew.sandboxes._states[site.crew.rooms.ready(site.session).owner].runs["prc_1", 1]
+    run = site.crew.sandboxes._states[site.crew.sandbox_registry.ready(site.session).owner].runs["prc_1", 1]
     site.stop()
     site.see()
     assert run.cancelled.is_set()
@@ -136,10 +136,10 @@ def test_a_call_that_is_claimed_before_the_worker_stops_keeps_its_sandbox(site):
     site.stop()
     site.stage.pipeline.submit("workspace.exec", {"command": "x"}, site.subject)
     claimed = site.stage.claims(generation=site.crew.host.generation).take()
-    before = site.crew.rooms.live(site.session)
+    before = site.crew.sandbox_registry.live(site.session)
     site.see()
-    assert (site.state, site.crew.rooms.live(site.session)) == ("ready", before)
-    result = site.stage.execution().run(claimed, lambda: site.crew.rooms.ready(site.session))
+    assert (site.state, site.crew.sandbox_registry.live(site.session)) == ("ready", before)
+    result = site.stage.execution().run(claimed, lambda: site.crew.sandbox_registry.ready(site.session))
     assert not result.is_error
 
 
@@ -149,25 +149,25 @@ def test_a_call_that_only_waits_its_turn_is_run_after_the_stop(site):
     site.see()
     assert site.state == "stopped"
     claimed = site.stage.claims(generation=site.crew.host.generation).take()
-    assert not site.stage.execution().run(claimed, lambda: site.crew.rooms.ready(site.session)).is_error
+    assert not site.stage.execution().run(claimed, lambda: site.crew.sandbox_registry.ready(site.session)).is_error
     assert site.kept() == b"kept"
 
 
 def test_what_only_looks_does_not_bring_a_stopped_sandbox_back(site):
-    before = site.crew.rooms.ready(site.session)
+    before = site.crew.sandbox_registry.ready(site.session)
     site.stop()
     site.see()
     with pytest.raises(SandboxEnded, match="stopped"):
-        site.crew.rooms.reach(site.session)
-    site.crew.rooms.lose(site.session, before)
+        site.crew.sandbox_registry.reach(site.session)
+    site.crew.sandbox_registry.lose(site.session, before)
     assert site.state == "stopped"
 
 
 def test_closing_wins_over_every_step(site):
     for steps in (
         (site.stop,),
-        (site.stop, site.crew.rooms.reconcile),
-        (site.stop, site.crew.rooms.reconcile, site.start),
+        (site.stop, site.crew.sandbox_registry.reconcile),
+        (site.stop, site.crew.sandbox_registry.reconcile, site.start),
     ):
         other = Site(site.crew)
         for step in steps:
@@ -194,7 +194,7 @@ def test_a_session_that_is_closed_while_its_sandbox_starts_leaves_nothing(site, 
 
     monkeypatch.setattr(site.crew.sandboxes, "start", start)
     with pytest.raises(SandboxEnded):
-        site.crew.rooms.ready(site.session)
+        site.crew.sandbox_registry.ready(site.session)
     site.see()
     assert site.state == "gone"
     assert site.owner not in site.crew.sandboxes.living
@@ -206,14 +206,14 @@ def test_a_call_that_ran_when_the_worker_died_is_joined_and_not_run_again_whatev
         site.stage.pipeline.submit("workspace.exec", {"command": "hold"}, site.subject)
         claimed = site.stage.claims(generation=site.crew.host.generation).take()
         identity = claimed.stored.identity
-        sandbox = site.crew.rooms.ready(site.session)
+        sandbox = site.crew.sandbox_registry.ready(site.session)
         sandbox.processes.start(ExecRequest(call=identity.tool_call_id, attempt=identity.attempt, argv=("x", "hold")))
         for each in ask:
             each()
         later = site.crew.next()
         later.hold.set()
         site.crew.hold.set()
-        later.rooms.reconcile()
+        later.sandbox_registry.reconcile()
         assert later.recovery.take_up() == 1
         assert site.state == "ready"
         assert [run for run in site.crew.sandboxes.runs if run[1] == identity.tool_call_id] == [
@@ -233,14 +233,14 @@ def test_a_worker_that_dies_at_a_step_is_followed_by_one_that_does_it(step, side
     else:
         site.stop()
     if side == "after":
-        monkeypatch.setattr(site.crew.rooms._halting, "_move", _away)
+        monkeypatch.setattr(site.crew.sandbox_registry._stopper, "_move", _away)
     else:
         monkeypatch.setattr(site.crew.sandboxes, step, _away)
     site.see()
     assert site.state == {"stop": "halting", "start": "starting"}[step]
     monkeypatch.undo()
     later = site.crew.next()
-    later.rooms.reconcile()
+    later.sandbox_registry.reconcile()
     assert site.state == {"stop": "stopped", "start": "ready"}[step]
     assert site.kept(later) == b"kept"
     later.close()
@@ -270,7 +270,7 @@ def test_a_workspace_that_is_lost_ends_the_sandbox_and_is_said(site):
         site.crew.sandboxes.crash(owner, keeps=False)
     site.crew.sandboxes._stopped.clear()
     with pytest.raises(SandboxEnded, match="gone"):
-        site.crew.rooms.ready(site.session)
+        site.crew.sandbox_registry.ready(site.session)
     assert site.state == "closing"
 
 
@@ -310,7 +310,7 @@ def test_a_stopped_sandbox_is_closed_when_it_was_idle_for_long(site):
     site.stop()
     site.see()
     with site.stage.database.read() as connection:
-        (found,) = store.resting(connection, site.crew.host.id, site.session)
+        (found,) = store.idle_states(connection, site.crew.host.id, site.session)
     now = found.ready_at + 4 * 3600 + 1
-    assert judge(found, found.ready_at + 1000) is Verdict.NOTHING
-    assert judge(found, now) is Verdict.IDLE
+    assert due_action(found, found.ready_at + 1000) is IdleAction.NOTHING
+    assert due_action(found, now) is IdleAction.IDLE

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.worker.hand import Hand
+from codesdk.worker.calls.in_flight import InFlightCalls
 from stage import stored_call
 
 
 @pytest.fixture
 def hand():
-    return Hand()
+    return InFlightCalls()
 
 
 @pytest.fixture

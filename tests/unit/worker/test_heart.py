@@ -10,7 +10,7 @@ import pytest
 
 from codesdk.domain.clock import ManualClock
 from codesdk.errors import ExitCode
-from codesdk.worker.heart import TICK_S, Heart, Part
+from codesdk.worker.lifecycle.watchdog import TICK_S, Watchdog, WatchedLoop
 
 OLD = 1_000_000_000
 
@@ -21,8 +21,8 @@ class Body:
     def __init__(self, sign):
         self.turns, self.judged, self.ended = 0, True, []
         self.clock, self.sign = ManualClock(), sign
-        part = Part("poller", lambda: self.turns, 60.0, lambda: self.judged)
-        self.heart = Heart(self.clock, (part,), sign, self.ended.append)
+        part = WatchedLoop("poller", lambda: self.turns, 60.0, lambda: self.judged)
+        self.heart = Watchdog(self.clock, (part,), sign, self.ended.append)
 
     def pass_time(self, seconds, step=TICK_S):
         for _ in range(int(seconds / step)):
@@ -83,7 +83,7 @@ def test_without_a_sign_to_touch_it_goes_on(body):
 def test_its_end_says_where_every_thread_stands_and_takes_the_process_along():
     lines = (
         "import threading",
-        "from codesdk.worker.heart import end_now",
+        "from codesdk.worker.lifecycle.watchdog import end_now",
         "threading.Thread(target=threading.Event().wait, name='stuck').start()",
         "end_now('poller')",
     )

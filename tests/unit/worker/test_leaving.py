@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from codesdk.worker.leaving import SIGNALS, Leaving
+from codesdk.worker.lifecycle.shutdown import SIGNALS, Shutdown
 from stage import wait_for
 
 
@@ -17,7 +17,7 @@ def left():
 
 @pytest.fixture
 def leaving(left):
-    made = Leaving(left.append)
+    made = Shutdown(left.append)
     before = [signal.getsignal(number) for number in SIGNALS]
     with made.listening():
         yield made
@@ -38,7 +38,7 @@ def test_the_first_signal_asks_and_the_second_ends_the_process_at_once(leaving, 
 
 
 def test_a_worker_that_hangs_while_it_starts_ends_with_its_time(left):
-    slow = Leaving(left.append, within_s=0.05)
+    slow = Shutdown(left.append, within_s=0.05)
     with slow.listening():
         send(signal.SIGTERM)
         wait_for(lambda: left == [128 + signal.SIGKILL], "the process to be ended, though nobody waits")
@@ -70,7 +70,7 @@ def test_a_second_signal_is_heard_while_the_main_thread_hangs(leaving, left):
 
 def test_what_hangs_while_a_worker_leaves_ends_with_the_process():
     ended = threading.Event()
-    leaving = Leaving(lambda code: (code == 128 + signal.SIGKILL) and ended.set())
+    leaving = Shutdown(lambda code: (code == 128 + signal.SIGKILL) and ended.set())
     with leaving.listening():
-        leaving.leave_within(0.01)
+        leaving.force_exit_after(0.01)
         assert ended.wait(30)

@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import event
 
-from codesdk.sandbox.faults import EngineUnavailable
-from codesdk.toolcalls import preparations, store
-from codesdk.worker.dispatcher import CHORES
-from codesdk.worker.looking import Looking
+from codesdk.sandbox.port.faults import EngineUnavailable
+from codesdk.toolcalls.approval import deferral_store
+from codesdk.toolcalls.records import store
+from codesdk.worker.calls.dispatcher import SANDBOX_THREADS
+from codesdk.worker.deferred_approvals.file_fingerprints import FileFingerprints
 from databases import ONLY_SQLITE
 from stage import Room, bundle, wait_for
 
@@ -39,40 +40,44 @@ class Rooms:
 
 
 @pytest.fixture
-def rooms():
+def sandbox_registry():
     return Rooms()
 
 
 @pytest.fixture
-def looking(stage, tmp_path, rooms):
+def looking(stage, tmp_path, sandbox_registry):
     stage.bundle = bundle(tmp_path / "asking", ASKING, stage.registry)
     stage.pipeline = stage.pipeline_with(stage.bundle)
     stage.pipeline.looks = False
-    return Looking(host=stage.host, rooms=rooms, pipeline=stage.pipeline, database=stage.database)
+    return FileFingerprints(
+        host=stage.host, sandbox_registry=sandbox_registry, pipeline=stage.pipeline, database=stage.database
+    )
 
 
 def threaded(work):
     threading.Thread(target=work, daemon=True).start()
 
 
-def test_a_sandbox_that_hangs_holds_up_no_other_question_and_is_not_asked_twice(stage, looking, rooms):
+def test_a_sandbox_that_hangs_holds_up_no_other_question_and_is_not_asked_twice(stage, looking, sandbox_registry):
     other = stage.open_session()
     for subject in (stage.subject, other):
         stage.pipeline.submit("workspace.write", {"path": "a", "content": "1"}, subject)
-    gate = rooms.hung[stage.subject.session_id] = threading.Event()
+    gate = sandbox_registry.hung[stage.subject.session_id] = threading.Event()
     looking.look(threaded)
     wait_for(lambda: len(stage.pending()) == 1, "the other's question")
     looking.look(threaded)
-    assert rooms.asked.count(stage.subject.session_id) == 1
+    assert sandbox_registry.asked.count(stage.subject.session_id) == 1
     gate.set()
     wait_for(lambda: len(stage.pending()) == 2, "both questions")
 
 
-def test_what_failed_is_looked_at_again(stage, looking, rooms):
+def test_what_failed_is_looked_at_again(stage, looking, sandbox_registry):
     stage.pipeline.submit("workspace.write", {"path": "a", "content": "1"}, stage.subject)
     looking.look(lambda _work: None)  # as when a pool is full, and its worker dies before it comes to it
     assert stage.pending() == []
-    Looking(host=stage.host, rooms=rooms, pipeline=stage.pipeline, database=stage.database).look()
+    FileFingerprints(
+        host=stage.host, sandbox_registry=sandbox_registry, pipeline=stage.pipeline, database=stage.database
+    ).look()
     assert len(stage.pending()) == 1
 
 
@@ -101,26 +106,28 @@ def test_questions_are_put_one_at_a_time_so_that_they_never_stand_in_a_row_befor
     assert peaks == [1, 1, 1]
 
 
-def test_a_worker_that_stops_leaves_the_rest_of_a_sandboxs_calls_to_the_next(stage, looking, rooms):
+def test_a_worker_that_stops_leaves_the_rest_of_a_sandboxs_calls_to_the_next(stage, looking, sandbox_registry):
     for number in range(3):
         stage.pipeline.submit("workspace.write", {"path": "a", "content": str(number)}, stage.subject)
-    gate = rooms.hung[stage.subject.session_id] = threading.Event()
+    gate = sandbox_registry.hung[stage.subject.session_id] = threading.Event()
     looking.look(threaded)
-    wait_for(lambda: rooms.asked, "the first look")
+    wait_for(lambda: sandbox_registry.asked, "the first look")
     looking.leave()
     gate.set()
     wait_for(lambda: len(stage.pending()) == 1 and not looking._at_work, "the one that was begun")
-    Looking(host=stage.host, rooms=rooms, pipeline=stage.pipeline, database=stage.database).look()
+    FileFingerprints(
+        host=stage.host, sandbox_registry=sandbox_registry, pipeline=stage.pipeline, database=stage.database
+    ).look()
     assert len(stage.pending()) == 3
 
 
-def test_however_many_calls_of_one_sandbox_hang_they_take_one_thread(stage, looking, rooms):
+def test_however_many_calls_of_one_sandbox_hang_they_take_one_thread(stage, looking, sandbox_registry):
     other = stage.open_session()
     for number in range(4):
         stage.pipeline.submit("workspace.write", {"path": f"{number}", "content": "1"}, stage.subject)
     stage.pipeline.submit("workspace.write", {"path": "a", "content": "1"}, other)
-    gate = rooms.hung[stage.subject.session_id] = threading.Event()
-    with ThreadPoolExecutor(CHORES) as threads:
+    gate = sandbox_registry.hung[stage.subject.session_id] = threading.Event()
+    with ThreadPoolExecutor(SANDBOX_THREADS) as threads:
         try:
             looking.look(threads.submit)
             wait_for(lambda: len(stage.pending()) == 1, "the other's question")
@@ -132,7 +139,7 @@ def test_however_many_calls_of_one_sandbox_hang_they_take_one_thread(stage, look
 @pytest.fixture
 def few(monkeypatch):
     """A look finds two calls at most."""
-    monkeypatch.setattr(preparations, "AT_ONCE", 2)
+    monkeypatch.setattr(deferral_store, "BATCH_SIZE", 2)
 
 
 def ask(stage, subject, count):
@@ -160,27 +167,27 @@ def test_a_long_queue_is_seen_to_without_a_poll(stage, looking, few):
     assert len(stage.pending()) == 5
 
 
-def test_what_cannot_be_seen_to_is_not_looked_at_in_a_circle(stage, looking, rooms, few):
+def test_what_cannot_be_seen_to_is_not_looked_at_in_a_circle(stage, looking, sandbox_registry, few):
     ask(stage, stage.subject, 5)
 
     def away(_session):
         raise EngineUnavailable("engine", "It does not answer.")
 
-    rooms.ready = away
+    sandbox_registry.ready = away
     looking.look(again=lambda: pytest.fail("the next poll looks, and not before"))
     assert stage.pending() == []
 
 
-def test_what_cannot_be_seen_to_takes_no_thread_for_the_rest_of_its_sandboxs_calls(stage, looking, rooms):
+def test_what_cannot_be_seen_to_takes_no_thread_for_the_rest_of_its_sandboxs_calls(stage, looking, sandbox_registry):
     ask(stage, stage.subject, 3)
 
     def slow(session):
-        rooms.asked.append(session)
+        sandbox_registry.asked.append(session)
         raise EngineUnavailable("engine", "It did not answer for a while.")
 
-    rooms.ready = slow
+    sandbox_registry.ready = slow
     looking.look()
-    assert rooms.asked == [stage.subject.session_id]
+    assert sandbox_registry.asked == [stage.subject.session_id]
 
 
 def test_a_question_that_cannot_be_put_keeps_its_sandbox_from_no_later_look(stage, looking, monkeypatch):
@@ -204,19 +211,19 @@ def test_one_question_waits_for_no_other_sessions_many(stage, looking, few, find
     if find == "to_try":
         stage.sql("UPDATE tool_calls SET preview_tries = 0")
     with stage.database.read() as connection:
-        found = getattr(preparations, find)(connection, stage.host.id)
+        found = getattr(deferral_store, find)(connection, stage.host.id)
     assert [stored.identity.tool_call_id for stored in found][1:] == [one.identity.tool_call_id]
 
 
 def test_a_tenants_sessions_together_have_no_more_turns_than_anothers_one(stage, looking, monkeypatch):
-    monkeypatch.setattr(preparations, "AT_ONCE", 4)
+    monkeypatch.setattr(deferral_store, "BATCH_SIZE", 4)
     for subject in (stage.subject, stage.open_session(), stage.open_session()):
         ask(stage, subject, 2)
     other, _ = stage.enroll("other", "dev")
     subject = stage.open_session(other)
     ask(stage, subject, 2)
     with stage.database.read() as connection:
-        found = preparations.on_host(connection, stage.host.id)
+        found = deferral_store.awaiting_fingerprints(connection, stage.host.id)
     assert [stored.tenant_id for stored in found].count(subject.tenant_id) == 2
 
 
@@ -230,7 +237,7 @@ def test_the_look_reads_only_calls_that_wait_for_it(stage, looking, find):
 
     with stage.database.read() as connection:
         event.listen(engine, "before_cursor_execute", note)
-        getattr(preparations, find)(connection, stage.host.id)
+        getattr(deferral_store, find)(connection, stage.host.id)
         event.remove(engine, "before_cursor_execute", note)
         ((statement, given),) = statements
         steps = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given)]

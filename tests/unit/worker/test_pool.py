@@ -5,12 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from codesdk.sandbox import store
-from codesdk.sandbox.faults import EngineUnavailable
-from codesdk.sandbox.profile import Profile
-from codesdk.sandbox.profiles import Profiles, ProfileUnknown
+from codesdk.sandbox.port.faults import EngineUnavailable
+from codesdk.sandbox.profiles.loader import Profiles, ProfileUnknown
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.sandbox.records import store
 from codesdk.sessions import NewSession
-from codesdk.worker.pool import RETRY_S, Pool, Sort, sorts_of
+from codesdk.worker.sandboxes.warm_pool import RETRY_S, PoolSpec, WarmPool, pool_specs
 
 IMAGE = "sha256:" + "0" * 64
 
@@ -18,7 +18,7 @@ IMAGE = "sha256:" + "0" * 64
 @pytest.fixture
 def make_pool(stage, crew):
     def make(*, size=1, host=None, profile=None, image=IMAGE, sorts=None):
-        return Pool(
+        return WarmPool(
             sandboxes=crew.sandboxes,
             host=host or crew.host,
             instance="ins",
@@ -26,7 +26,7 @@ def make_pool(stage, crew):
             writer=stage.writer,
             clock=stage.clock,
             ids=stage.ids,
-            sorts=sorts or [Sort(profile=profile or stage.profile, image=image, size=size)],
+            sorts=sorts or [PoolSpec(profile=profile or stage.profile, image=image, size=size)],
         )
 
     return make
@@ -61,7 +61,7 @@ def test_a_session_claims_what_is_there_and_is_served_by_it(stage, crew, make_po
     (pooled,) = crew.sandboxes.living
     subject = stage.open_session()
     assert of(stage, subject) == (pooled, "wanted")
-    assert crew.rooms.ready(subject.session_id).owner == pooled
+    assert crew.sandbox_registry.ready(subject.session_id).owner == pooled
     assert of(stage, subject) == (pooled, "ready")
     assert crew.sandboxes.living == (pooled,)
     assert stage.types(subject)[-1] == "sandbox.started"
@@ -81,9 +81,9 @@ def test_a_used_sandbox_never_returns_to_the_pool(stage, crew, make_pool):
     pool.tend()
     (pooled,) = crew.sandboxes.living
     subject = stage.open_session()
-    crew.rooms.ready(subject.session_id)
+    crew.sandbox_registry.ready(subject.session_id)
     stage.sessions.close(subject.tenant_id, subject.session_id)
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     pool.tend()
     assert pooled not in crew.sandboxes.living
     assert of(stage, subject) == (pooled, "gone")
@@ -159,7 +159,7 @@ def test_a_stopping_worker_drains_its_pool_and_leaves_sessions_alone(stage, crew
     pool = make_pool()
     pool.tend()
     subject = stage.open_session()
-    taken = crew.rooms.ready(subject.session_id).owner
+    taken = crew.sandbox_registry.ready(subject.session_id).owner
     pool.tend()
     pool.close()
     assert crew.sandboxes.living == (taken,)
@@ -215,13 +215,13 @@ def test_a_pooled_sandbox_that_died_is_made_anew_for_its_session(stage, crew, ma
     (pooled,) = crew.sandboxes.living
     crew.sandboxes.crash(pooled)
     subject = stage.open_session()
-    assert crew.rooms.ready(subject.session_id).owner == pooled
+    assert crew.sandbox_registry.ready(subject.session_id).owner == pooled
     assert "sandbox.failed" not in stage.types(subject)
 
 
 def test_a_sweep_leaves_the_pool(stage, crew, make_pool):
     make_pool().tend()
-    crew.rooms.sweep()
+    crew.sandbox_registry.sweep()
     assert len(crew.sandboxes.living) == 1
 
 
@@ -229,7 +229,7 @@ def test_a_session_closed_between_claim_and_first_use_takes_the_sandbox_with_it(
     make_pool().tend()
     subject = stage.open_session()
     stage.sessions.close(subject.tenant_id, subject.session_id)
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     assert crew.sandboxes.living == (of(stage, stage.subject)[0],)  # of the stage's own session, opened meanwhile
     assert of(stage, subject)[1] == "gone"
 
@@ -257,7 +257,7 @@ SMALL = Profile(name="small", memory_bytes=64 << 20)
 
 
 def test_each_profile_has_as_many_as_the_operator_says(stage, crew, make_pool):
-    sorts = [Sort(profile=stage.profile, image=IMAGE, size=1), Sort(profile=SMALL, image=IMAGE, size=2)]
+    sorts = [PoolSpec(profile=stage.profile, image=IMAGE, size=1), PoolSpec(profile=SMALL, image=IMAGE, size=2)]
     pool = make_pool(sorts=sorts)
     for _ in range(5):
         pool.tend()
@@ -268,7 +268,7 @@ def test_each_profile_has_as_many_as_the_operator_says(stage, crew, make_pool):
 
 def test_a_session_of_another_profile_claims_a_sandbox_of_that_profile(stage, crew, make_pool):
     stage.sessions._profiles = Profiles({"default": stage.profile, "small": SMALL})
-    pool = make_pool(sorts=[Sort(profile=each, image=IMAGE, size=1) for each in (stage.profile, SMALL)])
+    pool = make_pool(sorts=[PoolSpec(profile=each, image=IMAGE, size=1) for each in (stage.profile, SMALL)])
     pool.tend()
     pool.tend()
     (small,) = stage.sql("SELECT id FROM sandboxes WHERE profile = :p", p=store.profile_text(SMALL))
@@ -279,8 +279,8 @@ def test_a_session_of_another_profile_claims_a_sandbox_of_that_profile(stage, cr
 
 def test_a_profile_that_does_not_open_holds_up_no_other(stage, crew, make_pool):
     crew.sandboxes.images = [IMAGE]
-    missing = Sort(profile=SMALL, image="sha256:" + "1" * 64, size=1)
-    pool = make_pool(sorts=[missing, Sort(profile=stage.profile, image=IMAGE, size=1)])
+    missing = PoolSpec(profile=SMALL, image="sha256:" + "1" * 64, size=1)
+    pool = make_pool(sorts=[missing, PoolSpec(profile=stage.profile, image=IMAGE, size=1)])
     pool.tend()
     pool.tend()
     assert [row.state for row in rows(stage)].count("pooled") == 1
@@ -288,7 +288,7 @@ def test_a_profile_that_does_not_open_holds_up_no_other(stage, crew, make_pool):
 
 def test_sizes_name_profiles_that_exist_and_images_that_are_here():
     profiles = Profiles({"default": Profile(), "small": SMALL, "node": Profile(name="node", image="node")})
-    found = sorts_of({"default": 0, "small": 2, "node": 1}, profiles, {"base": IMAGE})
-    assert found == [Sort(profile=SMALL, image=IMAGE, size=2)]
+    found = pool_specs({"default": 0, "small": 2, "node": 1}, profiles, {"base": IMAGE})
+    assert found == [PoolSpec(profile=SMALL, image=IMAGE, size=2)]
     with pytest.raises(ProfileUnknown, match="smal"):
-        sorts_of({"smal": 1}, profiles, {"base": IMAGE})
+        pool_specs({"smal": 1}, profiles, {"base": IMAGE})

@@ -8,19 +8,19 @@ import pytest
 
 from codesdk.approvals import Verdict
 from codesdk.domain.calls import CallState, DenialCode
-from codesdk.sandbox.egress.rules import NOTHING, EgressRules
-from codesdk.sandbox.fake import FakeSandbox, Script
-from codesdk.sandbox.faults import EngineUnavailable
-from codesdk.sandbox.store import SandboxState, profile_text
-from codesdk.toolcalls.preview import TRIES
-from codesdk.toolcalls.rehearsal import profile_of
-from codesdk.toolcalls.stored import Claimed, Denied, Waiting
-from codesdk.worker import previews as trials
-from codesdk.worker import still as stills
-from codesdk.worker.copies import Copies
-from codesdk.worker.looking import Looking
-from codesdk.worker.pool import Pool, Sort
-from codesdk.worker.previews import MOST, MOST_OF_TENANT, Previews
+from codesdk.sandbox.egress.rules import DENY_ALL, EgressRules
+from codesdk.sandbox.fake.sandboxes import FakeSandbox, Script
+from codesdk.sandbox.port.faults import EngineUnavailable
+from codesdk.sandbox.records.store import SandboxState, profile_text
+from codesdk.toolcalls.previews.dry_run import dry_run_profile
+from codesdk.toolcalls.previews.preview import MAX_DRY_RUNS
+from codesdk.toolcalls.records.call_record import ClaimedCall, Denied, Waiting
+from codesdk.worker.deferred_approvals import dry_runs as trials
+from codesdk.worker.deferred_approvals.dry_runs import MAX_DRY_RUNS_AT_ONCE, MAX_OF_TENANT, DryRuns
+from codesdk.worker.deferred_approvals.file_fingerprints import FileFingerprints
+from codesdk.worker.sandboxes.throwaway import ThrowawaySandboxes
+from codesdk.worker.sandboxes.warm_pool import PoolSpec, WarmPool
+from codesdk.worker.workspaces import snapshot_file as stills
 from databases import ONLY_SQLITE
 from stage import bundle, stored_call, wait_for
 
@@ -49,7 +49,7 @@ class Previewer:
         self.under(ASKING)
         self.previews = self.make(crew)
         self.made = [self.previews]
-        crew.rooms.reconcile()
+        crew.sandbox_registry.reconcile()
         self.files = self.room().files
 
     def under(self, policy):
@@ -58,12 +58,12 @@ class Previewer:
         self.stage.pipeline.looks = False
 
     def make(self, crew, pipeline=None):
-        copies = Copies(
+        copies = ThrowawaySandboxes(
             sandboxes=crew.sandboxes, host=crew.host, instance="ins", writer=self.stage.writer, ids=self.stage.ids
         )
-        return Previews(
+        return DryRuns(
             host=crew.host,
-            rooms=crew.rooms,
+            sandbox_registry=crew.sandbox_registry,
             copies=copies,
             pipeline=pipeline or self.stage.pipeline,
             database=self.stage.database,
@@ -71,7 +71,7 @@ class Previewer:
         )
 
     def pool(self, crew, sorts=()):
-        return Pool(
+        return WarmPool(
             sandboxes=crew.sandboxes,
             host=crew.host,
             instance="ins",
@@ -83,16 +83,16 @@ class Previewer:
         )
 
     def room(self, subject=None):
-        return self.crew.rooms.ready((subject or self.stage.subject).session_id)
+        return self.crew.sandbox_registry.ready((subject or self.stage.subject).session_id)
 
     def submit(self, name, given, subject=None):
         return self.stage.pipeline.submit(name, given, subject or self.stage.subject)
 
     def looked(self):
         """Files are looked at for what is not tried."""
-        Looking(
+        FileFingerprints(
             host=self.crew.host,
-            rooms=self.crew.rooms,
+            sandbox_registry=self.crew.sandbox_registry,
             pipeline=self.stage.pipeline,
             database=self.stage.database,
         ).look()
@@ -120,7 +120,7 @@ class Previewer:
 
     def run(self):
         claimed = self.stage.claims(self.stage.bundle).take()
-        assert isinstance(claimed, Claimed), claimed
+        assert isinstance(claimed, ClaimedCall), claimed
         return self.stage.execution().run(claimed, self.room)
 
     def copies(self):
@@ -142,7 +142,7 @@ def test_nobody_is_asked_before_it_was_tried_and_nothing_of_the_workspace_change
     previewer.files.put("a.txt", b"old\n")
     waiting = previewer.submit(*WRITE)
     assert isinstance(waiting, Waiting)
-    assert (waiting.is_tried, previewer.stage.pending()) == (True, [])
+    assert (waiting.is_being_previewed, previewer.stage.pending()) == (True, [])
     approval = previewer.previewed()
     assert approval.id == waiting.approval_id
     shown = approval.shown["preview"]
@@ -308,11 +308,11 @@ def test_a_trial_may_reach_no_host_that_its_session_may(previewer):
     previewer.approve()
     assert previewer.run().differs == ()
     assert [bool(request.egress) for request in asked] == [False, True]
-    assert rehearsal_profile(stage, asked).egress == NOTHING
+    assert rehearsal_profile(stage, asked).egress == DENY_ALL
 
 
 def rehearsal_profile(stage, asked):
-    return profile_of(stored_call(stage.database, asked[0].call))
+    return dry_run_profile(stored_call(stage.database, asked[0].call))
 
 
 def test_what_policy_hides_is_in_no_preview(previewer):
@@ -326,7 +326,7 @@ def test_what_policy_hides_is_in_no_preview(previewer):
 
 
 def test_what_cannot_be_tried_is_shown_as_that_and_can_be_approved(previewer, monkeypatch):
-    monkeypatch.setattr(stills, "MOST_BYTES", 10)
+    monkeypatch.setattr(stills, "MAX_BYTES", 10)
     approval = previewer.asked(*WRITE)
     assert "for a preview" in approval.shown["preview"]["failed"]
     previewer.approve()
@@ -368,30 +368,30 @@ def test_a_preview_that_was_lost_with_its_worker_is_begun_again_once_and_leaves_
     stage = previewer.stage
     previewer.submit("workspace.exec", {"command": "hold"})
     crew = previewer.crew
-    for number in range(1, TRIES + 1):
+    for number in range(1, MAX_DRY_RUNS + 1):
         previews = previewer.make(crew)
         previews.look()
         wait_for(lambda c=crew: len(c.sandboxes.living) == 2, "the copy")
         assert stage.types().count("approval.preview_started") == number
         # The worker is gone from here on: what it still does is of an older generation, and reaches nothing.
-        previews._put = previews._give_back = lambda *_: None
+        previews._put = previews._refund = lambda *_: None
         crew = crew.next()
         crew.sandboxes.choose = crew.choose
         previewer.pool(crew).tend()
         assert len(crew.sandboxes.living) == 1
         previews.close()
-        crew.rooms.sweep()
+        crew.sandbox_registry.sweep()
         assert previewer.copies() == []
     previewer.previews = previewer.make(crew)
     previewer.made.append(previewer.previews)
     approval = previewer.previewed()
-    assert approval.shown["preview"]["failed"] == trials.LOST
+    assert approval.shown["preview"]["failed"] == trials.LOST_TWICE
     assert len(crew.sandboxes.living) == 1
 
 
 def test_a_worker_that_stops_takes_its_copies_with_it_and_the_next_one_begins_again(previewer):
     call = previewer.submit("workspace.exec", {"command": "hold"}).identity.tool_call_id
-    for number in range(1, TRIES + 2):
+    for number in range(1, MAX_DRY_RUNS + 2):
         previewer.previews.look()
         wait_for(lambda n=number: len(previewer.crew.sandboxes.runs) == n, "the trial")
         previewer.previews.close()
@@ -427,17 +427,17 @@ def test_so_many_are_tried_at_once_for_a_tenant_and_for_a_host_and_the_others_wa
     others = [stage.enroll(f"other{number}", "dev")[0] for number in range(3)]
     sessions = [stage.subject, *(stage.open_session() for _ in range(3))]
     sessions += [stage.open_session(principal) for principal in others for _ in range(2)]
-    previewer.crew.rooms.reconcile()
+    previewer.crew.sandbox_registry.reconcile()
     for subject in sessions:
         previewer.submit("workspace.exec", {"command": "hold"}, subject)
     runs = previewer.crew.sandboxes.runs
     previewer.previews.look()
-    wait_for(lambda: len(runs) == MOST, "the first trials")
+    wait_for(lambda: len(runs) == MAX_DRY_RUNS_AT_ONCE, "the first trials")
     previewer.previews.look()
     at_work = [job.stored for job in previewer.previews._jobs.values()]
-    assert len(at_work) == MOST
+    assert len(at_work) == MAX_DRY_RUNS_AT_ONCE
     own = [stored.subject.session_id for stored in at_work if stored.tenant_id == stage.principal.tenant_id]
-    assert own == [subject.session_id for subject in sessions[:MOST_OF_TENANT]]
+    assert own == [subject.session_id for subject in sessions[:MAX_OF_TENANT]]
     previewer.crew.hold.set()
 
     def asked():
@@ -489,7 +489,7 @@ def test_demands_that_changed_while_it_was_tried_have_it_tried_anew(previewer):
 
 def test_a_copy_is_taken_from_the_pool_where_one_waits_and_never_goes_back(previewer):
     stage, crew = previewer.stage, previewer.crew
-    pool = previewer.pool(crew, [Sort(profile=stage.profile, image="sha256:" + "0" * 64, size=1)])
+    pool = previewer.pool(crew, [PoolSpec(profile=stage.profile, image="sha256:" + "0" * 64, size=1)])
     pool.tend()
     (pooled,) = set(crew.sandboxes.living) - {previewer.room().owner}
     call = previewer.asked("workspace.exec", {"command": "make"}).tool_call_id

@@ -8,17 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from codesdk.domain.calls import IllegalTransition
-from codesdk.sandbox import store
 from codesdk.sandbox.port import Gone
-from codesdk.sandbox.store import SandboxState
+from codesdk.sandbox.records import store
+from codesdk.sandbox.records.store import SandboxState
 from codesdk.storage.faults import StorageUnavailable
-from codesdk.worker.pulse import HostGone, Pulse
+from codesdk.worker.ownership.heartbeat import Heartbeat, HostGone
 from stage import wait_for
 
 
 @pytest.fixture
-def pulse(stage):
-    made = Pulse(stage.writer, stage.clock, stage.host, 30.0)
+def heartbeat(stage):
+    made = Heartbeat(stage.writer, stage.clock, stage.host, 30.0)
     yield made
     made.stop()
 
@@ -28,64 +28,64 @@ def beats(stage):
 
 
 def test_it_beats_on_its_own_thread(stage):
-    pulse = Pulse(stage.writer, stage.clock, stage.host, 0.06)
-    pulse.start()
+    heartbeat = Heartbeat(stage.writer, stage.clock, stage.host, 0.06)
+    heartbeat.start()
     wait_for(lambda: beats(stage) > 2, "heartbeats")
-    pulse.stop()
+    heartbeat.stop()
 
 
 def test_who_is_told_hears_that_a_newer_worker_has_the_host(stage):
-    pulse, told = Pulse(stage.writer, stage.clock, stage.host, 0.06), threading.Event()
-    pulse.on_end(told.set)
+    heartbeat, told = Heartbeat(stage.writer, stage.clock, stage.host, 0.06), threading.Event()
+    heartbeat.on_end(told.set)
     stage.register()
-    pulse.start()
+    heartbeat.start()
     assert told.wait(10)
     with pytest.raises(HostGone):
-        pulse.check()
-    pulse.stop()
+        heartbeat.check()
+    heartbeat.stop()
 
 
-def test_a_young_beat_is_not_asked_about_again(stage, pulse):
+def test_a_young_beat_is_not_asked_about_again(stage, heartbeat):
     stage.register()
     stage.clock.advance(14.0)
-    pulse.confirm()
+    heartbeat.confirm()
 
 
-def test_who_could_not_beat_for_half_the_lease_asks_before_anything_starts(stage, pulse):
+def test_who_could_not_beat_for_half_the_lease_asks_before_anything_starts(stage, heartbeat):
     stage.clock.advance(16.0)
-    pulse.confirm()
+    heartbeat.confirm()
     assert beats(stage) == 1
-    pulse.confirm()
+    heartbeat.confirm()
     assert beats(stage) == 1
     stage.sql("UPDATE hosts SET state = 'lost', generation = generation + 1")
     stage.clock.advance(16.0)
     with pytest.raises(HostGone):
-        pulse.confirm()
-    assert pulse.is_over
+        heartbeat.confirm()
+    assert heartbeat.is_over
 
 
-def test_where_nobody_can_say_nothing_starts(stage, pulse, monkeypatch):
+def test_where_nobody_can_say_nothing_starts(stage, heartbeat, monkeypatch):
     def away(_work):
         raise StorageUnavailable("away")
 
     monkeypatch.setattr(stage.writer, "run", away)
     stage.clock.advance(16.0)
     with pytest.raises(StorageUnavailable):
-        pulse.confirm()
-    pulse.leave()  # says so in its log, and lets the worker stop
-    assert not pulse.is_over
+        heartbeat.confirm()
+    heartbeat.leave()  # says so in its log, and lets the worker stop
+    assert not heartbeat.is_over
 
 
-def test_leaving_is_in_the_row(stage, pulse):
-    pulse.leave()
+def test_leaving_is_in_the_row(stage, heartbeat):
+    heartbeat.leave()
     assert stage.sql("SELECT left_at FROM hosts")[0].left_at is not None
 
 
 @pytest.fixture
 def thawed(stage, crew):
     """A worker that was frozen for longer than its lease; another has registered meanwhile."""
-    pulse = Pulse(stage.writer, stage.clock, stage.host, 30.0)
-    crew.rooms._confirm = pulse.confirm
+    heartbeat = Heartbeat(stage.writer, stage.clock, stage.host, 30.0)
+    crew.sandbox_registry._confirm = heartbeat.confirm
     call = stage.pipeline.submit("workspace.exec", {"command": "x"}, stage.subject)
     crew.claimed = stage.claims().take()
     crew.call = call.identity.tool_call_id
@@ -105,37 +105,39 @@ def test_a_call_that_was_claimed_before_the_worker_froze_is_run_by_the_one_that_
 
 def test_a_worker_that_was_replaced_while_it_was_frozen_makes_no_sandbox(stage, thawed):
     with pytest.raises(HostGone):
-        thawed.rooms.ready(stage.session.id)
-    thawed.rooms.reconcile()
+        thawed.sandbox_registry.ready(stage.session.id)
+    thawed.sandbox_registry.reconcile()
     assert thawed.sandboxes.living == ()
 
 
 def test_it_stops_none_and_removes_none_that_its_successor_has_brought_back(stage, thawed, monkeypatch):
-    thawed.successor.rooms.ready(stage.session.id)
+    thawed.successor.sandbox_registry.ready(stage.session.id)
     with stage.database.read() as connection:
         row = store.of_session(connection, stage.session.id)
     for state in (SandboxState.HALTING, SandboxState.CLOSING):  # as it read them before it froze
         with pytest.raises(HostGone):
-            thawed.rooms._end(row.model_copy(update={"state": state}))
+            thawed.sandbox_registry._report_ended(row.model_copy(update={"state": state}))
     assert thawed.sandboxes.living == (row.id,)
-    assert thawed.successor.rooms.ready(stage.session.id).files.list(".").entries == ()
+    assert thawed.successor.sandbox_registry.ready(stage.session.id).files.list(".").entries == ()
 
 
 def test_nor_one_that_it_did_not_find_since_it_was_frozen_while_it_looked(stage, crew, monkeypatch):
-    pulse = Pulse(stage.writer, stage.clock, stage.host, 30.0)
-    crew.rooms._confirm = crew.rooms._finding._confirm = pulse.confirm
-    crew.rooms.ready(stage.session.id)
-    crew.rooms.forget(stage.session.id)
+    heartbeat = Heartbeat(stage.writer, stage.clock, stage.host, 30.0)
+    crew.sandbox_registry._confirm = crew.sandbox_registry._reattacher._confirm = heartbeat.confirm
+    crew.sandbox_registry.ready(stage.session.id)
+    crew.sandbox_registry.forget(stage.session.id)
     successor = crew.next()
 
     def freezes(owner, _generation):
         stage.clock.advance(16.0)
-        successor.rooms.ready(stage.session.id)
+        successor.sandbox_registry.ready(stage.session.id)
         return Gone(owner=owner, reason="it did not answer in time")
 
-    monkeypatch.setattr(crew.rooms._finding._sandboxes, "reattach", Once(freezes, crew.sandboxes.reattach))
+    monkeypatch.setattr(
+        crew.sandbox_registry._reattacher._sandboxes, "reattach", Once(freezes, crew.sandboxes.reattach)
+    )
     with pytest.raises(HostGone):
-        crew.rooms.ready(stage.session.id)
+        crew.sandbox_registry.ready(stage.session.id)
     assert len(crew.sandboxes.living) == 1
 
 

@@ -15,16 +15,16 @@ def used(stage, resource):
 def test_a_sandbox_whose_worker_died_is_given_back_when_the_next_has_removed_it(stage, crew):
     one = stage.profile.memory_bytes
     stage.limit(Resource.SANDBOX_MEMORY_BYTES, one)
-    crew.rooms.ready(stage.session.id)
-    crew.rooms.close()  # the worker is gone; its sandbox lives on
+    crew.sandbox_registry.ready(stage.session.id)
+    crew.sandbox_registry.close()  # the worker is gone; its sandbox lives on
     stage.sessions.close(stage.principal.tenant_id, stage.session.id)
     later = crew.next()
     assert used(stage, Resource.SANDBOX_MEMORY_BYTES) == one
     with pytest.raises(QuotaExceeded):
         stage.open_session()
     for _ in range(2):
-        later.rooms.reconcile()
-        later.rooms.sweep()
+        later.sandbox_registry.reconcile()
+        later.sandbox_registry.sweep()
         assert used(stage, Resource.SANDBOX_MEMORY_BYTES) == 0
     stage.open_session()
     assert used(stage, Resource.SANDBOX_MEMORY_BYTES) == one

@@ -7,16 +7,16 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from codesdk.domain.calls import IllegalTransition
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.tool_results import ToolResult
 from codesdk.registry import Registry
-from codesdk.sandbox.fake import Script
+from codesdk.sandbox.fake.sandboxes import Script
 from codesdk.sandbox.port import Chunk
-from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.profiles.profile import Profile
 from codesdk.storage.database import StorageUnavailable
 from codesdk.toolcalls.ending import complete
-from codesdk.toolcalls.output import DELTA_BYTES, Output
-from codesdk.toolcalls.stored import Finished
-from codesdk.worker.recovery import Recovery
+from codesdk.toolcalls.records.call_record import Finished
+from codesdk.toolcalls.run.output_log import DELTA_BYTES, OutputLog
+from codesdk.worker.calls.recovery import Recovery
 from stage import POLICY, bundle, wait_for
 
 
@@ -41,7 +41,7 @@ def test_a_running_command_is_joined_and_not_run_again(stage, crew):
 
     def serve():
         with pytest.raises(IllegalTransition):
-            stage.execution().run(claimed, lambda: crew.rooms.ready(stage.session.id))
+            stage.execution().run(claimed, lambda: crew.sandbox_registry.ready(stage.session.id))
 
     old = threading.Thread(target=serve)
     old.start()
@@ -97,7 +97,7 @@ def test_a_command_that_is_taken_up_is_redacted_as_policy_demanded_when_it_began
 def test_a_command_that_ended_meanwhile_gives_its_result(stage, crew):
     call = submit(stage, "workspace.exec", {"command": "done"})
     claimed = claim(stage, crew)
-    room = crew.rooms.ready(stage.session.id)
+    room = crew.sandbox_registry.ready(stage.session.id)
     write, stage.writer.run = stage.writer.run, lambda _work: (_ for _ in ()).throw(KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):  # the worker dies between the exec's end and its record
         stage.execution().run(claimed, lambda: room)
@@ -116,14 +116,14 @@ def test_a_command_that_never_started_runs_now(stage, crew):
 
 
 def test_a_call_that_only_reads_is_done_again_as_another_attempt(stage, crew):
-    crew.rooms.ready(stage.session.id).files.put("a", b"content")
+    crew.sandbox_registry.ready(stage.session.id).files.put("a", b"content")
     call = submit(stage, "workspace.read", {"path": "a"})
     claim(stage, crew)
     later = crew.next()
     later.recovery.take_up()
     again = claim(stage, later)
     assert (again.stored.identity.tool_call_id, again.stored.identity.attempt) == (call, 2)
-    later.execution.run(again, lambda: later.rooms.ready(stage.session.id))
+    later.execution.run(again, lambda: later.sandbox_registry.ready(stage.session.id))
     assert result(stage, call).text == "content"
 
 
@@ -139,14 +139,14 @@ def test_a_call_that_wrote_is_reported_lost_and_not_done_again(stage, crew):
     lost = result(stage, outcome.identity.tool_call_id)
     assert (lost.is_error, lost.code) == (True, "WORKER_LOST")
     assert "not run again" in lost.text
-    assert crew.rooms.ready(stage.session.id).files.read("a").error == "NOT_FOUND"
+    assert crew.sandbox_registry.ready(stage.session.id).files.read("a").error == "NOT_FOUND"
 
 
 def test_a_command_whose_sandbox_is_gone_is_lost(stage, crew):
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     call = submit(stage, "workspace.exec", {"command": "x"})
     printed = Chunk(stream="stdout", offset=0, data=b"x" * DELTA_BYTES)
-    Output(claim(stage, crew), stage.log, stage.writer, stage.clock).add(printed)
+    OutputLog(claim(stage, crew), stage.log, stage.writer, stage.clock).add(printed)
     crew.sandboxes.crash(crew.sandboxes.living[0])
     crew.next().recovery.take_up()
     assert result(stage, call).code == "WORKER_LOST"
@@ -162,7 +162,7 @@ def test_a_call_of_a_tool_that_is_gone_does_not_keep_the_worker_from_starting(st
     rest = Registry(tool for tool in stage.registry.tools() if tool.name != "workspace.read")
     recovery = Recovery(
         host=later.host,
-        rooms=later.rooms,
+        sandbox_registry=later.sandbox_registry,
         registry=rest,
         execution=stage.execution(registry=rest),
         hand=later.hand,
@@ -190,7 +190,7 @@ def test_an_older_worker_cannot_end_a_call_that_was_taken_over(stage, crew):
 
 def lose_answer(stage, monkeypatch):
     """The next commit happens, and nobody hears of it."""
-    stored = stage.writer._stored
+    stored = stage.writer._record_of
     left = [1]
 
     def lost(jobs):
@@ -200,7 +200,7 @@ def lose_answer(stage, monkeypatch):
         left.pop()
         raise OperationalError("COMMIT", None, Exception("server closed the connection"), connection_invalidated=True)
 
-    monkeypatch.setattr(stage.writer, "_stored", lost)
+    monkeypatch.setattr(stage.writer, "_record_of", lost)
 
 
 def test_a_call_whose_claim_was_committed_and_not_answered_runs_all_the_same_and_once(stage, crew, monkeypatch):
@@ -216,10 +216,10 @@ def test_a_call_whose_claim_was_committed_and_not_answered_runs_all_the_same_and
     monkeypatch.setattr(claims, "take", unheard)
     crew.dispatcher.poll()
     assert lost.wait(10)
-    wait_for(lambda: not crew.hand._under_way, "its answer to be lost")
-    crew.recovery.look_for_strays()
+    wait_for(lambda: not crew.hand._claims_in_progress, "its answer to be lost")
+    crew.recovery.recover_orphaned()
     assert crew.sandboxes.runs == []
-    crew.recovery.look_for_strays()
+    crew.recovery.recover_orphaned()
     assert result(stage, call).structured["stdout"] == "x"
     assert len(crew.sandboxes.runs) == 1
 
@@ -228,14 +228,14 @@ def unheard(stage, crew, name, given):
     """A call that was claimed while nobody heard of it, and was seen to be nobody's."""
     call = submit(stage, name, given)
     assert claim(stage, crew) is not None
-    crew.recovery.look_for_strays()
+    crew.recovery.recover_orphaned()
     return call
 
 
 def test_a_call_that_was_cancelled_before_anybody_knew_of_its_claim_is_not_begun(stage, crew):
     call = unheard(stage, crew, "workspace.exec", {"command": "x"})
     stage.cancel(call, "enough")
-    crew.recovery.look_for_strays()
+    crew.recovery.recover_orphaned()
     assert (result(stage, call).code, crew.sandboxes.runs) == ("NOT_BEGUN", [])
     assert "cancelled" in result(stage, call).text
 
@@ -245,8 +245,8 @@ def test_nor_is_one_whose_host_was_given_up_meanwhile(stage, crew):
         raise StorageUnavailable("The host is not this worker's any more.", retryable=False)
 
     call = unheard(stage, crew, "workspace.exec", {"command": "x"})
-    crew.rooms._confirm = gone
-    crew.recovery.look_for_strays()
+    crew.sandbox_registry._confirm = gone
+    crew.recovery.recover_orphaned()
     assert crew.sandboxes.runs == []
     assert result(stage, call).is_error
 
@@ -254,7 +254,7 @@ def test_nor_is_one_whose_host_was_given_up_meanwhile(stage, crew):
 def test_an_end_that_was_committed_and_not_answered_is_an_end(stage, crew, monkeypatch):
     call = submit(stage, "workspace.exec", {"command": "x"})
     claimed = claim(stage, crew)
-    room = crew.rooms.ready(stage.session.id)
+    room = crew.sandbox_registry.ready(stage.session.id)
     monkeypatch.setattr("codesdk.toolcalls.execution.RETRY_S", 0.0)
     lose_answer(stage, monkeypatch)
     assert not crew.execution.run(claimed, lambda: room).is_error
@@ -282,7 +282,7 @@ def test_a_sandbox_that_cannot_be_looked_up_while_the_database_is_away_is_waited
         if away:
             away.pop()
             raise StorageUnavailable("The database is away.")
-        return crew.rooms.ready(stage.session.id)
+        return crew.sandbox_registry.ready(stage.session.id)
 
     assert not crew.execution.run(claimed, opened).is_error
     assert result(stage, call).structured["stdout"] == "x"
@@ -291,13 +291,13 @@ def test_a_sandbox_that_cannot_be_looked_up_while_the_database_is_away_is_waited
 def test_a_command_whose_sandbox_cannot_be_looked_up_for_a_moment_is_not_lost(stage, crew, monkeypatch):
     call = submit(stage, "workspace.exec", {"command": "done"})
     claimed = claim(stage, crew)
-    room = crew.rooms.ready(stage.session.id)
+    room = crew.sandbox_registry.ready(stage.session.id)
     write, stage.writer.run = stage.writer.run, lambda _work: (_ for _ in ()).throw(KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         stage.execution().run(claimed, lambda: room)
     stage.writer.run = write
     after = crew.next()
-    ready, away = after.rooms.ready, [True]
+    ready, away = after.sandbox_registry.ready, [True]
 
     def hesitant(session):
         if away:
@@ -305,12 +305,12 @@ def test_a_command_whose_sandbox_cannot_be_looked_up_for_a_moment_is_not_lost(st
             raise StorageUnavailable("The database is away.")
         return ready(session)
 
-    monkeypatch.setattr(after.rooms, "ready", hesitant)
+    monkeypatch.setattr(after.sandbox_registry, "ready", hesitant)
     after.recovery.take_up()
     assert stage.find(call) is not None
     assert "tool.call.completed" not in stage.types()
     for _ in range(2):
-        after.recovery.look_for_strays(lambda work: work())
+        after.recovery.recover_orphaned(lambda work: work())
     assert result(stage, call).structured["stdout"] == "done"
     assert len(crew.sandboxes.runs) == 1
 
@@ -339,7 +339,7 @@ def test_only_the_classification_says_what_is_done_again(stage, crew):
     later = crew.next()
     Recovery(
         host=later.host,
-        rooms=later.rooms,
+        sandbox_registry=later.sandbox_registry,
         registry=Registry(tools),
         execution=stage.execution(registry=Registry(tools)),
         hand=later.hand,

@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from codesdk.sandbox import store
-from codesdk.sandbox.fake_processes import FakeProcesses
-from codesdk.sandbox.faults import ArchiveRefused, EngineUnavailable
+from codesdk.sandbox.fake.processes import FakeProcesses
 from codesdk.sandbox.port import ExecRequest
+from codesdk.sandbox.port.faults import ArchiveRefused, EngineUnavailable
+from codesdk.sandbox.records import store
 from codesdk.sessions import NewSession
-from codesdk.worker.dispatcher import CHORES
-from codesdk.worker.rooms import RETRY_S, SandboxEnded
-from codesdk.worker.tidying import ENDING, REMOVALS
+from codesdk.worker.calls.dispatcher import SANDBOX_THREADS
+from codesdk.worker.sandboxes.reconciliation import MAX_REMOVALS, REMOVAL_PASSES
+from codesdk.worker.sandboxes.registry import RETRY_S, SandboxEnded
 from stage import wait_for
 
 
@@ -28,7 +28,7 @@ def owner(stage, session=None):
 
 
 def test_a_wanted_sandbox_is_opened_and_said(stage, crew):
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     assert states(stage) == ["ready"]
     assert crew.sandboxes.living == (owner(stage),)
     started = stage.events()[-1]
@@ -49,23 +49,23 @@ def test_calls_that_come_together_open_one_sandbox(stage, crew):
 
     def enter(_):
         start.wait(10)
-        return crew.rooms.ready(stage.session.id)
+        return crew.sandbox_registry.ready(stage.session.id)
 
     with ThreadPoolExecutor(8) as pool:
-        rooms = list(pool.map(enter, range(8)))
-    assert len({id(room) for room in rooms}) == 1
+        sandbox_registry = list(pool.map(enter, range(8)))
+    assert len({id(room) for room in sandbox_registry}) == 1
     assert len(opened) == 1
 
 
 def test_a_closing_sandbox_is_removed_and_said(stage, crew):
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     stage.sessions.close(stage.principal.tenant_id, stage.session.id)
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     assert states(stage) == ["gone"]
     assert crew.sandboxes.living == ()
     assert stage.types()[-1] == "sandbox.stopped"
     with pytest.raises(SandboxEnded):
-        crew.rooms.ready(stage.session.id)
+        crew.sandbox_registry.ready(stage.session.id)
 
 
 def test_a_session_closed_while_its_sandbox_is_made_leaves_none(stage, crew):
@@ -78,22 +78,22 @@ def test_a_session_closed_while_its_sandbox_is_made_leaves_none(stage, crew):
 
     crew.sandboxes.open = slow
     with pytest.raises(SandboxEnded):
-        crew.rooms.ready(stage.session.id)
+        crew.sandbox_registry.ready(stage.session.id)
     assert crew.sandboxes.living == ()
     assert "sandbox.started" not in stage.types()
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     assert states(stage) == ["gone"]
 
 
 def test_an_engine_that_is_away_is_tried_again_and_not_at_once(stage, crew):
     crew.sandboxes.engine_down = True
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     assert states(stage) == ["wanted"]
     crew.sandboxes.engine_down = False
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     assert states(stage) == ["wanted"]
     stage.clock.advance(RETRY_S)
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     assert states(stage) == ["ready"]
 
 
@@ -102,37 +102,37 @@ def test_a_seed_that_is_no_archive_is_not_tried_again_by_itself(stage, crew):
     stage.writer.run(lambda unit: stage.artifacts.record(unit, seed))
     session, token = stage.sessions.open(stage.principal, NewSession(seed_artifact=seed.id))
     for _ in range(5):
-        crew.rooms.reconcile()
+        crew.sandbox_registry.reconcile()
         stage.clock.advance(10 * RETRY_S)
     assert stage.types(stage.subject_of(token)) == ["sandbox.failed"]
     with pytest.raises(ArchiveRefused):
-        crew.rooms.ready(session.id)
+        crew.sandbox_registry.ready(session.id)
 
 
 def test_a_call_does_not_wait_for_the_pause(stage, crew):
     crew.sandboxes.engine_down = True
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     crew.sandboxes.engine_down = False
-    assert crew.rooms.ready(stage.session.id).owner == owner(stage)
+    assert crew.sandbox_registry.ready(stage.session.id).owner == owner(stage)
 
 
 def test_a_sandbox_that_cannot_be_removed_yet_stays_closing(stage, crew):
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     stage.sessions.close(stage.principal.tenant_id, stage.session.id)
     crew.sandboxes.engine_down = True
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     assert states(stage) == ["closing"]
     crew.sandboxes.engine_down = False
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     assert states(stage) == ["gone"]
 
 
 def test_a_sweep_removes_what_has_no_owner_and_nothing_else(stage, crew):
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     stage.open_session()
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     stage.sql("UPDATE sandboxes SET state = 'gone' WHERE id = :id", id=owner(stage))
-    crew.rooms.sweep()
+    crew.sandbox_registry.sweep()
     assert crew.sandboxes.living == tuple(row.id for row in stage.sql("SELECT id FROM sandboxes WHERE state = 'ready'"))
 
 
@@ -140,47 +140,47 @@ def test_a_sandbox_opened_during_a_sweep_survives_it(stage, crew):
     sweep = crew.sandboxes.sweep
 
     def sweep_late(alive):
-        crew.rooms.ready(stage.session.id)  # between the start of the sweep and the engine's answer
+        crew.sandbox_registry.ready(stage.session.id)  # between the start of the sweep and the engine's answer
         return sweep(alive)
 
     crew.sandboxes.sweep = sweep_late
     other = stage.open_session()
 
     def open_more(alive):
-        crew.rooms.ready(other.session_id)
+        crew.sandbox_registry.ready(other.session_id)
         return sweep_late(alive)
 
     crew.sandboxes.sweep = open_more
-    crew.rooms.sweep()
+    crew.sandbox_registry.sweep()
     assert len(crew.sandboxes.living) == 2
 
 
 def test_a_connection_that_failed_is_attached_again(stage, crew):
-    first = crew.rooms.ready(stage.session.id)
-    crew.rooms.forget(stage.session.id)
-    second = crew.rooms.ready(stage.session.id)
+    first = crew.sandbox_registry.ready(stage.session.id)
+    crew.sandbox_registry.forget(stage.session.id)
+    second = crew.sandbox_registry.ready(stage.session.id)
     assert second is not first
     assert second.owner == first.owner
 
 
 @pytest.mark.parametrize("engine_down", [False, True], ids=["it answers", "its engine is away"])
 def test_a_sandbox_that_was_said_to_be_gone_and_may_be_well_is_left_to_what_runs_in_it(stage, crew, engine_down):
-    sandbox = crew.rooms.ready(stage.session.id)
+    sandbox = crew.sandbox_registry.ready(stage.session.id)
     with ThreadPoolExecutor(1) as pool:
         try:
             running = pool.submit(sandbox.exec, ExecRequest(call="c", argv=("hold",)), lambda _: None)
             wait_for(lambda: crew.sandboxes.runs, "the command")
             crew.sandboxes.engine_down = engine_down
-            assert crew.rooms.lose(stage.session.id, sandbox)
+            assert crew.sandbox_registry.lose(stage.session.id, sandbox)
         finally:
             crew.sandboxes.engine_down = False
             crew.hold.set()
         assert running.result(20).exit_code == 0
-    assert crew.rooms.live(stage.session.id) is sandbox
+    assert crew.sandbox_registry.live(stage.session.id) is sandbox
 
 
 def test_nobody_waits_for_the_room_of_a_sandbox_that_is_asked_whether_it_lives(stage, crew, monkeypatch):
-    sandbox = crew.rooms.ready(stage.session.id)
+    sandbox = crew.sandbox_registry.ready(stage.session.id)
     asked, go_on = threading.Event(), threading.Event()
 
     def hangs(_self):
@@ -191,20 +191,20 @@ def test_nobody_waits_for_the_room_of_a_sandbox_that_is_asked_whether_it_lives(s
     monkeypatch.setattr(FakeProcesses, "list", hangs)
     with ThreadPoolExecutor(1) as pool:
         try:
-            losing = pool.submit(crew.rooms.lose, stage.session.id, sandbox)
+            losing = pool.submit(crew.sandbox_registry.lose, stage.session.id, sandbox)
             assert asked.wait(20)
-            assert crew.rooms.ready(stage.session.id) is sandbox
+            assert crew.sandbox_registry.ready(stage.session.id) is sandbox
         finally:
             go_on.set()
         assert losing.result(20)
 
 
 def test_a_sandbox_that_crashed_and_left_nothing_ends_its_room(stage, crew):
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     crew.sandboxes.crash(owner(stage), keeps=False)
-    crew.rooms.forget(stage.session.id)
+    crew.sandbox_registry.forget(stage.session.id)
     with pytest.raises(SandboxEnded, match="gone"):
-        crew.rooms.ready(stage.session.id)
+        crew.sandbox_registry.ready(stage.session.id)
     assert states(stage) == ["closing"]
 
 
@@ -223,59 +223,59 @@ def test_a_workspace_starts_from_its_seed(stage, crew):
         info = tarfile.TarInfo("a.txt")
         info.size = 5
         tar.addfile(info, io.BytesIO(b"hello"))
-    room = crew.rooms.ready(seed(stage, archive.getvalue()))
+    room = crew.sandbox_registry.ready(seed(stage, archive.getvalue()))
     assert room.files.read("a.txt").data == b"hello"
 
 
 def test_a_seed_that_is_no_archive_fails_and_says_so(stage, crew):
     session = seed(stage, b"no archive")
     with pytest.raises(ArchiveRefused):
-        crew.rooms.ready(session)
+        crew.sandbox_registry.ready(session)
     failed = stage.log.read(session)[-1]
     assert failed.type == "sandbox.failed"
-    assert crew.rooms.live(session) is None
+    assert crew.sandbox_registry.live(session) is None
 
 
 def test_letting_go_leaves_sandboxes_alive_for_the_next_worker(stage, crew):
-    crew.rooms.reconcile()
-    crew.rooms.close()
+    crew.sandbox_registry.reconcile()
+    crew.sandbox_registry.close()
     assert crew.sandboxes.living == (owner(stage),)
     later = crew.next()
-    assert later.rooms.ready(stage.session.id).owner == owner(stage)
+    assert later.sandbox_registry.ready(stage.session.id).owner == owner(stage)
 
 
 def test_an_engine_that_is_away_reaches_the_caller(stage, crew):
     crew.sandboxes.engine_down = True
     with pytest.raises(EngineUnavailable):
-        crew.rooms.ready(stage.session.id)
+        crew.sandbox_registry.ready(stage.session.id)
 
 
 def test_two_passes_at_once_do_not_remove_the_same_sandbox_twice(stage, crew):
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     stage.sessions.close(stage.principal.tenant_id, stage.session.id)
     destroy, asked = crew.sandboxes.destroy, []
 
     def slow(owner):
         asked.append(owner)
-        crew.rooms.reconcile()  # what another thread does meanwhile
+        crew.sandbox_registry.reconcile()  # what another thread does meanwhile
         destroy(owner)
 
     crew.sandboxes.destroy = slow
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     assert asked == [owner(stage)]
     assert states(stage) == ["gone"]
 
 
 def test_a_wanted_sandbox_does_not_wait_for_hundreds_of_removals(stage, crew):
     """Found by the soak: 416 removals stood before every new session."""
-    for _ in range(REMOVALS + 3):
+    for _ in range(MAX_REMOVALS + 3):
         subject = stage.open_session()
-        crew.rooms.ready(subject.session_id)
+        crew.sandbox_registry.ready(subject.session_id)
         stage.sessions.close(subject.tenant_id, subject.session_id)
-    crew.rooms.reconcile()
-    assert crew.rooms.live(stage.session.id) is not None
+    crew.sandbox_registry.reconcile()
+    assert crew.sandbox_registry.live(stage.session.id) is not None
     assert states(stage).count("closing") == 3
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     assert states(stage).count("closing") == 0
 
 
@@ -290,9 +290,9 @@ def test_a_pass_does_not_wait_for_a_sandbox_that_a_call_is_opening(stage, crew):
 
     crew.sandboxes.open = slow
     with ThreadPoolExecutor(1) as pool:
-        ready = pool.submit(crew.rooms.ready, stage.session.id)
+        ready = pool.submit(crew.sandbox_registry.ready, stage.session.id)
         assert opening.wait(10)
-        crew.rooms.reconcile()
+        crew.sandbox_registry.reconcile()
         assert not ready.done()
         go_on.set()
         assert ready.result(10).owner == owner(stage)
@@ -301,10 +301,10 @@ def test_a_pass_does_not_wait_for_a_sandbox_that_a_call_is_opening(stage, crew):
 def test_the_images_of_hosts_and_living_sandboxes_are_wanted_and_those_of_ended_ones_are_not(stage):
     stage.sql("UPDATE sandboxes SET image = 'sha256:living'")
     with stage.database.read() as connection:
-        assert store.images_wanted(connection) == {"sha256:living", "sha256:" + "0" * 64}
+        assert store.images_in_use(connection) == {"sha256:living", "sha256:" + "0" * 64}
     stage.sql("UPDATE sandboxes SET state = 'gone'")
     with stage.database.read() as connection:
-        assert store.images_wanted(connection) == {"sha256:" + "0" * 64}
+        assert store.images_in_use(connection) == {"sha256:" + "0" * 64}
 
 
 def closed_ones(stage, crew, number):
@@ -312,15 +312,15 @@ def closed_ones(stage, crew, number):
     owners = []
     for _ in range(number):
         subject = stage.open_session()
-        owners.append(crew.rooms.ready(subject.session_id).owner)
+        owners.append(crew.sandbox_registry.ready(subject.session_id).owner)
         stage.sessions.close(subject.tenant_id, subject.session_id)
     return owners
 
 
 def test_removals_that_are_put_off_hold_up_no_other(stage, crew, monkeypatch):
-    *busy, last = closed_ones(stage, crew, REMOVALS + 1)
-    monkeypatch.setattr(crew.rooms._last_calls, "run_still", lambda row: row.id in busy)
-    crew.rooms.reconcile()
+    *busy, last = closed_ones(stage, crew, MAX_REMOVALS + 1)
+    monkeypatch.setattr(crew.sandbox_registry._removal_grace, "should_wait", lambda row: row.id in busy)
+    crew.sandbox_registry.reconcile()
     assert crew.sandboxes.living == tuple(sorted({*busy, owner(stage)}))
     assert last not in crew.sandboxes.living
 
@@ -328,7 +328,7 @@ def test_removals_that_are_put_off_hold_up_no_other(stage, crew, monkeypatch):
 def test_sandboxes_that_cannot_be_removed_come_after_those_that_can(stage, crew):
     """Else as many as one pass removes would keep all others for ever."""
     destroy, tried = crew.sandboxes.destroy, []
-    stuck = set(closed_ones(stage, crew, REMOVALS))
+    stuck = set(closed_ones(stage, crew, MAX_REMOVALS))
 
     def destroys(sandbox):
         tried.append(sandbox)
@@ -337,20 +337,20 @@ def test_sandboxes_that_cannot_be_removed_come_after_those_that_can(stage, crew)
         destroy(sandbox)
 
     crew.sandboxes.destroy = destroys
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     assert set(tried) == stuck
     (later,) = closed_ones(stage, crew, 1)
     tried.clear()
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     assert tried[0] == later
     assert later not in crew.sandboxes.living
     stuck.clear()
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     assert crew.sandboxes.living == (owner(stage),)
 
 
 def test_removals_that_hang_hold_up_no_opening(stage, crew):
-    closed_ones(stage, crew, CHORES)
+    closed_ones(stage, crew, SANDBOX_THREADS)
     hanging, go_on = threading.Semaphore(0), threading.Event()
 
     def hangs(_owner):
@@ -358,14 +358,14 @@ def test_removals_that_hang_hold_up_no_opening(stage, crew):
         go_on.wait(60)
 
     crew.sandboxes.destroy = hangs
-    crew.rooms._tidying._start = lambda _row: None
-    with ThreadPoolExecutor(CHORES) as chores:
+    crew.sandbox_registry._reconcile_job._start = lambda _row: None
+    with ThreadPoolExecutor(SANDBOX_THREADS) as chores:
         try:
-            for _ in range(CHORES):
-                chores.submit(crew.rooms.reconcile)
-            assert all(hanging.acquire(timeout=30) for _ in range(ENDING))
-            crew.rooms._tidying._start = crew.rooms._try_open
-            chores.submit(crew.rooms.reconcile).result(30)
-            assert crew.rooms.live(stage.session.id) is not None
+            for _ in range(SANDBOX_THREADS):
+                chores.submit(crew.sandbox_registry.reconcile)
+            assert all(hanging.acquire(timeout=30) for _ in range(REMOVAL_PASSES))
+            crew.sandbox_registry._reconcile_job._start = crew.sandbox_registry._try_open
+            chores.submit(crew.sandbox_registry.reconcile).result(30)
+            assert crew.sandbox_registry.live(stage.session.id) is not None
         finally:
             go_on.set()

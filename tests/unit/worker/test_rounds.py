@@ -7,7 +7,7 @@ import pytest
 
 from codesdk.domain.clock import ManualClock
 from codesdk.errors import Fault
-from codesdk.worker.rounds import Duty, Round
+from codesdk.worker.lifecycle.periodic_tasks import PeriodicTask, TaskLoop
 from stage import wait_for
 
 
@@ -21,12 +21,12 @@ def clock():
 
 
 def duty(work, every_s=1.0, name="look", **more):
-    return Duty(name=name, every_s=every_s, work=work, otherwise="the next look finds it", **more)
+    return PeriodicTask(name=name, every_s=every_s, work=work, on_failure="the next look finds it", **more)
 
 
 def test_each_duty_has_its_own_period(clock):
     done = []
-    round_ = Round("round", clock, [duty(lambda: done.append("often")), duty(lambda: done.append("seldom"), 3.0)])
+    round_ = TaskLoop("round", clock, [duty(lambda: done.append("often")), duty(lambda: done.append("seldom"), 3.0)])
     for _ in range(7):
         round_.turn()
         clock.advance(1.0)
@@ -34,7 +34,7 @@ def test_each_duty_has_its_own_period(clock):
 
 
 def test_a_turn_tells_when_the_next_is_due(clock):
-    round_ = Round("round", clock, [duty(lambda: None, 5.0), duty(lambda: None, 2.0)])
+    round_ = TaskLoop("round", clock, [duty(lambda: None, 5.0), duty(lambda: None, 2.0)])
     assert round_.turn() == 2.0
     clock.advance(0.5)
     assert round_.turn() == 1.5
@@ -42,7 +42,7 @@ def test_a_turn_tells_when_the_next_is_due(clock):
 
 def test_a_duty_that_takes_longer_than_its_period_lets_the_others_have_their_turn(clock):
     done = []
-    round_ = Round("round", clock, [duty(lambda: clock.advance(9.0)), duty(lambda: done.append(1))])
+    round_ = TaskLoop("round", clock, [duty(lambda: clock.advance(9.0)), duty(lambda: done.append(1))])
     assert round_.turn() == 0.0
     assert round_.turn() == 0.0
     assert len(done) == 2
@@ -50,7 +50,7 @@ def test_a_duty_that_takes_longer_than_its_period_lets_the_others_have_their_tur
 
 def test_a_duty_may_wait_for_its_first_period(clock):
     done = []
-    round_ = Round("round", clock, [duty(lambda: done.append(1), 2.0, at_once=False)])
+    round_ = TaskLoop("round", clock, [duty(lambda: done.append(1), 2.0, at_once=False)])
     assert round_.turn() == 2.0
     clock.advance(2.0)
     round_.turn()
@@ -65,7 +65,7 @@ def test_a_duty_that_fails_ends_no_other_and_is_done_again(clock, error):
         done.append("failed")
         raise error
 
-    round_ = Round("round", clock, [duty(failing), duty(lambda: done.append("done"))])
+    round_ = TaskLoop("round", clock, [duty(failing), duty(lambda: done.append("done"))])
     round_.turn()
     clock.advance(1.0)
     round_.turn()
@@ -74,13 +74,13 @@ def test_a_duty_that_fails_ends_no_other_and_is_done_again(clock, error):
 
 def test_a_fault_is_said_once_in_a_row_with_what_it_means_and_so_is_its_end(clock, caplog):
     faults = [Away("The engine is away.")] * 3 + [None] * 2 + [Away("The engine is away.")]
-    caplog.set_level(logging.INFO, "codesdk.worker.rounds")
+    caplog.set_level(logging.INFO, "codesdk.worker.lifecycle.periodic_tasks")
 
     def work():
         if fault := faults.pop(0):
             raise fault
 
-    round_ = Round("round", clock, [duty(work)])
+    round_ = TaskLoop("round", clock, [duty(work)])
     while faults:
         round_.turn()
         clock.advance(1.0)
@@ -93,7 +93,7 @@ def test_a_fault_is_said_once_in_a_row_with_what_it_means_and_so_is_its_end(cloc
 
 
 def test_a_defect_is_said_with_its_place(clock, caplog):
-    Round("round", clock, [duty(lambda: {}["nothing"])]).turn()
+    TaskLoop("round", clock, [duty(lambda: {}["nothing"])]).turn()
     (record,) = caplog.records
     assert (record.levelno, record.exc_info[0]) == (logging.ERROR, KeyError)
 
@@ -108,7 +108,7 @@ class Ticking(ManualClock):
 
 def test_a_round_goes_on_until_it_is_ended():
     done = []
-    round_ = Round("round", Ticking(), [duty(lambda: done.append(1))])
+    round_ = TaskLoop("round", Ticking(), [duty(lambda: done.append(1))])
     round_.start()
     wait_for(lambda: len(done) > 3, "several turns")
     assert round_.end(10.0)
@@ -124,7 +124,7 @@ def test_a_round_that_hangs_is_waited_for_no_longer_than_told():
         entered.set()
         stuck.wait(30)
 
-    round_ = Round("round", Ticking(), [duty(hang)])
+    round_ = TaskLoop("round", Ticking(), [duty(hang)])
     round_.start()
     assert entered.wait(10)
     try:
@@ -135,10 +135,10 @@ def test_a_round_that_hangs_is_waited_for_no_longer_than_told():
 
 
 def test_a_round_that_never_began_is_over():
-    assert Round("round", ManualClock(), [duty(lambda: None)]).end(0.0)
+    assert TaskLoop("round", ManualClock(), [duty(lambda: None)]).end(0.0)
 
 
 def test_a_round_without_duties_ends_by_itself():
-    round_ = Round("round", ManualClock(), [])
+    round_ = TaskLoop("round", ManualClock(), [])
     round_.start()
     assert round_.end(10.0)

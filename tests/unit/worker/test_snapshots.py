@@ -7,12 +7,12 @@ import threading
 import pytest
 
 from codesdk.domain.quotas import Resource
-from codesdk.sandbox.faults import SandboxGone
-from codesdk.sandbox.port_files import FileWrite
+from codesdk.sandbox.port.faults import SandboxGone
+from codesdk.sandbox.port.files import FileWrite
 from codesdk.sessions import NewSession, SessionUnknown
 from codesdk.sessions.session import NoSnapshot, SessionNotEnded, SnapshotPending
-from codesdk.worker.host import register
-from codesdk.worker.snapshots import Snapshots
+from codesdk.worker.ownership.registration import register
+from codesdk.worker.workspaces.snapshot_loop import SnapshotLoop
 from stage import wait_for
 
 MOST = 1024 * 1024
@@ -23,8 +23,8 @@ class Photographer:
 
     def __init__(self, stage, crew, most_bytes=MOST, every_s=0.0):
         self.stage, self.crew = stage, crew
-        self.snapshots = Snapshots(
-            rooms=crew.rooms,
+        self.snapshots = SnapshotLoop(
+            sandbox_registry=crew.sandbox_registry,
             host=crew.host,
             artifacts=stage.artifacts,
             database=stage.database,
@@ -34,14 +34,14 @@ class Photographer:
             most_bytes=most_bytes,
             every_s=every_s,
         )
-        crew.rooms.before_removal(self.snapshots.farewell)
+        crew.sandbox_registry.on_removal(self.snapshots.farewell)
 
     def open(self, **wish):
         return self.stage.open_session(**{"snapshots": True, **wish})
 
     def write(self, subject, path="a", content=b"kept"):
         """A file, and a call that ended and may have written it."""
-        self.crew.rooms.ready(subject.session_id).files.write((FileWrite(path=path, content=content),))
+        self.crew.sandbox_registry.ready(subject.session_id).files.write((FileWrite(path=path, content=content),))
         call = self.stage.pipeline.submit("workspace.exec", {"command": "x"}, subject)
         self.crew.dispatcher._serve()
         return call
@@ -50,7 +50,7 @@ class Photographer:
         return self.stage.sessions.find(subject.tenant_id, subject.session_id)
 
     def file(self, subject, path="a"):
-        return self.crew.rooms.ready(subject.session_id).files.read(path).data
+        return self.crew.sandbox_registry.ready(subject.session_id).files.read(path).data
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_none_is_taken_while_a_call_runs_and_a_call_that_comes_waits_for_it(stag
     stage.pipeline.submit("workspace.exec", {"command": "y"}, subject)
     claimed = stage.claims(generation=crew.host.generation).take()
     assert photographer.snapshots.look() == 0
-    with crew.rooms.still(subject.session_id):
+    with crew.sandbox_registry.still(subject.session_id):
         running = threading.Thread(target=crew.dispatcher._run, args=(claimed,))
         running.start()
         running.join(0.2)
@@ -139,9 +139,9 @@ def test_a_closed_session_is_kept_once_more_before_its_sandbox_goes_and_is_opene
     stage.sessions.close(subject.tenant_id, subject.session_id)
     with pytest.raises(SnapshotPending):
         photographer.open(from_session=subject.session_id)
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     again = photographer.open(from_session=subject.session_id)
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     assert photographer.file(again) == b"last words"
     assert photographer.session(again).opened_from == subject.session_id
     told = [event.payload for event in stage.events(subject) if event.type == "sandbox.snapshot_taken"]
@@ -165,8 +165,8 @@ def test_a_session_of_a_lost_host_goes_on_on_another_one(stage, crew, photograph
     again = photographer.open(from_session=subject.session_id)
     assert photographer.session(again).host_id == other.id
     crew.host = other
-    crew.rooms._host = other
-    crew.rooms.reconcile()
+    crew.sandbox_registry._host = other
+    crew.sandbox_registry.reconcile()
     assert photographer.file(again) == b"kept"
 
 
@@ -174,7 +174,7 @@ def test_a_snapshot_that_an_open_session_starts_from_is_not_replaced(stage, crew
     subject = photographer.open()
     photographer.write(subject)
     stage.sessions.close(subject.tenant_id, subject.session_id)
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     snapshot = photographer.session(subject).snapshot_artifact
     photographer.open(from_session=subject.session_id)
     found = stage.artifacts.find(subject.tenant_id, snapshot)
@@ -189,9 +189,9 @@ def test_a_sandbox_that_cannot_be_read_any_more_is_removed_all_the_same(stage, c
     def gone():
         raise SandboxGone("sbx", "it is gone")
 
-    crew.rooms.ready(subject.session_id).snapshot = gone
+    crew.sandbox_registry.ready(subject.session_id).snapshot = gone
     stage.sessions.close(subject.tenant_id, subject.session_id)
-    crew.rooms.reconcile()
+    crew.sandbox_registry.reconcile()
     state = "SELECT state FROM sandboxes WHERE session_id = :id"
     wait_for(lambda: stage.sql(state, id=subject.session_id)[0].state == "gone", "the removal")
 

@@ -11,10 +11,10 @@ from itertools import count
 import pytest
 
 from codesdk.hosts import store
-from codesdk.hosts.holder import Holder
-from codesdk.provision.process import mark, pid_space
-from codesdk.worker.host import WorkerRunning, register
-from codesdk.worker.succession import Succession, check_alone, is_dead, this_process
+from codesdk.hosts.lease_holder import Holder
+from codesdk.provision.system.process_identity import mark, pid_namespace
+from codesdk.worker.ownership.registration import WorkerRunning, register
+from codesdk.worker.ownership.takeover import Takeover, check_no_other_worker, is_dead, this_process
 
 LEASE_S = 30.0
 IMAGES = {"base": "sha256:" + "0" * 64}
@@ -39,7 +39,7 @@ def process(lock):
 
 def holder(process, **other):
     started = mark(process.pid).started
-    return Holder(**{"instance": "ins", "pid": process.pid, "started": started, "space": pid_space(), **other})
+    return Holder(**{"instance": "ins", "pid": process.pid, "started": started, "space": pid_namespace(), **other})
 
 
 def enter(stage, by, name="blue", check=lambda _held: None):
@@ -51,7 +51,7 @@ def silence(stage, seconds=LEASE_S + 1):
 
 
 def succession(stage, *, lease_s=LEASE_S, meanwhile=lambda: None):
-    return Succession(stage.database, "blue", lease_s, this_process("ins"), sleep=lambda _s: meanwhile())
+    return Takeover(stage.database, "blue", lease_s, this_process("ins"), sleep=lambda _s: meanwhile())
 
 
 def test_a_worker_that_hangs_is_ended_and_its_lock_taken(stage, process, lock):
@@ -76,7 +76,7 @@ def test_one_that_beats_while_the_newcomer_looks_on_is_left_alone(stage, process
     silence(stage)
 
     def beat():
-        stage.writer.run(lambda unit: store.beat(unit.connection, entered.id, entered.generation))
+        stage.writer.run(lambda unit: store.record_heartbeat(unit.connection, entered.id, entered.generation))
 
     with pytest.raises(WorkerRunning):
         succession(stage, meanwhile=beat).take(lock)
@@ -113,7 +113,7 @@ def test_where_nobody_tells_what_a_pid_means_nobody_is_ended_or_taken_for_dead(s
     unknown = holder(process, space="")
     enter(stage, unknown)
     silence(stage)
-    blind = Succession(stage.database, "blue", LEASE_S, unknown.model_copy(update={"pid": 1}), sleep=lambda _s: None)
+    blind = Takeover(stage.database, "blue", LEASE_S, unknown.model_copy(update={"pid": 1}), sleep=lambda _s: None)
     with pytest.raises(WorkerRunning):
         blind.take(lock)
     assert process.poll() is None
@@ -129,14 +129,14 @@ def test_a_worker_that_did_not_say_who_it_is_is_left_alone(stage, process, lock)
 
 
 def follow(stage, by, lease_s=LEASE_S):
-    return enter(stage, by, check=lambda held: check_alone(held, by, lease_s))
+    return enter(stage, by, check=lambda held: check_no_other_worker(held, by, lease_s))
 
 
 def test_a_second_worker_from_another_data_directory_does_not_serve_beside_one_that_is_heard(stage, process):
     first = enter(stage, holder(process))
     with pytest.raises(WorkerRunning, match="another data directory"):
         follow(stage, this_process("other"))
-    assert stage.writer.run(lambda unit: store.beat(unit.connection, first.id, first.generation))
+    assert stage.writer.run(lambda unit: store.record_heartbeat(unit.connection, first.id, first.generation))
 
 
 def test_nor_from_another_machine_until_the_first_was_silent_for_its_lease(stage, process):
@@ -170,10 +170,10 @@ def test_one_that_died_on_this_machine_is_followed_at_once(stage, process):
 
 def test_one_that_was_stopped_in_order_or_given_up_is_followed_at_once(stage, process):
     first = enter(stage, holder(process))
-    stage.writer.run(lambda unit: store.leave(unit.connection, first.id, 1, 1.0))
+    stage.writer.run(lambda unit: store.mark_stopped(unit.connection, first.id, 1, 1.0))
     second = follow(stage, this_process("other"))
     enter(stage, holder(process))
-    stage.writer.run(lambda unit: store.lose(unit.connection, first.id, generation=second.generation + 1))
+    stage.writer.run(lambda unit: store.mark_lost(unit.connection, first.id, generation=second.generation + 1))
     assert follow(stage, this_process("other")).generation > second.generation
 
 
@@ -183,7 +183,7 @@ def test_one_whose_beats_the_database_refuses_is_left_alone_while_its_parts_come
     enter(stage, holder(process))
     silence(stage)
     looks = count(1)
-    beating = Succession(
+    beating = Takeover(
         stage.database,
         "blue",
         LEASE_S,

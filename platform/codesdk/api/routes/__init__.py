@@ -10,8 +10,8 @@ from codesdk.api.routes import (
     events,
     grants,
     hosts,
-    logins,
     metrics,
+    oauth_metadata,
     policy,
     policy_versions,
     principals,
@@ -36,7 +36,7 @@ ROUTERS = (
     webhooks.router,
     audit.router,
     hosts.router,
-    logins.router,
+    oauth_metadata.router,
     metrics.router,
 )
 """All of them."""

@@ -10,27 +10,27 @@ from anyio import to_thread
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from codesdk.api import approval_page
-from codesdk.api.access import Wired, guarded_router, let_in, let_in_by_ticket
-from codesdk.api.approval_page import View
-from codesdk.api.routes.approvals import using
-from codesdk.approvals import ApprovalConflict, ApprovalState, Verdict, Wish, who
+from codesdk.api import approval_html
+from codesdk.api.access import ServicesDep, authenticate, authenticate_by_link, guarded_router
+from codesdk.api.approval_html import ApprovalView
+from codesdk.api.routes.approvals import redeem_link
+from codesdk.approvals import ApprovalConflict, ApprovalState, GrantRequest, Verdict, describe_approvers
 from codesdk.bootstrap import Services
 from codesdk.domain.clock import Clock
 from codesdk.domain.decisions import GrantKind
 from codesdk.domain.ids import PrincipalId
 from codesdk.errors import Fault, InternalFault
-from codesdk.mcphost.throttle import Throttle
+from codesdk.mcphost.server.throttle import Throttle
 from codesdk.tenancy.access import Action
 from codesdk.tenancy.principal import Principal, Unauthenticated
-from codesdk.webhooks import Ticket, TicketElsewhere
+from codesdk.webhooks import LinkMismatch, OneTimeLink
 
 router = guarded_router()
-_SHOW = {401: 404}
+_PROBLEM_STATUS = {401: 404}
 """A person cannot give another credential here: what does not open is not found."""
 
 
-_REFUSED = {401: 403}
+_PAGE_STATUS = {401: 403}
 """A key that opens nothing: 401 would have a browser ask for another kind of credential."""
 
 
@@ -42,7 +42,7 @@ class TooManyAttempts(Fault):
     status = 429
 
 
-def own_keys(clock: Clock) -> Throttle:
+def answer_throttle(clock: Clock) -> Throttle:
     """How often one link that only shows may be answered by one key: ten times together, then once in six seconds.
 
     Keys that open nothing are counted together. Nobody's tries are taken from another's: the link is in an agent's hands.
@@ -50,7 +50,7 @@ def own_keys(clock: Clock) -> Throttle:
     return Throttle(clock, at_once=2, per_s=1 / 6, burst=10.0)
 
 
-class Form(NamedTuple):
+class ApprovalForm(NamedTuple):
     """What the page's form brought."""
 
     token: str
@@ -61,7 +61,7 @@ class Form(NamedTuple):
     """Another site's page sent it."""
 
 
-class ForeignForm(Fault):
+class CrossSiteForm(Fault):
     """The form was sent by another site's page."""
 
     code = "FOREIGN_FORM"
@@ -69,10 +69,10 @@ class ForeignForm(Fault):
 
 
 @router.get("/approve/{token}", response_class=HTMLResponse)
-def show_approval(token: str, services: Wired) -> Response:
+def show_approval(token: str, services: ServicesDep) -> Response:
     """What would run, why it is asked, and two buttons. Nothing is changed."""
     try:
-        ticket, voter = let_in_by_ticket(services, token, Action.APPROVALS_DECIDE)
+        ticket, voter = authenticate_by_link(services, token, Action.APPROVALS_DECIDE)
         return _page(services, ticket, None if ticket.look_only else voter)
     except InternalFault:
         raise
@@ -81,21 +81,21 @@ def show_approval(token: str, services: Wired) -> Response:
 
 
 @router.post("/approve/{token}", response_class=HTMLResponse)
-async def answer_approval(token: str, request: Request, services: Wired) -> Response:
+async def answer_approval(token: str, request: Request, services: ServicesDep) -> Response:
     """The form's answer. Afterwards the browser looks at the page again."""
     form = _form(token, request, await request.body(), services.settings.public_url)
     try:
-        ticket, holder = await to_thread.run_sync(let_in_by_ticket, services, token, Action.APPROVALS_DECIDE)
+        ticket, holder = await to_thread.run_sync(authenticate_by_link, services, token, Action.APPROVALS_DECIDE)
     except InternalFault:
         raise
     except Fault as fault:
         return _problem(fault)
     if not ticket.look_only:
         return await to_thread.run_sync(_answer, services, ticket, holder, form)
-    voter = await to_thread.run_sync(_by_key, services, ticket, form)
+    voter = await to_thread.run_sync(_key_holder, services, ticket, form)
     if isinstance(voter, Fault) and voter.retryable:
         return _problem(voter)  # nobody can say whether the key is good, so it counts against nobody
-    tries = cast("Throttle", request.app.state.own_keys)
+    tries = cast("Throttle", request.app.state.answer_throttle)
     whose = (ticket.id, None if isinstance(voter, Fault) else voter.id)
     if (wait_s := tries.enter(whose)) > 0:
         slow = TooManyAttempts(
@@ -113,28 +113,28 @@ async def answer_approval(token: str, request: Request, services: Wired) -> Resp
         tries.leave(whose)
 
 
-def _form(token: str, request: Request, body: bytes, public_url: str) -> Form:
-    said = _said(body.decode("utf-8", "replace"))
+def _form(token: str, request: Request, body: bytes, public_url: str) -> ApprovalForm:
+    said = _form_fields(body.decode("utf-8", "replace"))
     # A program sends its key as everywhere else; a browser's form cannot.
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     key = given if scheme.lower() == "bearer" else said.pop("api_key", "")
-    return Form(token, key.strip(), said, foreign=not _own_form(request, public_url))
+    return ApprovalForm(token, key.strip(), said, foreign=not _same_site(request, public_url))
 
 
-def _said(body: str) -> dict[str, str]:
+def _form_fields(body: str) -> dict[str, str]:
     try:
         return {name: values[0] for name, values in parse_qs(body, max_num_fields=8).items()}
     except ValueError:
         return {}  # no form of ours has so many fields: it says nothing
 
 
-def _answer(services: Services, ticket: Ticket, voter: Principal | Fault, form: Form) -> Response:
+def _answer(services: Services, ticket: OneTimeLink, voter: Principal | Fault, form: ApprovalForm) -> Response:
     """`voter`: who answers; a fault: why nobody does."""
     # A link that only shows belongs to nobody: after a fault its page again asks for a key.
     holder = None if ticket.look_only or isinstance(voter, Fault) else voter
     try:
         if form.foreign:
-            raise ForeignForm(
+            raise CrossSiteForm(
                 "This answer did not come from the approval's own page.", advice="Use the page's buttons."
             )
         if isinstance(voter, Fault):
@@ -145,13 +145,13 @@ def _answer(services: Services, ticket: Ticket, voter: Principal | Fault, form: 
     except Fault as fault:
         return _page(services, services.tickets.find(ticket.id) or ticket, holder, fault)
     # Relative, since a proxy may have taken a part of the path off; and a reload then sends nothing again.
-    return RedirectResponse(form.token, 303, headers=approval_page.HEADERS)
+    return RedirectResponse(form.token, 303, headers=approval_html.PAGE_HEADERS)
 
 
-def _by_key(services: Services, ticket: Ticket, form: Form) -> Principal | Fault:
+def _key_holder(services: Services, ticket: OneTimeLink, form: ApprovalForm) -> Principal | Fault:
     """Whose key the form brings; else why it is refused, before anything is counted against anybody."""
     try:
-        voter = let_in(services, form.key, Action.APPROVALS_DECIDE)
+        voter = authenticate(services, form.key, Action.APPROVALS_DECIDE)
     except InternalFault:
         raise
     except Fault as fault:
@@ -161,16 +161,16 @@ def _by_key(services: Services, ticket: Ticket, form: Form) -> Principal | Fault
     return voter
 
 
-def _vote(services: Services, ticket: Ticket, voter: Principal, said: dict[str, str]) -> None:
+def _vote(services: Services, ticket: OneTimeLink, voter: Principal, said: dict[str, str]) -> None:
     try:
         verdict = Verdict(said.get("verdict", ""))
         kind = GrantKind(said.get("grant", GrantKind.ONCE))
     except ValueError as error:
         raise ApprovalConflict("The form had no answer; nothing was changed.") from error
     digest = said.get("digest", "")
-    comment = said.get("comment", "").replace("\r\n", "\n").strip()[: approval_page.MAX_COMMENT]
+    comment = said.get("comment", "").replace("\r\n", "\n").strip()[: approval_html.MAX_COMMENT]
     if not digest.isascii():
-        raise TicketElsewhere("The form was changed; nothing was decided.")
+        raise LinkMismatch("The form was changed; nothing was decided.")
     services.pipeline.vote(
         ticket.tenant_id,
         ticket.approval_id,
@@ -178,50 +178,52 @@ def _vote(services: Services, ticket: Ticket, voter: Principal, said: dict[str, 
         digest=digest,
         by=voter.id,
         comment=comment or None,
-        wish=Wish(kind=kind),
-        before=using(services, None if ticket.look_only else ticket, approval=ticket.approval_id, digest=digest),
+        wish=GrantRequest(kind=kind),
+        before=redeem_link(services, None if ticket.look_only else ticket, approval=ticket.approval_id, digest=digest),
     )
 
 
-def _page(services: Services, ticket: Ticket, voter: Principal | None, fault: Fault | None = None) -> Response:
+def _page(services: Services, ticket: OneTimeLink, voter: Principal | None, fault: Fault | None = None) -> Response:
     """`voter`: None where the link only shows, so that nobody is known yet."""
     approval = services.desk.find(ticket.tenant_id, ticket.approval_id)
     pending = approval.state is ApprovalState.PENDING
     waits = pending and ticket.used_at is None and not ticket.expired
-    theirs = waits and (voter is None or services.desk.may_answer(approval.id, voter.id))
+    theirs = waits and (voter is None or services.desk.can_vote(approval.id, voter.id))
     notice = str(fault) if fault else ""
     if not fault and pending and ticket.used_at is not None:
         notice = "Your answer was counted. Others must answer too."
     elif not fault and voter is not None and waits and not theirs:
         answered = any(vote.by == voter.id for vote in approval.votes)
         notice = (
-            "You have answered this already." if answered else f"This is not yours to answer: it takes {who(approval)}."
+            "You have answered this already."
+            if answered
+            else f"This is not yours to answer: it takes {describe_approvers(approval)}."
         )
-    view = View(
+    view = ApprovalView(
         approval=approval,
         answers=theirs,
         voter=voter.name if voter else None,
-        requester=_name(services, approval.shown.get("principal")),
+        requester=_principal_label(services, approval.shown.get("principal")),
         now=services.clock.now().timestamp(),
         notice=notice,
     )
-    status = _REFUSED.get(fault.status, fault.status) if fault else 200
-    return HTMLResponse(approval_page.render(view), status, approval_page.HEADERS)
+    status = _PAGE_STATUS.get(fault.status, fault.status) if fault else 200
+    return HTMLResponse(approval_html.render(view), status, approval_html.PAGE_HEADERS)
 
 
 def _problem(fault: Fault) -> Response:
-    page = approval_page.render_problem("There is nothing to decide here", str(fault))
-    return HTMLResponse(page, _SHOW.get(fault.status, fault.status), approval_page.HEADERS)
+    page = approval_html.render_problem("There is nothing to decide here", str(fault))
+    return HTMLResponse(page, _PROBLEM_STATUS.get(fault.status, fault.status), approval_html.PAGE_HEADERS)
 
 
-def _name(services: Services, principal: object) -> str:
+def _principal_label(services: Services, principal: object) -> str:
     try:
-        return f"{services.directory.acting(PrincipalId(str(principal))).name} ({principal})"
+        return f"{services.directory.active_principal(PrincipalId(str(principal))).name} ({principal})"
     except Unauthenticated:
         return str(principal or "")
 
 
-def _own_form(request: Request, public_url: str) -> bool:
+def _same_site(request: Request, public_url: str) -> bool:
     """Whether the page that sent the form was ours, as the browser says; a program that says nothing has the link."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:

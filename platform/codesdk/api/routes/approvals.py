@@ -9,31 +9,31 @@ from fastapi import Query, Request, Response
 from pydantic import Field
 from starlette.responses import JSONResponse
 
-from codesdk.api.access import Caller, Shown, Wired, guarded_router, readmission
-from codesdk.api.approval_stream import ApprovalStream, Bell
-from codesdk.api.cursor import CURSOR, encode, start
-from codesdk.api.stream import Readers
-from codesdk.approvals import Approval, ApprovalState, Verdict, Wish
-from codesdk.approvals.news import News
+from codesdk.api.access import Caller, LinkDep, ServicesDep, access_recheck, guarded_router
+from codesdk.api.approval_stream import ApprovalStream, FeedPoller
+from codesdk.api.cursor import CURSOR_PATTERN, encode_cursor, start_position
+from codesdk.api.event_stream import OpenStreams
+from codesdk.approvals import Approval, ApprovalState, GrantRequest, Verdict
+from codesdk.approvals.feed import FeedEntry
 from codesdk.bootstrap import Services
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.storage.writer import Unit
 from codesdk.tenancy.access import Action
-from codesdk.webhooks import Ticket
+from codesdk.webhooks import OneTimeLink
 
 router = guarded_router()
 
 
-class ApprovalList(Frozen):
+class ApprovalList(FrozenModel):
     """Approvals, newest first."""
 
     approvals: list[Approval]
 
 
-class NewsPage(Frozen):
+class NewsPage(FrozenModel):
     """News in order, at most 20; ask again with `next` as `after`."""
 
-    news: list[News]
+    news: list[FeedEntry]
     next: str
     """Cursor after the last of this page."""
     head: int
@@ -42,7 +42,7 @@ class NewsPage(Frozen):
     """Set where the cursor could not be served, with the reason; then the page is from the beginning."""
 
 
-class Vote(Frozen):
+class Vote(FrozenModel):
     """A person's answer to exactly what they were shown."""
 
     verdict: Verdict
@@ -50,14 +50,14 @@ class Vote(Frozen):
     """The approval's own `digest`: a vote on anything else changes nothing."""
     comment: str | None = Field(default=None, max_length=2000)
     """Told to the agent where the verdict is `reject`."""
-    grant: Wish | None = None
+    grant: GrantRequest | None = None
     """Of an `approve`: let calls of the same kind through as well, as far as the approval's `grant` offers."""
 
 
 @router.get("/v1/approvals")
 def list_approvals(
     caller: Caller,
-    services: Wired,
+    services: ServicesDep,
     *,
     state: Annotated[ApprovalState | None, Query()] = None,
     session_id: Annotated[str | None, Query(max_length=40)] = None,
@@ -72,14 +72,14 @@ def list_approvals(
 def follow_approvals(
     request: Request,
     caller: Caller,
-    services: Wired,
+    services: ServicesDep,
     *,
     session_id: Annotated[str | None, Query(max_length=40)] = None,
-    after: Annotated[str | None, Query(pattern=CURSOR)] = None,
+    after: Annotated[str | None, Query(pattern=CURSOR_PATTERN)] = None,
 ) -> Response:
     """What happened to the tenant's approvals after a place. With `Accept: text/event-stream` a stream that goes on.
 
-    A stream without a place (`Last-Event-ID`, or `after`) begins now, with `start`: list what waits then, and follow. So
+    A stream without a place (`Last-Event-ID`, or `after`) begins now, with `start_position`: list what waits then, and follow. So
     it is after a `resync`.
     """
     feeds = services.desk.feeds
@@ -88,18 +88,18 @@ def follow_approvals(
         given = request.headers.get("last-event-id", after)
         return ApprovalStream(
             feeds=feeds,
-            bell=cast("Bell", request.app.state.bell),
-            readers=cast("Readers", request.app.state.readers),
+            bell=cast("FeedPoller", request.app.state.bell),
+            readers=cast("OpenStreams", request.app.state.readers),
             tenant=caller.tenant_id,
-            begin=None if given is None else start(given, epoch, last),
+            begin=None if given is None else start_position(given, epoch, last),
             session=session_id,
-            recheck=readmission(request, Action.APPROVALS_READ),
+            recheck=access_recheck(request, Action.APPROVALS_READ),
         )
-    begin = start(after, epoch, last)
+    begin = start_position(after, epoch, last)
     news = feeds.page(caller.tenant_id, begin.after)
     page = NewsPage(
         news=[each for each in news if session_id in (None, each.approval.session_id)],
-        next=encode(epoch, news[-1].number if news else begin.after),
+        next=encode_cursor(epoch, news[-1].number if news else begin.after),
         head=last,
         resync=begin.resync,
     )
@@ -107,13 +107,13 @@ def follow_approvals(
 
 
 @router.get("/v1/approvals/{approval_id}")
-def read_approval(approval_id: str, caller: Caller, services: Wired) -> Approval:
+def read_approval(approval_id: str, caller: Caller, services: ServicesDep) -> Approval:
     """One approval, with what would run and why it is asked."""
     return services.desk.find(caller.tenant_id, approval_id)
 
 
 @router.post("/v1/approvals/{approval_id}/decision")
-def decide_approval(approval_id: str, vote: Vote, caller: Caller, ticket: Shown, services: Wired) -> Approval:
+def decide_approval(approval_id: str, vote: Vote, caller: Caller, ticket: LinkDep, services: ServicesDep) -> Approval:
     """Approve or reject. The first vote stands; the same vote again is no error, any other is a conflict.
 
     A ticket of a delivery does in place of a key: it votes once, as the principal that it was given for.
@@ -126,11 +126,13 @@ def decide_approval(approval_id: str, vote: Vote, caller: Caller, ticket: Shown,
         by=caller.id,
         comment=vote.comment,
         wish=vote.grant,
-        before=using(services, ticket, approval=approval_id, digest=vote.digest),
+        before=redeem_link(services, ticket, approval=approval_id, digest=vote.digest),
     )
 
 
-def using(services: Services, ticket: Ticket | None, *, approval: str, digest: str) -> Callable[[Unit], None]:
+def redeem_link(
+    services: Services, ticket: OneTimeLink | None, *, approval: str, digest: str
+) -> Callable[[Unit], None]:
     """The vote's first step, where it comes with a ticket."""
     if ticket is None:
         return lambda _: None

@@ -11,26 +11,26 @@ from fastapi import Query, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from codesdk.api.access import Caller, Wired, guarded_router
+from codesdk.api.access import Caller, ServicesDep, guarded_router
 from codesdk.api.download import Download
-from codesdk.api.ranges import Part, Unsatisfiable, wanted
+from codesdk.api.ranges import ByteRange, Unsatisfiable, parse_range
 from codesdk.artifacts import Artifact, StoredArtifact
-from codesdk.artifacts.digests import CHUNK
+from codesdk.artifacts.digests import CHUNK_BYTES
 from codesdk.artifacts.spool import Spool
-from codesdk.domain.decisions import Frozen
-from codesdk.eventlog.audit import Act, Trail
+from codesdk.domain.decisions import FrozenModel
+from codesdk.eventlog.audit import AuditAction, AuditTrail
 from codesdk.storage.writer import Unit
 
-_TYPE = 120
+_MAX_CONTENT_TYPE = 120
 """Characters of a content type that are kept."""
-SILENCE_S = 60.0
+RECEIVE_TIMEOUT_S = 60.0
 """Seconds that a sender may say nothing: one that hangs must not keep its place for ever."""
 _uploads = Semaphore(16)  # at most this many at once; the others wait with their bytes in the network
 
 router = guarded_router()
 
 
-class ArtifactList(Frozen):
+class ArtifactList(FrozenModel):
     """Artifacts, newest first; ask again with the last id as `after`."""
 
     artifacts: list[Artifact]
@@ -40,7 +40,7 @@ class ArtifactList(Frozen):
 async def put_artifact(
     request: Request,
     caller: Caller,
-    services: Wired,
+    services: ServicesDep,
     name: Annotated[str, Query(min_length=1, max_length=255)] = "artifact",
     session_id: Annotated[str | None, Query(max_length=40)] = None,
 ) -> Artifact:
@@ -48,7 +48,7 @@ async def put_artifact(
     session = None
     if session_id is not None:
         session = (await to_thread.run_sync(services.sessions.find, caller.tenant_id, session_id)).id
-    kind = request.headers.get("content-type", "application/octet-stream")[:_TYPE]
+    kind = request.headers.get("content-type", "application/octet-stream")[:_MAX_CONTENT_TYPE]
     async with _uploads:
         with services.artifacts.spool() as spool:
             await _receive(request, spool)
@@ -62,7 +62,7 @@ async def put_artifact(
 @router.get("/v1/artifacts")
 def list_artifacts(
     caller: Caller,
-    services: Wired,
+    services: ServicesDep,
     session_id: Annotated[str | None, Query(max_length=40)] = None,
     after: Annotated[str | None, Query(max_length=40)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
@@ -72,13 +72,13 @@ def list_artifacts(
 
 
 @router.head("/v1/artifacts/{artifact_id}", response_class=Response)
-def describe_artifact(request: Request, artifact_id: str, caller: Caller, services: Wired) -> Response:
+def describe_artifact(request: Request, artifact_id: str, caller: Caller, services: ServicesDep) -> Response:
     """What reading it would answer, without the bytes."""
     return read_artifact(request, artifact_id, caller, services)
 
 
 @router.get("/v1/artifacts/{artifact_id}", response_class=Response)
-def read_artifact(request: Request, artifact_id: str, caller: Caller, services: Wired) -> Response:
+def read_artifact(request: Request, artifact_id: str, caller: Caller, services: ServicesDep) -> Response:
     """The bytes, each verified before it is sent; a part of them where `Range` asks for one."""
     artifact = services.artifacts.find(caller.tenant_id, artifact_id)
     etag = f'"{artifact.content_hash}"'
@@ -95,10 +95,10 @@ def read_artifact(request: Request, artifact_id: str, caller: Caller, services: 
         return Response(status_code=304, headers=headers)
     headers["Content-Type"] = artifact.content_type
     asked = request.headers.get("range") if request.headers.get("if-range", etag) == etag else None
-    part = wanted(asked, artifact.size)
+    part = parse_range(asked, artifact.size)
     if isinstance(part, Unsatisfiable):
         raise HTTPException(416, "The range has no byte of it", headers={"Content-Range": f"bytes */{artifact.size}"})
-    status, whole = 200, Part(0, artifact.size)
+    status, whole = 200, ByteRange(0, artifact.size)
     if part is not None:
         status, headers["Content-Range"] = 206, f"bytes {part.start}-{part.start + part.length - 1}/{artifact.size}"
     chosen = part or whole
@@ -110,13 +110,13 @@ def read_artifact(request: Request, artifact_id: str, caller: Caller, services: 
 
 
 @router.delete("/v1/artifacts/{artifact_id}")
-def delete_artifact(artifact_id: str, caller: Caller, services: Wired) -> Artifact:
+def delete_artifact(artifact_id: str, caller: Caller, services: ServicesDep) -> Artifact:
     """Remove it. Events that name it keep their reference, which then leads nowhere."""
 
     def keep(unit: Unit, gone: StoredArtifact) -> None:
         known = {"name": gone.name, "content_hash": gone.content_hash, "session": gone.session_id}
-        act = Act.ARTIFACT_DELETED
-        Trail(services.clock).record(unit, gone.tenant_id, act, actor=caller.id, target=gone.id, **known)
+        act = AuditAction.ARTIFACT_DELETED
+        AuditTrail(services.clock).record(unit, gone.tenant_id, act, actor=caller.id, target=gone.id, **known)
 
     return services.artifacts.delete(caller.tenant_id, artifact_id, keep)
 
@@ -126,18 +126,18 @@ async def _receive(request: Request, spool: Spool) -> None:
     body = request.stream()
     try:
         while True:
-            with anyio.fail_after(SILENCE_S):
+            with anyio.fail_after(RECEIVE_TIMEOUT_S):
                 piece = await anext(body, None)
             if piece is not None:
                 gathered += piece
-            if gathered and (piece is None or len(gathered) >= CHUNK):
+            if gathered and (piece is None or len(gathered) >= CHUNK_BYTES):
                 # A thread for each MiB, not for each of the network's pieces.
                 await to_thread.run_sync(spool.write, bytes(gathered))
                 gathered.clear()
             if piece is None:
                 return
     except TimeoutError as error:
-        raise HTTPException(408, f"Nothing came for {SILENCE_S:.0f} seconds") from error
+        raise HTTPException(408, f"Nothing came for {RECEIVE_TIMEOUT_S:.0f} seconds") from error
     except ClientDisconnect as error:
         raise HTTPException(400, "The body ended too early") from error
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import Query
 
-from codesdk.api.access import Caller, Wired, guarded_router
-from codesdk.domain.decisions import Frozen
+from codesdk.api.access import Caller, ServicesDep, guarded_router
+from codesdk.domain.decisions import FrozenModel
 from codesdk.eventlog.audit import Entry
-from codesdk.eventlog.log import PAGE
+from codesdk.eventlog.log import PAGE_SIZE
 
 router = guarded_router()
 Chain = Annotated[
@@ -18,7 +18,7 @@ Chain = Annotated[
 ]
 
 
-class EntryPage(Frozen):
+class EntryPage(FrozenModel):
     """Entries in order; ask again with `next` as `after`."""
 
     entries: list[Entry]
@@ -29,11 +29,11 @@ class EntryPage(Frozen):
 @router.get("/v1/audit")
 def read_audit(
     caller: Caller,
-    services: Wired,
+    services: ServicesDep,
     *,
     tenant_id: Chain = None,
     after: Annotated[int, Query(ge=0, le=2**62)] = 0,
-    limit: Annotated[int, Query(ge=1, le=PAGE)] = 100,
+    limit: Annotated[int, Query(ge=1, le=PAGE_SIZE)] = 100,
 ) -> EntryPage:
     """What was done to a tenant, its keys, quotas, policy and record, and by whom."""
     found = services.administration.audit(caller, tenant_id or caller.tenant_id, after, limit)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from codesdk.api.access import Caller, Wired, guarded_router
+from codesdk.api.access import Caller, ServicesDep, guarded_router
 from codesdk.bootstrap import Services
 from codesdk.domain.calls import CallState
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import SessionId, TenantId, ToolCallId
-from codesdk.domain.tools import ToolResult
+from codesdk.domain.tool_results import ToolResult
 from codesdk.errors import Fault
-from codesdk.toolcalls import store
-from codesdk.toolcalls.stored import StoredCall, Waiting
+from codesdk.toolcalls.records import store
+from codesdk.toolcalls.records.call_record import CallRecord, Waiting
 
 router = guarded_router()
 
@@ -22,7 +22,7 @@ class CallUnknown(Fault):
     status = 404
 
 
-class WaitsFor(Frozen):
+class WaitsFor(FrozenModel):
     """Whose answer, to what, until when."""
 
     who: str
@@ -34,7 +34,7 @@ class WaitsFor(Frozen):
     """Seconds since the epoch."""
 
 
-class CallStatus(Frozen):
+class CallStatus(FrozenModel):
     """A call as it stands."""
 
     tool_call_id: ToolCallId
@@ -50,7 +50,7 @@ class CallStatus(Frozen):
     """Once it has ended: what came out, or why it was denied."""
 
 
-class Cancelled(Frozen):
+class Cancelled(FrozenModel):
     """What became of a cancel."""
 
     cancelled: bool
@@ -59,30 +59,30 @@ class Cancelled(Frozen):
 
 
 @router.get("/v1/sessions/{session_id}/calls/{call_id}")
-def read_call(session_id: str, call_id: str, caller: Caller, services: Wired) -> CallStatus:
+def read_call(session_id: str, call_id: str, caller: Caller, services: ServicesDep) -> CallStatus:
     """One call: its state, and its result once there is one."""
-    return _status(services, _find(services, caller.tenant_id, session_id, call_id))
+    return _call_status(services, _find(services, caller.tenant_id, session_id, call_id))
 
 
 @router.post("/v1/sessions/{session_id}/calls/{call_id}/cancel")
-def cancel_call(session_id: str, call_id: str, caller: Caller, services: Wired) -> Cancelled:
+def cancel_call(session_id: str, call_id: str, caller: Caller, services: ServicesDep) -> Cancelled:
     """End a call: one that waits is denied at once, one that runs is stopped by its worker."""
     found = _find(services, caller.tenant_id, session_id, call_id)
     place = (found.tenant_id, found.subject.session_id)
     done = services.pipeline.cancel(*place, found.identity.tool_call_id, f"{caller.name} cancelled it.")
     after = _find(services, caller.tenant_id, session_id, call_id)
-    return Cancelled(cancelled=done, call=_status(services, after))
+    return Cancelled(cancelled=done, call=_call_status(services, after))
 
 
-def _find(services: Services, tenant: TenantId, session: str, call: str) -> StoredCall:
+def _find(services: Services, tenant: TenantId, session: str, call: str) -> CallRecord:
     with services.database.read() as connection:
-        found = store.find_in(connection, store.Place(tenant, SessionId(session)), call)
+        found = store.find_in_scope(connection, store.CallScope(tenant, SessionId(session)), call)
     if found is None:
         raise CallUnknown(f"There is no call {call} in that session.")
     return found
 
 
-def _status(services: Services, found: StoredCall) -> CallStatus:
+def _call_status(services: Services, found: CallRecord) -> CallStatus:
     approval, waits_for = None, None
     if found.state is CallState.WAITING:
         outcome = services.pipeline.find(found.tenant_id, found.subject.session_id, found.identity.tool_call_id)

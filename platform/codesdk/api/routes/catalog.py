@@ -5,21 +5,21 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-from codesdk.api.access import Caller, Wired, guarded_router
-from codesdk.domain.decisions import Classification, Frozen
+from codesdk.api.access import Caller, ServicesDep, guarded_router
+from codesdk.domain.decisions import Classification, FrozenModel
 from codesdk.domain.ids import SessionId
 
 router = guarded_router()
 
 
-class Health(Frozen):
+class Health(FrozenModel):
     """The service works."""
 
     status: str
     version: str
 
 
-class ToolEntry(Frozen):
+class ToolEntry(FrozenModel):
     """A tool of the registry."""
 
     name: str
@@ -35,7 +35,7 @@ class ToolEntry(Frozen):
     output_schema: dict[str, Any] | None
 
 
-class ToolList(Frozen):
+class ToolList(FrozenModel):
     """The tools of the caller's tenant."""
 
     tools: list[ToolEntry]
@@ -44,14 +44,14 @@ class ToolList(Frozen):
 
 
 @router.get("/health")
-def read_health(services: Wired) -> Health:
+def read_health(services: ServicesDep) -> Health:
     """Whether the service and its database answer."""
     services.log.head(SessionId(""))
     return Health(status="ok", version=version("codesdk"))
 
 
 @router.get("/v1/tools")
-def list_tools(caller: Caller, services: Wired) -> ToolList:
+def list_tools(caller: Caller, services: ServicesDep) -> ToolList:
     """Every tool, also those that policy never allows."""
     enabled = services.bundles.of(caller.tenant_id).enabled
     found = services.registry.problems()

@@ -7,18 +7,18 @@ from typing import Annotated, cast
 from fastapi import Query, Request, Response
 from starlette.responses import JSONResponse
 
-from codesdk.api.access import Caller, Wired, guarded_router, readmission
-from codesdk.api.cursor import CURSOR, encode, start
-from codesdk.api.stream import EventStream, Readers
-from codesdk.domain.decisions import Frozen
+from codesdk.api.access import Caller, ServicesDep, access_recheck, guarded_router
+from codesdk.api.cursor import CURSOR_PATTERN, encode_cursor, start_position
+from codesdk.api.event_stream import EventStream, OpenStreams
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import Event
-from codesdk.eventlog.log import PAGE, Page
+from codesdk.eventlog.log import PAGE_SIZE, EventBatch
 from codesdk.tenancy.access import Action
 
 router = guarded_router()
 
 
-class EventPage(Frozen):
+class EventPage(FrozenModel):
     """Events in order; ask again with `next` as `after`."""
 
     events: list[Event]
@@ -39,40 +39,40 @@ def read_events(
     request: Request,
     session_id: str,
     caller: Caller,
-    services: Wired,
+    services: ServicesDep,
     *,
-    after: Annotated[str | None, Query(pattern=CURSOR)] = None,
-    limit: Annotated[int, Query(ge=1, le=PAGE)] = 100,
+    after: Annotated[str | None, Query(pattern=CURSOR_PATTERN)] = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_SIZE)] = 100,
 ) -> Response:
     """Events after a cursor. With `Accept: text/event-stream` a stream that goes on, resumed by `Last-Event-ID`."""
     session = services.sessions.find(caller.tenant_id, session_id).id
     epoch, head = services.log.place(session)
     if "text/event-stream" in request.headers.get("accept", ""):
-        readmitted = readmission(request, Action.EVENTS_READ)
-        begin = start(request.headers.get("last-event-id", after), epoch, head)
+        readmitted = access_recheck(request, Action.EVENTS_READ)
+        begin = start_position(request.headers.get("last-event-id", after), epoch, head)
         # A reader that was sent away for an event that cannot be read gets the reason as a status when it comes back.
-        _first(services.log.page(session, begin.after, 1))
+        _events_or_raise(services.log.page(session, begin.after, 1))
         return EventStream(
             log=services.log,
             tail=services.tail,
-            readers=cast("Readers", request.app.state.readers),
+            readers=cast("OpenStreams", request.app.state.readers),
             session=session,
             begin=begin,
             head=head,
             recheck=lambda: services.sessions.find(readmitted().tenant_id, session),
         )
-    begin = start(after, epoch, head)
-    events = _first(services.log.page(session, begin.after, limit))
+    begin = start_position(after, epoch, head)
+    events = _events_or_raise(services.log.page(session, begin.after, limit))
     page = EventPage(
         events=events,
-        next=encode(epoch, events[-1].seq if events else begin.after),
+        next=encode_cursor(epoch, events[-1].seq if events else begin.after),
         head=head,
         resync=begin.resync,
     )
     return JSONResponse(page.model_dump(mode="json", exclude_none=True))
 
 
-def _first(page: Page) -> list[Event]:
+def _events_or_raise(page: EventBatch) -> list[Event]:
     """Those that can be read; what stands in the way of the next is the answer only where there is no other."""
     if page.fault is not None and not page.events:
         raise page.fault

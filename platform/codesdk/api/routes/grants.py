@@ -6,14 +6,14 @@ from typing import Annotated
 
 from fastapi import Query
 
-from codesdk.api.access import Caller, Wired, guarded_router
+from codesdk.api.access import Caller, ServicesDep, guarded_router
 from codesdk.approvals import Grant
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 
 router = guarded_router()
 
 
-class GrantList(Frozen):
+class GrantList(FrozenModel):
     """Grants, newest first."""
 
     grants: list[Grant]
@@ -22,7 +22,7 @@ class GrantList(Frozen):
 @router.get("/v1/grants")
 def list_grants(
     caller: Caller,
-    services: Wired,
+    services: ServicesDep,
     *,
     session_id: Annotated[str | None, Query(max_length=40)] = None,
     active: Annotated[bool, Query()] = False,
@@ -32,13 +32,13 @@ def list_grants(
 
 
 @router.get("/v1/grants/{grant_id}")
-def read_grant(grant_id: str, caller: Caller, services: Wired) -> Grant:
+def read_grant(grant_id: str, caller: Caller, services: ServicesDep) -> Grant:
     """One grant: what it lets through, for whom, until when, and how often it did."""
     return services.desk.grants.find(caller.tenant_id, grant_id)
 
 
 @router.delete("/v1/grants/{grant_id}")
-def revoke_grant(grant_id: str, caller: Caller, services: Wired) -> Grant:
+def revoke_grant(grant_id: str, caller: Caller, services: ServicesDep) -> Grant:
     """End it: from now on nothing starts by it. Revoking twice is no error."""
     return services.writer.run(
         lambda unit: services.desk.grants.revoke(unit, caller.tenant_id, grant_id, by=caller.id, why="Revoked.")

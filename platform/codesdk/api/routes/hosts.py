@@ -2,57 +2,57 @@
 
 from __future__ import annotations
 
-from codesdk.api.access import Caller, Wired, guarded_router
-from codesdk.domain.decisions import Frozen
+from codesdk.api.access import Caller, ServicesDep, guarded_router
+from codesdk.domain.decisions import FrozenModel
 from codesdk.hosts import HostRecord
-from codesdk.sources.server_status import ServerRecord
+from codesdk.sources.servers.server_status import ServerRecord
 
 router = guarded_router()
 
 
-class HostList(Frozen):
+class HostList(FrozenModel):
     """Hosts, by name."""
 
     hosts: list[HostRecord]
 
 
-class ServerList(Frozen):
+class ServerList(FrozenModel):
     """MCP servers, by host, source and session."""
 
     servers: list[ServerRecord]
 
 
 @router.get("/v1/hosts")
-def list_hosts(caller: Caller, services: Wired) -> HostList:
+def list_hosts(caller: Caller, services: ServicesDep) -> HostList:
     """Every host, with what it has and what is reserved there."""
     return HostList(hosts=services.hosts.listing(caller))
 
 
 @router.get("/v1/hosts/{host_id}")
-def read_host(host_id: str, caller: Caller, services: Wired) -> HostRecord:
+def read_host(host_id: str, caller: Caller, services: ServicesDep) -> HostRecord:
     """One, by id or name."""
     return services.hosts.find(caller, host_id)
 
 
 @router.post("/v1/hosts/{host_id}/drain")
-def drain_host(host_id: str, caller: Caller, services: Wired) -> HostRecord:
+def drain_host(host_id: str, caller: Caller, services: ServicesDep) -> HostRecord:
     """Place no new session there; those that it has go on."""
     return services.hosts.drain(caller, host_id)
 
 
 @router.post("/v1/hosts/{host_id}/activate")
-def activate_host(host_id: str, caller: Caller, services: Wired) -> HostRecord:
+def activate_host(host_id: str, caller: Caller, services: ServicesDep) -> HostRecord:
     """Place sessions there again."""
     return services.hosts.activate(caller, host_id)
 
 
 @router.post("/v1/hosts/{host_id}/lose")
-def lose_host(host_id: str, caller: Caller, services: Wired) -> HostRecord:
+def lose_host(host_id: str, caller: Caller, services: ServicesDep) -> HostRecord:
     """Give it up at once: its sessions end within seconds."""
     return services.hosts.lose(caller, host_id)
 
 
 @router.get("/v1/mcp-servers")
-def list_servers(caller: Caller, services: Wired) -> ServerList:
+def list_servers(caller: Caller, services: ServicesDep) -> ServerList:
     """The MCP servers that workers have for calls of their sessions, as each told some seconds ago."""
     return ServerList(servers=services.servers.listing(caller))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from codesdk.api.access import Caller, Wired, guarded_router
+from codesdk.api.access import Caller, ServicesDep, guarded_router
 
 router = guarded_router()
 
@@ -14,6 +14,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 @router.get(
     "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 )
-def read_metrics(caller: Caller, services: Wired) -> Response:
+def read_metrics(caller: Caller, services: ServicesDep) -> Response:
     """Figures for a Prometheus server. They stand in the database, so each replica of the API tells the same but for its own process."""
     return Response(services.figures.page(caller), headers={"Content-Type": CONTENT_TYPE})

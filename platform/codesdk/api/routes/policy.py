@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from codesdk.api.access import Caller, Wired, guarded_router
-from codesdk.domain.decisions import Decision, Effect, Frozen
+from codesdk.api.access import Caller, ServicesDep, guarded_router
+from codesdk.domain.decisions import Decision, Effect, FrozenModel
 from codesdk.domain.ids import TenantId
-from codesdk.policy.trial import Trial, judge
+from codesdk.policy.evaluation.query import PolicyQuery, evaluate
 
 router = guarded_router()
 
 
-class RuleInForce(Frozen):
+class RuleInForce(FrozenModel):
     """One rule of the caller's bundle."""
 
     id: str
@@ -22,7 +22,7 @@ class RuleInForce(Frozen):
     line: int
 
 
-class PolicyInForce(Frozen):
+class PolicyInForce(FrozenModel):
     """The bundle that decides for the caller's tenant."""
 
     name: str
@@ -37,7 +37,7 @@ class PolicyInForce(Frozen):
 
 
 @router.get("/v1/policy")
-def read_policy(caller: Caller, services: Wired) -> PolicyInForce:
+def read_policy(caller: Caller, services: ServicesDep) -> PolicyInForce:
     """What is in force for the caller's tenant, and what is not for being wrong."""
     bundle = services.bundles.of(caller.tenant_id)
     problems = services.bundles.problems()
@@ -64,20 +64,20 @@ def read_policy(caller: Caller, services: Wired) -> PolicyInForce:
 
 
 @router.post("/v1/policy/decide")
-def decide_call(trial: Trial, caller: Caller, services: Wired) -> Decision:
+def decide_call(trial: PolicyQuery, caller: Caller, services: ServicesDep) -> Decision:
     """What policy would say of a call of the caller's tenant. Nothing is recorded and nothing runs."""
     return _judged(trial, caller.tenant_id, services, every=False)
 
 
 @router.post("/v1/policy/explain")
-def explain_call(trial: Trial, caller: Caller, services: Wired) -> Decision:
+def explain_call(trial: PolicyQuery, caller: Caller, services: ServicesDep) -> Decision:
     """The same, with every rule's part in it."""
     return _judged(trial, caller.tenant_id, services, every=True)
 
 
-def _judged(trial: Trial, tenant: TenantId, services: Wired, *, every: bool) -> Decision:
+def _judged(trial: PolicyQuery, tenant: TenantId, services: ServicesDep, *, every: bool) -> Decision:
     # Whatever the question says, it is about the caller's own tenant: another's rules are not to be found out.
     session = trial.session.model_copy(update={"tenant": tenant})
     tools = {tool.name: tool for tool in services.registry.of(tenant).tools()}
     bundle = services.bundles.of(tenant, session.policy_hash)
-    return judge(trial.model_copy(update={"session": session}), tools, bundle, every=every)
+    return evaluate(trial.model_copy(update={"session": session}), tools, bundle, every=every)

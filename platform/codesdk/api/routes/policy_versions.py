@@ -8,15 +8,15 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import Field, model_validator
 
-from codesdk.api.access import Caller, Wired, guarded_router
-from codesdk.domain.decisions import Effect, Frozen
+from codesdk.api.access import Caller, ServicesDep, guarded_router
+from codesdk.domain.decisions import Effect, FrozenModel
 from codesdk.domain.ids import TenantId
-from codesdk.policy.comparison import compare_calls
-from codesdk.policy.sources import Sources
-from codesdk.policy.version import SHARED, Changed, Difference, Version, VersionUnknown
+from codesdk.policy.bundles.texts import BundleTexts
+from codesdk.policy.evaluation.comparison import compare_calls
+from codesdk.policy.rollout.version_models import SHARED, ShadowDifference, Version, VersionChange, VersionUnknown
 from codesdk.tenancy.access import Action, Target, decide_access, require
 from codesdk.tenancy.principal import Principal, Reach
-from codesdk.toolcalls import recorded
+from codesdk.toolcalls.records import policy_inputs
 
 router = guarded_router()
 
@@ -38,7 +38,7 @@ Layer = Annotated[LayerName, Query(description="`tenant`: the caller's own; `sha
 FileName = Annotated[str, Field(pattern=r"^(tests/)?[A-Za-z0-9][A-Za-z0-9._-]{0,100}\.ya?ml$")]
 
 
-class Wanted(Frozen):
+class Wanted(FrozenModel):
     """A bundle, by its files or by the hash of a version."""
 
     layer: LayerName = LayerName.TENANT
@@ -52,7 +52,7 @@ class Wanted(Frozen):
             raise ValueError("give either files or a hash.")
         return self
 
-    def what(self) -> Sources | str:
+    def what(self) -> BundleTexts | str:
         """The one that was given."""
         return self.files if self.files is not None else self.hash or ""
 
@@ -63,7 +63,7 @@ class Promotion(Wanted):
     comment: str = Field(default="", max_length=1000)
 
 
-class Promoted(Frozen):
+class Promoted(FrozenModel):
     """What is in force now."""
 
     version: Version
@@ -71,7 +71,7 @@ class Promoted(Frozen):
     """What lint would warn of."""
 
 
-class Rollback(Frozen):
+class Rollback(FrozenModel):
     """Back to what was in force before, or to the files."""
 
     layer: LayerName = LayerName.TENANT
@@ -79,17 +79,17 @@ class Rollback(Frozen):
     comment: str = Field(default="", max_length=1000)
 
 
-class RolledBack(Frozen):
+class RolledBack(FrozenModel):
     """What is in force now; no version where the layer has neither files nor a pinned one."""
 
     hash: str | None
 
 
-class VersionList(Frozen):
+class VersionList(FrozenModel):
     """Of a layer, newest first."""
 
     versions: list[Version]
-    changes: list[Changed]
+    changes: list[VersionChange]
     pinned: str | None
     """The version that is in force in place of the files."""
 
@@ -100,7 +100,7 @@ class Comparison(Wanted):
     days: float = Field(default=7.0, ge=0, le=3650)
 
 
-class ChangedCall(Frozen):
+class ChangedCall(FrozenModel):
     """A recorded call that would be decided in another way."""
 
     tool: str
@@ -111,7 +111,7 @@ class ChangedCall(Frozen):
     reason: str
 
 
-class Compared(Frozen):
+class Compared(FrozenModel):
     """The calls of the caller's tenant under what is in force and under the candidate."""
 
     calls: int
@@ -124,18 +124,18 @@ class Compared(Frozen):
     """At most 200, one for each kind."""
 
 
-class ShadowStatus(Frozen):
+class ShadowStatus(FrozenModel):
     """What is tried beside the bundle in force, and what it did."""
 
     version: Version | None
-    differences: list[Difference]
+    differences: list[ShadowDifference]
     """Calls by what was decided and what the candidate says; an `after` of null: it failed."""
     skipped: int
     """Calls of this process that came too fast to be tried: of the caller's tenant, or everybody's for everybody's layer."""
 
 
 @router.get("/v1/policy/versions")
-def list_versions(caller: Caller, services: Wired, layer: Layer = LayerName.TENANT) -> VersionList:
+def list_versions(caller: Caller, services: ServicesDep, layer: Layer = LayerName.TENANT) -> VersionList:
     """The versions of a layer, what put which into force, and what is."""
     name = _layer(caller, layer)
     return VersionList(
@@ -146,9 +146,9 @@ def list_versions(caller: Caller, services: Wired, layer: Layer = LayerName.TENA
 
 
 @router.post("/v1/policy/promote")
-def promote(wanted: Promotion, caller: Caller, services: Wired) -> Promoted:
+def promote(wanted: Promotion, caller: Caller, services: ServicesDep) -> Promoted:
     """Put a bundle into force that passes its own tests; it stays so until another is, or the files are again."""
-    layer = _changeable(caller, wanted.layer)
+    layer = _writable_layer(caller, wanted.layer)
     tools = {tool.name: tool for tool in services.registry.of(caller.tenant_id).tools()}
     version, findings = services.versions.promote(layer, wanted.what(), tools, caller.id, wanted.comment)
     services.bundles.look()
@@ -156,9 +156,9 @@ def promote(wanted: Promotion, caller: Caller, services: Wired) -> Promoted:
 
 
 @router.post("/v1/policy/rollback")
-def roll_back(wanted: Rollback, caller: Caller, services: Wired) -> RolledBack:
+def roll_back(wanted: Rollback, caller: Caller, services: ServicesDep) -> RolledBack:
     """Put into force what was before; or, with `to_files`, what the files of the policy directory say."""
-    layer = _changeable(caller, wanted.layer)
+    layer = _writable_layer(caller, wanted.layer)
     if wanted.to_files:
         files = services.bundles.files_hash(layer)
         services.versions.unpin(layer, files, caller.id, wanted.comment)
@@ -171,13 +171,13 @@ def roll_back(wanted: Rollback, caller: Caller, services: Wired) -> RolledBack:
 
 
 @router.post("/v1/policy/diff")
-def compare(wanted: Comparison, caller: Caller, services: Wired) -> Compared:
+def compare(wanted: Comparison, caller: Caller, services: ServicesDep) -> Compared:
     """Judge the last days' calls of the caller's tenant by a candidate, against what is in force."""
     layer = _layer(caller, wanted.layer)
     candidate = services.versions.candidate(layer, wanted.what())
     tools = {tool.name: tool for tool in services.registry.of(caller.tenant_id).tools()}
     found = compare_calls(
-        recorded.newest(services.database, wanted.days, caller.tenant_id, MAX_CALLS),
+        policy_inputs.newest_inputs(services.database, wanted.days, caller.tenant_id, MAX_CALLS),
         tools,
         lambda trial: services.bundles.of(caller.tenant_id, trial.session.policy_hash),
         lambda trial: services.bundles.with_layer(layer, candidate, caller.tenant_id, trial.session.policy_hash),
@@ -186,7 +186,7 @@ def compare(wanted: Comparison, caller: Caller, services: Wired) -> Compared:
         calls=found.total,
         matrix={f"{one}→{other}": count for (one, other), count in sorted(found.matrix.items())},
         new_allows=found.new_allows,
-        left_out=max(0, recorded.how_many(services.database, wanted.days, caller.tenant_id) - found.total),
+        left_out=max(0, policy_inputs.count_inputs(services.database, wanted.days, caller.tenant_id) - found.total),
         changes=[
             ChangedCall(
                 tool=change.trial.tool,
@@ -202,7 +202,7 @@ def compare(wanted: Comparison, caller: Caller, services: Wired) -> Compared:
 
 
 @router.get("/v1/policy/shadow")
-def shadow_status(caller: Caller, services: Wired, layer: Layer = LayerName.TENANT) -> ShadowStatus:
+def shadow_status(caller: Caller, services: ServicesDep, layer: Layer = LayerName.TENANT) -> ShadowStatus:
     """What is tried, and how it decided live calls so far."""
     name = _layer(caller, layer)
     version = next((one for one in services.versions.listing(name, 10_000) if one.shadow), None)
@@ -214,17 +214,17 @@ def shadow_status(caller: Caller, services: Wired, layer: Layer = LayerName.TENA
 
 
 @router.post("/v1/policy/shadow")
-def try_beside(wanted: Wanted, caller: Caller, services: Wired) -> Version:
+def try_beside(wanted: Wanted, caller: Caller, services: ServicesDep) -> Version:
     """Try a bundle on live calls without ever obeying it; in place of the one that is tried now."""
-    version = services.versions.shadow(_changeable(caller, wanted.layer), wanted.what(), caller.id)
+    version = services.versions.shadow(_writable_layer(caller, wanted.layer), wanted.what(), caller.id)
     services.bundles.look()
     return version
 
 
 @router.delete("/v1/policy/shadow")
-def end_shadow(caller: Caller, services: Wired, layer: Layer = LayerName.TENANT) -> ShadowStatus:
+def end_shadow(caller: Caller, services: ServicesDep, layer: Layer = LayerName.TENANT) -> ShadowStatus:
     """Try nothing any more. What was counted stays with the version."""
-    services.versions.end_shadow(_changeable(caller, layer), caller.id)
+    services.versions.end_shadow(_writable_layer(caller, layer), caller.id)
     services.bundles.look()
     return shadow_status(caller, services, layer)
 
@@ -233,7 +233,7 @@ def _layer(caller: Principal, layer: LayerName) -> str:
     return SHARED if layer is LayerName.SHARED else caller.tenant_id
 
 
-def _changeable(caller: Principal, layer: LayerName) -> str:
+def _writable_layer(caller: Principal, layer: LayerName) -> str:
     shared = layer is LayerName.SHARED
     target = Target(tenant_id=TenantId(caller.tenant_id), reach=Reach.INSTANCE if shared else Reach.TENANT)
     require(decide_access(caller, Action.POLICY_PROMOTE, target), VersionUnknown("There is no such layer."))

@@ -6,14 +6,14 @@ from typing import Annotated
 
 from fastapi import Query, Request
 
-from codesdk.api.access import Caller, Wired, guarded_router
-from codesdk.domain.decisions import Frozen
+from codesdk.api.access import Caller, ServicesDep, guarded_router
+from codesdk.domain.decisions import FrozenModel
 from codesdk.sessions import NewSession, Session, SessionSandbox
 
 router = guarded_router()
 
 
-class Opened(Frozen):
+class Opened(FrozenModel):
     """A new session, and what its agent needs to connect."""
 
     session: Session
@@ -22,14 +22,14 @@ class Opened(Frozen):
     mcp_url: str
 
 
-class SessionList(Frozen):
+class SessionList(FrozenModel):
     """Sessions, newest first."""
 
     sessions: list[Session]
 
 
 @router.post("/v1/sessions", status_code=201)
-def open_session(request: Request, wish: NewSession, caller: Caller, services: Wired) -> Opened:
+def open_session(request: Request, wish: NewSession, caller: Caller, services: ServicesDep) -> Opened:
     """Open a session; its sandbox starts in the background."""
     session, token = services.sessions.open(caller, wish)
     # Where nothing else is said, the name that the caller reached us by is the one that will work for its agent too.
@@ -38,36 +38,38 @@ def open_session(request: Request, wish: NewSession, caller: Caller, services: W
 
 
 @router.get("/v1/sessions")
-def list_sessions(caller: Caller, services: Wired, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> SessionList:
+def list_sessions(
+    caller: Caller, services: ServicesDep, limit: Annotated[int, Query(ge=1, le=500)] = 100
+) -> SessionList:
     """The tenant's sessions, newest first."""
     return SessionList(sessions=services.sessions.listing(caller.tenant_id, limit))
 
 
 @router.get("/v1/sessions/{session_id}")
-def read_session(session_id: str, caller: Caller, services: Wired) -> Session:
+def read_session(session_id: str, caller: Caller, services: ServicesDep) -> Session:
     """One session."""
     return services.sessions.find(caller.tenant_id, session_id)
 
 
 @router.delete("/v1/sessions/{session_id}")
-def close_session(session_id: str, caller: Caller, services: Wired) -> Session:
+def close_session(session_id: str, caller: Caller, services: ServicesDep) -> Session:
     """End a session: its tokens, its waiting calls, its sandbox. Its record stays."""
     return services.sessions.close(caller.tenant_id, session_id)
 
 
 @router.get("/v1/sessions/{session_id}/sandbox")
-def read_sandbox(session_id: str, caller: Caller, services: Wired) -> SessionSandbox:
+def read_sandbox(session_id: str, caller: Caller, services: ServicesDep) -> SessionSandbox:
     """How its sandbox is."""
     return services.sessions.sandbox(caller.tenant_id, session_id)
 
 
 @router.post("/v1/sessions/{session_id}/sandbox/stop", status_code=202)
-def stop_sandbox(session_id: str, caller: Caller, services: Wired) -> SessionSandbox:
+def stop_sandbox(session_id: str, caller: Caller, services: ServicesDep) -> SessionSandbox:
     """End its processes and free its memory; the workspace stays, and the next call brings it back."""
     return services.sessions.stop_sandbox(caller.tenant_id, session_id)
 
 
 @router.post("/v1/sessions/{session_id}/sandbox/start", status_code=202)
-def start_sandbox(session_id: str, caller: Caller, services: Wired) -> SessionSandbox:
+def start_sandbox(session_id: str, caller: Caller, services: ServicesDep) -> SessionSandbox:
     """Bring a stopped one back now."""
     return services.sessions.start_sandbox(caller.tenant_id, session_id)

@@ -7,84 +7,84 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import Field
 
-from codesdk.api.access import Caller, Wired, guarded_router
-from codesdk.domain.decisions import Frozen
+from codesdk.api.access import Caller, ServicesDep, guarded_router
+from codesdk.domain.decisions import FrozenModel
 from codesdk.webhooks.delivery import Delivery, DeliveryState
-from codesdk.webhooks.endpoint import Endpoint, MadeEndpoint, NewEndpoint
-from codesdk.webhooks.endpoints import OVERLAP_S
+from codesdk.webhooks.endpoint import Endpoint, EndpointWithSecret, NewEndpoint
+from codesdk.webhooks.endpoint_service import OVERLAP_S
 
 router = guarded_router()
 
 
-class EndpointList(Frozen):
+class EndpointList(FrozenModel):
     """Endpoints, oldest first."""
 
     endpoints: list[Endpoint]
 
 
-class Rotation(Frozen):
+class Rotation(FrozenModel):
     """How a key is renewed."""
 
     overlap_s: float = Field(default=OVERLAP_S, ge=0, le=30 * 24 * 3600.0)
     """Seconds that the old key goes on signing beside the new one; 0 where the old one is known to others."""
 
 
-class Stop(Frozen):
+class Stop(FrozenModel):
     """Why it is stopped."""
 
     reason: str = Field(default="disabled by an operator", max_length=200)
 
 
-class DeliveryList(Frozen):
+class DeliveryList(FrozenModel):
     """Deliveries, newest first."""
 
     deliveries: list[Delivery]
 
 
 @router.get("/v1/webhooks")
-def list_endpoints(caller: Caller, services: Wired) -> EndpointList:
+def list_endpoints(caller: Caller, services: ServicesDep) -> EndpointList:
     """The tenant's endpoints, without their secrets."""
     return EndpointList(endpoints=services.outward.endpoints.listing(caller.tenant_id))
 
 
 @router.post("/v1/webhooks", status_code=201)
-def create_endpoint(wish: NewEndpoint, caller: Caller, services: Wired) -> MadeEndpoint:
+def create_endpoint(wish: NewEndpoint, caller: Caller, services: ServicesDep) -> EndpointWithSecret:
     """A new one; its `secret` is shown this once."""
     return services.outward.endpoints.create(caller.tenant_id, wish)
 
 
 @router.get("/v1/webhooks/{endpoint_id}")
-def read_endpoint(endpoint_id: str, caller: Caller, services: Wired) -> Endpoint:
+def read_endpoint(endpoint_id: str, caller: Caller, services: ServicesDep) -> Endpoint:
     """One of them."""
     return services.outward.endpoints.find(caller.tenant_id, endpoint_id)
 
 
 @router.delete("/v1/webhooks/{endpoint_id}")
-def delete_endpoint(endpoint_id: str, caller: Caller, services: Wired) -> Endpoint:
+def delete_endpoint(endpoint_id: str, caller: Caller, services: ServicesDep) -> Endpoint:
     """End it, with what waits for it and its log."""
     return services.outward.endpoints.delete(caller.tenant_id, endpoint_id)
 
 
 @router.post("/v1/webhooks/{endpoint_id}/rotate")
-def rotate_key(endpoint_id: str, wish: Rotation, caller: Caller, services: Wired) -> MadeEndpoint:
+def rotate_key(endpoint_id: str, wish: Rotation, caller: Caller, services: ServicesDep) -> EndpointWithSecret:
     """A new signing key; its `secret` is shown this once."""
     return services.outward.endpoints.rotate(caller.tenant_id, endpoint_id, wish.overlap_s)
 
 
 @router.post("/v1/webhooks/{endpoint_id}/enable")
-def enable_endpoint(endpoint_id: str, caller: Caller, services: Wired) -> Endpoint:
+def enable_endpoint(endpoint_id: str, caller: Caller, services: ServicesDep) -> Endpoint:
     """Let it go on."""
     return services.outward.endpoints.enable(caller.tenant_id, endpoint_id)
 
 
 @router.post("/v1/webhooks/{endpoint_id}/disable")
-def disable_endpoint(endpoint_id: str, wish: Stop, caller: Caller, services: Wired) -> Endpoint:
+def disable_endpoint(endpoint_id: str, wish: Stop, caller: Caller, services: ServicesDep) -> Endpoint:
     """Stop it."""
     return services.outward.endpoints.disable(caller.tenant_id, endpoint_id, wish.reason)
 
 
 @router.post("/v1/webhooks/{endpoint_id}/test", status_code=202)
-def test_endpoint(endpoint_id: str, caller: Caller, services: Wired) -> Delivery:
+def test_endpoint(endpoint_id: str, caller: Caller, services: ServicesDep) -> Delivery:
     """Send it a message of type `webhook.test`; what became of it is a delivery's to say."""
     return services.outward.endpoints.test(caller.tenant_id, endpoint_id)
 
@@ -93,7 +93,7 @@ def test_endpoint(endpoint_id: str, caller: Caller, services: Wired) -> Delivery
 def list_deliveries(
     endpoint_id: str,
     caller: Caller,
-    services: Wired,
+    services: ServicesDep,
     *,
     state: Annotated[DeliveryState | None, Query()] = None,
     before: Annotated[str | None, Query(max_length=40)] = None,
@@ -105,12 +105,12 @@ def list_deliveries(
 
 
 @router.get("/v1/webhooks/{endpoint_id}/deliveries/{delivery_id}")
-def read_delivery(endpoint_id: str, delivery_id: str, caller: Caller, services: Wired) -> Delivery:
+def read_delivery(endpoint_id: str, delivery_id: str, caller: Caller, services: ServicesDep) -> Delivery:
     """One, with its attempts."""
     return services.outward.endpoints.delivery(caller.tenant_id, endpoint_id, delivery_id)
 
 
 @router.post("/v1/webhooks/{endpoint_id}/deliveries/{delivery_id}/replay", status_code=202)
-def replay_delivery(endpoint_id: str, delivery_id: str, caller: Caller, services: Wired) -> Delivery:
+def replay_delivery(endpoint_id: str, delivery_id: str, caller: Caller, services: ServicesDep) -> Delivery:
     """Send it once more, under the same id."""
     return services.outward.endpoints.replay(caller.tenant_id, endpoint_id, delivery_id)

@@ -13,16 +13,16 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
 from codesdk.approvals import Verdict
-from codesdk.cli.daemon import Daemon
+from codesdk.cli.api_client import ApiClient
+from codesdk.cli.demo.event_collector import EventCollector
 from codesdk.cli.demo.faults import DemoFailed
-from codesdk.cli.demo.script import Step
-from codesdk.cli.demo.witness import Witness
-from codesdk.cli.history import Call
+from codesdk.cli.demo.steps import Step
+from codesdk.cli.logs.history import Call
 from codesdk.domain.events import Event, EventType
-from codesdk.domain.tools import wire_name
+from codesdk.domain.tool_results import wire_name
 from codesdk.errors import Fault
 
-DETAILS = "codesdk/call"
+CALL_META_KEY = "codesdk/call"
 """Key of a result's `_meta` that names its call."""
 ENDS = ("completed", "failed", "denied")
 STEP_S = 420.0
@@ -35,55 +35,63 @@ WATCH_S = 0.5
 class Agent:
     """Makes calls. Every result is read twice: as the agent gets it, and as the log tells it."""
 
-    def __init__(self, client: Client, daemon: Daemon, witness: Witness, fallen: Callable[[], str | None]) -> None:
-        """`fallen`: why a process of ours has ended, if one has."""
+    def __init__(
+        self,
+        client: Client,
+        daemon: ApiClient,
+        event_collector: EventCollector,
+        failure_reason: Callable[[], str | None],
+    ) -> None:
+        """`failure_reason`: why a process of ours has ended, if one has."""
         self._client = client
         self._daemon = daemon
-        self._witness = witness
-        self._fallen = fallen
+        self._event_collector = event_collector
+        self._failure_reason = failure_reason
 
     async def tools(self) -> list[str]:
         """What the session may use, as the agent sees it."""
         return [tool.name for tool in (await self._client.list_tools()).tools]
 
-    async def take(self, step: Step) -> tuple[Call, str]:
+    async def run_step(self, step: Step) -> tuple[Call, str]:
         """Make the step's call; the call as the log tells it, and the text that the agent read.
 
         Raises:
             DemoFailed: it ended otherwise than it should, or a process of ours ended.
         """
-        known = len(self._witness.events)
+        known = len(self._event_collector.events)
         call = asyncio.create_task(self._client.call_tool(wire_name(step.tool), step.input))
-        beside = {asyncio.create_task(self._guard())}
+        beside = {asyncio.create_task(self._fail_when_process_exits())}
         if step.effect == "ask":
             beside.add(asyncio.create_task(self._approve(known)))
         try:
             async with asyncio.timeout(STEP_S):
-                result = await _first(call, beside)
+                result = await _first_result(call, beside)
         except TimeoutError as error:
             raise DemoFailed(f"“{step.title}” did not end within {STEP_S:.0f} s.") from error
         finally:
             for task in (call, *beside):
                 task.cancel()
         text = text_of(result)
-        recorded = await self._recorded(result, text)
+        recorded = await self._recorded_call(result, text)
         _check(step, recorded, text, is_error=bool(result.is_error))
         return recorded, text
 
     async def _approve(self, known: int) -> None:
         asked = await asyncio.to_thread(
-            self._witness.wait_for, lambda e: e.seq > known and e.type is EventType.APPROVAL_REQUESTED, APPROVAL_S
+            self._event_collector.wait_for,
+            lambda e: e.seq > known and e.type is EventType.APPROVAL_REQUESTED,
+            APPROVAL_S,
         )
         shown = await asyncio.to_thread(self._daemon.approval, str(asked.payload["approval_id"]))
         await asyncio.to_thread(self._daemon.vote, shown, Verdict.APPROVE, "approved by the demo's person")
 
-    async def _guard(self) -> None:
-        while (why := self._fallen()) is None:  # noqa: ASYNC110 (another process sets no event of ours)
+    async def _fail_when_process_exits(self) -> None:
+        while (why := self._failure_reason()) is None:  # noqa: ASYNC110 (another process sets no event of ours)
             await asyncio.sleep(WATCH_S)
         raise DemoFailed(why)
 
-    async def _recorded(self, result: CallToolResult, text: str) -> Call:
-        details: dict[str, Any] = (result.meta or {}).get(DETAILS, {})
+    async def _recorded_call(self, result: CallToolResult, text: str) -> Call:
+        details: dict[str, Any] = (result.meta or {}).get(CALL_META_KEY, {})
         call_id = details.get("tool_call_id")
         if not isinstance(call_id, str) or details.get("status") not in ENDS:
             raise DemoFailed(f"A call did not end: {text[:400]}")
@@ -92,14 +100,14 @@ class Agent:
         def is_end(event: Event) -> bool:
             return event.type in ends and event.payload.get("tool_call_id") == call_id
 
-        await asyncio.to_thread(self._witness.wait_for, is_end, EVENT_S)
-        found = self._witness.history().call(call_id)
+        await asyncio.to_thread(self._event_collector.wait_for, is_end, EVENT_S)
+        found = self._event_collector.history().call(call_id)
         if found is None:
             raise DemoFailed(f"The log does not know call {call_id}.")
         return found
 
 
-async def _first(call: asyncio.Task[CallToolResult], beside: set[asyncio.Task[None]]) -> CallToolResult:
+async def _first_result(call: asyncio.Task[CallToolResult], beside: set[asyncio.Task[None]]) -> CallToolResult:
     """The call's result; what goes wrong beside it ends the wait."""
     waiting: set[asyncio.Task[Any]] = {call, *beside}
     while not call.done():
@@ -110,7 +118,7 @@ async def _first(call: asyncio.Task[CallToolResult], beside: set[asyncio.Task[No
 
 
 @asynccontextmanager
-async def connected(url: str, token: str, mode: Literal["auto", "legacy"] = "auto") -> AsyncIterator[Client]:
+async def connect_mcp(url: str, token: str, mode: Literal["auto", "legacy"] = "auto") -> AsyncIterator[Client]:
     """The official client, with the session's token in every request; `legacy`: it speaks the older protocol."""
     headers = {"Authorization": f"Bearer {token}"}
     timeout = httpx2.Timeout(30.0, read=STEP_S)
@@ -121,11 +129,11 @@ async def connected(url: str, token: str, mode: Literal["auto", "legacy"] = "aut
         yield client
 
 
-def reason_in(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def root_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The one reason in the nested groups that the client's tasks make of it; what is no fault becomes one."""
     first = group.exceptions[0]
     if isinstance(first, BaseExceptionGroup):
-        return reason_in(first)
+        return root_cause(first)
     if isinstance(first, Fault) or not isinstance(first, Exception):
         return first
     return DemoFailed(f"The MCP client failed: {type(first).__name__}: {first}.")
@@ -137,7 +145,7 @@ def text_of(result: CallToolResult) -> str:
 
 
 def _check(step: Step, recorded: Call, text: str, *, is_error: bool) -> None:
-    policy = next((voice.result for voice in recorded.voices if voice.source == "codesdk"), "nothing")
+    policy = next((evaluation.result for evaluation in recorded.voices if evaluation.source == "codesdk"), "nothing")
     if policy != step.effect:
         raise DemoFailed(f"“{step.title}”: policy said {policy}, not {step.effect}.", advice=text[:400])
     if recorded.state != step.end or is_error != (step.end != "completed"):

@@ -17,14 +17,14 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 PIP_TIME_LIMIT_S = 180.0
 """A cold download takes one to ten seconds; the rest is for a slow index, after which the demo should say so."""
 
 
-class Edit(Frozen):
+class Edit(FrozenModel):
     """A change that the demo makes: `before` stands exactly once in the file."""
 
     path: str
@@ -32,7 +32,7 @@ class Edit(Frozen):
     after: str
 
 
-class DemoProject(Frozen):
+class DemoProject(FrozenModel):
     """A pinned source archive, and what the demo knows of its content."""
 
     name: str

@@ -49,7 +49,7 @@ def lint(
     strict: Annotated[bool, typer.Option("--strict", help="End with 1 on warnings too.")] = False,
 ) -> int:
     """Find what is wrong in a bundle, and what its author should look at."""
-    from codesdk.cli.policy.checks import run_lint
+    from codesdk.cli.policy.lint_and_test import run_lint
 
     return run_lint(directory or policies, report, strict=strict)
 
@@ -66,7 +66,7 @@ def try_tests(
     cover: Annotated[bool, typer.Option("--cover", help="End with 1 where a rule matches in no test.")] = False,
 ) -> int:
     """Run the bundle's tests (its folder `tests`), and say which rules they reach."""
-    from codesdk.cli.policy.checks import run_tests
+    from codesdk.cli.policy.lint_and_test import run_tests
 
     return run_tests(directory or policies, report, mutants=mutants, cover=cover)
 
@@ -78,9 +78,9 @@ def decide(*, policies: Policies = None) -> int:
     A call: {"tool": "workspace.exec", "input": {"command": "git status"}}, and where it matters "principal" (an id, or
     {"id", "roles"}), "mode" (ask, auto, yolo), "session" ({"id", "tenant", "runtime", "labels"}).
     """
-    from codesdk.cli.policy.questions import answer_lines
+    from codesdk.cli.policy.decisions import decide_lines
 
-    return answer_lines(policies)
+    return decide_lines(policies)
 
 
 @policy_app.command()
@@ -92,9 +92,9 @@ def explain(
     json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> int:
     """Say what would be decided of one call, with every rule's part in it."""
-    from codesdk.cli.policy.questions import explain_one
+    from codesdk.cli.policy.decisions import run_explain
 
-    return explain_one(call, command, policies, as_json=json)
+    return run_explain(call, command, policies, as_json=json)
 
 
 @policy_app.command()
@@ -146,7 +146,7 @@ def suggest(
 @policy_app.command()
 def schema() -> int:
     """Print the JSON Schema of policy files, for editors."""
-    from codesdk.cli.policy.files import print_schema
+    from codesdk.cli.policy.formatting import print_schema
 
     return print_schema()
 
@@ -160,9 +160,9 @@ def fmt(
     ] = False,
 ) -> int:
     """Lay policy files out in one way. Comments stay, and what they say does not change."""
-    from codesdk.cli.policy.files import lay_out
+    from codesdk.cli.policy.formatting import format_files
 
-    return lay_out(paths, check=check)
+    return format_files(paths, check=check)
 
 
 Tenant = Annotated[bool, typer.Option("--tenant", help="The rules of your own tenant, not everybody's.")]

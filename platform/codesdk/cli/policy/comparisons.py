@@ -7,27 +7,27 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
-from codesdk.cli.daemon import NotRunning
-from codesdk.cli.places import settings_of
-from codesdk.cli.plain import counted
+from codesdk.cli.api_client import NotRunning
+from codesdk.cli.console.text import pluralize
+from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.policy import Format
+from codesdk.cli.policy.decisions import NotACall, parse_trial
 from codesdk.cli.policy.loading import bundle_directory, known_tools
-from codesdk.cli.policy.questions import NotACall, trial_from
 from codesdk.cli.policy.reports import Item, Kind, Report, write
 from codesdk.domain.decisions import Effect
 from codesdk.domain.ids import TenantId
 from codesdk.errors import ExitCode
 from codesdk.policy import load_bundle
-from codesdk.policy.comparison import Change, compare_bundles, compare_calls
-from codesdk.policy.trial import Trial
-from codesdk.policy.versions import RecordedBundles
+from codesdk.policy.evaluation.comparison import DecisionChange, compare_bundles, compare_calls
+from codesdk.policy.evaluation.query import PolicyQuery
+from codesdk.policy.rollout.version_service import RecordedBundles
 from codesdk.settings import Settings
 from codesdk.storage.database import Database
-from codesdk.storage.migration import check
-from codesdk.storage.patience import UNHURRIED
-from codesdk.toolcalls import recorded
+from codesdk.storage.migration import require_current_schema
+from codesdk.storage.timeouts import NO_TIMEOUT
+from codesdk.toolcalls.records import policy_inputs
 
-SHOWN_INPUT = 160
+MAX_INPUT_CHARS = 160
 """Characters of a call's input in a report."""
 
 
@@ -48,24 +48,24 @@ def compare(
     """
     tools = known_tools()
     new = load_bundle(bundle_directory(after), list(tools))
-    settings = settings_of(data_dir)
-    with running_bundles(settings, list(tools)) if before is None else nullcontext() as running:
+    settings = load_settings(data_dir)
+    with active_bundles(settings, list(tools)) if before is None else nullcontext() as running:
         if running is not None and running.shared is not None:
             # By what the installation decides, with the tenants' and sessions' own rules on top of either.
-            old, now, then = running.shared, running.beneath(running.shared), running.beneath(new)
+            old, now, then = running.shared, running.with_shared(running.shared), running.with_shared(new)
             found = compare_calls(
-                read_record(settings, days),
+                read_recorded_calls(settings, days),
                 tools,
                 lambda trial: now(TenantId(trial.session.tenant), trial.session.policy_hash),
                 lambda trial: then(TenantId(trial.session.tenant), trial.session.policy_hash),
             )
         else:
             old = load_bundle(bundle_directory(before), list(tools))
-            trials = read_calls(calls) if calls is not None else read_record(settings, days)
+            trials = read_calls(calls) if calls is not None else read_recorded_calls(settings, days)
             found = compare_bundles(trials, tools, old, new)
     matrix = {f"{one}→{other}": count for (one, other), count in sorted(found.matrix.items())}
     moved = sum(count for (one, other), count in found.matrix.items() if one is not other)
-    summary = f"{counted(found.total, 'call')}, {moved} decided differently, {found.new_allows} newly allowed"
+    summary = f"{pluralize(found.total, 'call')}, {moved} decided differently, {found.new_allows} newly allowed"
     if matrix:
         summary += ": " + ", ".join(f"{name} {count}" for name, count in matrix.items())
     facts = {
@@ -80,7 +80,7 @@ def compare(
 
 
 @contextmanager
-def running_bundles(settings: Settings, known_tools: list[str]) -> Iterator[RecordedBundles | None]:
+def active_bundles(settings: Settings, known_tools: list[str]) -> Iterator[RecordedBundles | None]:
     """What the installation of this data directory decides by, as its database has it; None where it has none.
 
     Raises:
@@ -91,11 +91,11 @@ def running_bundles(settings: Settings, known_tools: list[str]) -> Iterator[Reco
         yield None
         return
     with closing(Database(settings.resolved_database_url(), settings.database_answer_s)) as database:
-        check(database)
+        require_current_schema(database)
         yield RecordedBundles(database, known_tools)
 
 
-def read_calls(path: Path) -> Iterator[Trial]:
+def read_calls(path: Path) -> Iterator[PolicyQuery]:
     """Calls from a file, one JSON object a line.
 
     Raises:
@@ -105,12 +105,12 @@ def read_calls(path: Path) -> Iterator[Trial]:
         with sys.stdin.buffer if str(path) == "-" else path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    yield _numbered(line, number)
+                    yield _parse_line(line, number)
     except OSError as error:
         raise NotACall(f"The calls cannot be read: {error}.") from error
 
 
-def read_record(settings: Settings, days: float) -> Iterator[Trial]:
+def read_recorded_calls(settings: Settings, days: float) -> Iterator[PolicyQuery]:
     """Calls of an installation.
 
     Raises:
@@ -120,22 +120,22 @@ def read_record(settings: Settings, days: float) -> Iterator[Trial]:
         advice = "Name another --data-dir, or give calls in a file with --calls."
         raise NotRunning(f"There is no database in {settings.data_dir}.", advice=advice)
     # Before the first page stand all the calls that are older: finding it takes as long as there are many.
-    with closing(Database(settings.resolved_database_url(), UNHURRIED)) as database:
-        check(database)
-        yield from recorded.trials(database, days)
+    with closing(Database(settings.resolved_database_url(), NO_TIMEOUT)) as database:
+        require_current_schema(database)
+        yield from policy_inputs.inputs_since(database, days)
 
 
-def _numbered(line: bytes, number: int) -> Trial:
+def _parse_line(line: bytes, number: int) -> PolicyQuery:
     try:
-        return trial_from(line)
+        return parse_trial(line)
     except NotACall as fault:
         raise NotACall(f"Line {number}: {fault}") from fault
 
 
-def _item(change: Change, after: Path) -> Item:
+def _item(change: DecisionChange, after: Path) -> Item:
     shown = str(change.trial.input.get("command", change.trial.input))
     shown = " ".join(shown.split())
-    shown = shown if len(shown) <= SHOWN_INPUT else f"{shown[: SHOWN_INPUT - 1]}…"
+    shown = shown if len(shown) <= MAX_INPUT_CHARS else f"{shown[: MAX_INPUT_CHARS - 1]}…"
     rules = ", ".join(change.after.rules) or "default"
     kind: Kind = "error" if change.after.effect is Effect.ALLOW else "warning"
     return Item(

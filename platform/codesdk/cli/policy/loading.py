@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from codesdk.cli.places import settings_of
+from codesdk.cli.effective_settings import load_settings
 from codesdk.policy import Bundle, load_bundle
 from codesdk.registry import Registry, Tool
 
 
-class Loaded(NamedTuple):
+class PolicyContext(NamedTuple):
     """What a question is judged by."""
 
     bundle: Bundle
@@ -24,15 +24,15 @@ def known_tools() -> dict[str, Tool]:
     Raises:
         ManifestInvalid: with file, line and column.
     """
-    return {tool.name: tool for tool in Registry.load(settings_of().registry_dir).tools()}
+    return {tool.name: tool for tool in Registry.load(load_settings().registry_dir).tools()}
 
 
 def bundle_directory(policies: Path | None) -> Path:
     """The bundle that was named, or the one that the settings name."""
-    return settings_of(policies=policies).policies_dir
+    return load_settings(policies=policies).policies_dir
 
 
-def load(policies: Path | None) -> Loaded:
+def load(policies: Path | None) -> PolicyContext:
     """Bundle and tools.
 
     Raises:
@@ -40,4 +40,4 @@ def load(policies: Path | None) -> Loaded:
     """
     tools = known_tools()
     directory = bundle_directory(policies)
-    return Loaded(load_bundle(directory, list(tools)), tools, directory)
+    return PolicyContext(load_bundle(directory, list(tools)), tools, directory)

@@ -8,8 +8,8 @@ from xml.etree import ElementTree as ET
 
 from rich.text import Text
 
+from codesdk.cli.console.printer import Printer
 from codesdk.cli.policy import Format
-from codesdk.cli.voice import Voice
 
 Kind = Literal["error", "warning", "passed"]
 _STYLE = {"error": "red", "warning": "yellow", "passed": "green"}
@@ -40,23 +40,23 @@ class Report:
 
 def write(report: Report, form: Format) -> None:
     """Print it on standard output."""
-    voice = Voice(as_json=form is Format.JSON)
+    printer = Printer(as_json=form is Format.JSON)
     match form:
         case Format.JSON:
             told = [asdict(item) for item in report.items if item.kind != "passed"]
-            voice.give({**report.facts, "summary": report.summary, "items": told})
+            printer.emit({**report.facts, "summary": report.summary, "items": told})
         case Format.JUNIT:
-            voice.out.print(Text(_junit(report)), soft_wrap=True)
+            printer.out.print(Text(_junit(report)), soft_wrap=True)
         case Format.GITHUB:
             for item in report.items:
                 if item.kind != "passed":
-                    voice.out.print(Text(_annotation(item)), soft_wrap=True)
-            voice.out.print(Text(report.summary), soft_wrap=True)
+                    printer.out.print(Text(_annotation(item)), soft_wrap=True)
+            printer.out.print(Text(report.summary), soft_wrap=True)
         case Format.TEXT:
             for item in report.items:
                 if item.kind != "passed":
-                    voice.out.print(_line(item), soft_wrap=True)
-            voice.out.print(Text(report.summary), soft_wrap=True)
+                    printer.out.print(_line(item), soft_wrap=True)
+            printer.out.print(Text(report.summary), soft_wrap=True)
 
 
 def _line(item: Item) -> Text:

@@ -6,109 +6,113 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from codesdk.cli.daemon import connect
-from codesdk.cli.listing import Listing
-from codesdk.cli.places import settings_of
-from codesdk.cli.policy.questions import NotACall
-from codesdk.cli.voice import Voice
+from codesdk.cli.api_client import connect
+from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.table import ResponsiveTable
+from codesdk.cli.effective_settings import load_settings
+from codesdk.cli.policy.decisions import NotACall
 from codesdk.errors import ExitCode
-from codesdk.policy.sources import read_sources, read_tests
-from codesdk.policy.versions import SHORT_HASH
+from codesdk.policy.bundles.texts import read_bundle_texts, read_test_texts
+from codesdk.policy.rollout.version_service import SHORT_HASH
 
-SHORT = 19
+SHORT_HASH_CHARS = 19
 """Characters of a hash in a table: `sha256:` and twelve."""
 
 
 def list_versions(data_dir: Path | None, *, tenant: bool, as_json: bool) -> int:
     """What was in force, newest first, and what put it there."""
-    voice = Voice(as_json=as_json)
-    with connect(settings_of(data_dir)) as daemon:
+    printer = Printer(as_json=as_json)
+    with connect(load_settings(data_dir)) as daemon:
         found = daemon.request("GET", "/v1/policy/versions", params={"layer": _layer(tenant=tenant)})
     if as_json:
-        voice.give(found)
+        printer.emit(found)
         return ExitCode.OK
-    shown = Listing("version", "bundle", "kept (UTC)", "by", "")
+    shown = ResponsiveTable("version", "bundle", "kept (UTC)", "by", "")
     for one in found["versions"]:
         marks = [name for name, on in (("in force", one["active"]), ("shadow", one["shadow"])) if on]
         marks += ["pinned"] if one["hash"] == found["pinned"] else []
-        shown.add_row(one["hash"], one["name"], _when(one["made_at"]), one["made_by"] or "files", ", ".join(marks))
-    voice.rows(shown)
-    record = Listing("when (UTC)", "what", "version", "before", "by", "comment", folds=("comment",))
+        shown.add_row(
+            one["hash"], one["name"], _format_time(one["made_at"]), one["made_by"] or "files", ", ".join(marks)
+        )
+    printer.rows(shown)
+    record = ResponsiveTable("when (UTC)", "what", "version", "before", "by", "comment", folds=("comment",))
     for entry in found["changes"]:
-        short = [(entry[name] or "")[:SHORT] for name in ("hash", "before")]
-        record.add_row(_when(entry["at"]), entry["action"], *short, entry["by"] or "files", entry["comment"])
-    voice.rows(record)
+        short = [(entry[name] or "")[:SHORT_HASH_CHARS] for name in ("hash", "before")]
+        record.add_row(_format_time(entry["at"]), entry["action"], *short, entry["by"] or "files", entry["comment"])
+    printer.rows(record)
     return ExitCode.OK
 
 
 def promote(wanted: str, comment: str, data_dir: Path | None, *, tenant: bool, as_json: bool) -> int:
     """Put a bundle or a version into force."""
-    body = {"layer": _layer(tenant=tenant), "comment": comment, **_wanted(wanted)}
-    voice = Voice(as_json=as_json)
-    with connect(settings_of(data_dir)) as daemon:
+    body = {"layer": _layer(tenant=tenant), "comment": comment, **_version_or_files(wanted)}
+    printer = Printer(as_json=as_json)
+    with connect(load_settings(data_dir)) as daemon:
         made = daemon.request("POST", "/v1/policy/promote", json=body)
     if as_json:
-        voice.give(made)
+        printer.emit(made)
         return ExitCode.OK
     for finding in made["findings"]:
-        voice.out.print(f"warning: {finding}", soft_wrap=True, markup=False)
-    voice.out.print(f"{made['version']['hash']} is in force; `codesdk policy rollback` takes it back.", soft_wrap=True)
+        printer.out.print(f"warning: {finding}", soft_wrap=True, markup=False)
+    printer.out.print(
+        f"{made['version']['hash']} is in force; `codesdk policy rollback` takes it back.", soft_wrap=True
+    )
     return ExitCode.OK
 
 
 def roll_back(comment: str, data_dir: Path | None, *, tenant: bool, to_files: bool, as_json: bool) -> int:
     """Back to what was in force before, or to the files."""
     body = {"layer": _layer(tenant=tenant), "comment": comment, "to_files": to_files}
-    voice = Voice(as_json=as_json)
-    with connect(settings_of(data_dir)) as daemon:
+    printer = Printer(as_json=as_json)
+    with connect(load_settings(data_dir)) as daemon:
         back = daemon.request("POST", "/v1/policy/rollback", json=body)
     if as_json:
-        voice.give(back)
+        printer.emit(back)
     else:
         so = (
             " as the files say." if to_files else "; the files decide again after `codesdk policy rollback --to-files`."
         )
-        voice.out.print(f"{back['hash'] or 'Nothing'} is in force{so}", soft_wrap=True)
+        printer.out.print(f"{back['hash'] or 'Nothing'} is in force{so}", soft_wrap=True)
     return ExitCode.OK
 
 
 def start_shadow(wanted: str, data_dir: Path | None, *, tenant: bool, as_json: bool) -> int:
     """Try a bundle on live calls."""
-    body = {"layer": _layer(tenant=tenant), **_wanted(wanted)}
-    voice = Voice(as_json=as_json)
-    with connect(settings_of(data_dir)) as daemon:
+    body = {"layer": _layer(tenant=tenant), **_version_or_files(wanted)}
+    printer = Printer(as_json=as_json)
+    with connect(load_settings(data_dir)) as daemon:
         made = daemon.request("POST", "/v1/policy/shadow", json=body)
     if as_json:
-        voice.give(made)
+        printer.emit(made)
     else:
-        voice.out.print(f"{made['hash']} is tried; `codesdk policy shadow status` says what it does.", soft_wrap=True)
+        printer.out.print(f"{made['hash']} is tried; `codesdk policy shadow status` says what it does.", soft_wrap=True)
     return ExitCode.OK
 
 
 def shadow_status(data_dir: Path | None, *, tenant: bool, as_json: bool, end: bool = False) -> int:
     """What the candidate did so far; with `end`, the last time."""
-    voice = Voice(as_json=as_json)
+    printer = Printer(as_json=as_json)
     params = {"layer": _layer(tenant=tenant)}
-    with connect(settings_of(data_dir)) as daemon:
+    with connect(load_settings(data_dir)) as daemon:
         found = daemon.request("GET", "/v1/policy/shadow", params=params)
         if end:
             daemon.request("DELETE", "/v1/policy/shadow", params=params)
     if as_json:
-        voice.give(found)
+        printer.emit(found)
         return ExitCode.OK
     if found["version"] is None:
-        voice.out.print("Nothing is tried.")
+        printer.out.print("Nothing is tried.")
         return ExitCode.OK
     total = sum(one["count"] for one in found["differences"])
     other = sum(one["count"] for one in found["differences"] if one["before"] != one["after"])
     said = f"{found['version']['hash']}: {total} calls, {other} decided in another way, {found['skipped']} skipped"
-    voice.out.print(said, soft_wrap=True)
-    shown = Listing("decided", "candidate", "by", "calls", "last call")
+    printer.out.print(said, soft_wrap=True)
+    shown = ResponsiveTable("decided", "candidate", "by", "calls", "last call")
     for one in found["differences"]:
         shown.add_row(
             one["before"], one["after"] or "failed", one["rule"] or "default", str(one["count"]), one["last_call"]
         )
-    voice.rows(shown)
+    printer.rows(shown)
     return ExitCode.OK
 
 
@@ -116,15 +120,15 @@ def _layer(*, tenant: bool) -> str:
     return "tenant" if tenant else "shared"
 
 
-def _wanted(given: str) -> dict[str, Any]:
+def _version_or_files(given: str) -> dict[str, Any]:
     directory = Path(given)
     if SHORT_HASH.fullmatch(given) and not directory.is_dir():
         return {"hash": given}
     if not directory.is_dir():
         advice = "`codesdk policy versions` shows hashes; eight digits of one are enough."
         raise NotACall(f"{given} is neither a directory nor a hash.", advice=advice)
-    return {"files": {**read_sources(directory), **read_tests(directory)}}
+    return {"files": {**read_bundle_texts(directory), **read_test_texts(directory)}}
 
 
-def _when(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -24,7 +24,7 @@ class Signals:
             time.sleep(seconds)
         return self.caught
 
-    def only_noted(self) -> None:
+    def ignore_from_now(self) -> None:
         """From here on a signal is noted and interrupts nothing."""
         self._interrupts = False
 

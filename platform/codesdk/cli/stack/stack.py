@@ -10,47 +10,47 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from codesdk.bootstrap import Services, open_services
-from codesdk.cli.daemon import Daemon
-from codesdk.cli.stack.child import Child
-from codesdk.cli.stack.operator import ensure_operator
-from codesdk.cli.stack.place import check_port, take_data_dir
-from codesdk.cli.stack.rules import check_rules
-from codesdk.cli.stack.sessions import close_all, sweep_all
-from codesdk.cli.stack.watch import HUNG_S, Watch
+from codesdk.cli.api_client import ApiClient
+from codesdk.cli.stack.config_check import check_config_files
+from codesdk.cli.stack.instance_lock import check_port, lock_data_dir
+from codesdk.cli.stack.managed_process import ManagedProcess
+from codesdk.cli.stack.operator_key import ensure_operator
+from codesdk.cli.stack.shutdown import close_sessions, remove_leftover_sandboxes
+from codesdk.cli.stack.supervisor import HUNG_S, Supervisor
 from codesdk.errors import Fault
 from codesdk.eventlog.hints import LocalHints
-from codesdk.provision import engine as docker_engine
-from codesdk.provision import redis_server
-from codesdk.provision.command import Say
-from codesdk.provision.endpoint import Answer, ping
-from codesdk.provision.redis_server import RedisMissing
-from codesdk.provision.sandbox_image import Shelf
-from codesdk.sandbox.profiles import DEFAULT, load_profiles
+from codesdk.provision.engines import docker_engine
+from codesdk.provision.engines.endpoint import EndpointState, ping
+from codesdk.provision.images.sandbox_images import ImageStore
+from codesdk.provision.servers import redis_server
+from codesdk.provision.servers.redis_server import RedisMissing
+from codesdk.provision.system.command import ProgressCallback
+from codesdk.sandbox.profiles.loader import DEFAULT, load_profiles
 from codesdk.settings import Settings
 
 START_S = 60.0
 """Seconds until both processes must be ready: under two on an idle machine, ten where every import is cold."""
 GRACE_S = 15.0
 """Seconds that a stopping process has: the worker drains running calls for ten."""
-LEAST_HUNG_S = 5.0
+MIN_HUNG_S = 5.0
 """Seconds without a sign of life that a worker is given, however short the lease."""
-MACHINE_CHECK_S = 5.0
+DEPENDENCY_CHECK_S = 5.0
 """Seconds between looks at engine and Redis."""
 
 
 class Stack:
     """API, worker, and what they need. Enter it to start; leaving stops everything that entering started."""
 
-    def __init__(self, settings: Settings, say: Say, profile: str = DEFAULT) -> None:
+    def __init__(self, settings: Settings, progress: ProgressCallback, profile: str = DEFAULT) -> None:
         """`profile`: its image is built or checked before anything starts."""
         self.settings = settings
         self._profile = profile
-        self._say = say
+        self._progress = progress
         self._opened = ExitStack()
-        self._api: Child
-        self._worker: Child
+        self._api: ManagedProcess
+        self._worker: ManagedProcess
         self._services: Services
-        self.daemon: Daemon
+        self.daemon: ApiClient
         self.key: str
         """The operator's API key."""
 
@@ -68,77 +68,77 @@ class Stack:
     def __exit__(self, *_: object) -> None:
         self._opened.close()
 
-    def watch(self, warn: Say, stopping: Callable[[float], bool]) -> None:
+    def watch(self, warn: ProgressCallback, stopping: Callable[[float], bool]) -> None:
         """Keep it running until `stopping(seconds)`, which waits that long, says True. Main thread only."""
         # A worker touches its file each second; a lease without that, and nobody would wait for it any more.
-        hung_s = max(self.settings.host_lease_s or HUNG_S, LEAST_HUNG_S)
-        watch = Watch([self._api, self._worker], warn, hung_s)
-        next_check = time.monotonic() + MACHINE_CHECK_S
-        well: dict[str, bool] = {}
+        hung_s = max(self.settings.host_lease_s or HUNG_S, MIN_HUNG_S)
+        watch = Supervisor([self._api, self._worker], warn, hung_s)
+        next_check = time.monotonic() + DEPENDENCY_CHECK_S
+        was_healthy: dict[str, bool] = {}
         while not stopping(0.1):
             watch.look(time.monotonic())
             if time.monotonic() >= next_check:
-                self._look_at_machine(warn, well)
-                next_check = time.monotonic() + MACHINE_CHECK_S
+                self._check_dependencies(warn, was_healthy)
+                next_check = time.monotonic() + DEPENDENCY_CHECK_S
 
-    def fallen(self) -> str | None:
+    def failure_reason(self) -> str | None:
         """Why a process of ours has ended; None while both run."""
         for child in (self._api, self._worker):
             if (code := child.ended) is not None:
-                return f"The {child.name} ended with {code}: {child.last_words()}"
+                return f"The {child.name} ended with {code}: {child.output_tail()}"
         return None
 
     def _start(self, opened: ExitStack) -> None:
-        check_rules(self.settings)
+        check_config_files(self.settings)
         load_profiles(self.settings.profiles_dir).named(self._profile)
-        opened.enter_context(take_data_dir(self.settings))
+        opened.enter_context(lock_data_dir(self.settings))
         check_port(self.settings.host, self.settings.port)
-        self._start_machine(opened)
+        self._start_dependencies(opened)
         # Local hints: this process follows no log, and a subscription takes a second to end.
         self._services = open_services(self.settings, hints=LocalHints())
         opened.callback(self._services.close)
-        self.key = ensure_operator(self._services, self._say)
-        self._start_children(opened)
-        url = self._await_ready()
-        self.daemon = opened.enter_context(Daemon(url, self.key))
+        self.key = ensure_operator(self._services, self._progress)
+        self._start_processes(opened)
+        url = self._wait_ready()
+        self.daemon = opened.enter_context(ApiClient(url, self.key))
 
-    def _start_machine(self, opened: ExitStack) -> None:
+    def _start_dependencies(self, opened: ExitStack) -> None:
         changes = {} if self.settings.is_local else self._start_engine(opened)
         if self.settings.redis_url:
             check_redis(self.settings)
         else:
-            redis = redis_server.ensure(self.settings.data_dir, self._say)
-            opened.callback(self._stopping, redis.stop, "Redis")
+            redis = redis_server.ensure(self.settings.data_dir, self._progress)
+            opened.callback(self._stop_and_report, redis.stop, "Redis")
             changes["redis_url"] = redis.url
         self.settings = self.settings.model_copy(update=changes)
 
     def _start_engine(self, opened: ExitStack) -> dict[str, str]:
         environ = {**os.environ, **({"CODESDK_DOCKER_HOST": h} if (h := self.settings.docker_host) else {})}
-        engine = docker_engine.ensure(self._say, environ=environ)
-        opened.callback(self._stopping, engine.stop, "the Docker engine that was started here")
-        self._provide_images(engine)
+        engine = docker_engine.ensure(self._progress, environ=environ)
+        opened.callback(self._stop_and_report, engine.stop, "the Docker engine that was started here")
+        self._build_images(engine)
         return {"docker_host": engine.host}
 
-    def _provide_images(self, engine: docker_engine.Engine) -> None:
+    def _build_images(self, engine: docker_engine.Engine) -> None:
         profiles = load_profiles(self.settings.profiles_dir)
-        shelf = Shelf(self.settings, engine)
+        image_store = ImageStore(self.settings, engine)
         for name in dict.fromkeys(profiles.named(chosen).image for chosen in (DEFAULT, self._profile)):
-            shelf.provide(name, self._say)
+            image_store.provide(name, self._progress)
 
-    def _start_children(self, opened: ExitStack) -> None:
-        self._say(f"Starting API and worker (logs in {self.settings.data_dir / 'log'})")
-        self._worker = Child("worker", "codesdk.worker", self.settings, beats=True)
-        self._api = Child("api", "codesdk.api", self.settings)
+    def _start_processes(self, opened: ExitStack) -> None:
+        self._progress(f"Starting API and worker (logs in {self.settings.data_dir / 'log'})")
+        self._worker = ManagedProcess("worker", "codesdk.worker", self.settings, heartbeats=True)
+        self._api = ManagedProcess("api", "codesdk.api", self.settings)
         instance = self.settings.instance_id()
-        opened.callback(lambda: sweep_all(self.settings, instance, self._say))
+        opened.callback(lambda: remove_leftover_sandboxes(self.settings, instance, self._progress))
         opened.callback(lambda: self._worker.stop(GRACE_S))
         # Between the two stops: no new session can come any more, and the worker still removes the sandboxes.
-        opened.callback(lambda: close_all(self._services, self._say, lambda: self._worker.ended is None))
+        opened.callback(lambda: close_sessions(self._services, self._progress, lambda: self._worker.ended is None))
         opened.callback(lambda: self._api.stop(GRACE_S))
         self._worker.start()
         self._api.start()
 
-    def _await_ready(self) -> str:
+    def _wait_ready(self) -> str:
         until = time.monotonic() + START_S
         self._worker.wait_ready(until)
         said = self._api.wait_ready(until)
@@ -151,23 +151,23 @@ class Stack:
         self._api.use(self.settings)
         self._worker.use(self.settings)
 
-    def _look_at_machine(self, warn: Say, well: dict[str, bool]) -> None:
+    def _check_dependencies(self, warn: ProgressCallback, was_healthy: dict[str, bool]) -> None:
         for name, fine, mend in (
-            ("Redis", redis_server.answers(self.settings.resolved_redis_url()), self._mend_redis),
-            ("The Docker engine", self._has_engine(), None),
+            ("Redis", redis_server.answers(self.settings.resolved_redis_url()), self._restart_redis),
+            ("The Docker engine", self._engine_answers(), None),
         ):
-            if fine and not well.get(name, True):
+            if fine and not was_healthy.get(name, True):
                 warn(f"{name} answers again.")
-            elif not fine and well.get(name, True):
+            elif not fine and was_healthy.get(name, True):
                 warn(f"{name} does not answer; calls wait, or fail with the reason, until it is back.")
-            well[name] = fine
+            was_healthy[name] = fine
             if not fine and mend is not None:
                 mend(warn)
 
-    def _has_engine(self) -> bool:
+    def _engine_answers(self) -> bool:
         return self.settings.is_local or docker_answers(self.settings.docker_host)
 
-    def _mend_redis(self, warn: Say) -> None:
+    def _restart_redis(self, warn: ProgressCallback) -> None:
         if not self.settings.resolved_redis_url().startswith(f"unix://{self.settings.data_dir}"):
             return  # not ours to start
         try:
@@ -175,19 +175,19 @@ class Stack:
         except Fault as fault:
             warn(str(fault))
             return
-        self._opened.callback(self._stopping, server.stop, "Redis")
+        self._opened.callback(self._stop_and_report, server.stop, "Redis")
 
-    def _stopping(self, stop: Callable[[], bool], what: str) -> None:
+    def _stop_and_report(self, stop: Callable[[], bool], what: str) -> None:
         try:
             if stop():
-                self._say(f"Stopped {what}")
+                self._progress(f"Stopped {what}")
         except Fault as fault:
-            self._say(f"{what} was not stopped: {fault}")
+            self._progress(f"{what} was not stopped: {fault}")
 
 
 def docker_answers(host: str) -> bool:
     """Whether an engine answers there."""
-    return ping(host).answer is Answer.ENGINE
+    return ping(host).answer is EndpointState.ENGINE
 
 
 def check_redis(settings: Settings) -> None:

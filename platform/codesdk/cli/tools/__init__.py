@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from codesdk.cli.options import DataDir, Json, place
+from codesdk.cli.commands.options import DataDir, Json, parse_path
 from codesdk.domain.decisions import Classification, PermissionMode
 
 tools_app = typer.Typer(help="Write, check, look at and call tools.", no_args_is_help=True)
@@ -25,7 +25,7 @@ class ToolFormat(StrEnum):
 
 Tools = Annotated[
     Path | None,
-    typer.Option("--tools", parser=place, metavar="DIR", help="The manifests.", envvar="CODESDK_REGISTRY_DIR"),
+    typer.Option("--tools", parser=parse_path, metavar="DIR", help="The manifests.", envvar="CODESDK_REGISTRY_DIR"),
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the tool, with dots or underscores.")]
 SourceName = Annotated[str, typer.Argument(metavar="SOURCE", help="The `name` in a manifest of `kind: mcp`.")]
@@ -36,7 +36,7 @@ Tenant = Annotated[
 ]
 Policies = Annotated[
     Path | None,
-    typer.Option("--policies", parser=place, metavar="DIR", help="By this bundle.", envvar="CODESDK_POLICIES_DIR"),
+    typer.Option("--policies", parser=parse_path, metavar="DIR", help="By this bundle.", envvar="CODESDK_POLICIES_DIR"),
 ]
 Mode = Annotated[PermissionMode, typer.Option("--mode", help="How eager the session is to ask people.")]
 ProfileName = Annotated[str, typer.Option("--profile", help="What the session's sandbox may use.")]
@@ -56,7 +56,7 @@ def lint(
     strict: Annotated[bool, typer.Option("--strict", help="End with 1 on warnings too.")] = False,
 ) -> int:
     """Find what is wrong in manifests, and what their author should look at; 65 where one cannot be used."""
-    from codesdk.cli.tools.checks import run_lint
+    from codesdk.cli.tools.linting import run_lint
 
     return run_lint(paths or [], tools, report, own=own, strict=strict)
 
@@ -66,7 +66,7 @@ def pin_source(
     source: SourceName, *, tools: Tools = None, tenant: OfTenant = None, data_dir: DataDir = None, json: Json = False
 ) -> int:
     """Start an MCP server in a sandbox and accept its tools, but for those in which something is hidden; 1 where there are."""
-    from codesdk.cli.tools.accepting import pin_source
+    from codesdk.cli.tools.source_pins import pin_source
 
     return pin_source(source, tools, tenant, data_dir, as_json=json)
 
@@ -76,7 +76,7 @@ def diff_source(
     source: SourceName, *, tools: Tools = None, tenant: OfTenant = None, data_dir: DataDir = None, json: Json = False
 ) -> int:
     """Start an MCP server in a sandbox and show what it says otherwise than it was accepted; 1 where anything is."""
-    from codesdk.cli.tools.accepting import diff_source
+    from codesdk.cli.tools.source_pins import diff_source
 
     return diff_source(source, tools, tenant, data_dir, as_json=json)
 
@@ -93,7 +93,7 @@ def accept_tools(
     json: Json = False,
 ) -> int:
     """Accept tools of an MCP server as it has them now. What it has no more is taken off."""
-    from codesdk.cli.tools.accepting import accept_tools
+    from codesdk.cli.tools.source_pins import accept_tools
 
     return accept_tools(source, names or [], tools, tenant, data_dir, everything=everything, as_json=json)
 
@@ -108,7 +108,7 @@ def list_tools(
     json: Json = False,
 ) -> None:
     """Every tool, with its class and whether its calls are on, asked about, off, or depend on their input."""
-    from codesdk.cli.tools.showing import show_all
+    from codesdk.cli.tools.describe import show_all
 
     show_all(tools, tenant, policies, mode=mode, as_json=json)
 
@@ -124,7 +124,7 @@ def show(
     json: Json = False,
 ) -> None:
     """One tool: schemas, hash, class, command, examples, and what policy says of it."""
-    from codesdk.cli.tools.showing import show_one
+    from codesdk.cli.tools.describe import show_one
 
     show_one(name, tools, tenant, policies, roles=tuple(role or ()), as_json=json)
 
@@ -136,7 +136,7 @@ def call(
     *,
     workspace: Annotated[
         Path | None,
-        typer.Option("--workspace", parser=place, metavar="PATH", help="Files that the sandbox starts with."),
+        typer.Option("--workspace", parser=parse_path, metavar="PATH", help="Files that the sandbox starts with."),
     ] = None,
     mode: Mode = PermissionMode.AUTO,
     profile: ProfileName = "default",
@@ -149,13 +149,13 @@ def call(
     json: Json = False,
 ) -> int:
     """Make one call in a session of its own on the running daemon: policy, approval and record as for an agent."""
-    from codesdk.cli.tools.calling import call_one, read_input
+    from codesdk.cli.tools.mcp_calls import read_input, run_call
 
     if local:
-        from codesdk.cli.tools.local import call_locally
+        from codesdk.cli.tools.local_call import call_locally
 
         return call_locally(name, read_input(given), tools, workspace, profile=profile, as_json=json)
-    return call_one(name, given, workspace, mode=mode, profile=profile, data_dir=data_dir, as_json=json)
+    return run_call(name, given, workspace, mode=mode, profile=profile, data_dir=data_dir, as_json=json)
 
 
 @tools_app.command("test")
@@ -170,7 +170,7 @@ def try_examples(
     json: Json = False,
 ) -> int:
     """Run the examples of manifests on the running daemon, each in a session with the example's files."""
-    from codesdk.cli.tools.calling import run_examples
+    from codesdk.cli.tools.mcp_calls import run_examples
 
     return run_examples(names or [], tools, tenant, mode=mode, profile=profile, data_dir=data_dir, as_json=json)
 
@@ -194,13 +194,13 @@ def new(
     sees_workspace: Annotated[
         bool, typer.Option("--sees-workspace", help="With --mcp: it reads the session's files, and has no network.")
     ] = False,
-    directory: Annotated[Path, typer.Option("--to", parser=place, metavar="DIR", help="Where to.")] = Path(),
+    directory: Annotated[Path, typer.Option("--to", parser=parse_path, metavar="DIR", help="Where to.")] = Path(),
 ) -> int:
     """Write the manifest of a command that the sandbox's image has, with an example, or of an MCP server. Nothing is overwritten."""
     if mcp is not None:
-        from codesdk.cli.tools.source_making import make_source
+        from codesdk.cli.tools.source_scaffold import create_source_manifest
 
-        return make_source(
+        return create_source_manifest(
             name,
             mcp,
             command,
@@ -209,6 +209,6 @@ def new(
             sees_workspace=sees_workspace,
             directory=directory,
         )
-    from codesdk.cli.tools.making import make
+    from codesdk.cli.tools.scaffold import create_manifest
 
-    return make(name, command, description, classification, stdin=stdin, directory=directory)
+    return create_manifest(name, command, description, classification, stdin=stdin, directory=directory)

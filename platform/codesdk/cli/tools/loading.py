@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from codesdk.cli.given import InputWrong
-from codesdk.cli.places import settings_of
+from codesdk.cli.console.arguments import InputWrong
+from codesdk.cli.effective_settings import load_settings
 from codesdk.registry import Registry, tenant_registry
-from codesdk.sandbox.profiles import load_profiles
+from codesdk.sandbox.profiles.loader import load_profiles
 
 
 def directory_of(tools: Path | None) -> Path:
     """The directory that was named, or the one that the settings name."""
-    return tools if tools is not None else settings_of().registry_dir
+    return tools if tools is not None else load_settings().registry_dir
 
 
 def registry_of(tools: Path | None, tenant: str | None = None) -> Registry:
@@ -22,11 +22,11 @@ def registry_of(tools: Path | None, tenant: str | None = None) -> Registry:
         ManifestInvalid, ProfileInvalid: with file, line and column.
         InputWrong: the tenant has no tools of its own.
     """
-    profiles = load_profiles(settings_of().profiles_dir).bounds()
+    profiles = load_profiles(load_settings().profiles_dir).bounds()
     shared = Registry.load(directory_of(tools), profiles)
     if tenant is None:
         return shared
-    own = settings_of().tenant_tools()
+    own = load_settings().tenant_tools()
     if own is None or "/" in tenant or not (own / tenant).is_dir():
         raise InputWrong(
             f"{tenant} has no tools of its own.",

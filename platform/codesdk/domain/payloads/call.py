@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from codesdk.domain.artifact_refs import ArtifactRef
 from codesdk.domain.calls import CallIdentity
 from codesdk.domain.decisions import Evaluation, PolicySnapshot
 from codesdk.domain.events import EventType
 from codesdk.domain.execution import SandboxSummary, ToolExecutedBy, ToolExecutionEnv
 from codesdk.domain.payloads.payload import Payload
-from codesdk.domain.references import ArtifactRef
-from codesdk.domain.tools import Truncation
+from codesdk.domain.tool_results import Truncation
 
 
 class CallPayload(Payload, CallIdentity):

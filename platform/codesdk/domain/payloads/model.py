@@ -11,13 +11,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from codesdk.domain.artifact_refs import ArtifactRef
 from codesdk.domain.content import AssistantBlock
 from codesdk.domain.events import EventType
-from codesdk.domain.failures import StructuredError
 from codesdk.domain.ids import ToolCallId
-from codesdk.domain.manifests import CompiledMode, ContextWindow, ToolManifest
 from codesdk.domain.payloads.payload import Payload
-from codesdk.domain.references import ArtifactRef
+from codesdk.domain.runtime_input import CompiledMode, ContextWindow, ToolManifest
+from codesdk.domain.structured_errors import StructuredError
 
 
 class ModelInput(Payload):

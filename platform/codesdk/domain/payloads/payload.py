@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import EventType
 
 
-class Payload(Frozen):
+class Payload(FrozenModel):
     """Writers build it strictly; readers ignore keys that they do not know (`payloads.read_payload`)."""
 
     event_type: ClassVar[EventType]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from codesdk.domain.artifact_refs import ArtifactRef
 from codesdk.domain.attestation import Attestation
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import EventType
 from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.ids import SandboxId, SessionId, ToolCallId
 from codesdk.domain.payloads.payload import Payload
-from codesdk.domain.references import ArtifactRef
 
 
 class SandboxStarted(Payload):
@@ -89,7 +89,7 @@ class SandboxEgress(Payload):
     """How many refusals this stands for, where more than one."""
 
 
-class FileChange(Frozen):
+class FileChange(FrozenModel):
     """One change of a file or directory."""
 
     kind: Literal["created", "changed", "deleted", "moved"]

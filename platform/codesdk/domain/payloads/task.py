@@ -12,9 +12,9 @@ from pydantic import Field
 from codesdk.domain.content import TranscriptMessage
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.events import EventType
-from codesdk.domain.failures import StructuredError
 from codesdk.domain.payloads.payload import Payload
 from codesdk.domain.runtimes import InteractionMode, ResumeModel
+from codesdk.domain.structured_errors import StructuredError
 
 
 class TaskStarted(Payload):

@@ -7,13 +7,13 @@ from enum import StrEnum
 from typing import Any
 
 from codesdk.domain.canonical import content_hash
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 
 INSTALLATION = "installation"
 """The chain of what is done to no single tenant. Every other chain is called by its tenant's id."""
 
 
-class Act(StrEnum):
+class AuditAction(StrEnum):
     """What can be done that the audit keeps."""
 
     INSTALLATION_FOUNDED = "installation.founded"
@@ -45,7 +45,7 @@ class Act(StrEnum):
     POLICY_SHADOW_ENDED = "policy.shadow_ended"
 
 
-class Deed(Frozen):
+class AuditRecord(FrozenModel):
     """Something that was done, before it has its place."""
 
     chain: str
@@ -62,7 +62,7 @@ class Deed(Frozen):
     """What more there is to say; never a secret."""
 
 
-class Entry(Deed):
+class Entry(AuditRecord):
     """A deed in its chain."""
 
     number: int
@@ -71,9 +71,9 @@ class Entry(Deed):
     """Of all of this and of the hash of the entry before."""
 
 
-def entry_hash(deed: Deed, number: int, before: str) -> str:
+def entry_hash(deed: AuditRecord, number: int, before: str) -> str:
     """What the entry's hash must be; `before` is empty for the first of its chain."""
-    said = deed.model_dump(include=set(Deed.model_fields))
+    said = deed.model_dump(include=set(AuditRecord.model_fields))
     return content_hash({**said, "number": number, "before": before})
 
 

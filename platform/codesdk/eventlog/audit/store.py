@@ -10,18 +10,18 @@ from sqlalchemy import insert as insert_into
 
 from codesdk.domain.canonical import canonical_json
 from codesdk.domain.ids import SessionId, TenantId
-from codesdk.eventlog.audit.entry import Deed, Entry, entry_hash
+from codesdk.eventlog.audit.entry import AuditRecord, Entry, entry_hash
 from codesdk.storage.schema import audit_entries, audit_heads, sessions
 
 
-class Head(NamedTuple):
+class ChainHead(NamedTuple):
     """The end of a chain."""
 
     number: int
     hash: str
 
 
-class Grown(NamedTuple):
+class SealState(NamedTuple):
     """A session whose log is longer than what is sealed of it."""
 
     id: SessionId
@@ -30,7 +30,7 @@ class Grown(NamedTuple):
     sealed_hash: str
 
 
-def append(connection: Connection, deed: Deed) -> None:
+def append(connection: Connection, deed: AuditRecord) -> None:
     """Give it the next number of its chain. Holds the chain until the commit."""
     mine = audit_heads.c.chain == deed.chain
     row = connection.execute(select(audit_heads).where(mine).with_for_update()).one_or_none()
@@ -44,10 +44,10 @@ def append(connection: Connection, deed: Deed) -> None:
         connection.execute(update(audit_heads).where(mine).values(number=number, hash=hash_))
 
 
-def heads(connection: Connection) -> dict[str, Head]:
+def heads(connection: Connection) -> dict[str, ChainHead]:
     """The end of every chain, by its name."""
     rows = connection.execute(select(audit_heads).order_by(audit_heads.c.chain))
-    return {row.chain: Head(row.number, row.hash) for row in rows}
+    return {row.chain: ChainHead(row.number, row.hash) for row in rows}
 
 
 def chains(connection: Connection) -> list[str]:
@@ -70,21 +70,21 @@ def last_of(connection: Connection, chain: str, act: str) -> Entry | None:
     return Entry.model_validate({**row._asdict(), "details": json.loads(row.details)}) if row else None
 
 
-def grown(connection: Connection, limit: int, after: str = "") -> list[Grown]:
+def unsealed_sessions(connection: Connection, limit: int, after: str = "") -> list[SealState]:
     """Sessions with events that are not sealed yet, in the order of their ids."""
     query = select(sessions.c.id, sessions.c.tenant_id, sessions.c.sealed_seq, sessions.c.sealed_hash)
     query = query.where(sessions.c.last_seq > sessions.c.sealed_seq, sessions.c.id > after)
-    return [Grown(*row) for row in connection.execute(query.order_by(sessions.c.id).limit(limit))]
+    return [SealState(*row) for row in connection.execute(query.order_by(sessions.c.id).limit(limit))]
 
 
-def seal(connection: Connection, session: Grown, seq: int, hash_: str) -> bool:
+def advance_seal(connection: Connection, session: SealState, seq: int, hash_: str) -> bool:
     """Note how far it is sealed now. False: another was faster, or the session is gone."""
     where = (sessions.c.id == session.id, sessions.c.sealed_seq == session.sealed_seq)
     done = connection.execute(update(sessions).where(*where).values(sealed_seq=seq, sealed_hash=hash_))
     return done.rowcount == 1
 
 
-def sealed(connection: Connection) -> dict[SessionId, Grown]:
+def seal_states(connection: Connection) -> dict[SessionId, SealState]:
     """How far each session is sealed, by its own row; those that are not at all are left out."""
     query = select(sessions.c.id, sessions.c.tenant_id, sessions.c.sealed_seq, sessions.c.sealed_hash)
-    return {row.id: Grown(*row) for row in connection.execute(query.where(sessions.c.sealed_seq > 0))}
+    return {row.id: SealState(*row) for row in connection.execute(query.where(sessions.c.sealed_seq > 0))}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from codesdk.domain.clock import Clock, to_wire
+from codesdk.domain.clock import Clock, to_rfc3339
 from codesdk.eventlog.audit import store
-from codesdk.eventlog.audit.entry import Act, Deed
+from codesdk.eventlog.audit.entry import AuditAction, AuditRecord
 from codesdk.storage.writer import Unit
 
 
-class Trail:
+class AuditTrail:
     """Keeps what is done."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def record(self, unit: Unit, chain: str, act: Act, *, actor: str, target: str, **details: Any) -> None:
+    def record(self, unit: Unit, chain: str, act: AuditAction, *, actor: str, target: str, **details: Any) -> None:
         """Add an entry with the unit's commit. `chain`: a tenant's id, or `installation`."""
-        time = to_wire(self._clock.now())
-        deed = Deed(chain=chain, time=time, act=act.value, actor=actor, target=target, details=details)
+        time = to_rfc3339(self._clock.now())
+        deed = AuditRecord(chain=chain, time=time, act=act.value, actor=actor, target=target, details=details)
         # Last, in the order of chains: whoever holds one waits for nobody but the commit.
         unit.last(f"audit {chain}", lambda connection: store.append(connection, deed))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import SessionId
 from codesdk.eventlog import store as log_store
 from codesdk.eventlog.audit import store
-from codesdk.eventlog.audit.entry import Act, Entry, entry_hash, event_hash
-from codesdk.eventlog.log import PAGE
+from codesdk.eventlog.audit.entry import AuditAction, Entry, entry_hash, event_hash
+from codesdk.eventlog.log import PAGE_SIZE
 from codesdk.storage.database import Database
 
 
-class Finding(Frozen):
+class Finding(FrozenModel):
     """Something that is not what it was."""
 
     chain: str
@@ -22,7 +22,7 @@ class Finding(Frozen):
     what: str
 
 
-class Verified(Frozen):
+class VerificationReport(FrozenModel):
     """How it stands."""
 
     entries: int
@@ -33,22 +33,22 @@ class Verified(Frozen):
     findings: tuple[Finding, ...]
 
 
-def verify(database: Database, expected: dict[str, str] | None = None) -> Verified:
+def verify_audit(database: Database, expected: dict[str, str] | None = None) -> VerificationReport:
     """Hash everything again. `expected`: ends of chains that were kept elsewhere, as `number:hash`."""
     entries = 0
     found: list[Finding] = []
     heads: dict[str, str] = {}
     seals: dict[SessionId, list[Entry]] = {}
     with database.read() as connection:
-        sealed = store.sealed(connection)  # before the chains: what is sealed meanwhile is no finding
+        sealed = store.seal_states(connection)  # before the chains: what is sealed meanwhile is no finding
         stored_heads, chains = store.heads(connection), store.chains(connection)
     for chain in chains:
-        walk = _Walk(chain, (expected or {}).get(chain))
-        head = stored_heads.get(chain, store.Head(0, ""))
-        for entry in _entries(database, chain):
+        walk = _ChainWalk(chain, (expected or {}).get(chain))
+        head = stored_heads.get(chain, store.ChainHead(0, ""))
+        for entry in _chain_entries(database, chain):
             if entry.number <= head.number:  # what came in meanwhile is looked at the next time
                 found += walk.step(entry)
-            _sort(seals, entry)
+            _collect_seals(seals, entry)
         entries += walk.number
         if head.number == 0 or (head.number == walk.number and head.hash != walk.hash):
             found.append(Finding(chain=chain, where="the end", what="it is not what the chain's row says"))
@@ -61,11 +61,11 @@ def verify(database: Database, expected: dict[str, str] | None = None) -> Verifi
     found += [
         Finding(chain=chain, where="the chain", what="it is gone") for chain in (expected or {}) if chain not in heads
     ]
-    events, broken = _sessions(database, seals, sealed)
-    return Verified(entries=entries, sealed_events=events, heads=heads, findings=(*found, *broken))
+    events, broken = _verify_sessions(database, seals, sealed)
+    return VerificationReport(entries=entries, sealed_events=events, heads=heads, findings=(*found, *broken))
 
 
-class _Walk:
+class _ChainWalk:
     """Along one chain."""
 
     def __init__(self, chain: str, expected: str | None) -> None:
@@ -87,30 +87,30 @@ class _Walk:
             yield Finding(chain=self.chain, where=f"entry {self._at}", what="it was kept, and is gone")
 
 
-def _entries(database: Database, chain: str) -> Iterator[Entry]:
+def _chain_entries(database: Database, chain: str) -> Iterator[Entry]:
     number = 0
     while True:
         with database.read() as connection:
-            page = store.after(connection, chain, number, PAGE)
+            page = store.after(connection, chain, number, PAGE_SIZE)
         yield from page
-        if len(page) < PAGE:
+        if len(page) < PAGE_SIZE:
             return
         number = page[-1].number
 
 
-def _sort(seals: dict[SessionId, list[Entry]], entry: Entry) -> None:
+def _collect_seals(seals: dict[SessionId, list[Entry]], entry: Entry) -> None:
     match entry.act:
-        case Act.SESSION_SEALED:
+        case AuditAction.SESSION_SEALED:
             seals.setdefault(SessionId(entry.target), []).append(entry)
-        case Act.SESSION_REMOVED:
+        case AuditAction.SESSION_REMOVED:
             seals.pop(SessionId(entry.target), None)
 
 
-def _sessions(
-    database: Database, seals: dict[SessionId, list[Entry]], before: dict[SessionId, store.Grown]
+def _verify_sessions(
+    database: Database, seals: dict[SessionId, list[Entry]], before: dict[SessionId, store.SealState]
 ) -> tuple[int, list[Finding]]:
     with database.read() as connection:
-        rows = store.sealed(connection)
+        rows = store.seal_states(connection)
     hashed = 0
     found = [
         Finding(chain=rows[session].tenant_id, where=session, what="it is sealed, and no entry says so")
@@ -122,19 +122,19 @@ def _sessions(
             what = "it was sealed, and is gone or says that it was not; no entry says that it was removed"
             found.append(Finding(chain=entries[0].chain, where=session, what=what))
             continue
-        count, broken = _session(database, session, entries)
+        count, broken = _verify_session(database, session, entries)
         hashed += count
         found += broken
     return hashed, found
 
 
-def _session(database: Database, session: SessionId, seals: list[Entry]) -> tuple[int, list[Finding]]:
+def _verify_session(database: Database, session: SessionId, seals: list[Entry]) -> tuple[int, list[Finding]]:
     """The events of one session up to its last seal; the first part that differs is named."""
     seq, hash_, waiting = 0, "", iter(seals)
     seal = next(waiting)
     while True:
         with database.read() as connection:
-            page = log_store.after(connection, session, seq, PAGE)
+            page = log_store.after(connection, session, seq, PAGE_SIZE)
         for row in page:
             if row.seq != seq + 1:
                 break
@@ -142,19 +142,21 @@ def _session(database: Database, session: SessionId, seals: list[Entry]) -> tupl
             if seq < seal.details["seq"]:
                 continue
             if hash_ != seal.details["hash"]:
-                return seq, [_changed(session, seal, "they or one of them was changed")]
+                return seq, [_seal_finding(session, seal, "they or one of them was changed")]
             following = next(waiting, None)
             if following is None:
                 return seq, []
             if following.details["from"] != seq:
-                return seq, [_changed(session, following, "they were sealed from another place than the last seal")]
+                return seq, [
+                    _seal_finding(session, following, "they were sealed from another place than the last seal")
+                ]
             seal = following
         else:
-            if len(page) == PAGE:
+            if len(page) == PAGE_SIZE:
                 continue
-        return seq, [_changed(session, seal, f"event {seq + 1} is gone")]
+        return seq, [_seal_finding(session, seal, f"event {seq + 1} is gone")]
 
 
-def _changed(session: SessionId, seal: Entry, what: str) -> Finding:
+def _seal_finding(session: SessionId, seal: Entry, what: str) -> Finding:
     where = f"{session}, events {seal.details['from'] + 1} to {seal.details['seq']}"
     return Finding(chain=seal.chain, where=where, what=f"{what}; sealed at {seal.time} by entry {seal.number}")

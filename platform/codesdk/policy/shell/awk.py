@@ -14,11 +14,11 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _DANGER = re.compile(r"system|/inet|[|>@]")
 _STARTS_REGEX = frozenset(("", "(", ",", "{", ";", "\n", "!", "~", "&&", "||", "}"))
 _ENDS_VALUE = re.compile(r"[\w\]]")
-_NO_VALUES = frozenset(("print", "printf", "in", "return", "getline", "else", "do", "exit", "case", "delete", "length"))
+_KEYWORDS = frozenset(("print", "printf", "in", "return", "getline", "else", "do", "exit", "case", "delete", "length"))
 """Words behind which `/` may start a pattern."""
 
 
-def reads_only(program: str) -> bool:  # noqa: C901, PLR0912 (a tokenizer: a branch for each kind of token)
+def is_read_only(program: str) -> bool:  # noqa: C901, PLR0912 (a tokenizer: a branch for each kind of token)
     """True where nothing in `program` runs a command, writes a file, or calls what it does not name."""
     at = 0
     before = ""  # the token before, as far as it matters for `/`
@@ -42,7 +42,7 @@ def reads_only(program: str) -> bool:  # noqa: C901, PLR0912 (a tokenizer: a bra
             step, before = match.end() - at, "/re/"
         elif char == "/":
             # Division or a pattern? After a value it is division; else trust neither reading of the rest.
-            plain_value = _ENDS_VALUE.fullmatch(before[-1:]) is not None and before not in _NO_VALUES
+            plain_value = _ENDS_VALUE.fullmatch(before[-1:]) is not None and before not in _KEYWORDS
             if not plain_value and ('"' in program[at:] or _DANGER.search(program, at)):
                 return False
             before = "/"

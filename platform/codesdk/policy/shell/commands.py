@@ -32,7 +32,7 @@ class SimpleCommand:
 class ShellViews:
     """One command, seen twice."""
 
-    allowable: tuple[SimpleCommand, ...] | None
+    allow_view: tuple[SimpleCommand, ...] | None
     """The allow view: exactly what runs, in literal words. None where the command says more than that."""
     refusal: str
     """Why the allow view is closed."""

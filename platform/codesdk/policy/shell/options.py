@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from codesdk.policy.shell.words import Word
 
-Found = Iterator[int]
+WordIndexes = Iterator[int]
 """Indexes of the dangerous words."""
 
 
@@ -27,7 +27,7 @@ class Options:
     """Long options that begin like a dangerous one and are complete themselves."""
 
 
-def dangerous_options(options: Options, words: Sequence[Word]) -> Found:
+def dangerous_options(options: Options, words: Sequence[Word]) -> WordIndexes:
     """Indexes of the options among `words`, the command word first, that are dangerous or may become so."""
     before = ""
     for index, word in enumerate(words[1:], 1):

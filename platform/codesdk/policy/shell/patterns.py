@@ -9,7 +9,7 @@ from enum import IntEnum
 from fnmatch import translate
 
 from codesdk.policy.shell.commands import SimpleCommand
-from codesdk.policy.shell.hazards import hazards
+from codesdk.policy.shell.unsafe_arguments import unsafe_arguments
 from codesdk.policy.shell.words import Word
 
 REST = "..."
@@ -122,24 +122,24 @@ class Pattern:
         if self.any_flag and not any(has_flag(words[1:], flag) is Fit.YES for flag in self.any_flag):
             return "it has none of the options"
         if self.rest and not self.trust_arguments:
-            for index in hazards(name, words):
+            for index in unsafe_arguments(name, words):
                 if index >= len(self.tokens) or index == 0:
                     return f"its argument `{words[index].text[:40]}` can run or write something"
         return ""
 
-    def touches(self, command: SimpleCommand) -> Fit:
+    def may_match(self, command: SimpleCommand) -> Fit:
         """Whether a command of the ask/deny view is one of these, whatever options stand in between."""
         if not command.name or not (self.tokens[0].fits(command.name) or self.tokens[0].fits(command.words[0].text)):
             return Fit.NO
         arguments = command.words[1:]
-        fit = self._follow(command.name, arguments)
+        fit = self._match_arguments(command.name, arguments)
         if self.any_flag and fit:
             fit = min(fit, max(has_flag(arguments, flag) for flag in self.any_flag))
         if fit and any(has_flag(arguments, flag) is Fit.YES for flag in self.forbid_flags):
             return Fit.NO
         return fit
 
-    def _follow(self, name: str, arguments: tuple[Word, ...]) -> Fit:
+    def _match_arguments(self, name: str, arguments: tuple[Word, ...]) -> Fit:
         """Match the tokens behind the command word, options in between skipped; each (token, place) is looked at once."""
         values = _GLOBAL_VALUES.get(name)
         ends = len(arguments)

@@ -15,7 +15,7 @@ _TO_SEPARATOR = frozenset(":btTv")
 _SUBSTITUTE_FLAGS = frozenset("gpiImM0123456789")
 
 
-class _Unread(Exception):
+class _NotUnderstood(Exception):
     """The script writes, runs something, or is not understood."""
 
 
@@ -25,7 +25,7 @@ def edits_only(script: str) -> bool:
         return False
     try:
         _Script(script).read()
-    except _Unread:
+    except _NotUnderstood:
         return False
     return True
 
@@ -73,18 +73,18 @@ class _Script:
     def _delimited(self, mark: str, parts: int) -> None:
         """`/…/` with one part, `s/…/…/` with two; the delimiter may stand bare inside a bracket expression."""
         if not mark or mark in "\n\\":
-            raise _Unread
+            raise _NotUnderstood
         self._at += 1
         while parts:
             char = self._peek()
             if not char:
-                raise _Unread
+                raise _NotUnderstood
             if char == "\\":
                 self._at += 2
                 continue
             # GNU sed lets a delimiter inside `[…]` end the pattern too, others do not: such a script is not followed.
             if char == "[" and mark in self._text[self._at : self._text.find("]", self._at) + 1]:
-                raise _Unread
+                raise _NotUnderstood
             parts -= char == mark
             self._at += 1
 
@@ -97,7 +97,7 @@ class _Script:
             self._delimited(self._peek(), 2)
             flags = re.compile(r"[A-Za-z0-9]*").match(self._text, self._at)
             if flags is None or (set(flags[0]) - _SUBSTITUTE_FLAGS if char == "s" else flags[0]):
-                raise _Unread
+                raise _NotUnderstood
             self._at = flags.end()
         elif char in ("l", "L", "q", "Q"):
             self._skip(re.compile(r"[ \t]*[0-9]*"))
@@ -109,10 +109,10 @@ class _Script:
         elif char in _TO_SEPARATOR and char:
             self._skip(re.compile(r"[ \t]*[A-Za-z0-9_.-]*"))
         elif char not in (";", "\n"):
-            raise _Unread
+            raise _NotUnderstood
 
     def _skip(self, pattern: re.Pattern[str]) -> None:
         match = pattern.match(self._text, self._at)
         if match is None:
-            raise _Unread
+            raise _NotUnderstood
         self._at = match.end()

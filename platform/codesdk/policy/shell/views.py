@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from tree_sitter import Node
 
 from codesdk.policy.shell.commands import MAX_COMMANDS, MAX_NESTING, ShellViews, SimpleCommand
-from codesdk.policy.shell.inner import Inner, inner_commands
-from codesdk.policy.shell.scripts import Script, collect
+from codesdk.policy.shell.nested_commands import NestedCommand, nested_commands
+from codesdk.policy.shell.parser import Script, collect_commands
 from codesdk.policy.shell.words import Word
 from codesdk.policy.shell.wrappers import ASSIGNED_SCRIPT
 
@@ -18,11 +18,11 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufff0-\ufffb\ue000-\uf8ff\ud800-\udfff"
     "\U000e0000-\U000e0fff]"
 )
-_JOINTS = frozenset(
+_SEPARATORS = frozenset(
     ("&&", "||", ";", "|", "|&", "\n", "!", "(", ")", "{", "}", "if", "then", "elif", "else", "fi", "do", "done")
 )
 _LOOP_VARIABLE = re.compile(r"(?!histchars|auto_resume)[a-z][a-z0-9_]{0,30}(?<!_proxy)")
-_DESCENDED = frozenset(
+_COMPOUND_NODES = frozenset(
     [
         *("program", "list", "pipeline", "negated_command", "redirected_statement", "subshell", "compound_statement"),
         *("if_statement", "elif_clause", "else_clause", "do_group"),
@@ -35,37 +35,37 @@ def analyze_line(line: str, stdin: str | None = None) -> ShellViews:
     """Both views of a shell line; `stdin` is what the tool call passes on standard input, if anything."""
     hidden = _HIDDEN.search(line)
     if hidden:
-        return _closed(f"it holds the invisible character U+{ord(hidden[0]):04X}")
-    survey = _Survey(stdin)
+        return _unreadable(f"it holds the invisible character U+{ord(hidden[0]):04X}")
+    survey = _AskDenyView(stdin)
     script = Script(line)
     survey.script(script, 0)
     opaque = survey.opaque
-    allowable: tuple[SimpleCommand, ...] | None = None
+    allow_view: tuple[SimpleCommand, ...] | None = None
     refusal = opaque
     if not opaque:
-        allowable, refusal = _allow_view(script)
-    return ShellViews(allowable, refusal, tuple(survey.found), opaque)
+        allow_view, refusal = _allow_view(script)
+    return ShellViews(allow_view, refusal, tuple(survey.found), opaque)
 
 
 def analyze_argv(argv: Sequence[str], stdin: str | None = None) -> ShellViews:
     """Both views of an argument list that is run without a shell: its words are what they are."""
     if not argv:
-        return _closed("it is empty")
-    survey = _Survey(stdin)
+        return _unreadable("it is empty")
+    survey = _AskDenyView(stdin)
     command = SimpleCommand(tuple(Word(text) for text in argv))
     survey.command(command, 0)
     hidden = next((match for text in argv if (match := _HIDDEN.search(text.replace("\r", "")))), None)
     if "\0" in "".join(argv) or (hidden and _HIDDEN.search(argv[0])):
         return ShellViews(None, "it holds a hidden character", tuple(survey.found), "it holds a hidden character")
-    allowable = (command,) if not survey.opaque else None
-    return ShellViews(allowable, survey.opaque, tuple(survey.found), survey.opaque)
+    allow_view = (command,) if not survey.opaque else None
+    return ShellViews(allow_view, survey.opaque, tuple(survey.found), survey.opaque)
 
 
-def _closed(why: str) -> ShellViews:
+def _unreadable(why: str) -> ShellViews:
     return ShellViews(None, why, (), why)
 
 
-class _Survey:
+class _AskDenyView:
     """The ask/deny view: looks everywhere, in scripts inside arguments too."""
 
     def __init__(self, stdin: str | None) -> None:
@@ -76,13 +76,13 @@ class _Survey:
     def script(self, script: Script, depth: int, *, guess: bool = False) -> None:
         """Collect every command of a parsed script. Of a guess, what cannot be read is no loss."""
         if script.too_much:
-            self._lose("it is too long or too tangled to parse", guess)
+            self._mark_opaque("it is too long or too tangled to parse", guess)
             return
         if script.root.has_error:
-            self._lose("it is not a shell command that can be parsed", guess)
-        collect(script)
+            self._mark_opaque("it is not a shell command that can be parsed", guess)
+        collect_commands(script)
         if script.broken:
-            self._lose(script.broken, guess)
+            self._mark_opaque(script.broken, guess)
         for command in script.commands.values():
             self.command(command, depth, script, guess=guess)
         for text in script.embedded:
@@ -91,7 +91,7 @@ class _Survey:
     def command(self, command: SimpleCommand, depth: int, script: Script | None = None, *, guess: bool = False) -> None:
         """One simple command, and what it runs in turn."""
         if len(self.found) >= MAX_COMMANDS:
-            self._lose(f"it runs more than {MAX_COMMANDS} commands", guess=False)
+            self._mark_opaque(f"it runs more than {MAX_COMMANDS} commands", guess=False)
             return
         for name, value in command.assignments:
             if value.literal and ("$(" in value.text or "`" in value.text or ASSIGNED_SCRIPT.fullmatch(name)):
@@ -100,43 +100,43 @@ class _Survey:
             return
         self.found.append(command)
         if not command.name:
-            self._lose("the name of a command in it is not known before it runs", guess)
+            self._mark_opaque("the name of a command in it is not known before it runs", guess)
             return
-        for inner in inner_commands(command.name, command.words):
+        for inner in nested_commands(command.name, command.words):
             if inner.stdin:
                 self._standard_input(script, depth, guess=guess)
             elif inner.script is not None:
                 self._script(inner.script, depth, guess=inner.guess or guess)
             elif inner.words:
-                self._inner(inner, depth, script, guess=guess)
+                self._nested(inner, depth, script, guess=guess)
 
-    def _inner(self, inner: Inner, depth: int, script: Script | None, *, guess: bool) -> None:
+    def _nested(self, inner: NestedCommand, depth: int, script: Script | None, *, guess: bool) -> None:
         if depth >= MAX_NESTING:
-            self._lose("commands are nested too deep in it", guess=False)
+            self._mark_opaque("commands are nested too deep in it", guess=False)
         else:
             self.command(SimpleCommand(inner.words), depth + 1, script, guess=guess)
 
     def _script(self, text: Word, depth: int, *, guess: bool) -> None:
         if depth >= MAX_NESTING:
-            self._lose("scripts are nested too deep in it", guess=False)
+            self._mark_opaque("scripts are nested too deep in it", guess=False)
         elif not text.literal:
-            self._lose("a script in it is not known before it runs", guess)
+            self._mark_opaque("a script in it is not known before it runs", guess)
             if text.text.strip():  # what is known of it may be enough to deny
                 self.script(Script(text.text), depth + 1, guess=True)
         elif text.text.strip():
             if _HIDDEN.search(text.text):
-                self._lose("a script in it holds an invisible character", guess)
+                self._mark_opaque("a script in it holds an invisible character", guess)
             self.script(Script(text.text), depth + 1, guess=guess)
 
     def _standard_input(self, script: Script | None, depth: int, *, guess: bool) -> None:
         texts = list(script.here_documents) if script else []
         if self._stdin is not None:
             texts.append(Word(self._stdin))
-        self._lose("a shell in it reads its script from standard input", guess)
+        self._mark_opaque("a shell in it reads its script from standard input", guess)
         for text in texts:
             self._script(text, depth, guess=True)
 
-    def _lose(self, why: str, guess: bool) -> None:
+    def _mark_opaque(self, why: str, guess: bool) -> None:
         if not guess and not self.opaque:
             self.opaque = why
 
@@ -148,7 +148,7 @@ def _allow_view(script: Script) -> tuple[tuple[SimpleCommand, ...] | None, str]:
     while stack:
         node = stack.pop()
         kind = node.type
-        if kind in _DESCENDED:
+        if kind in _COMPOUND_NODES:
             stack.extend(reversed(node.children))
             continue
         refusal = _refusal(script, node, kind)
@@ -182,9 +182,9 @@ def _refusal(script: Script, node: Node, kind: str) -> str:  # noqa: C901 (a bra
         if len(script.here_documents) > 1 or not script.here_documents[0].literal:
             refusal = "a here-document in it is not plain text"
     elif kind == "comment":
-        if not _starts_clean(script, node.start_byte):
+        if not _starts_at_boundary(script, node.start_byte):
             refusal = "a comment in it may be none"
-    elif kind not in _JOINTS:
+    elif kind not in _SEPARATORS:
         refusal = _unknown(script, node)
     return refusal
 
@@ -202,7 +202,7 @@ def _command_refusal(script: Script, node: Node, command: SimpleCommand) -> str:
             refusal = _refusal(script, child, kind)
             if refusal:
                 return refusal
-        elif not _starts_clean(script, child.start_byte):
+        elif not _starts_at_boundary(script, child.start_byte):
             # A glued word was read as one; anything else that starts inside a word was misread.
             before = script.source[: child.start_byte]
             if not before.endswith(b"\\\n"):
@@ -235,7 +235,7 @@ def _loop_refusal(script: Script, node: Node) -> str:
                 return "a loop in it sets a variable that may mean something to a program"
         elif child.type not in ("in", ";", "\n"):
             word = script.word(child)
-            if word.broken or (word.dynamic and not word.plain) or not _starts_clean(script, child.start_byte):
+            if word.broken or (word.dynamic and not word.plain) or not _starts_at_boundary(script, child.start_byte):
                 return "it expands something that is only known when it runs"
     return ""
 
@@ -258,5 +258,5 @@ def _redirect_refusal(script: Script, node: Node) -> str:
     return "it writes to a file through a redirection" if ">" in operator else "it uses a redirection"
 
 
-def _starts_clean(script: Script, start: int) -> bool:
+def _starts_at_boundary(script: Script, start: int) -> bool:
     return start == 0 or script.source[start - 1] in _BEFORE_WORD

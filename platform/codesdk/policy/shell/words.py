@@ -193,13 +193,13 @@ def _ansi_c_character(escape: re.Match[str]) -> str:
     if kind == "one":
         return _ANSI_C_ONE.get(text, text if text in "\\'\"?" else "\\" + text)
     if kind == "ctl":
-        return chr(ord(text) & 0x1F) if ord(text) & 0x1F else _unfollowed()
+        return chr(ord(text) & 0x1F) if ord(text) & 0x1F else _unreadable_escape()
     number = int(text, 8 if kind == "oct" else 16)
     joins = kind in ("hex", "oct") and number > _LAST_ASCII
     if number == 0 or joins or number > sys.maxunicode or number in _SURROGATES:
-        return _unfollowed()
+        return _unreadable_escape()
     return chr(number)
 
 
-def _unfollowed() -> str:
+def _unreadable_escape() -> str:
     raise _Stop(dynamic=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 SHELLS = frozenset(
     ["sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "rbash", "yash", "fish", "csh", "tcsh", "posh"]
 )
-JOINED = frozenset(["eval", "ssh", "watch", "parallel", "hyperfine"])
+ARGUMENTS_AS_SCRIPT = frozenset(["eval", "ssh", "watch", "parallel", "hyperfine"])
 """Their operands are joined to a script for a shell."""
 EVALUATORS = frozenset(
     [
@@ -58,7 +58,7 @@ class Wrapper:
     """Adds arguments of its own, from standard input or from found files."""
 
 
-def _w(
+def _wrapper(
     values: str = "",
     bare: str = "",
     operands: int = 0,
@@ -74,81 +74,81 @@ def _w(
     return Wrapper(value_set, bare_set, operands, assignments, script_set, query_set, subcommand_set, inputs)
 
 
-_RUN = _w(
+_RUN = _wrapper(
     "-p --python --with --env-file --directory --project -n --name --prefix -e -C",
     "-q -v",
     subcommands="run exec x dlx",
 )
 
 WRAPPERS: dict[str, Wrapper] = {
-    "env": _w("-u --unset -C --chdir", "-i -0 -v - --ignore-environment --null --debug", assignments=True, script="-S --split-string"),
-    "timeout": _w("-s --signal -k --kill-after", "--foreground --preserve-status -v --verbose -f -p", 1),
-    "gtimeout": _w("-s --signal -k --kill-after", "--foreground --preserve-status -v --verbose", 1),
-    "nice": _w("-n --adjustment"),
-    "nohup": _w(),
-    "setsid": _w(bare="-c -f -w --ctty --fork --wait"),
-    "stdbuf": _w("-i -o -e --input --output --error"),
-    "time": _w("-f --format -o --output", "-p -v -a -q", assignments=True),
-    "command": _w(bare="-p", queries="-v -V"),
-    "builtin": _w(),
-    "exec": _w("-a", "-c -l"),
-    "coproc": _w(assignments=True),
+    "env": _wrapper("-u --unset -C --chdir", "-i -0 -v - --ignore-environment --null --debug", assignments=True, script="-S --split-string"),
+    "timeout": _wrapper("-s --signal -k --kill-after", "--foreground --preserve-status -v --verbose -f -p", 1),
+    "gtimeout": _wrapper("-s --signal -k --kill-after", "--foreground --preserve-status -v --verbose", 1),
+    "nice": _wrapper("-n --adjustment"),
+    "nohup": _wrapper(),
+    "setsid": _wrapper(bare="-c -f -w --ctty --fork --wait"),
+    "stdbuf": _wrapper("-i -o -e --input --output --error"),
+    "time": _wrapper("-f --format -o --output", "-p -v -a -q", assignments=True),
+    "command": _wrapper(bare="-p", queries="-v -V"),
+    "builtin": _wrapper(),
+    "exec": _wrapper("-a", "-c -l"),
+    "coproc": _wrapper(assignments=True),
     # Reserved words come out as command words where tree-sitter does not know the construct around them (`coproc`).
-    **dict.fromkeys(("then", "do", "else", "elif", "if", "while", "until", "{", "!"), _w(assignments=True)),
-    "noglob": _w(),
-    "nocorrect": _w(),
-    "xargs": _w(
+    **dict.fromkeys(("then", "do", "else", "elif", "if", "while", "until", "{", "!"), _wrapper(assignments=True)),
+    "noglob": _wrapper(),
+    "nocorrect": _wrapper(),
+    "xargs": _wrapper(
         # --replace, --max-lines and --eof have their value behind `=` or none: of those both readings are followed.
         "-I -n -P -L -s -d -E -a --arg-file --delimiter --max-args --max-procs --max-chars --process-slot-var",
         "-0 -r -t -p -x -o --null --no-run-if-empty --verbose --interactive --exit --open-tty -i -l -e",
         inputs=True,
     ),
-    "ionice": _w("-c -n --class --classdata", "-t"),
-    "chrt": _w("-T -P -D", "-f -r -o -b -i -d -R -a", 1),
-    "taskset": _w(bare="-a -c --cpu-list", operands=1),
-    "numactl": _w("-i -m -N -C -p --interleave --membind --cpunodebind --physcpubind --preferred"),
-    "sudo": _w("-u -g -h -p -C -D -R -T -U -r -t --user --group --host --prompt --chdir --chroot", "-n -E -H -S -k -A -b -i -s", assignments=True),
-    "doas": _w("-u -C -a", "-n -s -L"),
-    "su": _w("-g -G -s -w --shell --group", "- -l --login -m -p", 999, script="-c --command"),
-    "runuser": _w("-u -g -G --user --group", "- -l", script="-c --command"),
-    "setpriv": _w("--reuid --regid --groups --inh-caps --ambient-caps --bounding-set --securebits", "--clear-groups --no-new-privs"),
-    "capsh": _w(),
-    "chroot": _w("--userspec --groups", "--skip-chdir", 1),
-    "unshare": _w("-S -G -R -w --setuid --setgid --root --wd", "-r -n -m -p -f -u -i -U -C --fork --map-root-user"),
-    "nsenter": _w("-t --target -S -G --setuid --setgid", "-a -m -u -i -n -p -U -C -r -w"),
-    "strace": _w("-o -e -p -s -u -a -E -I -O -P -S -X -b", "-f -ff -c -C -q -qq -t -tt -T -v -y -yy -x -xx -k"),
-    "ltrace": _w("-o -e -p -s -u -a -l -n", "-f -c -C -S -t -T"),
-    "gdb": _w("-ex -x -d", "-q -batch --batch --args -args"),
-    "valgrind": _w(),
-    "perf": _w("-e -o -p -F -g", subcommands="stat record trace"),
-    "flock": _w("-w -E --timeout --conflict-exit-code", "-n -x -s -e -u -o -F --nonblock --exclusive --shared", 1, script="-c --command"),
-    "script": _w("-t -T -I -O -B -o -m", "-q -a -e -f", 999, script="-c --command"),
-    "busybox": _w(),
-    "toybox": _w(),
-    "unbuffer": _w(bare="-p"),
-    "fakeroot": _w("-l -s -i -b", "-u"),
-    "proot": _w("-r -b -q -w -R -S", "-0"),
-    "firejail": _w(),
-    "bwrap": _w(
+    "ionice": _wrapper("-c -n --class --classdata", "-t"),
+    "chrt": _wrapper("-T -P -D", "-f -r -o -b -i -d -R -a", 1),
+    "taskset": _wrapper(bare="-a -c --cpu-list", operands=1),
+    "numactl": _wrapper("-i -m -N -C -p --interleave --membind --cpunodebind --physcpubind --preferred"),
+    "sudo": _wrapper("-u -g -h -p -C -D -R -T -U -r -t --user --group --host --prompt --chdir --chroot", "-n -E -H -S -k -A -b -i -s", assignments=True),
+    "doas": _wrapper("-u -C -a", "-n -s -L"),
+    "su": _wrapper("-g -G -s -w --shell --group", "- -l --login -m -p", 999, script="-c --command"),
+    "runuser": _wrapper("-u -g -G --user --group", "- -l", script="-c --command"),
+    "setpriv": _wrapper("--reuid --regid --groups --inh-caps --ambient-caps --bounding-set --securebits", "--clear-groups --no-new-privs"),
+    "capsh": _wrapper(),
+    "chroot": _wrapper("--userspec --groups", "--skip-chdir", 1),
+    "unshare": _wrapper("-S -G -R -w --setuid --setgid --root --wd", "-r -n -m -p -f -u -i -U -C --fork --map-root-user"),
+    "nsenter": _wrapper("-t --target -S -G --setuid --setgid", "-a -m -u -i -n -p -U -C -r -w"),
+    "strace": _wrapper("-o -e -p -s -u -a -E -I -O -P -S -X -b", "-f -ff -c -C -q -qq -t -tt -T -v -y -yy -x -xx -k"),
+    "ltrace": _wrapper("-o -e -p -s -u -a -l -n", "-f -c -C -S -t -T"),
+    "gdb": _wrapper("-ex -x -d", "-q -batch --batch --args -args"),
+    "valgrind": _wrapper(),
+    "perf": _wrapper("-e -o -p -F -g", subcommands="stat record trace"),
+    "flock": _wrapper("-w -E --timeout --conflict-exit-code", "-n -x -s -e -u -o -F --nonblock --exclusive --shared", 1, script="-c --command"),
+    "script": _wrapper("-t -T -I -O -B -o -m", "-q -a -e -f", 999, script="-c --command"),
+    "busybox": _wrapper(),
+    "toybox": _wrapper(),
+    "unbuffer": _wrapper(bare="-p"),
+    "fakeroot": _wrapper("-l -s -i -b", "-u"),
+    "proot": _wrapper("-r -b -q -w -R -S", "-0"),
+    "firejail": _wrapper(),
+    "bwrap": _wrapper(
         "--chdir --proc --dev --tmpfs --dir --uid --gid --hostname --unsetenv --seccomp --perms --size",
         "--unshare-all --unshare-net --unshare-pid --unshare-ipc --unshare-user --die-with-parent --new-session --clearenv --share-net",
     ),
-    "systemd-run": _w("-p --property --unit --slice -M -H --uid --gid -E --setenv", "--user --scope --wait --pipe -q -t -P -d"),
-    "dbus-run-session": _w(bare="--"),
-    "xvfb-run": _w("-n -s -e -f -p -w", "-a -l"),
-    "start-stop-daemon": _w("-u -p -n -c -g -d -x --user --pidfile --name --chuid --group --chdir --exec", "-S -K -b --start --background"),
-    "rlwrap": _w(),
-    "catchsegv": _w(),
-    "direnv": _w(operands=1, subcommands="exec"),
-    "ld.so": _w(), "ld-linux-x86-64.so.2": _w(), "ld-linux.so.2": _w(),
-    "npx": _w("-p --package", "-y --yes -q --quiet --no", script="-c --call"),
-    "bunx": _w(), "uvx": _w("--from --with -p --python"), "pipx": _w("--spec", subcommands="run"),
+    "systemd-run": _wrapper("-p --property --unit --slice -M -H --uid --gid -E --setenv", "--user --scope --wait --pipe -q -t -P -d"),
+    "dbus-run-session": _wrapper(bare="--"),
+    "xvfb-run": _wrapper("-n -s -e -f -p -w", "-a -l"),
+    "start-stop-daemon": _wrapper("-u -p -n -c -g -d -x --user --pidfile --name --chuid --group --chdir --exec", "-S -K -b --start --background"),
+    "rlwrap": _wrapper(),
+    "catchsegv": _wrapper(),
+    "direnv": _wrapper(operands=1, subcommands="exec"),
+    "ld.so": _wrapper(), "ld-linux-x86-64.so.2": _wrapper(), "ld-linux.so.2": _wrapper(),
+    "npx": _wrapper("-p --package", "-y --yes -q --quiet --no", script="-c --call"),
+    "bunx": _wrapper(), "uvx": _wrapper("--from --with -p --python"), "pipx": _wrapper("--spec", subcommands="run"),
     "uv": _RUN, "poetry": _RUN, "pipenv": _RUN, "hatch": _RUN, "pdm": _RUN, "rye": _RUN, "conda": _RUN, "mamba": _RUN,
-    "micromamba": _RUN, "bundle": _RUN, "npm": _w("--prefix --loglevel -w --workspace", "-y --yes", subcommands="exec x", script="-c --call"),
-    "pnpm": _w("-C --dir --filter", subcommands="exec dlx"), "yarn": _w("--cwd", subcommands="exec dlx"),
-    "sshpass": _w("-p -f -d -P", "-e -v"),
-    "torsocks": _w(), "proxychains": _w("-f", "-q"), "proxychains4": _w("-f", "-q"),
-    "doppler": _RUN, "dotenv": _w("-f", subcommands="run"), "entr": _w(bare="-c -d -r -s -n -p -a -z"),
+    "micromamba": _RUN, "bundle": _RUN, "npm": _wrapper("--prefix --loglevel -w --workspace", "-y --yes", subcommands="exec x", script="-c --call"),
+    "pnpm": _wrapper("-C --dir --filter", subcommands="exec dlx"), "yarn": _wrapper("--cwd", subcommands="exec dlx"),
+    "sshpass": _wrapper("-p -f -d -P", "-e -v"),
+    "torsocks": _wrapper(), "proxychains": _wrapper("-f", "-q"), "proxychains4": _wrapper("-f", "-q"),
+    "doppler": _RUN, "dotenv": _wrapper("-f", subcommands="run"), "entr": _wrapper(bare="-c -d -r -s -n -p -a -z"),
 }  # fmt: skip
 
 # Options of other commands whose value is run, alone or by a shell.

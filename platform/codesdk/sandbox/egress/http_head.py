@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from codesdk.domain.hosts import BadName, canonical
+from codesdk.domain.network.hostnames import InvalidHostname, canonical_host
 from codesdk.sandbox.egress.rules import HTTP_PORT
 
 MAX_HEAD = 32 * 1024
@@ -155,8 +155,8 @@ def _target(host: str, port: int) -> Target:
     if not host.isascii():
         raise BadHead("a host in other letters than ASCII")
     try:
-        return Target(canonical(host), port)
-    except BadName as error:
+        return Target(canonical_host(host), port)
+    except InvalidHostname as error:
         raise BadHead(str(error)) from error
 
 

@@ -13,39 +13,39 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from codesdk.domain.hosts import BadName, canonical, in_url
+from codesdk.domain.network.hostnames import InvalidHostname, canonical_host, url_host
 from codesdk.sandbox.egress import http_head
-from codesdk.sandbox.egress.attempt import Attempt, Phase, Reason
-from codesdk.sandbox.egress.clienthello import ClientHello, Collector, NotTls
-from codesdk.sandbox.egress.conduit import Conduit, ConduitBroken
-from codesdk.sandbox.egress.credit import Credit
-from codesdk.sandbox.egress.dial import Dialer, Upstream
+from codesdk.sandbox.egress.allowance import ExecAllowance
+from codesdk.sandbox.egress.byte_credit import ByteCredit
+from codesdk.sandbox.egress.client_hello import ClientHello, ClientHelloParser, NotTls
+from codesdk.sandbox.egress.client_stream import ClientDisconnected, ClientStream
+from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, Reason
+from codesdk.sandbox.egress.dialer import Dialer, Upstream
 from codesdk.sandbox.egress.http_body import Body
 from codesdk.sandbox.egress.http_head import BadHead, HostDiffers, Request
-from codesdk.sandbox.egress.lease import Lease
 from codesdk.sandbox.egress.refusal import Refusal
-from codesdk.sandbox.egress.relay import Counts, Relay
+from codesdk.sandbox.egress.relay import ByteCounts, Relay
 from codesdk.sandbox.egress.rules import HTTP_PORT, HTTPS_PORT, EgressRule, Protocol
 
 _log = logging.getLogger(__name__)
 
-Record = Callable[[Attempt], Awaitable[None]]
-More = Callable[[Attempt, int], Awaitable[int]]
+Record = Callable[[ConnectionAttempt], Awaitable[None]]
+ReserveMore = Callable[[ConnectionAttempt, int], Awaitable[int]]
 """See `OnShort`."""
 SecretValue = Callable[[str, str], Awaitable[str | None]]
 """(owner, name): the value of a secret that this sandbox's tenant has under that name; None where there is none."""
 
-FIRST_S = 10.0
+FIRST_BYTES_S = 10.0
 """Seconds that a tool has for a whole request head, and again for a whole ClientHello."""
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 
 @dataclass
-class Visit:
+class ProxyConnection:
     """What is known of one connection so far."""
 
-    conduit: Conduit
-    lease: Lease
+    client_stream: ClientStream
+    allowance: ExecAllowance
     credential: str
     number: int
     started: float
@@ -56,15 +56,15 @@ class Visit:
     address: str = ""
     secrets: tuple[str, ...] = ()
     opened: bool = False
-    seated: bool = False
+    holds_slot: bool = False
     can_answer: bool = True
-    counts: Counts = field(default_factory=Counts)
+    counts: ByteCounts = field(default_factory=ByteCounts)
 
-    def attempt(self, phase: Phase, reason: Reason = Reason.DONE, detail: str = "") -> Attempt:
+    def attempt(self, phase: AttemptPhase, reason: Reason = Reason.DONE, detail: str = "") -> ConnectionAttempt:
         """The record of this moment."""
-        call, attempt = self.lease.key
-        return Attempt(
-            owner=self.lease.owner,
+        call, attempt = self.allowance.key
+        return ConnectionAttempt(
+            owner=self.allowance.owner,
             call=call,
             attempt=attempt,
             number=self.number,
@@ -87,70 +87,76 @@ class Proxy:
     """Decides and carries out; keeps nothing between connections but what the lease counts."""
 
     def __init__(
-        self, dialer: Dialer, record: Record, more: More, secret: SecretValue, *, first_s: float = FIRST_S
+        self,
+        dialer: Dialer,
+        record: Record,
+        reserve_more: ReserveMore,
+        secret: SecretValue,
+        *,
+        first_s: float = FIRST_BYTES_S,
     ) -> None:
         self._dialer = dialer
         self._record = record
-        self._more = more
+        self._reserve_more = reserve_more
         self._secret = secret
         self._first_s = first_s
 
-    async def serve(self, conduit: Conduit, lease: Lease, credential: str) -> None:
+    async def serve(self, client_stream: ClientStream, allowance: ExecAllowance, credential: str) -> None:
         """One connection, to its recorded end; `credential` is what the tool must show.
 
         Raises nothing but the cancellation that the end of the exec causes.
         """
-        number = lease.attempt()
+        number = allowance.attempt()
         if number is None:
-            conduit.reset()
+            client_stream.reset()
             return
-        visit = Visit(conduit, lease, credential, number, time.monotonic())
+        visit = ProxyConnection(client_stream, allowance, credential, number, time.monotonic())
         refusal = Refusal(Reason.DONE)
         try:
             await self._serve(visit)
         except Refusal as found:
             refusal = found
-        except (ConduitBroken, OSError) as error:
+        except (ClientDisconnected, OSError) as error:
             refusal = Refusal(Reason.BROKEN, str(error))
         except asyncio.CancelledError:
             refusal = Refusal(Reason.EXEC_ENDED)
             raise
         except Exception:  # noqa: BLE001 - a defect must not let anything through, nor end the proxy; the log has it
-            _log.exception("egress of %s failed; the connection was ended", lease.owner)
+            _log.exception("egress of %s failed; the connection was ended", allowance.owner)
             refusal = Refusal(Reason.INTERNAL)
         finally:
-            await self._leave(visit, refusal)
+            await self._finish(visit, refusal)
 
-    async def _leave(self, visit: Visit, refusal: Refusal) -> None:
-        if visit.seated:
-            visit.lease.give_back()
-        phase = Phase.CLOSED if visit.opened else Phase.REFUSED
+    async def _finish(self, visit: ProxyConnection, refusal: Refusal) -> None:
+        if visit.holds_slot:
+            visit.allowance.give_back()
+        phase = AttemptPhase.CLOSED if visit.opened else AttemptPhase.REFUSED
         try:
             await self._record(visit.attempt(phase, refusal.reason, refusal.detail))
         except Exception:  # noqa: BLE001 - the recorder is somebody else's, and may raise anything
             # What cannot be recorded does not go on: this exec reaches nothing any more.
-            _log.exception("an egress attempt of %s could not be recorded; its egress ends", visit.lease.owner)
-            visit.lease.ended = True
+            _log.exception("an egress attempt of %s could not be recorded; its egress ends", visit.allowance.owner)
+            visit.allowance.ended = True
         if refusal.reason is not Reason.DONE:
-            await self._say(visit, refusal)
+            await self._send_refusal(visit, refusal)
 
-    async def _say(self, visit: Visit, refusal: Refusal) -> None:
+    async def _send_refusal(self, visit: ProxyConnection, refusal: Refusal) -> None:
         try:
             if visit.can_answer and refusal.reason not in (Reason.BROKEN, Reason.EXEC_ENDED):
                 async with asyncio.timeout(self._first_s):
-                    await visit.conduit.write(refusal.answer())
-                visit.conduit.finish()
+                    await visit.client_stream.write(refusal.answer())
+                visit.client_stream.finish()
                 # The tool reads the answer before it sees an end: a reset would throw the answer away.
                 async with asyncio.timeout(1.0):
-                    while await visit.conduit.read():
+                    while await visit.client_stream.read():
                         pass
-        except (ConduitBroken, TimeoutError):
+        except (ClientDisconnected, TimeoutError):
             pass  # it does not want to know
         finally:
-            visit.conduit.reset()
+            visit.client_stream.reset()
 
-    async def _serve(self, visit: Visit) -> None:
-        head, rest = await self._head(visit.conduit)
+    async def _serve(self, visit: ProxyConnection) -> None:
+        head, rest = await self._head(visit.client_stream)
         try:
             request = http_head.request(head)
         except HostDiffers as error:
@@ -159,30 +165,30 @@ class Proxy:
             raise Refusal(Reason.BAD_REQUEST, str(error)) from error
         visit.method = request.method[:32]
         visit.host, visit.port = request.target.host, request.target.port
-        if not _shows(request, visit.credential):
+        if not _has_credential(request, visit.credential):
             raise Refusal(Reason.CREDENTIAL, "the proxy URL of this exec's environment carries a credential")
         protocol = Protocol.TLS if request.path is None else Protocol.HTTP
-        rule = visit.lease.find(visit.host, visit.port, protocol)
+        rule = visit.allowance.find(visit.host, visit.port, protocol)
         if rule is None:
             raise Refusal(Reason.NOT_ALLOWED, _not_allowed(visit, protocol))
         visit.rule = rule.name
-        full = visit.lease.open()
+        full = visit.allowance.open()
         if full is not None:
             raise Refusal(full, "this exec has as many connections as it may have")
-        visit.seated = True
+        visit.holds_slot = True
         if request.path is None:
             await self._connect(visit, request, rule, rest)
         else:
             await self._forward(visit, request, rule, rest)
 
-    async def _head(self, conduit: Conduit) -> tuple[bytes, bytes]:
+    async def _head(self, client_stream: ClientStream) -> tuple[bytes, bytes]:
         seen = bytearray()
         try:
             async with asyncio.timeout(self._first_s):
                 while (end := seen.find(http_head.END)) < 0:
                     if len(seen) > http_head.MAX_HEAD:
                         raise Refusal(Reason.BAD_REQUEST, f"a head of more than {http_head.MAX_HEAD} bytes")
-                    data = await conduit.read()
+                    data = await client_stream.read()
                     if not data:
                         raise Refusal(Reason.BROKEN, "it ended before it had asked for anything")
                     seen += data
@@ -195,12 +201,12 @@ class Proxy:
 
     # -- TLS --------------------------------------------------------------------------------------------------------
 
-    async def _connect(self, visit: Visit, request: Request, rule: EgressRule, rest: bytes) -> None:
+    async def _connect(self, visit: ProxyConnection, request: Request, rule: EgressRule, rest: bytes) -> None:
         if request.all("transfer-encoding") or request.all("content-length") not in ([], ["0"]):
             raise Refusal(Reason.BAD_REQUEST, "CONNECT with a body")
         upstream = await self._dial(visit, visit.port, tls=False)
         try:
-            await visit.conduit.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            await visit.client_stream.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             visit.can_answer = False
             first = await self._client_hello(visit, rule, rest)
             await self._open(visit)
@@ -208,13 +214,13 @@ class Proxy:
         finally:
             upstream.close()
 
-    async def _client_hello(self, visit: Visit, rule: EgressRule, rest: bytes) -> bytes:
-        collector = Collector()
+    async def _client_hello(self, visit: ProxyConnection, rule: EgressRule, rest: bytes) -> bytes:
+        collector = ClientHelloParser()
         try:
             async with asyncio.timeout(self._first_s):
                 hello = collector.feed(rest)
                 while hello is None:
-                    data = await visit.conduit.read()
+                    data = await visit.client_stream.read()
                     if not data:
                         raise Refusal(Reason.BROKEN, "it ended before its ClientHello was complete")
                     hello = collector.feed(data)
@@ -227,7 +233,7 @@ class Proxy:
 
     # -- plain HTTP ---------------------------------------------------------------------------------------------------
 
-    async def _forward(self, visit: Visit, request: Request, rule: EgressRule, rest: bytes) -> None:
+    async def _forward(self, visit: ProxyConnection, request: Request, rule: EgressRule, rest: bytes) -> None:
         try:
             body = Body(http_head.request_framing(request))
             fields = http_head.forwarded(request)
@@ -238,20 +244,20 @@ class Proxy:
         if request.all("transfer-encoding"):
             fields = http_head.set_field(fields, "Transfer-Encoding", "chunked")
         for secret in rule.inject:
-            value = await self._secret_value(visit.lease.owner, secret.secret)
+            value = await self._secret_value(visit.allowance.owner, secret.secret)
             fields = http_head.set_field(fields, secret.header, secret.prefix + value)
         visit.secrets = tuple(item.secret for item in rule.inject)
         fields = http_head.set_field(fields, "Connection", "close")
         tls = rule.upstream == "https"
         port, usual = (rule.upstream_port, HTTPS_PORT) if tls else (visit.port, HTTP_PORT)
-        name = in_url(visit.host)
+        name = url_host(visit.host)
         head = http_head.write_request(request, name if port == usual else f"{name}:{port}", fields)
         upstream = await self._dial(visit, port, tls=tls)
         relay = self._relay(visit, upstream)
         try:
             await self._open(visit)
             if wants_more and not body.over:
-                await visit.conduit.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                await visit.client_stream.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             await relay.exchange(head, body, rest, request.method)
         finally:
             visit.can_answer = not relay.answered
@@ -269,44 +275,44 @@ class Proxy:
 
     # -- both -----------------------------------------------------------------------------------------------------------
 
-    async def _dial(self, visit: Visit, port: int, *, tls: bool) -> Upstream:
+    async def _dial(self, visit: ProxyConnection, port: int, *, tls: bool) -> Upstream:
         upstream = await self._dialer.dial(visit.host, port, tls=tls)
         visit.address = str(upstream.address)
         return upstream
 
-    def _relay(self, visit: Visit, upstream: Upstream) -> Relay:
-        credit = Credit(partial(self._ask_for_more, visit))
-        return Relay(visit.conduit, upstream, visit.lease, visit.counts, credit)
+    def _relay(self, visit: ProxyConnection, upstream: Upstream) -> Relay:
+        credit = ByteCredit(partial(self._reserve, visit))
+        return Relay(visit.client_stream, upstream, visit.allowance, visit.counts, credit)
 
-    async def _ask_for_more(self, visit: Visit, least: int) -> int:
+    async def _reserve(self, visit: ProxyConnection, least: int) -> int:
         """Bytes that the connection may move beyond those it could; what cannot be counted does not pass."""
         try:
-            return await self._more(visit.attempt(Phase.OPENED), least)
+            return await self._reserve_more(visit.attempt(AttemptPhase.OPENED), least)
         except Refusal:
             raise
         except Exception as error:
-            _log.exception("bytes of an egress connection of %s could not be counted; it ends", visit.lease.owner)
+            _log.exception("bytes of an egress connection of %s could not be counted; it ends", visit.allowance.owner)
             raise Refusal(Reason.INTERNAL, "its bytes could not be counted") from error
 
-    async def _open(self, visit: Visit) -> None:
+    async def _open(self, visit: ProxyConnection) -> None:
         """Recorded before the first byte passes; if that fails, none does."""
-        if visit.lease.ended:
+        if visit.allowance.ended:
             raise Refusal(Reason.EXEC_ENDED)
         try:
-            await self._record(visit.attempt(Phase.OPENED))
+            await self._record(visit.attempt(AttemptPhase.OPENED))
         except asyncio.CancelledError:
             visit.opened = True  # the exec ended meanwhile; the record is written all the same
             raise
         except Refusal:
             raise  # it was judged, and is recorded as what it is
         except Exception as error:
-            _log.exception("an egress connection of %s could not be recorded; nothing passes", visit.lease.owner)
-            visit.lease.ended = True
+            _log.exception("an egress connection of %s could not be recorded; nothing passes", visit.allowance.owner)
+            visit.allowance.ended = True
             raise Refusal(Reason.INTERNAL, "the attempt could not be recorded") from error
         visit.opened = True
 
 
-def _shows(request: Request, credential: str) -> bool:
+def _has_credential(request: Request, credential: str) -> bool:
     """Whether Proxy-Authorization carries the exec's credential as its password."""
     found = request.all("proxy-authorization")
     if len(found) != 1:
@@ -327,23 +333,23 @@ def _check_hello(hello: ClientHello, host: str, rule: EgressRule) -> None:
             raise Refusal(Reason.SNI_MISSING, "the ClientHello names no host")
         return
     try:
-        name = canonical(hello.server_name)
-    except BadName as error:
+        name = canonical_host(hello.server_name)
+    except InvalidHostname as error:
         raise Refusal(Reason.SNI_DIFFERS, f"the ClientHello names no proper host: {error}") from error
     if name != host:
         raise Refusal(Reason.SNI_DIFFERS, f"CONNECT was for {host}, the ClientHello is for {name}")
 
 
-def _not_allowed(visit: Visit, protocol: Protocol) -> str:
+def _not_allowed(visit: ProxyConnection, protocol: Protocol) -> str:
     asked = f"{protocol}://{visit.host}:{visit.port}"
-    allowed = [rule.name for rule in visit.lease.rules.rules]
+    allowed = [rule.name for rule in visit.allowance.rules.rules]
     shown = ", ".join(allowed[:10]) + (", …" if len(allowed) > 10 else "")  # noqa: PLR2004 - what fits a line
-    return f"{asked} is not allowed here; allowed: {shown or 'nothing'}{_hint(visit, protocol)}"
+    return f"{asked} is not allowed here; allowed: {shown or 'nothing'}{_secret_hint(visit, protocol)}"
 
 
-def _hint(visit: Visit, protocol: Protocol) -> str:
+def _secret_hint(visit: ProxyConnection, protocol: Protocol) -> str:
     """A tool that asks for TLS of its own where a secret is to be added: nothing can be added to that."""
     if protocol is not Protocol.TLS:
         return ""
-    found = visit.lease.find(visit.host, HTTP_PORT, Protocol.HTTP)
+    found = visit.allowance.find(visit.host, HTTP_PORT, Protocol.HTTP)
     return f". A secret is added to http://{visit.host}/, which goes out over TLS" if found and found.inject else ""

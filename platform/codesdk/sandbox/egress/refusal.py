@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codesdk.sandbox.egress import http_head
-from codesdk.sandbox.egress.attempt import Reason
+from codesdk.sandbox.egress.connection_attempt import Reason
 
 _STATUS = {
     Reason.NOT_ALLOWED: (403, "Forbidden"),
@@ -22,7 +22,7 @@ _STATUS = {
     Reason.BAD_RESPONSE: (502, "Bad Gateway"),
     Reason.IDLE: (504, "Gateway Timeout"),
 }
-_OTHERWISE = (500, "Internal Server Error")
+_DEFAULT_STATUS = (500, "Internal Server Error")
 
 
 class Refusal(Exception):
@@ -35,7 +35,7 @@ class Refusal(Exception):
 
     def answer(self) -> bytes:
         """The response that the tool gets, where it can still get one."""
-        status, words = _STATUS.get(self.reason, _OTHERWISE)
+        status, words = _STATUS.get(self.reason, _DEFAULT_STATUS)
         extra: http_head.Fields = (("X-CodeSDK-Egress", self.reason.value),)
         if self.reason is Reason.CREDENTIAL:
             extra = (*extra, ("Proxy-Authenticate", 'Basic realm="codesdk egress"'))

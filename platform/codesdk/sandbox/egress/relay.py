@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from codesdk.sandbox.egress import http_head
-from codesdk.sandbox.egress.attempt import Reason
-from codesdk.sandbox.egress.conduit import Conduit
-from codesdk.sandbox.egress.credit import Credit
-from codesdk.sandbox.egress.dial import READ_LIMIT, Upstream
+from codesdk.sandbox.egress.allowance import ExecAllowance
+from codesdk.sandbox.egress.byte_credit import ByteCredit
+from codesdk.sandbox.egress.client_stream import ClientStream
+from codesdk.sandbox.egress.connection_attempt import Reason
+from codesdk.sandbox.egress.dialer import READ_LIMIT, Upstream
 from codesdk.sandbox.egress.http_body import Body
 from codesdk.sandbox.egress.http_head import BadHead
-from codesdk.sandbox.egress.lease import Lease
 from codesdk.sandbox.egress.refusal import Refusal
 
 MAX_INTERIM = 8
@@ -23,7 +23,7 @@ MAX_INTERIM = 8
 
 
 @dataclass
-class Counts:
+class ByteCounts:
     """Bytes that were let pass, both ways; of HTTP with its heads, as the upstream saw them."""
 
     up: int = 0
@@ -33,10 +33,17 @@ class Counts:
 class Relay:
     """One connection's two directions. Raises `Refusal` where a bound is reached."""
 
-    def __init__(self, conduit: Conduit, upstream: Upstream, lease: Lease, counts: Counts, credit: Credit) -> None:
-        self._conduit = conduit
+    def __init__(
+        self,
+        client_stream: ClientStream,
+        upstream: Upstream,
+        allowance: ExecAllowance,
+        counts: ByteCounts,
+        credit: ByteCredit,
+    ) -> None:
+        self._conduit = client_stream
         self._upstream = upstream
-        self._lease = lease
+        self._allowance = allowance
         self._counts = counts
         self._credit = credit
         self._touch: Callable[[], None] = lambda: None
@@ -45,15 +52,15 @@ class Relay:
 
     async def tunnel(self, first: bytes) -> None:
         """Both ways until both have ended; `first` was read from the tool already."""
-        async with _Idle(self._lease.idle_s) as idle:
+        async with _IdleTimeout(self._allowance.idle_s) as idle:
             self._touch = idle.touch
             self.answered = True
             await self._send(first)
-            await together(self._tunnel_up(), self._tunnel_down())
+            await run_together(self._tunnel_up(), self._tunnel_down())
 
     async def exchange(self, head: bytes, body: Body, first: bytes, method: str) -> None:
         """One request and its response; `first` are bytes of the body that were read already."""
-        async with _Idle(self._lease.idle_s) as idle:
+        async with _IdleTimeout(self._allowance.idle_s) as idle:
             self._touch = idle.touch
             await self._send(head)
             up = asyncio.ensure_future(self._request_body(body, first))
@@ -67,14 +74,14 @@ class Relay:
                 await asyncio.wait((down, gone), return_when=asyncio.FIRST_COMPLETED)
                 (down if down.done() else gone).result()
             finally:
-                await cancelled(up, down, gone)
+                await cancel_and_wait(up, down, gone)
 
     # -- pieces -----------------------------------------------------------------------------------------------------
 
     async def _send(self, data: bytes) -> None:
         if not data:
             return
-        if not self._lease.send(len(data)):
+        if not self._allowance.send(len(data)):
             raise Refusal(Reason.BYTES_UP, "the exec has sent as much as it may")
         await self._credit.spend(len(data))
         # Before it is sent: who knows how much of a block that breaks off has left.
@@ -83,7 +90,7 @@ class Relay:
         self._touch()
 
     async def _pass_down(self, data: bytes) -> None:
-        if not self._lease.receive(len(data)):
+        if not self._allowance.receive(len(data)):
             raise Refusal(Reason.BYTES_DOWN, "the exec has received as much as it may")
         await self._credit.spend(len(data))
         self._counts.down += len(data)
@@ -157,7 +164,7 @@ def _checked(body: Body, data: bytes, reason: Reason) -> bytes:
         raise Refusal(reason, str(error)) from error
 
 
-class _Idle:
+class _IdleTimeout:
     """A block that ends with IDLE when it is not touched for so long."""
 
     def __init__(self, seconds: float) -> None:
@@ -181,16 +188,16 @@ class _Idle:
             raise Refusal(Reason.IDLE, f"nothing moved for {self._seconds:g} s") from over
 
 
-async def together(*work: Coroutine[Any, Any, None]) -> None:
+async def run_together(*work: Coroutine[Any, Any, None]) -> None:
     """All to their end; the first failure ends the others and is raised."""
     tasks = [asyncio.ensure_future(item) for item in work]
     try:
         await asyncio.gather(*tasks)
     finally:
-        await cancelled(*tasks)
+        await cancel_and_wait(*tasks)
 
 
-async def cancelled(*tasks: asyncio.Future[None]) -> None:
+async def cancel_and_wait(*tasks: asyncio.Future[None]) -> None:
     """Cancel what still runs and wait for it; what it raised is of no interest any more."""
     for task in tasks:
         task.cancel()

@@ -8,9 +8,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from codesdk.domain import hosts
-from codesdk.domain.decisions import Frozen
-from codesdk.domain.hosts import HostPattern
+from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.network import hostnames
+from codesdk.domain.network.hostnames import HostPattern
 from codesdk.errors import ExitCode, Fault
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
@@ -44,7 +44,7 @@ class Protocol(StrEnum):
     """A request with an absolute `http://` URL, which the proxy reads."""
 
 
-class SecretHeader(Frozen):
+class SecretHeader(FrozenModel):
     """A header that the proxy adds; its value never enters the sandbox."""
 
     header: str
@@ -61,7 +61,7 @@ class SecretHeader(Frozen):
         return self
 
 
-class EgressRule(Frozen):
+class EgressRule(FrozenModel):
     """One host, or all beneath one, and the ports there."""
 
     host: HostPattern
@@ -108,10 +108,10 @@ class EgressRule(Frozen):
 
     def covers(self, host: str, port: int, protocol: Protocol) -> bool:
         """Whether it allows this; `host` is canonical."""
-        return protocol is self.protocol and port in self.reached_ports and hosts.covers(self.host, host)
+        return protocol is self.protocol and port in self.reached_ports and hostnames.covers(self.host, host)
 
 
-class EgressRules(Frozen):
+class EgressRules(FrozenModel):
     """What an exec may reach, and how much of it. Without rules: nothing."""
 
     rules: tuple[EgressRule, ...] = Field(default=(), max_length=256)
@@ -147,10 +147,10 @@ class EgressRules(Frozen):
         return max(found, key=lambda rule: (not rule.host.startswith("*."), len(rule.host)), default=None)
 
 
-NOTHING = EgressRules()
+DENY_ALL = EgressRules()
 
 
-def read(document: object) -> EgressRules:
+def parse_rules(document: object) -> EgressRules:
     """Rules from a parsed file; None is an empty one.
 
     Raises:

@@ -67,7 +67,7 @@ def read_secret(directory: Path, tenant: str, name: str) -> str | None:
         raise SecretUnusable(f"{named} cannot be read: {type(error).__name__}.") from error
     with os.fdopen(descriptor, "rb") as file:
         about = os.fstat(file.fileno())
-        if why := wrong(about):
+        if why := permission_problem(about):
             raise SecretUnusable(f"{named} {why}.", advice=f"chmod 600 {place}, owned by the worker's user or root.")
         content = file.read(MAX_BYTES + 1)
     try:
@@ -79,7 +79,7 @@ def read_secret(directory: Path, tenant: str, name: str) -> str | None:
         raise SecretUnusable(f"{named} is not ASCII text.") from None
 
 
-def problem_of(directory: Path, tenant: str, name: str) -> str:
+def secret_problem(directory: Path, tenant: str, name: str) -> str:
     """Why a tenant's secret cannot be used, in words that may be shown to anybody; empty where it can."""
     try:
         found = read_secret(directory, tenant, name) if _is_name(tenant) and _is_name(name) else None
@@ -89,7 +89,7 @@ def problem_of(directory: Path, tenant: str, name: str) -> str:
     return "" if found else "this tenant has none of that name"
 
 
-def wrong(about: os.stat_result) -> str:
+def permission_problem(about: os.stat_result) -> str:
     """What is wrong with a secret's file; empty where nothing is."""
     if not stat.S_ISREG(about.st_mode):
         return "is no regular file"
@@ -98,7 +98,7 @@ def wrong(about: os.stat_result) -> str:
     return "" if about.st_uid in (0, os.geteuid()) else "belongs to another user"
 
 
-def listing(directory: Path) -> Iterator[tuple[str, str, str]]:
+def list_secrets(directory: Path) -> Iterator[tuple[str, str, str]]:
     """Tenant, name and what is wrong with it, of each secret that is there; no content."""
     for tenant in sorted(path for path in directory.iterdir() if path.is_dir() and _is_name(path.name)):
         for path in sorted(path for path in tenant.iterdir() if _is_name(path.name) and not path.is_dir()):

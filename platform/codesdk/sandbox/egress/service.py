@@ -10,22 +10,22 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from codesdk.domain.addresses import AddressPolicy
-from codesdk.domain.resolution import Resolve, not_this_machine, system_resolve
-from codesdk.sandbox.egress.attempt import Attempt, OnAttempt, Phase, Reason
-from codesdk.sandbox.egress.carrier import Carrier
-from codesdk.sandbox.egress.conduit import Conduit
-from codesdk.sandbox.egress.credit import OnShort, plenty
-from codesdk.sandbox.egress.dial import Dialer
-from codesdk.sandbox.egress.lease import Key, Lease
-from codesdk.sandbox.egress.proxy import FIRST_S, Proxy
+from codesdk.domain.network.addresses import AddressPolicy
+from codesdk.domain.network.resolver import Resolve, public_and_remote, system_resolve
+from codesdk.sandbox.egress.allowance import ExecAllowance, Key
+from codesdk.sandbox.egress.byte_credit import ReserveBytes, unlimited
+from codesdk.sandbox.egress.client_stream import ClientStream
+from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, OnAttempt, Reason
+from codesdk.sandbox.egress.dialer import Dialer
+from codesdk.sandbox.egress.multiplexer import EgressMultiplexer
+from codesdk.sandbox.egress.proxy import FIRST_BYTES_S, Proxy
 from codesdk.sandbox.egress.rules import EgressRules
 
 _log = logging.getLogger(__name__)
 
 SecretResolver = Callable[[str, str], str | None]
 """(owner, name): the value, or None. Called on a thread, once for each connection that needs it."""
-RESOLVING = 8
+RESOLVER_THREADS = 8
 """Threads for the system's resolver: a name that does not answer holds one for as long as the resolver waits."""
 _END_S = 15.0
 _T = TypeVar("_T")
@@ -36,65 +36,65 @@ def no_secrets(_owner: str, _name: str) -> str | None:
     return None
 
 
-class Egress:
-    """Give a `Lease` before the exec starts, end it after; a `Carrier` for each link."""
+class EgressService:
+    """Give a `ExecAllowance` before the exec starts, end it after; a `EgressMultiplexer` for each link."""
 
     def __init__(
         self,
         on_attempt: OnAttempt,
         *,
-        on_short: OnShort = plenty,
+        reserve_bytes: ReserveBytes = unlimited,
         secrets: SecretResolver = no_secrets,
         resolve: Resolve = system_resolve,
-        policy: AddressPolicy = not_this_machine,
+        policy: AddressPolicy = public_and_remote,
         tls: ssl.SSLContext | None = None,
-        first_s: float = FIRST_S,
+        first_s: float = FIRST_BYTES_S,
     ) -> None:
         self._on_attempt = on_attempt
-        self._on_short = on_short
+        self._reserve_bytes = reserve_bytes
         self._secrets = secrets
-        self._leases: dict[tuple[str, Key], Lease] = {}
+        self._allowances: dict[tuple[str, Key], ExecAllowance] = {}
         self._tasks: dict[tuple[str, Key], set[asyncio.Task[None]]] = {}
-        self._resolving = ThreadPoolExecutor(RESOLVING, thread_name_prefix="egress-resolve")
-        self._recording = ThreadPoolExecutor(1, thread_name_prefix="egress-record")
-        self._asking = ThreadPoolExecutor(2, thread_name_prefix="egress-secret")
-        dialer = Dialer(resolve, policy, self._resolving, tls or ssl.create_default_context())
-        self._proxy = Proxy(dialer, self.record, self._more, self._secret, first_s=first_s)
+        self._resolver_threads = ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="egress-resolve")
+        self._recorder_thread = ThreadPoolExecutor(1, thread_name_prefix="egress-record")
+        self._secret_threads = ThreadPoolExecutor(2, thread_name_prefix="egress-secret")
+        dialer = Dialer(resolve, policy, self._resolver_threads, tls or ssl.create_default_context())
+        self._proxy = Proxy(dialer, self.record, self._reserve_bytes_async, self._secret, first_s=first_s)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="egress", daemon=True)
         self._thread.start()
 
     # -- from any thread --------------------------------------------------------------------------------------------
 
-    def grant(self, owner: str, key: Key, within: EgressRules, rules: EgressRules) -> Lease:
+    def grant(self, owner: str, key: Key, within: EgressRules, rules: EgressRules) -> ExecAllowance:
         """Let one exec reach what both sets of rules allow. Joining the same exec again gives the same lease."""
 
-        async def give() -> Lease:
-            lease = self._leases.setdefault((owner, key), Lease(owner, key, within, rules))
-            lease.holders += 1
-            return lease
+        async def give() -> ExecAllowance:
+            allowance = self._allowances.setdefault((owner, key), ExecAllowance(owner, key, within, rules))
+            allowance.refcount += 1
+            return allowance
 
         return self._run(give())
 
-    def end(self, lease: Lease) -> None:
+    def end(self, allowance: ExecAllowance) -> None:
         """The exec is over: its connections end, and all its attempts are recorded when this returns."""
         try:
-            self._run(self._end(lease))
+            self._run(self._end(allowance))
         except TimeoutError:
             # The exec's result is worth more than waiting on; what is left ends by itself, and is recorded then.
-            _log.exception("egress of %s did not end within %g s", lease.owner, _END_S)
+            _log.exception("egress of %s did not end within %g s", allowance.owner, _END_S)
 
-    def carrier(self, owner: str, send: Callable[[bytes], None], broken: Callable[[str], None]) -> Carrier:
+    def carrier(self, owner: str, send: Callable[[bytes], None], broken: Callable[[str], None]) -> EgressMultiplexer:
         """For one link of a sandbox."""
-        return Carrier(owner, self._loop, self, send, broken)
+        return EgressMultiplexer(owner, self._loop, self, send, broken)
 
     def close(self) -> None:
         """End everything."""
-        self._run(self._shut())
+        self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_END_S)
-        for threads in (self._resolving, self._asking, self._recording):
-            threads.shutdown(wait=threads is self._recording, cancel_futures=threads is not self._recording)
+        for threads in (self._resolver_threads, self._secret_threads, self._recorder_thread):
+            threads.shutdown(wait=threads is self._recorder_thread, cancel_futures=threads is not self._recorder_thread)
         if not self._thread.is_alive():
             self._loop.close()
 
@@ -104,53 +104,55 @@ class Egress:
     # -- on the loop ------------------------------------------------------------------------------------------------
 
     def admit(
-        self, owner: str, call: str, attempt: int, conduit: Conduit, credential: str
+        self, owner: str, call: str, attempt: int, client_stream: ClientStream, credential: str
     ) -> asyncio.Task[None] | None:
         """Serve a connection of that exec, if it has a lease."""
         key = (owner, (call, attempt))
-        lease = self._leases.get(key)
-        if lease is None:
+        allowance = self._allowances.get(key)
+        if allowance is None:
             return None
-        task = self._loop.create_task(self._proxy.serve(conduit, lease, credential))
+        task = self._loop.create_task(self._proxy.serve(client_stream, allowance, credential))
         tasks = self._tasks.setdefault(key, set())
         tasks.add(task)
         task.add_done_callback(tasks.discard)
         return task
 
-    async def record(self, attempt: Attempt) -> None:
+    async def record(self, attempt: ConnectionAttempt) -> None:
         """Hand it to whoever keeps the records; shielded, so that the end of an exec cannot undo it."""
-        await asyncio.shield(self._loop.run_in_executor(self._recording, self._on_attempt, attempt))
+        await asyncio.shield(self._loop.run_in_executor(self._recorder_thread, self._on_attempt, attempt))
 
-    async def _more(self, attempt: Attempt, least: int) -> int:
+    async def _reserve_bytes_async(self, attempt: ConnectionAttempt, least: int) -> int:
         """By the thread that records: what was taken is known there when the connection's end comes."""
-        return await asyncio.shield(self._loop.run_in_executor(self._recording, self._on_short, attempt, least))
+        return await asyncio.shield(
+            self._loop.run_in_executor(self._recorder_thread, self._reserve_bytes, attempt, least)
+        )
 
     async def _secret(self, owner: str, name: str) -> str | None:
-        return await self._loop.run_in_executor(self._asking, self._secrets, owner, name)
+        return await self._loop.run_in_executor(self._secret_threads, self._secrets, owner, name)
 
-    async def _end(self, lease: Lease) -> None:
-        lease.holders -= 1
-        if lease.holders > 0:
+    async def _end(self, allowance: ExecAllowance) -> None:
+        allowance.refcount -= 1
+        if allowance.refcount > 0:
             return
-        lease.ended = True
-        self._leases.pop((lease.owner, lease.key), None)
-        await self._stop(self._tasks.pop((lease.owner, lease.key), set()))
-        if lease.unread:
-            call, attempt = lease.key
-            flood = Attempt(
-                owner=lease.owner,
+        allowance.ended = True
+        self._allowances.pop((allowance.owner, allowance.key), None)
+        await self._stop(self._tasks.pop((allowance.owner, allowance.key), set()))
+        if allowance.unread:
+            call, attempt = allowance.key
+            summary = ConnectionAttempt(
+                owner=allowance.owner,
                 call=call,
                 attempt=attempt,
                 number=0,
-                phase=Phase.REFUSED,
+                phase=AttemptPhase.REFUSED,
                 reason=Reason.TOO_MANY,
                 detail="refused unread: far too many attempts",
-                count=lease.unread,
+                count=allowance.unread,
             )
             try:
-                await self.record(flood)
+                await self.record(summary)
             except Exception:  # noqa: BLE001 - the recorder is somebody else's; the exec is over
-                _log.exception("refused egress attempts of %s could not be recorded", lease.owner)
+                _log.exception("refused egress attempts of %s could not be recorded", allowance.owner)
 
     async def _stop(self, tasks: set[asyncio.Task[None]]) -> None:
         for task in tasks:
@@ -158,10 +160,10 @@ class Egress:
         if tasks:
             await asyncio.wait(tasks, timeout=_END_S / 2)
 
-    async def _shut(self) -> None:
-        for lease in list(self._leases.values()):
-            lease.holders = 1
-            await self._end(lease)
+    async def _close(self) -> None:
+        for allowance in list(self._allowances.values()):
+            allowance.refcount = 1
+            await self._end(allowance)
         mine = asyncio.current_task()
         await self._stop({task for task in asyncio.all_tasks() if task is not mine})
         await asyncio.sleep(0.01)  # the transports' own ends are posted to the loop

@@ -6,17 +6,17 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from codesdk.sandbox import kernel_words
-from codesdk.sandbox.disk import Cap
+from codesdk.sandbox.isolation import kernel_facts
+from codesdk.sandbox.isolation.disk_quota import QuotaBackend
+from codesdk.sandbox.isolation.spec import RESERVED_PIDS
 from codesdk.sandbox.local import cgroups
-from codesdk.sandbox.local.cgroups import Control, Group
-from codesdk.sandbox.local.confinement import Confinement, Wall
-from codesdk.sandbox.local.launch import user_of
+from codesdk.sandbox.local.cgroups import Cgroup, Controller
+from codesdk.sandbox.local.confinement import Confinement, Isolation
+from codesdk.sandbox.local.launch import tools_uid
 from codesdk.sandbox.local.processes import Identity
 from codesdk.sandbox.port import Attestation, SandboxSpec
-from codesdk.sandbox.profile import Profile
-from codesdk.sandbox.spec import RESERVED_PIDS
-from codesdk.sandbox.surroundings import HOST
+from codesdk.sandbox.port.environment import HOST
+from codesdk.sandbox.profiles.profile import Profile
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 """The kernel counts memory in pages."""
@@ -32,25 +32,27 @@ def _namespace(pid: int, name: str) -> str:
     return os.readlink(f"/proc/{pid}/ns/{name}")  # noqa: PTH115 - it is no path but a name
 
 
-def caps(group: Group, process: Identity | None) -> dict[Control, int | float]:
+def read_caps(group: Cgroup, process: Identity | None) -> dict[Controller, int | float]:
     """What the kernel caps of the sandbox as a whole: bytes, CPUs, processes. Nothing, if its first process is elsewhere."""
     if process is None or not group.directories or not group.holds(process.pid):
         return {}
-    found: dict[Control, int | float] = {}
+    found: dict[Controller, int | float] = {}
     for control, text in group.limits().items():
         words = text.split()
         if words[0] not in ("max", "-1"):
-            found[control] = int(words[0]) / cgroups.PERIOD_US if control is Control.CPU else int(words[0])
+            found[control] = int(words[0]) / cgroups.PERIOD_US if control is Controller.CPU else int(words[0])
     return found
 
 
-def uncapped(spec: SandboxSpec, found: dict[Control, int | float], wanted: Collection[Control]) -> tuple[str, ...]:
+def cap_differences(
+    spec: SandboxSpec, found: dict[Controller, int | float], wanted: Collection[Controller]
+) -> tuple[str, ...]:
     """Sentences, one for each cap that was asked of the kernel and is another."""
     profile = spec.profile
     asked = {
-        Control.MEMORY: profile.memory_bytes // PAGE * PAGE,
-        Control.CPU: int(profile.cpus * cgroups.PERIOD_US) / cgroups.PERIOD_US,
-        Control.PIDS: profile.pids,
+        Controller.MEMORY: profile.memory_bytes // PAGE * PAGE,
+        Controller.CPU: int(profile.cpus * cgroups.PERIOD_US) / cgroups.PERIOD_US,
+        Controller.PIDS: profile.pids,
     }
     return tuple(
         f"kernel: the cap of {control.value} is {found.get(control, 'none')}, expected {value}"
@@ -66,10 +68,10 @@ def differences(
     shared: tuple[str, ...],
     *,
     filtered: bool,
-    caps: Mapping[Control, int | float],
+    caps: Mapping[Controller, int | float],
 ) -> tuple[str, ...]:
     """Sentences, one for each difference; empty where the sandbox is as asked."""
-    status, uid = observed["status"], str(user_of(spec, confinement))
+    status, uid = observed["status"], str(tools_uid(spec, confinement))
     found: list[str] = []
 
     def expect(word: str, asked: object, seen: object) -> None:
@@ -77,13 +79,13 @@ def differences(
             found.append(f"kernel: {word} is {seen!r}, expected {asked!r}")
 
     expect("uids of a tool", [uid] * 4, status.get("Uid", "").split()[:4])
-    expect("the tool in the uid_map", True, kernel_words.is_mapped(user_of(spec, confinement), observed["uid_map"]))
+    expect("the tool in the uid_map", True, kernel_facts.is_mapped(tools_uid(spec, confinement), observed["uid_map"]))
     for word in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
         expect(f"{word} of a tool", 0, int(status.get(word, "1"), 16))
     expect("NoNewPrivs of a tool", "1", status.get("NoNewPrivs"))
     expect("Seccomp of a tool", "2" if filtered else "0", status.get("Seccomp"))
     rlimits = observed["rlimits"]
-    if Control.MEMORY not in caps:
+    if Controller.MEMORY not in caps:
         expect("limit of a tool's data", str(spec.profile.memory_bytes), rlimits.get("Max data size"))
     expect("limit of a tool's core files", "0", rlimits.get("Max core file size"))
     if confinement.apart:
@@ -94,10 +96,10 @@ def differences(
     for attempt, outcome in observed["attempts"].items():
         if attempt in forbidden and outcome == "ALLOWED":
             found.append(f"kernel: a tool was allowed to {attempt.replace('_', ' ')}")
-    if confinement.apart and confinement.wall is Wall.NONE:
+    if confinement.apart and confinement.isolation is Isolation.NONE:
         # Bubblewrap leaves root's bounding set whole: no-new-privileges alone bars the way, and is checked above.
-        expect("capabilities beyond those granted", 0, kernel_words.beyond_granted(status))
-    if confinement.wall is Wall.BUBBLEWRAP:
+        expect("capabilities beyond those granted", 0, kernel_facts.ungranted_capabilities(status))
+    if confinement.isolation is Isolation.BUBBLEWRAP:
         expect("namespaces shared with this machine", (), shared)
         expect("network interfaces", ["lo"], observed["interfaces"])
         _expect_mounts(expect, spec, observed)
@@ -118,8 +120,8 @@ def attestation(
     confinement: Confinement,
     observed: dict[str, Any],
     *,
-    disk_cap: Cap,
-    caps: Mapping[Control, int | float],
+    disk_cap: QuotaBackend,
+    caps: Mapping[Controller, int | float],
 ) -> Attestation:
     """What was read back, for the record, with what is and is not enforced."""
     mounts = {mount[0]: mount for mount in observed["mounts"]}
@@ -127,11 +129,11 @@ def attestation(
         spec, confinement, filtered=observed["status"].get("Seccomp") == "2", disk_cap=disk_cap, caps=caps
     )
     return Attestation(
-        **kernel_words.facts(observed),
+        **kernel_facts.kernel_facts(observed),
         read_only_root=mounts.get("/", ["", "?"])[1].split(",")[0] == "ro",
-        memory_bytes=int(caps.get(Control.MEMORY, 0)),
-        pids_limit=int(caps.get(Control.PIDS, spec.profile.pids if confinement.apart else 0)),
-        runtime="bubblewrap" if confinement.wall is Wall.BUBBLEWRAP else "plain",
+        memory_bytes=int(caps.get(Controller.MEMORY, 0)),
+        pids_limit=int(caps.get(Controller.PIDS, spec.profile.pids if confinement.apart else 0)),
+        runtime="bubblewrap" if confinement.isolation is Isolation.BUBBLEWRAP else "plain",
         image=spec.image,
         disk_cap=disk_cap.value,
         environment=HOST,
@@ -145,11 +147,11 @@ def sentences(
     confinement: Confinement,
     *,
     filtered: bool,
-    disk_cap: Cap,
-    caps: Mapping[Control, int | float],
+    disk_cap: QuotaBackend,
+    caps: Mapping[Controller, int | float],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What holds and what does not, for a person."""
-    walled, apart, profile = confinement.wall is Wall.BUBBLEWRAP, confinement.apart, spec.profile
+    walled, apart, profile = confinement.isolation is Isolation.BUBBLEWRAP, confinement.apart, spec.profile
     facts = (
         (
             walled,
@@ -164,7 +166,7 @@ def sentences(
         (walled, "processes: its own, no others are seen", "processes: tools see those of this machine"),
         (
             apart,
-            f"user: tools run as uid {user_of(spec, confinement)}, apart from the runner and from every other sandbox",
+            f"user: tools run as uid {tools_uid(spec, confinement)}, apart from the runner and from every other sandbox",
             "user: tools run as the user that runs CodeSDK; "
             + (
                 "they can stop and forge the runner of their own sandbox"
@@ -180,21 +182,21 @@ def sentences(
         (True, "privileges: no capability, and none can be gained", ""),
         (True, f"each process: {profile.open_files} open files, no core", ""),
         (
-            Control.MEMORY in caps,
+            Controller.MEMORY in caps,
             f"memory: at most {profile.memory_bytes} bytes, for the sandbox as a whole",
             f"memory: each process {profile.memory_bytes} bytes of data; many together can take all that there is",
         ),
         (
-            Control.CPU in caps,
+            Controller.CPU in caps,
             f"CPU: at most {profile.cpus:g}, for the sandbox as a whole",
             "CPU: no cap; a sandbox can take all that there is",
         ),
         (
-            Control.PIDS in caps or apart,
+            Controller.PIDS in caps or apart,
             f"processes: at most {profile.pids}",
             "processes: counted with all others of this user, so only roughly",
         ),
-        (disk_cap is not Cap.NONE, _held(profile, disk_cap), "workspace: no cap on its size"),
+        (disk_cap is not QuotaBackend.NONE, _disk_sentence(profile, disk_cap), "workspace: no cap on its size"),
         (False, "", "the system: tools run this machine's programs and kernel, not an image's"),
     )
     return (
@@ -203,6 +205,10 @@ def sentences(
     )
 
 
-def _held(profile: Profile, cap: Cap) -> str:
-    how = "in memory" if cap is Cap.TMPFS else "counted: what passes it is ended, and may be a little over it by then"
+def _disk_sentence(profile: Profile, cap: QuotaBackend) -> str:
+    how = (
+        "in memory"
+        if cap is QuotaBackend.TMPFS
+        else "counted: what passes it is ended, and may be a little over it by then"
+    )
     return f"workspace: at most {profile.workspace_bytes} bytes, {how}"

@@ -11,18 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from codesdk.sandbox.isolation.spec import CAPABILITIES
 from codesdk.sandbox.local import seccomp
-from codesdk.sandbox.spec import CAPABILITIES
 
-INFO, SECCOMP = "@info", "@seccomp"
+INFO_FD, SECCOMP_FD = "@info", "@seccomp"
 """Stand for descriptors, which only the process that starts bwrap knows."""
-CGROUP = "/sys/fs/cgroup"
+CGROUP_MOUNT = "/sys/fs/cgroup"
 """Where a sandbox sees its own cgroup, as containers do."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+SYSTEM_DIRECTORIES = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Programs and libraries: what a tool runs."""
-ETC = {
+ETC_ENTRIES = {
     "alternatives": "programs of /usr/bin are links through it",
     "ca-certificates": "which authorities the certificates below come from",
     "ssl": "certificates that TLS libraries insist on loading",
@@ -41,7 +41,7 @@ ETC = {
 
 
 @dataclass(frozen=True)
-class Wall:
+class BwrapConfig:
     """What differs from one sandbox to the next."""
 
     program: str
@@ -56,35 +56,35 @@ class Wall:
     workspace_bytes: int = 0
     """Caps the workspace by keeping it in memory; 0 for the directory `source`."""
     cgroup: Mapping[str, str] = field(default_factory=dict)
-    """Name beneath `CGROUP` -> directory of this machine: what the kernel says of the sandbox's own caps, to be read."""
+    """Name beneath `CGROUP_MOUNT` -> directory of this machine: what the kernel says of the sandbox's own caps, to be read."""
 
 
-def command(wall: Wall, argv: list[str], *, info: bool = True) -> list[str]:
+def command(config: BwrapConfig, argv: list[str], *, info: bool = True) -> list[str]:
     """The argv that runs `argv` behind the wall. Not --die-with-parent: a sandbox outlives the worker that started it."""
     return [
-        wall.program,
+        config.program,
         *("--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
-        *_user(wall),
+        *_user(config),
         *("--new-session", "--hostname", "sandbox"),
         *_system(),
-        *_etc(wall.etc),
+        *_etc(config.etc),
         *("--proc", "/proc", "--dev", "/dev"),
-        *_tmpfs("/dev/shm", wall.shm_bytes, "1777"),  # noqa: S108 - a mount point inside
-        *_tmpfs("/tmp", wall.tmp_bytes, "1777"),  # noqa: S108 - likewise
+        *_tmpfs("/dev/shm", config.shm_bytes, "1777"),  # noqa: S108 - a mount point inside
+        *_tmpfs("/tmp", config.tmp_bytes, "1777"),  # noqa: S108 - likewise
         *_tmpfs("/run", 1024 * 1024, "0755"),
-        *_python(),
-        *_workspace(wall),
-        *_cgroup(wall),
+        *_python_binds(),
+        *_workspace(config),
+        *_cgroup(config),
         *("--remount-ro", "/", "--chdir", "/"),
-        *(("--info-fd", INFO) if info else ()),
-        *(("--seccomp", SECCOMP) if seccomp.supported() else ()),
+        *(("--info-fd", INFO_FD) if info else ()),
+        *(("--seccomp", SECCOMP_FD) if seccomp.supported() else ()),
         "--",
         *argv,
     ]
 
 
-def _user(wall: Wall) -> list[str]:
-    if not wall.apart:
+def _user(config: BwrapConfig) -> list[str]:
+    if not config.apart:
         # One user namespace with this one user: the kernel then grants the other namespaces. No second one inside.
         return ["--unshare-user", "--cap-drop", "ALL"]
     granted = [part for name in CAPABILITIES for part in ("--cap-add", f"CAP_{name}")]
@@ -93,7 +93,7 @@ def _user(wall: Wall) -> list[str]:
 
 def _system() -> list[str]:
     found = []
-    for name in SYSTEM:
+    for name in SYSTEM_DIRECTORIES:
         place = Path(name)
         if place.is_symlink():
             found += ["--symlink", str(place.readlink()), name]
@@ -103,7 +103,7 @@ def _system() -> list[str]:
 
 
 def _etc(ours: Path) -> list[str]:
-    shown = [part for name in ETC for part in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")]
+    shown = [part for name in ETC_ENTRIES for part in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")]
     return [
         *_directory("/etc"),
         *shown,
@@ -120,30 +120,34 @@ def _tmpfs(place: str, size: int, mode: str) -> list[str]:
     return ["--perms", mode, *(("--size", str(size)) if size else ()), "--tmpfs", place]
 
 
-def _workspace(wall: Wall) -> list[str]:
-    if wall.workspace_bytes:
-        return _tmpfs(wall.workspace, wall.workspace_bytes, "0755")
-    return ["--bind", str(wall.source), wall.workspace]
+def _workspace(config: BwrapConfig) -> list[str]:
+    if config.workspace_bytes:
+        return _tmpfs(config.workspace, config.workspace_bytes, "0755")
+    return ["--bind", str(config.source), config.workspace]
 
 
-def _cgroup(wall: Wall) -> list[str]:
-    if not wall.cgroup:
+def _cgroup(config: BwrapConfig) -> list[str]:
+    if not config.cgroup:
         return []
     above = [part for place in ("/sys", "/sys/fs") for part in _directory(place)]
-    shown = ("--ro-bind", wall.cgroup[""], CGROUP) if "" in wall.cgroup else tuple(_directory(CGROUP))
-    each = [part for name, path in wall.cgroup.items() if name for part in ("--ro-bind", path, f"{CGROUP}/{name}")]
+    shown = ("--ro-bind", config.cgroup[""], CGROUP_MOUNT) if "" in config.cgroup else tuple(_directory(CGROUP_MOUNT))
+    each = [
+        part for name, path in config.cgroup.items() if name for part in ("--ro-bind", path, f"{CGROUP_MOUNT}/{name}")
+    ]
     return [*above, *shown, *each]
 
 
 def python_homes() -> list[str]:
     """Where the Python that runs CodeSDK lies, if not in the system: it runs the runner, and is first on tools' PATH."""
-    homes = {os.path.realpath(home) for home in (sys.prefix, sys.base_prefix)}
-    homes.update((sys.prefix, sys.base_prefix))
-    return sorted(home for home in homes if not any(home == top or home.startswith(f"{top}/") for top in SYSTEM))
+    prefixes = {os.path.realpath(home) for home in (sys.prefix, sys.base_prefix)}
+    prefixes.update((sys.prefix, sys.base_prefix))
+    return sorted(
+        home for home in prefixes if not any(home == top or home.startswith(f"{top}/") for top in SYSTEM_DIRECTORIES)
+    )
 
 
-def _python() -> list[str]:
-    homes = python_homes()
-    above = {str(parent) for home in homes for parent in Path(home).parents} - {"/", "/tmp"}  # noqa: S108 - it has a mode
+def _python_binds() -> list[str]:
+    prefixes = python_homes()
+    above = {str(parent) for home in prefixes for parent in Path(home).parents} - {"/", "/tmp"}  # noqa: S108 - it has a mode
     made = [part for parent in sorted(above) for part in _directory(parent)]
-    return [*made, *(part for home in homes for part in ("--ro-bind", home, home))]
+    return [*made, *(part for home in prefixes for part in ("--ro-bind", home, home))]

@@ -17,21 +17,21 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from codesdk.domain.decisions import Frozen
-from codesdk.sandbox.profile import Profile
+from codesdk.domain.decisions import FrozenModel
+from codesdk.sandbox.profiles.profile import Profile
 
-TRY_S = 10.0
+PROBE_S = 10.0
 PERIOD_US = 100_000
 """Over which CPU time is counted: the kernel's own default."""
-ROUND_S = 0.02
-OUTSIDE = 0
+POLL_S = 0.02
+FOREIGN_PID = 0
 """How the kernel names a process that another PID namespace holds and ours does not see; to kill, 0 is our own group."""
 SELF = Path("/proc/self")
-ENTER = 'for file; do echo $$ > "$file" || exit 1; done'
+ENTER_SCRIPT = 'for file; do echo $$ > "$file" || exit 1; done'
 """A shell line that moves itself into the cgroups whose `cgroup.procs` it is given."""
 
 
-class Control(StrEnum):
+class Controller(StrEnum):
     """What a cgroup can do for a sandbox."""
 
     MEMORY = "memory"
@@ -40,7 +40,7 @@ class Control(StrEnum):
     FREEZER = "freezer"
 
 
-class Mount(NamedTuple):
+class Hierarchy(NamedTuple):
     """One hierarchy of the kernel's, and where this process is in it."""
 
     controllers: tuple[str, ...]
@@ -49,10 +49,10 @@ class Mount(NamedTuple):
     own: Path
 
 
-class Groups(Frozen):
+class CgroupSupport(FrozenModel):
     """Where cgroups can be made; nothing where they cannot."""
 
-    parents: dict[Control, str] = {}
+    parents: dict[Controller, str] = {}
     """The directory for each controller; with v2 the same for all."""
     unified: bool = False
     why_not: str = ""
@@ -61,13 +61,13 @@ class Groups(Frozen):
     @property
     def whole(self) -> bool:
         """Whether memory, CPU and processes of a sandbox can all be capped."""
-        return {Control.MEMORY, Control.CPU, Control.PIDS} <= set(self.parents)
+        return {Controller.MEMORY, Controller.CPU, Controller.PIDS} <= set(self.parents)
 
-    def of(self, name: str) -> Group:
+    def of(self, name: str) -> Cgroup:
         """The cgroup of that name, made or not."""
-        return Group({control: Path(parent, name) for control, parent in self.parents.items()})
+        return Cgroup({control: Path(parent, name) for control, parent in self.parents.items()})
 
-    def make(self, name: str, profile: Profile) -> Group:
+    def make(self, name: str, profile: Profile) -> Cgroup:
         """Make it, with the profile's caps in force; one that an interrupted start left is taken over.
 
         Raises:
@@ -78,20 +78,20 @@ class Groups(Frozen):
             if self.unified:
                 _delegate(directory.parent)
             directory.mkdir(exist_ok=True)
-            for file, value in _settings(control, profile, unified=self.unified):
+            for file, value in _cap_files(control, profile, unified=self.unified):
                 if (directory / file).exists():
                     (directory / file).write_text(value)
         return group
 
 
-class Group:
+class Cgroup:
     """The cgroups of one sandbox."""
 
-    def __init__(self, directories: dict[Control, Path]) -> None:
+    def __init__(self, directories: dict[Controller, Path]) -> None:
         self.directories = directories
 
     @property
-    def doors(self) -> list[str]:
+    def procs_files(self) -> list[str]:
         """The files that a process writes its number to, to be in it with all that it starts."""
         return [str(place / "cgroup.procs") for place in dict.fromkeys(self.directories.values())]
 
@@ -106,12 +106,12 @@ class Group:
         """Whether that process is in all of them."""
         return all(str(pid) in (place / "cgroup.procs").read_text().split() for place in self.directories.values())
 
-    def limits(self) -> dict[Control, str]:
+    def limits(self) -> dict[Controller, str]:
         """What the kernel says that is in force: bytes of memory, processes, `quota period` of CPU."""
         files = {
-            Control.MEMORY: ("memory.max", "memory.limit_in_bytes"),
-            Control.PIDS: ("pids.max",),
-            Control.CPU: ("cpu.max", "cpu.cfs_quota_us"),
+            Controller.MEMORY: ("memory.max", "memory.limit_in_bytes"),
+            Controller.PIDS: ("pids.max",),
+            Controller.CPU: ("cpu.max", "cpu.cfs_quota_us"),
         }
         found = {}
         for control, place in self.directories.items():
@@ -126,21 +126,21 @@ class Group:
         Raises:
             OSError: the kernel did not let it, or not in time.
         """
-        place = self.directories.get(Control.FREEZER)
+        place = self.directories.get(Controller.FREEZER)
         if place is None or not place.is_dir():
             return
         unified = (place / "cgroup.freeze").exists()
         word = ("1" if frozen else "0") if unified else ("FROZEN" if frozen else "THAWED")
         (place / ("cgroup.freeze" if unified else "freezer.state")).write_text(word)
-        deadline = time.monotonic() + TRY_S
+        deadline = time.monotonic() + PROBE_S
         while self.is_frozen() != frozen:
             if time.monotonic() > deadline:
                 raise TimeoutError("the kernel did not freeze its processes in time")
-            time.sleep(ROUND_S)
+            time.sleep(POLL_S)
 
     def is_frozen(self) -> bool:
         """Whether all of it stands still."""
-        place = self.directories.get(Control.FREEZER)
+        place = self.directories.get(Controller.FREEZER)
         if place is None:
             return False
         with contextlib.suppress(FileNotFoundError):
@@ -156,7 +156,7 @@ class Group:
             # Stopped first: what forks while it is killed would get away for another round, for ever.
             with contextlib.suppress(OSError):
                 self.freeze(frozen=True)
-            for pid in (pids | set(self._pids())) - {OUTSIDE}:
+            for pid in (pids | set(self._pids())) - {FOREIGN_PID}:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             # What does not thaw does not die either: the next round tries again, and the deadline says so.
@@ -164,7 +164,7 @@ class Group:
                 self.freeze(frozen=False)
             if time.monotonic() > deadline:
                 return False
-            time.sleep(ROUND_S)
+            time.sleep(POLL_S)
         return True
 
     def remove(self, timeout_s: float) -> None:
@@ -182,7 +182,7 @@ class Group:
                     # A process that was just reaped leaves its cgroup a moment later.
                     if time.monotonic() > deadline:
                         raise
-                    time.sleep(ROUND_S)
+                    time.sleep(POLL_S)
 
     def _pids(self) -> Iterator[int]:
         for place in dict.fromkeys(self.directories.values()):
@@ -190,61 +190,61 @@ class Group:
                 yield from map(int, (place / "cgroup.procs").read_text().split())
 
 
-NO_GROUPS = Groups(why_not="none was looked for")
+NO_CGROUPS = CgroupSupport(why_not="none was looked for")
 
 
-def find(mounts: Iterable[Mount] | None = None) -> Groups:
+def detect(mounts: Iterable[Hierarchy] | None = None) -> CgroupSupport:
     """The best that this process may make here. Mounts: for tests."""
     try:
-        places = list(_mounts() if mounts is None else mounts)
+        places = list(_hierarchies() if mounts is None else mounts)
     except OSError as error:
-        return Groups(why_not=f"the kernel shows no cgroups: {error}")
+        return CgroupSupport(why_not=f"the kernel shows no cgroups: {error}")
     separate = [mount for mount in places if mount.controllers]
     unified = [mount for mount in places if not mount.controllers]
-    found = _find_unified(unified[0]) if unified and not separate else Groups()
+    found = _find_unified(unified[0]) if unified and not separate else CgroupSupport()
     if found.parents:
         return found
-    parents: dict[Control, str] = {}
+    parents: dict[Controller, str] = {}
     refused: list[str] = []
-    for control in Control:
+    for control in Controller:
         for mount in (mount for mount in separate if control.value in mount.controllers):
-            why = _try(Groups(parents={control: str(mount.own)}))
+            why = _probe(CgroupSupport(parents={control: str(mount.own)}))
             if why is None:
                 parents[control] = str(mount.own)
             else:
                 refused.append(why)
     if not parents:
-        return Groups(why_not=(refused or [found.why_not or "this kernel has none mounted"])[0])
-    missing = [control.value for control in Control if control not in parents]
-    return Groups(parents=parents, why_not=f"no controller for {', '.join(missing)}" if missing else "")
+        return CgroupSupport(why_not=(refused or [found.why_not or "this kernel has none mounted"])[0])
+    missing = [control.value for control in Controller if control not in parents]
+    return CgroupSupport(parents=parents, why_not=f"no controller for {', '.join(missing)}" if missing else "")
 
 
-def _find_unified(mount: Mount) -> Groups:
+def _find_unified(mount: Hierarchy) -> CgroupSupport:
     """The nearest place above our own that may be divided: one that holds processes itself may not, but the root."""
     why = ""
     for place in (mount.own, *mount.own.parents):
         if not place.is_relative_to(mount.root):
             break
-        found = Groups(parents=dict.fromkeys(Control, str(place)), unified=True)
-        refused = _try(found)
+        found = CgroupSupport(parents=dict.fromkeys(Controller, str(place)), unified=True)
+        refused = _probe(found)
         if refused is None:
             return found
         why = why or refused
-    return Groups(unified=True, why_not=why)
+    return CgroupSupport(unified=True, why_not=why)
 
 
-def _try(groups: Groups) -> str | None:
+def _probe(groups: CgroupSupport) -> str | None:
     """Make one with limits and run a process in it; why that does not work, or None."""
     name = f"codesdk-try-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         group = groups.make(name, Profile())
-        if not all(Path(door).exists() for door in group.doors):
-            return f"{group.doors[0]} is not there: this is no place of cgroups"
+        if not all(Path(door).exists() for door in group.procs_files):
+            return f"{group.procs_files[0]} is not there: this is no place of cgroups"
         done = subprocess.run(
-            ["/bin/sh", "-c", ENTER, "sh", *group.doors],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TRY_S, check=False,
+            ["/bin/sh", "-c", ENTER_SCRIPT, "sh", *group.procs_files],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROBE_S, check=False,
         )  # fmt: skip
-        missing = {Control.MEMORY, Control.CPU, Control.PIDS} & set(groups.parents) - set(group.limits())
+        missing = {Controller.MEMORY, Controller.CPU, Controller.PIDS} & set(groups.parents) - set(group.limits())
         if done.returncode:
             return done.stderr.strip() or f"a process cannot enter it: exit code {done.returncode}"
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -253,35 +253,35 @@ def _try(groups: Groups) -> str | None:
         return f"it has no file for the limit of {', '.join(sorted(missing))}" if missing else None
     finally:
         with contextlib.suppress(OSError):  # it was never made
-            groups.of(name).remove(TRY_S)
+            groups.of(name).remove(PROBE_S)
 
 
 def _delegate(place: Path) -> None:
     """Let children of this cgroup have the controllers."""
-    wanted = {control.value for control in Control} - {Control.FREEZER.value}  # every cgroup of v2 can be frozen
+    wanted = {control.value for control in Controller} - {Controller.FREEZER.value}  # every cgroup of v2 can be frozen
     file = place / "cgroup.subtree_control"
     if wanted - set(file.read_text().split()):
         file.write_text(" ".join(f"+{name}" for name in sorted(wanted)))
 
 
-def _settings(control: Control, profile: Profile, *, unified: bool) -> tuple[tuple[str, str], ...]:
-    memory, both = profile.memory_bytes, profile.memory_bytes + profile.swap_bytes
+def _cap_files(control: Controller, profile: Profile, *, unified: bool) -> tuple[tuple[str, str], ...]:
+    memory, memory_and_swap = profile.memory_bytes, profile.memory_bytes + profile.swap_bytes
     quota = int(profile.cpus * PERIOD_US)
     match control, unified:
-        case Control.MEMORY, True:
+        case Controller.MEMORY, True:
             return (("memory.max", str(memory)), ("memory.swap.max", str(profile.swap_bytes)))
-        case Control.MEMORY, False:
-            return (("memory.limit_in_bytes", str(memory)), ("memory.memsw.limit_in_bytes", str(both)))
-        case Control.CPU, True:
+        case Controller.MEMORY, False:
+            return (("memory.limit_in_bytes", str(memory)), ("memory.memsw.limit_in_bytes", str(memory_and_swap)))
+        case Controller.CPU, True:
             return (("cpu.max", f"{quota} {PERIOD_US}"),)
-        case Control.CPU, False:
+        case Controller.CPU, False:
             return (("cpu.cfs_period_us", str(PERIOD_US)), ("cpu.cfs_quota_us", str(quota)))
-        case Control.PIDS, _:
+        case Controller.PIDS, _:
             return (("pids.max", str(profile.pids)),)
     return ()
 
 
-def _mounts() -> Iterator[Mount]:
+def _hierarchies() -> Iterator[Hierarchy]:
     """The hierarchies that are mounted here, from proc_pid_mountinfo(5) and cgroups(7)."""
     own: dict[frozenset[str], str] = {}
     for line in (SELF / "cgroup").read_text().splitlines():
@@ -297,4 +297,6 @@ def _mounts() -> Iterator[Mount]:
         if bool(names) != (kind == "cgroup"):
             continue  # a hierarchy that this process is not in
         ours = Path(own.get(names, "/"))
-        yield Mount(tuple(sorted(names)), where, where / (ours.relative_to(root) if ours.is_relative_to(root) else "."))
+        yield Hierarchy(
+            tuple(sorted(names)), where, where / (ours.relative_to(root) if ours.is_relative_to(root) else ".")
+        )

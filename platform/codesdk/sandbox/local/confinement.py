@@ -9,14 +9,14 @@ import tempfile
 from enum import StrEnum
 from pathlib import Path
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.sandbox.local import bwrap, cgroups, seccomp
-from codesdk.sandbox.local.cgroups import NO_GROUPS, Groups
+from codesdk.sandbox.local.cgroups import NO_CGROUPS, CgroupSupport
 
-TRY_S = 15.0
+PROBE_S = 15.0
 
 
-class Wall(StrEnum):
+class Isolation(StrEnum):
     """What stands between a tool and this machine."""
 
     BUBBLEWRAP = "bubblewrap"
@@ -25,26 +25,26 @@ class Wall(StrEnum):
     """Nothing but user ids and limits."""
 
 
-class Confinement(Frozen):
+class Confinement(FrozenModel):
     """What a local sandbox is on this machine."""
 
-    wall: Wall
+    isolation: Isolation
     apart: bool
     """Tools run as a user of their own: the runner and the data directory are closed to them."""
     program: str = ""
     """Path of bwrap, where the wall is made of it."""
     why_not: str = ""
     """Why there is no wall."""
-    groups: Groups = NO_GROUPS
+    groups: CgroupSupport = NO_CGROUPS
     """What can cap a sandbox as a whole."""
 
     @property
     def network(self) -> bool:
         """Whether tools reach this machine's network."""
-        return self.wall is Wall.NONE
+        return self.isolation is Isolation.NONE
 
 
-def find(program: str | None = None) -> Confinement:
+def detect_confinement(program: str | None = None) -> Confinement:
     """The strongest that works here. `program`: path of bwrap; None looks on PATH, empty uses none."""
     apart = os.geteuid() == 0
     found = shutil.which("bwrap") if program is None else program
@@ -52,15 +52,15 @@ def find(program: str | None = None) -> Confinement:
         why = (
             "bubblewrap is not installed (`apt-get install bubblewrap`)" if program is None else "it was not to be used"
         )
-        return Confinement(wall=Wall.NONE, apart=apart, why_not=why, groups=cgroups.find())
-    refused = _try(found, apart=apart)
+        return Confinement(isolation=Isolation.NONE, apart=apart, why_not=why, groups=cgroups.detect())
+    refused = _probe(found, apart=apart)
     if refused is None:
-        return Confinement(wall=Wall.BUBBLEWRAP, apart=apart, program=found, groups=cgroups.find())
+        return Confinement(isolation=Isolation.BUBBLEWRAP, apart=apart, program=found, groups=cgroups.detect())
     why = f"bubblewrap does not work here: {refused}"
-    return Confinement(wall=Wall.NONE, apart=apart, why_not=why, groups=cgroups.find())
+    return Confinement(isolation=Isolation.NONE, apart=apart, why_not=why, groups=cgroups.detect())
 
 
-def _try(program: str, *, apart: bool) -> str | None:
+def _probe(program: str, *, apart: bool) -> str | None:
     """Run `true` behind the very wall that a sandbox gets; why it did not run, or None."""
     read, write = os.pipe()
     try:
@@ -73,12 +73,15 @@ def _try(program: str, *, apart: bool) -> str | None:
             if seccomp.supported():
                 pipe.write(seccomp.program())
             pipe.close()
-            wall = bwrap.Wall(
+            isolation = bwrap.BwrapConfig(
                 program=program, etc=Path(folder) / "etc", source=workspace, workspace="/workspace", apart=apart
             )
-            argv = [str(read) if part == bwrap.SECCOMP else part for part in bwrap.command(wall, ["true"], info=False)]
+            argv = [
+                str(read) if part == bwrap.SECCOMP_FD else part
+                for part in bwrap.command(isolation, ["true"], info=False)
+            ]
             done = subprocess.run(
-                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TRY_S, check=False,
+                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROBE_S, check=False,
                 pass_fds=[read], env={"PATH": bwrap.SYSTEM_PATH},
             )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:

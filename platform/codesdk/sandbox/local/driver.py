@@ -16,40 +16,40 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from codesdk.sandbox import disk
-from codesdk.sandbox import spec as specs
-from codesdk.sandbox.egress.service import Egress
-from codesdk.sandbox.faults import IsolationDrift, SandboxGone, StopRefused
-from codesdk.sandbox.link import LinkLost
+from codesdk.sandbox.channel.connection import ConnectionLost
+from codesdk.sandbox.channel.open_sandboxes import OpenSandboxes
+from codesdk.sandbox.egress.service import EgressService
+from codesdk.sandbox.isolation import disk_quota
+from codesdk.sandbox.isolation import spec as specs
 from codesdk.sandbox.local import attest, confinement, launch, processes, seccomp
-from codesdk.sandbox.local.confinement import Confinement, Wall
+from codesdk.sandbox.local.confinement import Confinement, Isolation
 from codesdk.sandbox.local.faults import (
-    ImageNotHere,
+    FreezeFailed,
     LocalNotSeparated,
     LocalRefused,
     LocalSandboxOff,
     LocalStartFailed,
-    NotFrozen,
+    NotLocalImage,
     RemovalFailed,
 )
-from codesdk.sandbox.local.files import Alias, LocalSandbox
-from codesdk.sandbox.local.places import Place, Places
-from codesdk.sandbox.local.transport import PorterStream
+from codesdk.sandbox.local.local_sandbox import LocalSandbox, PathMapping
+from codesdk.sandbox.local.shim_stream import ShimStream
+from codesdk.sandbox.local.state_directory import StateDirectories, StateDirectory
 from codesdk.sandbox.port import Gone, SandboxSpec, Swept
-from codesdk.sandbox.profile import Profile, WorkspaceMode
-from codesdk.sandbox.residents import Residents
-from codesdk.sandbox.surroundings import HOST, Surroundings
+from codesdk.sandbox.port.environment import HOST, ExecutionEnvironment
+from codesdk.sandbox.port.faults import IsolationDrift, SandboxGone, StopRefused
+from codesdk.sandbox.profiles.profile import Profile, WorkspaceMode
 from codesdk.settings import Settings
 
 START_S = 60.0
 """How long the porter may take: two starts of Python and one of bubblewrap, a fifth of a second on an idle machine."""
-POLITE_S = 2.0
+SHIM_EXIT_S = 2.0
 """How long a porter may take to see its runner's end."""
-END_S = 20.0
+KILL_S = 20.0
 """How long the kernel may take to end what was killed."""
 
 
-class Members(NamedTuple):
+class SandboxProcesses(NamedTuple):
     """The processes of a sandbox that its porter wrote down; those of another boot are none."""
 
     porter: processes.Identity | None = None
@@ -66,22 +66,22 @@ class LocalSandboxes:
     """Sandboxes of one installation on this machine."""
 
     def __init__(
-        self, instance: str, root: Path, found: Confinement | None = None, *, egress: Egress | None = None
+        self, instance: str, root: Path, found: Confinement | None = None, *, egress: EgressService | None = None
     ) -> None:
         """`root`: a directory of ours alone (`data_dir/local`); `found`: what this machine can, found here where None."""
         self._instance = instance
-        self.confinement = found or confinement.find()
-        walled = self.confinement.wall is Wall.BUBBLEWRAP
-        self._places = Places(root, apart=self.confinement.apart and not walled)
+        self.confinement = found or confinement.detect_confinement()
+        walled = self.confinement.isolation is Isolation.BUBBLEWRAP
+        self._directories = StateDirectories(root, apart=self.confinement.apart and not walled)
         self._egress = egress
         self.image = host_image()
         """What sessions are pinned to: this machine's system, as far as it names itself."""
-        self.surroundings = Surroundings(
+        self.execution_environment = ExecutionEnvironment(
             environment=HOST,
             network=self.confinement.network,
             mounts=(Profile().workspace,) if walled else ("/",),
         )
-        self._residents: Residents[LocalSandbox] = Residents(self._remove)
+        self._open_sandboxes: OpenSandboxes[LocalSandbox] = OpenSandboxes(self._remove)
 
     # -- open and reattach --------------------------------------------------------------------------------------------
 
@@ -89,33 +89,33 @@ class LocalSandboxes:
         """Make and start, or take up what an interrupted open left; see the port."""
         if spec.instance != self._instance:
             raise ValueError(f"a spec of instance {spec.instance} on sandboxes of {self._instance}")
-        return self._residents.open(spec, self._open)
+        return self._open_sandboxes.open(spec, self._open)
 
     def _open(self, spec: SandboxSpec) -> LocalSandbox:
         self._check(spec)
-        place = self._places.of(spec.owner)
-        if place.record() is not None and specs.same_sandbox(spec, place.spec()):
-            if (reason := self._ended(place)) is not None:
+        state = self._directories.of(spec.owner)
+        if state.record() is not None and specs.same_sandbox(spec, state.spec()):
+            if (reason := self._ended(state)) is not None:
                 raise SandboxGone(spec.owner, reason)
             self.resume(spec.owner)
         else:
             # Nothing, or what an interrupted open left before anything ran, or something made for another spec.
             self._remove(spec.owner)
-            place = self._launch(spec)
-        return self._enter(spec, place)
+            state = self._launch(spec)
+        return self._connect(spec, state)
 
-    def _enter(self, spec: SandboxSpec, place: Place) -> LocalSandbox:
-        sandbox = self._sandbox(spec, place)
+    def _connect(self, spec: SandboxSpec, state: StateDirectory) -> LocalSandbox:
+        sandbox = self._sandbox(spec, state)
         try:
-            sandbox.use(PorterStream(place.directory, place.said))
-        except (LinkLost, OSError) as error:
-            raise LocalStartFailed(spec.owner, place.said() or str(error)) from error
-        self._attest(sandbox, spec, place)
+            sandbox.use(ShimStream(state.directory, state.said))
+        except (ConnectionLost, OSError) as error:
+            raise LocalStartFailed(spec.owner, state.said() or str(error)) from error
+        self._attest(sandbox, spec, state)
         return sandbox
 
     def _check(self, spec: SandboxSpec) -> None:
         if spec.image != self.image:
-            raise ImageNotHere(spec.image)
+            raise NotLocalImage(spec.image)
         profile = spec.profile
         if profile.runtime != Profile().runtime:
             raise LocalRefused(f"The profile {profile.name} asks for the runtime {profile.runtime}, a container's.")
@@ -128,14 +128,14 @@ class LocalSandboxes:
         if profile.egress and self.confinement.network:
             raise LocalRefused(f"The profile {profile.name} allows some hosts; here nothing would hold tools to them.")
 
-    def _launch(self, spec: SandboxSpec, *, kept: bool = False) -> Place:
+    def _launch(self, spec: SandboxSpec, *, kept: bool = False) -> StateDirectory:
         """Kept: with the workspace that is there."""
         try:
-            place = self._places.make(spec.owner, kept=kept)
-            place.write("spec.json", specs.labels(spec)[specs.LABEL_SPEC])
-            place.write("launch.json", json.dumps(launch.prepare(spec, self.confinement, place)))
+            state = self._directories.make(spec.owner, kept=kept)
+            state.write("spec.json", specs.container_labels(spec)[specs.LABEL_SPEC])
+            state.write("launch.json", json.dumps(launch.prepare(spec, self.confinement, state)))
             started = subprocess.run(
-                [sys.executable, "-P", "-m", "codesdk.sandbox.local.porter", str(place.directory)],
+                [sys.executable, "-P", "-m", "codesdk.sandbox.local.shim", str(state.directory)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -147,17 +147,17 @@ class LocalSandboxes:
             raise LocalStartFailed(spec.owner, str(error)) from error
         if started.returncode:
             raise LocalStartFailed(spec.owner, started.stderr.strip())
-        return place
+        return state
 
-    def _attest(self, sandbox: LocalSandbox, spec: SandboxSpec, place: Place) -> None:
+    def _attest(self, sandbox: LocalSandbox, spec: SandboxSpec, state: StateDirectory) -> None:
         observed = sandbox.observe()
-        members = _members(place)
+        members = _read_processes(state)
         try:
             shared = attest.shared_namespaces(members.inner.pid) if members.inner else attest.NAMESPACES
-            caps = attest.caps(place.group(), members.inner or members.runner)
+            caps = attest.read_caps(state.group(), members.inner or members.runner)
             wrong = (
                 *attest.differences(spec, self.confinement, observed, shared, filtered=seccomp.supported(), caps=caps),
-                *attest.uncapped(spec, caps, set(place.group().directories)),
+                *attest.cap_differences(spec, caps, set(state.group().directories)),
             )
             found = attest.attestation(spec, self.confinement, observed, disk_cap=self._disk_cap(spec), caps=caps)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, OSError) as error:
@@ -165,52 +165,52 @@ class LocalSandboxes:
         if wrong:
             sandbox.end("it is not isolated as asked")
             raise IsolationDrift(wrong)
-        sandbox.attested(found)
+        sandbox.record_attestation(found)
 
-    def _disk_cap(self, spec: SandboxSpec) -> disk.Cap:
+    def _disk_cap(self, spec: SandboxSpec) -> disk_quota.QuotaBackend:
         return launch.disk_cap(spec.profile, self.confinement)
 
     def reattach(self, owner: str, generation: int) -> LocalSandbox | Gone:
         """The running sandbox of that owner; see the port."""
-        place = self._places.of(owner)
-        if place.record() is None:
+        state = self._directories.of(owner)
+        if state.record() is None:
             return Gone(owner=owner, reason="there is no such sandbox on this machine")
-        if (reason := self._ended(place)) is not None:
+        if (reason := self._ended(state)) is not None:
             return Gone(owner=owner, reason=reason)
         self.resume(owner)
-        spec = specs.from_label(place.spec(), generation)
+        spec = specs.spec_from_label(state.spec(), generation)
         if spec.instance != self._instance:
             return Gone(owner=owner, reason="the sandbox of that name is not ours")
-        sandbox = self._sandbox(spec, place)
+        sandbox = self._sandbox(spec, state)
         try:
-            self._attest(sandbox, spec, place)
+            self._attest(sandbox, spec, state)
         except SandboxGone as gone:
             return Gone(owner=owner, reason=gone.message)
         except IsolationDrift:
             self._remove(owner)
             raise
-        return self._residents.keep(sandbox)
+        return self._open_sandboxes.register(sandbox)
 
-    def _sandbox(self, spec: SandboxSpec, place: Place) -> LocalSandbox:
-        alias = Alias(spec.profile.workspace, launch.workspace_of(spec, self.confinement, place))
+    def _sandbox(self, spec: SandboxSpec, state: StateDirectory) -> LocalSandbox:
+        alias = PathMapping(spec.profile.workspace, launch.workspace_path(spec, self.confinement, state))
         return LocalSandbox(
             spec,
             alias,
-            lambda: PorterStream(place.directory, place.said),
-            lambda: self._ended(place),
-            paused=place.group().is_frozen,
-            beside=lambda: launch.counted_beside(self.confinement),
+            lambda: ShimStream(state.directory, state.said),
+            lambda: self._ended(state),
+            paused=state.group().is_frozen,
+            foreign_threads=lambda: launch.foreign_threads(self.confinement),
             egress=self._egress,
         )
 
-    def _ended(self, place: Place) -> str | None:
+    def _ended(self, state: StateDirectory) -> str | None:
         """Why the sandbox is no more; None while it lives."""
-        if place.record() is None:
+        if state.record() is None:
             return "it was removed"
-        porter = _members(place).porter
+        porter = _read_processes(state).porter
         if porter is not None and processes.is_alive(porter):
             return None
-        return place.ended() or "its processes were killed, or this machine was started again"
+        return state.ended() or "its processes were killed, or this machine was started again"
 
     # -- pausing ------------------------------------------------------------------------------------------------------
 
@@ -223,97 +223,100 @@ class LocalSandboxes:
         self._freeze(owner, frozen=False)
 
     def _freeze(self, owner: str, *, frozen: bool) -> None:
-        place = self._places.of(owner)
-        if (reason := self._ended(place)) is not None:
+        state = self._directories.of(owner)
+        if (reason := self._ended(state)) is not None:
             raise SandboxGone(owner, reason)
         try:
-            place.group().freeze(frozen=frozen)
+            state.group().freeze(frozen=frozen)
         except OSError as error:
-            raise NotFrozen(owner, str(error)) from error
+            raise FreezeFailed(owner, str(error)) from error
 
     # -- stopping and starting ----------------------------------------------------------------------------------------
 
     def stop(self, owner: str) -> None:
         """End its processes and keep its workspace; see the port."""
-        place = self._places.of(owner)
-        if not place.workspace.is_dir():
+        state = self._directories.of(owner)
+        if not state.workspace.is_dir():
             raise SandboxGone(owner, "its workspace is gone")
-        if (said := place.spec()) and self._disk_cap(specs.from_label(said, 1)) is disk.Cap.TMPFS:
+        if (said := state.spec()) and self._disk_cap(specs.spec_from_label(said, 1)) is disk_quota.QuotaBackend.TMPFS:
             raise StopRefused(owner)
-        self._residents.evict(owner, "it was stopped", self._clear)
+        self._open_sandboxes.evict(owner, "it was stopped", self._clear)
 
     def start(self, spec: SandboxSpec) -> LocalSandbox:
         """New processes over the workspace that was kept; see the port."""
-        return self._residents.open(spec, self._start_again, self._clear)
+        return self._open_sandboxes.open(spec, self._restart, self._clear)
 
-    def _start_again(self, spec: SandboxSpec) -> LocalSandbox:
+    def _restart(self, spec: SandboxSpec) -> LocalSandbox:
         self._check(spec)
-        if not self._places.of(spec.owner).workspace.is_dir() or self._disk_cap(spec) is disk.Cap.TMPFS:
+        if (
+            not self._directories.of(spec.owner).workspace.is_dir()
+            or self._disk_cap(spec) is disk_quota.QuotaBackend.TMPFS
+        ):
             raise SandboxGone(spec.owner, "its workspace is gone")
         self._clear(spec.owner)
-        return self._enter(spec, self._launch(spec, kept=True))
+        return self._connect(spec, self._launch(spec, kept=True))
 
     def _clear(self, owner: str) -> None:
         self._end(owner)
-        self._places.clear(owner)
+        self._directories.clear(owner)
 
     # -- removing -----------------------------------------------------------------------------------------------------
 
     def destroy(self, owner: str) -> None:
         """End its processes and remove its workspace; see the port."""
-        self._residents.destroy(owner)
+        self._open_sandboxes.destroy(owner)
 
     def _remove(self, owner: str) -> None:
         self._end(owner)
-        self._places.remove(owner)
+        self._directories.remove(owner)
 
     def _end(self, owner: str) -> None:
-        place = self._places.of(owner)
-        group = place.group()
+        state = self._directories.of(owner)
+        group = state.group()
         with contextlib.suppress(OSError):
             group.freeze(frozen=False)  # what is frozen does not die
-        self._kill(place)
+        self._kill(state)
         try:
-            if not group.end(END_S):
+            if not group.end(KILL_S):
                 raise RemovalFailed(owner, "its processes do not end")
-            group.remove(END_S)
+            group.remove(KILL_S)
         except OSError as error:
             raise RemovalFailed(owner, f"its cgroup: {error}") from error
 
-    def _kill(self, place: Place) -> None:
-        members = _members(place)
+    def _kill(self, state: StateDirectory) -> None:
+        members = _read_processes(state)
         first = members.inner or members.runner
         if first is not None and members.porter is not None:
             # The porter then ends by itself, and leaves no zombie of its children to this machine's process 1.
             processes.kill(first)
-            processes.wait_gone(members.porter, POLITE_S)
+            processes.wait_gone(members.porter, SHIM_EXIT_S)
         for member in members.known:
             processes.kill(member)
-        if not all(processes.wait_gone(member, END_S) for member in members.known):
-            raise RemovalFailed(place.owner, "its processes do not end")
-        if not place.group().directories and (self.confinement.wall is Wall.NONE or members.inner is None):
-            self._kill_strays(place)
+        if not all(processes.wait_gone(member, KILL_S) for member in members.known):
+            raise RemovalFailed(state.owner, "its processes do not end")
+        if not state.group().directories and (self.confinement.isolation is Isolation.NONE or members.inner is None):
+            self._kill_escaped(state)
 
-    def _kill_strays(self, place: Place) -> None:
+    def _kill_escaped(self, state: StateDirectory) -> None:
         """With neither PID namespace nor cgroup, what has run from its tree is found by its user, or its environment."""
-        if place.record() is None:
+        if state.record() is None:
             return  # nothing was started
         if self.confinement.apart:
-            uid = specs.from_label(place.spec(), 1).tool_uid
-            ended = processes.end_user(uid, launch.BYSTANDER_UID, END_S)
+            uid = specs.spec_from_label(state.spec(), 1).tool_uid
+            ended = processes.kill_user(uid, launch.KILL_UID, KILL_S)
         else:
-            mark = f"{launch.MARK}={place.owner}".encode()
-            ended = processes.end_all(lambda: processes.marked(mark), END_S)
+            mark = f"{launch.OWNER_VARIABLE}={state.owner}".encode()
+            ended = processes.kill_all(lambda: processes.with_environment(mark), KILL_S)
         if not ended:
-            raise RemovalFailed(place.owner, "its tools' processes do not end")
+            raise RemovalFailed(state.owner, "its tools' processes do not end")
 
     def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
         """Remove what no living owner has; see the port."""
-        found = self._places.owners()
-        kept = self._residents.kept(alive)
+        found = self._directories.owners()
+        kept = self._open_sandboxes.kept(alive)
         orphans = [owner for owner in found if owner not in kept]
-        started = [owner for owner in orphans if self._places.of(owner).record() is not None]
-        gone = self._residents.sweep(orphans)
+        started = [owner for owner in orphans if self._directories.of(owner).record() is not None]
+        gone = self._open_sandboxes.sweep(orphans)
         return Swept(
             containers=tuple(owner for owner in started if owner in gone),
             volumes=tuple(owner for owner in orphans if owner in gone),
@@ -321,10 +324,12 @@ class LocalSandboxes:
 
     def close(self) -> None:
         """Let go of every sandbox; they live on."""
-        self._residents.close()
+        self._open_sandboxes.close()
 
 
-def open_local(settings: Settings, found: Confinement | None = None, *, egress: Egress | None = None) -> LocalSandboxes:
+def open_local(
+    settings: Settings, found: Confinement | None = None, *, egress: EgressService | None = None
+) -> LocalSandboxes:
     """The installation's local sandboxes, where the operator has turned them on.
 
     Raises:
@@ -333,15 +338,15 @@ def open_local(settings: Settings, found: Confinement | None = None, *, egress: 
     """
     if not settings.is_local:
         raise LocalSandboxOff
-    found = found or confinement.find("" if settings.local_sandbox == "plain" else None)
-    if settings.local_sandbox == "on" and found.wall is Wall.NONE:
+    found = found or confinement.detect_confinement("" if settings.local_sandbox == "plain" else None)
+    if settings.local_sandbox == "on" and found.isolation is Isolation.NONE:
         raise LocalNotSeparated(found.why_not)
     return LocalSandboxes(settings.instance_id(), settings.data_dir / "local", found, egress=egress)
 
 
 def sweep_local(settings: Settings) -> Swept:
     """Remove every local sandbox of the installation, also where no new one could be made any more."""
-    found = confinement.find("" if settings.local_sandbox == "plain" else None)
+    found = confinement.detect_confinement("" if settings.local_sandbox == "plain" else None)
     with contextlib.closing(LocalSandboxes(settings.instance_id(), settings.data_dir / "local", found)) as made:
         return made.sweep(())
 
@@ -353,9 +358,9 @@ def host_image() -> str:
     return f"sha256:{hashlib.sha256(json.dumps(['codesdk-local', *facts]).encode()).hexdigest()}"
 
 
-def _members(place: Place) -> Members:
-    record: dict[str, Any] = place.record() or {}
-    if record.get("boot") != processes.boot():
-        return Members()
-    found = {name: record.get(name) for name in Members._fields}
-    return Members(**{name: processes.Identity(*said) if said else None for name, said in found.items()})
+def _read_processes(state: StateDirectory) -> SandboxProcesses:
+    record: dict[str, Any] = state.record() or {}
+    if record.get("boot") != processes.boot_id():
+        return SandboxProcesses()
+    found = {name: record.get(name) for name in SandboxProcesses._fields}
+    return SandboxProcesses(**{name: processes.Identity(*said) if said else None for name, said in found.items()})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from codesdk.errors import ExitCode, Fault
-from codesdk.sandbox.faults import ImageMissing
+from codesdk.sandbox.port.faults import ImageMissing
 
-PLAINLY = (
+NO_ISOLATION_ADVICE = (
     "Run it as root, or allow unprivileged user namespaces (kernel.unprivileged_userns_clone, AppArmor). To do without any "
     "wall, which protects this machine from nothing, say `--sandbox plain` (CODESDK_LOCAL_SANDBOX=plain)."
 )
@@ -34,7 +34,7 @@ class LocalNotSeparated(Fault):
     exit_code = ExitCode.UNAVAILABLE
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"Local sandboxes cannot be separated from this machine: {why}.", advice=PLAINLY)
+        super().__init__(f"Local sandboxes cannot be separated from this machine: {why}.", advice=NO_ISOLATION_ADVICE)
 
 
 class LocalStartFailed(Fault):
@@ -59,7 +59,7 @@ class LocalRefused(Fault):
     exit_code = ExitCode.DATA
 
 
-class ImageNotHere(ImageMissing):
+class NotLocalImage(ImageMissing):
     """A session is pinned to a container image; a local sandbox has none but this machine's own system."""
 
     def __init__(self, image: str) -> None:
@@ -71,7 +71,7 @@ class ImageNotHere(ImageMissing):
         )
 
 
-class NotFrozen(Fault):
+class FreezeFailed(Fault):
     """The kernel did not stop the processes of a sandbox, or did not let them go on."""
 
     code = "LOCAL_NOT_FROZEN"

@@ -8,71 +8,72 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from codesdk.sandbox import bundle, disk
-from codesdk.sandbox import spec as specs
+from codesdk.sandbox.isolation import disk_quota
+from codesdk.sandbox.isolation import spec as specs
 from codesdk.sandbox.local import bwrap, seccomp
-from codesdk.sandbox.local.cgroups import Control, Group
-from codesdk.sandbox.local.confinement import Confinement, Wall
+from codesdk.sandbox.local.cgroups import Cgroup, Controller
+from codesdk.sandbox.local.confinement import Confinement, Isolation
 from codesdk.sandbox.local.faults import LocalRefused
-from codesdk.sandbox.local.places import Place
-from codesdk.sandbox.local.processes import of_user
+from codesdk.sandbox.local.processes import pids_of_user
+from codesdk.sandbox.local.state_directory import StateDirectory
+from codesdk.sandbox.packaging import bundle
 from codesdk.sandbox.port import SandboxSpec
-from codesdk.sandbox.profile import Profile
+from codesdk.sandbox.profiles.profile import Profile
 
-BYSTANDER_UID = 265_536
+KILL_UID = 265_536
 """The uid from which a sandbox's processes are stopped. Above every tool uid (`store.LAST_UID`), and nobody's: without
 a PID namespace the container's choice, `nobody`, has processes of this machine."""
 SYSTEM_PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
-MARK = "CODESDK_SANDBOX"
+OWNER_VARIABLE = "CODESDK_SANDBOX"
 """Variable by which processes are found that share our uid and have run from their tree. A tool can remove it."""
 
 
-def user_of(spec: SandboxSpec, confinement: Confinement) -> int:
+def tools_uid(spec: SandboxSpec, confinement: Confinement) -> int:
     """The uid that tools run as."""
     return spec.tool_uid if confinement.apart else os.getuid()
 
 
-def workspace_of(spec: SandboxSpec, confinement: Confinement, place: Place) -> str:
+def workspace_path(spec: SandboxSpec, confinement: Confinement, place: StateDirectory) -> str:
     """The path by which tools know their workspace."""
-    return spec.profile.workspace if confinement.wall is Wall.BUBBLEWRAP else str(place.workspace)
+    return spec.profile.workspace if confinement.isolation is Isolation.BUBBLEWRAP else str(place.workspace)
 
 
-def settings(spec: SandboxSpec, confinement: Confinement, place: Place) -> dict[str, Any]:
+def runner_settings(spec: SandboxSpec, confinement: Confinement, place: StateDirectory) -> dict[str, Any]:
     """What the runner is started with."""
-    walled = confinement.wall is Wall.BUBBLEWRAP
-    found = specs.runner_settings(spec, counted=disk_cap(spec.profile, confinement) is disk.Cap.COUNTED)
-    uid = user_of(spec, confinement)
+    isolated = confinement.isolation is Isolation.BUBBLEWRAP
+    found = specs.runner_settings(spec, counted=disk_cap(spec.profile, confinement) is disk_quota.QuotaBackend.COUNTED)
+    uid = tools_uid(spec, confinement)
     limits = dict(specs.rlimits(spec))
-    if Control.MEMORY not in place.group().directories:
+    if Controller.MEMORY not in place.group().directories:
         # For each process, where nothing can limit the sandbox's memory as a whole.
         limits["data"] = spec.profile.memory_bytes
-    limits["nproc"] += counted_beside(confinement)
-    temporary = "/tmp" if walled else str(place.workspace.parent / "tmp")  # noqa: S108 - the sandbox's own
+    limits["nproc"] += foreign_threads(confinement)
+    temporary = "/tmp" if isolated else str(place.workspace.parent / "tmp")  # noqa: S108 - the sandbox's own
     environment = {
         **specs.TOOL_ENV,
         "HOME": f"{temporary}/home",
         "TMPDIR": temporary,
         "PATH": f"{Path(sys.executable).parent}:{bwrap.SYSTEM_PATH}",
-        MARK: place.owner,
+        OWNER_VARIABLE: place.owner,
     }
     return {
         **found,
         "uid": uid,
         "gid": uid if confinement.apart else os.getgid(),
-        "workspace": workspace_of(spec, confinement, place),
+        "workspace": workspace_path(spec, confinement, place),
         "limits": limits,
         "env": environment,
-        "bystander": BYSTANDER_UID,
+        "bystander": KILL_UID,
         "cgroup": cgroup_view(confinement, place),
     }
 
 
-def prepare(spec: SandboxSpec, confinement: Confinement, place: Place) -> dict[str, Any]:
+def prepare(spec: SandboxSpec, confinement: Confinement, place: StateDirectory) -> dict[str, Any]:
     """Lay out what the sandbox needs in its place; returns what the porter is told."""
-    group = _group(spec, confinement, place)
-    argv = bundle.command(settings(spec, confinement, place), runner_python(confinement))
-    if confinement.wall is Wall.BUBBLEWRAP:
-        argv = bwrap.command(_wall(spec, confinement, place), argv)
+    group = _make_cgroup(spec, confinement, place)
+    argv = bundle.command(runner_settings(spec, confinement, place), runner_python(confinement))
+    if confinement.isolation is Isolation.BUBBLEWRAP:
+        argv = bwrap.command(_bwrap_config(spec, confinement, place), argv)
     else:
         temporary = place.workspace.parent / "tmp"
         temporary.mkdir(mode=0o700)
@@ -80,15 +81,15 @@ def prepare(spec: SandboxSpec, confinement: Confinement, place: Place) -> dict[s
             os.chown(temporary, spec.tool_uid, spec.tool_uid)
     return {
         "argv": argv,
-        "walled": confinement.wall is Wall.BUBBLEWRAP,
-        "cgroups": group.doors,
+        "walled": confinement.isolation is Isolation.BUBBLEWRAP,
+        "cgroups": group.procs_files,
         "seccomp": seccomp.supported(),
-        "env": {"PATH": bwrap.SYSTEM_PATH, "LANG": "C.UTF-8", MARK: place.owner},
+        "env": {"PATH": bwrap.SYSTEM_PATH, "LANG": "C.UTF-8", OWNER_VARIABLE: place.owner},
     }
 
 
-def _group(spec: SandboxSpec, confinement: Confinement, place: Place) -> Group:
-    name = specs.name_of(spec.instance, spec.owner)
+def _make_cgroup(spec: SandboxSpec, confinement: Confinement, place: StateDirectory) -> Cgroup:
+    name = specs.container_name(spec.instance, spec.owner)
     group = confinement.groups.of(name)
     # Written down before it is made: a later worker finds it, in whatever cgroup it runs itself.
     place.write("cgroups.json", json.dumps({control: str(path) for control, path in group.directories.items()}))
@@ -101,11 +102,11 @@ def _group(spec: SandboxSpec, confinement: Confinement, place: Place) -> Group:
     return group
 
 
-def cgroup_view(confinement: Confinement, place: Place) -> str:
+def cgroup_view(confinement: Confinement, place: StateDirectory) -> str:
     """Where the runner reads what the kernel counts of its sandbox; empty where that would be this machine's."""
     if not place.group().directories:
         return ""
-    return bwrap.CGROUP if confinement.wall is Wall.BUBBLEWRAP else str(place.directory / "cgroup")
+    return bwrap.CGROUP_MOUNT if confinement.isolation is Isolation.BUBBLEWRAP else str(place.directory / "cgroup")
 
 
 def runner_python(confinement: Confinement) -> str:
@@ -115,10 +116,10 @@ def runner_python(confinement: Confinement) -> str:
         LocalRefused: every one that is here is closed to other users, and no wall shows it to them.
     """
     ours = os.path.realpath(sys.executable)
-    if confinement.wall is Wall.BUBBLEWRAP or not confinement.apart:
+    if confinement.isolation is Isolation.BUBBLEWRAP or not confinement.apart:
         return ours
     for candidate in (ours, *SYSTEM_PYTHONS):
-        if Path(candidate).exists() and is_open(Path(candidate).resolve()):
+        if Path(candidate).exists() and is_world_executable(Path(candidate).resolve()):
             return candidate
     raise LocalRefused(
         f"Tools run as another user, to whom {ours} is closed, and there is no other Python.",
@@ -126,13 +127,13 @@ def runner_python(confinement: Confinement) -> str:
     )
 
 
-def is_open(path: Path) -> bool:
+def is_world_executable(path: Path) -> bool:
     """Whether every user may run this program."""
     return all(place.stat().st_mode & 0o001 for place in (path, *path.parents))
 
 
-def _wall(spec: SandboxSpec, confinement: Confinement, place: Place) -> bwrap.Wall:
-    uid, gid = user_of(spec, confinement), spec.tool_uid if confinement.apart else os.getgid()
+def _bwrap_config(spec: SandboxSpec, confinement: Confinement, place: StateDirectory) -> bwrap.BwrapConfig:
+    uid, gid = tools_uid(spec, confinement), spec.tool_uid if confinement.apart else os.getgid()
     etc = place.directory / "etc"
     etc.mkdir(mode=0o755)
     home = "/tmp/home"  # noqa: S108 - the sandbox's own
@@ -140,7 +141,7 @@ def _wall(spec: SandboxSpec, confinement: Confinement, place: Place) -> bwrap.Wa
     (etc / "group").write_text(f"root:x:0:\ntool:x:{gid}:\n")
     for name in ("passwd", "group"):
         (etc / name).chmod(0o644)
-    return bwrap.Wall(
+    return bwrap.BwrapConfig(
         program=confinement.program,
         etc=etc,
         source=place.workspace,
@@ -148,18 +149,24 @@ def _wall(spec: SandboxSpec, confinement: Confinement, place: Place) -> bwrap.Wa
         apart=confinement.apart,
         tmp_bytes=spec.profile.tmp_bytes,
         shm_bytes=spec.profile.shm_bytes,
-        workspace_bytes=spec.profile.workspace_bytes if disk_cap(spec.profile, confinement) is disk.Cap.TMPFS else 0,
+        workspace_bytes=spec.profile.workspace_bytes
+        if disk_cap(spec.profile, confinement) is disk_quota.QuotaBackend.TMPFS
+        else 0,
         cgroup=place.group().views,
     )
 
 
-def disk_cap(profile: Profile, confinement: Confinement) -> disk.Cap:
+def disk_cap(profile: Profile, confinement: Confinement) -> disk_quota.QuotaBackend:
     """What holds the workspace's cap: the rule of `disk.choose`. Without a wall nothing can be mounted for it."""
-    cap = disk.choose(profile, disk.Facts())
-    return disk.Cap.COUNTED if cap is disk.Cap.TMPFS and confinement.wall is Wall.NONE else cap
+    cap = disk_quota.choose_backend(profile, disk_quota.QuotaSupport())
+    return (
+        disk_quota.QuotaBackend.COUNTED
+        if cap is disk_quota.QuotaBackend.TMPFS and confinement.isolation is Isolation.NONE
+        else cap
+    )
 
 
-def counted_beside(confinement: Confinement) -> int:
+def foreign_threads(confinement: Confinement) -> int:
     """Threads that the kernel counts with the tools': all of this user's, where tools run as that user.
 
     Beneath the profile's number alone they could start nothing at all.
@@ -170,7 +177,7 @@ def counted_beside(confinement: Confinement) -> int:
 def _threads_of(uid: int) -> int:
     """Threads of a user now; what has ended while we count counts nothing."""
     count = 0
-    for pid in of_user(uid):
+    for pid in pids_of_user(uid):
         try:
             count += len(os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208 - names are all that is needed
         except OSError:

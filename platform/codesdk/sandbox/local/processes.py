@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 _STATE, _PARENT, _START = 0, 1, 19
 """Fields of /proc/PID/stat after the command's closing bracket."""
-ROUND_S = 0.02
+POLL_S = 0.02
 
 
 class Identity(NamedTuple):
@@ -23,7 +23,7 @@ class Identity(NamedTuple):
     """Clock ticks from boot to its start."""
 
 
-def boot() -> str:
+def boot_id() -> str:
     """The kernel's id of this boot: pids and start times of another say nothing."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123 - the porter stays small
         return file.read().strip()
@@ -53,27 +53,27 @@ def is_alive(process: Identity) -> bool:
 def kill(process: Identity) -> None:
     """SIGKILL, unless it has ended: held by a descriptor, so its number cannot change hands in between."""
     try:
-        held = os.pidfd_open(process.pid)
+        pidfd = os.pidfd_open(process.pid)
     except ProcessLookupError:
         return
     try:
         if is_alive(process):
-            signal.pidfd_send_signal(held, signal.SIGKILL)
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     except ProcessLookupError:
         pass  # it ended meanwhile
     finally:
-        os.close(held)
+        os.close(pidfd)
 
 
 def wait_gone(process: Identity, timeout_s: float) -> bool:
     """Wait for its end; False when it still lives."""
     try:
-        held = os.pidfd_open(process.pid)
+        pidfd = os.pidfd_open(process.pid)
     except ProcessLookupError:
         return True
     try:
         poll = select.poll()
-        poll.register(held, select.POLLIN)
+        poll.register(pidfd, select.POLLIN)
         deadline = time.monotonic() + timeout_s
         while is_alive(process):
             left = deadline - time.monotonic()
@@ -82,7 +82,7 @@ def wait_gone(process: Identity, timeout_s: float) -> bool:
             poll.poll(left * 1000)
         return True
     finally:
-        os.close(held)
+        os.close(pidfd)
 
 
 def pids() -> list[int]:
@@ -90,7 +90,7 @@ def pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names are all that is needed
 
 
-def of_user(uid: int) -> list[int]:
+def pids_of_user(uid: int) -> list[int]:
     """Living processes whose real, effective or saved uid is this one."""
     found = []
     for pid in pids():
@@ -104,20 +104,20 @@ def of_user(uid: int) -> list[int]:
     return found
 
 
-def marked(mark: bytes) -> list[int]:
+def with_environment(variable: bytes) -> list[int]:
     """Living processes of this user that were started with this variable (`NAME=value`) in their environment."""
     found = []
     for pid in pids():
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - likewise
-                if mark in file.read().split(b"\0"):
+                if variable in file.read().split(b"\0"):
                     found.append(pid)
         except OSError:
             continue  # another user's, or it has ended
     return [pid for pid in found if identity(pid) is not None]
 
 
-def beneath(roots: Iterable[int]) -> list[int]:
+def descendants(roots: Iterable[int]) -> list[int]:
     """Living descendants of these processes, without them."""
     children: dict[int, list[int]] = {}
     alive: set[int] = set()
@@ -140,7 +140,7 @@ def beneath(roots: Iterable[int]) -> list[int]:
     return found
 
 
-def end_all(find: Callable[[], Iterable[int]], timeout_s: float) -> bool:
+def kill_all(find: Callable[[], Iterable[int]], timeout_s: float) -> bool:
     """Kill whatever `find` finds until it finds nothing: stopped first, so that nothing forks while others are killed."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -157,19 +157,19 @@ def end_all(find: Callable[[], Iterable[int]], timeout_s: float) -> bool:
             return True
         if time.monotonic() > deadline:
             return False
-        time.sleep(ROUND_S)
+        time.sleep(POLL_S)
 
 
-def end_user(uid: int, bystander: int, timeout_s: float) -> bool:
+def kill_user(uid: int, real_uid: int, timeout_s: float) -> bool:
     """As root: kill every process of a uid that is only ours. One call of the kernel hits them all at once."""
     deadline = time.monotonic() + timeout_s
-    while of_user(uid):
+    while pids_of_user(uid):
         child = os.fork()
         if child == 0:
             code = 1
             try:
                 # The effective uid decides whom it may hit; the real one keeps the targets from hitting it.
-                os.setresuid(bystander, uid, uid)
+                os.setresuid(real_uid, uid, uid)
                 os.kill(-1, signal.SIGKILL)
                 code = 0
             finally:
@@ -177,7 +177,7 @@ def end_user(uid: int, bystander: int, timeout_s: float) -> bool:
         os.waitpid(child, 0)
         if time.monotonic() > deadline:
             return False
-        time.sleep(ROUND_S)
+        time.sleep(POLL_S)
     return True
 
 

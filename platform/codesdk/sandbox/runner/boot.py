@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 
-from codesdk.sandbox.runner import codec, kernel, probe
+from codesdk.sandbox.runner import kernel
+from codesdk.sandbox.runner.execution import probe
+from codesdk.sandbox.runner.execution.subreaper import Config, ForkServer
 from codesdk.sandbox.runner.main import Runner
-from codesdk.sandbox.runner.shepherd import Config, Nursery
+from codesdk.sandbox.runner.protocol import codec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,19 +35,19 @@ def main(text: str) -> None:
         os._exit(1)
 
 
-def prepare(settings: dict[str, Any]) -> Nursery:
+def prepare(settings: dict[str, Any]) -> ForkServer:
     """Own the workspace, drop what is not needed after that."""
     uid, gid, workspace = int(settings["uid"]), int(settings["gid"]), str(settings["workspace"])
     probe.CGROUP = settings.get("cgroup", probe.CGROUP)
     config = Config(uid, gid, workspace, settings["limits"])
-    if config.is_apart:
-        owner = {"rw": (uid, gid), "ro": (kernel.SEEDER, kernel.SEEDER)}.get(
+    if config.has_own_uid:
+        owner = {"rw": (uid, gid), "ro": (kernel.SEED_UID, kernel.SEED_UID)}.get(
             settings.get("workspace_mode", "rw"), (0, 0)
         )
         own_workspace(workspace, *owner)
         kernel.keep_capabilities((kernel.KILL, kernel.SETGID, kernel.SETUID))
     kernel.become_subreaper()
-    return Nursery(config)
+    return ForkServer(config)
 
 
 def own_workspace(workspace: str, uid: int, gid: int) -> None:

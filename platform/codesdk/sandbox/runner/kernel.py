@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CHOWN, KILL, SETGID, SETUID = 0, 5, 6, 7
 """Capability numbers (linux/capability.h)."""
 
-SEEDER = 65_533
+SEED_UID = 65_533
 """Uid and gid that own a workspace which tools only read, and fill it: neither root's nor a tool's, and no process's."""
 
 RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x02, 0x04, 0x08

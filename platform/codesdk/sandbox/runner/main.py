@@ -6,14 +6,16 @@ import os
 import select
 import time
 
-from codesdk.sandbox.runner import kernel, tree, wire
-from codesdk.sandbox.runner.execs import Execs
-from codesdk.sandbox.runner.loop import Hand, Loop
-from codesdk.sandbox.runner.orders import Orders
-from codesdk.sandbox.runner.running import Exec
-from codesdk.sandbox.runner.shelf import Shelf
-from codesdk.sandbox.runner.spool import Cursor
-from codesdk.sandbox.runner.stills import Stills
+from codesdk.sandbox.runner import kernel
+from codesdk.sandbox.runner.event_loop import EventLoop, SerialExecutor
+from codesdk.sandbox.runner.execution import process_tree
+from codesdk.sandbox.runner.execution.exec_lifecycle import Exec
+from codesdk.sandbox.runner.execution.exec_requests import ExecRequests
+from codesdk.sandbox.runner.execution.execs import Execs
+from codesdk.sandbox.runner.execution.spool import Cursor
+from codesdk.sandbox.runner.protocol import wire
+from codesdk.sandbox.runner.workspace.file_service import FileService
+from codesdk.sandbox.runner.workspace.snapshots import SnapshotService
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,11 +23,11 @@ if TYPE_CHECKING:
     from collections import deque
     from typing import Any, Callable
 
-    from codesdk.sandbox.runner.bound import Checks
-    from codesdk.sandbox.runner.relay import Relay
-    from codesdk.sandbox.runner.running import Key
-    from codesdk.sandbox.runner.shepherd import Nursery
-    from codesdk.sandbox.runner.watches import Watches
+    from codesdk.sandbox.runner.egress.relay import Relay
+    from codesdk.sandbox.runner.execution.exec_lifecycle import Key
+    from codesdk.sandbox.runner.execution.subreaper import ForkServer
+    from codesdk.sandbox.runner.workspace.fingerprints import PreExecCheck
+    from codesdk.sandbox.runner.workspace.watches import Watches
 
     Header = dict[str, Any]
 else:
@@ -35,11 +37,11 @@ else:
 PROTOCOL = 1
 _CHUNK = 60 * 1024
 """Output bytes in one message: with its header it fits one fragment."""
-_HIGH_WATER = 256 * 1024
+_MAX_QUEUED_BYTES = 256 * 1024
 """Bytes waiting for stdout beyond which no more output is taken from the spools: control frames stay quick."""
 _EGRESS_BLOCK = 32 * 1024
 """Bytes of egress in one message: the share of the connection that it gets beside each exec's output."""
-_HOLD_S = 0.003
+_COALESCE_S = 0.003
 """How long the answer to a start waits for output or the end, and that to an acknowledgement for anything, to travel
 with it: each write wakes four threads outside."""
 
@@ -47,17 +49,17 @@ with it: each write wakes four threads outside."""
 class Runner:
     """Serves one worker at a time: the one with the highest generation."""
 
-    def __init__(self, settings: dict[str, Any], nursery: Nursery, read_fd: int, write_fd: int) -> None:
+    def __init__(self, settings: dict[str, Any], fork_server: ForkServer, read_fd: int, write_fd: int) -> None:
         self._settings = settings
         self._in, self._out = read_fd, write_fd
         self._uid, self._gid = int(settings["uid"]), int(settings["gid"])
-        self._is_apart = self._uid != os.getuid()  # not so where there is no root: local sandboxes of a user
-        self._nursery = nursery
+        self._has_own_uid = self._uid != os.getuid()  # not so where there is no root: local sandboxes of a user
+        self._fork_server = fork_server
         self._environment = tool_environment(settings)
-        self._loop = Loop()
-        self._shelf = Shelf(self._loop, settings, self._take_tool_ids)
-        self._killer = Hand("killer", self._loop, lambda: None)
-        self._execs = Execs(self._loop, self._nursery, self._signal_tree, int(settings["spool_bytes"]), self._uid)
+        self._loop = EventLoop()
+        self._files = FileService(self._loop, settings, self._take_tool_ids)
+        self._signaller = SerialExecutor("killer", self._loop, lambda: None)
+        self._execs = Execs(self._loop, self._fork_server, self._signal_tree, int(settings["spool_bytes"]), self._uid)
         self._relay = self._make_relay(int(settings.get("egress", 0)))
         self._decoder = wire.Decoder()
         self._nonce = b""
@@ -66,29 +68,33 @@ class Runner:
         self._connection = 0
         self._outgoing: deque[bytes] = deque()
         self._waiting = 0
-        self._hold: float | None = None
-        self._holders: set[str] = set()
-        self._orders = Orders(self._execs, self._environment, self._relay, self._reply, self._reply_softly, self._later)
-        self._stills = Stills(
-            self._shelf.workspace,
-            self._shelf.long,
+        self._flush_at: float | None = None
+        self._freeze_holders: set[str] = set()
+        self._exec_requests = ExecRequests(
+            self._execs, self._environment, self._relay, self._reply, self._reply_coalesced, self._reply_later
+        )
+        self._snapshots = SnapshotService(
+            self._files.workspace,
+            self._files.long_executor,
             lambda stop, done: self._freeze("stills", stop, done),
-            self._later,
+            self._reply_later,
             str(settings.get("workspace_mode", "rw")),
         )
-        self._orders.checking = self._make_checks
-        self._orders.withdraw = self._shelf.withdraw
+        self._exec_requests.make_checks = self._make_checks
+        self._exec_requests.cancel_pending = self._files.cancel_pending
         self._watches: Watches | None = None
-        self._parts: list[Any] = [self._execs, self._orders, self._stills]
+        self._components: list[Any] = [self._execs, self._exec_requests, self._snapshots]
         if "workspace_cap" in settings:
-            from codesdk.sandbox.runner.tally import Tally  # noqa: PLC0415 - only where nothing else holds the cap
+            from codesdk.sandbox.runner.workspace.quota import QuotaMonitor  # noqa: PLC0415 - only where nothing else holds the cap
 
-            tally = Tally(settings["workspace_cap"], self._execs, self._shelf.workspace, self._shelf.long)
-            self._shelf.check = tally.check
-            self._orders.hindrance = tally.hindrance
-            self._parts.append(tally)
+            tally = QuotaMonitor(
+                settings["workspace_cap"], self._execs, self._files.workspace, self._files.long_executor
+            )
+            self._files.check = tally.check
+            self._exec_requests.exec_blocker = tally.exec_blocker
+            self._components.append(tally)
         self._handlers: dict[str, Callable[[wire.Message], None]] = {
-            **self._orders.handlers, **self._stills.handlers, "ping": self._ping, "egress": self._egress,
+            **self._exec_requests.handlers, **self._snapshots.handlers, "ping": self._ping, "egress": self._egress,
             **dict.fromkeys(("watch.open", "watch.read", "watch.close"), self._watch),
         }  # fmt: skip
 
@@ -96,13 +102,15 @@ class Runner:
         if not port:
             return None
         # Only here: an idle sandbox without egress does not pay for it.
-        from codesdk.sandbox.runner.relay import Relay  # noqa: PLC0415
+        from codesdk.sandbox.runner.egress.relay import Relay  # noqa: PLC0415
 
-        return Relay(port, self._loop, Hand("peers", self._loop, self._take_tool_ids), self._execs.passes)
+        return Relay(
+            port, self._loop, SerialExecutor("peers", self._loop, self._take_tool_ids), self._execs.egress_execs
+        )
 
     def _take_tool_ids(self) -> None:
         """On one thread, for good: the tool's effective ids, and so no capability."""
-        if not self._is_apart:
+        if not self._has_own_uid:
             return  # the runner is the tool's user, and has no capability to lose
         kernel.clear_thread_groups()
         kernel.set_thread_gids(-1, self._gid, -1)
@@ -120,13 +128,13 @@ class Runner:
         self._loop.watch(self._in, select.POLLIN, self._on_input)
         self._execs.prepare()
         while True:
-            parts = self._parts
-            self._loop.once(_earliest(self._hold, *(part.next_deadline() for part in parts)))
-            for part in parts:
-                part.tick()
+            components = self._components
+            self._loop.run_once(_earliest(self._flush_at, *(component.next_deadline() for component in components)))
+            for component in components:
+                component.tick()
             self._pump()
-            if self._hold is None or time.monotonic() >= self._hold:
-                self._hold = None
+            if self._flush_at is None or time.monotonic() >= self._flush_at:
+                self._flush_at = None
                 self._flush()
 
     def _reap(self, fd: int, _: int) -> None:
@@ -138,7 +146,7 @@ class Runner:
                 ended.append(pid)
         except ChildProcessError:
             pass  # there is none left
-        if self._nursery.pid in ended:
+        if self._fork_server.pid in ended:
             raise SystemExit("the nursery died: no exec can be started any more")
 
     # -- the connection ---------------------------------------------------------------------------------------------
@@ -150,14 +158,14 @@ class Runner:
         while True:
             try:
                 for item in self._decoder.feed(data):
-                    self._take(item)
+                    self._on_item(item)
             except wire.Malformed as error:
                 os.write(2, f"codesdk runner: a message was dropped: {error}\n".encode())
                 data = b""  # what came with it is in the decoder still
             else:
                 return
 
-    def _take(self, item: wire.Item) -> None:
+    def _on_item(self, item: wire.Item) -> None:
         if isinstance(item, wire.Hello):
             self._greet(item)
         elif isinstance(item, wire.Message):
@@ -174,8 +182,8 @@ class Runner:
             self._decoder.accept(hello.nonce)
             self._outgoing.clear()  # half a frame may be lost with it: the new worker discards up to its ACK
             self._waiting = 0
-            self._orders.restart(hello.generation)
-            self._stills.restart()
+            self._exec_requests.restart(hello.generation)
+            self._snapshots.restart()
             if self._relay is not None:
                 self._relay.restart()
             self._loop.post(self._prepare)  # after the ACK is on its way
@@ -190,8 +198,8 @@ class Runner:
     def _serve(self, message: wire.Message) -> None:
         operation = str(message.header.get("op"))
         handler = self._handlers.get(operation)
-        if operation in self._shelf.operations:
-            self._shelf.serve(message, self._later(message.number))
+        if operation in self._files.operations:
+            self._files.serve(message, self._reply_later(message.number))
         elif handler is None:
             self._reply(message.number, {"error": "UNKNOWN_OPERATION", "message": operation})
         else:
@@ -206,12 +214,12 @@ class Runner:
         for frame in wire.encode(self._nonce, number, {"re": number, **header}, body):
             self._write_out(frame)
 
-    def _reply_softly(self, number: int, header: Header, body: bytes) -> None:
-        hold = self._hold if self._outgoing else time.monotonic() + _HOLD_S
+    def _reply_coalesced(self, number: int, header: Header, body: bytes) -> None:
+        flush_at = self._flush_at if self._outgoing else time.monotonic() + _COALESCE_S
         self._reply(number, header, body)
-        self._hold = hold  # an earlier one's, so that nothing is held for longer
+        self._flush_at = flush_at  # an earlier one's, so that nothing is held for longer
 
-    def _later(self, number: int) -> Callable[[Header, bytes], None]:
+    def _reply_later(self, number: int) -> Callable[[Header, bytes], None]:
         """A reply for when it is ready; dropped when another connection has taken over meanwhile."""
         connection = self._connection
 
@@ -222,7 +230,7 @@ class Runner:
         return answer
 
     def _write_out(self, frame: bytes) -> None:
-        self._hold = None
+        self._flush_at = None
         self._outgoing.append(frame)
         self._waiting += len(frame)
 
@@ -251,12 +259,12 @@ class Runner:
     def _pump(self) -> None:
         """Move output from the spools to the connection, one chunk of each exec in turn."""
         progress = True
-        while progress and self._waiting < _HIGH_WATER:
+        while progress and self._waiting < _MAX_QUEUED_BYTES:
             progress = False
-            for key, cursor in list(self._orders.listeners.items()):
+            for key, cursor in list(self._exec_requests.listeners.items()):
                 found = self._execs.get(key)
                 if found is None:
-                    del self._orders.listeners[key]
+                    del self._exec_requests.listeners[key]
                     continue
                 progress |= self._advance(found, cursor)
             progress |= self._advance_egress()
@@ -285,7 +293,7 @@ class Runner:
             header.update(event="output", stream=stream, offset=offset)
         elif found.result is not None:
             header.update(event="exit", result=found.result)
-            del self._orders.listeners[found.key]
+            del self._exec_requests.listeners[found.key]
         else:
             return False
         for frame in wire.encode(self._nonce, 0, header, body):
@@ -294,28 +302,30 @@ class Runner:
 
     # -- execs ------------------------------------------------------------------------------------------------------
 
-    def _signal_tree(self, shepherd: int, number: int, done: Callable[[], None]) -> None:
-        root, without = (shepherd, 0) if shepherd else (os.getpid(), self._nursery.pid)
-        bystander = int(self._settings.get("bystander", tree.BYSTANDER_UID))
+    def _signal_tree(self, subreaper: int, number: int, done: Callable[[], None]) -> None:
+        root, excluding = (subreaper, 0) if subreaper else (os.getpid(), self._fork_server.pid)
+        killer_uid = int(self._settings.get("bystander", process_tree.KILLER_UID))
 
         def work() -> Callable[[], None]:
             try:
-                tree.signal_tree(root, self._uid, number, without, bystander, bool(self._holders))
+                process_tree.signal_tree(root, self._uid, number, excluding, killer_uid, bool(self._freeze_holders))
             except OSError as error:
                 # Nothing was signalled; the exec's phase asks again.
                 os.write(2, (f"codesdk runner, killer: {error!r}\n").encode())
             return done
 
-        self._killer.submit(work)
+        self._signaller.submit(work)
 
-    def _make_checks(self) -> Checks:
-        from codesdk.sandbox.runner.bound import Checks  # noqa: PLC0415 - loaded where it is asked for
+    def _make_checks(self) -> PreExecCheck:
+        from codesdk.sandbox.runner.workspace.fingerprints import PreExecCheck  # noqa: PLC0415 - loaded where it is asked for
 
         def freeze(stop: bool, done: Callable[[], None]) -> None:
             self._freeze("checks", stop, done)
 
-        made = Checks(self._shelf.workspace, self._shelf.long, freeze, self._serve, self._reply, self._runs)
-        self._parts.append(made)
+        made = PreExecCheck(
+            self._files.workspace, self._files.long_executor, freeze, self._serve, self._reply, self._runs
+        )
+        self._components.append(made)
         return made
 
     def _runs(self, key: Key) -> bool:
@@ -325,31 +335,33 @@ class Runner:
     def _freeze(self, who: str, stop: bool, done: Callable[[], None]) -> None:
         """Stop all tools, or let them go on when nobody holds them any more; in turn with what else the killer does."""
         if stop:
-            self._holders.add(who)
+            self._freeze_holders.add(who)
         else:
-            self._holders.discard(who)
-        self._orders.held = "stills" in self._holders
-        if not stop and self._holders:
-            self._killer.submit(lambda: done)
+            self._freeze_holders.discard(who)
+        self._exec_requests.is_frozen = "stills" in self._freeze_holders
+        if not stop and self._freeze_holders:
+            self._signaller.submit(lambda: done)
             return
-        bystander = int(self._settings.get("bystander", tree.BYSTANDER_UID))
+        killer_uid = int(self._settings.get("bystander", process_tree.KILLER_UID))
 
         def work() -> Callable[[], None]:
             try:
-                tree.freeze(self._uid, self._nursery.pid, stop, bystander)
+                process_tree.freeze(self._uid, self._fork_server.pid, stop, killer_uid)
             except OSError as error:
                 os.write(2, (f"codesdk runner, killer: {error!r}\n").encode())
             return done
 
-        self._killer.submit(work)
+        self._signaller.submit(work)
 
     def _watch(self, message: wire.Message) -> None:
         if self._watches is None:
-            from codesdk.sandbox.runner.watches import Watches  # noqa: PLC0415 - loaded where it is asked for
+            from codesdk.sandbox.runner.workspace.watches import Watches  # noqa: PLC0415 - loaded where it is asked for
 
-            told = bool(self._settings.get("inotify", True))
-            self._watches = Watches(self._loop, self._shelf.workspace, self._shelf.long, self._later, told)
-            self._parts.append(self._watches)
+            use_inotify = bool(self._settings.get("inotify", True))
+            self._watches = Watches(
+                self._loop, self._files.workspace, self._files.long_executor, self._reply_later, use_inotify
+            )
+            self._components.append(self._watches)
         self._watches.handlers[str(message.header["op"])](message)
 
     def _ping(self, message: wire.Message) -> None:

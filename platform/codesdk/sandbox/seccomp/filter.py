@@ -10,7 +10,15 @@ import json
 from functools import cache
 from typing import Any
 
-from codesdk.sandbox.seccomp.grants import FIXED_PAIRS, GRANTS, MEETING, NOT_THERE, PAIRS, Argument, Grant
+from codesdk.sandbox.seccomp.grants import (
+    CONNECTED_SOCKET_PAIRS,
+    ENOSYS_CALLS,
+    GRANTS,
+    NAMED_UNIX_SOCKETS,
+    SOCKET_PAIRS,
+    Argument,
+    Grant,
+)
 
 ARCHITECTURES = ("SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64")
 """Each alone. 32-bit programs and x32 are killed: a second entry into the kernel, past conditions on arguments."""
@@ -36,13 +44,13 @@ def document(*, apart: bool = False) -> dict[str, Any]:
     `apart`: for a sandbox that reads another's workspace. A socket there would be a way to be handed what is open for
     writing, and a mount that is only read does not keep anybody from connecting to one.
     """
-    left_out, instead = ({*MEETING, PAIRS}, FIXED_PAIRS) if apart else (set[Grant](), ())
+    left_out, instead = ({*NAMED_UNIX_SOCKETS, SOCKET_PAIRS}, CONNECTED_SOCKET_PAIRS) if apart else (set[Grant](), ())
     return {
         "defaultAction": "SCMP_ACT_ERRNO",
         "archMap": [{"architecture": name, "subArchitectures": []} for name in ARCHITECTURES],
         "syscalls": [
             *(_rule(grant) for grant in (*GRANTS, *instead) if grant not in left_out),
-            {"names": list(NOT_THERE), "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
+            {"names": list(ENOSYS_CALLS), "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
         ],
     }
 

@@ -30,7 +30,7 @@ class Grant:
     where: tuple[Argument, ...] = ()
 
 
-def _names(words: str) -> tuple[str, ...]:
+def _split(words: str) -> tuple[str, ...]:
     return tuple(sorted(words.split()))
 
 
@@ -45,25 +45,25 @@ SOCK_STREAM, SOCK_SEQPACKET = 1, 5
 PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
 """Linux, the 32-bit uname, the 2.6 uname, both, and "only ask"; none of them weakens address randomisation."""
 
-MEETING = (Grant("sockets between own processes", _names("socket"), (Argument(0, AF_UNIX),)),)
+NAMED_UNIX_SOCKETS = (Grant("sockets between own processes", _split("socket"), (Argument(0, AF_UNIX),)),)
 """By which processes meet at a place in the file system."""
-PAIRS = Grant("pairs of sockets between own processes", _names("socketpair"), (Argument(0, AF_UNIX),))
-FIXED_PAIRS = tuple(
-    Grant(PAIRS.reason, PAIRS.names, (*PAIRS.where, Argument(1, kind, SOCK_TYPE)))
+SOCKET_PAIRS = Grant("pairs of sockets between own processes", _split("socketpair"), (Argument(0, AF_UNIX),))
+CONNECTED_SOCKET_PAIRS = tuple(
+    Grant(SOCKET_PAIRS.reason, SOCKET_PAIRS.names, (*SOCKET_PAIRS.where, Argument(1, kind, SOCK_TYPE)))
     for kind in (SOCK_STREAM, SOCK_SEQPACKET)
 )
 """Those that stay a pair: one of datagrams can be connected anew, and send, to a place in the file system."""
 GRANTS: tuple[Grant, ...] = (
     Grant(
         "memory of a process: allocators, loaders, just-in-time compilers, shared buffers between own processes",
-        _names(
+        _split(
             "brk mmap mmap2 munmap mprotect mremap madvise mincore msync mlock mlock2 munlock mlockall munlockall"
             " memfd_create membarrier pkey_alloc pkey_free pkey_mprotect map_shadow_stack"
         ),
     ),
     Grant(
         "open, read and write files; what may be opened is decided by rights and mounts, not here",
-        _names(
+        _split(
             "open openat openat2 creat close close_range read write readv writev pread64 pwrite64 preadv pwritev preadv2"
             " pwritev2 lseek _llseek dup dup2 dup3 fcntl fcntl64 flock ftruncate ftruncate64 truncate truncate64 fallocate"
             " fadvise64 fadvise64_64 readahead fsync fdatasync sync syncfs sync_file_range pipe pipe2"
@@ -71,7 +71,7 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(
         "names, directories, links, modes and times of files: git, tar, package managers",
-        _names(
+        _split(
             "stat stat64 lstat lstat64 fstat fstat64 newfstatat fstatat64 statx access faccessat faccessat2 readlink"
             " readlinkat getdents getdents64 getcwd chdir fchdir mkdir mkdirat rmdir unlink unlinkat rename renameat"
             " renameat2 link linkat symlink symlinkat chmod fchmod fchmodat fchmodat2 chown chown32 fchown fchown32 fchownat"
@@ -80,34 +80,34 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(
         "extended attributes: `cp -a`, tar and git read and copy them",
-        _names(
+        _split(
             "getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr setxattr lsetxattr fsetxattr removexattr"
             " lremovexattr fremovexattr"
         ),
     ),
     Grant(
         "copy between descriptors inside the kernel: shutil, cp, web servers under test",
-        _names("sendfile sendfile64 copy_file_range splice tee"),
+        _split("sendfile sendfile64 copy_file_range splice tee"),
     ),
     Grant(
         "named pipes, empty files and sockets in the file system; never devices: one condition for each kind",
-        _names("mknod"),
+        _split("mknod"),
         (Argument(1, FIFO, FILE_TYPE),),
     ),
-    Grant("likewise, plain files", _names("mknod"), (Argument(1, REGULAR, FILE_TYPE),)),
-    Grant("likewise, plain files by mode 0", _names("mknod"), (Argument(1, 0, FILE_TYPE),)),
-    Grant("likewise, sockets", _names("mknod"), (Argument(1, SOCKET, FILE_TYPE),)),
-    Grant("likewise, pipes (mkfifo)", _names("mknodat"), (Argument(2, FIFO, FILE_TYPE),)),
-    Grant("likewise, plain files", _names("mknodat"), (Argument(2, REGULAR, FILE_TYPE),)),
-    Grant("likewise, plain files by mode 0", _names("mknodat"), (Argument(2, 0, FILE_TYPE),)),
-    Grant("likewise, sockets", _names("mknodat"), (Argument(2, SOCKET, FILE_TYPE),)),
+    Grant("likewise, plain files", _split("mknod"), (Argument(1, REGULAR, FILE_TYPE),)),
+    Grant("likewise, plain files by mode 0", _split("mknod"), (Argument(1, 0, FILE_TYPE),)),
+    Grant("likewise, sockets", _split("mknod"), (Argument(1, SOCKET, FILE_TYPE),)),
+    Grant("likewise, pipes (mkfifo)", _split("mknodat"), (Argument(2, FIFO, FILE_TYPE),)),
+    Grant("likewise, plain files", _split("mknodat"), (Argument(2, REGULAR, FILE_TYPE),)),
+    Grant("likewise, plain files by mode 0", _split("mknodat"), (Argument(2, 0, FILE_TYPE),)),
+    Grant("likewise, sockets", _split("mknodat"), (Argument(2, SOCKET, FILE_TYPE),)),
     Grant(
         "watching files: test runners and bundlers in watch mode",
-        _names("inotify_init inotify_init1 inotify_add_watch inotify_rm_watch"),
+        _split("inotify_init inotify_init1 inotify_add_watch inotify_rm_watch"),
     ),
     Grant(
         "waiting for descriptors and for time: every event loop",
-        _names(
+        _split(
             "poll ppoll ppoll_time64 select _newselect pselect6 pselect6_time64 epoll_create epoll_create1 epoll_ctl"
             " epoll_ctl_old epoll_wait epoll_wait_old epoll_pwait epoll_pwait2 eventfd eventfd2 signalfd signalfd4"
             " timerfd_create timerfd_settime timerfd_settime64 timerfd_gettime timerfd_gettime64 nanosleep clock_nanosleep"
@@ -117,7 +117,7 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(
         "reading clocks and identity of the machine; setting them is in no group",
-        _names(
+        _split(
             "clock_gettime clock_gettime64 clock_getres clock_getres_time64 gettimeofday time times uname sysinfo getcpu"
             " getrandom"
         ),
@@ -125,69 +125,69 @@ GRANTS: tuple[Grant, ...] = (
     Grant(
         "terminals, descriptors' modes, queue lengths. All requests: to refuse one (TIOCSTI) by its number would need a"
         " comparison that a set upper half evades; a sandbox's only terminal is the tool's own",
-        _names("ioctl"),
+        _split("ioctl"),
     ),
     Grant(
-        "starting programs and ending", _names("execve execveat fork vfork exit exit_group wait4 waitid waitpid prctl")
+        "starting programs and ending", _split("execve execveat fork vfork exit exit_group wait4 waitid waitpid prctl")
     ),
     Grant(
         "processes and threads, in the namespaces of their parent only: no CLONE_NEW* flag",
-        _names("clone"),
+        _split("clone"),
         (Argument(0, 0, NEW_NAMESPACES),),
     ),
     Grant(
         "threads' own bookkeeping, locks between them",
-        _names(
+        _split(
             "futex futex_time64 futex_waitv futex_wake futex_wait futex_requeue set_robust_list get_robust_list"
             " set_tid_address rseq arch_prctl set_thread_area get_thread_area gettid restart_syscall"
         ),
     ),
     Grant(
         "signals, also to own children by descriptor (Python's subprocess and asyncio)",
-        _names(
+        _split(
             "kill tkill tgkill rt_sigaction rt_sigprocmask rt_sigpending rt_sigqueueinfo rt_tgsigqueueinfo rt_sigreturn"
             " rt_sigsuspend rt_sigtimedwait rt_sigtimedwait_time64 sigaltstack sigreturn pidfd_open pidfd_send_signal"
         ),
     ),
     Grant(
         "who am I, which group and session is this",
-        _names(
+        _split(
             "getpid getppid getuid getuid32 geteuid geteuid32 getgid getgid32 getegid getegid32 getresuid getresuid32"
             " getresgid getresgid32 getgroups getgroups32 getpgid getpgrp getsid setpgid setsid getpriority getrusage"
         ),
     ),
     Grant(
         "changing users: the runner becomes the tool. A tool has no capability, so for it these can only repeat what it is",
-        _names(
+        _split(
             "setuid setuid32 setgid setgid32 setreuid setreuid32 setregid setregid32 setresuid setresuid32 setresgid"
             " setresgid32 setgroups setgroups32 capget capset"
         ),
     ),
     Grant(
         "own limits and place in the queue; raising them needs a capability that nobody here has",
-        _names(
+        _split(
             "getrlimit ugetrlimit setrlimit prlimit64 setpriority ioprio_get ioprio_set sched_yield sched_getaffinity"
             " sched_setaffinity sched_getparam sched_setparam sched_getscheduler sched_setscheduler sched_getattr"
             " sched_setattr sched_get_priority_max sched_get_priority_min sched_rr_get_interval"
             " sched_rr_get_interval_time64"
         ),
     ),
-    *MEETING,
+    *NAMED_UNIX_SOCKETS,
     Grant(
         "servers and clients on the sandbox's loopback, which is all of its network",
-        _names("socket"),
+        _split("socket"),
         (Argument(0, AF_INET),),
     ),
-    Grant("likewise over IPv6", _names("socket"), (Argument(0, AF_INET6),)),
+    Grant("likewise over IPv6", _split("socket"), (Argument(0, AF_INET6),)),
     Grant(
         "asking for own interfaces and routes, as getaddrinfo and getifaddrs do; no other netlink protocol",
-        _names("socket"),
+        _split("socket"),
         (Argument(0, AF_NETLINK), Argument(2, NETLINK_ROUTE)),
     ),
-    PAIRS,
+    SOCKET_PAIRS,
     Grant(
         "using a socket that one has",
-        _names(
+        _split(
             "accept accept4 bind connect listen getpeername getsockname getsockopt setsockopt recv recvfrom recvmmsg"
             " recvmmsg_time64 recvmsg send sendmmsg sendmsg sendto shutdown"
         ),
@@ -195,14 +195,14 @@ GRANTS: tuple[Grant, ...] = (
     Grant(
         "System V and POSIX shared memory, semaphores and queues, in an IPC namespace of the sandbox's own: PostgreSQL and"
         " multiprocessing under test. What an exec leaves there counts as memory until the sandbox ends",
-        _names(
+        _split(
             "shmget shmat shmdt shmctl semget semop semtimedop semtimedop_time64 semctl msgget msgsnd msgrcv msgctl mq_open"
             " mq_unlink mq_timedsend mq_timedsend_time64 mq_timedreceive mq_timedreceive_time64 mq_notify mq_getsetattr"
         ),
     ),
     Grant(
         "restricting oneself further: `file`, ssh and language runtimes do",
-        _names("seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self"),
+        _split("seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self"),
     ),
     *(
         Grant(
@@ -214,6 +214,6 @@ GRANTS: tuple[Grant, ...] = (
     ),
 )
 
-NOT_THERE = ("clone3",)
+ENOSYS_CALLS = ("clone3",)
 """Answers ENOSYS: its flags lie in memory, which a filter cannot read, and on ENOSYS the C library uses `clone`. EPERM
 would break threads."""

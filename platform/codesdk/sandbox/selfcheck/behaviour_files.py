@@ -8,7 +8,6 @@ import tarfile
 import time
 from collections.abc import Callable
 
-from codesdk.sandbox.faults import ArchiveRefused
 from codesdk.sandbox.port import (
     FileContent,
     FileError,
@@ -20,182 +19,185 @@ from codesdk.sandbox.port import (
     Sandbox,
     Watch,
 )
-from codesdk.sandbox.selfcheck.bench import DEADLINE_S, Bench
+from codesdk.sandbox.port.faults import ArchiveRefused
+from codesdk.sandbox.selfcheck.context import DEADLINE_S, ProbeContext
+from codesdk.sandbox.selfcheck.expectations import ProbeFailed, expect, expect_equal, expect_exit
 from codesdk.sandbox.selfcheck.probe import Probe
-from codesdk.sandbox.selfcheck.seeing import Unmet, demand, exited, same
 
 Answer = FileContent | FileInfo | Listing | tuple[FileInfo, ...] | FileRefused
 
 
-def written(sandbox: Sandbox, *writes: FileWrite) -> tuple[FileInfo, ...]:
+def write_files(sandbox: Sandbox, *writes: FileWrite) -> tuple[FileInfo, ...]:
     """Write, and insist that it was done."""
     answer = sandbox.files.write(writes)
     if isinstance(answer, FileRefused):
-        raise Unmet(f"a write of {answer.path} was refused: {answer.error} {answer.message}")
+        raise ProbeFailed(f"a write of {answer.path} was refused: {answer.error} {answer.message}")
     return answer
 
 
-def read(sandbox: Sandbox, path: str, *, offset: int = 0, length: int | None = None) -> FileContent:
+def read_file(sandbox: Sandbox, path: str, *, offset: int = 0, length: int | None = None) -> FileContent:
     """Read, and insist that it was done."""
     answer = sandbox.files.read(path, offset=offset, length=length)
     if isinstance(answer, FileRefused):
-        raise Unmet(f"a read of {path} was refused: {answer.error} {answer.message}")
+        raise ProbeFailed(f"a read of {path} was refused: {answer.error} {answer.message}")
     return answer
 
 
-def refused(answer: Answer, *errors: FileError) -> None:
+def expect_refused(answer: Answer, *errors: FileError) -> None:
     """Insist on a refusal with one of these words, and a sentence for people."""
     if not isinstance(answer, FileRefused):
-        raise Unmet(f"it was done, where {' or '.join(errors)} must be seen")
+        raise ProbeFailed(f"it was done, where {' or '.join(errors)} must be seen")
     if answer.error not in errors or not answer.message:
-        raise Unmet(
+        raise ProbeFailed(
             f"it was refused with {answer.error} ({answer.message!r}), where {' or '.join(errors)} must be seen"
         )
 
 
-def _round_trip(bench: Bench, content: bytes) -> None:
-    (info,) = written(bench.sandbox, FileWrite(path="trip/file", content=content))
-    same("size told", info.size, len(content))
-    found = read(bench.sandbox, "trip/file")
-    same("content", found.data, content)
-    same("digest told", found.sha256, f"sha256:{hashlib.sha256(content).hexdigest()}")
+def _round_trip(context: ProbeContext, content: bytes) -> None:
+    (info,) = write_files(context.sandbox, FileWrite(path="trip/file", content=content))
+    expect_equal("size told", info.size, len(content))
+    found = read_file(context.sandbox, "trip/file")
+    expect_equal("content", found.data, content)
+    expect_equal("digest told", found.sha256, f"sha256:{hashlib.sha256(content).hexdigest()}")
     # Through the other door as well: files and execs must see the same.
-    same(
+    expect_equal(
         "digest inside",
-        exited(bench.run("sha256sum", "trip/file")).stdout[:64],
+        expect_exit(context.run("sha256sum", "trip/file")).stdout[:64],
         hashlib.sha256(content).hexdigest().encode(),
     )
 
 
-def _text(bench: Bench) -> None:
-    _round_trip(bench, "line\nünïcode 漢字 😀\r\nno newline at the end".encode())
+def _text(context: ProbeContext) -> None:
+    _round_trip(context, "line\nünïcode 漢字 😀\r\nno newline at the end".encode())
 
 
-def _binary(bench: Bench) -> None:
-    _round_trip(bench, bytes(range(256)) * 33)
+def _binary(context: ProbeContext) -> None:
+    _round_trip(context, bytes(range(256)) * 33)
 
 
-def _zero_length(bench: Bench) -> None:
-    _round_trip(bench, b"")
+def _zero_length(context: ProbeContext) -> None:
+    _round_trip(context, b"")
 
 
-def _large(bench: Bench) -> None:
+def _large(context: ProbeContext) -> None:
     data = bytes(range(251)) * ((16 << 20) // 251)
-    written(bench.sandbox, FileWrite(path="trip/large", content=data))
+    write_files(context.sandbox, FileWrite(path="trip/large", content=data))
     digest = hashlib.sha256(data).hexdigest()
-    same("digest inside", exited(bench.run("sha256sum", "trip/large")).stdout[:64], digest.encode())
+    expect_equal("digest inside", expect_exit(context.run("sha256sum", "trip/large")).stdout[:64], digest.encode())
     got, size = bytearray(), len(data)
     while len(got) < size:
-        part = read(bench.sandbox, "trip/large", offset=len(got)).data
-        demand(part, f"the read stopped at {len(got)} of {size} bytes")
+        part = read_file(context.sandbox, "trip/large", offset=len(got)).data
+        expect(part, f"the read stopped at {len(got)} of {size} bytes")
         got += part
-    same("digest of 16 MB", hashlib.sha256(got).hexdigest(), digest)
-    written(bench.sandbox, FileWrite(path="trip/large", content=None))
+    expect_equal("digest of 16 MB", hashlib.sha256(got).hexdigest(), digest)
+    write_files(context.sandbox, FileWrite(path="trip/large", content=None))
 
 
-def _ranges(bench: Bench) -> None:
-    exited(bench.sh("printf 0123456789 > range"))
-    found = read(bench.sandbox, "range", offset=3, length=4)
-    same("range", (found.data, found.offset, found.size, found.sha256), (b"3456", 3, 10, None))
-    same("beyond the end", read(bench.sandbox, "range", offset=50).data, b"")
+def _ranges(context: ProbeContext) -> None:
+    expect_exit(context.sh("printf 0123456789 > range"))
+    found = read_file(context.sandbox, "range", offset=3, length=4)
+    expect_equal("range", (found.data, found.offset, found.size, found.sha256), (b"3456", 3, 10, None))
+    expect_equal("beyond the end", read_file(context.sandbox, "range", offset=50).data, b"")
 
 
-def _from_exec(bench: Bench) -> None:
-    exited(bench.sh("mkdir -p door; printf 'made inside' > door/inside"))
-    same("made inside", read(bench.sandbox, "door/inside").data, b"made inside")
-    written(bench.sandbox, FileWrite(path="door/inside", content=b"changed outside"))
-    same("changed outside", exited(bench.run("cat", "door/inside")).stdout, b"changed outside")
+def _from_exec(context: ProbeContext) -> None:
+    expect_exit(context.sh("mkdir -p door; printf 'made inside' > door/inside"))
+    expect_equal("made inside", read_file(context.sandbox, "door/inside").data, b"made inside")
+    write_files(context.sandbox, FileWrite(path="door/inside", content=b"changed outside"))
+    expect_equal("changed outside", expect_exit(context.run("cat", "door/inside")).stdout, b"changed outside")
 
 
-def _not_found(bench: Bench) -> None:
-    exited(bench.sh("mkdir -p kinds; printf x > kinds/file"))
-    same("what is there", read(bench.sandbox, "kinds/file").data, b"x")
-    files = bench.sandbox.files
+def _not_found(context: ProbeContext) -> None:
+    expect_exit(context.sh("mkdir -p kinds; printf x > kinds/file"))
+    expect_equal("what is there", read_file(context.sandbox, "kinds/file").data, b"x")
+    files = context.sandbox.files
     for answer in (files.read("kinds/none"), files.stat("kinds/none"), files.list("kinds/none")):
-        refused(answer, FileError.NOT_FOUND)
-    refused(files.write((FileWrite(path="kinds/none", content=None),)), FileError.NOT_FOUND)
+        expect_refused(answer, FileError.NOT_FOUND)
+    expect_refused(files.write((FileWrite(path="kinds/none", content=None),)), FileError.NOT_FOUND)
 
 
-def _directories(bench: Bench) -> None:
-    written(bench.sandbox, FileWrite(path="kinds/file", content=b"x"))
-    files = bench.sandbox.files
-    workspace = bench.spec().profile.workspace
+def _directories(context: ProbeContext) -> None:
+    write_files(context.sandbox, FileWrite(path="kinds/file", content=b"x"))
+    files = context.sandbox.files
+    workspace = context.spec().profile.workspace
     for path in ("kinds", f"{workspace}/kinds"):
-        refused(files.read(path), FileError.IS_A_DIRECTORY)
-        refused(files.write((FileWrite(path=path, content=b""),)), FileError.IS_A_DIRECTORY)
-    refused(files.list("kinds/file"), FileError.NOT_A_DIRECTORY)
-    refused(files.read("kinds/file/below"), FileError.NOT_A_DIRECTORY)
+        expect_refused(files.read(path), FileError.IS_A_DIRECTORY)
+        expect_refused(files.write((FileWrite(path=path, content=b""),)), FileError.IS_A_DIRECTORY)
+    expect_refused(files.list("kinds/file"), FileError.NOT_A_DIRECTORY)
+    expect_refused(files.read("kinds/file/below"), FileError.NOT_A_DIRECTORY)
 
 
-def _not_allowed(bench: Bench) -> None:
-    exited(bench.sh("mkdir -p closed; echo x > mine; echo x > closed/in; chmod 000 mine closed"))
-    refused(bench.sandbox.files.read("mine"), FileError.PERMISSION)
-    refused(bench.sandbox.files.list("closed"), FileError.PERMISSION)
-    refused(bench.sandbox.files.write((FileWrite(path="closed/new", content=b""),)), FileError.PERMISSION)
-    exited(bench.sh("chmod 700 mine closed"))
-    same("with the rights", read(bench.sandbox, "closed/in").data, b"x\n")
+def _not_allowed(context: ProbeContext) -> None:
+    expect_exit(context.sh("mkdir -p closed; echo x > mine; echo x > closed/in; chmod 000 mine closed"))
+    expect_refused(context.sandbox.files.read("mine"), FileError.PERMISSION)
+    expect_refused(context.sandbox.files.list("closed"), FileError.PERMISSION)
+    expect_refused(context.sandbox.files.write((FileWrite(path="closed/new", content=b""),)), FileError.PERMISSION)
+    expect_exit(context.sh("chmod 700 mine closed"))
+    expect_equal("with the rights", read_file(context.sandbox, "closed/in").data, b"x\n")
 
 
-def _outside(bench: Bench) -> None:
-    workspace = bench.spec().profile.workspace
-    written(bench.sandbox, FileWrite(path=f"{workspace}/inside", content=b"x"))
-    same("absolute and inside", exited(bench.run("cat", f"{workspace}/inside")).stdout, b"x")
+def _outside(context: ProbeContext) -> None:
+    workspace = context.spec().profile.workspace
+    write_files(context.sandbox, FileWrite(path=f"{workspace}/inside", content=b"x"))
+    expect_equal("absolute and inside", expect_exit(context.run("cat", f"{workspace}/inside")).stdout, b"x")
     for path in ("../outside", "/etc/passwd", "a/../../outside", f"{workspace}x/file", "/"):
-        refused(bench.sandbox.files.read(path), FileError.OUTSIDE)
-        refused(bench.sandbox.files.write((FileWrite(path=path, content=b"x"),)), FileError.OUTSIDE)
+        expect_refused(context.sandbox.files.read(path), FileError.OUTSIDE)
+        expect_refused(context.sandbox.files.write((FileWrite(path=path, content=b"x"),)), FileError.OUTSIDE)
 
 
-def _nonsense(bench: Bench) -> None:
+def _nonsense(context: ProbeContext) -> None:
     for path in ("a\0b", "x" * 300, "y/" * 3000 + "z"):
-        refused(bench.sandbox.files.read(path), FileError.INVALID, FileError.NOT_FOUND)
-        refused(bench.sandbox.files.write((FileWrite(path=path, content=b""),)), FileError.INVALID)
+        expect_refused(context.sandbox.files.read(path), FileError.INVALID, FileError.NOT_FOUND)
+        expect_refused(context.sandbox.files.write((FileWrite(path=path, content=b""),)), FileError.INVALID)
 
 
-def _odd_names(bench: Bench) -> None:
+def _odd_names(context: ProbeContext) -> None:
     names = ["odd/äöü 漢字", "odd/new\nline", "odd/ blank ", "odd/\"'$(x)`*\\", "odd/-rf", "odd/\x1b[31m"]
-    written(bench.sandbox, *(FileWrite(path=name, content=name.encode()) for name in names))
-    listing = bench.sandbox.files.list("odd")
-    demand(isinstance(listing, Listing), f"the listing was refused: {listing}")
+    write_files(context.sandbox, *(FileWrite(path=name, content=name.encode()) for name in names))
+    listing = context.sandbox.files.list("odd")
+    expect(isinstance(listing, Listing), f"the listing was refused: {listing}")
     if isinstance(listing, Listing):
-        same("names", sorted(entry.path for entry in listing.entries), sorted(names))
+        expect_equal("names", sorted(entry.path for entry in listing.entries), sorted(names))
     for name in names:
-        same("content", read(bench.sandbox, name).data, name.encode())
-        same("content inside", exited(bench.run("cat", name)).stdout, name.encode())
+        expect_equal("content", read_file(context.sandbox, name).data, name.encode())
+        expect_equal("content inside", expect_exit(context.run("cat", name)).stdout, name.encode())
 
 
-def _modes(bench: Bench) -> None:
-    written(bench.sandbox, FileWrite(path="script", content=b"#!/bin/sh\necho 1\n", mode=0o750))
-    (info,) = written(bench.sandbox, FileWrite(path="script", content=b"#!/bin/sh\necho 2\n"))
-    same("mode kept", (info.mode, bench.facts("script")[0]), (0o750, 0o750))
-    same("it runs", exited(bench.run("./script")).stdout, b"2\n")
+def _modes(context: ProbeContext) -> None:
+    write_files(context.sandbox, FileWrite(path="script", content=b"#!/bin/sh\necho 1\n", mode=0o750))
+    (info,) = write_files(context.sandbox, FileWrite(path="script", content=b"#!/bin/sh\necho 2\n"))
+    expect_equal("mode kept", (info.mode, context.stat_file("script")[0]), (0o750, 0o750))
+    expect_equal("it runs", expect_exit(context.run("./script")).stdout, b"2\n")
 
 
-def _owner(bench: Bench) -> None:
-    written(bench.sandbox, FileWrite(path="owned/by/whom", content=b"x"))
-    uid = exited(bench.run("id", "-u")).stdout
-    demand(uid.strip().isdigit(), f"no uid: {uid!r}")
-    same("owners", [bench.facts(path)[1] for path in ("owned", "owned/by/whom")], [int(uid)] * 2)
+def _owner(context: ProbeContext) -> None:
+    write_files(context.sandbox, FileWrite(path="owned/by/whom", content=b"x"))
+    uid = expect_exit(context.run("id", "-u")).stdout
+    expect(uid.strip().isdigit(), f"no uid: {uid!r}")
+    expect_equal("owners", [context.stat_file(path)[1] for path in ("owned", "owned/by/whom")], [int(uid)] * 2)
 
 
-def _atomic(bench: Bench) -> None:
-    written(bench.sandbox, FileWrite(path="batch/one", content=b"1"))
-    digest = read(bench.sandbox, "batch/one").sha256
+def _atomic(context: ProbeContext) -> None:
+    write_files(context.sandbox, FileWrite(path="batch/one", content=b"1"))
+    digest = read_file(context.sandbox, "batch/one").sha256
     both = (
         FileWrite(path="batch/one", content=b"changed", if_sha256=digest),
         FileWrite(path="batch/two", content=b"new", if_sha256=digest),
     )
-    refused(bench.sandbox.files.write(both), FileError.CONFLICT)
-    same("content after the refusal", read(bench.sandbox, "batch/one").data, b"1")
-    refused(bench.sandbox.files.stat("batch/two"), FileError.NOT_FOUND)
-    written(bench.sandbox, both[0], FileWrite(path="batch/two", content=b"new", if_sha256="absent"))
-    same("content after the change", exited(bench.run("cat", "batch/one", "batch/two")).stdout, b"changednew")
-    written(bench.sandbox, *(FileWrite(path=f"batch/{name}", content=None) for name in ("one", "two")))
+    expect_refused(context.sandbox.files.write(both), FileError.CONFLICT)
+    expect_equal("content after the refusal", read_file(context.sandbox, "batch/one").data, b"1")
+    expect_refused(context.sandbox.files.stat("batch/two"), FileError.NOT_FOUND)
+    write_files(context.sandbox, both[0], FileWrite(path="batch/two", content=b"new", if_sha256="absent"))
+    expect_equal(
+        "content after the change", expect_exit(context.run("cat", "batch/one", "batch/two")).stdout, b"changednew"
+    )
+    write_files(context.sandbox, *(FileWrite(path=f"batch/{name}", content=None) for name in ("one", "two")))
 
 
-def _whole_or_old(bench: Bench) -> None:
+def _whole_or_old(context: ProbeContext) -> None:
     """A reader inside never sees half of a file that is being replaced."""
     old, new = b"o" * (1 << 20), b"n" * (1 << 20)
-    written(bench.sandbox, FileWrite(path="swap", content=old))
+    write_files(context.sandbox, FileWrite(path="swap", content=old))
     watch = """
 import os, time
 print("watching", flush=True)
@@ -205,36 +207,36 @@ while time.time() < end:
     seen.add((len(data), data[:1], len(set(data))))
 print(sorted(seen))
 """
-    watching = bench.begin(bench.sandbox, bench.request("python3", "-I", "-c", watch))
+    watching = context.start_exec(context.sandbox, context.request("python3", "-I", "-c", watch))
     for number in range(30):
-        written(bench.sandbox, FileWrite(path="swap", content=(new, old)[number % 2]))
-    seen = exited(watching.end()).stdout.splitlines()[-1].decode()
-    demand(seen, "the reader saw nothing")
+        write_files(context.sandbox, FileWrite(path="swap", content=(new, old)[number % 2]))
+    seen = expect_exit(watching.end()).stdout.splitlines()[-1].decode()
+    expect(seen, "the reader saw nothing")
     whole = {repr((1 << 20, letter, 1)) for letter in (b"o", b"n")}
-    demand(set(seen.strip("[]").replace("), (", ")|(").split("|")) <= whole, f"a reader saw {seen}")
+    expect(set(seen.strip("[]").replace("), (", ")|(").split("|")) <= whole, f"a reader saw {seen}")
 
 
-def _listing(bench: Bench) -> None:
-    written(bench.sandbox, *(FileWrite(path=f"listed/{name}", content=b"1") for name in ("c", "a/x/deep", "b")))
-    exited(bench.sh("ln -sfn /etc listed/link"))
-    shown = bench.sandbox.files.list("listed", depth=2)
+def _listing(context: ProbeContext) -> None:
+    write_files(context.sandbox, *(FileWrite(path=f"listed/{name}", content=b"1") for name in ("c", "a/x/deep", "b")))
+    expect_exit(context.sh("ln -sfn /etc listed/link"))
+    shown = context.sandbox.files.list("listed", depth=2)
     if not isinstance(shown, Listing):
-        raise Unmet(f"the listing was refused: {shown.error}")
-    same(
+        raise ProbeFailed(f"the listing was refused: {shown.error}")
+    expect_equal(
         "entries",
         [entry.path for entry in shown.entries],
         [f"listed/{name}" for name in ("a", "a/x", "b", "c", "link")],
     )
-    same("kind of the link", shown.entries[-1].kind, FileKind.SYMLINK)
-    cut = bench.sandbox.files.list("listed", limit=2)
-    same("cut", isinstance(cut, Listing) and (len(cut.entries), cut.truncated), (2, True))
+    expect_equal("kind of the link", shown.entries[-1].kind, FileKind.SYMLINK)
+    cut = context.sandbox.files.list("listed", limit=2)
+    expect_equal("cut", isinstance(cut, Listing) and (len(cut.entries), cut.truncated), (2, True))
 
 
-def _delete(bench: Bench) -> None:
-    written(bench.sandbox, FileWrite(path="short", content=b"x"))
-    same("inside", exited(bench.run("cat", "short")).stdout, b"x")
-    written(bench.sandbox, FileWrite(path="short", content=None))
-    exited(bench.sh("test ! -e short"))
+def _delete(context: ProbeContext) -> None:
+    write_files(context.sandbox, FileWrite(path="short", content=b"x"))
+    expect_equal("inside", expect_exit(context.run("cat", "short")).stdout, b"x")
+    write_files(context.sandbox, FileWrite(path="short", content=None))
+    expect_exit(context.sh("test ! -e short"))
 
 
 def _tar(*members: tuple[str, bytes, bytes]) -> bytes:
@@ -249,15 +251,15 @@ def _tar(*members: tuple[str, bytes, bytes]) -> bytes:
     return target.getvalue()
 
 
-def _archive(bench: Bench) -> None:
+def _archive(context: ProbeContext) -> None:
     archive = _tar(
         ("pkg/a", tarfile.REGTYPE, b"1"), ("pkg/b/c", tarfile.REGTYPE, b"2"), ("pkg/l", tarfile.SYMTYPE, b"a")
     )
-    bench.sandbox.import_tar(archive)
-    same("inside", exited(bench.run("cat", "pkg/a", "pkg/b/c", "pkg/l")).stdout, b"121")
+    context.sandbox.import_tar(archive)
+    expect_equal("inside", expect_exit(context.run("cat", "pkg/a", "pkg/b/c", "pkg/l")).stdout, b"121")
 
 
-def _hostile_archives(bench: Bench) -> None:
+def _hostile_archives(context: ProbeContext) -> None:
     kinds = (
         ("../escape", tarfile.REGTYPE, b"x"),
         ("/tmp/escape", tarfile.REGTYPE, b"x"),  # noqa: S108 - a name inside
@@ -267,58 +269,60 @@ def _hostile_archives(bench: Bench) -> None:
     )
     for member in kinds:
         try:
-            bench.sandbox.import_tar(_tar(("innocent", tarfile.REGTYPE, b"x"), member))
+            context.sandbox.import_tar(_tar(("innocent", tarfile.REGTYPE, b"x"), member))
         except ArchiveRefused:
             pass
         else:
-            raise Unmet(f"an archive with {member[0]} of type {member[1]!r} was unpacked")
-        refused(bench.sandbox.files.stat("innocent"), FileError.NOT_FOUND)
-    same(
+            raise ProbeFailed(f"an archive with {member[0]} of type {member[1]!r} was unpacked")
+        expect_refused(context.sandbox.files.stat("innocent"), FileError.NOT_FOUND)
+    expect_equal(
         "what was written",
-        exited(bench.sh("ls -d /tmp/escape ../escape innocent 2>/dev/null; echo looked")).stdout,
+        expect_exit(context.sh("ls -d /tmp/escape ../escape innocent 2>/dev/null; echo looked")).stdout,
         b"looked\n",
     )
 
 
-def _told(bench: Bench, watch: Watch, met: Callable[[set[tuple[str, str]]], object]) -> set[tuple[str, str]]:
+def _collect_changes(
+    context: ProbeContext, watch: Watch, met: Callable[[set[tuple[str, str]]], object]
+) -> set[tuple[str, str]]:
     """Kind and path of what is told, until `met` says so."""
     told: set[tuple[str, str]] = set()
     after, deadline = 0, time.monotonic() + DEADLINE_S
     while not met(told):
-        demand(time.monotonic() < deadline, f"only {len(told)} changes were told, such as {sorted(told)[:5]}")
-        part = bench.sandbox.files.changes(watch.id, after, wait_s=1.0)
+        expect(time.monotonic() < deadline, f"only {len(told)} changes were told, such as {sorted(told)[:5]}")
+        part = context.sandbox.files.changes(watch.id, after, wait_s=1.0)
         if isinstance(part, FileRefused) or part.over:
-            raise Unmet(f"the watch ended: {part}")
+            raise ProbeFailed(f"the watch ended: {part}")
         after = part.next
         told |= {(change.kind.value, change.path) for change in part.changes}
     return told
 
 
-def _watched(bench: Bench, line: str, met: Callable[[set[tuple[str, str]]], object]) -> set[tuple[str, str]]:
+def _watch_run(context: ProbeContext, line: str, met: Callable[[set[tuple[str, str]]], object]) -> set[tuple[str, str]]:
     """Run a line in the empty directory `seen`, which is watched."""
-    exited(bench.sh("rm -rf seen && mkdir seen"))
-    watch = bench.sandbox.files.watch("seen")
+    expect_exit(context.sh("rm -rf seen && mkdir seen"))
+    watch = context.sandbox.files.watch("seen")
     if isinstance(watch, FileRefused):
-        raise Unmet(f"a watch was refused: {watch.error} {watch.message}")
+        raise ProbeFailed(f"a watch was refused: {watch.error} {watch.message}")
     try:
-        exited(bench.sh(f"cd seen && {line}"))
-        return _told(bench, watch, met)
+        expect_exit(context.sh(f"cd seen && {line}"))
+        return _collect_changes(context, watch, met)
     finally:
-        bench.sandbox.files.unwatch(watch.id)
+        context.sandbox.files.unwatch(watch.id)
 
 
-def _watching(bench: Bench) -> None:
+def _watching(context: ProbeContext) -> None:
     wanted = {("created", f"seen/{name}") for name in ("sub", "sub/file", "end")}
-    _watched(bench, "mkdir sub && echo x > sub/file && touch end", lambda told: wanted <= told)
+    _watch_run(context, "mkdir sub && echo x > sub/file && touch end", lambda told: wanted <= told)
 
 
-def _watching_a_storm(bench: Bench) -> None:
+def _watching_a_storm(context: ProbeContext) -> None:
     last = ("created", "seen/last")
-    told = _watched(
-        bench, "i=0; while [ $i -lt 6000 ]; do : > f$i; i=$((i+1)); done; : > last", lambda told: last in told
+    told = _watch_run(
+        context, "i=0; while [ $i -lt 6000 ]; do : > f$i; i=$((i+1)); done; : > last", lambda told: last in told
     )
     seen = sum(1 for kind, _ in told if kind == "created")
-    demand(("overflow", "seen") in told or seen == 6001, f"{seen} of 6001 files were told, and no overflow")  # noqa: PLR2004
+    expect(("overflow", "seen") in told or seen == 6001, f"{seen} of 6001 files were told, and no overflow")  # noqa: PLR2004
 
 
 PROBES = (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from ast import literal_eval
 
 from codesdk.sandbox.port import ExitKind, FileContent, FileError, FileRefused, FileWrite, Listing
-from codesdk.sandbox.selfcheck.attempts import PRELUDE, refused_with
-from codesdk.sandbox.selfcheck.behaviour_files import refused, written
-from codesdk.sandbox.selfcheck.bench import Bench
+from codesdk.sandbox.selfcheck.behaviour_files import expect_refused, write_files
+from codesdk.sandbox.selfcheck.context import ProbeContext
+from codesdk.sandbox.selfcheck.escape_attempts import PRELUDE, refused_with
+from codesdk.sandbox.selfcheck.expectations import ProbeFailed, expect, expect_end, expect_equal, expect_exit
 from codesdk.sandbox.selfcheck.probe import Probe
-from codesdk.sandbox.selfcheck.seeing import Unmet, demand, ended, exited, same
 
 _SYSTEM_FILES = """
 for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/vm/overcommit_memory",
@@ -117,82 +117,86 @@ print(first("memory.max", "memory/memory.limit_in_bytes"), first("pids.max", "pi
 _IPC = "print([len(open('/proc/sysvipc/' + n).read().splitlines()) for n in ('shm', 'sem', 'msg')])"
 
 
-def _mounts(bench: Bench) -> None:
-    workspace = bench.spec().profile.workspace
-    lines = exited(bench.python(f"WORKSPACE = {workspace!r}\n{_MOUNTED}")).stdout.decode().splitlines()
-    demand(len(lines) == 3, f"it said {lines}")  # noqa: PLR2004 - what it prints
+def _mounts(context: ProbeContext) -> None:
+    workspace = context.spec().profile.workspace
+    lines = expect_exit(context.python(f"WORKSPACE = {workspace!r}\n{_MOUNTED}")).stdout.decode().splitlines()
+    expect(len(lines) == 3, f"it said {lines}")  # noqa: PLR2004 - what it prints
     places, known = set(literal_eval(lines[0])), {"/dev/mqueue", "/dev/shm", "/tmp", workspace}  # noqa: S108 - inside
-    demand({"/tmp", workspace} <= places, f"only {sorted(places)} can be written")  # noqa: S108 - inside
-    same(
+    expect({"/tmp", workspace} <= places, f"only {sorted(places)} can be written")  # noqa: S108 - inside
+    expect_equal(
         "places that can be written beside the known; unmasked; strange",
         [sorted(places - known), *lines[1:]],
         [[], "[]", "[]"],
     )
 
 
-def _read_only(bench: Bench) -> None:
+def _read_only(context: ProbeContext) -> None:
     # A tool may not write there by its rights alone; that it could not as root either is the second barrier.
-    seen = exited(bench.python(_READ_ONLY)).stdout.decode().strip()
-    same("root, /proc/sys, /sys; writable ones", seen, "['ro', 'ro', 'ro'] []")
+    seen = expect_exit(context.python(_READ_ONLY)).stdout.decode().strip()
+    expect_equal("root, /proc/sys, /sys; writable ones", seen, "['ro', 'ro', 'ro'] []")
 
 
-def _processes(bench: Bench) -> None:
-    same("few, process 1, strange", exited(bench.python(_PROCESSES)).stdout, b"True True []\n")
+def _processes(context: ProbeContext) -> None:
+    expect_equal("few, process 1, strange", expect_exit(context.python(_PROCESSES)).stdout, b"True True []\n")
 
 
-def _of_others(bench: Bench) -> list[bytes]:
-    return exited(bench.python(f"WORKSPACE = {bench.spec().profile.workspace!r}\n{_OTHERS}")).stdout.splitlines()
+def _of_others(context: ProbeContext) -> list[bytes]:
+    return expect_exit(
+        context.python(f"WORKSPACE = {context.spec().profile.workspace!r}\n{_OTHERS}")
+    ).stdout.splitlines()
 
 
-def _others(bench: Bench) -> None:
-    same("process 1, more, and what was allowed", _of_others(bench)[:1], [b"True True []"])
+def _others(context: ProbeContext) -> None:
+    expect_equal("process 1, more, and what was allowed", _of_others(context)[:1], [b"True True []"])
 
 
-def _others_seen(bench: Bench) -> None:
-    same("process 1, more, and what was seen", _of_others(bench)[1:], [b"True True []"])
+def _others_seen(context: ProbeContext) -> None:
+    expect_equal("process 1, more, and what was seen", _of_others(context)[1:], [b"True True []"])
 
 
-def _secrets(bench: Bench) -> None:
-    exited(bench.sh("setsid sleep 60 & (sleep 60 &) ; echo left", env={"SECRET": "codesdk-planted"}))
-    same("found", exited(bench.python(_SECRETS, env={"OWN": "codesdk-own"})).stdout, b"['own']\n")
+def _secrets(context: ProbeContext) -> None:
+    expect_exit(context.sh("setsid sleep 60 & (sleep 60 &) ; echo left", env={"SECRET": "codesdk-planted"}))
+    expect_equal("found", expect_exit(context.python(_SECRETS, env={"OWN": "codesdk-own"})).stdout, b"['own']\n")
 
 
-def _devices(bench: Bench) -> None:
-    same("null, and what is unusual", exited(bench.python(_DEVICES)).stdout, b"True []\n")
+def _devices(context: ProbeContext) -> None:
+    expect_equal("null, and what is unusual", expect_exit(context.python(_DEVICES)).stdout, b"True []\n")
 
 
-def _limits(bench: Bench) -> None:
-    profile = bench.spec().profile
-    seen = exited(bench.python(_LIMITS)).stdout.decode().split()
-    same("memory, processes", seen, [str(profile.memory_bytes // 4096 * 4096), str(profile.pids)])
+def _limits(context: ProbeContext) -> None:
+    profile = context.spec().profile
+    seen = expect_exit(context.python(_LIMITS)).stdout.decode().split()
+    expect_equal("memory, processes", seen, [str(profile.memory_bytes // 4096 * 4096), str(profile.pids)])
 
 
-def _descriptors(bench: Bench) -> None:
+def _descriptors(context: ProbeContext) -> None:
     program = "import os; print(sorted(map(int, os.listdir('/proc/self/fd')))[:-1], os.getcwd())"
-    workspace = bench.spec().profile.workspace
-    same("descriptors and directory", exited(bench.python(program)).stdout.decode(), f"[0, 1, 2] {workspace}\n")
+    workspace = context.spec().profile.workspace
+    expect_equal(
+        "descriptors and directory", expect_exit(context.python(program)).stdout.decode(), f"[0, 1, 2] {workspace}\n"
+    )
     for number in range(3, 12):  # CVE-2024-21626 in small
-        ended(bench.run("pwd", cwd=f"/proc/self/fd/{number}"), ExitKind.SPAWN_FAILED)
+        expect_end(context.run("pwd", cwd=f"/proc/self/fd/{number}"), ExitKind.SPAWN_FAILED)
 
 
-def _ipc(bench: Bench) -> None:
-    same("lines of the tables", exited(bench.python(_IPC)).stdout, b"[1, 1, 1]\n")
+def _ipc(context: ProbeContext) -> None:
+    expect_equal("lines of the tables", expect_exit(context.python(_IPC)).stdout, b"[1, 1, 1]\n")
 
 
-def _links(bench: Bench) -> None:
-    exited(
-        bench.sh(
+def _links(context: ProbeContext) -> None:
+    expect_exit(
+        context.sh(
             "mkdir -p ways; cd ways; ln -sfn /etc folder; ln -sfn /etc/passwd file; ln -sfn ../../etc/passwd up; ln -sfn /proc/1/root root"
         )
     )
-    files = bench.sandbox.files
+    files = context.sandbox.files
     for path in ("ways/file", "ways/folder/passwd", "ways/up", "ways/root/etc/passwd"):
-        refused(files.read(path), FileError.OUTSIDE)
-    refused(files.list("ways/folder"), FileError.OUTSIDE)
-    refused(files.write((FileWrite(path="ways/folder/x", content=b""),)), FileError.OUTSIDE)
-    refused(files.write((FileWrite(path="ways/file", content=b""),)), FileError.OUTSIDE, FileError.NOT_A_FILE)
+        expect_refused(files.read(path), FileError.OUTSIDE)
+    expect_refused(files.list("ways/folder"), FileError.OUTSIDE)
+    expect_refused(files.write((FileWrite(path="ways/folder/x", content=b""),)), FileError.OUTSIDE)
+    expect_refused(files.write((FileWrite(path="ways/file", content=b""),)), FileError.OUTSIDE, FileError.NOT_A_FILE)
     shown = files.list("ways", depth=3)
-    same("entries", isinstance(shown, Listing) and len(shown.entries), 4)
+    expect_equal("entries", isinstance(shown, Listing) and len(shown.entries), 4)
 
 
 _SWAP = """
@@ -220,32 +224,32 @@ print(swaps, open("/tmp/outside-" + name + "/file").read(), sorted(os.listdir("/
 """
 
 
-def _race(bench: Bench, name: str, write: bool) -> None:
-    swapping = bench.begin(bench.sandbox, bench.request("python3", "-I", "-c", f"NAME = {name!r}\n{_SWAP}"))
+def _race(context: ProbeContext, name: str, write: bool) -> None:
+    swapping = context.start_exec(context.sandbox, context.request("python3", "-I", "-c", f"NAME = {name!r}\n{_SWAP}"))
     seen: set[bytes] = set()
     tries = 0
     while swapping.alive:
         if write:
-            bench.sandbox.files.write((FileWrite(path=f"{name}/file", content=b"written"),))
+            context.sandbox.files.write((FileWrite(path=f"{name}/file", content=b"written"),))
         else:
-            answer = bench.sandbox.files.read(f"{name}/file")
+            answer = context.sandbox.files.read(f"{name}/file")
             seen.add(answer.data if isinstance(answer, FileContent) else b"")
         tries += 1
-    swaps, *left = exited(swapping.end()).stdout.decode().splitlines()[-1].split(" ", 1)
-    demand(tries > 10 and int(swaps) > 10, f"{tries} tries met {swaps} swaps: no race")  # noqa: PLR2004
-    same("what lies outside", left, ["outside ['file']"])
-    demand(b"outside" not in seen, "a read led out of the workspace")
+    swaps, *left = expect_exit(swapping.end()).stdout.decode().splitlines()[-1].split(" ", 1)
+    expect(tries > 10 and int(swaps) > 10, f"{tries} tries met {swaps} swaps: no race")  # noqa: PLR2004
+    expect_equal("what lies outside", left, ["outside ['file']"])
+    expect(b"outside" not in seen, "a read led out of the workspace")
 
 
-def _race_of_reads(bench: Bench) -> None:
-    _race(bench, "raced-read", write=False)
+def _race_of_reads(context: ProbeContext) -> None:
+    _race(context, "raced-read", write=False)
 
 
-def _race_of_writes(bench: Bench) -> None:
-    _race(bench, "raced-write", write=True)
+def _race_of_writes(context: ProbeContext) -> None:
+    _race(context, "raced-write", write=True)
 
 
-def _hard_links(bench: Bench) -> None:
+def _hard_links(context: ProbeContext) -> None:
     program = (
         PRELUDE
         + """
@@ -253,19 +257,19 @@ for path in ("/etc/passwd", "/etc/hosts", "/usr/bin/env"):
     attempt("link " + path, lambda: os.link(path, "hard-probe"))
 """
     )
-    answers = {line.split()[-1] for line in exited(bench.python(program)).stdout.decode().splitlines()}
-    demand(answers and answers <= {"EXDEV", "EPERM", "EROFS"}, f"links to the system's files: {answers}")
+    answers = {line.split()[-1] for line in expect_exit(context.python(program)).stdout.decode().splitlines()}
+    expect(answers and answers <= {"EXDEV", "EPERM", "EROFS"}, f"links to the system's files: {answers}")
 
 
-def _own_files(bench: Bench) -> None:
+def _own_files(context: ProbeContext) -> None:
     """A file of root's is not read by file operations either."""
-    written(bench.sandbox, FileWrite(path="mine", content=b"x"))
-    exited(bench.sh("ln -f mine second && cat second"))
-    answer = bench.sandbox.files.read("second")
+    write_files(context.sandbox, FileWrite(path="mine", content=b"x"))
+    expect_exit(context.sh("ln -f mine second && cat second"))
+    answer = context.sandbox.files.read("second")
     if isinstance(answer, FileRefused):
-        raise Unmet(f"an own hard link was refused: {answer.error}")
-    ran = bench.sh("cat /etc/shadow; echo tried")
-    same("stdout", ran.stdout, b"tried\n")
+        raise ProbeFailed(f"an own hard link was refused: {answer.error}")
+    ran = context.sh("cat /etc/shadow; echo tried")
+    expect_equal("stdout", ran.stdout, b"tried\n")
 
 
 PROBES = (

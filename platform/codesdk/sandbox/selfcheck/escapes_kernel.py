@@ -6,11 +6,11 @@ import json
 
 from codesdk.sandbox.port import ExitKind
 from codesdk.sandbox.seccomp.denials import DENIALS, Denial
-from codesdk.sandbox.selfcheck.attempts import PRELUDE, refused_with
-from codesdk.sandbox.selfcheck.bench import Bench
-from codesdk.sandbox.selfcheck.numbers import NUMBERS
+from codesdk.sandbox.selfcheck.context import ProbeContext
+from codesdk.sandbox.selfcheck.escape_attempts import PRELUDE, refused_with
+from codesdk.sandbox.selfcheck.expectations import ProbeFailed, expect, expect_equal, expect_exit
 from codesdk.sandbox.selfcheck.probe import Check, Probe
-from codesdk.sandbox.selfcheck.seeing import Unmet, demand, exited, same
+from codesdk.sandbox.selfcheck.syscall_numbers import NUMBERS
 
 BOUNDING = 1 << 0 | 1 << 5 | 1 << 6 | 1 << 7
 """CHOWN, KILL, SETGID, SETUID: the runner's, which stay in a tool's bounding set and are out of its reach."""
@@ -41,39 +41,39 @@ def _denied(denial: Denial) -> Check:
     }
     program = PRELUDE + f"NUMBERS = {json.dumps(json.dumps(numbers))}\n" + _DENIED
 
-    def check(bench: Bench) -> None:
-        lines = exited(bench.python(program)).stdout.decode().splitlines()
+    def check(context: ProbeContext) -> None:
+        lines = expect_exit(context.python(program)).stdout.decode().splitlines()
         if lines == ["machine False"]:
             return  # this kind of machine has none of these calls
-        same("first line", lines[:1], ["machine True"])
+        expect_equal("first line", lines[:1], ["machine True"])
         # EPERM is the filter's answer. Of these calls with these arguments the kernel gives it without a filter only
         # where a capability is asked for first; ENOSYS where the kernel was built without the call.
         let_in = [line for line in lines[1:] if line.split()[-1] not in ("EPERM", "ENOSYS")]
-        demand(not let_in, f"the kernel was reached: {', '.join(let_in)}")
+        expect(not let_in, f"the kernel was reached: {', '.join(let_in)}")
 
     return check
 
 
-def _status(bench: Bench) -> dict[str, str]:
-    lines = exited(bench.run("cat", "/proc/self/status")).stdout.decode().splitlines()
+def _status(context: ProbeContext) -> dict[str, str]:
+    lines = expect_exit(context.run("cat", "/proc/self/status")).stdout.decode().splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def _capabilities(bench: Bench) -> None:
-    status = _status(bench)
+def _capabilities(context: ProbeContext) -> None:
+    status = _status(context)
     shown = {name: int(value, 16) for name, value in status.items() if name.startswith("Cap")}
     for name in {"CapInh", "CapPrm", "CapEff", *shown} - {"CapBnd"}:  # CapAmb: gVisor has none
-        same(name, shown.get(name), 0)
+        expect_equal(name, shown.get(name), 0)
     beyond = int(status.get("CapBnd", "-1"), 16) & ~BOUNDING
-    demand(beyond == 0, f"the bounding set holds more than the runner needs: {beyond:#x}")
+    expect(beyond == 0, f"the bounding set holds more than the runner needs: {beyond:#x}")
 
 
-def _no_new_privileges(bench: Bench) -> None:
-    same("NoNewPrivs", _status(bench).get("NoNewPrivs"), "1")
+def _no_new_privileges(context: ProbeContext) -> None:
+    expect_equal("NoNewPrivs", _status(context).get("NoNewPrivs"), "1")
 
 
-def _filtered(bench: Bench) -> None:
-    same("Seccomp", _status(bench).get("Seccomp"), "2")
+def _filtered(context: ProbeContext) -> None:
+    expect_equal("Seccomp", _status(context).get("Seccomp"), "2")
 
 
 _NAMESPACES = """
@@ -147,15 +147,15 @@ print("reached", ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.f
 """
 
 
-def _other_entry(bench: Bench) -> None:
-    machine = exited(bench.run("uname", "-m")).stdout.strip()
-    demand(machine, "the machine has no name")
+def _other_entry(context: ProbeContext) -> None:
+    machine = expect_exit(context.run("uname", "-m")).stdout.strip()
+    expect(machine, "the machine has no name")
     if machine != b"x86_64":
         return  # only there one program can use both tables
-    ran = bench.python(PRELUDE + _INT80)
-    demand(ran.stdout.startswith(b"begun"), f"it did not run: {ran.stderr[-200:]!r}")
+    ran = context.python(PRELUDE + _INT80)
+    expect(ran.stdout.startswith(b"begun"), f"it did not run: {ran.stderr[-200:]!r}")
     if b"reached" in ran.stdout or ran.result.kind is not ExitKind.SIGNALED:
-        raise Unmet(f"a 32-bit system call was answered: {ran.stdout!r} {ran.stderr[-200:]!r}")
+        raise ProbeFailed(f"a 32-bit system call was answered: {ran.stdout!r} {ran.stderr[-200:]!r}")
 
 
 PROBES = (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from codesdk.sandbox.selfcheck.attempts import refused_with
-from codesdk.sandbox.selfcheck.bench import Bench
+from codesdk.sandbox.selfcheck.context import ProbeContext
+from codesdk.sandbox.selfcheck.escape_attempts import refused_with
+from codesdk.sandbox.selfcheck.expectations import expect_equal, expect_exit
 from codesdk.sandbox.selfcheck.probe import Probe
-from codesdk.sandbox.selfcheck.seeing import exited, same
 
 _CONNECT = """
 def connect(address, port=80):
@@ -58,16 +58,18 @@ print(before, [n for n in names() if n not in before])
 """
 
 
-def _interfaces(bench: Bench) -> None:
-    same("interfaces and routes", exited(bench.python(_INTERFACES)).stdout, b"['lo']\n0\n")
+def _interfaces(context: ProbeContext) -> None:
+    expect_equal("interfaces and routes", expect_exit(context.python(_INTERFACES)).stdout, b"['lo']\n0\n")
 
 
-def _sockets(bench: Bench) -> None:
-    same("looked, and found", exited(bench.python(_SOCKETS)).stdout, b"True []\n")
+def _sockets(context: ProbeContext) -> None:
+    expect_equal("looked, and found", expect_exit(context.python(_SOCKETS)).stdout, b"True []\n")
 
 
-def _abstract(bench: Bench) -> None:
-    same("abstract sockets, and the control", exited(bench.python(_ABSTRACT)).stdout, b"[] ['@codesdk-probe']\n")
+def _abstract(context: ProbeContext) -> None:
+    expect_equal(
+        "abstract sockets, and the control", expect_exit(context.python(_ABSTRACT)).stdout, b"[] ['@codesdk-probe']\n"
+    )
 
 
 PROBES = (

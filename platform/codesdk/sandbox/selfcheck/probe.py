@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from codesdk.domain.decisions import Frozen
-from codesdk.sandbox.selfcheck.bench import Bench
+from codesdk.domain.decisions import FrozenModel
+from codesdk.sandbox.selfcheck.context import ProbeContext
 
 
 class Group(StrEnum):
@@ -30,7 +30,7 @@ class Status(StrEnum):
     """This runtime cannot show it; the reason is stated and the probe is not run."""
 
 
-class Outcome(Frozen):
+class Outcome(FrozenModel):
     """One probe's end."""
 
     name: str
@@ -40,7 +40,7 @@ class Outcome(Frozen):
     """Of a pass: what was seen to hold. Of a failure: what was seen instead. Of an exemption: why."""
 
 
-Check = Callable[[Bench], None]
+Check = Callable[[ProbeContext], None]
 """Looks; raises `Unmet`, or a `Fault` where the sandbox itself failed."""
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import logging
 
-from codesdk.eventlog.audit import Act
+from codesdk.eventlog.audit import AuditAction
 from codesdk.storage.writer import Unit
 from codesdk.tenancy import store
 from codesdk.tenancy.access import Action, Target, decide_access, require
-from codesdk.tenancy.administration.principals import PrincipalDesk
+from codesdk.tenancy.administration.principals import PrincipalAdmin
 from codesdk.tenancy.keys import ApiKey, KeyUnknown, NewKey
 from codesdk.tenancy.principal import Principal
 
 _log = logging.getLogger(__name__)
 
 
-class KeyDesk(PrincipalDesk):
+class KeyAdmin(PrincipalAdmin):
     """Made and revoked."""
 
     def keys(self, caller: Principal, tenant: str) -> list[ApiKey]:
@@ -24,7 +24,7 @@ class KeyDesk(PrincipalDesk):
         Raises:
             Forbidden, TenantUnknown: see `decide_access`.
         """
-        found = self._tenant(caller, Action.KEYS_READ, tenant)
+        found = self._authorize_tenant(caller, Action.KEYS_READ, tenant)
         with self._database.read() as connection:
             return store.keys_of(connection, found.id)
 
@@ -39,7 +39,7 @@ class KeyDesk(PrincipalDesk):
         def mint(unit: Unit) -> NewKey:
             made = self._directory.mint_key(unit, holder.tenant_id, holder.id, name, ttl_s)
             known = {"principal": holder.id, "name": name, "prefix": made.key.prefix, "ttl_s": ttl_s}
-            self._keep(unit, caller, holder.tenant_id, Act.KEY_CREATED, made.key.id, **known)
+            self._audit(unit, caller, holder.tenant_id, AuditAction.KEY_CREATED, made.key.id, **known)
             return made
 
         made = self._writer.run(mint)
@@ -63,7 +63,7 @@ class KeyDesk(PrincipalDesk):
 
         def revoke(unit: Unit) -> None:
             store.revoke_key(unit.connection, found.id, self._now())
-            self._keep(unit, caller, found.tenant_id, Act.KEY_REVOKED, found.id, principal=holder.id)
+            self._audit(unit, caller, found.tenant_id, AuditAction.KEY_REVOKED, found.id, principal=holder.id)
 
         self._writer.run(revoke)
         _log.info("%s revoked key %s of principal %s", caller.id, found.id, holder.id)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from codesdk.domain.ids import Kind, PrincipalId
-from codesdk.eventlog.audit import Act
+from codesdk.domain.ids import IdKind, PrincipalId
+from codesdk.eventlog.audit import AuditAction
 from codesdk.storage.writer import Unit
 from codesdk.tenancy import store
 from codesdk.tenancy.access import Action, Target, decide_access, require
-from codesdk.tenancy.administration.desk import Desk
+from codesdk.tenancy.administration.service import AdminService
 from codesdk.tenancy.principal import (
     Group,
     Principal,
@@ -25,7 +25,7 @@ from codesdk.tenancy.principal import (
 _log = logging.getLogger(__name__)
 
 
-class PrincipalDesk(Desk):
+class PrincipalAdmin(AdminService):
     """Made, disabled and regrouped."""
 
     def principals(self, caller: Principal, tenant: str) -> list[PrincipalRecord]:
@@ -34,7 +34,7 @@ class PrincipalDesk(Desk):
         Raises:
             Forbidden, TenantUnknown: see `decide_access`.
         """
-        found = self._tenant(caller, Action.PRINCIPALS_READ, tenant)
+        found = self._authorize_tenant(caller, Action.PRINCIPALS_READ, tenant)
         with self._database.read() as connection:
             return store.principals_of(connection, found.id)
 
@@ -69,8 +69,8 @@ class PrincipalDesk(Desk):
         Raises:
             Forbidden, TenantUnknown, PrincipalTaken: nothing was made.
         """
-        found = self._tenant(caller, Action.PRINCIPALS_MANAGE, tenant, reach)
-        id_ = PrincipalId(self._ids.new(Kind.PRINCIPAL))
+        found = self._authorize_tenant(caller, Action.PRINCIPALS_MANAGE, tenant, reach)
+        id_ = PrincipalId(self._ids.new(IdKind.PRINCIPAL))
         made = Principal(id=id_, tenant_id=found.id, name=name, roles=roles, kind=kind, reach=reach)
 
         def create(unit: Unit) -> None:
@@ -79,7 +79,7 @@ class PrincipalDesk(Desk):
                 raise PrincipalTaken(f"The tenant has a principal {name}.", advice="Choose another name.")
             store.insert_principal(unit.connection, made, self._now())
             known = {"name": name, "roles": [role.value for role in roles], "reach": reach.value}
-            self._keep(unit, caller, found.id, Act.PRINCIPAL_CREATED, made.id, **known)
+            self._audit(unit, caller, found.id, AuditAction.PRINCIPAL_CREATED, made.id, **known)
 
         self._writer.run(create)
         _log.info("%s made principal %s of tenant %s", caller.id, made.id, found.id)
@@ -95,7 +95,7 @@ class PrincipalDesk(Desk):
 
         def disable(unit: Unit) -> None:
             store.disable(unit.connection, found.id, self._now())
-            self._keep(unit, caller, found.tenant_id, Act.PRINCIPAL_DISABLED, found.id)
+            self._audit(unit, caller, found.tenant_id, AuditAction.PRINCIPAL_DISABLED, found.id)
 
         self._writer.run(disable)
         _log.info("%s disabled principal %s", caller.id, found.id)
@@ -107,12 +107,12 @@ class PrincipalDesk(Desk):
         Raises:
             Forbidden, TenantUnknown: see `decide_access`.
         """
-        found = self._tenant(caller, Action.PRINCIPALS_READ, tenant)
+        found = self._authorize_tenant(caller, Action.PRINCIPALS_READ, tenant)
         with self._database.read() as connection:
             members = store.groups_of(connection, found.id)
         return [Group(name=name, members=tuple(ids)) for name, ids in members.items()]
 
-    def regroup(
+    def update_groups(
         self, caller: Principal, principal: str, *, join: Collection[str] = (), leave: Collection[str] = ()
     ) -> list[str]:
         """Change which groups a principal is in; returns those that it is in then. What is so already is no error.
@@ -129,7 +129,7 @@ class PrincipalDesk(Desk):
             for name in leave:
                 store.leave_group(unit.connection, found, name)
             known = {"joins": sorted(join), "leaves": sorted(leave)}
-            self._keep(unit, caller, found.tenant_id, Act.PRINCIPAL_REGROUPED, found.id, **known)
+            self._audit(unit, caller, found.tenant_id, AuditAction.PRINCIPAL_REGROUPED, found.id, **known)
 
         self._writer.run(change)
         _log.info("%s regrouped principal %s: joins %s, leaves %s", caller.id, found.id, list(join), list(leave))

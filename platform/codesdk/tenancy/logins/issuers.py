@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from codesdk.documents import FileInvalid, Unreadable, read_document
-from codesdk.domain.decisions import Frozen, PermissionMode
+from codesdk.documents import DocumentUnreadable, FileInvalid, read_document
+from codesdk.domain.decisions import FrozenModel, PermissionMode
 from codesdk.tenancy.principal import Name, Role
 
-MOST_ISSUERS = 16
-MOST_VALUES = 200
+MAX_ISSUERS = 16
+MAX_VALUES = 200
 """Values of one claim that are mapped."""
 
 Text = Annotated[str, Field(min_length=1, max_length=255)]
@@ -44,22 +44,22 @@ class LoginsInvalid(FileInvalid):
     code = "LOGINS_FILE_INVALID"
 
 
-class TenantsFrom(Frozen):
+class TenantMapping(FrozenModel):
     """Which tenant, by a claim. What is not listed is nobody's: a claim's value never makes or names a tenant by itself."""
 
     claim: ClaimPath
-    values: Annotated[dict[Text, Name], Field(min_length=1, max_length=MOST_VALUES)]
+    values: Annotated[dict[Text, Name], Field(min_length=1, max_length=MAX_VALUES)]
     """The claim's value -> a tenant's name."""
 
 
-class RolesFrom(Frozen):
+class RoleMapping(FrozenModel):
     """Which roles, by a claim that holds one value or a list."""
 
     claim: ClaimPath
-    values: Annotated[dict[Text, tuple[Role, ...]], Field(min_length=1, max_length=MOST_VALUES)]
+    values: Annotated[dict[Text, tuple[Role, ...]], Field(min_length=1, max_length=MAX_VALUES)]
 
 
-class SessionWish(Frozen):
+class SessionTemplate(FrozenModel):
     """The session that is opened for somebody who logs in and has none."""
 
     profile: str = Field(default="default", max_length=40)
@@ -67,7 +67,7 @@ class SessionWish(Frozen):
     labels: dict[Text, Text] = Field(default={}, max_length=32)
 
 
-class Issuer(Frozen):
+class Issuer(FrozenModel):
     """One that may vouch, and for what."""
 
     issuer: Text
@@ -78,10 +78,10 @@ class Issuer(Frozen):
     jwks: Text | None = None
     """Where its keys are; None: where its OpenID configuration says."""
     tenant: Name | None = None
-    tenants: TenantsFrom | None = None
+    tenants: TenantMapping | None = None
     roles: tuple[Role, ...] = ()
     """What everybody gets whom it vouches for."""
-    roles_from: RolesFrom | None = None
+    roles_from: RoleMapping | None = None
     scopes: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
     """What a token's `scope` must have, all of them."""
     name: ClaimPath | None = None
@@ -92,7 +92,7 @@ class Issuer(Frozen):
     """Where its keys may be although it is not public."""
     allow_http: bool = False
     """Whether its keys may come over http, which anybody on the way can change: for issuers on this machine."""
-    session: SessionWish = SessionWish()
+    session: SessionTemplate = SessionTemplate()
 
     @field_validator("issuer", "jwks")
     @classmethod
@@ -120,15 +120,15 @@ class Issuer(Frozen):
         return self
 
 
-class Issuers(Frozen):
+class Issuers(FrozenModel):
     """The file."""
 
     version: Literal[1]
-    issuers: Annotated[tuple[Issuer, ...], Field(min_length=1, max_length=MOST_ISSUERS)]
+    issuers: Annotated[tuple[Issuer, ...], Field(min_length=1, max_length=MAX_ISSUERS)]
 
     @field_validator("issuers")
     @classmethod
-    def _check_once(cls, given: tuple[Issuer, ...]) -> tuple[Issuer, ...]:
+    def _check_unique(cls, given: tuple[Issuer, ...]) -> tuple[Issuer, ...]:
         names = [each.issuer for each in given]
         if len(set(names)) != len(names):
             raise ValueError("one issuer stands in it twice")
@@ -145,7 +145,7 @@ def read_issuers(path: Path, *, optional: bool = False) -> tuple[Issuer, ...]:
         return ()
     try:
         return read_document(path).model(Issuers).issuers
-    except Unreadable as error:
+    except DocumentUnreadable as error:
         raise LoginsInvalid.of(path, error) from error
 
 

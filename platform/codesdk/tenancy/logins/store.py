@@ -7,13 +7,13 @@ import json
 from sqlalchemy import Connection, select, update
 from sqlalchemy import insert as insert_into
 
-from codesdk.domain.decisions import Frozen
+from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import PrincipalId, SessionId, TenantId
 from codesdk.storage.schema import logins, principals, tenants
 from codesdk.tenancy.principal import Principal, PrincipalKind, Reach, Role
 
 
-class Known(Frozen):
+class LoginRecord(FrozenModel):
     """Somebody who has logged in before."""
 
     principal: Principal
@@ -22,7 +22,7 @@ class Known(Frozen):
     session_id: SessionId | None
 
 
-def find(connection: Connection, issuer: str, subject: str, tenant: str) -> Known | None:
+def find(connection: Connection, issuer: str, subject: str, tenant: str) -> LoginRecord | None:
     """Who that is in the tenant of that name."""
     query = (
         select(principals, logins.c.session_id, tenants.c.suspended_at)
@@ -42,7 +42,9 @@ def find(connection: Connection, issuer: str, subject: str, tenant: str) -> Know
         reach=Reach(row.reach),
     )
     barred = row.disabled_at is not None or row.suspended_at is not None
-    return Known(principal=principal, barred=barred, session_id=SessionId(row.session_id) if row.session_id else None)
+    return LoginRecord(
+        principal=principal, barred=barred, session_id=SessionId(row.session_id) if row.session_id else None
+    )
 
 
 def insert(connection: Connection, issuer: str, subject: str, principal: Principal, now: float) -> None:

@@ -12,15 +12,15 @@ from jwt.exceptions import PyJWTError
 
 from codesdk.tenancy.access import Forbidden
 from codesdk.tenancy.logins.issuers import Algorithm, Issuer
-from codesdk.tenancy.logins.keyring import KeyRing
+from codesdk.tenancy.logins.jwks import JwksCache
 from codesdk.tenancy.principal import Unauthenticated
 
 MAX_TOKEN = 8 * 1024
 """Characters of a token; those of common issuers have one to four thousand."""
 MAX_SUBJECT = 255
 """Characters of a subject (OpenID Connect Core, section 2)."""
-_TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*", re.ASCII)
-_TYPES = ("jwt", "at+jwt", "application/at+jwt", "application/jwt")
+_JWS_PATTERN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*", re.ASCII)
+_TOKEN_TYPES = ("jwt", "at+jwt", "application/at+jwt", "application/jwt")
 
 
 class LoginRefused(Unauthenticated):
@@ -41,7 +41,7 @@ class ScopeMissing(Forbidden):
     code = "LOGIN_SCOPE_MISSING"
 
 
-class Vouched(NamedTuple):
+class VerifiedToken(NamedTuple):
     """What a good token says."""
 
     issuer: Issuer
@@ -51,10 +51,10 @@ class Vouched(NamedTuple):
 
 def is_token(text: str) -> bool:
     """Whether it has the form of a signed token (JWS): none of our own secrets has."""
-    return _TOKEN.fullmatch(text[: 16 * MAX_TOKEN]) is not None
+    return _JWS_PATTERN.fullmatch(text[: 16 * MAX_TOKEN]) is not None
 
 
-def judge(token: str, issuers: Sequence[Issuer], keys: KeyRing, now: float) -> Vouched:
+def verify_token(token: str, issuers: Sequence[Issuer], keys: JwksCache, now: float) -> VerifiedToken:
     """Who it is, on its issuer's word. `now`: seconds since the epoch.
 
     Raises:
@@ -68,7 +68,7 @@ def judge(token: str, issuers: Sequence[Issuer], keys: KeyRing, now: float) -> V
     issuer = next((each for each in issuers if each.issuer == said.get("iss")), None)
     if issuer is None:
         raise LoginRefused("This token's issuer is none that this installation takes logins from.")
-    algorithm = _algorithm(header, issuer)
+    algorithm = _check_header(header, issuer)
     kid = header.get("kid")
     key = keys.key(issuer, kid if isinstance(kid, str) else None, algorithm)
     if key is None or (kid is not None and not isinstance(kid, str)):
@@ -92,7 +92,7 @@ def judge(token: str, issuers: Sequence[Issuer], keys: KeyRing, now: float) -> V
     subject = claims["sub"]
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT or not subject.isprintable():
         raise LoginRefused("This token names no subject.")
-    return Vouched(issuer, subject, claims)
+    return VerifiedToken(issuer, subject, claims)
 
 
 def _unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -103,11 +103,11 @@ def _unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return found["header"], found["payload"]
 
 
-def _algorithm(header: dict[str, Any], issuer: Issuer) -> Algorithm:
+def _check_header(header: dict[str, Any], issuer: Issuer) -> Algorithm:
     # What the token itself says decides nothing: it must be one of those that the operator listed, and the key's own kind.
     if header.get("alg") not in [algorithm.value for algorithm in issuer.algorithms]:
         raise LoginRefused("This token is signed in a way that is not taken from its issuer.")
-    if "crit" in header or str(header.get("typ", "JWT")).lower() not in _TYPES:
+    if "crit" in header or str(header.get("typ", "JWT")).lower() not in _TOKEN_TYPES:
         raise LoginRefused("This is a kind of token that is not known here.")
     return Algorithm(header["alg"])
 

@@ -1,5 +1,5 @@
 """Limits of tenants: owner rows counted under the tenant's row lock, and one counter for artifacts' bytes."""
 
-from codesdk.tenancy.quotas.quotas import Quota, TenantQuotas
+from codesdk.tenancy.quotas.tenant_quotas import Quota, TenantQuotas
 
 __all__ = ["Quota", "TenantQuotas"]

@@ -19,11 +19,11 @@ from sqlalchemy import (
 
 from codesdk.domain.calls import CallState
 from codesdk.domain.ids import TenantId
-from codesdk.domain.needs import Need, need_of, sum_of
-from codesdk.domain.quotas import Resource, Taken
+from codesdk.domain.quotas import EgressReservation, Resource
+from codesdk.domain.sandbox_resources import Need, profile_needs, total_need
 from codesdk.storage.database import database_now
 from codesdk.storage.schema import api_keys, principals, sandboxes, sessions, tenants, tool_calls
-from codesdk.storage.statements import one_of
+from codesdk.storage.statements import in_list
 
 DAY_S = 24 * 3600
 _NOW = select(database_now())
@@ -47,7 +47,7 @@ _ADD_EGRESS = (
         egress_day=_TODAY,
     )
 )
-_TAKE_OFF_EGRESS = (
+_SUBTRACT_EGRESS = (
     update(tenants)
     .where(
         tenants.c.id == bindparam("tenant"),
@@ -65,7 +65,7 @@ _ADD_BYTES = (
     )
     .values(artifact_bytes=tenants.c.artifact_bytes + bindparam("more", type_=BigInteger))
 )
-_TAKE_BYTES = (
+_SUBTRACT_BYTES = (
     update(tenants)
     .where(tenants.c.id == bindparam("tenant"), tenants.c.artifact_bytes >= bindparam("fewer", type_=BigInteger))
     .values(artifact_bytes=tenants.c.artifact_bytes - bindparam("fewer", type_=BigInteger))
@@ -82,7 +82,7 @@ def _calls(*states: CallState) -> ScalarSelect[int]:
     return (
         select(func.count())
         .select_from(tool_calls)
-        .where(tool_calls.c.tenant_id == tenants.c.id, one_of(tool_calls.c.state, states))
+        .where(tool_calls.c.tenant_id == tenants.c.id, in_list(tool_calls.c.state, states))
         .correlate(tenants)
         .scalar_subquery()
     )
@@ -129,12 +129,14 @@ def lock(connection: Connection, tenant: TenantId) -> None:
         connection.execute(_LOCK, {"tenant": tenant})
 
 
-def standing(connection: Connection, tenant: TenantId, resource: Resource) -> tuple[dict[str, int], int]:
+def limits_and_usage(connection: Connection, tenant: TenantId, resource: Resource) -> tuple[dict[str, int], int]:
     """The tenant's own limits, and how much of `resource` its rows hold."""
     if resource in _PER_SANDBOX:
         limits = connection.execute(_LIMITS, {"tenant": tenant}).scalar_one()
         rows = connection.execute(_PROFILES, {"tenant": tenant})
-        used = _PER_SANDBOX[resource](sum_of((need_of(json.loads(row.profile)), row.sandboxes) for row in rows))
+        used = _PER_SANDBOX[resource](
+            total_need((profile_needs(json.loads(row.profile)), row.sandboxes) for row in rows)
+        )
         return json.loads(limits), used
     when = {"today": _today(connection)} if resource is Resource.EGRESS_BYTES_A_DAY else {}
     row = connection.execute(_COUNTED[resource], {"tenant": tenant, **when}).one()
@@ -154,9 +156,9 @@ def add_egress(connection: Connection, tenant: TenantId, more: int) -> int:
     return today
 
 
-def take_off_egress(connection: Connection, tenant: TenantId, taken: Taken) -> None:
+def subtract_egress(connection: Connection, tenant: TenantId, taken: EgressReservation) -> None:
     """Count so many bytes less, where that day's are still counted."""
-    connection.execute(_TAKE_OFF_EGRESS, {"tenant": tenant, "day": taken.day, "fewer": taken.amount})
+    connection.execute(_SUBTRACT_EGRESS, {"tenant": tenant, "day": taken.day, "fewer": taken.amount})
 
 
 def _today(connection: Connection) -> int:
@@ -164,9 +166,9 @@ def _today(connection: Connection) -> int:
     return int(connection.execute(_NOW).scalar_one() // DAY_S)
 
 
-def take_bytes(connection: Connection, tenant: TenantId, fewer: int) -> bool:
+def subtract_bytes(connection: Connection, tenant: TenantId, fewer: int) -> bool:
     """Count `fewer` bytes less. False: there are not so many."""
-    return connection.execute(_TAKE_BYTES, {"tenant": tenant, "fewer": fewer}).rowcount == 1
+    return connection.execute(_SUBTRACT_BYTES, {"tenant": tenant, "fewer": fewer}).rowcount == 1
 
 
 def set_limits(connection: Connection, tenant: TenantId, changes: Mapping[Resource, int | None]) -> None:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.provision import sandbox_image as provisioned
-from codesdk.provision.sandbox_image import ImageNotBuilt, Shelf
-from codesdk.sandbox import images
-from codesdk.sandbox.faults import ArchiveRefused
-from codesdk.sandbox.image_checks import LABEL_CONTENT
+from codesdk.provision.images import sandbox_images as provisioned
+from codesdk.provision.images.sandbox_images import ImageNotBuilt, ImageStore
+from codesdk.sandbox.images.builder import builder
+from codesdk.sandbox.images.checks import LABEL_CONTENT
 from codesdk.sandbox.port import FileError, FileWrite
-from codesdk.sandbox.profiles import load_profiles
+from codesdk.sandbox.port.faults import ArchiveRefused
+from codesdk.sandbox.profiles.loader import load_profiles
 from codesdk.sandbox.runner import kernel
 from codesdk.settings import Settings
 from sandboxes import run
@@ -33,7 +33,7 @@ for each content, then found again in 0.2 s."""
 
 @pytest.fixture
 def shelf(engine, tmp_path):
-    return Shelf(Settings(data_dir=tmp_path), engine)
+    return ImageStore(Settings(data_dir=tmp_path), engine)
 
 
 @pytest.fixture
@@ -47,14 +47,14 @@ def folder(tmp_path, sandboxes):
         return name
 
     yield write
-    for found in sandboxes._engine.api.images(name=f"{images.PREFIX}{name}"):
+    for found in sandboxes._engine.api.images(name=f"{builder.PREFIX}{name}"):
         sandboxes._engine.api.remove_image(found["Id"], force=True)
 
 
 @pytest.mark.timeout(BUILD_S)
 @pytest.mark.parametrize("name", BUILT)
 def test_the_smoke_test_passes_in_a_sandbox(engine, open_sandbox, name):
-    image = provisioned.ensure(engine, lambda _: None, name=name)
+    image = provisioned.ensure_image_built(engine, lambda _: None, name=name)
     box = open_sandbox(image=image, memory_bytes=1 << 30, tmp_bytes=256 << 20, pids=512, file_bytes=1 << 30)
     ran = run(box, "sh", "-s", stdin=(IMAGES / name / "smoke_test.sh").read_bytes(), timeout_s=90)
     assert ran.result.exit_code == 0, (ran.stdout, ran.stderr)
@@ -64,7 +64,7 @@ def test_the_smoke_test_passes_in_a_sandbox(engine, open_sandbox, name):
 @pytest.mark.timeout(BUILD_S)
 @pytest.mark.parametrize(("name", "holds"), [("base", "git"), ("node", "nodejs"), ("full", "g++")])
 def test_the_packages_of_a_build_are_recorded_in_order(engine, shelf, name, holds):
-    found = shelf.packages(provisioned.ensure(engine, lambda _: None, name=name))
+    found = shelf.packages(provisioned.ensure_image_built(engine, lambda _: None, name=name))
     assert holds in {package.name for package in found}
     assert all(package.version and package.architecture for package in found)
     lines = [f"{package.name} {package.version} {package.architecture}" for package in found]
@@ -73,47 +73,47 @@ def test_the_packages_of_a_build_are_recorded_in_order(engine, shelf, name, hold
 
 def test_what_is_built_on_an_image_of_ours_is_not_taken_for_it(sandboxes, sandbox_image, folder, tmp_path):
     engine, name = sandboxes._engine, folder("ENV ONE=1")
-    ours = images.ensure_image(engine, name, base=sandbox_image, images=tmp_path)
+    ours = builder.ensure_image(engine, name, base=sandbox_image, images=tmp_path)
     labels = engine.api.inspect_image(ours)["Config"]["Labels"]
     content = labels[LABEL_CONTENT]
     child = io.BytesIO(f"FROM {ours}\nENV CHILD=1\n".encode())
     heir, _ = engine.client.images.build(fileobj=child, rm=True, forcerm=True)
     try:
         assert heir.attrs["Config"]["Labels"] == labels  # it inherits every label, and is newer
-        assert images.find_image(engine, name, content) == ours
-        engine.api.remove_image(images.reference(name, content))
-        assert images.find_image(engine, name, content) is None
+        assert builder.find_image(engine, name, content) == ours
+        engine.api.remove_image(builder.reference(name, content))
+        assert builder.find_image(engine, name, content) is None
     finally:
         engine.api.remove_image(heir.id, force=True)
 
 
 def test_a_tag_of_ours_on_another_image_is_not_taken_for_it(sandboxes, sandbox_image, folder, tmp_path):
     engine, name = sandboxes._engine, folder("ENV TWO=2")
-    content = images.content_hash(tmp_path / name, sandbox_image)
-    repository, _, tag = images.reference(name, content).partition(":")
+    content = builder.content_hash(tmp_path / name, sandbox_image)
+    repository, _, tag = builder.reference(name, content).partition(":")
     engine.api.tag(sandbox_image, repository, tag)
     try:
-        assert images.find_image(engine, name, content) is None
-        assert images.ensure_image(engine, name, base=sandbox_image, images=tmp_path) != sandbox_image
+        assert builder.find_image(engine, name, content) is None
+        assert builder.ensure_image(engine, name, base=sandbox_image, images=tmp_path) != sandbox_image
     finally:
-        engine.api.remove_image(images.reference(name, content), force=True)
+        engine.api.remove_image(builder.reference(name, content), force=True)
 
 
 def test_an_image_below_is_built_first_and_its_change_is_seen(sandboxes, sandbox_image, folder, tmp_path):
     engine, below = sandboxes._engine, folder("ENV BELOW=1")
     top = tmp_path / f"{below}-top"
     top.mkdir()
-    (top / "Dockerfile").write_text(f"ARG BASE_IMAGE={images.PREFIX}{below}\nFROM ${{BASE_IMAGE}}\nENV TOP=1\n")
+    (top / "Dockerfile").write_text(f"ARG BASE_IMAGE={builder.PREFIX}{below}\nFROM ${{BASE_IMAGE}}\nENV TOP=1\n")
     find = {"base": sandbox_image, "images": tmp_path}
     built = []
     try:
-        assert images.locate_image(engine, top.name, **find) is None
-        built.append(images.ensure_image(engine, top.name, **find))
-        assert images.locate_image(engine, top.name, **find) == built[0]
+        assert builder.locate_image(engine, top.name, **find) is None
+        built.append(builder.ensure_image(engine, top.name, **find))
+        assert builder.locate_image(engine, top.name, **find) == built[0]
         assert "BELOW=1" in engine.api.inspect_image(built[0])["Config"]["Env"]
         folder("ENV BELOW=2")
-        assert images.locate_image(engine, top.name, **find) is None
-        built.append(images.ensure_image(engine, top.name, **find))
+        assert builder.locate_image(engine, top.name, **find) is None
+        built.append(builder.ensure_image(engine, top.name, **find))
         assert "BELOW=2" in engine.api.inspect_image(built[1])["Config"]["Env"]
     finally:
         for image in built:
@@ -122,7 +122,7 @@ def test_an_image_below_is_built_first_and_its_change_is_seen(sandboxes, sandbox
 
 def test_an_image_whose_folder_changed_is_named_with_the_command_that_builds_it(engine, folder, tmp_path):
     name = folder("ENV NEVER=built")
-    shelf = Shelf(Settings(data_dir=tmp_path / "data", images_dir=tmp_path), engine)
+    shelf = ImageStore(Settings(data_dir=tmp_path / "data", images_dir=tmp_path), engine)
     with pytest.raises(ImageNotBuilt) as raised:
         shelf.find(name)
     assert raised.value.advice() == f"Build it with `codesdk images build {name}`."
@@ -190,7 +190,7 @@ def test_what_a_read_only_workspace_was_seeded_with_is_neither_roots_nor_the_too
     box = open_sandbox(workspace_mode="ro", workspace_bytes=16 << 20)
     assert box.import_tar(packed.getvalue()) == 3
     seen = run(box, "sh", "-c", "stat -c '%n %u %g %a' . open setuid deep deep/closed").stdout.decode().splitlines()
-    owner = f"{kernel.SEEDER} {kernel.SEEDER}"
+    owner = f"{kernel.SEED_UID} {kernel.SEED_UID}"
     wanted = [(".", 755), ("open", 644), ("setuid", 755), ("deep", 755), ("deep/closed", 644)]
     assert seen == [f"{name} {owner} {mode}" for name, mode in wanted]
     assert run(box, "sh", "-c", "cat deep/closed && echo x >> open").result.exit_code == 2

@@ -7,8 +7,8 @@ import uuid
 
 import pytest
 
-from codesdk.sandbox import images
-from codesdk.sandbox.image_pruning import old_builds, remove_build
+from codesdk.sandbox.images.builder import builder
+from codesdk.sandbox.images.pruning import old_builds, remove_build
 
 pytestmark = pytest.mark.engine
 
@@ -21,9 +21,9 @@ def built(tmp_path, sandboxes, sandbox_image):
     made = []
     for number in range(3):
         (tmp_path / name / "Dockerfile").write_text(f"ARG BASE_IMAGE\nFROM ${{BASE_IMAGE}}\nENV BUILD={number}\n")
-        made.append(images.ensure_image(engine, name, base=sandbox_image, images=tmp_path))
+        made.append(builder.ensure_image(engine, name, base=sandbox_image, images=tmp_path))
     yield made
-    for found in engine.api.images(name=f"{images.PREFIX}{name}"):
+    for found in engine.api.images(name=f"{builder.PREFIX}{name}"):
         engine.api.remove_image(found["Id"], force=True)
 
 
@@ -33,7 +33,7 @@ def ours(sandboxes, built, keep=()):
 
 
 def is_there(sandboxes, image) -> bool:
-    return images.describe(sandboxes._engine, image) is not None
+    return builder.describe(sandboxes._engine, image) is not None
 
 
 def test_builds_that_nothing_uses_can_go_and_the_one_in_use_stays(sandboxes, built):

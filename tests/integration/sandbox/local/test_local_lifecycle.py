@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.sandbox.faults import IsolationDrift, SandboxGone
 from codesdk.sandbox.local import attest, cgroups, processes
-from codesdk.sandbox.local.driver import LocalSandboxes, _members
+from codesdk.sandbox.local.driver import LocalSandboxes, _read_processes
 from codesdk.sandbox.local.faults import LocalRefused, LocalSandboxOff
-from codesdk.sandbox.port import Borrowed, ExitKind, FileError, FileRefused, FileWrite, Gone
+from codesdk.sandbox.port import ExitKind, FileError, FileRefused, FileWrite, Gone, SharedWorkspace
+from codesdk.sandbox.port.faults import IsolationDrift, SandboxGone
 from sandboxes import DEADLINE_S, python, run
 from stage import wait_for
 
@@ -48,7 +48,7 @@ def living(sandboxes, marker: str) -> list[int]:
 
 
 def root_of(sandboxes: LocalSandboxes) -> Path:
-    return sandboxes._places._root
+    return sandboxes._directories._root
 
 
 def test_a_worker_killed_in_mid_call_is_followed_by_one_that_gets_the_whole_result(sandboxes, make_spec):
@@ -88,20 +88,20 @@ def test_nothing_outlives_destroy(sandboxes, make_spec, escape):
     thread = threading.Thread(target=work)
     thread.start()
     wait_for(lambda: living(sandboxes, marker), "the tool to run")
-    members = _members(sandboxes._places.of(made.owner))
-    group = sandboxes._places.of(made.owner).group()
+    members = _read_processes(sandboxes._directories.of(made.owner))
+    group = sandboxes._directories.of(made.owner).group()
     sandboxes.destroy(made.owner)
     thread.join(DEADLINE_S)
     assert ends
     assert living(sandboxes, marker) == []
     assert not any(processes.is_alive(member) for member in members.known)
-    assert sandboxes._places.owners() == []
+    assert sandboxes._directories.owners() == []
     assert not any(path.exists() for path in group.directories.values())
 
 
 def test_a_sweep_removes_what_a_dead_worker_left_and_its_processes(sandboxes, make_spec):
     made = sandboxes.open(make_spec())
-    members = _members(sandboxes._places.of(made.owner))
+    members = _read_processes(sandboxes._directories.of(made.owner))
     made.close()
     fresh = LocalSandboxes(sandboxes._instance, root_of(sandboxes), sandboxes.confinement)
     swept = fresh.sweep(())
@@ -112,7 +112,7 @@ def test_a_sweep_removes_what_a_dead_worker_left_and_its_processes(sandboxes, ma
 @pytest.mark.parametrize("victim", ["porter", "first"])
 def test_a_sandbox_whose_processes_were_killed_is_gone_and_leaves_nothing(sandboxes, make_spec, victim):
     made = sandboxes.open(make_spec())
-    members = _members(sandboxes._places.of(made.owner))
+    members = _read_processes(sandboxes._directories.of(made.owner))
     process = members.porter if victim == "porter" else members.inner or members.runner
     os.kill(process.pid, signal.SIGKILL)
     wait_for(
@@ -123,12 +123,12 @@ def test_a_sandbox_whose_processes_were_killed_is_gone_and_leaves_nothing(sandbo
     wait_for(lambda: isinstance(sandboxes.reattach(made.owner, 2), Gone), "the sandbox to be gone")
     sandboxes.destroy(made.owner)
     wait_for(lambda: not any(processes.is_alive(member) for member in members.known), "its processes to end")
-    assert sandboxes._places.owners() == []
+    assert sandboxes._directories.owners() == []
 
 
 def test_an_open_that_was_interrupted_before_its_start_is_made_anew(sandboxes, make_spec):
     asked = make_spec()
-    place = sandboxes._places.make(asked.owner)
+    place = sandboxes._directories.make(asked.owner)
     place.write("spec.json", "{}")
     made = sandboxes.open(asked)
     assert run(made, "true").result.exit_code == 0
@@ -139,7 +139,7 @@ def test_drift_refuses_the_sandbox_and_removes_it(sandboxes, make_spec, monkeypa
     monkeypatch.setattr(attest, "differences", lambda *_, **__: ("kernel: something is other",))
     with pytest.raises(IsolationDrift, match="something is other"):
         sandboxes.open(make_spec())
-    assert sandboxes._places.owners() == []
+    assert sandboxes._directories.owners() == []
 
 
 def test_a_workspace_of_any_depth_names_and_modes_is_removed(sandboxes, make_spec):
@@ -148,7 +148,7 @@ def test_a_workspace_of_any_depth_names_and_modes_is_removed(sandboxes, make_spe
     assert python(made, deep).result.exit_code == 0
     assert run(made, "sh", "-c", "mkdir closed && touch closed/in && chmod 0 closed; ln -s / out").result.exit_code == 0
     sandboxes.destroy(made.owner)
-    assert sandboxes._places.owners() == []
+    assert sandboxes._directories.owners() == []
 
 
 def test_profiles_that_only_a_container_can_keep_are_refused(sandboxes, make_spec):
@@ -156,14 +156,14 @@ def test_profiles_that_only_a_container_can_keep_are_refused(sandboxes, make_spe
         sandboxes.open(make_spec(runtime="runsc"))
     with pytest.raises(LocalRefused, match="not written"):
         sandboxes.open(make_spec(workspace_mode="ro"))
-    lent = Borrowed(owner="sbx_other", place="/workspace")
+    lent = SharedWorkspace(owner="sbx_other", place="/workspace")
     with pytest.raises(LocalRefused, match="only read"):
         sandboxes.open(make_spec().model_copy(update={"borrows": lent}))
 
 
 def test_every_weakness_is_in_the_attestation(opened, sandboxes):
     stated = opened.attestation
-    assert stated.environment == sandboxes.surroundings.environment == "codesdk_host"
+    assert stated.environment == sandboxes.execution_environment.environment == "codesdk_host"
     whole = sandboxes.confinement.groups.whole
     for word in ("memory: ", "CPU: "):
         assert any(sentence.startswith(word) for sentence in stated.enforced) == whole
@@ -175,15 +175,15 @@ def test_every_weakness_is_in_the_attestation(opened, sandboxes):
 def test_a_cap_that_is_not_as_asked_refuses_the_sandbox(sandboxes, make_spec, monkeypatch):
     if not sandboxes.confinement.groups.whole:
         pytest.skip("exempt where no cgroup may be made: nothing is asked of one")
-    settings = cgroups._settings
+    settings = cgroups._cap_files
 
     def looser(control, profile, *, unified):
         return settings(control, profile.model_copy(update={"pids": profile.pids + 1}), unified=unified)
 
-    monkeypatch.setattr(cgroups, "_settings", looser)
+    monkeypatch.setattr(cgroups, "_cap_files", looser)
     with pytest.raises(IsolationDrift, match="cap of pids is 257, expected 256"):
         sandboxes.open(make_spec())
-    assert sandboxes._places.owners() == []
+    assert sandboxes._directories.owners() == []
 
 
 def test_files_reach_the_workspace_by_both_of_its_names(opened, sandboxes):

@@ -7,11 +7,11 @@ import tarfile
 
 import pytest
 
-from codesdk.provision.sandbox_image import Shelf
-from codesdk.sandbox import images
-from codesdk.sandbox import spec as specs
-from codesdk.sandbox.faults import ImageMissing, ImageRefused, ImageUnusable
-from codesdk.sandbox.image_probe import find_python
+from codesdk.provision.images.sandbox_images import ImageStore
+from codesdk.sandbox.images.builder import builder
+from codesdk.sandbox.images.python_probe import find_python
+from codesdk.sandbox.isolation import spec as specs
+from codesdk.sandbox.port.faults import ImageMissing, ImageRefused, ImageUnusable
 from codesdk.settings import Settings
 from sandboxes import run
 
@@ -43,7 +43,7 @@ def build(sandboxes, sandbox_image):
 
 @pytest.fixture
 def shelf(engine, tmp_path):
-    return Shelf(Settings(data_dir=tmp_path), engine)
+    return ImageStore(Settings(data_dir=tmp_path), engine)
 
 
 def left(sandboxes) -> list:
@@ -110,7 +110,7 @@ def test_a_health_check_an_entrypoint_and_a_user_of_the_image_are_not_used(sandb
 def test_image_labels_that_are_inherited_hide_no_sandbox_from_the_sweep_and_forge_none(sandboxes, make_spec, build):
     asked = make_spec(image=build("LABEL codesdk.image.name=base", "LABEL codesdk.image.content=sha256:forged"))
     sandboxes.open(asked)
-    assert images.find_image(sandboxes._engine, "base", "sha256:forged") is None
+    assert builder.find_image(sandboxes._engine, "base", "sha256:forged") is None
     assert sandboxes.sweep(()).containers == (asked.owner,)
     assert left(sandboxes) == []
 
@@ -144,7 +144,7 @@ def test_an_image_without_a_python_that_will_do_is_told_so_clearly(sandboxes, bu
 def test_a_python_is_looked_for_once_for_each_image(shelf, build, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "codesdk.provision.sandbox_image.find_python", lambda *more: asked.append(more) or find_python(*more)
+        "codesdk.provision.images.sandbox_images.find_python", lambda *more: asked.append(more) or find_python(*more)
     )
     image = build("ENV ONE=1")
     assert shelf.check(image) == shelf.check(image)
@@ -156,7 +156,7 @@ def test_only_a_listed_digest_that_is_here_can_be_named_by_a_profile(engine, bui
     (tmp_path / "images.yaml").write_text(
         f"version: 1\nimages:\n  mine: {image}\n  gone: sha256:{'0' * 64}\n  evil: {build('VOLUME /x')}\n"
     )
-    shelf = Shelf(Settings(data_dir=tmp_path), engine)
+    shelf = ImageStore(Settings(data_dir=tmp_path), engine)
     offer = shelf.offer(["mine", "gone", "evil", "other"])
     assert offer.images == {"mine": image}
     assert "is not on the Docker engine" in offer.missing["gone"]
@@ -167,7 +167,7 @@ def test_only_a_listed_digest_that_is_here_can_be_named_by_a_profile(engine, bui
 
 
 def test_a_package_list_that_is_a_link_a_flood_or_rubbish_gives_nothing(shelf, build):
-    place = images.PACKAGES
+    place = builder.PACKAGES
     assert shelf.packages(build(f"RUN ln -sf /etc/passwd {place}")) == ()
     assert shelf.packages(build(f"RUN rm {place} && head -c 20000000 /dev/zero > {place}")) == ()
     assert shelf.packages(build(f"RUN rm {place} && mkdir {place}")) == ()

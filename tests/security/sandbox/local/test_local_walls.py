@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.sandbox.local.cgroups import Control
-from codesdk.sandbox.local.driver import _members
-from codesdk.sandbox.local.transport import PorterStream
+from codesdk.sandbox.local.cgroups import Controller
+from codesdk.sandbox.local.driver import _read_processes
+from codesdk.sandbox.local.shim_stream import ShimStream
 from codesdk.sandbox.port import ExitKind
 from sandboxes import python, run
 
@@ -47,7 +47,7 @@ def apart(sandboxes):
 @pytest.mark.parametrize("what", WALLED)
 def test_a_tool_cannot(walled, sandboxes, opened, what):
     with socket.create_server(("127.0.0.1", 0)) as service:
-        program = WALLED[what].format(root=sandboxes._places._root, port=service.getsockname()[1], pid=os.getpid())
+        program = WALLED[what].format(root=sandboxes._directories._root, port=service.getsockname()[1], pid=os.getpid())
         assert python(opened, program).result.exit_code == 1
 
 
@@ -66,7 +66,7 @@ assert result == -1 and ctypes.get_errno() == errno.EPERM, (result, ctypes.get_e
 
 
 def test_a_tool_cannot_harm_its_runner_or_porter(apart, sandboxes, opened):
-    members = _members(sandboxes._places.of(opened.owner))
+    members = _read_processes(sandboxes._directories.of(opened.owner))
     # Behind the wall they have other numbers: whatever is seen there is tried.
     ours = [] if members.inner else [members.porter.pid, members.runner.pid]
     program = f"""
@@ -100,7 +100,7 @@ def test_a_fork_bomb_is_ended_by_its_timeout_and_a_neighbour_lives_on(apart, ope
 def test_a_process_that_takes_more_memory_than_the_profile_allows_is_refused_it(sandboxes, make_spec):
     made = sandboxes.open(make_spec(memory_bytes=64 * 1024 * 1024))
     ran = python(made, "bytearray(100 * 1024 * 1024)")
-    if Control.MEMORY in sandboxes.confinement.groups.parents:
+    if Controller.MEMORY in sandboxes.confinement.groups.parents:
         assert ran.result.kind is ExitKind.OOM_KILLED
     else:
         assert (ran.result.exit_code, b"MemoryError" in ran.stderr) == (1, True)
@@ -147,22 +147,22 @@ def test_many_processes_together_take_no_more_time_of_the_processors(capped, san
 
 def test_a_process_count_that_no_user_limit_sees_is_capped_too(capped, sandboxes, make_spec):
     made = sandboxes.open(make_spec(pids=80))
-    stated = sandboxes._places.of(made.owner).group()
-    assert stated.limits()[Control.PIDS] == "80"
+    stated = sandboxes._directories.of(made.owner).group()
+    assert stated.limits()[Controller.PIDS] == "80"
     bomb = "import os\nn = 0\nwhile True:\n  try:\n    if os.fork() == 0: __import__('time').sleep(20)\n    n += 1\n  except OSError: break\nprint(n)"
     assert int(python(made, bomb).stdout) < 80
     sandboxes.destroy(made.owner)
 
 
 def test_the_porters_socket_and_directory_are_closed_to_others(sandboxes, opened):
-    place = sandboxes._places.of(opened.owner)
+    place = sandboxes._directories.of(opened.owner)
     assert (place.directory.stat().st_mode & 0o777) == 0o700
     assert ((place.directory / "link").stat().st_mode & 0o077) == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can speak as another user")
 def test_another_user_who_gets_to_the_socket_is_not_served(sandboxes, opened):
-    place = sandboxes._places.of(opened.owner)
+    place = sandboxes._directories.of(opened.owner)
     (place.directory / "link").chmod(0o777)
     place.directory.chmod(0o777)
     child = os.fork()
@@ -190,6 +190,6 @@ def test_a_socket_of_another_user_is_not_spoken_to(tmp_path, monkeypatch):
     listener.listen()
     monkeypatch.setattr(os, "getuid", lambda: 54_321)
     with pytest.raises(PermissionError):
-        PorterStream(tmp_path, lambda: "")
+        ShimStream(tmp_path, lambda: "")
     listener.close()
     os.close(int(here.name))

@@ -7,18 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from codesdk.sandbox.runner import channel as channels
-from codesdk.sandbox.runner.channel import (
+from codesdk.sandbox.runner.protocol import mux as channels
+from codesdk.sandbox.runner.protocol.mux import (
     BUFFER,
     CHUNK,
     MAX_STREAMS,
     WINDOW,
-    Broken,
-    Channel,
-    Finished,
-    Opened,
-    Received,
-    Reset,
+    DataReceived,
+    Multiplexer,
+    MuxError,
+    StreamEnded,
+    StreamOpened,
+    StreamReset,
 )
 
 
@@ -26,7 +26,7 @@ class End:
     """One side, with what a caller would know of its streams."""
 
     def __init__(self, opener: bool) -> None:
-        self.channel = Channel(opener)
+        self.channel = Multiplexer(opener)
         self.got: dict[int, bytearray] = {}
         self.sent: dict[int, bytearray] = {}
         self.finished: set[int] = set()
@@ -40,14 +40,14 @@ class End:
 
     def feed(self, data: bytes) -> None:
         for event in self.channel.feed(data):
-            if isinstance(event, Opened):
+            if isinstance(event, StreamOpened):
                 self.new(event.stream)
-            elif isinstance(event, Received):
+            elif isinstance(event, DataReceived):
                 self.got[event.stream] += event.data
                 self.unread[event.stream] += len(event.data)
-            elif isinstance(event, Finished):
+            elif isinstance(event, StreamEnded):
                 self.their_end.add(event.stream)
-            elif isinstance(event, Reset):
+            elif isinstance(event, StreamReset):
                 self.reset.add(event.stream)
 
 
@@ -145,15 +145,15 @@ TestStreams = Streams.TestCase
 TestStreams.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
-def pair() -> tuple[Channel, Channel, int]:
-    runner, worker = Channel(opener=True), Channel(opener=False)
+def pair() -> tuple[Multiplexer, Multiplexer, int]:
+    runner, worker = Multiplexer(opener=True), Multiplexer(opener=False)
     stream = runner.open(b"x")
     assert stream is not None
     list(worker.feed(runner.take(1000)))
     return runner, worker, stream
 
 
-def fill(side: Channel, stream: int) -> bytes:
+def fill(side: Multiplexer, stream: int) -> bytes:
     """Send all that goes out without credit."""
     out = b""
     while room := side.room(stream):
@@ -172,7 +172,7 @@ def test_a_stream_that_nobody_reads_stops_its_sender_and_no_other():
     assert [
         event.data
         for event in runner.feed(worker.take(1 << 20))
-        if isinstance(event, Received) and event.stream == other
+        if isinstance(event, DataReceived) and event.stream == other
     ] == [b"alive"]
 
 
@@ -219,20 +219,20 @@ def frame(kind: int, stream: int, payload: bytes = b"", number: int | None = Non
 )  # fmt: skip
 def test_a_peer_that_breaks_the_rules_ends_the_channel(data):
     _, worker, _ = pair()
-    with pytest.raises(Broken):
+    with pytest.raises(MuxError):
         list(worker.feed(data))
 
 
 def test_the_worker_cannot_be_made_to_hold_more_streams_than_agreed():
-    worker = Channel(opener=False)
+    worker = Multiplexer(opener=False)
     opened = list(worker.feed(b"".join(frame(channels.OPEN, number + 1, b"x") for number in range(MAX_STREAMS + 5))))
     assert len(opened) == MAX_STREAMS
     assert [kind for kind, _, _ in frames(worker.take(10_000))] == [channels.RESET] * 5
 
 
 def test_a_flood_of_opens_ends_the_channel():
-    worker = Channel(opener=False)
-    with pytest.raises(Broken):
+    worker = Multiplexer(opener=False)
+    with pytest.raises(MuxError):
         list(worker.feed(b"".join(frame(channels.OPEN, number + 1, b"x") for number in range(5000))))
 
 
@@ -250,5 +250,5 @@ def test_any_bytes_are_events_or_the_end(parts):
         for part in parts:
             list(worker.feed(part))
             worker.take(60_000)
-    except Broken:
+    except MuxError:
         pass

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codesdk.sandbox.egress.clienthello import MAX_HELLO, ClientHello, Collector, NotTls
+from codesdk.sandbox.egress.client_hello import MAX_HELLO, ClientHello, ClientHelloParser, NotTls
 from egress_stage import client_hello
 
 
@@ -39,7 +39,7 @@ def message(extensions: bytes, *, session: bytes = b"", suites: bytes = b"\x13\x
 
 
 def read(data: bytes) -> ClientHello | None:
-    return Collector().feed(data)
+    return ClientHelloParser().feed(data)
 
 
 def test_a_real_client_hello_names_its_host():
@@ -56,7 +56,7 @@ def test_any_fragmentation_gives_the_same_answer(data):
     whole = message(server_name(b"packages.example"))
     cuts = sorted(data.draw(st.sets(st.integers(1, len(whole) - 1), max_size=12)))
     stream = b"".join(record(whole[a:b]) for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True))
-    collector, found = Collector(), None
+    collector, found = ClientHelloParser(), None
     place = 0
     while place < len(stream):
         assert found is None
@@ -111,7 +111,7 @@ def test_an_encrypted_client_hello_is_noticed(kind):
 
 
 def test_a_hello_that_never_ends_is_given_up():
-    collector = Collector()
+    collector = ClientHelloParser()
     first = record(b"\x01\x00\xff\xff" + bytes(100))
     assert collector.feed(first) is None
     with pytest.raises(NotTls):

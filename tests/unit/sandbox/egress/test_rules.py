@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from codesdk.sandbox.egress.attempt import Reason
-from codesdk.sandbox.egress.lease import ATTEMPTS_PER_CONNECTION, Lease
-from codesdk.sandbox.egress.rules import NOTHING, EgressRule, EgressRules, EgressRulesInvalid, Protocol, read
+from codesdk.sandbox.egress.allowance import ATTEMPTS_PER_CONNECTION, ExecAllowance
+from codesdk.sandbox.egress.connection_attempt import Reason
+from codesdk.sandbox.egress.rules import DENY_ALL, EgressRule, EgressRules, EgressRulesInvalid, Protocol, parse_rules
 from egress_stage import rules
 
 
@@ -14,8 +14,8 @@ def allowed(host: str, port: int = 443, protocol: Protocol = Protocol.TLS, *, by
 
 
 def test_without_rules_nothing_is_allowed():
-    assert not NOTHING
-    assert NOTHING.find("packages.example", 443, Protocol.TLS) is None
+    assert not DENY_ALL
+    assert DENY_ALL.find("packages.example", 443, Protocol.TLS) is None
 
 
 def test_a_rule_allows_its_host_on_its_port_in_its_protocol():
@@ -91,12 +91,12 @@ def test_two_rules_for_one_place_are_refused():
 )
 def test_rules_that_cannot_be_read_are_a_fault_and_not_an_empty_or_open_list(document):
     with pytest.raises(EgressRulesInvalid) as caught:
-        read(document)
+        parse_rules(document)
     assert "nothing is allowed" in str(caught.value)
 
 
 def test_no_document_is_nothing_allowed():
-    assert read(None) == NOTHING
+    assert parse_rules(None) == DENY_ALL
 
 
 def test_rules_survive_the_container_label():
@@ -107,8 +107,8 @@ def test_rules_survive_the_container_label():
 # -- leases -----------------------------------------------------------------------------------------------------------
 
 
-def lease(within: EgressRules, asked: EgressRules) -> Lease:
-    return Lease("sbx_1", ("call_1", 1), within, asked)
+def lease(within: EgressRules, asked: EgressRules) -> ExecAllowance:
+    return ExecAllowance("sbx_1", ("call_1", 1), within, asked)
 
 
 def test_an_exec_reaches_only_what_the_profile_allows_too():

@@ -6,13 +6,13 @@ import os
 
 import pytest
 
-from codesdk.domain.ids import CountingIds, Kind
-from codesdk.provision import doctor
-from codesdk.provision.check import Status
-from codesdk.sandbox.egress.secret_files import MAX_BYTES, SecretFiles, SecretUnusable, listing
+from codesdk.domain.ids import CountingIds, IdKind
+from codesdk.provision.checks import doctor
+from codesdk.provision.checks.check import Status
+from codesdk.sandbox.egress.secret_files import MAX_BYTES, SecretFiles, SecretUnusable, list_secrets
 
 SECRET = "s3cr3t-value"
-TENANT = CountingIds().new(Kind.TENANT)
+TENANT = CountingIds().new(IdKind.TENANT)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_the_form_in_which_orchestrators_mount_secrets_is_read(folder):
     (folder.root / "acme" / "..data").symlink_to("..2026_01")
     (folder.root / "acme" / "api-key").symlink_to("..data/api-key")
     assert store(folder)("sbx", "api-key") == SECRET
-    assert list(listing(folder.root)) == [("acme", "api-key", "")]
+    assert list(list_secrets(folder.root)) == [("acme", "api-key", "")]
 
 
 @pytest.mark.parametrize("target", ["../other/key", "/etc/hostname"])

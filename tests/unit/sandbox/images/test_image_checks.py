@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from codesdk.sandbox.image_allowlist import AllowlistInvalid, read_allowlist, with_image
-from codesdk.sandbox.image_checks import LABEL_CONTENT, LABEL_NAME, refusals
-from codesdk.sandbox.image_probe import modules
-from codesdk.sandbox.images import content_hash, image_names, reference
-from codesdk.sandbox.spec import LABEL_INSTANCE, LABEL_OWNER, LABEL_SPEC
+from codesdk.sandbox.images.allowlist import AllowlistInvalid, add_image, read_allowlist
+from codesdk.sandbox.images.builder import content_hash, image_names, reference
+from codesdk.sandbox.images.checks import LABEL_CONTENT, LABEL_NAME, refusals
+from codesdk.sandbox.images.python_probe import required_modules
+from codesdk.sandbox.isolation.spec import LABEL_INSTANCE, LABEL_OWNER, LABEL_SPEC
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -98,7 +98,7 @@ def test_a_tag_a_short_digest_or_a_name_of_ours_is_refused_with_its_place(tmp_pa
     ],
 )
 def test_an_image_is_put_on_the_list_and_all_else_stays(tmp_path, before):
-    after = with_image(before, "mcp-time", DIGEST)
+    after = add_image(before, "mcp-time", DIGEST)
     path = tmp_path / "images.yaml"
     path.write_text(after)
     others = {"other": "sha256:" + "b" * 64} if before else {}
@@ -106,12 +106,12 @@ def test_an_image_is_put_on_the_list_and_all_else_stays(tmp_path, before):
     assert [
         part for part in ("# ours", "# read in May", "# kept", "# old") if part in before and part not in after
     ] == []
-    assert with_image(after, "mcp-time", DIGEST) == after
+    assert add_image(after, "mcp-time", DIGEST) == after
 
 
 @pytest.mark.parametrize("images", ["{}", "{mcp-time: x}", "\n  'mcp-time': sha256:" + "b" * 64])
 def test_a_list_that_is_laid_out_otherwise_is_left_to_people(images):
-    assert with_image(f"version: 1\nimages: {images}\n", "mcp-time", DIGEST) is None
+    assert add_image(f"version: 1\nimages: {images}\n", "mcp-time", DIGEST) is None
 
 
 def test_a_text_about_an_image_changes_nothing_and_a_build_step_does(tmp_path):
@@ -138,5 +138,5 @@ def test_a_folder_without_a_dockerfile_is_no_image(tmp_path):
 
 
 def test_the_probe_asks_for_every_module_that_the_runner_imports():
-    assert {"ctypes", "tarfile", "json", "select"} <= set(modules())
-    assert not [name for name in modules() if name.startswith("codesdk")]
+    assert {"ctypes", "tarfile", "json", "select"} <= set(required_modules())
+    assert not [name for name in required_modules() if name.startswith("codesdk")]

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.documents.document import read_document
-from codesdk.domain.decisions import Obligations, SandboxBounds, tightest
-from codesdk.domain.hosts import covers
-from codesdk.policy.obligations import REFUSED
+from codesdk.domain.decisions import Obligations, SandboxBounds, combine_obligations
+from codesdk.domain.network.hostnames import covers
+from codesdk.policy.schema.obligations import UNSUPPORTED_FIELDS
+from codesdk.sandbox.egress.intersection import intersect, restrict_to_hosts
 from codesdk.sandbox.egress.rules import EgressRules, Protocol
-from codesdk.sandbox.egress.tighter import tighter, within_hosts
-from codesdk.sandbox.profile import RUNTIMES, TIGHTER, Profile, Seccomp, WorkspaceMode, looser
-from codesdk.sandbox.profiles import ProfileInvalid, ProfileUnknown, load_profiles, read_profile, schema
-from codesdk.sandbox.spec import RESERVED_PIDS
+from codesdk.sandbox.isolation.spec import RESERVED_PIDS
+from codesdk.sandbox.profiles.loader import ProfileInvalid, ProfileUnknown, load_profiles, read_profile, schema
+from codesdk.sandbox.profiles.profile import RUNTIMES, TIGHTER, Profile, Seccomp, WorkspaceMode, looser
 
 SHIPPED = Path(__file__).resolve().parents[4] / "sandbox-images" / "profiles"
 FILES = sorted(SHIPPED.glob("*.yaml"))
@@ -193,8 +193,8 @@ def test_every_field_says_which_way_is_tighter_or_has_none():
 
 def test_of_every_field_of_a_profile_a_rule_may_bound_it_or_is_told_why_not():
     bounded = set(SandboxBounds.model_fields)
-    assert bounded | set(REFUSED) == set(Profile.model_fields)
-    assert bounded & set(REFUSED) == set()
+    assert bounded | set(UNSUPPORTED_FIELDS) == set(Profile.model_fields)
+    assert bounded & set(UNSUPPORTED_FIELDS) == set()
     assert bounded <= set(TIGHTER)
 
 
@@ -217,13 +217,13 @@ def test_several_obligations_together_are_the_tightest_of_all(profile, obligatio
     one_by_one = profile
     for each in obligations:
         one_by_one = one_by_one.tighten(each)
-    together = profile.tighten(tightest(obligations))
+    together = profile.tighten(combine_obligations(obligations))
     assert looser(together, one_by_one) == looser(one_by_one, together) == ()
 
 
 @given(EGRESS, EGRESS, st.sampled_from(HOSTS), st.sampled_from((80, 443, 8443)), st.sampled_from(Protocol))
 def test_tighter_egress_reaches_nothing_that_either_would_not(one, other, host, port, protocol):
-    found = tighter(one, other).find(host, port, protocol)
+    found = intersect(one, other).find(host, port, protocol)
     if found is not None:
         for rules in (one, other):
             bound = rules.find(host, port, protocol)
@@ -232,7 +232,7 @@ def test_tighter_egress_reaches_nothing_that_either_would_not(one, other, host, 
             assert set(found.inject) <= set(bound.inject)
             assert found.allow_ech <= bound.allow_ech
             assert found.allow_missing_sni <= bound.allow_missing_sni
-    assert tighter(one, other).bytes_up == min(one.bytes_up, other.bytes_up)
+    assert intersect(one, other).bytes_up == min(one.bytes_up, other.bytes_up)
 
 
 @given(
@@ -244,7 +244,7 @@ def test_tighter_egress_reaches_nothing_that_either_would_not(one, other, host, 
 )
 def test_hosts_leave_of_egress_exactly_what_they_name(rules, patterns, host, port, protocol):
     named = any(covers(pattern, host) for pattern in patterns)
-    found, before = within_hosts(rules, patterns).find(host, port, protocol), rules.find(host, port, protocol)
+    found, before = restrict_to_hosts(rules, patterns).find(host, port, protocol), rules.find(host, port, protocol)
     assert (found is not None) == (named and before is not None)
     if found is not None:
         assert found.model_copy(update={"host": "", "ports": ()}) == before.model_copy(update={"host": "", "ports": ()})

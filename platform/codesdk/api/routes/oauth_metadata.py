@@ -1,0 +1,35 @@
+"""Where clients that log in learn who may vouch for their users (RFC 9728)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import JSONResponse
+
+from codesdk.api.access import guarded_router
+from codesdk.errors import Fault
+from codesdk.mcphost.server.protected_resource import METADATA_PATH
+
+router = guarded_router()
+
+
+class NoLogins(Fault):
+    """This installation takes no logins: a client needs a session's token."""
+
+    code = "NO_LOGINS"
+    status = 404
+
+
+@router.get(METADATA_PATH)
+@router.get("/.well-known/oauth-protected-resource")
+def read_protected_resource(request: Request) -> JSONResponse:
+    """The MCP endpoint as a protected resource of OAuth: its URL, and the issuers whose tokens it takes.
+
+    Raises:
+        NoLogins: it takes none.
+    """
+    told: dict[str, Any] | None = request.app.state.mcp.resource.metadata(request.scope)
+    if told is None:
+        raise NoLogins("This installation takes no logins.", advice="Use a session's token.")
+    return JSONResponse(told)

@@ -1,0 +1,147 @@
+"""The lines of an exported log: one JSON object each, read and written one at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import IO, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from codesdk.domain.decisions import FrozenModel, PermissionMode
+from codesdk.domain.ids import ArtifactId, SessionId, TenantId
+from codesdk.domain.records import Artifact
+from codesdk.errors import ExitCode, Fault
+
+FORMAT = 1
+MAX_LINE = 16 * 1024 * 1024
+"""Characters of one line: an event holds at most a few times what a call's largest event does."""
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+class ExportInvalid(Fault):
+    """A file is no export, or not a whole one."""
+
+    code = "EXPORT_INVALID"
+    exit_code = ExitCode.DATA
+
+
+class ExportLine(FrozenModel):
+    """The first line."""
+
+    kind: Literal["export"] = "export"
+    format: int = Field(default=FORMAT, ge=1)
+    schema_version: int
+    """Of events that are written today; each event says its own."""
+    version: str
+    """Of the CodeSDK that wrote it."""
+
+
+class SessionLine(FrozenModel):
+    """A session begins: what its row says, and of which tenant."""
+
+    kind: Literal["session"] = "session"
+    id: SessionId
+    tenant_id: TenantId
+    tenant: str
+    """The tenant's name."""
+    runtime: str
+    permission_mode: PermissionMode
+    profile: dict[str, Any]
+    image: str
+    labels: dict[str, str]
+    created_at: float
+    closed_at: float | None
+
+
+class EventLine(FrozenModel):
+    """One event, as it is stored: of whatever schema version it was written in."""
+
+    kind: Literal["event"] = "event"
+    event: dict[str, Any]
+
+
+class ArtifactLine(FrozenModel):
+    """An artifact of the session; its bytes, where they were asked for, are a file named by their hash."""
+
+    kind: Literal["artifact"] = "artifact"
+    artifact: Artifact
+
+    @property
+    def file_name(self) -> str:
+        """Of the bytes."""
+        return self.artifact.content_hash.removeprefix("sha256:")
+
+
+class EndLine(FrozenModel):
+    """A session is whole."""
+
+    kind: Literal["end"] = "end"
+    session_id: SessionId
+    events: int = Field(ge=0)
+    artifacts: tuple[ArtifactId, ...]
+
+
+Line = ExportLine | SessionLine | EventLine | ArtifactLine | EndLine
+_KINDS: dict[str, TypeAdapter[Any]] = {
+    "export": TypeAdapter(ExportLine),
+    "session": TypeAdapter(SessionLine),
+    "event": TypeAdapter(EventLine),
+    "artifact": TypeAdapter(ArtifactLine),
+    "end": TypeAdapter(EndLine),
+}
+
+
+def write(file: IO[str], line: Line) -> None:
+    """The next line."""
+    file.write(_ENCODER.encode(line.model_dump(mode="json")) + "\n")
+
+
+def read(file: IO[str]) -> Iterator[tuple[int, Line]]:
+    """Each line with its number, from 1.
+
+    Raises:
+        ExportInvalid: names the line that cannot be read.
+    """
+    number = 0
+    try:
+        while text := file.readline(MAX_LINE):
+            number += 1
+            yield number, _line(number, text)
+    except UnicodeDecodeError as error:
+        raise ExportInvalid(f"Line {number + 1} is no UTF-8.", advice="Use another copy of the file.") from error
+
+
+def _line(number: int, text: str) -> Line:
+    advice = "Use another copy of the file."
+    if not text.endswith("\n"):
+        raise ExportInvalid(f"Line {number} is cut off.", advice=advice)
+    try:
+        said = json.loads(text)
+        # Python's reader takes more than JSON has, and no database would: NaN, 1e999, half of a surrogate pair.
+        _ENCODER.encode(said).encode()
+    except (ValueError, RecursionError) as error:
+        raise ExportInvalid(f"Line {number} is no JSON: {_why(error)}.", advice=advice) from error
+    try:
+        line: Line = _KINDS[said["kind"]].validate_python(said)
+    except (TypeError, KeyError) as error:
+        raise ExportInvalid(f"Line {number} is no line of an export.", advice=advice) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(step) for step in first["loc"])
+        raise ExportInvalid(f"Line {number} is wrong: {place}: {first['msg']}.", advice=advice) from error
+    return line
+
+
+def _why(error: Exception) -> str:
+    match error:
+        case UnicodeEncodeError():
+            return "it has half of a character (a lone surrogate)"
+        case json.JSONDecodeError():
+            return error.msg
+        case RecursionError():
+            return "it is nested too deeply"
+        case _:
+            return "it has a number that JSON has not"

@@ -1,0 +1,263 @@
+"""Artifacts: records in the database, bytes in a blob store.
+
+Bytes first, then the record in the caller's unit: a record never names bytes that are not durable. That no record ever
+names bytes that were collected is shown in docs/explanation/artifacts.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
+
+from codesdk.artifacts import store
+from codesdk.artifacts.artifact import (
+    ArtifactCollected,
+    ArtifactDamaged,
+    ArtifactInUse,
+    ArtifactUnknown,
+    StoredArtifact,
+)
+from codesdk.artifacts.blobs import BlobMissing, Blobs
+from codesdk.artifacts.digests import CHUNK_BYTES, DigestMismatch, Hasher, verify_chunks
+from codesdk.artifacts.spool import Spool, SpoolDirectory
+from codesdk.artifacts.store import Blob
+from codesdk.domain.clock import Clock
+from codesdk.domain.ids import ArtifactId, IdKind, Ids, SessionId, TenantId
+from codesdk.domain.quotas import Quotas, Resource
+from codesdk.errors import Fault, InternalFault
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit, Writer
+
+UNRECORDED_TTL_S = 24 * 3600.0
+"""Seconds that bytes may wait for their record; a put that takes longer is refused, not lost unseen."""
+
+_log = logging.getLogger(__name__)
+
+
+class ArtifactService:
+    """The artifacts of one database."""
+
+    def __init__(
+        self,
+        *,
+        blobs: Blobs,
+        incoming: SpoolDirectory,
+        database: Database,
+        writer: Writer,
+        clock: Clock,
+        ids: Ids,
+        quotas: Quotas[Unit],
+        hold_s: float = UNRECORDED_TTL_S,
+    ) -> None:
+        """`hold_s`: seconds until bytes without a record may be collected."""
+        self._blobs = blobs
+        self._incoming = incoming
+        self._database = database
+        self._writer = writer
+        self._clock = clock
+        self._ids = ids
+        self._quotas = quotas
+        self._hold_s = hold_s
+
+    def spool(self) -> AbstractContextManager[Spool]:
+        """A place for bytes that come in pieces; hand it to `keep_spool` before its block ends.
+
+        Raises:
+            ArtifactsUnavailable: there is no room.
+        """
+        return self._incoming.spool()
+
+    def keep(
+        self, content: bytes, tenant: TenantId, session: SessionId | None, *, content_type: str, name: str
+    ) -> StoredArtifact:
+        """Make `content` durable and describe it; `record` it in the unit that refers to it.
+
+        Raises:
+            ArtifactsUnavailable: the store is full, cannot be written or does not answer.
+            ArtifactTooLarge: it is.
+        """
+        with self.spool() as spool:
+            spool.write(content)
+            return self.keep_spool(spool, tenant, session, content_type=content_type, name=name)
+
+    def keep_spool(
+        self, spool: Spool, tenant: TenantId, session: SessionId | None, *, content_type: str, name: str
+    ) -> StoredArtifact:
+        """Make the spool's bytes durable and describe them, as `keep` does."""
+        fresh = f"{spool.content_hash.removeprefix('sha256:')}-{secrets.token_hex(4)}"
+        blob = Blob(fresh, spool.content_hash, spool.size, spool.digests)
+        key, there = self._writer.run(lambda unit: store.hold_blob(unit.connection, blob, self._hold_s))
+        if not there or self._blobs.size(key) != spool.size:
+            self._blobs.put(key, spool)
+        return StoredArtifact(
+            id=ArtifactId(self._ids.new(IdKind.ARTIFACT)),
+            tenant_id=tenant,
+            session_id=session,
+            content_hash=spool.content_hash,
+            size=spool.size,
+            content_type=content_type,
+            name=name,
+            created_at=self._clock.now().timestamp(),
+            blob_key=key,
+        )
+
+    def record(self, unit: Unit, artifact: StoredArtifact) -> None:
+        """Add the record with the unit's commit.
+
+        Raises:
+            QuotaExceeded: the tenant has as many bytes as it may have.
+            ArtifactCollected: more than `hold_s` seconds have passed since it was kept.
+        """
+        self._quotas.reserve(unit, artifact.tenant_id, Resource.ARTIFACT_BYTES, artifact.size)
+        if not store.mark_stored(unit.connection, artifact.blob_key, self._hold_s):
+            raise ArtifactCollected("The bytes waited too long for their record.", advice="Send them again.")
+        store.insert(unit.connection, artifact)
+
+    def supersede(self, unit: Unit, artifact: StoredArtifact) -> bool:
+        """Remove a record that a newer one stands for, unless an open session starts from it. False: it stays."""
+        self._quotas.hold(unit, artifact.tenant_id)
+        store.lock_artifact(unit.connection, artifact.id, to_remove=True)
+        if store.seeds_open_session(unit.connection, artifact.id):
+            return False
+        self._remove_record(unit, artifact)
+        return True
+
+    def find(self, tenant: TenantId, artifact: str) -> StoredArtifact:
+        """The record.
+
+        Raises:
+            ArtifactUnknown: not there, or another tenant's.
+        """
+        with self._database.read() as connection:
+            found = store.find(connection, tenant, artifact)
+        if found is None:
+            raise ArtifactUnknown(f"There is no artifact {artifact}.")
+        return found
+
+    def use(self, unit: Unit, tenant: TenantId, artifact: str) -> None:
+        """Make sure that it is there at the unit's commit, for what the unit makes from it.
+
+        Raises:
+            ArtifactUnknown: not there, or another tenant's.
+        """
+        if store.find(unit.connection, tenant, artifact) is None or not store.lock_artifact(unit.connection, artifact):
+            raise ArtifactUnknown(f"There is no artifact {artifact}.")
+
+    def listing(
+        self, tenant: TenantId, session: str | None = None, after: str | None = None, limit: int = 100
+    ) -> list[StoredArtifact]:
+        """The tenant's records, newest first; `after`: the last id of the page before.
+
+        Raises:
+            ArtifactUnknown: `after` is not the tenant's.
+        """
+        last = self.find(tenant, after) if after else None
+        with self._database.read() as connection:
+            return store.listing(connection, tenant, session, (last.created_at, last.id) if last else None, limit)
+
+    def delete(
+        self, tenant: TenantId, artifact: str, in_same_unit: Callable[[Unit, StoredArtifact], None] = lambda *_: None
+    ) -> StoredArtifact:
+        """Remove the record. Its bytes go with the next collection, if nothing else names them.
+
+        `in_same_unit`: what else belongs to the same unit.
+
+        Raises:
+            ArtifactUnknown: not there, or another tenant's.
+            ArtifactInUse: an open session starts from it.
+        """
+        found = self.find(tenant, artifact)
+
+        def work(unit: Unit) -> None:
+            self._delete(unit, found)
+            in_same_unit(unit, found)
+
+        self._writer.run(work)
+        return found
+
+    def of_session(self, session: SessionId) -> list[StoredArtifact]:
+        """Every record of a session, oldest first, whoever reads it."""
+        with self._database.read() as connection:
+            return store.of_session(connection, session)
+
+    def delete_of_session(self, unit: Unit, session: SessionId) -> int:
+        """Remove every record of a session, whoever reads it; returns how many."""
+        found = store.of_session(unit.connection, session)
+        for artifact in found:
+            self._remove_record(unit, artifact)
+        return len(found)
+
+    def read(self, artifact: StoredArtifact) -> bytes:
+        """All bytes at once; for what is known to be small.
+
+        Raises:
+            ArtifactDamaged: they are gone or changed.
+        """
+        return b"".join(self.stream(artifact))
+
+    def stream(self, artifact: StoredArtifact, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """The bytes from `start` on, in pieces of at most a MiB; each was verified before it is given out.
+
+        Raises:
+            ArtifactDamaged: at the first piece that is gone or changed. ArtifactsUnavailable: no answer.
+        """
+        end = artifact.size if length is None else min(artifact.size, start + length)
+        if start >= end:
+            return
+        blob = self._blob(artifact)
+        first, last = start // CHUNK_BYTES, (end - 1) // CHUNK_BYTES
+        begin, until = first * CHUNK_BYTES, min((last + 1) * CHUNK_BYTES, artifact.size)
+        try:
+            digests = blob.digests if blob.digests is not None else self._digests(blob)
+            pieces = self._blobs.read(blob.key, begin, until - begin)
+            place = begin
+            for chunk in verify_chunks(pieces, digests, first):
+                yield chunk[max(0, start - place) : end - place]
+                place += len(chunk)
+        except (BlobMissing, DigestMismatch) as error:
+            self._mark_damaged(blob)
+            raise ArtifactDamaged(
+                f"The stored bytes of artifact {artifact.id} are gone or damaged.",
+                advice="Put the same bytes again, or restore them from a backup, as the operator's guide shows.",
+                details={"artifact_id": artifact.id, "content_hash": artifact.content_hash},
+            ) from error
+
+    def _blob(self, artifact: StoredArtifact) -> Blob:
+        with self._database.read() as connection:
+            found = store.blob(connection, artifact.blob_key)
+        if found is None:
+            raise InternalFault(f"StoredArtifact {artifact.id} names a blob that has no row.")
+        return found
+
+    def _digests(self, blob: Blob) -> bytes:
+        """Of a blob that an older version kept: by reading it whole, once more than would be needed."""
+        hasher = Hasher()
+        for piece in self._blobs.read(blob.key):
+            hasher.update(piece)
+        if hasher.content_hash() != blob.content_hash:
+            raise DigestMismatch(blob.content_hash)
+        return hasher.digests()
+
+    def _mark_damaged(self, blob: Blob) -> None:
+        _log.error("the bytes of blob %s are gone or damaged", blob.key)
+        with suppress(Fault):  # the reader hears of the damage in any case
+            self._writer.run(lambda unit: store.mark_damaged(unit.connection, blob.key))
+
+    def _delete(self, unit: Unit, artifact: StoredArtifact) -> None:
+        self._quotas.hold(unit, artifact.tenant_id)
+        store.lock_artifact(
+            unit.connection, artifact.id, to_remove=True
+        )  # first: a session that starts from it may be opening
+        if store.seeds_open_session(unit.connection, artifact.id):
+            raise ArtifactInUse(
+                f"An open session starts from artifact {artifact.id}.", advice="Close the session first."
+            )
+        self._remove_record(unit, artifact)
+
+    def _remove_record(self, unit: Unit, artifact: StoredArtifact) -> None:
+        # The tenant's row before the blob's, as `record` takes them: else the two could wait for each other.
+        self._quotas.hold(unit, artifact.tenant_id)
+        if store.remove(unit.connection, artifact, self._hold_s):
+            self._quotas.release(unit, artifact.tenant_id, Resource.ARTIFACT_BYTES, artifact.size)

@@ -1,0 +1,16 @@
+"""Administration from the command line: over HTTP where a daemon runs, else on the data directory itself."""
+
+from codesdk.cli.admin.client import AdminClient, HostChange, tenant_of
+from codesdk.cli.admin.connect import open_admin_client
+from codesdk.cli.admin.database_client import DATA_DIRECTORY_PRINCIPAL, DatabaseAdminClient
+from codesdk.cli.admin.http_client import HttpAdminClient
+
+__all__ = [
+    "DATA_DIRECTORY_PRINCIPAL",
+    "AdminClient",
+    "DatabaseAdminClient",
+    "HostChange",
+    "HttpAdminClient",
+    "open_admin_client",
+    "tenant_of",
+]

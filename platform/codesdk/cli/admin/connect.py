@@ -1,0 +1,34 @@
+"""Which way administration goes: whether a daemon runs on the data directory decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from codesdk.bootstrap.admin_services import open_admin_services
+from codesdk.cli.admin.client import AdminClient
+from codesdk.cli.admin.database_client import DatabaseAdminClient
+from codesdk.cli.admin.http_client import HttpAdminClient
+from codesdk.cli.api_client import NotRunning, connect
+from codesdk.settings import Settings, runfile
+
+
+@contextmanager
+def open_admin_client(settings: Settings) -> Iterator[AdminClient]:
+    """The daemon's, where one runs on this data directory; else the directory's own.
+
+    Raises:
+        NotRunning: there is neither a daemon nor a database.
+        NoOperatorKey: a daemon runs, and its key cannot be read.
+    """
+    if runfile.read(settings.data_dir, "api") is not None:
+        with connect(settings) as daemon:
+            yield HttpAdminClient(daemon)
+        return
+    if not settings.database_url and not (settings.data_dir / "codesdk.db").exists():
+        raise NotRunning(
+            f"There is no installation in {settings.data_dir}.",
+            advice="Make one with `codesdk init` or `codesdk up`, or name another --data-dir.",
+        )
+    with open_admin_services(settings) as (tenancy, _):
+        yield DatabaseAdminClient(tenancy.administration, tenancy.hosts, tenancy.servers)

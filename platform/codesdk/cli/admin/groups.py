@@ -1,0 +1,66 @@
+"""`codesdk groups`: who is in which group that policy may ask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from codesdk.cli.admin import AdminClient, open_admin_client, tenant_of
+from codesdk.cli.console.arguments import validate_group_name
+from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.text import sanitize
+from codesdk.cli.effective_settings import load_settings
+from codesdk.domain.ids import TenantId
+from codesdk.tenancy.principal import PrincipalRecord, PrincipalUnknown
+
+
+def show(*, tenant: str, data_dir: Path | None, as_json: bool) -> None:
+    """List a tenant's groups with their members."""
+    printer = Printer(as_json=as_json)
+    with open_admin_client(load_settings(data_dir)) as admin:
+        owner = tenant_of(admin, tenant)
+        groups = admin.groups(owner.id)
+        people = {each.id: each for each in admin.principals(owner.id)}
+    if as_json:
+        printer.emit({"groups": [group.model_dump(mode="json") for group in groups]})
+    elif not groups:
+        printer.out.print("There is no group. `codesdk groups add GROUP PRINCIPAL` makes one.")
+    for group in () if as_json else groups:
+        names = [_principal_json(people[member]) for member in group.members if member in people]
+        printer.out.print(f"{group.name}: {', '.join(names)}", markup=False)
+
+
+def change(
+    group: str, principals: list[str], *, leave: bool, tenant: str, data_dir: Path | None, as_json: bool
+) -> None:
+    """Let principals, by name or id, join or leave a group.
+
+    Raises:
+        InputWrong: the group cannot have that name. PrincipalUnknown: nothing was changed.
+    """
+    printer = Printer(as_json=as_json)
+    name = validate_group_name(group)
+    with open_admin_client(load_settings(data_dir)) as admin:
+        owner = tenant_of(admin, tenant)
+        chosen = [_find_principals(admin, owner.id, wanted) for wanted in principals]
+        for each in chosen:
+            admin.update_groups(each.id, **{"leave" if leave else "join": (name,)})
+        after = next((each.members for each in admin.groups(owner.id) if each.name == name), ())
+    if as_json:
+        printer.emit({"name": name, "members": list(after)})
+    else:
+        done = "left" if leave else "joined"
+        printer.out.print(
+            f"{', '.join(sanitize(each.name) for each in chosen)} {done} {name}: {len(after)} in it.", markup=False
+        )
+
+
+def _find_principals(admin: AdminClient, tenant: TenantId, wanted: str) -> PrincipalRecord:
+    there = [each for each in admin.principals(tenant) if wanted in (each.id, each.name)]
+    found = next((each for each in there if each.disabled_at is None), there[0] if there else None)
+    if found is None:
+        raise PrincipalUnknown(f"The tenant has no principal {wanted}.", advice="`codesdk keys create` makes one.")
+    return found
+
+
+def _principal_json(principal: PrincipalRecord) -> str:
+    return f"{sanitize(principal.name)} (disabled)" if principal.disabled_at is not None else sanitize(principal.name)

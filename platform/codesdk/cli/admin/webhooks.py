@@ -1,0 +1,167 @@
+"""`codesdk webhooks`: over HTTP, with the daemon's key."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from codesdk.cli.api_client import ApiClient, connect
+from codesdk.cli.console.arguments import parse_duration
+from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.table import ResponsiveTable
+from codesdk.cli.console.text import sanitize
+from codesdk.cli.effective_settings import load_settings
+from codesdk.errors import ExitCode, Fault
+from codesdk.webhooks.delivery import Delivery, DeliveryState
+from codesdk.webhooks.endpoint import Endpoint, EndpointWithSecret
+
+_PATH = "/v1/webhooks"
+TEST_S = 25.0
+"""Seconds that a test is waited for: a receiver has 15."""
+
+
+class NotDelivered(Fault):
+    """The endpoint did not take the test."""
+
+    code = "NOT_DELIVERED"
+    exit_code = ExitCode.FAILED
+
+
+def create(wish: dict[str, Any], *, data_dir: Path | None, as_json: bool) -> None:
+    """Make one."""
+    with connect(load_settings(data_dir)) as daemon:
+        made = EndpointWithSecret.model_validate(daemon.request("POST", _PATH, json=wish))
+    _print_secret(made, as_json=as_json)
+
+
+def rotate(endpoint: str, overlap: str, *, data_dir: Path | None, as_json: bool) -> None:
+    """Renew its key."""
+    wish = {"overlap_s": 0.0 if overlap in ("0", "0s") else parse_duration(overlap)}
+    with connect(load_settings(data_dir)) as daemon:
+        made = EndpointWithSecret.model_validate(daemon.request("POST", f"{_PATH}/{endpoint}/rotate", json=wish))
+    _print_secret(made, as_json=as_json)
+
+
+def change(method: str, endpoint: str, verb: str, said: str, *, data_dir: Path | None, as_json: bool) -> None:
+    """Stop it, let it go on, or end it."""
+    printer = Printer(as_json=as_json)
+    body: dict[str, Any] = {"json": {}} if verb == "/disable" else {}
+    with connect(load_settings(data_dir)) as daemon:
+        found = Endpoint.model_validate(daemon.request(method, f"{_PATH}/{endpoint}{verb}", **body))
+    if as_json:
+        printer.emit(found.model_dump(mode="json"))
+    else:
+        printer.out.print(Text(f"{said} {found.id}: {sanitize(found.target)}"))
+
+
+def show(*, data_dir: Path | None, as_json: bool) -> None:
+    """List them."""
+    printer = Printer(as_json=as_json)
+    with connect(load_settings(data_dir)) as daemon:
+        found = [Endpoint.model_validate(each) for each in daemon.request("GET", _PATH)["endpoints"]]
+    if as_json:
+        printer.emit({"endpoints": [each.model_dump(mode="json") for each in found]})
+    elif not found:
+        printer.out.print("There is no endpoint. `codesdk webhooks create` makes one.")
+    else:
+        table = _columns("endpoint", "kind", "target", "told of", "answers as", "state")
+        for each in found:
+            rest = (each.target, ", ".join(each.types), each.principal_id or "", _health(each))
+            table.add_row(each.id, each.kind.value, *(Text(sanitize(text)) for text in rest))
+        printer.rows(table)
+
+
+def test(endpoint: str, *, data_dir: Path | None, as_json: bool) -> None:
+    """Send a test and wait for it.
+
+    Raises:
+        NotDelivered: with what was answered, or that nothing was.
+    """
+    printer = Printer(as_json=as_json)
+    with connect(load_settings(data_dir)) as daemon:
+        sent = Delivery.model_validate(daemon.request("POST", f"{_PATH}/{endpoint}/test"))
+        done = _wait_for_delivery(daemon, sent)
+    if done.state is not DeliveryState.DELIVERED:
+        last = done.attempts[-1] if done.attempts else None
+        why = (
+            f"{last.failure}: {sanitize(last.detail)}"
+            if last
+            else "nothing was sent yet; the endpoint rests after a failure"
+        )
+        raise NotDelivered(f"The test was not delivered: {why}.", details={"delivery": done.id})
+    if as_json:
+        printer.emit(done.model_dump(mode="json"))
+    else:
+        took = done.attempts[-1]
+        printer.out.print(f"Delivered {done.id}: answered {took.status} after {took.duration_ms:.0f} ms.")
+
+
+def deliveries(endpoint: str, state: DeliveryState | None, limit: int, *, data_dir: Path | None, as_json: bool) -> None:
+    """The log of what went there."""
+    printer = Printer(as_json=as_json)
+    wanted = {"limit": limit, **({"state": state.value} if state else {})}
+    with connect(load_settings(data_dir)) as daemon:
+        answer = daemon.request("GET", f"{_PATH}/{endpoint}/deliveries", params=wanted)
+    found = [Delivery.model_validate(each) for each in answer["deliveries"]]
+    if as_json:
+        printer.emit({"deliveries": [each.model_dump(mode="json") for each in found]})
+    elif not found:
+        printer.out.print("Nothing went there.")
+    else:
+        table = _columns("delivery", "type", "state", "tries", "last answer", "ms", "next try")
+        for each in found:
+            last = each.attempts[-1] if each.attempts else None
+            said = "" if last is None else str(last.status or last.failure)
+            due = _format_time(each.due_at) if each.state is DeliveryState.PENDING else ""
+            took = "" if last is None else f"{last.duration_ms:.0f}"
+            table.add_row(each.id, each.type, each.state.value, str(len(each.attempts)), said, took, due)
+        printer.rows(table)
+
+
+def replay(endpoint: str, delivery: str, *, data_dir: Path | None, as_json: bool) -> None:
+    """Send it once more."""
+    printer = Printer(as_json=as_json)
+    with connect(load_settings(data_dir)) as daemon:
+        again = Delivery.model_validate(daemon.request("POST", f"{_PATH}/{endpoint}/deliveries/{delivery}/replay"))
+    if as_json:
+        printer.emit(again.model_dump(mode="json"))
+    else:
+        printer.out.print(f"{again.id} is sent once more.")
+
+
+def _wait_for_delivery(daemon: ApiClient, sent: Delivery) -> Delivery:
+    ends = time.monotonic() + TEST_S
+    while True:
+        found = Delivery.model_validate(daemon.request("GET", f"{_PATH}/{sent.endpoint_id}/deliveries/{sent.id}"))
+        if found.attempts or found.state is not DeliveryState.PENDING or time.monotonic() > ends:
+            return found
+        time.sleep(0.2)
+
+
+def _print_secret(made: EndpointWithSecret, *, as_json: bool) -> None:
+    printer = Printer(as_json=as_json)
+    if as_json:
+        printer.emit(made.model_dump(mode="json"))
+        return
+    printer.out.print(Text(f"{made.endpoint.id}  {sanitize(made.endpoint.target)}"))
+    if made.secret is not None:
+        printer.out.print(Text(made.secret))
+        printer.progress("The signing secret is shown this once. The receiver verifies with it.")
+
+
+def _health(endpoint: Endpoint) -> str:
+    if endpoint.disabled_at is not None:
+        return f"disabled: {endpoint.disabled_reason}"
+    return f"failed {endpoint.failures} times in a row" if endpoint.failures else "good"
+
+
+def _columns(*names: str) -> ResponsiveTable:
+    return ResponsiveTable(*names, folds=("target", "told of", "last answer"))
+
+
+def _format_time(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,235 @@
+"""`codesdk approvals`: what waits for a person, and the answer."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.text import Text
+
+from codesdk.approvals import Approval, ApprovalState, GrantRequest, Verdict, describe_approvers
+from codesdk.approvals.missing_files import missing_files
+from codesdk.cli.api_client import ApiClient, connect
+from codesdk.cli.console.arguments import InputWrong
+from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.table import ResponsiveTable
+from codesdk.cli.console.text import sanitize
+from codesdk.cli.effective_settings import load_settings
+from codesdk.cli.session.execution_environment import warn_if_not_container
+from codesdk.errors import ExitCode, Fault
+from codesdk.transcript import preview_text
+
+TABLE_MIN_WIDTH = 120
+"""Columns from which a table leaves room for what would run and why."""
+SHOWN_INPUT = 2000
+"""Characters of an input in the table; `--json` has all of it."""
+
+
+class NothingWaits(Fault):
+    """An answer that is for no question."""
+
+    code = "NOTHING_WAITS"
+    status = 404
+    exit_code = ExitCode.FAILED
+
+
+class ApprovalSelection(NamedTuple):
+    """Which approvals an answer is for: one by its id, or all that wait of a rule, of a session, of both."""
+
+    approval: str | None = None
+    rule: str | None = None
+    session: str | None = None
+
+
+def show(*, every: bool, rule: str | None, session: str | None, data_dir: Path | None, as_json: bool) -> None:
+    """List them."""
+    printer = Printer(as_json=as_json)
+    settings = load_settings(data_dir)
+    warn_if_not_container(printer, settings)
+    with connect(settings) as daemon:
+        found = daemon.approvals(None if every else ApprovalState.PENDING, session, rule)
+    if as_json:
+        printer.emit({"approvals": [approval.model_dump(mode="json") for approval in found]})
+    elif not found:
+        printer.out.print("Nothing waits for a person.")
+    else:
+        if printer.out.width >= TABLE_MIN_WIDTH:
+            printer.rows(table(found, time.time()))
+        else:
+            for line in summary_lines(found, time.time()):
+                printer.out.print(Text(line), soft_wrap=True)
+        for line in () if every else bulk_vote_hints(found):
+            printer.progress(line)
+
+
+def show_one(approval: str, *, data_dir: Path | None, as_json: bool) -> None:
+    """One, whole."""
+    printer = Printer(as_json=as_json)
+    with connect(load_settings(data_dir)) as daemon:
+        found = daemon.approval(approval)
+    if as_json:
+        printer.emit(found.model_dump(mode="json"))
+    else:
+        for line in detail_lines(found, time.time()):
+            printer.out.print(Text(line), soft_wrap=True)
+
+
+def vote(
+    chosen: ApprovalSelection,
+    verdict: Verdict,
+    *,
+    comment: str | None,
+    wish: GrantRequest | None,
+    data_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Vote on the approval as it stands now, or on all that wait of a rule or session.
+
+    Raises:
+        InputWrong: neither an id nor a rule nor a session is given. NothingWaits: none is waiting of what was chosen.
+    """
+    if chosen.approval is chosen.rule is chosen.session is None:
+        advice = "Give its id (APPROVAL), or --rule, or --session; `codesdk approvals list` shows them."
+        raise InputWrong("Which approval?", advice=advice)
+    printer = Printer(as_json=as_json)
+    with connect(load_settings(data_dir)) as daemon:
+        answered = [daemon.vote(shown, verdict, comment, wish) for shown in _selected(daemon, chosen)]
+    if not answered:
+        chose = " and ".join(
+            f"{what} {name}" for what, name in (("rule", chosen.rule), ("session", chosen.session)) if name
+        )
+        advice = "`codesdk approvals list` shows what waits, and by which rules; what the default asks has none."
+        raise NothingWaits(f"Nothing of the {chose} waits for a person; nothing was answered.", advice=advice)
+    if as_json:
+        told = [each.model_dump(mode="json") for each in answered]
+        printer.emit(told[0] if chosen.approval else {"approvals": told})
+        return
+    word = "Approved" if verdict is Verdict.APPROVE else "Rejected"
+    for each in answered:
+        more = f" (still waits: it takes {describe_approvers(each)})" if each.state is ApprovalState.PENDING else ""
+        printer.out.print(Text(f"{word} {each.id}: {each.shown.get('tool')} {call_line(each)}{more}"))
+
+
+def _selected(daemon: ApiClient, chosen: ApprovalSelection) -> Iterator[Approval]:
+    """What an answer is for; what comes after it began is not among them, for nobody has seen that.
+
+    Answer each before you ask for the next: a listing has 200, and those that are answered make room for the rest.
+    """
+    if chosen.approval is not None:
+        yield daemon.approval(chosen.approval)
+        return
+    began = time.time()
+    done: set[str] = set()
+    while page := [
+        each
+        for each in daemon.approvals(ApprovalState.PENDING, chosen.session, chosen.rule)
+        if each.id not in done and each.created_at <= began
+    ]:
+        yield from page
+        done.update(each.id for each in page)
+
+
+def bulk_vote_hints(approvals: Sequence[Approval]) -> list[str]:
+    """How many wait of one rule in one session, and how to answer them together."""
+    counts = Counter((rule, each.session_id) for each in approvals for rule in each.rules[:1])
+    return [
+        f"{count} of the rule {rule}: `codesdk approvals approve --rule {rule} --session {session}` answers them together"
+        for (rule, session), count in counts.items()
+        if count > 1
+    ]
+
+
+def detail_lines(approval: Approval, now: float) -> list[str]:
+    """Lines for a terminal, with what agents wrote made harmless."""
+    shown = approval.shown
+    left = f", {approval.expires_at - now:.0f} s left" if approval.state is ApprovalState.PENDING else ""
+    commands = [" ".join(map(str, words)) for words in shown.get("commands", [])]
+    offer = (
+        f"Grant      {', '.join(approval.grant.offer)}, at most {approval.grant.max_ttl_s} s" if approval.grant else ""
+    )
+    votes = [f"Vote       {vote.verdict} by {vote.name} ({vote.by}) {vote.comment or ''}" for vote in approval.votes]
+    lines = [
+        f"Approval   {approval.id} ({approval.state}{left})",
+        f"Call       {shown.get('tool')} ({shown.get('classification')}) {call_line(approval)}",
+        *(f"Command    {line}" for line in commands),
+        *(f"Risk       {line}" for line in shown.get("risk", [])),
+        *(f"File       {line}" for line in _file_lines(shown)),
+        *(f"Preview    {line}" for line in preview_text.lines(shown.get("preview"))),
+        f"Rule       {', '.join(approval.rules) or 'none: the default or the session mode'}",
+        f"Why        {shown.get('reason', '')}",
+        f"Who asks   {shown.get('principal')} in {approval.session_id}, profile {shown.get('profile')}",
+        f"It takes   {describe_approvers(approval)}",
+        *votes,
+        offer,
+        f"Digest     {approval.digest}",
+    ]
+    return [sanitize(line) for line in lines if line]
+
+
+def _file_lines(shown: dict[str, Any]) -> Iterator[str]:
+    """The files that a yes is about, as they were looked at: if one of them is another by then, nothing runs."""
+    bound = shown.get("bound")
+    if not isinstance(bound, dict):
+        return
+    for mark in bound.get("files", []):
+        if mark.get("kind") == "absent":
+            continue
+        real = f" → {mark['real']}" if mark.get("real") else ""
+        size = f", {mark['size']} bytes" if "size" in mark else ""
+        content = f", sha256 {str(mark['sha256'])[:16]}…" if mark.get("sha256") else ""
+        yield f"{mark.get('path')}{real}: {mark.get('kind')}{size}{content}"
+    gone = missing_files(shown)
+    yield from (f"{path}: not there, and must not be" for path in gone.files)
+    if gone.counted:
+        yield gone.counted
+    if more := bound.get("more"):
+        yield str(more)
+
+
+def summary_lines(approvals: list[Approval], now: float) -> Iterator[str]:
+    """Three lines an approval, for a terminal in which a table would break its words."""
+    for approval in approvals:
+        left = approval.expires_at - now if approval.state is ApprovalState.PENDING else 0
+        yield f"{approval.id}  {approval.state}{f', {left:.0f} s left' if left > 0 else ''}"
+        yield f"  {sanitize(str(approval.shown.get('tool')))} {call_line(approval)}"
+        if tried := _preview_line(approval):
+            yield f"  {sanitize(tried)}"
+        yield f"  why: {sanitize(_reason(approval))}"
+
+
+def _preview_line(approval: Approval) -> str:
+    """How it went in a copy of the workspace, where it was tried."""
+    preview = approval.shown.get("preview")
+    return (
+        f"{preview_text.HEADING.lower()}: {preview_text.outcome_line(preview)}" if isinstance(preview, Mapping) else ""
+    )
+
+
+def _reason(approval: Approval) -> str:
+    return f"{approval.shown.get('reason', '')} ({', '.join(approval.shown.get('rules', [])) or 'default'})"
+
+
+def table(approvals: list[Approval], now: float) -> ResponsiveTable:
+    """One row an approval. `now`: seconds since the epoch."""
+    shown = ResponsiveTable("approval", "state", "left", "call", "why", folds=("call", "why"))
+    for approval in approvals:
+        left = approval.expires_at - now if approval.state is ApprovalState.PENDING else 0
+        call = Text(f"{approval.shown.get('tool')} ", style="bold").append(call_line(approval), style="none")
+        if tried := _preview_line(approval):
+            call.append(f"\n{tried}", style="dim")
+        told = Text(sanitize(_reason(approval)))
+        shown.add_row(approval.id, approval.state.value, f"{left:.0f} s" if left > 0 else "", call, told)
+    return shown
+
+
+def call_line(approval: Approval) -> str:
+    """What would run, on one line; control characters of an agent must not reach the terminal."""
+    asked = approval.shown.get("input", {})
+    command = asked.get("command") if isinstance(asked, dict) else None
+    text = command if isinstance(command, str) and len(asked) == 1 else json.dumps(asked, ensure_ascii=False)
+    printable = sanitize(text)
+    return printable if len(printable) <= SHOWN_INPUT else f"{printable[:SHOWN_INPUT]}… ({len(printable)} characters)"

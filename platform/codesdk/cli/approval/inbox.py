@@ -1,0 +1,125 @@
+"""`codesdk approvals watch`: what waits, as it comes, answered with single keys."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.text import Text
+
+from codesdk.approvals import Approval, ApprovalState, Verdict
+from codesdk.cli.api_client import ApiClient, connect
+from codesdk.cli.approval.approvals import call_line, detail_lines
+from codesdk.cli.approval.pending_approvals import PendingApprovals
+from codesdk.cli.console.printer import Printer
+from codesdk.cli.effective_settings import load_settings
+from codesdk.cli.stack.signals import Signals
+from codesdk.errors import Fault
+
+REFRESH_S = 15.0
+"""Seconds between two looks where neither a key nor news came: for what expires, whose end is told a little later."""
+VERDICTS = {"a": Verdict.APPROVE, "r": Verdict.REJECT}
+HELP = "a approves, r rejects, s leaves it, q ends"
+BATCH_HELP = "A approves and R rejects these together"
+
+ReadKey = Callable[[float], str]
+"""Waits so many seconds for a key, or for news; empty where no key came, `q` where none can come any more."""
+
+
+class Inbox:
+    """One approval after the other, oldest first. What is shown is what is answered: a vote names its digest."""
+
+    def __init__(
+        self, daemon: ApiClient, pending: PendingApprovals, progress: Callable[[str], object], key: ReadKey
+    ) -> None:
+        self._daemon = daemon
+        self._pending = pending
+        self._say = progress
+        self._key = key
+        self._done: set[str] = set()
+
+    def run(self) -> None:
+        """Until somebody presses q."""
+        while True:
+            waiting = [each for each in self._pending.waiting() if each.id not in self._done]
+            if not waiting:
+                if self._key(REFRESH_S).lower() == "q":
+                    return
+            elif not self._prompt(waiting[0], waiting):
+                return
+
+    def _prompt(self, shown: Approval, waiting: Sequence[Approval]) -> bool:
+        """Show one, and what else waits of its rules in its session, until it is answered, left, or over. False: end."""
+        batch = [each for each in waiting if (each.rules, each.session_id) == (shown.rules, shown.session_id)]
+        for line in detail_lines(shown, time.time()):
+            self._say(line)
+        for each in batch[1:]:
+            self._say(f"Also       {each.id} {call_line(each)}")
+        self._say(f"{len(waiting)} waiting: {HELP}{f'; {BATCH_HELP} {len(batch)}' if len(batch) > 1 else ''}")
+        self._done.add(shown.id)
+        while True:
+            pressed = self._key(REFRESH_S)
+            if pressed in ("A", "R") and len(batch) > 1:
+                self._done.update(each.id for each in batch)
+                for each in batch:
+                    self._say(self._vote(each, VERDICTS[pressed.lower()]))
+                return True
+            pressed = pressed.lower()
+            if pressed in ("q", "s"):
+                return pressed == "s"
+            if pressed in VERDICTS:
+                self._say(self._vote(shown, VERDICTS[pressed]))
+                return True
+            state = self._pending.state(shown)
+            if state is not ApprovalState.PENDING:
+                self._say(f"{shown.id} is {state} now.")
+                return True
+
+    def _vote(self, shown: Approval, verdict: Verdict) -> str:
+        try:
+            return f"{shown.id} is {self._daemon.vote(shown, verdict).state} now."
+        except Fault as fault:  # somebody was first, or it is not this person's: the inbox goes on
+            return str(fault)
+
+
+def watch(*, session: str | None, data_dir: Path | None) -> None:
+    """Watch on this terminal."""
+    printer = Printer()
+    Signals()  # also a TERM, or a window that closes, gives the terminal its echo back
+    with (
+        connect(load_settings(data_dir)) as daemon,
+        PendingApprovals(daemon, session) as pending,
+        _keys(pending.bell) as key,
+    ):
+        printer.progress(f"Waiting for questions: {HELP}.")
+        Inbox(daemon, pending, lambda line: printer.out.print(Text(line), soft_wrap=True), key).run()
+
+
+@contextmanager
+def _keys(bell: int) -> Iterator[ReadKey]:
+    """Keys of the terminal, each without Enter; of a pipe, its characters. `bell`: becomes readable where there is news."""
+    before = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
+
+    def key(seconds: float) -> str:
+        ready = select.select([sys.stdin, bell], [], [], seconds)[0]
+        if bell in ready:
+            os.read(bell, 1024)
+        if sys.stdin not in ready:
+            return ""
+        # Past Python's buffer: a key that stands there already would not be heard until the next one is pressed.
+        return os.read(sys.stdin.fileno(), 1).decode("ascii", "replace") or "q"
+
+    try:
+        if before is not None:
+            tty.setcbreak(sys.stdin)
+        yield key
+    finally:
+        if before is not None:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

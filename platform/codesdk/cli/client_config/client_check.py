@@ -1,0 +1,155 @@
+"""The second half of `codesdk connect --check`: which tools the client's own program sees."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from codesdk.cli.client_config.client_programs import PROGRAMS, client_environment
+from codesdk.cli.client_config.clients import SERVER_NAME, ClientKind, Endpoint
+from codesdk.cli.client_config.fake_model_api import FakeModelApi, serve_fake_model_api
+from codesdk.errors import ExitCode, Fault
+
+LIMIT_S = 60.0
+"""Seconds that a client's program may take to connect; it takes two or three on an idle machine."""
+POLL_S = 0.1
+"""Seconds between looks at a program that says nothing."""
+_MAX_OUTPUT_CHARS = 400
+"""Characters of a program's last words."""
+_PREFIX = f"mcp__{SERVER_NAME}__"
+
+
+class ClientAbsent(Fault):
+    """The client's program is not installed here, so it cannot be asked."""
+
+    code = "CLIENT_ABSENT"
+    status = 424
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class ClientSilent(Fault):
+    """The client's program was started, and shows nothing within its time."""
+
+    code = "CLIENT_SILENT"
+    status = 504
+    retryable = True
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class ToolsNotSeen(Fault):
+    """The client's program ended, and none of the session's tools was seen."""
+
+    code = "TOOLS_NOT_SEEN"
+    status = 502
+    exit_code = ExitCode.UNAVAILABLE
+
+
+def list_client_tools(kind: ClientKind, to: Endpoint) -> list[str] | None:
+    """The tools that the client's own program sees; None for a client that has no program which can be asked.
+
+    Claude Code says in its first message what it sees. The others tell only their model, so something that is none stands
+    in its place and hears it. The program is ended then.
+
+    Raises:
+        ClientAbsent: it is not on the PATH.
+        ClientSilent, ToolsNotSeen: it was asked, and sees none; or it cannot be started.
+    """
+    if kind not in PROGRAMS:
+        return None
+    name, prepare = PROGRAMS[kind]
+    program = shutil.which(name)
+    if program is None:
+        raise ClientAbsent(
+            f"The session answers, but there is no `{name}` on this PATH that could be asked what it sees.",
+            advice="Install it, or put its folder on the PATH, and check again.",
+        )
+    with (
+        tempfile.TemporaryDirectory(prefix="codesdk-check-", ignore_cleanup_errors=True) as place,
+        serve_fake_model_api() as fake_model_api,
+    ):
+        home = Path(place)
+        started = prepare(program, to, home, fake_model_api.url)
+        env = client_environment(to, home, os.environ.get("PATH", "")) | started.env
+        try:
+            tools, said = _run_client(started.line, env, home, fake_model_api, to.token)
+        except OSError as error:
+            raise ToolsNotSeen(
+                f"{program} cannot be started: {error.strerror}.", advice="Does it run by hand? Install it anew."
+            ) from error
+    if tools:
+        return sorted(tools)
+    if said is None:
+        raise ClientSilent(
+            f"{program} was started with this configuration, and shows nothing within {LIMIT_S:.0f} s.",
+            advice="Does it run by hand? It may wait for a login, or for something in the network.",
+        )
+    why = f" It says: {said}" if said else ""
+    raise ToolsNotSeen(
+        f"{program} was started with this configuration and shows its model no tool of {to.url}.{why}",
+        advice="Is the address one that it can reach, and does it know these keys? Start it by hand to see more.",
+    )
+
+
+def _run_client(
+    line: list[str], env: dict[str, str], home: Path, fake_model_api: FakeModelApi, token: str
+) -> tuple[set[str], str | None]:
+    """The tools that it shows; else the last words of one that ended, and None of one that goes on without a sign.
+
+    The words are without the token.
+    """
+    words = home / "words"
+    with words.open("wb") as out:
+        try:
+            process = subprocess.Popen(
+                line,
+                cwd=home,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:  # a download that was cut off, or a program of another machine
+            raise ToolsNotSeen(
+                f"{line[0]} cannot be started: {(error.strerror or str(error)).lower()}.", advice="Install it anew."
+            ) from error
+    due = time.monotonic() + LIMIT_S
+    try:
+        while True:
+            ended = process.poll() is not None
+            if tools := fake_model_api.tools | _claude_tools(words):
+                return tools, ""
+            if ended or time.monotonic() > due:
+                break
+            fake_model_api.tools_received.wait(POLL_S)
+        return set(), _output_tail(words, token) if ended else None
+    finally:
+        _kill(process)
+        process.wait()
+
+
+def _claude_tools(words: Path) -> set[str]:
+    """What Claude Code's first message lists."""
+    for line in words.read_text(encoding="utf-8", errors="replace").splitlines():
+        with contextlib.suppress(ValueError, AttributeError):
+            message = json.loads(line)
+            if message.get("subtype") == "init":
+                return {name.removeprefix(_PREFIX) for name in message.get("tools", ()) if name.startswith(_PREFIX)}
+    return set()
+
+
+def _output_tail(words: Path, token: str) -> str:
+    text = words.read_text(encoding="utf-8", errors="replace").replace(token, "…")  # whole: a cut one is not found
+    return " ".join(text.split())[-_MAX_OUTPUT_CHARS:]
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,230 @@
+"""What each client wants to read. Pure: an endpoint goes in, a piece of configuration comes out.
+
+Keys and units are those that were tried with the versions in `docs/how-to/connect-an-agent.md`; Cursor's and VS Code's are
+from their documentation. Every entry has the client's own time limit for a call where there is a key for it, because the
+defaults run from 60 s to 600 s and change with versions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+SERVER_NAME = "codesdk"
+URL_VARIABLE = "CODESDK_URL"
+TOKEN_VARIABLE = "CODESDK_TOKEN"  # noqa: S105 (the name of a variable)
+WAIT_VARIABLE = "CODESDK_CLIENT_WAIT_S"
+"""What `codesdk mcp` reads where an option is not given; clients that start it have them in its environment."""
+WAIT_HEADER = "CodeSDK-Wait"
+
+
+class ClientKind(StrEnum):
+    """The clients that we know by name."""
+
+    CLAUDE = "claude"
+    CODEX = "codex"
+    GEMINI = "gemini"
+    OPENCODE = "opencode"
+    QWEN = "qwen"
+    KIMI = "kimi"
+    CURSOR = "cursor"
+    VSCODE = "vscode"
+    GENERIC = "generic"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A session, as a client reaches it."""
+
+    url: str
+    token: str
+    limit_s: int
+    """Seconds that the client should give one call."""
+    wait_s: int | None = None
+    """Seconds in which each call is answered; None: as the host's settings say."""
+
+    command: str = "codesdk"
+    """Our own program: with its path, since a client that starts it has another PATH than a shell."""
+
+    def headers(self, token: str) -> dict[str, str]:
+        """The request's headers, with the token or with what the client puts in its place."""
+        bounded = {} if self.wait_s is None else {WAIT_HEADER: str(self.wait_s)}
+        return {"Authorization": f"Bearer {token}", **bounded}
+
+
+@dataclass(frozen=True)
+class ConfigEntry:
+    """What goes into the client's file."""
+
+    path: tuple[str, ...]
+    """Keys that lead to our entry."""
+    entry: dict[str, Any]
+    more: tuple[tuple[tuple[str, ...], Any], ...] = ()
+    """Further values that the entry needs, each with the keys that lead to it."""
+
+
+@dataclass(frozen=True)
+class ClientSpec:
+    """One client."""
+
+    title: str
+    file: Callable[[Path, Path], Path]
+    """Its file, from the user's home and the project's directory."""
+    piece: Callable[[Endpoint], ConfigEntry]
+    toml: bool = False
+    holds_token: bool = False
+    """The token stands in the file: the client cannot take it from elsewhere, or it is not known how."""
+    notes: tuple[str, ...] = ()
+    """What else its user should do; `{limit_s}` stands for the seconds that a call should have."""
+
+
+def _claude(to: Endpoint) -> ConfigEntry:
+    entry = {
+        "type": "http",
+        "url": to.url,
+        "headers": to.headers(f"${{{TOKEN_VARIABLE}}}"),
+        "timeout": to.limit_s * 1000,
+    }
+    return ConfigEntry(("mcpServers", SERVER_NAME), entry)
+
+
+def _codex(to: Endpoint) -> ConfigEntry:
+    entry: dict[str, Any] = {
+        "url": to.url,
+        "bearer_token_env_var": TOKEN_VARIABLE,
+        "tool_timeout_sec": to.limit_s,
+        "required": True,
+        "default_tools_approval_mode": "approve",
+    }
+    if to.wait_s is not None:
+        entry["http_headers"] = {WAIT_HEADER: str(to.wait_s)}
+    return ConfigEntry(("mcp_servers", SERVER_NAME), entry)
+
+
+def _gemini(to: Endpoint) -> ConfigEntry:
+    entry = {"httpUrl": to.url, "headers": to.headers(to.token), "timeout": to.limit_s * 1000, "trust": True}
+    return ConfigEntry(("mcpServers", SERVER_NAME), entry)
+
+
+def _opencode(to: Endpoint) -> ConfigEntry:
+    entry = {
+        "type": "remote",
+        "url": to.url,
+        "headers": to.headers(f"{{env:{TOKEN_VARIABLE}}}"),
+        "timeout": to.limit_s * 1000,
+        "enabled": True,
+    }
+    return ConfigEntry(("mcp", SERVER_NAME), entry)
+
+
+def _kimi(to: Endpoint) -> ConfigEntry:
+    entry = {"url": to.url, "headers": to.headers(to.token), "toolTimeoutMs": to.limit_s * 1000}
+    return ConfigEntry(("mcpServers", SERVER_NAME), entry)
+
+
+def _cursor(to: Endpoint) -> ConfigEntry:
+    return ConfigEntry(
+        ("mcpServers", SERVER_NAME), {"url": to.url, "headers": to.headers(f"${{env:{TOKEN_VARIABLE}}}")}
+    )
+
+
+def _vscode(to: Endpoint) -> ConfigEntry:
+    asked = {"type": "promptString", "id": "codesdk-token", "description": "CodeSDK session token", "password": True}
+    entry = {"type": "http", "url": to.url, "headers": to.headers("${input:codesdk-token}")}
+    return ConfigEntry(("servers", SERVER_NAME), entry, more=((("inputs",), [asked]),))
+
+
+def _generic(to: Endpoint) -> ConfigEntry:
+    timed = {} if to.wait_s is None else {WAIT_VARIABLE: str(to.wait_s)}
+    entry = {"command": to.command, "args": ["mcp", "--url", to.url], "env": {TOKEN_VARIABLE: to.token, **timed}}
+    return ConfigEntry(("mcpServers", SERVER_NAME), entry)
+
+
+_EXPORT = f"Start it with {TOKEN_VARIABLE} in its environment; the file does not hold the token."
+_NO_LIMIT = "It has no known setting for the time of a call; calls that wait longer are collected with collect_result."
+
+CLIENTS: dict[ClientKind, ClientSpec] = {
+    ClientKind.CLAUDE: ClientSpec(
+        "Claude Code",
+        lambda _home, project: project / ".mcp.json",
+        _claude,
+        notes=(
+            _EXPORT,
+            "It asks once whether a project's servers may be used; `claude mcp list` says whether that is still open.",
+            "Set CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT=0 as well, and start it with --tools '' to leave it our tools alone.",
+        ),
+    ),
+    ClientKind.CODEX: ClientSpec(
+        "Codex",
+        lambda home, _project: home / ".codex" / "config.toml",
+        _codex,
+        toml=True,
+        notes=(_EXPORT, "Its own shell stays on: -c features.shell_tool=false turns it off."),
+    ),
+    ClientKind.GEMINI: ClientSpec(
+        "Gemini CLI",
+        lambda home, _project: home / ".gemini" / "settings.json",
+        _gemini,
+        holds_token=True,
+        notes=("It uses no servers in a folder that it does not trust; `gemini mcp list` says so.",),
+    ),
+    ClientKind.OPENCODE: ClientSpec(
+        "OpenCode",
+        lambda home, _project: home / ".config" / "opencode" / "opencode.json",
+        _opencode,
+        notes=(_EXPORT,),
+    ),
+    ClientKind.QWEN: ClientSpec(
+        "Qwen Code",
+        lambda home, _project: home / ".qwen" / "settings.json",
+        _gemini,
+        holds_token=True,
+        notes=("It hides tools of MCP servers behind a search unless tool_search is excluded.",),
+    ),
+    ClientKind.KIMI: ClientSpec(
+        "Kimi Code", lambda home, _project: home / ".kimi-code" / "mcp.json", _kimi, holds_token=True
+    ),
+    ClientKind.CURSOR: ClientSpec(
+        "Cursor", lambda home, _project: home / ".cursor" / "mcp.json", _cursor, notes=(_EXPORT, _NO_LIMIT)
+    ),
+    ClientKind.VSCODE: ClientSpec(
+        "VS Code",
+        lambda _home, project: project / ".vscode" / "mcp.json",
+        _vscode,
+        notes=("It asks for the token when the server starts.", _NO_LIMIT),
+    ),
+    ClientKind.GENERIC: ClientSpec(
+        "a client that starts its servers as programs",
+        lambda _home, project: project / "mcp.json",
+        _generic,
+        holds_token=True,
+        notes=("Give each call at least {limit_s} s, where its time can be set.",),
+    ),
+}
+
+
+def as_json(piece: ConfigEntry) -> str:
+    """The piece as a file of its own."""
+    found: dict[str, Any] = {}
+    for path, value in ((piece.path, piece.entry), *piece.more):
+        inner = found
+        for key in path[:-1]:
+            inner = inner.setdefault(key, {})
+        inner[path[-1]] = value
+    return json.dumps(found, indent=2) + "\n"
+
+
+def as_toml(piece: ConfigEntry) -> str:
+    """The piece as one table. Strings in JSON's way of writing are strings of TOML."""
+    lines = [f"[{'.'.join(piece.path)}]"]
+    for key, value in piece.entry.items():
+        if isinstance(value, dict):
+            inner = ", ".join(f"{json.dumps(name)} = {json.dumps(each)}" for name, each in value.items())
+            lines.append(f"{key} = {{ {inner} }}")
+        else:
+            lines.append(f"{key} = {json.dumps(value)}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,68 @@
+"""A client's own configuration file: read, and replaced whole or not at all, with what it was beside it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from codesdk.cli.console.output_file import CannotWrite
+
+BACKUP_SUFFIX = ".before-codesdk"
+"""Behind the name of the file as it was when we were first put into it."""
+
+
+def read(place: Path) -> str:
+    """Its text; nothing where there is none.
+
+    Raises:
+        CannotWrite: it cannot be read.
+    """
+    try:
+        with place.open(encoding="utf-8", newline="") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise CannotWrite(f"{place} cannot be read: {error}.", advice="Name another with --file.") from error
+
+
+def replace(place: Path, before: str, text: str, *, private: bool) -> None:
+    """Replace the file that says `before`; a new one, and one that is to be `private`, is its owner's alone.
+
+    Raises:
+        CannotWrite: it is as it was, or as its client wrote it meanwhile.
+    """
+    if read(place) != before:
+        raise CannotWrite(f"{place} was changed by somebody else just now.", advice="Run this once more.")
+    target = place.resolve()  # a link stays one
+    mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
+    _write(place, target, text, mode & ~0o077 if private else mode)
+
+
+def save_backup(place: Path, text: str) -> Path:
+    """Put what a file says beside it, with its mode; the one that is kept already is replaced.
+
+    Raises:
+        CannotWrite: it could not be kept.
+    """
+    target = place.resolve()
+    beside = target.with_name(target.name + BACKUP_SUFFIX)
+    _write(place, beside, text, target.stat().st_mode & 0o777)
+    return beside
+
+
+def _write(place: Path, target: Path, text: str, mode: int) -> None:
+    fresh = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh.touch(mode=0o600, exist_ok=False)
+        with fresh.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        fresh.chmod(mode)
+        fresh.replace(target)
+    except FileExistsError as error:  # another's, which is left to it
+        raise CannotWrite(f"{fresh} is there already.", advice="Remove it, if nothing writes it now.") from error
+    except (OSError, UnicodeEncodeError) as error:
+        fresh.unlink(missing_ok=True)
+        why = error.strerror if isinstance(error, OSError) else "the address or the token is no text"
+        raise CannotWrite(f"{place} cannot be written: {why}.", advice="Name another with --file.") from error

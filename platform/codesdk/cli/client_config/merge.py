@@ -1,0 +1,131 @@
+"""Puts our entry into a client's own file, and changes nothing else in it: checked by reading both again."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+from codesdk.cli.client_config import jsonc
+from codesdk.cli.client_config.clients import ConfigEntry, as_json, as_toml
+from codesdk.errors import ExitCode, Fault
+
+_HEADER = re.compile(r"\s*\[\[?\s*(?P<name>[^\]]+?)\s*\]\]?\s*(#.*)?", re.ASCII)
+
+
+class NotMergeable(Fault):
+    """The client's file is not in a form that we can change without harm; it was left as it is."""
+
+    code = "NOT_MERGEABLE"
+    status = 409
+    exit_code = ExitCode.DATA
+
+
+def merge_json(text: str, piece: ConfigEntry) -> str:
+    """The file's text with our entry in place of the one that may be there; comments and layout stay.
+
+    Raises:
+        NotMergeable: it is no JSON object, even with comments, or something else stands in the way.
+    """
+    if not text.strip():
+        return as_json(piece)
+    try:
+        wanted = jsonc.read(text)
+        _set_path(wanted, piece.path, piece.entry)
+        merged = jsonc.put(text, piece.path, piece.entry)
+        for path, value in piece.more:
+            merged = jsonc.append(merged, path[0], _append_missing(wanted, path, value))
+        after = jsonc.read(merged)
+    except ValueError as error:
+        raise _not_mergeable(f"it is no JSON that we can extend ({error})") from error
+    if after != wanted:
+        raise _not_mergeable("it is written in a way that we cannot extend")
+    return merged
+
+
+def merge_toml(text: str, piece: ConfigEntry) -> str:
+    """The same for TOML; comments and layout stay, since only our own tables are cut out and written anew.
+
+    Raises:
+        NotMergeable: the result would say something else about anything but our entry.
+    """
+    try:
+        before = tomllib.loads(text)
+        kept = _remove_own_tables(text, piece.path).rstrip()
+        written = f"{kept}\n\n{as_toml(piece)}" if kept else as_toml(piece)
+        merged = written.replace("\r\n", "\n").replace("\n", "\r\n") if "\r\n" in text else written
+        after = tomllib.loads(merged)
+    except tomllib.TOMLDecodeError as error:
+        raise _not_mergeable(f"it is no TOML that we can extend ({error})") from error
+    ours = _pop_path(after, piece.path)
+    _pop_path(before, piece.path)
+    if ours != piece.entry or before != after:
+        raise _not_mergeable("our entry is written in it in a way that we cannot replace")
+    return merged
+
+
+def has_entry(text: str, piece: ConfigEntry, *, toml: bool) -> bool:
+    """Whether an entry of ours is in it already; the text is one that was merged."""
+    found: Any = tomllib.loads(text) if toml else jsonc.read(text)
+    for key in piece.path:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found is not None
+
+
+def _remove_own_tables(text: str, path: tuple[str, ...]) -> str:
+    kept: list[str] = []
+    cut: list[str] = []
+    ours = False
+    for line in text.split("\n"):
+        header = _HEADER.fullmatch(line)
+        if header is not None:
+            keys = tuple(key.strip().strip("\"'") for key in header["name"].split("."))
+            kept += _trailing_comments(cut)
+            cut, ours = [], keys[: len(path)] == path
+        (cut if ours else kept).append(line)
+    return "\n".join(kept + _trailing_comments(cut))
+
+
+def _trailing_comments(cut: list[str]) -> list[str]:
+    """The comments behind the last value of a table: they may be about what follows, or be what somebody put aside."""
+    start = len(cut)
+    while start and (not cut[start - 1].strip() or cut[start - 1].lstrip().startswith("#")):
+        start -= 1
+    first = next((at for at in range(start, len(cut)) if cut[at].strip()), len(cut))
+    return cut[first:]
+
+
+def _pop_path(found: dict[str, Any], path: tuple[str, ...]) -> Any:
+    """Remove what is there, and the tables that are empty then, and give it."""
+    inner = found.get(path[0])
+    if len(path) == 1:
+        return found.pop(path[0], None)
+    taken = _pop_path(inner, path[1:]) if isinstance(inner, dict) else None
+    if inner == {}:
+        del found[path[0]]
+    return taken
+
+
+def _set_path(found: Any, path: tuple[str, ...], value: Any) -> None:
+    for key in path[:-1]:
+        found = found.setdefault(key, {}) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        raise _not_mergeable(f"{'.'.join(path[:-1]) or 'the whole'} is no object in it")
+    found[path[-1]] = value
+
+
+def _append_missing(found: dict[str, Any], path: tuple[str, ...], wanted: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add to a list what it does not hold, by `id`, and give that."""
+    there = found.setdefault(path[0], [])
+    if not isinstance(there, list):
+        raise _not_mergeable(f"{path[0]} is no list in it")
+    known = {each.get("id") for each in there if isinstance(each, dict)}
+    new = [each for each in wanted if each["id"] not in known]
+    there.extend(new)
+    return new
+
+
+def _not_mergeable(why: str) -> NotMergeable:
+    return NotMergeable(
+        f"The client's file was not changed: {why}.", advice="Print the piece (without --write) and put it in by hand."
+    )

@@ -1,0 +1,33 @@
+"""`codesdk schema …`: what other programs build on."""
+# ruff: noqa: PLC0415 - `codesdk version` must not wait for every model
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+schema_app = typer.Typer(help="JSON Schema and the reference of events, from the models.", no_args_is_help=True)
+
+
+@schema_app.command("export")
+def export(
+    directory: Annotated[Path, typer.Argument(help="Where the file goes; made where it is missing.")] = Path(),
+) -> None:
+    """Write the JSON Schema of events, records and capabilities: one file, the same bytes every time."""
+    from codesdk.cli.console.output_file import write
+    from codesdk.cli.schema import json_schema
+
+    write(directory / json_schema.FILE_NAME, json_schema.schema_text())
+
+
+@schema_app.command("events")
+def events(
+    file: Annotated[Path, typer.Argument(help="Where the page goes.")] = Path("events.md"),
+) -> None:
+    """Write the reference page of all events, as Markdown."""
+    from codesdk.cli.console.output_file import write
+    from codesdk.cli.schema import events_reference
+
+    write(file, events_reference.page())

@@ -1,0 +1,81 @@
+"""What people write on the command line: names, durations, limits."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import TypeAdapter, ValidationError
+
+from codesdk.domain.quotas import Resource
+from codesdk.errors import ExitCode, Fault
+from codesdk.tenancy.principal import Name
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+_UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
+
+
+class InputWrong(Fault):
+    """A name, a duration or a limit cannot be."""
+
+    code = "INPUT_WRONG"
+    status = 400
+    exit_code = ExitCode.USAGE
+
+
+def parse_duration(text: str) -> float:
+    """`90d`, `12h`, `30m`, `45s` in seconds.
+
+    Raises:
+        InputWrong: it is none of these, or nothing.
+    """
+    found = re.fullmatch(r"([1-9][0-9]{0,5})([smhd])", text)
+    if found is None:
+        raise InputWrong(f"{text!r} is no duration.", advice="Write it as 45s, 30m, 12h or 90d.")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def parse_quota(text: str) -> tuple[Resource, int | None]:
+    """`sessions=10`, `artifact_bytes=5GiB`, `sessions=none` (0: no limit), `sessions=default` (None).
+
+    Raises:
+        InputWrong: it cannot be read.
+    """
+    name, _, amount = text.partition("=")
+    if name not in [resource.value for resource in Resource]:
+        known = ", ".join(resource.value for resource in Resource)
+        raise InputWrong(f"{text!r} sets no limit that there is.", advice=f"Write RESOURCE=AMOUNT; resources: {known}.")
+    if amount in ("none", "default"):
+        return Resource(name), 0 if amount == "none" else None
+    found = re.fullmatch(r"([1-9][0-9]{0,17})(|[KMGT]iB)", amount)
+    if found is None:
+        raise InputWrong(f"{text!r} has no amount.", advice="Write a number, with KiB, MiB, GiB or TiB; none; default.")
+    return Resource(name), int(found[1]) * _UNITS[found[2]]
+
+
+def validate_group_name(name: str) -> str:
+    """A group's name, as policy may write it.
+
+    Raises:
+        InputWrong: it may not.
+    """
+    if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", name) is None:
+        raise InputWrong(
+            f"{name!r} is no name for a group.",
+            advice="Use small letters, digits and . _ -, at most 64: finance-leads.",
+        )
+    return name
+
+
+def validate_name(name: str) -> str:
+    """A name that may be given, as the API has it.
+
+    Raises:
+        InputWrong: it may not.
+    """
+    try:
+        return TypeAdapter[str](Name).validate_python(name)
+    except ValidationError as error:
+        raise InputWrong(
+            f"{name!r} is no name.",
+            advice="Use letters, digits, blanks and @ . + - _, at most 120, with a letter, digit or _ first.",
+        ) from error

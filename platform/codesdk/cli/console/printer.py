@@ -1,0 +1,46 @@
+"""What people and machines read: progress on stderr, answers on stdout, both through rich."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from codesdk.cli.console.table import ResponsiveTable
+
+
+class Printer:
+    """Speaks to the person; with `as_json`, stdout carries JSON only."""
+
+    def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
+        self.as_json = as_json
+        self._quiet = quiet
+        self.out = Console(highlight=False)
+        self.err = Console(stderr=True, highlight=False)
+
+    def progress(self, line: str) -> None:
+        """What is about to happen, or just did."""
+        if not self._quiet:
+            self._print_status(Text.assemble(("·", "dim"), " ", line))
+
+    def warn(self, line: str) -> None:
+        """Something that the person should know."""
+        self._print_status(Text.assemble(("!", "yellow"), " ", line))
+
+    def _print_status(self, line: Text) -> None:
+        # A terminal that was closed must not keep us from stopping what we started.
+        with contextlib.suppress(OSError):
+            self.err.print(line, soft_wrap=True)
+
+    def rows(self, listing: ResponsiveTable) -> None:
+        """Print them; what reads a pipe gets each row on one line."""
+        self.out.print(listing, soft_wrap=not self.out.is_terminal)
+
+    def emit(self, answer: Any) -> None:
+        """A JSON answer, one line: for pipes and programs, so never wrapped or coloured."""
+        sys.stdout.write(json.dumps(answer, ensure_ascii=False, default=str) + "\n")
+        sys.stdout.flush()

@@ -1,0 +1,166 @@
+"""What the demo's agent does: nine calls, each with what must come of it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from codesdk.cli.demo.project import DemoProject
+from codesdk.domain.decisions import FrozenModel
+from codesdk.sandbox.local.bwrap import SYSTEM_PATH
+from codesdk.sandbox.local.launch import is_world_executable
+from codesdk.sandbox.port.environment import DOCKER
+
+TESTS = "PYTHONDONTWRITEBYTECODE=1 python3 -m pytest -q -p no:cacheprovider"
+"""As the policy's rule `run-tests` knows it; it leaves no caches in the workspace."""
+FORBIDDEN = "rm -rf tests"
+ASKED = "chmod +x sqlparse/__main__.py && ls -l sqlparse/__main__.py"
+PROBE = """python3 -c 'import socket; socket.create_connection(("192.0.2.1", 443), timeout=3)'"""
+"""An address that is reserved for documentation (RFC 5737): nothing answers there on any network, so only the error
+tells: without a network the kernel has no route and refuses at once."""
+NO_ROUTE = "Network is unreachable"
+SHOWN_MIN_S = 300.0
+SEARCH, NETWORK = "Search the source", "Try to reach the network"
+FAILING, PASSING = "Run it: it fails", "Run the project's own tests"
+
+
+class Step(FrozenModel):
+    """One call and its expected end."""
+
+    title: str
+    tool: str
+    """Dotted name."""
+    input: dict[str, Any]
+    effect: str
+    """What policy says first: allow, ask or deny."""
+    end: str
+    """The state that the call must end in, as `history.Call.state`."""
+    contains: str = ""
+    """What the agent must read in the result."""
+    show: str = ""
+    """The first line of the result with this text is shown; empty: the first line."""
+    note: str = ""
+    """What a person should see in it."""
+
+
+def unavailable_steps(facts: dict[str, Any]) -> dict[str, str]:
+    """Titles of steps that the sandbox with this attestation cannot show, and why."""
+    if facts.get("environment", DOCKER) == DOCKER:
+        return {}
+    missing = {}
+    if list(facts.get("network_interfaces", [])) != ["lo"]:
+        missing[NETWORK] = "nothing keeps tools from this machine's network"
+        python = Path(sys.executable).resolve()
+        if facts.get("tool_uid") != os.getuid() and not is_world_executable(python):
+            # Without a wall tools see this machine as their user does, whose Python may have no pytest.
+            missing[FAILING] = missing[PASSING] = f"{python}, which has pytest, is closed to the tools' user"
+    if shutil.which("rg", path=SYSTEM_PATH) is None:
+        missing[SEARCH] = "this machine has no ripgrep (`apt-get install ripgrep`)"
+    return missing
+
+
+def steps(project: DemoProject, source: str) -> tuple[Step, ...]:
+    """The calls in order. `source`: content of the file that is edited."""
+    edit = project.edit
+    line = next(n for n, text in enumerate(source.splitlines(), 1) if edit.before in text)
+    tests = f"{TESTS} {project.test_path}"
+    return (
+        Step(
+            title="Read a file",
+            tool="workspace.read",
+            input={"path": edit.path, "offset": line - 1, "limit": 3},
+            effect="allow",
+            end="completed",
+            contains=edit.before,
+            show=edit.before,
+        ),
+        Step(
+            title=SEARCH,
+            tool="workspace.search",
+            input={"pattern": r"\bJOIN\b", "glob": "*.py"},
+            effect="allow",
+            end="completed",
+            contains=edit.path,
+            show=edit.path,
+        ),
+        Step(
+            title="Write a test that shows a defect",
+            tool="workspace.write",
+            input={"path": project.test_path, "content": project.test_source},
+            effect="allow",
+            end="completed",
+        ),
+        Step(
+            title=FAILING,
+            tool="workspace.exec",
+            input={"command": tests},
+            effect="allow",
+            end="failed",
+            contains="1 failed",
+            show="1 failed",
+        ),
+        Step(
+            title="Mend the defect",
+            tool="patch.apply",
+            input={"patch": patch(edit.path, source, source.replace(edit.before, edit.after))},
+            effect="allow",
+            end="completed",
+        ),
+        Step(
+            title=PASSING,
+            tool="workspace.exec",
+            input={"command": TESTS, "timeout_s": SHOWN_MIN_S},
+            effect="allow",
+            end="completed",
+            contains=f"{project.tests + 1} passed",
+            show="passed",
+        ),
+        Step(
+            title="Try what policy denies",
+            tool="workspace.exec",
+            input={"command": FORBIDDEN},
+            effect="deny",
+            end="denied",
+            contains="DENIED_BY_POLICY",
+            note="it never reached the sandbox",
+        ),
+        Step(
+            title="Try what a person must approve",
+            tool="workspace.exec",
+            input={"command": ASKED},
+            effect="ask",
+            end="completed",
+            contains="-rwx",
+            note="the agent's call waited; a person approved it over HTTP",
+        ),
+        Step(
+            title=NETWORK,
+            tool="workspace.exec",
+            input={"command": PROBE},
+            effect="ask",
+            end="failed",
+            contains=NO_ROUTE,
+            show=NO_ROUTE,
+            note="approved as well, and still: the sandbox has no network to reach",
+        ),
+    )
+
+
+def patch(path: str, before: str, after: str) -> str:
+    """A unified diff."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    return "".join(difflib.unified_diff(old, new, f"a/{path}", f"b/{path}"))
+
+
+def read_source(archive: Path, project: DemoProject) -> str:
+    """The content of the file that the demo edits."""
+    with tarfile.open(archive) as packed:
+        member = packed.extractfile(f"{project.root}/{project.edit.path}")
+        if member is None:
+            raise FileNotFoundError(project.edit.path)
+        return member.read().decode()

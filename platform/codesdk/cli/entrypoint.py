@@ -1,0 +1,92 @@
+"""How a command ends: one line and an exit code, whatever happened. Tracebacks go to a log, not to the person."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import NoReturn
+
+import typer
+from typer.exceptions import TyperException
+
+from codesdk.cli.app import app
+from codesdk.cli.console.crash_log import write_crash_log
+from codesdk.errors import ExitCode, Fault
+
+INTERRUPTED = 128 + 2
+"""What shells report for a program that Ctrl-C ended."""
+BROKEN_PIPE = 128 + 13
+
+
+def run() -> NoReturn:
+    """Run the command line of this process."""
+    sys.exit(run_command(sys.argv[1:]))
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run the command and say how it ended; returns the exit code."""
+    as_json = "--json" in arguments
+    try:
+        code: object = app(arguments, standalone_mode=False, prog_name="codesdk")
+        return code if isinstance(code, int) else ExitCode.OK
+    except Fault as fault:
+        _print_traceback()
+        print_fault(fault, as_json=as_json)
+        return fault.exit_code
+    except TyperException as wrong:
+        return _print_usage_error(wrong, as_json=as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has gone; what is left in the buffer must not fail once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except Exception as defect:  # noqa: BLE001 (the last place that can turn it into one line)
+        _print_traceback()
+        return _print_internal_error(defect, as_json=as_json)
+
+
+def print_fault(fault: Fault, *, as_json: bool) -> None:
+    """One line on stderr: what happened, then what to do."""
+    said: dict[str, object] = {"code": fault.code, "message": fault.message, "advice": fault.advice()}
+    if as_json:
+        said |= {"retryable": fault.retryable, "details": fault.details}
+    _print_error(said, as_json=as_json)
+
+
+def _print_usage_error(wrong: TyperException, *, as_json: bool) -> int:
+    message = wrong.format_message()
+    if message:  # none where there were no arguments at all: the help was shown then
+        advice = "Run `codesdk --help`, or `codesdk COMMAND --help`."
+        _print_error({"code": "USAGE", "message": _sentence(message), "advice": advice}, as_json=as_json)
+    return ExitCode.USAGE
+
+
+def _print_internal_error(defect: Exception, *, as_json: bool) -> int:
+    message = f"A defect in CodeSDK: {type(defect).__name__}: {_one_line(str(defect))}"
+    advice = f"Its traceback is in {write_crash_log(defect)}. CODESDK_DEBUG=1 shows it here."
+    _print_error({"code": "INTERNAL", "message": _sentence(message), "advice": advice}, as_json=as_json)
+    return ExitCode.SOFTWARE
+
+
+def _print_traceback() -> None:
+    if os.environ.get("CODESDK_DEBUG"):
+        traceback.print_exc()
+
+
+def _print_error(said: dict[str, object], *, as_json: bool) -> None:
+    text = (
+        json.dumps({"error": said}, default=str) if as_json else _one_line(f"error: {said['message']} {said['advice']}")
+    )
+    print(text, file=sys.stderr)  # noqa: T201 (the one line)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _sentence(text: str) -> str:
+    text = _one_line(text)
+    return text if text.endswith((".", "!", "?")) else f"{text}."

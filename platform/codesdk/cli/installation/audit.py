@@ -1,0 +1,108 @@
+"""`codesdk audit`: the chains, listed, sealed and verified on the database itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from rich.text import Text
+
+from codesdk.bootstrap.maintenance import MaintenanceServices, open_maintenance_services
+from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.text import pluralize, sanitize
+from codesdk.cli.effective_settings import load_settings
+from codesdk.errors import ExitCode, Fault
+from codesdk.eventlog.audit import INSTALLATION, store
+from codesdk.eventlog.audit.sealing import Sealer
+from codesdk.eventlog.audit.verification import verify_audit as verify_chains
+from codesdk.eventlog.log import PAGE_SIZE
+from codesdk.tenancy import store as tenancy_store
+from codesdk.tenancy.tenant import TenantUnknown
+
+_CHAIN_HEAD = re.compile(r"(?P<chain>[^:]+):(?P<end>[0-9]+:sha256:[0-9a-f]{64})")
+
+_INSTALLATION_HINT = " What concerns all tenants is in another: --tenant installation."
+
+
+class HeadUnreadable(Fault):
+    """What was given is no end of a chain."""
+
+    code = "HEAD_UNREADABLE"
+    exit_code = ExitCode.USAGE
+
+
+def show(tenant: str, *, after: int, data_dir: Path | None, as_json: bool) -> None:
+    """Print them.
+
+    Raises:
+        TenantUnknown: there is none of that name or id.
+    """
+    printer = Printer(as_json=as_json)
+    with open_maintenance_services(load_settings(data_dir)) as record:
+        chain = _resolve_chain(record, tenant)
+        while True:
+            with record.database.read() as connection:
+                page = store.after(connection, chain, after, PAGE_SIZE)
+            for entry in page:
+                after = entry.number
+                if as_json:
+                    printer.emit(entry.model_dump(mode="json"))
+                    continue
+                said = sanitize(json.dumps(entry.details, ensure_ascii=False))
+                parts = f"{entry.number:>5} {entry.time[:19]}Z {entry.act:<20} {sanitize(entry.target)}"
+                printer.out.print(Text(f"{parts}  by {sanitize(entry.actor)}  {said}"), soft_wrap=True)
+            if len(page) < PAGE_SIZE:
+                break
+    if not after and not as_json:
+        printer.out.print(f"Nothing is in the chain of {tenant}.{'' if tenant == INSTALLATION else _INSTALLATION_HINT}")
+
+
+def seal(*, data_dir: Path | None, as_json: bool) -> None:
+    """Seal what has grown."""
+    printer = Printer(as_json=as_json)
+    with open_maintenance_services(load_settings(data_dir)) as record:
+        done = Sealer(record.database, record.writer, record.clock).seal()
+    if as_json:
+        printer.emit({"sessions": done})
+    else:
+        printer.out.print(f"Sealed the log{'' if done == 1 else 's'} of {pluralize(done, 'session')}.")
+
+
+def verify(heads: tuple[str, ...], *, data_dir: Path | None, as_json: bool) -> int:
+    """Verify; the exit code says whether all is what it was.
+
+    Raises:
+        HeadUnreadable: a `--head` has not the form in which this prints them.
+    """
+    printer = Printer(as_json=as_json)
+    expected = dict(_parse_head(head) for head in heads)
+    with open_maintenance_services(load_settings(data_dir)) as record:
+        found = verify_chains(record.database, expected)
+    if as_json:
+        printer.emit(found.model_dump(mode="json"))
+    else:
+        for each in found.findings:
+            printer.out.print(Text(sanitize(f"{each.chain}: {each.where}: {each.what}."), style="red"), soft_wrap=True)
+        counts = f"{pluralize(found.entries, 'entry', 'entries')} and {pluralize(found.sealed_events, 'sealed event')}"
+        printer.out.print(f"Hashed again: {counts}; {'something' if found.findings else 'nothing'} was changed.")
+        for chain, end in found.heads.items():
+            printer.out.print(Text(f"{chain}:{end}", style="dim"), soft_wrap=True)
+    return ExitCode.FAILED if found.findings else ExitCode.OK
+
+
+def _parse_head(head: str) -> tuple[str, str]:
+    match = _CHAIN_HEAD.fullmatch(head)
+    if match is None:
+        raise HeadUnreadable(f"{head!r} is no end of a chain.", advice="Give what `codesdk audit verify` printed.")
+    return match["chain"], match["end"]
+
+
+def _resolve_chain(record: MaintenanceServices, tenant: str) -> str:
+    if tenant == INSTALLATION:
+        return tenant
+    with record.database.read() as connection:
+        named = tenancy_store.tenant_named(connection, tenant)
+        if named is None and tenancy_store.tenant(connection, tenant) is None:
+            raise TenantUnknown(f"There is no tenant {tenant}.", advice="See `codesdk tenants list`.")
+    return named or tenant

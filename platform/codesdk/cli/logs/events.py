@@ -1,0 +1,47 @@
+"""`codesdk events show`: a session's log, printed or followed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+from rich.text import Text
+
+from codesdk.cli.api_client import connect
+from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.text import sanitize
+from codesdk.cli.effective_settings import load_settings
+from codesdk.cli.stack.signals import Signals
+from codesdk.domain.events import Event
+
+MAX_PAYLOAD_CHARS = 160
+"""Characters of a payload on one line; `--json` has all of it."""
+
+TRAILING_KEYS = frozenset({"tool_call_id", "attempt", "input_hash"})
+"""What every event of a call repeats: it must not push out of sight what only this one says."""
+
+
+def show(session: str, *, follow: bool, data_dir: Path | None, as_json: bool) -> None:
+    """Print the events there are, and with `follow` those that come; Ctrl-C ends it."""
+    printer = Printer(as_json=as_json)
+    with connect(load_settings(data_dir)) as daemon:
+        daemon.session(session)
+        if follow:
+            Signals()
+        with contextlib.suppress(KeyboardInterrupt):
+            for event in daemon.follow(session) if follow else daemon.events(session):
+                if as_json:
+                    printer.emit(event.model_dump(mode="json", exclude_none=True))
+                else:
+                    printer.out.print(line(event), soft_wrap=True)
+
+
+def line(event: Event) -> Text:
+    """One event on one line."""
+    told = sorted(event.payload.items(), key=lambda item: item[0] in TRAILING_KEYS)
+    payload = sanitize(json.dumps(dict(told), ensure_ascii=False))  # JSON escapes some of what terminals obey
+    short = payload if len(payload) <= MAX_PAYLOAD_CHARS else f"{payload[:MAX_PAYLOAD_CHARS]}…"
+    return Text.assemble(
+        (f"{event.seq:>5} ", "dim"), (event.time[11:23] + " ", "dim"), (f"{event.type!s:<27} ", "cyan"), short
+    )

@@ -1,0 +1,117 @@
+"""`codesdk events export`, `import` and `prune`, on the database itself."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+
+from codesdk.archive.log_export import ExportSummary, export_logs
+from codesdk.archive.log_import import import_logs
+from codesdk.archive.retention import DAY_S, Retention
+from codesdk.bootstrap.maintenance import open_maintenance_services
+from codesdk.cli.admin import DATA_DIRECTORY_PRINCIPAL
+from codesdk.cli.artifact_files import FileRefused
+from codesdk.cli.console.output_file import private_opener
+from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.text import pluralize
+from codesdk.cli.effective_settings import load_settings
+from codesdk.errors import ExitCode, Fault
+
+
+class NoSessionSelected(Fault):
+    """Neither a session nor all of them, or both."""
+
+    code = "NOTHING_NAMED"
+    status = 400
+    exit_code = ExitCode.USAGE
+
+
+def export_to(
+    session: str | None,
+    *,
+    every: bool,
+    output: Path | None,
+    artifacts: Path | None,
+    data_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Write an export to a file, whole or not at all, or to stdout.
+
+    Raises:
+        NothingNamed, FileRefused: the command line is wrong, or a file cannot be written.
+    """
+    if (session is None) != every:
+        raise NoSessionSelected("Name a session, or --all.", advice="See `codesdk sessions list`.")
+    printer = Printer(as_json=as_json)
+    with open_maintenance_services(load_settings(data_dir)) as record:
+        if output is None:
+            export_logs(record, sys.stdout, session, artifacts)
+            sys.stdout.flush()
+            return
+        fresh = output.with_name(f".{output.name}-{os.getpid()}-{secrets.token_hex(4)}")
+        try:
+            # An export holds every input and output in plain.
+            with open(fresh, "x", encoding="utf-8", newline="\n", opener=private_opener) as file:
+                done = export_logs(record, file, session, artifacts)
+            fresh.rename(output)
+        except OSError as error:
+            raise FileRefused(f"The export cannot be written: {error}.", advice="Name another --output.") from error
+        finally:
+            fresh.unlink(missing_ok=True)
+    _report_export(printer, done, output)
+
+
+def import_from(
+    file: Path, *, tenant: str | None, artifacts: Path | None, data_dir: Path | None, as_json: bool
+) -> None:
+    """Take an export in.
+
+    Raises:
+        FileRefused: it cannot be read.
+    """
+    printer = Printer(as_json=as_json)
+    with open_maintenance_services(load_settings(data_dir)) as record:
+        try:
+            done = import_logs(record, file, tenant, artifacts)
+        except OSError as error:
+            raise FileRefused(f"{file} cannot be read: {(error.strerror or str(error)).lower()}.") from error
+    if as_json:
+        printer.emit(done.model_dump())
+    else:
+        printer.out.print(f"Imported {_summary(done.sessions, done.events, done.artifacts)}.")
+
+
+def prune(days: float, *, dry: bool, data_dir: Path | None, as_json: bool) -> None:
+    """Remove closed sessions."""
+    printer = Printer(as_json=as_json)
+    with open_maintenance_services(load_settings(data_dir)) as record:
+        retention = Retention(
+            database=record.database, writer=record.writer, artifacts=record.artifacts, clock=record.clock
+        )
+        done = retention.prune(
+            days * DAY_S,
+            reason=f"`codesdk events prune --older-than {days:g}`",
+            actor=DATA_DIRECTORY_PRINCIPAL.id,
+            dry=dry,
+        )
+    said = _summary(len(done.sessions), done.events, done.artifacts)
+    if as_json:
+        printer.emit(done.model_dump() | {"dry_run": dry})
+    elif dry:
+        printer.out.print(f"{said} would be removed.")
+    else:
+        printer.out.print(f"Removed {said}; the artifacts' bytes go in a day.")
+
+
+def _summary(sessions: int, events: int, artifacts: int) -> str:
+    return f"{pluralize(sessions, 'session')}, {pluralize(events, 'event')}, {pluralize(artifacts, 'artifact')}"
+
+
+def _report_export(printer: Printer, done: ExportSummary, output: Path) -> None:
+    if printer.as_json:
+        printer.emit(done.model_dump() | {"path": str(output)})
+    else:
+        said = _summary(done.sessions, done.events, done.artifacts)
+        printer.out.print(f"Exported {said} to {output}.", soft_wrap=True)

@@ -1,0 +1,130 @@
+"""A session's log folded into what a person asks of it: each call, who decided what, and how it ended. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.events import Event, EventType
+
+
+class Evaluation(FrozenModel):
+    """One evaluation of a call."""
+
+    source: str
+    result: str
+    rule: str | None = None
+
+
+class Call(FrozenModel):
+    """One tool call, as far as the log tells."""
+
+    id: str
+    name: str
+    input: dict[str, Any] = {}
+    voices: tuple[Evaluation, ...] = ()
+    state: str = "requested"
+    """requested, waiting, approved, denied, running, completed or failed."""
+    code: str | None = None
+    reason: str = ""
+    requested_at: str = ""
+    ended_at: str = ""
+    execution_env: str | None = None
+    """Where it ran; None where it did not."""
+    run_ms: float | None = None
+    """Milliseconds in the sandbox."""
+    result: Any = None
+
+    @property
+    def total_ms(self) -> float | None:
+        """Milliseconds from the request to the end, with any wait for a person; None while it has not ended."""
+        if not self.ended_at:
+            return None
+        return (_timestamp(self.ended_at) - _timestamp(self.requested_at)) * 1000
+
+
+class History(FrozenModel):
+    """What a session's log says."""
+
+    calls: tuple[Call, ...] = ()
+    last_seq: int = 0
+    closed: bool = False
+
+    def call(self, call_id: str) -> Call | None:
+        """The call of that id."""
+        return next((call for call in self.calls if call.id == call_id), None)
+
+
+class SequenceGap(ValueError):
+    """The numbers of a log are not 1, 2, 3 …."""
+
+
+def fold(events: Iterable[Event]) -> History:
+    """The history that these events tell, which must be a log from its beginning.
+
+    Raises:
+        Gap: a `seq` is missing or out of place.
+    """
+    calls: dict[str, Call] = {}
+    seq, closed = 0, False
+    for event in events:
+        seq += 1
+        if event.seq != seq:
+            raise SequenceGap(f"Event {event.seq} stands where {seq} should.")
+        closed = closed or event.type is EventType.SANDBOX_SESSION_CLOSED
+        call_id = event.payload.get("tool_call_id")
+        if isinstance(call_id, str):
+            call = calls.get(call_id) or Call(id=call_id, name="")
+            calls[call_id] = call.model_copy(update=_reduce(call, event))
+    return History(calls=tuple(calls.values()), last_seq=seq, closed=closed)
+
+
+def _reduce(call: Call, event: Event) -> dict[str, Any]:
+    tell = _REDUCERS.get(event.type) if isinstance(event.type, EventType) else None
+    return tell(call, event) if tell is not None else {}
+
+
+def _requested(_call: Call, event: Event) -> dict[str, Any]:
+    return {"name": event.payload["name"], "input": event.payload.get("input", {}), "requested_at": event.time}
+
+
+def _evaluated(call: Call, event: Event) -> dict[str, Any]:
+    said = event.payload
+    evaluation = Evaluation(source=said["source"], result=said["result"], rule=said.get("rule"))
+    return {"voices": (*call.voices, evaluation), "reason": said.get("reason") or call.reason}
+
+
+def _denied(_call: Call, event: Event) -> dict[str, Any]:
+    said = event.payload
+    return {"state": "denied", "code": said.get("code"), "reason": said["reason"], "ended_at": event.time}
+
+
+def _completed(_call: Call, event: Event) -> dict[str, Any]:
+    said = event.payload
+    return {
+        "state": "failed" if said["is_error"] else "completed",
+        "code": said.get("code"),
+        "run_ms": said.get("duration_ms"),
+        "ended_at": event.time,
+        "result": said.get("result_preview"),
+    }
+
+
+_REDUCERS: dict[EventType, Callable[[Call, Event], dict[str, Any]]] = {
+    EventType.CALL_REQUESTED: _requested,
+    EventType.CALL_POLICY_EVALUATED: _evaluated,
+    EventType.APPROVAL_REQUESTED: lambda _call, _event: {"state": "waiting"},
+    EventType.CALL_APPROVED: lambda _call, _event: {"state": "approved"},
+    EventType.CALL_DENIED: _denied,
+    EventType.CALL_STARTED: lambda _call, event: {
+        "state": "running",
+        "execution_env": event.payload.get("execution_env"),
+    },
+    EventType.CALL_COMPLETED: _completed,
+}
+
+
+def _timestamp(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()

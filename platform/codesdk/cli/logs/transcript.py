@@ -1,0 +1,27 @@
+"""`codesdk transcript`: a session's log as a conversation."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from codesdk.cli.commands.transcript_format import TranscriptFormat
+from codesdk.cli.console.output_file import write
+from codesdk.cli.console.printer import Printer
+from codesdk.cli.effective_settings import load_settings
+from codesdk.cli.logs.stored_log import read_stored_log
+from codesdk.transcript import fold, html_page, markdown_page
+
+
+def emit(session: str, *, form: TranscriptFormat, output: Path | None, data_dir: Path | None, as_json: bool) -> None:
+    """Write it to a file or to stdout; with `as_json` its messages, calls, tasks and totals."""
+    told = fold(read_stored_log(load_settings(data_dir), session).events)
+    if as_json:
+        Printer(as_json=True).emit(told.model_dump(mode="json", exclude_none=True))
+        return
+    text = html_page.render(told) if form is TranscriptFormat.HTML else markdown_page.render(told)
+    if output is not None:
+        write(output, text, secret=True)
+    else:
+        sys.stdout.write(text)
+        sys.stdout.flush()

@@ -1,0 +1,83 @@
+"""`codesdk images mcp`: the image of somebody else's MCP server, from its package to the operator's list."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from codesdk.cli.client_config import config_file
+from codesdk.cli.console.arguments import InputWrong
+from codesdk.cli.console.printer import Printer
+from codesdk.cli.effective_settings import load_settings
+from codesdk.cli.sandboxes.images import open_image_store
+from codesdk.provision.images import mcp_packages
+from codesdk.provision.images.mcp_packages import ServerPackage
+from codesdk.sandbox.images.allowlist import add_image
+
+_NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,29}[a-z0-9])?")
+DOCKERFILE = f"ARG BASE\nFROM ${{BASE}}\nCOPY {mcp_packages.PACKAGES_DIR} {mcp_packages.INSTALL_DIR}\n"
+
+
+def image_of(name: str) -> str:
+    """The name of a server's image, in its manifest and on the list.
+
+    Raises:
+        InputWrong: a server cannot have this name.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise InputWrong(f"{name!r} is no name of a server.", advice="Write letters, digits and `-`: time")
+    return f"mcp-{name}"
+
+
+def parse_package(given: str) -> ServerPackage:
+    """The package.
+
+    Raises:
+        InputWrong: it is none, or not one version of one.
+    """
+    found = mcp_packages.parse_package(given)
+    if found is None:
+        advice = "Name one version: pypi:mcp-server-time==2026.10.19, or npm:@modelcontextprotocol/server-filesystem@2026.8.31"
+        raise InputWrong(f"{given!r} is no package of one version.", advice=advice)
+    return found
+
+
+def make(name: str, package: str, *, data_dir: Path | None, as_json: bool) -> None:
+    """Lock and fetch the package beside a Dockerfile in `mcp-<name>`, build that, check it, and list its id.
+
+    Raises:
+        InputWrong: the name or the package cannot be. PackageMissing, PackageNotBuilt: it cannot be fetched.
+        Fault: the image cannot be built, or cannot be a sandbox. CannotWrite: the list is as it was.
+    """
+    image = image_of(name)
+    wanted, printer, settings = parse_package(package), Printer(as_json=as_json), load_settings(data_dir)
+    folder = Path(image)
+    with open_image_store(settings, printer) as image_store:
+        base = image_store.check(image_store.provide(wanted.base, printer.progress))
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise InputWrong(
+                f"{folder} cannot be made: {error.strerror}.", advice="Go to another directory."
+            ) from error
+        if not (folder / "Dockerfile").exists():  # else it is the operator's
+            (folder / "Dockerfile").write_text(DOCKERFILE, encoding="utf-8")
+        mcp_packages.fetch(wanted, folder, base.python.version, printer.progress)
+        made = image_store.make(folder, tag=image, base=base, progress=printer.progress)
+    place = settings.resolved_images_file()
+    before = config_file.read(place)
+    text = add_image(before, image, made.id)
+    if text is not None and text != before:
+        config_file.replace(place, before, text, private=False)
+    locks = [str(folder / lock) for lock in mcp_packages.LOCKS[wanted.kind]]
+    if as_json:
+        printer.emit({"image": image, "id": made.id, "listed": text is not None, "locks": locks})
+        return
+    listed = f"{place} lists it." if text is not None else f"Add to {place}, beneath `images:`:  {image}: {made.id}"
+    for line in (
+        f"{image}  {made.id}",
+        listed,
+        f"Keep {' and '.join(locks)}: the same files are fetched from them again.",
+        f"Next: codesdk tools pin {name}",
+    ):
+        printer.out.print(line, soft_wrap=True, markup=False, highlight=False)

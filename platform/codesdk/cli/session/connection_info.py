@@ -1,0 +1,36 @@
+"""What `codesdk up` prints once a session is open: where to connect, and the lines that do it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from codesdk.cli.api_client import OpenedSession
+from codesdk.cli.session.agent_commands import call_limit_s, connect_commands
+from codesdk.cli.session.execution_environment import execution_env
+from codesdk.sandbox.port.environment import DOCKER
+from codesdk.settings import Settings
+
+
+def opened_as_json(opened: OpenedSession, **more: Any) -> dict[str, Any]:
+    """For programs."""
+    return {"session_id": opened.session.id, "mcp_url": opened.mcp_url, "token": opened.token, **more}
+
+
+def print_connection_info(console: Console, opened: OpenedSession, settings: Settings) -> None:
+    """For people: nothing is wrapped, so that every line can be pasted as it stands."""
+    limit_s = call_limit_s(settings.wait_s)
+    facts = {"MCP URL": opened.mcp_url, "token": opened.token, "session": opened.session.id}
+    where = execution_env(settings)
+    if where not in (None, DOCKER):
+        facts["runs in"] = f"{where} (processes of this machine, not containers)"
+    console.print()
+    for name, value in facts.items():
+        console.print(Text.assemble((f"  {name:<9}", "dim"), (value, "bold")), soft_wrap=True)
+    console.print("\n  [dim]Connect an agent: paste one of these lines in a shell.[/dim]")
+    for agent, line in connect_commands(opened.mcp_url, opened.token, limit_s).items():
+        console.print(Text(f"\n  {agent}", style="bold cyan"))
+        console.print(Text(line), soft_wrap=True)
+    console.print("\n  [dim]Gemini CLI keeps its own tools beside these; what they do is not governed here.[/dim]\n")

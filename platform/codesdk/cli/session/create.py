@@ -1,0 +1,69 @@
+"""Opens a session, with a directory's files in its workspace where one is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from codesdk.cli.api_client import ApiClient, OpenedSession
+from codesdk.cli.console.text import pluralize
+from codesdk.cli.session.workspace_archive import pack
+from codesdk.documents import DocumentUnreadable, read_text
+from codesdk.domain.decisions import PermissionMode
+from codesdk.domain.ids import SessionId
+from codesdk.policy import PolicyInvalid
+from codesdk.provision.system.command import ProgressCallback
+from codesdk.sandbox.profiles.loader import DEFAULT
+from codesdk.sessions import NewSession
+
+
+def create_session(
+    daemon: ApiClient,
+    workspace: Path | None,
+    *,
+    mode: PermissionMode,
+    opened_by: str,
+    progress: ProgressCallback,
+    runtime: str = "mcp-client",
+    profile: str = DEFAULT,
+    rules: Path | None = None,
+    watch: bool = False,
+    from_session: str | None = None,
+    snapshots: bool | None = None,
+) -> OpenedSession:
+    """A new session, labelled with who opened it.
+
+    Raises:
+        PolicyInvalid: the file of its rules cannot be read.
+        WorkspaceRefused: the directory cannot be taken.
+        Fault: what the daemon answers.
+    """
+    seed = None
+    if workspace is not None:
+        content, files = pack(workspace)
+        progress(f"Copying {pluralize(files, 'file')} of {workspace} into the session's workspace")
+        seed = daemon.upload(content, "workspace.tar.gz").id
+    labels = {"opened-by": opened_by}
+    wish = NewSession(
+        permission_mode=mode,
+        labels=labels,
+        profile=profile,
+        seed_artifact=seed,
+        from_session=SessionId(from_session) if from_session else None,
+        snapshots=snapshots,
+        runtime=runtime,
+        watch=watch,
+        policy=read_rules(rules) if rules is not None else None,
+    )
+    return daemon.open_session(wish)
+
+
+def read_rules(path: Path) -> str:
+    """The text of a file of rules; what it says is the daemon's to judge.
+
+    Raises:
+        PolicyInvalid: it cannot be read.
+    """
+    try:
+        return read_text(path)
+    except DocumentUnreadable as error:
+        raise PolicyInvalid.of(path, error) from error

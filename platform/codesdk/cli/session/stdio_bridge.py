@@ -1,0 +1,78 @@
+"""`codesdk mcp`: the stdio bridge, with a session of its own where none is given."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from codesdk.cli.api_client import connect
+from codesdk.cli.console.printer import Printer
+from codesdk.cli.effective_settings import load_settings
+from codesdk.cli.session.create import create_session
+from codesdk.cli.stack.signals import Signals
+from codesdk.domain.decisions import PermissionMode
+from codesdk.errors import ExitCode, Fault
+from codesdk.mcphost.stdio_bridge import main
+
+
+class TokenMissing(Fault):
+    """A URL without a token, or a token without a URL."""
+
+    code = "TOKEN_MISSING"
+    status = 400
+    exit_code = ExitCode.USAGE
+
+
+def run(
+    *,
+    url: str | None,
+    token: str | None,
+    workspace: Path | None,
+    mode: PermissionMode,
+    rules: Path | None,
+    data_dir: Path | None,
+    wait_s: int | None,
+) -> None:
+    """Serve stdin and stdout until they close. `wait_s`: see `mcphost.bridge.run`.
+
+    Raises:
+        TokenMissing: only one of the two was given.
+        Fault: nothing answers, or the token is not valid.
+    """
+    if bool(url) != bool(token):
+        raise TokenMissing("--url and --token belong together.", advice="Give both, or neither.")
+    signals = Signals()  # a TERM from the agent's host must still close the session
+    if url and token:
+        _serve(url, token, wait_s)
+    else:
+        _serve_own(signals, workspace, mode, rules, data_dir, wait_s=wait_s)
+    if signals.caught:
+        # The thread that waits for the next line of stdin would keep the process until one comes.
+        os._exit(ExitCode.OK)
+
+
+def _serve_own(
+    signals: Signals,
+    workspace: Path | None,
+    mode: PermissionMode,
+    rules: Path | None,
+    data_dir: Path | None,
+    *,
+    wait_s: int | None,
+) -> None:
+    printer = Printer()  # speaks on stderr only
+    with connect(load_settings(data_dir)) as daemon:
+        opened = create_session(
+            daemon, workspace, mode=mode, opened_by="codesdk mcp", progress=printer.progress, rules=rules
+        )
+        try:
+            _serve(f"{daemon.url}/mcp", opened.token, wait_s)  # not by its public name: the daemon is on this machine
+        finally:
+            signals.ignore_from_now()
+            daemon.close_session(opened.session.id)
+
+
+def _serve(url: str, token: str, wait_s: int | None) -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        main.run(url, token, wait_s)

@@ -1,0 +1,55 @@
+"""The place that a stack takes: one data directory and one port, for itself alone."""
+
+from __future__ import annotations
+
+import socket
+from typing import IO
+
+from codesdk.errors import ExitCode, Fault
+from codesdk.settings import PortTaken, Settings
+from codesdk.settings.process_lock import try_lock
+
+
+class AlreadyUp(Fault):
+    """Another `codesdk up` uses the data directory."""
+
+    code = "ALREADY_UP"
+    status = 409
+    exit_code = ExitCode.CANNOT_WRITE
+
+
+def lock_data_dir(settings: Settings) -> IO[str]:
+    """Hold the data directory for the life of the returned file.
+
+    Raises:
+        DataDirUnusable: it cannot be made or written.
+        AlreadyUp: another process holds it.
+    """
+    settings.prepare_data_dir()
+    held = try_lock(settings.data_dir / "up.lock")
+    if isinstance(held, str):
+        raise AlreadyUp(
+            f"CodeSDK already runs on {settings.data_dir} (process {held}).",
+            advice="Use that one, stop it, or give this one another --data-dir and --port.",
+        )
+    return held
+
+
+def check_port(host: str, port: int) -> None:
+    """See now, not after a minute of work, whether the API will get its address. Port 0 always will.
+
+    Raises:
+        PortTaken: names it.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As uvicorn binds: a port whose last connections still fade is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError as error:
+            raise PortTaken(
+                f"{host}:{port} cannot be used: {(error.strerror or str(error)).lower()}.",
+                advice="Give another with --port (0 takes any free one), or stop what listens there.",
+            ) from error

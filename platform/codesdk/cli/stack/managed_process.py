@@ -1,0 +1,131 @@
+"""One supervised process: its own group, its own log, ready when it says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from codesdk.cli.effective_settings import settings_environment
+from codesdk.errors import ExitCode, Fault
+from codesdk.settings import Settings, runfile
+
+POLL_S = 0.02
+LOG_LIMIT = 10 * 1024 * 1024
+"""Bytes after which a log is set aside as `.old` at the next start."""
+ERROR_PREFIX = "error: "
+"""How our processes begin the last line that they say."""
+
+
+class ChildFailed(Fault):
+    """A process of ours did not start or did not become ready."""
+
+    code = "PROCESS_FAILED"
+    retryable = True
+    status = 503
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class ManagedProcess:
+    """A process started from `module`, which writes `run/<name>.json` when it is ready."""
+
+    def __init__(self, name: str, module: str, settings: Settings, *, heartbeats: bool = False) -> None:
+        """`heartbeats`: it touches that file every second while it lives."""
+        self.name = name
+        self._heartbeats = heartbeats
+        self._module = module
+        self._settings = settings
+        self.log = settings.data_dir / "log" / f"{name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_offset = 0
+
+    def start(self) -> None:
+        """Start it. Call this from the main thread: the kernel ends the child with the thread that started it."""
+        self.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self.log.exists() and self.log.stat().st_size > LOG_LIMIT:
+            self.log.replace(self.log.with_suffix(".log.old"))
+        argv = [sys.executable, "-m", "codesdk.cli.stack.launch", str(os.getpid()), self._module]
+        with self.log.open("ab") as log:
+            self._log_offset = log.tell()
+            # A session of its own: Ctrl-C reaches the supervisor alone, which then stops everything in order.
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **settings_environment(self._settings)},
+                start_new_session=True,
+            )
+
+    def use(self, settings: Settings) -> None:
+        """Start it with these the next time."""
+        self._settings = settings
+
+    @property
+    def ended(self) -> int | None:
+        """The exit code, once it has ended; None while it runs or before it was started."""
+        return self._process.poll() if self._process is not None else None
+
+    def ready(self) -> dict[str, Any] | None:
+        """What it says of itself, once it is ready."""
+        said = runfile.read(self._settings.data_dir, self.name)
+        return said if said is not None and self._process is not None and said.get("pid") == self._process.pid else None
+
+    def sign(self) -> object:
+        """Its last touch, while it serves; None where it gives none."""
+        if not self._heartbeats or self.ready() is None:
+            return None
+        try:
+            return runfile.path_of(self._settings.data_dir, self.name).stat().st_mtime_ns
+        except FileNotFoundError:  # it has just begun to leave
+            return None
+
+    def kill(self) -> None:
+        """End it and its group at once, also where it is stopped; `ended` says so soon after."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def wait_ready(self, until: float) -> dict[str, Any]:
+        """What it says of itself. `until`: on the monotonic clock.
+
+        Raises:
+            ChildFailed: it ended, or said nothing in time; its last words are in the message.
+        """
+        while (said := self.ready()) is None:
+            if self.ended is not None:
+                raise ChildFailed(f"The {self.name} process did not start: {self.output_tail()}", advice=self._advice())
+            if time.monotonic() > until:
+                raise ChildFailed(f"The {self.name} process is not ready in time.", advice=self._advice())
+            time.sleep(POLL_S)
+        return said
+
+    def stop(self, grace_s: float) -> None:
+        """TERM, `grace_s` seconds, KILL to its whole group; twice is no error."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(grace_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                self._process.wait()
+        self._process = None
+
+    def output_tail(self) -> str:
+        """The line with which it ended, or the last of its log since it was started."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_offset)
+            lines = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines() if line.strip()]
+        said = next(
+            (line.removeprefix(ERROR_PREFIX) for line in reversed(lines) if line.startswith(ERROR_PREFIX)), None
+        )
+        if said is None and (self.ended or 0) < 0:
+            return f"it was killed; its log is {self.log}."
+        return said or (lines[-1] if lines else "it said nothing.")
+
+    def _advice(self) -> str:
+        return f"Its log is {self.log}."

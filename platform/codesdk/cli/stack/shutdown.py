@@ -1,0 +1,74 @@
+"""Ends every session of an installation that stops: a sandbox without a worker would be a container without a use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+from codesdk.bootstrap import Services
+from codesdk.errors import Fault
+from codesdk.provision.system.command import ProgressCallback
+from codesdk.sandbox.docker.driver import DockerSandboxes
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.local.driver import sweep_local
+from codesdk.sandbox.port import Swept
+from codesdk.sandbox.records import store
+from codesdk.sandbox.records.store import SandboxState
+from codesdk.sessions import Session
+from codesdk.settings import Settings
+
+REMOVAL_TIMEOUT_S = 20.0
+"""Seconds for the worker to remove the containers: about a second each, two at a time."""
+POLL_S = 0.05
+
+
+def close_sessions(services: Services, progress: ProgressCallback, worker_runs: Callable[[], bool]) -> None:
+    """Close them, and give the worker the time to remove their sandboxes as it always does."""
+    try:
+        still_open = services.sessions.list_all_open()
+        closed = [session for session in still_open if services.sessions.close(session.tenant_id, session.id)]
+        _wait_for_removal(services, closed, worker_runs)
+    except Fault as fault:
+        progress(f"Sessions could not be closed: {fault} The next `codesdk up` takes them up.")
+        return
+    if closed:
+        progress(f"Closed {len(closed)} session{'s' * (len(closed) != 1)}")
+
+
+def remove_leftover_sandboxes(settings: Settings, instance: str, progress: ProgressCallback) -> None:
+    """Remove what a worker that crashed or was in a hurry left; only after the worker has stopped.
+
+    `instance`: the id as it was at the start, which the data directory may not hold any more.
+    """
+    try:
+        swept = sweep_local(settings) if settings.is_local else remove_engine_sandboxes(settings, instance)
+    except Fault as fault:
+        progress(f"Sandboxes could not be looked for: {fault} The next `codesdk up` removes what is left.")
+        return
+    if swept.containers:
+        progress(f"Removed sandboxes that the worker had left: {len(swept.containers)}")
+
+
+def remove_engine_sandboxes(settings: Settings, instance: str) -> Swept:
+    """Remove every container, volume and disk of that installation from the engine.
+
+    Raises:
+        Fault: the engine does not answer, or keeps one.
+    """
+    with closing(Engine(settings.docker_host or None)) as engine:
+        return DockerSandboxes(instance, engine, workspaces=settings.workspaces_dir()).sweep(())
+
+
+def _wait_for_removal(services: Services, closed: list[Session], worker_runs: Callable[[], bool]) -> None:
+    until = time.monotonic() + REMOVAL_TIMEOUT_S
+    while not all(_is_removed(services, session) for session in closed):
+        if time.monotonic() > until or not worker_runs():
+            return
+        time.sleep(POLL_S)
+
+
+def _is_removed(services: Services, session: Session) -> bool:
+    with services.database.read() as connection:
+        row = store.of_session(connection, session.id)
+    return row is None or row.state is SandboxState.GONE

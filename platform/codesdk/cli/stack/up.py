@@ -1,0 +1,74 @@
+"""`codesdk up`: the stack in the foreground, with a session to connect to."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from codesdk.cli.commands.sandbox_kind import SandboxKind
+from codesdk.cli.console.printer import Printer
+from codesdk.cli.effective_settings import load_settings
+from codesdk.cli.sandboxes.backend_choice import apply_sandbox_choice
+from codesdk.cli.session.connection_info import opened_as_json, print_connection_info
+from codesdk.cli.session.create import create_session
+from codesdk.cli.session.execution_environment import execution_env
+from codesdk.cli.session.workspace_archive import check_directory
+from codesdk.cli.stack.signals import Signals
+from codesdk.cli.stack.stack import Stack
+from codesdk.domain.decisions import PermissionMode
+
+
+def run(
+    *,
+    data_dir: Path | None,
+    policies: Path | None,
+    port: int | None,
+    workspace: Path | None,
+    mode: PermissionMode,
+    profile: str,
+    rules: Path | None,
+    sandbox: SandboxKind | None,
+    as_json: bool,
+) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Raises:
+        Fault: what kept it from starting; everything that had been started is stopped.
+    """
+    printer = Printer(as_json=as_json)
+    if workspace is not None:
+        check_directory(workspace)
+    settings = apply_sandbox_choice(load_settings(data_dir, policies, port), sandbox, printer.warn)
+    signals = Signals()
+    try:
+        with Stack(settings, printer.progress, profile) as stack:
+            by = "codesdk up"
+            progress = printer.progress
+            opened = create_session(
+                stack.daemon, workspace, mode=mode, opened_by=by, progress=progress, profile=profile, rules=rules
+            )
+            signals.ignore_from_now()
+            if (pinned := stack.daemon.pinned_policy()) is not None:
+                printer.warn(
+                    f"The files in {settings.policies_dir} do not decide: the version {pinned} is in force, by `codesdk policy"
+                    " promote` or `rollback`. `codesdk policy rollback --to-files` lets the files decide."
+                )
+            if as_json:
+                printer.emit(
+                    opened_as_json(
+                        opened,
+                        url=stack.daemon.url,
+                        data_dir=str(settings.data_dir),
+                        execution_env=execution_env(settings),
+                    )
+                )
+            else:
+                elsewhere = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir is not None else ""
+                print_connection_info(printer.out, opened, settings)
+                printer.progress(
+                    f"Ready. Approve what asks with `codesdk approvals watch{elsewhere}`; Ctrl-C stops everything."
+                )
+            stack.watch(printer.warn, signals.wait_for_stop)
+            printer.progress("Stopping")
+    finally:
+        signals.ignore_from_now()

@@ -1,0 +1,114 @@
+"""`codesdk tools call --local`: a manifest tried on this machine, with no installation, no policy and no record."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from codesdk.cli.console.arguments import InputWrong
+from codesdk.cli.console.printer import Printer
+from codesdk.cli.console.text import sanitize
+from codesdk.cli.effective_settings import load_settings
+from codesdk.cli.session.workspace_archive import pack
+from codesdk.cli.tools.loading import registry_of
+from codesdk.domain.calls import CallIdentity
+from codesdk.domain.canonical import content_hash
+from codesdk.domain.decisions import Obligations
+from codesdk.domain.ids import ToolCallId
+from codesdk.domain.tool_results import ToolResult
+from codesdk.errors import ExitCode
+from codesdk.provision.system import bubblewrap
+from codesdk.registry import SourceCall, Tool
+from codesdk.sandbox.egress.rules import DENY_ALL
+from codesdk.sandbox.local.confinement import detect_confinement
+from codesdk.sandbox.local.driver import LocalSandboxes, host_image
+from codesdk.sandbox.local.faults import LocalSandboxOff
+from codesdk.sandbox.local.warning_text import local_sandbox_warning
+from codesdk.sandbox.port import SandboxSpec
+from codesdk.sandbox.profiles.loader import load_profiles
+from codesdk.tools import ToolContext, run_tool
+from codesdk.tools.context import process_limits
+
+TOOL_UID = 249_999
+"""Beyond those that installations give out; only where this command runs as root does the tool get a uid of its own."""
+
+
+def call_locally(
+    name: str, asked: dict[str, Any], tools: Path | None, workspace: Path | None, *, profile: str, as_json: bool
+) -> int:
+    """Print what the tool gives; 1 where it failed. Without network: there is no proxy beside it.
+
+    Raises:
+        UnknownTool: with the nearest name. InvalidInput: the input does not fit.
+        InputWrong: it is a tool of another MCP server.
+        LocalSandboxOff: an operator has ruled local sandboxes out. ProvisionFailed, LocalNotSeparated: no wall here.
+        ManifestInvalid, ProfileInvalid, ProfileUnknown, WorkspaceRefused: what was given cannot be used.
+    """
+    printer = Printer(as_json=as_json)
+    settings = load_settings()
+    if settings.local_sandbox == "off":
+        raise LocalSandboxOff
+    tool = registry_of(tools).resolve(name)
+    if isinstance(tool.runs, SourceCall):
+        raise InputWrong(f"{tool.name} belongs to the MCP server {tool.runs.source}; it is not tried locally.")
+    tool.check_input(asked)
+    chosen = load_profiles(settings.profiles_dir).named(profile)
+    bounded = chosen.tighten(Obligations(sandbox=tool.sandbox)).model_copy(update={"egress": DENY_ALL})
+    found = detect_confinement("") if settings.local_sandbox == "plain" else bubblewrap.ensure(printer.progress)
+    for line in local_sandbox_warning(found):
+        printer.warn(line)
+    archive = pack(workspace)[0] if workspace is not None else None
+    instance = f"trial-{uuid.uuid4().hex}"
+    with (
+        tempfile.TemporaryDirectory(prefix="codesdk-trial-") as place,
+        closing(LocalSandboxes(instance, Path(place) / "local", found)) as sandboxes,
+    ):
+        try:
+            spec = SandboxSpec(
+                owner=f"sbx_{uuid.uuid4().hex}",
+                instance=instance,
+                profile=bounded,
+                image=host_image(),
+                tool_uid=TOOL_UID,
+                generation=1,
+            )
+            result = _run(tool, asked, sandboxes, spec, archive)
+        finally:
+            sandboxes.sweep(())
+    printer.progress(
+        f"{tool.name} ran in a sandbox of this machine that is gone: nobody was asked, and nothing is recorded."
+    )
+    if as_json:
+        printer.emit({"text": result.text, "structured": result.structured, "is_error": result.is_error})
+    else:
+        printer.out.print(Text("\n".join(sanitize(line) for line in result.text.split("\n"))), soft_wrap=True)
+    return ExitCode.FAILED if result.is_error else ExitCode.OK
+
+
+def _run(
+    tool: Tool, asked: dict[str, Any], sandboxes: LocalSandboxes, spec: SandboxSpec, archive: bytes | None
+) -> ToolResult:
+    profile = spec.profile
+    sandbox = sandboxes.open(spec)
+    try:
+        if archive is not None:
+            sandbox.import_tar(archive)
+        bench = ToolContext(
+            sandbox=sandbox,
+            profile=profile,
+            identity=CallIdentity(tool_call_id=ToolCallId("call_trial"), input_hash=content_hash(asked)),
+            timeout_s=min(tool.timeout_s, profile.wall_s),
+            on_output=lambda _chunk: None,
+            limits=process_limits(tool.sandbox),
+        )
+        result = run_tool(tool, asked, bench)
+    finally:
+        sandboxes.destroy(spec.owner)
+    if not result.is_error:
+        tool.check_output(result.structured)
+    return result

@@ -1,0 +1,19 @@
+"""References to artifacts: what stands in events and hashes in place of bytes."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.ids import ArtifactId
+
+
+class ArtifactRef(FrozenModel):
+    """Names stored bytes. A hash over a value that refers to bytes is over this object, never over a path."""
+
+    artifact_id: ArtifactId
+    """What `GET /v1/artifacts/{artifact_id}` takes."""
+    content_hash: str | None = None
+    """`sha256:<hex>` of the bytes."""
+    size: int | None = Field(default=None, ge=0)
+    """Bytes."""

@@ -1,0 +1,49 @@
+"""What one sandbox takes, of its host and of its tenant's quotas: the one place where a profile becomes amounts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from codesdk.domain.ids import TenantId
+from codesdk.domain.quotas import Quotas, Resource
+
+UnitT = TypeVar("UnitT")
+
+
+class Need(NamedTuple):
+    """Amounts that are reserved from a session's opening until its sandbox is removed."""
+
+    memory_bytes: int = 0
+    """Memory and swap."""
+    millicpus: int = 0
+    """Thousandths of a CPU."""
+    workspace_bytes: int = 0
+    """What the workspace may grow to; 0 where the profile caps none."""
+
+
+def profile_needs(profile: Mapping[str, Any]) -> Need:
+    """What a sandbox of that profile (its JSON) takes. A field that an older profile lacks counts nothing."""
+    return Need(
+        memory_bytes=int(profile.get("memory_bytes", 0)) + int(profile.get("swap_bytes", 0)),
+        millicpus=int(float(profile.get("cpus", 0)) * 1000),
+        workspace_bytes=int(profile.get("workspace_bytes", 0)),
+    )
+
+
+def total_need(needs: Iterable[tuple[Need, int]]) -> Need:
+    """All of them together, each so many times."""
+    found = list(needs)
+    return Need(*(sum(need[field] * times for need, times in found) for field in range(len(Need._fields))))
+
+
+def reserve_sandbox(quotas: Quotas[UnitT], unit: UnitT, tenant: TenantId, profile: Mapping[str, Any]) -> None:
+    """Let `unit` add the row of one sandbox of that profile, or refuse. Every way to a sandbox of a tenant's comes by here.
+
+    Raises:
+        QuotaExceeded: says of what; nothing stays reserved.
+    """
+    need = profile_needs(profile)
+    quotas.reserve(unit, tenant, Resource.SANDBOX_MEMORY_BYTES, need.memory_bytes)
+    quotas.reserve(unit, tenant, Resource.SANDBOX_MILLICPUS, need.millicpus)
+    quotas.reserve(unit, tenant, Resource.WORKSPACE_BYTES, need.workspace_bytes)

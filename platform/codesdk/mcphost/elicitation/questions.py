@@ -1,0 +1,181 @@
+"""Asking the session's own user through the agent's client (elicitation): which way, in which words, and what counts.
+
+A link to the approval's page comes first, and a form where there is none. Both pass through the agent's host, which could
+answer by itself. Where the operator trusts such hosts, either is the vote of the session's own principal and of nobody
+else, so neither is used where it takes another person or several. Where it does not, there are no forms, and the link
+only shows: who decides on its page does so by an API key of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import mcp_types as types
+from pydantic import ValidationError
+
+from codesdk.approvals import Approval, Verdict, describe_approvers
+from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.ids import ToolCallId
+from codesdk.domain.subjects import Subject
+from codesdk.tenancy.access import PERMISSIONS, Action
+from codesdk.transcript import preview_text as previews
+
+ApprovalLink = Callable[[Approval, Subject], str | None]
+"""The address of the approval's page for the session's user; None where there is no such page. Whether it decides or only
+shows is for who makes it to say: it only shows where hosts are not trusted."""
+
+INPUT_KEY = "approval"
+"""Of our one question among `inputRequests`."""
+_API_KEY_HINT = "The page shows all of it; whoever decides there needs an API key of their own that may approve."
+_MAX_INPUT_CHARS = 2000
+"""Characters of the input that a question shows; the whole is in `codesdk approvals show` and on the page."""
+
+
+class Elicitor(Protocol):
+    """One client's way of being asked."""
+
+    @property
+    def capability(self) -> types.ElicitationCapability | None:
+        """What it says that it can show."""
+        ...
+
+    @property
+    def answered(self) -> QuestionReply | None:
+        """What came with this request, where it is the second round of a question that we asked before."""
+        ...
+
+    @property
+    def live(self) -> bool:
+        """Whether it answers while the call waits; else it is asked in the result of the call, and calls again."""
+        ...
+
+    async def ask(self, question: types.ElicitRequest) -> types.ElicitResult | None:
+        """Ask now, and wait for the answer. None: it could not be asked."""
+        ...
+
+
+class QuestionState(FrozenModel):
+    """What a question was about: goes to the client, sealed, and comes back with the answer."""
+
+    call: ToolCallId
+    approval: str
+    digest: str
+    form: bool
+    """Whether the answer itself is the vote; where a link was shown, what came back says only that it was opened."""
+
+
+class QuestionReply(FrozenModel):
+    """A question of ours that came back."""
+
+    about: QuestionState
+    result: types.ElicitResult | None
+
+
+class FormVote(FrozenModel):
+    """What a form's answer comes to."""
+
+    verdict: Verdict
+    comment: str | None
+
+
+def build_question(
+    approval: Approval,
+    subject: Subject,
+    capability: types.ElicitationCapability | None,
+    *,
+    forms: bool,
+    link: ApprovalLink | None,
+) -> types.ElicitRequest | None:
+    """How to ask this client's user; None where they may not decide, or the client cannot show a question.
+
+    `forms`: the agents' own hosts are trusted with a person's answer. Where they are not, anybody is shown the link.
+    """
+    may_decide = bool(PERMISSIONS[Action.APPROVALS_DECIDE].roles.intersection(subject.roles)) and single_vote_suffices(
+        approval
+    )
+    if capability is None or (forms and not may_decide):
+        return None
+    text = _question_text(approval) if forms else f"{_question_text(approval)} {_API_KEY_HINT}"
+    if capability.url is not None and link is not None and (url := link(approval, subject)) is not None:
+        page = types.ElicitRequestURLParams(message=text, url=url, elicitation_id=approval.id)
+        return types.ElicitRequest(params=page)
+    # `elicitation: {}` of older clients means forms.
+    shows_forms = capability.form is not None or capability.url is None
+    if forms and shows_forms:
+        return types.ElicitRequest(params=types.ElicitRequestFormParams(message=text, requested_schema=_FORM))
+    return None
+
+
+def single_vote_suffices(approval: Approval) -> bool:
+    """Whether one yes of the session's own principal can be all that it takes."""
+    return not approval.not_requester and all(demand.quorum == 1 for demand in approval.demands)
+
+
+def parse_form(result: types.ElicitResult | None) -> FormVote | None:
+    """The verdict that a form brought. Only a sent form is one: clients decline and cancel by themselves."""
+    if result is None or result.action != "accept" or not result.content:
+        return None
+    verdict, comment = result.content.get("decision"), result.content.get("comment")
+    if not isinstance(verdict, str) or verdict not in list(Verdict):
+        return None
+    return FormVote(verdict=Verdict(verdict), comment=comment.strip() or None if isinstance(comment, str) else None)
+
+
+def parse_reply(params: types.CallToolRequestParams) -> QuestionReply | None:
+    """The answer that this request brings; the state was sealed by us, so it is what we wrote."""
+    if params.request_state is None:
+        return None
+    try:
+        about = QuestionState.model_validate_json(params.request_state)
+    except ValidationError:
+        return None
+    given = (params.input_responses or {}).get(INPUT_KEY)
+    return QuestionReply(about=about, result=given if isinstance(given, types.ElicitResult) else None)
+
+
+def ask_in_result(approval: Approval, asked: types.ElicitRequest) -> types.InputRequiredResult:
+    """The result that asks, for clients that are asked in results."""
+    about = state_of(approval, asked)
+    return types.InputRequiredResult(input_requests={INPUT_KEY: asked}, request_state=about.model_dump_json())
+
+
+def state_of(approval: Approval, asked: types.ElicitRequest) -> QuestionState:
+    """What this question is about."""
+    return QuestionState(
+        call=approval.tool_call_id,
+        approval=approval.id,
+        digest=approval.digest,
+        form=isinstance(asked.params, types.ElicitRequestFormParams),
+    )
+
+
+_FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "decision": {
+            "type": "string",
+            "title": "Decision",
+            "enum": [verdict.value for verdict in Verdict],
+            "description": "Whether this call may run, once.",
+        },
+        "comment": {"type": "string", "title": "Comment", "description": "Told to the agent.", "maxLength": 1000},
+    },
+    "required": ["decision"],
+}
+
+
+def _question_text(approval: Approval) -> str:
+    shown = approval.shown
+    given = json.dumps(shown.get("input"), ensure_ascii=False)
+    cut = (
+        given
+        if len(given) <= _MAX_INPUT_CHARS
+        else f"{given[:_MAX_INPUT_CHARS]} … ({len(given) - _MAX_INPUT_CHARS} characters more)"
+    )
+    rules = ", ".join(shown.get("rules", ())) or "the default"
+    approvers_text = f" It takes {describe_approvers(approval)}." if approval.demands else ""
+    preview = shown.get("preview")
+    preview_text = f" {previews.HEADING}: {previews.outcome_line(preview)}." if isinstance(preview, Mapping) else ""
+    return f"May the agent run {shown.get('tool')}? Input: {cut}.{preview_text} Asked by {rules}: {shown.get('reason')}{approvers_text}"

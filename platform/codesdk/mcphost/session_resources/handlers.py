@@ -1,0 +1,122 @@
+"""The handlers of `resources/*`: what `resources` offers, in the words of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import mcp_types as types
+from anyio import CapacityLimiter, to_thread
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from codesdk.artifacts import ArtifactService, ArtifactUnknown
+from codesdk.errors import Fault
+from codesdk.mcphost.server.bearer_auth import subject_of
+from codesdk.mcphost.session_resources import uris
+from codesdk.mcphost.session_resources.uris import ArtifactPart, ResourceList
+from codesdk.mcphost.tool_calls.handler import Answer
+
+READ_TOOL = "workspace_read"
+"""The tool that reads files; where the registry has none, no file is read."""
+_HANDSHAKE_NOT_FOUND = -32002
+"""What the handshake era calls a resource that is not there; the newer era calls it invalid params."""
+
+_Context = ServerRequestContext[Any, Any]
+RunCall = Callable[[_Context, types.CallToolRequestParams], Awaitable[Answer]]
+
+
+class ResourceHandlers:
+    """Serves resources of one session at a time, to whom the gate let in."""
+
+    def __init__(self, artifacts: ArtifactService, run: RunCall, limiter: CapacityLimiter) -> None:
+        """`run`: makes a tool call for the request's session."""
+        self._artifact_list = ResourceList(artifacts)
+        self._run = run
+        self._limiter = limiter
+
+    async def list_resources(
+        self, ctx: _Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        """The session's artifacts, a page at a time."""
+        after = params.cursor if params else None
+        try:
+            shown, then = await to_thread.run_sync(
+                self._artifact_list.listing, subject_of(ctx.request), after, limiter=self._limiter
+            )
+        except ArtifactUnknown as fault:
+            raise MCPError(types.INVALID_PARAMS, "This cursor is not one of this list.") from fault
+        except Fault as fault:
+            raise MCPError(types.INTERNAL_ERROR, str(fault)) from fault
+        return types.ListResourcesResult(resources=shown, next_cursor=then, ttl_ms=0, cache_scope="private")
+
+    async def list_templates(
+        self, _ctx: _Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        """The two kinds of address."""
+        reject_cursor(params)
+        return types.ListResourceTemplatesResult(resource_templates=uris.TEMPLATES, ttl_ms=0, cache_scope="private")
+
+    async def read(self, ctx: _Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        """An artifact's bytes, or a file's lines by a call that policy decides about."""
+        uri = str(params.uri)
+        wanted = uris.parse_uri(uri)
+        if wanted is None:
+            raise _not_found(ctx, uri)
+        if isinstance(wanted, ArtifactPart):
+            try:
+                found = await to_thread.run_sync(
+                    self._artifact_list.read, subject_of(ctx.request), wanted, uri, limiter=self._limiter
+                )
+            except Fault as fault:
+                raise MCPError(types.INTERNAL_ERROR, str(fault)) from fault
+            if found is None:
+                raise _not_found(ctx, uri)
+            return found
+        return await self._read_file(ctx, wanted.arguments, uri)
+
+    async def _read_file(self, ctx: _Context, arguments: dict[str, Any], uri: str) -> types.ReadResourceResult:
+        answer = await self._run(ctx, types.CallToolRequestParams(name=READ_TOOL, arguments=arguments))
+        if not isinstance(answer, types.CallToolResult):
+            raise MCPError(types.INVALID_REQUEST, f"A person decides about this file: call {READ_TOOL}, which can ask.")
+        told = answer.structured_content
+        if answer.is_error or not isinstance(told, dict):
+            said = " ".join(part.text for part in answer.content if isinstance(part, types.TextContent))
+            if (answer.meta or {}).get("codesdk/call", {}).get("code") == "NOT_FOUND":
+                raise _not_found(ctx, uri)
+            raise MCPError(types.INVALID_REQUEST, said, data=answer.meta)
+        part = {name: told[name] for name in ("start_line", "end_line", "total_lines", "truncated") if name in told}
+        return types.ReadResourceResult(
+            contents=[types.TextResourceContents(uri=uri, mime_type="text/plain", text=str(told.get("content", "")))],
+            ttl_ms=0,
+            cache_scope="private",
+            _meta={"codesdk/part": part},
+        )
+
+
+def reject_cursor(params: types.PaginatedRequestParams | None) -> None:
+    """Lists of one page give no cursor, so none can come back.
+
+    Raises:
+        MCPError: one came.
+    """
+    if params is not None and params.cursor is not None:
+        raise MCPError(types.INVALID_PARAMS, "This cursor is not one of this list.")
+
+
+def add_artifact_links(answer: Answer, protocol: str) -> Answer:
+    """The answer, with links to the artifacts that it names, for clients that know links."""
+    if not isinstance(answer, types.CallToolResult) or protocol < "2025-06-18":
+        return answer
+    told = (answer.meta or {}).get("codesdk/call", {})
+    links = [
+        types.ResourceLink(uri=uris.artifact_uri(artifact), name=artifact, title="The whole output")
+        for artifact in told.get("artifacts") or ()
+    ]
+    return answer.model_copy(update={"content": [*answer.content, *links]}) if links else answer
+
+
+def _not_found(ctx: _Context, uri: str) -> MCPError:
+    code = types.INVALID_PARAMS if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else _HANDSHAKE_NOT_FOUND
+    return MCPError(code, "There is no such resource in this session.", data={"uri": uri})

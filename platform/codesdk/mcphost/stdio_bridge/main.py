@@ -1,0 +1,134 @@
+"""The stdio bridge: an MCP server on stdin and stdout that passes everything to the HTTP host.
+
+For clients that start their servers as programs. Nothing but the protocol is written to stdout; what goes wrong before
+the first message is raised, as one line for stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterable, Awaitable, Callable
+
+import anyio
+import httpx2
+import mcp_types as types
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+
+from codesdk.errors import ExitCode, Fault
+from codesdk.mcphost.server.client_request import WAIT_HEADER
+from codesdk.mcphost.stdio_bridge.host_status import check_ready
+from codesdk.mcphost.stdio_bridge.host_transport import HostTransport
+from codesdk.mcphost.stdio_bridge.message_router import SHUTDOWN_S, MessageRouter
+from codesdk.tenancy.principal import Unauthenticated
+
+_TIMEOUT = httpx2.Timeout(10.0, read=120.0)
+"""Seconds to connect and to write; to read: the host sends a ping every 15 s while a call runs."""
+_PROTOCOL_VERSION = "2026-07-28"
+
+_Handler = Callable[[types.JSONRPCMessage], Awaitable[None]]
+
+
+class HostUnreachable(Fault):
+    """No MCP host answers at that address."""
+
+    code = "HOST_UNREACHABLE"
+    retryable = True
+    status = 502
+    exit_code = ExitCode.UNAVAILABLE
+
+
+def run(url: str, token: str, wait_s: int | None = None) -> None:
+    """Serve stdin and stdout until the client closes them, and what it asked for is answered.
+
+    `wait_s`: seconds in which each call is answered (`CodeSDK-Wait`); None: as the host's settings say.
+
+    Raises:
+        HostUnreachable: nothing answers at `url`, or what answers is no MCP host.
+        HostNotReady: it says that it cannot serve now.
+        Unauthenticated: the token opens no session.
+    """
+    timed = {} if wait_s is None else {WAIT_HEADER: str(wait_s)}
+    bridge = _Bridge(url, {"Authorization": f"Bearer {token}", **timed})
+    with asyncio.Runner() as runner:
+        try:
+            runner.run(bridge.serve())
+        except KeyboardInterrupt:
+            # Ctrl-C, or a signal of the agent's host: what is under way is cancelled at once. The tasks are still there.
+            runner.run(bridge.leave())
+
+
+class _Bridge:
+    def __init__(self, url: str, headers: dict[str, str]) -> None:
+        self._url = url
+        self._headers = headers
+        self._relay: MessageRouter | None = None
+
+    async def serve(self) -> None:
+        """What `run` does, on a running loop; raises the same."""
+        await _probe(self._url, self._headers)
+        try:
+            await self._run()
+        except* (BrokenPipeError, anyio.BrokenResourceError):
+            pass  # nobody reads stdout any more
+
+    async def leave(self) -> None:
+        """Leave before stdin ends."""
+        if self._relay is not None:
+            with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await self._relay.leave()
+
+    async def _run(self) -> None:
+        # Reached directly: a proxy of the environment would take precedence over ours, and cannot see loopback.
+        carrier = HostTransport(httpx2.AsyncHTTPTransport())
+        async with (
+            httpx2.AsyncClient(headers=self._headers, timeout=_TIMEOUT, transport=carrier, trust_env=False) as http,
+            stdio_server() as (said, say),
+            say,
+        ):
+            with anyio.CancelScope() as leaving:
+                # One answer may hold 1 MiB of an artifact, as base64.
+                async with (
+                    streamable_http_client(self._url, http_client=http, max_sse_event_size=None) as (answers, ask),
+                    anyio.create_task_group() as tasks,
+                ):
+                    self._relay = relay = MessageRouter(ask.send, say.send, tasks.start_soon)
+                    tasks.start_soon(_for_each_message, answers, relay.from_host)
+                    await _for_each_message(said, relay.from_client)
+                    await relay.finish()
+                    await relay.leave()
+                    tasks.cancel_scope.cancel()
+                    leaving.deadline = anyio.current_time() + SHUTDOWN_S
+
+
+async def _for_each_message(messages: AsyncIterable[SessionMessage | Exception], take: _Handler) -> None:
+    async for item in messages:
+        if isinstance(item, SessionMessage):  # else a line that is no message, which nobody can answer
+            await take(item.message)
+
+
+async def _probe(url: str, headers: dict[str, str]) -> None:
+    # The SDK's client says "Server returned an error response" to everything; people need to know which.
+    asked = {**headers, "Accept": "text/event-stream", "MCP-Protocol-Version": _PROTOCOL_VERSION}
+    try:
+        async with httpx2.AsyncClient(timeout=_TIMEOUT, trust_env=False) as http:
+            answer = await http.get(url, headers=asked)
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise _unreachable(url, str(error) or type(error).__name__) from error
+    if answer.status_code == httpx2.codes.UNAUTHORIZED:
+        raise Unauthenticated(
+            "The MCP host does not accept this session token: it is wrong, expired, or its session is closed.",
+            advice="Open a session (`codesdk up`, or POST /v1/sessions) and use its token.",
+        )
+    if unready := check_ready(url, answer):
+        raise unready
+    if answer.status_code != httpx2.codes.METHOD_NOT_ALLOWED:
+        raise _unreachable(url, f"it answers HTTP {answer.status_code}")
+
+
+def _unreachable(url: str, why: str) -> HostUnreachable:
+    return HostUnreachable(
+        f"No MCP host answers at {url}: {why}.", advice="Start it (`codesdk up`), and check the address."
+    )

@@ -1,0 +1,200 @@
+"""What an agent gets back for a call: pure functions from outcomes and faults to MCP results.
+
+Details for programs stand in `_meta` under `codesdk/call`, never in `structuredContent`: clients check that against
+the tool's output schema.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import mcp_types as types
+
+from codesdk.domain.calls import CallIdentity
+from codesdk.domain.clock import to_rfc3339
+from codesdk.domain.ids import ToolCallId
+from codesdk.errors import Fault
+from codesdk.toolcalls.records.call_record import Denied, Finished, Queued, Waiting
+from codesdk.toolcalls.submission.uncertain_commit import CallUncertain
+
+DETAILS_KEY = "codesdk/call"
+COLLECT_TOOL = "collect_result"
+"""Name of the tool that gives the answer of a call made before."""
+
+
+def finished(outcome: Finished) -> types.CallToolResult:
+    """It ran; whether well or not is the tool's word."""
+    result = outcome.result
+    details = {
+        "status": "failed" if result.is_error else "completed",
+        "code": result.code,
+        "artifacts": list(result.artifacts) or None,
+        "differs_from_preview": list(result.differs) or None,
+        "stdout": result.stdout.model_dump() if result.stdout else None,
+        "stderr": result.stderr.model_dump() if result.stderr else None,
+    }
+    answer = _result(result.text, details, outcome.identity, is_error=result.is_error)
+    if result.structured is not None and not result.is_error:
+        answer.structured_content = result.structured
+    return answer
+
+
+def denied(outcome: Denied, *, is_named: bool = False) -> types.CallToolResult:
+    """It did not run and will not; the agent reads why.
+
+    `is_named`: its client gave it an id that it is held to. Under that the denial is the answer for good, so whoever may
+    try again is told by which way.
+    """
+    rules = f" Decided by: {', '.join(outcome.rules)}." if outcome.rules else ""
+    retry_hint = " To try again, send it under a new id." if is_named and outcome.retry_after_s is not None else ""
+    text = f"This call was not run. {outcome.message}{rules}{retry_hint} [{outcome.code.value}]"
+    details = {
+        "status": "denied",
+        "code": outcome.code.value,
+        "reason": outcome.message,
+        "rules": list(outcome.rules),
+        "retryable": outcome.retry_after_s is not None,
+        "retry_after_s": outcome.retry_after_s,
+    }
+    return _result(text, details, outcome.identity, is_error=True)
+
+
+def waiting(outcome: Waiting, rules: tuple[str, ...], who: str, page: str | None = None) -> types.CallToolResult:
+    """Nobody has decided yet; the question stays open, and the same call joins it again.
+
+    `who`: whose yes it takes. `page`: where a person sees it. It must decide nothing by itself: an agent reads this.
+    """
+    until = to_rfc3339(datetime.fromtimestamp(outcome.expires_at, UTC))
+    asked_by = f" Asked by: {', '.join(rules)}." if rules else ""
+    page_hint = f"Your user can see it at {page} and answer there with an API key of their own. " if page else ""
+    text = (
+        f"This call has not run yet: {who} must approve it first. {outcome.reason}{asked_by} "
+        f"The approval {outcome.approval_id} stays open until {until}. {page_hint}"
+        "Call the same tool again with the same arguments to keep waiting. "
+        f"Once approved it runs by itself. {_collect_hint(outcome.identity.tool_call_id)} [APPROVAL_PENDING]"
+    )
+    details = {
+        "status": "waiting",
+        "code": "APPROVAL_PENDING",
+        "reason": outcome.reason,
+        "rules": list(rules),
+        "approval_id": outcome.approval_id,
+        "approvers": who,
+        "approval_page": page,
+        "expires_at": until,
+    }
+    return _pending(text, details, outcome.identity)
+
+
+def running(outcome: Queued) -> types.CallToolResult:
+    """It is on its way and takes longer than this client can wait; it goes on."""
+    text = (
+        "This call was taken and has not ended yet; it goes on. "
+        f"{_collect_hint(outcome.identity.tool_call_id)} The same call again waits for the same run. [CALL_RUNNING]"
+    )
+    return _pending(text, {"status": "running", "code": "CALL_RUNNING"}, outcome.identity)
+
+
+def ready(outcome: Finished) -> types.CallToolResult:
+    """It ran while nobody waited, and is asked for again: as a new call it would run twice, and the result is older."""
+    text = (
+        "This call was not run again: the same one, whose answer you do not have, has ended meanwhile. "
+        f"{_collect_hint(outcome.identity.tool_call_id)} To run it anew, call the tool once more. [RESULT_READY]"
+    )
+    return _pending(text, {"status": "ready", "code": "RESULT_READY"}, outcome.identity)
+
+
+def unknown_call(call: str) -> types.CallToolResult:
+    """There is no such call in this session."""
+    text = f"There is no call {call[:64]} in this session. Nothing was run. [CALL_UNKNOWN]"
+    return _result(text, {"status": "refused", "code": "CALL_UNKNOWN", "retryable": False}, None, is_error=True)
+
+
+def indeterminate(fault: CallUncertain) -> types.CallToolResult:
+    """The database broke off while it took the call. The same call again finds it, where it was taken."""
+    call = fault.identity.tool_call_id
+    text = (
+        f"It is not known whether this call was taken: {fault} Call the same tool again with the same arguments: where "
+        f"it was taken, that does not run it a second time. Its record would be call {call}. [{fault.code}]"
+    )
+    details = {"status": "unknown", "code": fault.code, "reason": fault.message, "advice": fault.advice() or None}
+    return _pending(text, details, fault.identity)
+
+
+def unreadable(call: ToolCallId, fault: Fault) -> types.CallToolResult:
+    """It was taken, and the database is away: how it stands cannot be read now."""
+    text = (
+        f"This call was taken, and what became of it cannot be read now: {fault} {_collect_hint(call)} "
+        "The same call again is not run a second time. [RESULT_UNREADABLE]"
+    )
+    details = {
+        "status": "unknown",
+        "code": "RESULT_UNREADABLE",
+        "reason": fault.message,
+        "advice": fault.advice() or None,
+        "retryable": True,
+        "collect": _collect_call(call),
+        "tool_call_id": call,
+    }
+    return _result(text, details, None, is_error=True)
+
+
+def unfinished(outcome: Queued, seconds: float) -> types.CallToolResult:
+    """It was handed over and no end came, not even of the cancel that followed."""
+    text = (
+        f"This call has not ended within {seconds:.0f} s, and it was cancelled. Whether it had effects is not known "
+        f"here; its record is call {outcome.identity.tool_call_id}. Look before you repeat it. [NO_RESULT]"
+    )
+    details = {"status": "unknown", "code": "NO_RESULT", "retryable": False}
+    return _result(text, details, outcome.identity, is_error=True)
+
+
+def interrupted(call: ToolCallId, *, asked: bool) -> types.CallToolResult:
+    """The host stops while somebody waits; `asked`: a person has not decided yet."""
+    then = (
+        "It still waits for a person: call the same tool again with the same arguments to keep waiting."
+        if asked
+        else "It goes on without it, and may have effects: look before you repeat it."
+    )
+    text = f"The MCP host stops before this call has ended. {then} Its record is call {call}. [HOST_STOPPING]"
+    details = {"status": "interrupted", "code": "HOST_STOPPING", "retryable": asked, "tool_call_id": call}
+    return _result(text, details, None, is_error=True)
+
+
+def refused(fault: Fault) -> types.CallToolResult:
+    """It could not be taken: a bad input that the model can mend, or a part of the system that is away."""
+    again = " The same call may succeed later." if fault.retryable else ""
+    details = {
+        "status": "refused",
+        "code": fault.code,
+        "reason": fault.message,
+        "advice": fault.advice() or None,
+        "retryable": fault.retryable,
+        "details": fault.details or None,
+    }
+    return _result(f"This call was not run. {fault}{again} [{fault.code}]", details, None, is_error=True)
+
+
+def _collect_hint(call: ToolCallId) -> str:
+    return f"Collect its result with {COLLECT_TOOL} and call_id {call}."
+
+
+def _collect_call(call: ToolCallId) -> dict[str, Any]:
+    return {"tool": COLLECT_TOOL, "arguments": {"call_id": call}}
+
+
+def _pending(text: str, details: dict[str, Any], identity: CallIdentity) -> types.CallToolResult:
+    """No result yet, and how to come by it."""
+    pending_details = {**details, "retryable": True, "collect": _collect_call(identity.tool_call_id)}
+    return _result(text, pending_details, identity, is_error=True)
+
+
+def _result(
+    text: str, details: dict[str, Any], identity: CallIdentity | None, *, is_error: bool
+) -> types.CallToolResult:
+    shown = {name: value for name, value in details.items() if value is not None}
+    if identity is not None:
+        shown |= {"tool_call_id": identity.tool_call_id, "attempt": identity.attempt}
+    content: list[types.ContentBlock] = [types.TextContent(text=text)]
+    return types.CallToolResult(content=content, is_error=is_error, _meta={DETAILS_KEY: shown})

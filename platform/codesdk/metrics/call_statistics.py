@@ -1,0 +1,104 @@
+"""The series of what has ended: how many calls, and how long they took. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from codesdk.domain.ids import HostId
+from codesdk.metrics.current_state import counter
+from codesdk.sandbox.port import ExitKind
+from codesdk.toolcalls.retries import lost_calls
+from codesdk.toolcalls.statistics.call_statistics import BOUNDS_MS, FAILED, OK, Series
+from codesdk.toolcalls.statistics.call_statistics_store import HistogramBucket
+
+MILLI = 1000
+INITIAL_CODES = (
+    OK,
+    FAILED,
+    lost_calls.WORKER_LOST,
+    *(kind.upper() for kind in ExitKind if kind is not ExitKind.EXITED),
+)
+"""Codes that stand on the page before any call had them: of a series that begins with its first event, no rate is known."""
+APPROVAL_OUTCOMES = ("approved", "rejected", "expired")
+LabelValues = tuple[str, ...]
+"""Values of labels."""
+
+
+def call_statistics_metrics(tallies: Sequence[HistogramBucket], hosts: Mapping[HostId, str]) -> Iterator[Metric]:
+    """Counters and histograms of all that was tallied; `hosts`: their names."""
+    here = [tally._replace(host=hosts[HostId(tally.host)]) for tally in tallies if HostId(tally.host) in hosts]
+    names = list(hosts.values())
+    codes = Counter(dict.fromkeys(INITIAL_CODES, 0))
+    for tally in _in_series(tallies, Series.RUN):
+        codes[tally.label] += tally.calls
+    yield counter(
+        "codesdk_calls_completed",
+        "Attempts of tool calls that had started and have ended, by the code of their result; OK: no error.",
+        ["code"],
+        (([code], calls) for code, calls in codes.items()),
+    )
+    yield _histogram(
+        "codesdk_call_queue_wait_seconds",
+        "How long calls that ran were queued before.",
+        ["host"],
+        Series.QUEUE,
+        _group_by(_in_series(here, Series.QUEUE), lambda tally: (tally.host,), [(name,) for name in names]),
+    )
+    yield _histogram(
+        "codesdk_call_run_duration_seconds",
+        "How long they ran, until their end was recorded.",
+        ["host", "outcome"],
+        Series.RUN,
+        _group_by(
+            _in_series(here, Series.RUN),
+            lambda tally: (tally.host, "ok" if tally.label == OK else "error"),
+            [(name, outcome) for name in names for outcome in ("ok", "error")],
+        ),
+    )
+    yield _histogram(
+        "codesdk_approval_wait_seconds",
+        "How long questions waited until they were settled.",
+        ["outcome"],
+        Series.ANSWER,
+        _group_by(
+            _in_series(tallies, Series.ANSWER), lambda tally: (tally.label,), [(how,) for how in APPROVAL_OUTCOMES]
+        ),
+    )
+
+
+def _in_series(tallies: Iterable[HistogramBucket], series: Series) -> list[HistogramBucket]:
+    return [tally for tally in tallies if tally.series == series.value]
+
+
+def _group_by(
+    tallies: Iterable[HistogramBucket], key: Callable[[HistogramBucket], LabelValues], expected: Iterable[LabelValues]
+) -> dict[LabelValues, list[HistogramBucket]]:
+    """`expected`: keys that stand there in any case."""
+    found: dict[LabelValues, list[HistogramBucket]] = {wanted: [] for wanted in expected}
+    for tally in tallies:
+        found.setdefault(key(tally), []).append(tally)
+    return found
+
+
+def _histogram(
+    name: str, what: str, labels: Sequence[str], series: Series, found: Mapping[LabelValues, Sequence[HistogramBucket]]
+) -> Metric:
+    family = HistogramMetricFamily(name, what, labels=labels)
+    bounds = BOUNDS_MS[series]
+    for key, tallies in found.items():
+        # A bucket of a version that had other bounds counts from the next bound above it on.
+        calls = [
+            sum(tally.calls for tally in tallies if low < tally.upto_ms <= high)
+            for low, high in zip((0, *bounds), bounds, strict=False)
+        ]
+        total = sum(tally.calls for tally in tallies)
+        buckets = [(str(high / MILLI), float(count)) for high, count in zip(bounds, accumulate(calls), strict=True)]
+        family.add_metric(
+            list(key), [*buckets, ("+Inf", float(total))], sum_value=sum(tally.seconds for tally in tallies)
+        )
+    return family

@@ -1,0 +1,173 @@
+"""The series of what stands now, by name: what each counts, and of what. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from codesdk.domain.calls import DenialCode
+from codesdk.hosts import HostRecord, HostState
+from codesdk.metrics.store import HostCalls, InstallationTotals
+from codesdk.sandbox.records.store import SandboxState
+
+MILLI = 1000
+Sample = tuple[Sequence[str], float]
+"""Values of labels, and the sample."""
+
+
+def build_metrics(version: str) -> Iterator[Metric]:
+    """Which version answers."""
+    yield gauge("codesdk_build_info", "The version that answers; always 1.", ["version"], [([version], 1)])
+
+
+def refusal_metrics(refused: Mapping[DenialCode, int]) -> Iterator[Metric]:
+    """Calls that did not run."""
+    yield counter(
+        "codesdk_calls_refused",
+        "Tool calls that did not run, by the code that their callers were told.",
+        ["code"],
+        (([code.value], calls) for code, calls in refused.items()),
+    )
+
+
+def open_call_metrics(calls: Mapping[str, HostCalls]) -> Iterator[Metric]:
+    """What has not ended, by the host's name."""
+    yield gauge(
+        "codesdk_calls",
+        "Tool calls that have not ended: waiting for a person, held behind another of their session, queued, running.",
+        ["host", "state"],
+        (
+            row
+            for host, found in calls.items()
+            for row in (
+                ([host, "waiting"], found.waiting),
+                ([host, "held"], found.held.number),
+                ([host, "queued"], found.queued.number),
+                ([host, "running"], found.running.number),
+            )
+        ),
+    )
+    yield gauge(
+        "codesdk_oldest_call_age_seconds",
+        "For how long the oldest call of that state is held or queued, or runs; 0 where there is none.",
+        ["host", "state"],
+        (
+            row
+            for host, found in calls.items()
+            for row in (
+                ([host, "held"], found.held.oldest_s),
+                ([host, "queued"], found.queued.oldest_s),
+                ([host, "running"], found.running.oldest_s),
+            )
+        ),
+    )
+
+
+def host_metrics(hosts: Iterable[HostRecord]) -> Iterator[Metric]:
+    """Each host and its worker, by name."""
+    found = list(hosts)
+    yield gauge(
+        "codesdk_host_up",
+        "1 while a worker serves the host: 0 once it was stopped in order, or the host is lost.",
+        ["host"],
+        (([host.name], not host.away and host.state is not HostState.LOST) for host in found),
+    )
+    yield gauge(
+        "codesdk_host_state",
+        "1 for the state that the host is in.",
+        ["host", "state"],
+        (([host.name, state.value], host.state is state) for host in found for state in HostState),
+    )
+    yield gauge(
+        "codesdk_host_silent_seconds",
+        "Since the last heartbeat of the host's worker.",
+        ["host"],
+        (([host.name], host.silent_s) for host in found if host.silent_s is not None),
+    )
+    yield gauge(
+        "codesdk_host_sessions",
+        "Sessions whose sandbox there is not gone.",
+        ["host"],
+        (([host.name], host.sessions) for host in found),
+    )
+    yield gauge(
+        "codesdk_host_reserved_memory_bytes",
+        "Memory and swap that the profiles of the sandboxes there allow.",
+        ["host"],
+        (([host.name], host.reserved.memory_bytes) for host in found),
+    )
+    yield gauge(
+        "codesdk_host_reserved_cpus",
+        "CPUs that the profiles of the sandboxes there allow.",
+        ["host"],
+        (([host.name], host.reserved.millicpus / MILLI) for host in found),
+    )
+    offered = [host.capacity for host in found]
+    limits: tuple[tuple[str, str, list[float]], ...] = (
+        ("sessions", "Sessions that the host takes", [has.sessions for has in offered]),
+        ("memory_bytes", "Memory and swap that it gives its sandboxes", [has.memory_bytes for has in offered]),
+        ("cpus", "CPUs that it gives its sandboxes", [has.millicpus / MILLI for has in offered]),
+    )
+    for name, what, amounts in limits:
+        yield gauge(
+            f"codesdk_host_capacity_{name}",
+            f"{what}; no sample where its operator set no limit.",
+            ["host"],
+            (([host.name], amount) for host, amount in zip(found, amounts, strict=True) if amount),
+        )
+
+
+def sandbox_metrics(sandboxes: Mapping[str, Mapping[SandboxState, int]]) -> Iterator[Metric]:
+    """What each host has, the pool and copies included."""
+    yield gauge(
+        "codesdk_sandboxes",
+        "Sandboxes that are not gone, by state.",
+        ["host", "state"],
+        (([host, state.value], count) for host, found in sandboxes.items() for state, count in found.items()),
+    )
+
+
+def installation_metrics(found: InstallationTotals) -> Iterator[Metric]:
+    """What belongs to no host."""
+    one = (
+        ("codesdk_sessions_open", "Open sessions.", found.sessions),
+        ("codesdk_approvals_open", "Questions that wait for a person.", found.approvals.number),
+        (
+            "codesdk_oldest_approval_age_seconds",
+            "For how long the oldest of them waits; 0 where none does.",
+            found.approvals.oldest_s,
+        ),
+        (
+            "codesdk_webhook_deliveries_due",
+            "Messages that are to be sent now, to endpoints that are not disabled.",
+            found.deliveries.number,
+        ),
+        (
+            "codesdk_oldest_webhook_delivery_age_seconds",
+            "For how long the oldest of them is due; 0 where none is.",
+            found.deliveries.oldest_s,
+        ),
+    )
+    for name, what, value in one:
+        yield gauge(name, what, [], [([], value)])
+    yield counter("codesdk_audit_entries", "Entries of all audit chains.", [], [([], found.audit_entries)])
+
+
+def gauge(name: str, what: str, labels: Sequence[str], rows: Iterable[Sample]) -> Metric:
+    """A figure that goes up and down."""
+    return _add_samples(GaugeMetricFamily(name, what, labels=labels), rows)
+
+
+def counter(name: str, what: str, labels: Sequence[str], rows: Iterable[Sample]) -> Metric:
+    """Its name on the page ends in `_total`."""
+    return _add_samples(CounterMetricFamily(name, what, labels=labels), rows)
+
+
+def _add_samples(
+    family: GaugeMetricFamily | CounterMetricFamily, rows: Iterable[Sample]
+) -> GaugeMetricFamily | CounterMetricFamily:
+    for labels, value in rows:
+        family.add_metric(labels, float(value))
+    return family

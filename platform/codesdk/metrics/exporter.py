@@ -1,0 +1,66 @@
+"""The page that a Prometheus server reads: what stands in the database now, and how the answering process does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.process_collector import ProcessCollector
+
+from codesdk.hosts import HostUnknown
+from codesdk.hosts import store as host_store
+from codesdk.metrics import call_statistics, current_state, store
+from codesdk.storage.database import Database
+from codesdk.tenancy.access import Action, Target, decide_access, require
+from codesdk.tenancy.principal import Principal
+from codesdk.toolcalls.statistics import call_statistics_store
+from codesdk.toolcalls.statistics.denial_counts import DenialCounts
+
+
+class MetricsExporter:
+    """Read anew at each scrape. Safe to use from any thread."""
+
+    def __init__(self, database: Database, refusals: DenialCounts) -> None:
+        self._database = database
+        self._refusals = refusals
+        self._process = ProcessCollector(registry=None)
+        self._version = version("codesdk")
+
+    def page(self, caller: Principal) -> bytes:
+        """All figures in Prometheus' text format, version 0.0.4.
+
+        Raises:
+            Forbidden: the caller's reach is a tenant's, or its role sees none of this.
+            StorageUnavailable: the database does not answer.
+        """
+        target = Target(tenant_id=caller.tenant_id)
+        require(decide_access(caller, Action.METRICS_READ, target), HostUnknown("There are no such figures."))
+        return generate_latest(_StaticCollector([*self._metrics(caller), *self._process.collect()]))
+
+    def _metrics(self, caller: Principal) -> Iterator[Metric]:
+        yield from current_state.build_metrics(self._version)
+        yield from current_state.refusal_metrics(self._refusals.totals(caller))
+        with self._database.read() as connection:
+            hosts = host_store.list_hosts(connection)
+            calls = {host.name: store.calls_of(connection, host.id) for host in hosts}
+            sandboxes = {host.name: store.sandboxes_of(connection, host.id) for host in hosts}
+            found = store.installation(connection)
+            tallies = call_statistics_store.all_buckets(connection)
+        yield from call_statistics.call_statistics_metrics(tallies, {host.id: host.name for host in hosts})
+        yield from current_state.open_call_metrics(calls)
+        yield from current_state.host_metrics(hosts)
+        yield from current_state.sandbox_metrics(sandboxes)
+        yield from current_state.installation_metrics(found)
+
+
+class _StaticCollector:
+    """What was read, as the library takes it."""
+
+    def __init__(self, metrics: list[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> list[Metric]:
+        """All of it."""
+        return self._metrics

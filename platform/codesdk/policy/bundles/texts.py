@@ -1,0 +1,68 @@
+"""The texts that a bundle is made from: files of a directory, or the same kept elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from codesdk.documents import DocumentUnreadable, read_text
+from codesdk.policy.faults import PolicyInvalid
+
+MAX_FILES = 200
+TESTS = "tests"
+"""Folder of the bundle's tests."""
+
+BundleTexts = Mapping[str, str]
+"""Name of a file, `policy.yaml` or `tests/policy.yaml`, and its text."""
+
+
+def read_bundle_texts(directory: Path) -> dict[str, str]:
+    """All `*.yaml` and `*.yml` directly in `directory`; folders are not read.
+
+    Raises:
+        PolicyInvalid: there is none, there are too many, or one cannot be read.
+    """
+    if not directory.is_dir():
+        raise PolicyInvalid(str(directory), 1, 1, "There is no such directory.")
+    paths = _list(directory)
+    if not paths:
+        raise PolicyInvalid(str(directory), 1, 1, "There is no policy file (`*.yaml`) in this directory.")
+    if len(paths) > MAX_FILES:
+        said = f"The directory has {len(paths)} policy files; at most {MAX_FILES} are read."
+        raise PolicyInvalid(str(directory), 1, 1, said)
+    return {path.name: _read(path) for path in paths}
+
+
+def read_test_texts(directory: Path) -> dict[str, str]:
+    """The same of the bundle's folder of tests; nothing where it has none.
+
+    Raises:
+        PolicyInvalid: one cannot be read.
+    """
+    return {f"{TESTS}/{path.name}": _read(path) for path in _list(directory / TESTS)}
+
+
+def rule_texts(sources: BundleTexts) -> dict[str, str]:
+    """The files of rules among them, by name."""
+    return {name: text for name, text in sources.items() if "/" not in name}
+
+
+def test_texts(sources: BundleTexts) -> dict[str, str]:
+    """The files of tests among them, by name."""
+    return {name: text for name, text in sources.items() if name.startswith(f"{TESTS}/")}
+
+
+def _list(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.glob("*.yaml")) + sorted(directory.glob("*.yml")) if directory.is_dir() else []
+    except OSError as error:
+        raise PolicyInvalid(
+            str(directory), 1, 1, f"The directory cannot be read: {error.strerror or error}."
+        ) from error
+
+
+def _read(path: Path) -> str:
+    try:
+        return read_text(path)
+    except DocumentUnreadable as error:
+        raise PolicyInvalid.of(path, error) from error

@@ -1,0 +1,249 @@
+"""The decision: every matching rule counts, the strictest effect wins, and what cannot be read is never allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from codesdk.domain.decisions import (
+    Classification,
+    Decision,
+    Effect,
+    PermissionMode,
+    RuleRate,
+    RuleTrace,
+    combine_obligations,
+)
+from codesdk.domain.subjects import Subject
+from codesdk.policy.bundles.bundle import Bundle
+from codesdk.policy.evaluation.approval_requirements import merge_approvals, merge_grants, single_approver
+from codesdk.policy.facts import CallFacts, ToolFacts
+from codesdk.policy.matching.compiled_rules import CompiledRule, Match, MatchOutcome, PolicyInput
+from codesdk.policy.shell.commands import ShellViews
+
+SHELL_TOOLS = frozenset({"workspace.exec", "process.start"})
+"""The tools whose input is a command: what of it cannot be read is asked about."""
+
+
+class Reachability(StrEnum):
+    """What policy can say about a tool before there is a call."""
+
+    NEVER = "never"
+    """No input can get through, so the tool is not listed."""
+    DEPENDS = "depends"
+    ALWAYS = "always"
+
+
+def decide(
+    call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle, *, granted: Collection[str] = ()
+) -> Decision:
+    """The bundle's verdict on one call. Pure and total; the trace holds the rules that spoke and those that erred.
+
+    `granted`: ids of rules whose ask a person has answered for calls to come; each then counts as an allow.
+    """
+    return _decide(call, tool, subject, bundle, granted=granted)
+
+
+def explain(call: CallFacts, tool: ToolFacts, subject: Subject, bundle: Bundle) -> Decision:
+    """The same verdict, with every rule of the bundle in the trace and why it did not match."""
+    return _decide(call, tool, subject, bundle, every=True)
+
+
+def may_ever_allow(tool: ToolFacts, subject: Subject, bundle: Bundle) -> Reachability:
+    """Whether some input could be allowed, now or after an approval; for tool lists."""
+    if not bundle.rules or _disabled(tool, bundle):
+        return Reachability.NEVER
+    sure: set[Effect] = set()
+    possible: set[Effect] = set()
+    opened = not bundle.closed
+    for rule in bundle.index.rules_for(tool.name, tool.classification).all:
+        if rule.matcher.fits_subject(subject):
+            continue
+        possible.add(rule.effect)
+        opened = opened or (rule.effect is not Effect.DENY and rule.layer not in bundle.closed)
+        if not rule.matcher.depends_on_input and rule.unless is None:
+            sure.add(rule.effect)
+    if not sure:
+        possible.add(bundle.default or Effect.DENY)
+    if Effect.DENY in sure or possible <= {Effect.DENY} or not opened:
+        return Reachability.NEVER
+    asks = subject.permission_mode is PermissionMode.ASK and tool.classification is not Classification.READ_ONLY
+    reads_commands = tool.name in SHELL_TOOLS
+    return (
+        Reachability.ALWAYS
+        if sure == possible == {Effect.ALLOW} and not asks and not reads_commands
+        else Reachability.DEPENDS
+    )
+
+
+@dataclass
+class _MatchedRules:
+    """The rules that matched, sorted by what they do."""
+
+    denies: list[CompiledRule] = field(default_factory=list)
+    asks: list[CompiledRule] = field(default_factory=list)
+    allows: list[CompiledRule] = field(default_factory=list)
+    maybe_denies: list[CompiledRule] = field(default_factory=list)
+    """Deny rules that would match, should an unknown argument turn out so: a person must look."""
+    parts: list[tuple[CompiledRule, Match]] = field(default_factory=list)
+    trace: list[RuleTrace] = field(default_factory=list)
+
+    def add(self, rule: CompiledRule, match: Match) -> None:
+        if match.verdict is MatchOutcome.NO:
+            return
+        if match.verdict is MatchOutcome.PART:
+            self.parts.append((rule, match))
+        elif rule.effect is Effect.ALLOW:
+            self.allows.append(rule)
+            self.parts.append((rule, match))
+        elif rule.effect is Effect.ASK:
+            self.asks.append(rule)
+        elif match.verdict is MatchOutcome.MAYBE:
+            self.maybe_denies.append(rule)
+        else:
+            self.denies.append(rule)
+
+    def join_parts(self, shell: ShellViews | None) -> None:
+        """Several allow rules may cover one line together: `cd src && pytest`."""
+        if self.allows or shell is None or shell.allow_view is None:
+            return
+        covered: set[int] = set()
+        for _, match in self.parts:
+            covered |= match.covered
+        if len(covered) == len(shell.allow_view):
+            self.allows = [rule for rule, _ in self.parts]
+
+
+def _disabled(tool: ToolFacts, bundle: Bundle) -> bool:
+    return not tool.enabled and tool.name not in bundle.enabled
+
+
+def _decide(
+    call: CallFacts,
+    tool: ToolFacts,
+    subject: Subject,
+    bundle: Bundle,
+    *,
+    every: bool = False,
+    granted: Collection[str] = (),
+) -> Decision:
+    if not bundle.rules:
+        return _deny(bundle, bundle.broken or f"The policy bundle `{bundle.name}` has no rules, so nothing is allowed.")
+    if _disabled(tool, bundle):
+        return _deny(
+            bundle, f"The tool `{tool.name}` is disabled; a policy bundle switches it on with `enable: [{tool.name}]`."
+        )
+    question = PolicyInput(call, tool, subject)
+    rules = bundle.index.rules_for(tool.name, tool.classification)
+    found = _MatchedRules()
+    for written in bundle.rules if every else rules.candidates(question):
+        rule = written
+        if rule.id in granted and rule.effect is Effect.ASK and not rule.rule.floor:
+            if rule.layer in bundle.closed:
+                continue  # such a layer lets nothing through by itself, so a grant can only take its ask away
+            rule = rule.granted()
+        why = rule.matcher.fits_tool(tool.name, tool.classification) if every else ""
+        match = Match(MatchOutcome.NO, why) if why else rule.match(question)
+        found.add(rule, match)
+        if every or match.error or match.verdict in (MatchOutcome.YES, MatchOutcome.MAYBE):
+            found.trace.append(_trace_entry(rule, match))
+    runs_commands = rules.has_commands or tool.name in SHELL_TOOLS
+    shell = question.shell if runs_commands else None
+    found.join_parts(shell)
+    if bundle.closed and not found.allows and all(rule.layer in bundle.closed for rule in found.asks):
+        found.asks = []  # nobody above lets this through, so there is nothing that a person may be asked
+    return _verdict(question, bundle, found, shell, granted=bool(granted))
+
+
+def _verdict(
+    question: PolicyInput, bundle: Bundle, found: _MatchedRules, shell: ShellViews | None, *, granted: bool
+) -> Decision:
+    """Strictest effect, then what cannot be read, then the mode."""
+    if found.denies:
+        reason = next(
+            (rule.rule.reason for rule in found.denies if rule.rule.reason),
+            f"The rule `{found.denies[0].id}` denies this call.",
+        )
+        return _deny(bundle, reason, found.denies, found.trace)
+    spoke = found.asks or found.allows
+    effect = (Effect.ASK if found.asks else Effect.ALLOW) if spoke else (bundle.default or Effect.DENY)
+    reason = _reason(bundle, found, effect, shell)
+    if effect is Effect.DENY:
+        return _deny(bundle, reason, (), found.trace)
+    unknown = _review_reason(found, shell)
+    floor = bool(unknown) or any(rule.rule.floor for rule in found.asks)
+    if unknown and effect is Effect.ALLOW:
+        effect, reason, spoke = Effect.ASK, unknown, found.maybe_denies
+    subject, tool = question.subject, question.tool
+    mode = subject.permission_mode
+    eager = mode is PermissionMode.ASK and tool.classification is not Classification.READ_ONLY
+    if effect is Effect.ALLOW and eager and not granted:  # what was granted, a person has looked at
+        effect, reason = Effect.ASK, f"The session's mode `ask` asks before `{tool.name}`."
+    elif effect is Effect.ASK and not floor:
+        automatic = bool(found.asks) and all(rule.rule.auto_ok for rule in found.asks)
+        if mode is PermissionMode.YOLO or (mode is PermissionMode.AUTO and automatic):
+            effect, reason = Effect.ALLOW, f"The session's mode `{mode}` allows what would be asked: {reason}"
+    approval = merge_approvals(rule.rule.approval for rule in found.asks) if effect is Effect.ASK else None
+    return Decision(
+        effect=effect,
+        rules=tuple(rule.id for rule in spoke),
+        rule_hashes={rule.id: rule.hash for rule in spoke},
+        reason=reason,
+        bundle_hash=bundle.hash,
+        approval=approval,
+        grant=merge_grants([rule.rule.grant for rule in found.asks])
+        if approval and not floor and single_approver(approval)
+        else None,
+        obligations=combine_obligations(rule.rule.obligations for rule in (*found.asks, *found.allows)),
+        rates=_rates((*found.asks, *found.allows)),
+        trace=tuple(found.trace),
+    )
+
+
+def _review_reason(found: _MatchedRules, shell: ShellViews | None) -> str:
+    """Why a person must look, whatever rules allow; empty where nothing is unknown."""
+    if shell is not None and shell.opaque:
+        return f"The command cannot be judged by rules: {shell.opaque}."
+    if found.maybe_denies:
+        return f"The rule `{found.maybe_denies[0].id}` may deny this: an argument is only known when it runs."
+    return ""
+
+
+def _reason(bundle: Bundle, found: _MatchedRules, effect: Effect, shell: ShellViews | None) -> str:
+    if found.asks or found.allows:
+        rule = next((rule for rule in found.asks or found.allows if rule.rule.reason), (found.asks or found.allows)[0])
+        verb = "asks about" if found.asks else "allows"
+        return rule.rule.reason or f"The rule `{rule.id}` {verb} this call."
+    default = (
+        f"No rule matches; the bundle `{bundle.name}` then says {effect}"
+        if bundle.default
+        else f"No rule of the bundle `{bundle.name}` allows this"
+    )
+    if shell is None:
+        return f"{default}."
+    if shell.refusal:
+        return f"{default} (of the command: {shell.refusal})."
+    why = next((match.why for _, match in found.parts if match.why), "")
+    return f"{default} (of the command: {why})." if why else f"{default}."
+
+
+def _rates(rules: Iterable[CompiledRule]) -> tuple[RuleRate, ...]:
+    rated = ((rule.id, rule.rule.obligations.rate) for rule in rules)
+    return tuple(RuleRate(rule=rule, rate=rate) for rule, rate in rated if rate is not None)
+
+
+def _deny(bundle: Bundle, reason: str, rules: Sequence[CompiledRule] = (), trace: Iterable[RuleTrace] = ()) -> Decision:
+    return Decision(
+        effect=Effect.DENY,
+        rules=tuple(rule.id for rule in rules),
+        rule_hashes={rule.id: rule.hash for rule in rules},
+        reason=reason,
+        bundle_hash=bundle.hash,
+        trace=tuple(trace),
+    )
+
+
+def _trace_entry(rule: CompiledRule, match: Match) -> RuleTrace:
+    matched = match.verdict in (MatchOutcome.YES, MatchOutcome.MAYBE)
+    return RuleTrace(rule=rule.id, effect=rule.effect, matched=matched, why=match.why, error=match.error)

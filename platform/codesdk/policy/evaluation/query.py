@@ -1,0 +1,78 @@
+"""A call that nobody makes: what would policy say? For tests, `explain`, `decide` and comparisons of bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from codesdk.documents import nearest
+from codesdk.domain.canonical import bytes_hash
+from codesdk.domain.decisions import Decision, Effect, FrozenModel, PermissionMode
+from codesdk.domain.ids import PrincipalId, SessionId, TenantId
+from codesdk.domain.subjects import Subject
+from codesdk.policy.bundles.bundle import Bundle
+from codesdk.policy.evaluation.decision import decide, explain
+from codesdk.policy.facts import Call, ToolFacts
+
+
+class QueryPrincipal(FrozenModel):
+    """On whose behalf."""
+
+    id: str = "prn_someone"
+    roles: tuple[str, ...] = ()
+
+
+class QuerySession(FrozenModel):
+    """In which session."""
+
+    id: str = "ses_trial"
+    tenant: str = "ten_trial"
+    runtime: str = "mcp-client"
+    labels: dict[str, str] = {}
+    policy_hash: str | None = None
+    """Of the rules that it was opened with."""
+
+
+def _with_id(value: Any) -> Any:
+    return {"id": value} if isinstance(value, str) else value
+
+
+class PolicyQuery(FrozenModel):
+    """One question. As JSON: `{"tool": "workspace.exec", "input": {"command": "git status"}}`."""
+
+    tool: str = Field(min_length=1, max_length=256)
+    input: dict[str, Any] = {}
+    principal: Annotated[QueryPrincipal, BeforeValidator(_with_id, json_schema_input_type=str | QueryPrincipal)] = (
+        QueryPrincipal()
+    )
+    mode: PermissionMode = PermissionMode.AUTO
+    session: Annotated[QuerySession, BeforeValidator(_with_id, json_schema_input_type=str | QuerySession)] = (
+        QuerySession()
+    )
+
+    def subject(self) -> Subject:
+        """Who asks, as policy sees it."""
+        return Subject(
+            tenant_id=TenantId(self.session.tenant),
+            principal_id=PrincipalId(self.principal.id),
+            session_id=SessionId(self.session.id),
+            permission_mode=self.mode,
+            runtime=self.session.runtime,
+            roles=self.principal.roles,
+            labels=self.session.labels,
+            policy_hash=self.session.policy_hash,
+        )
+
+
+def evaluate(trial: PolicyQuery, tools: Mapping[str, ToolFacts], bundle: Bundle, *, every: bool = False) -> Decision:
+    """The verdict; with `every` rule in the trace. A tool that does not exist is denied, with the nearest name."""
+    tool = tools.get(trial.tool)
+    if tool is None:
+        near = nearest(trial.tool, tools)
+        hint = f" Did you mean `{near}`?" if near else ""
+        reason = f"There is no tool `{trial.tool}`.{hint}"
+        return Decision(effect=Effect.DENY, rules=(), reason=reason, bundle_hash=bundle.hash or bytes_hash(b""))
+    ask = explain if every else decide
+    return ask(Call(name=tool.name, input=trial.input), tool, trial.subject(), bundle)

@@ -1,0 +1,346 @@
+"""Rules made ready to match: everything that can be known without a call is worked out once, at load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date
+from enum import Enum
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from codesdk.domain.canonical import content_hash
+from codesdk.domain.decisions import UNREDACTED, Classification, Effect
+from codesdk.domain.subjects import Subject
+from codesdk.policy.facts import CallFacts, ToolFacts
+from codesdk.policy.faults import Unevaluable
+from codesdk.policy.matching.argument_tests import compile_arguments, glob_matcher, normalized_folder
+from codesdk.policy.schema.conditions import Condition
+from codesdk.policy.schema.models import CommandMatcher, GlobToken, Matcher, Rule
+from codesdk.policy.shell.commands import ShellViews, SimpleCommand
+from codesdk.policy.shell.patterns import REST, Fit, Pattern, Token
+from codesdk.policy.shell.transparent_wrappers import wrapped_commands
+from codesdk.policy.shell.views import analyze_argv, analyze_line
+
+
+class MatchOutcome(Enum):
+    """Whether a rule matches a call."""
+
+    NO = "no"
+    MAYBE = "maybe"
+    """It depends on something that is only known when the command runs."""
+    YES = "yes"
+    PART = "part"
+    """An allow rule that covers some of the line's commands, not all."""
+
+
+class Match(NamedTuple):
+    """One rule's answer."""
+
+    verdict: MatchOutcome
+    why: str = ""
+    error: bool = False
+    covered: frozenset[int] = frozenset()
+    """Commands of the allow view that an allow rule covers."""
+
+
+NO = Match(MatchOutcome.NO)
+YES = Match(MatchOutcome.YES)
+
+
+class PolicyInput:
+    """One call under decision. Its shell views are made when the first rule asks for them, and once."""
+
+    def __init__(self, call: CallFacts, tool: ToolFacts, subject: Subject) -> None:
+        self.call = call
+        self.tool = tool
+        self.subject = subject
+
+    @cached_property
+    def shell(self) -> ShellViews | None:
+        """The call's command in two views; None where its input has no command."""
+        given: Mapping[str, Any] = self.call.input
+        line, argv, stdin = given.get("command"), given.get("argv"), given.get("stdin")
+        if line is None and argv is None:
+            return None
+        script = stdin if isinstance(stdin, str) else None
+        if isinstance(line, str) and argv is None:
+            return analyze_line(line, script)
+        if line is None and isinstance(argv, list) and all(isinstance(word, str) for word in argv):
+            return analyze_argv(argv, script)
+        why = "its command is neither one line nor one list of words"
+        return ShellViews(None, why, (), why)
+
+
+class CompiledMatcher:
+    """A `Matcher`, split into what depends on tool and subject and what depends on the input."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        self._matcher = matcher
+        self._tool = glob_matcher(matcher.tool) if matcher.tool else None
+        self._server = glob_matcher(matcher.server) if matcher.server else None
+        self._classification = frozenset(matcher.classification) if matcher.classification else None
+        self._subject = _subject_tests(matcher)
+        self._arguments = compile_arguments(matcher.args) if matcher.args else None
+        self._condition = Condition(matcher.when) if matcher.when else None
+        self.patterns = _patterns(matcher.command) if matcher.command else ()
+        self.words = _first_words(self.patterns)
+        """Command words that alone can make the patterns fit; None where any can."""
+        self._any_word = tuple(pattern for pattern in self.patterns if pattern.tokens[0].glob is not None)
+        self._by_word = {
+            word: tuple(pattern for pattern in self.patterns if pattern.tokens[0].fits(word))
+            for pattern in self.patterns
+            for word in pattern.tokens[0].words
+        }
+
+    def fits_tool(self, name: str, classification: Classification) -> str:
+        """Empty where it does, else why not."""
+        if self._tool is not None and not self._tool(name):
+            return "another tool"
+        if self._server is not None and not self._server(name.partition(".")[0]):
+            return "another server"
+        if self._classification is not None and classification not in self._classification:
+            return "another classification"
+        return ""
+
+    def fits_subject(self, subject: Subject) -> str:
+        """Empty where it does, else why not."""
+        for why, test in self._subject:
+            if not test(subject):
+                return why
+        return ""
+
+    def keys(self) -> Iterator[list[tuple[Any, ...]]]:
+        """For the index: by each dimension, the keys of which a call must have one for this to match."""
+        if self.words is not None and self.patterns and self._arguments is None and self._condition is None:
+            yield [("word", word) for word in self.words]
+        for kind, names in (
+            ("role", self._matcher.roles),
+            ("principal", _literal_names(self._matcher.principal)),
+            ("tenant", _literal_names(self._matcher.tenant)),
+        ):
+            if names:
+                yield [(kind, name) for name in names]
+        # Arguments are tried in their order, so only the first is sure to be asked before another one can err.
+        for pointer, test in list((self._matcher.args or {}).items())[:1]:
+            told = test.model_fields_set
+            if told == {"beneath"} and test.beneath:
+                folders = [normalized_folder(root) for root in test.beneath]
+                if None not in folders:
+                    yield [("folder", pointer, folder) for folder in folders]
+            elif told in ({"eq"}, {"in_"}) and (values := [test.eq] if "eq" in told else list(test.in_ or ())):
+                yield [("value", pointer, isinstance(value, bool), value) for value in values]
+
+    @property
+    def depends_on_input(self) -> bool:
+        """Whether the arguments of a call matter."""
+        return self._arguments is not None or self._condition is not None or bool(self.patterns)
+
+    def fits_input(self, question: PolicyInput, *, strict: bool) -> Match:
+        """Match the arguments. `strict`: everything that runs must fit; otherwise one command that may is enough.
+
+        Raises:
+            Unevaluable: a test does not fit the type of its argument.
+        """
+        if self._arguments is not None:
+            why = self._arguments(question.call.input)
+            if why:
+                return Match(MatchOutcome.NO, why)
+        if self._condition is not None and not self._condition.holds(question.call, question.tool, question.subject):
+            return Match(MatchOutcome.NO, "`when` is false")
+        if not self.patterns:
+            return YES
+        shell = question.shell
+        if shell is None:
+            return Match(MatchOutcome.NO, "the input has no command")
+        return self._covers(shell) if strict else self._may_match(shell)
+
+    def _patterns_for(self, *words: str) -> Iterable[Pattern]:
+        """The patterns that a command of one of these names can fit."""
+        if words[0] == words[-1]:
+            return self._by_word.get(words[0], self._any_word)
+        return [pattern for word in words for pattern in self._by_word.get(word, self._any_word)]
+
+    def _covers(self, shell: ShellViews) -> Match:
+        if shell.allow_view is None:
+            return Match(MatchOutcome.NO, shell.refusal)
+        covered: set[int] = set()
+        why = ""
+        for index, command in enumerate(shell.allow_view):
+            refusal = self._coverage_refusal(command)
+            for inner in wrapped_commands(command) if refusal else ():
+                refusal = self._coverage_refusal(inner)
+                if not refusal:
+                    break
+            if refusal:
+                why = why or refusal
+            else:
+                covered.add(index)
+        if len(covered) == len(shell.allow_view):
+            return Match(MatchOutcome.YES, covered=frozenset(covered))
+        return Match(MatchOutcome.PART if covered else MatchOutcome.NO, why, covered=frozenset(covered))
+
+    def _coverage_refusal(self, command: SimpleCommand) -> str:
+        """Empty where a pattern covers a command of the allow view, else why none does."""
+        name = command.words[0].text
+        refusal = f"`{name[:40]}` is another command"
+        for pattern in self._patterns_for(name):
+            refusal = pattern.allows(command)
+            if not refusal:
+                break
+        return refusal
+
+    def _may_match(self, shell: ShellViews) -> Match:
+        best = Fit.NO
+        for command in shell.seen:
+            for pattern in self._patterns_for(command.name, command.words[0].text):
+                best = max(best, pattern.may_match(command))
+        if best is Fit.YES:
+            return YES
+        return (
+            Match(MatchOutcome.MAYBE, "an argument is only known when it runs")
+            if best
+            else Match(MatchOutcome.NO, "no such command in it")
+        )
+
+
+@dataclass(frozen=True)
+class CompiledRule:
+    """A rule of an active bundle."""
+
+    rule: Rule
+    file: str
+    line: int
+    hash: str = field(repr=False)
+    matcher: CompiledMatcher = field(repr=False, compare=False)
+    unless: CompiledMatcher | None = field(repr=False, compare=False)
+    layer: str = ""
+    """Whose rule it is where that is not the shared bundle's: `tenant` or `session`."""
+
+    @property
+    def id(self) -> str:
+        """The rule's id, with its layer in front: two layers may use the same one."""
+        return f"{self.layer}/{self.rule.id}" if self.layer else self.rule.id
+
+    def expired(self, day: date) -> bool:
+        """Whether the rule's last day is before `day`."""
+        return self.rule.expires is not None and self.rule.expires < day
+
+    @property
+    def effect(self) -> Effect:
+        """The rule's effect."""
+        return self.rule.effect
+
+    def granted(self) -> CompiledRule:
+        """The same rule as an allow: what it asks about was granted, so it covers only what it covers whole."""
+        return replace(self, rule=self.rule.model_copy(update={"effect": Effect.ALLOW}))
+
+    def match(self, question: PolicyInput) -> Match:
+        """Whether the rule matches a call whose tool it fits. An error matches for ask and deny, and not for allow."""
+        why = self.matcher.fits_subject(question.subject)
+        if why:
+            return Match(MatchOutcome.NO, why)
+        allows = self.effect is Effect.ALLOW
+        try:
+            found = self.matcher.fits_input(question, strict=allows)
+        except Unevaluable as error:
+            found = Match(MatchOutcome.NO if allows else MatchOutcome.YES, str(error), error=True)
+        if found.verdict is MatchOutcome.NO or self.unless is None:
+            return found
+        return self._apply_unless(question, found, self.unless)
+
+    def _apply_unless(self, question: PolicyInput, found: Match, unless: CompiledMatcher) -> Match:
+        """An exception must be certain to take an ask or a deny away, and only possible to take an allow away."""
+        tool = question.tool
+        if unless.fits_tool(tool.name, tool.classification) or unless.fits_subject(question.subject):
+            return found
+        allows = self.effect is Effect.ALLOW
+        try:
+            excepted = unless.fits_input(question, strict=not allows)
+        except Unevaluable as error:
+            return Match(
+                MatchOutcome.NO if allows else found.verdict, f"unless: {error}", error=True, covered=found.covered
+            )
+        holds = excepted.verdict is MatchOutcome.YES or (allows and excepted.verdict is MatchOutcome.MAYBE)
+        return Match(MatchOutcome.NO, "its exception holds") if holds else found
+
+
+def compile_rule(rule: Rule, file: str, line: int) -> CompiledRule:
+    """Make one rule ready.
+
+    Raises:
+        NotCanonical: a number in it is beyond what JSON can say exactly.
+    """
+    written = rule.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"examples"}, context=UNREDACTED)
+    return CompiledRule(
+        rule=rule,
+        file=file,
+        line=line,
+        hash=content_hash(written),
+        matcher=CompiledMatcher(rule),
+        unless=CompiledMatcher(rule.unless) if rule.unless else None,
+    )
+
+
+def _subject_tests(matcher: Matcher) -> list[tuple[str, Callable[[Subject], bool]]]:
+    tests: list[tuple[str, Callable[[Subject], bool]]] = []
+    if matcher.tenant:
+        tenant = glob_matcher(matcher.tenant)
+        tests.append(("another tenant", lambda subject: tenant(subject.tenant_id)))
+    if matcher.principal:
+        principal = glob_matcher(matcher.principal)
+        tests.append(("another principal", lambda subject: principal(subject.principal_id)))
+    if matcher.roles:
+        roles = frozenset(matcher.roles)
+        tests.append(("another role", lambda subject: not roles.isdisjoint(subject.roles)))
+    if matcher.mode:
+        modes = frozenset(matcher.mode)
+        tests.append(("another mode", lambda subject: subject.permission_mode in modes))
+    if matcher.runtime:
+        runtime = glob_matcher(matcher.runtime)
+        tests.append(("another runtime", lambda subject: runtime(subject.runtime)))
+    if matcher.labels:
+        labels = {name: glob_matcher(patterns) for name, patterns in matcher.labels.items()}
+        tests.append(
+            (
+                "other labels",
+                lambda subject: all(
+                    name in subject.labels and fits(subject.labels[name]) for name, fits in labels.items()
+                ),
+            )
+        )
+    return tests
+
+
+def _literal_names(names: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The names, where none of them is a pattern."""
+    return () if any(mark in name for name in names or () for mark in "*?[") else names or ()
+
+
+def _patterns(command: CommandMatcher) -> tuple[Pattern, ...]:
+    patterns = []
+    for tokens in command.any_of:
+        rest = tokens[-1] == REST
+        patterns.append(
+            Pattern(
+                tokens=tuple(_token(token) for token in (tokens[:-1] if rest else tokens)),
+                rest=rest,
+                any_flag=command.any_flag,
+                forbid_flags=command.forbid_flags,
+                env=frozenset(command.env),
+                trust_arguments=command.trust_arguments,
+            )
+        )
+    return tuple(patterns)
+
+
+def _token(token: str | GlobToken | list[str]) -> Token:
+    if isinstance(token, GlobToken):
+        return Token(frozenset(), token.glob)
+    return Token(frozenset([token] if isinstance(token, str) else token))
+
+
+def _first_words(patterns: tuple[Pattern, ...]) -> frozenset[str] | None:
+    if any(pattern.tokens[0].glob is not None for pattern in patterns):
+        return None
+    return frozenset(word for pattern in patterns for word in pattern.tokens[0].words)

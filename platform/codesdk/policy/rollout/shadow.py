@@ -1,0 +1,188 @@
+"""A candidate beside the bundle in force: asked about live calls on a thread of its own, counted, never obeyed.
+
+The live call pays for one look at whether there is a candidate and, where there is, for putting itself into a bounded
+queue. What does not fit is skipped and counted. Whatever the candidate does, the live decision is made already.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from codesdk.domain.calls import ToolCall
+from codesdk.domain.decisions import Decision, Effect
+from codesdk.domain.subjects import Subject
+from codesdk.errors import Fault
+from codesdk.policy.bundles.bundle import Bundle
+from codesdk.policy.evaluation.decision import decide
+from codesdk.policy.facts import ToolFacts
+from codesdk.policy.rollout.version_models import ShadowDifference
+
+_log = logging.getLogger(__name__)
+
+MAX_QUEUED = 1000
+"""Calls that wait for the candidate at most."""
+MAX_QUEUED_BYTES = 16 * 1024 * 1024
+"""Bytes of their inputs, by a measure of the texts in them: an input may have 4 MiB, but most are below 1 KiB."""
+MAX_MEASURED_VALUES = 10_000
+"""Values of an input that are measured; one with more counts as all that may wait."""
+FLUSH_S = 1.0
+"""Seconds between writings of what was counted."""
+
+
+class Candidate(NamedTuple):
+    """What is tried, for one tenant."""
+
+    layer: str
+    hash: str
+    """Of the layer's candidate alone."""
+    bundle: Bundle
+    """With the layers that would be above and beneath it."""
+
+
+class CandidateProvider(Protocol):
+    """Who knows what is tried."""
+
+    def tries(self, tenant: str) -> bool:
+        """Whether there is a candidate for the tenant's calls: a look into memory."""
+        ...
+
+    def candidate(self, tenant: str, session_rules: str | None) -> Candidate | None:
+        """The candidate for a session's calls, if there is one."""
+        ...
+
+
+class _ObservedCall(NamedTuple):
+    call: ToolCall
+    tool: ToolFacts
+    subject: Subject
+    before: Effect
+    size: int
+    """Bytes, about."""
+
+
+class ShadowEvaluator:
+    """Safe to use from any thread."""
+
+    def __init__(
+        self, candidates: CandidateProvider, write: Callable[[Iterable[tuple[str, str, ShadowDifference]]], None]
+    ) -> None:
+        """`write` adds counts to those that are kept: layer, hash, count."""
+        self._candidates = candidates
+        self._write = write
+        self._queue: deque[_ObservedCall] = deque()
+        self._counts: dict[tuple[str, str, Effect, Effect | None, str], tuple[int, str]] = {}
+        self._wakeup = threading.Event()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._bytes = 0
+        self._lock = threading.Lock()  # of the two counts: calls come from many threads
+        self._skipped: Counter[str] = Counter()
+
+    def skipped(self, tenant: str | None = None) -> int:
+        """Calls of this process that came faster than the candidate decides: a tenant's, or everybody's."""
+        with self._lock:
+            return self._skipped.total() if tenant is None else self._skipped[tenant]
+
+    def see(self, call: ToolCall, tool: ToolFacts, subject: Subject, decision: Decision) -> None:
+        """A call was decided. Never waits and never fails."""
+        if not self._candidates.tries(subject.tenant_id):
+            return
+        size = estimate_size(call.input)
+        with self._lock:
+            if len(self._queue) >= MAX_QUEUED or self._bytes + size > MAX_QUEUED_BYTES:
+                self._skipped[subject.tenant_id] += 1
+                return
+            self._bytes += size
+        self._queue.append(_ObservedCall(call, tool, subject, decision.effect, size))
+        self._wakeup.set()
+
+    def start(self) -> None:
+        """Decide on a thread of its own until `close`."""
+        self._thread = threading.Thread(target=self._run, name="codesdk-shadow", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; what was counted is written."""
+        self._closing.set()
+        self._wakeup.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
+
+    def work(self) -> None:
+        """Decide what waits, and write what was counted."""
+        while self._queue:
+            seen = self._queue.popleft()
+            with self._lock:
+                self._bytes -= seen.size
+            try:
+                found = self._candidates.candidate(seen.subject.tenant_id, seen.subject.policy_hash)
+            except Fault as fault:  # the rules of its session cannot be read now
+                _log.warning("a call was not shown to the shadow policy: %s", fault)
+                with self._lock:
+                    self._skipped[seen.subject.tenant_id] += 1
+                continue
+            if found is not None:
+                self._count(seen, found)
+        if self._counts:
+            counted, self._counts = self._counts, {}
+            try:
+                self._write([_difference(key, *value) for key, value in counted.items()])
+            except Fault as fault:
+                _log.warning("what a shadow policy decided was not written, and is counted later: %s", fault)
+                self._counts = counted
+
+    def _count(self, seen: _ObservedCall, candidate: Candidate) -> None:
+        try:
+            told = decide(seen.call, seen.tool, seen.subject, candidate.bundle)
+            after, rule = told.effect, next(iter(told.rules), "")
+        except Exception:  # noqa: BLE001 (decide is total; a defect in it that only a candidate meets is counted, not raised)
+            _log.exception("the shadow policy %s failed on call %s", candidate.hash, seen.call.identity.tool_call_id)
+            after, rule = None, ""
+        key = (candidate.layer, candidate.hash, seen.before, after, rule)
+        self._counts[key] = (self._counts.get(key, (0, ""))[0] + 1, seen.call.identity.tool_call_id)
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._wakeup.wait()
+            self._wakeup.clear()
+            try:
+                self.work()
+            except Exception:  # noqa: BLE001 (the thread must go on: nothing that it does touches a live call)
+                _log.exception("trying a shadow policy failed")
+            self._closing.wait(FLUSH_S)  # so that many calls make one writing
+        self.work()
+
+
+def estimate_size(value: Any) -> int:
+    """Bytes of the texts in a call's input, about: characters, and a word for each value."""
+    size = seen = 0
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        seen += 1
+        if seen > MAX_MEASURED_VALUES:
+            return MAX_QUEUED_BYTES
+        size += 8
+        if isinstance(one, str):
+            size += len(one)
+        elif isinstance(one, Mapping):
+            size += sum(map(len, one))
+            pending.extend(one.values())
+        elif isinstance(one, list):
+            pending.extend(one)
+    return size
+
+
+def _difference(
+    key: tuple[str, str, Effect, Effect | None, str], count: int, call: str
+) -> tuple[str, str, ShadowDifference]:
+    layer, bundle_hash, before, after, rule = key
+    return (
+        layer,
+        bundle_hash,
+        ShadowDifference(before=before, after=after, rule=rule, count=count, last_call=call, last_at=0),
+    )

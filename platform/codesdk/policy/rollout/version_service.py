@@ -1,0 +1,341 @@
+"""Versions of bundles: kept by content hash, promoted, taken back, tried as shadows. Every step is an entry of a record.
+
+The files of the policy directories are what is in force unless a version is pinned (docs/adr): promotion pins one, and
+a version that does not load or does not pass its own tests is never pinned.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+
+from codesdk.domain.clock import Clock
+from codesdk.domain.ids import IdKind, Ids, PrincipalId, TenantId
+from codesdk.eventlog.audit import INSTALLATION, AuditAction, AuditTrail
+from codesdk.policy.bundles.bundle import Bundle, Finding, make_bundle
+from codesdk.policy.bundles.layers import SESSION, make_tenant_layer, merge_layers
+from codesdk.policy.bundles.texts import BundleTexts
+from codesdk.policy.facts import ToolFacts
+from codesdk.policy.rollout import store
+from codesdk.policy.rollout.session_rules import SessionRules
+from codesdk.policy.rollout.store import PinKey
+from codesdk.policy.rollout.version_models import (
+    SHARED,
+    NoPreviousVersion,
+    ShadowDifference,
+    TestsFailed,
+    Version,
+    VersionAction,
+    VersionChange,
+    VersionConflict,
+    VersionUnknown,
+)
+from codesdk.policy.testing.cases import parse_expectations, run_cases
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit, Writer
+
+_log = logging.getLogger(__name__)
+
+MAX_FAILURES_SHOWN = 20
+"""Failing tests that a refusal names."""
+SHORT_HASH = re.compile(r"(?:sha256:)?[0-9a-f]{8,64}")
+"""A version's hash, or as much of its beginning as tells it from others: eight digits at least."""
+MESSAGE_PATH = Path("version")
+"""Where messages say that the files of a kept version stand."""
+
+
+_ACTS = {
+    VersionAction.PROMOTE: AuditAction.POLICY_PROMOTED,
+    VersionAction.ROLLBACK: AuditAction.POLICY_ROLLED_BACK,
+    VersionAction.UNPIN: AuditAction.POLICY_UNPINNED,
+    VersionAction.SHADOW: AuditAction.POLICY_SHADOW,
+    VersionAction.SHADOW_END: AuditAction.POLICY_SHADOW_ENDED,
+}
+"""What a person did, for the audit; what files say is kept there by whoever finds it."""
+
+
+def build_layer(layer: str, sources: BundleTexts, known_tools: Collection[str]) -> Bundle:
+    """The bundle of these texts, as the layer may have it.
+
+    Raises:
+        PolicyInvalid: with file, line and column.
+    """
+    make = make_bundle if layer == SHARED else make_tenant_layer
+    return make(sources, known_tools, MESSAGE_PATH)
+
+
+def check_tests(sources: BundleTexts, bundle: Bundle, tools: Mapping[str, ToolFacts], *, needed: bool = True) -> int:
+    """Run the tests that came with a bundle; returns how many passed. `needed`: a bundle without any is refused.
+
+    Raises:
+        TestsFailed: there is none, or some fail; names the first. PolicyInvalid: a file of tests.
+    """
+    expectations = parse_expectations(sources, MESSAGE_PATH)
+    if not expectations and needed:
+        advice = "Write tests for its rules (`codesdk policy test` runs them)."
+        raise TestsFailed("The bundle has no tests, so it is not put into force.", advice=advice)
+    failed = [result for result in run_cases(expectations, tools, bundle, every=False) if result.problem]
+    if failed:
+        told = [
+            f"{result.expectation.file}:{result.expectation.line}: {result.expectation.name}: {result.problem}"
+            for result in failed[:MAX_FAILURES_SHOWN]
+        ]
+        said = f"{len(failed)} of {len(expectations)} tests of the bundle fail, so it is not put into force: {told[0]}"
+        raise TestsFailed(said, details={"failed": told})
+    return len(expectations)
+
+
+class VersionService:
+    """Of one database. Safe to use from any thread."""
+
+    def __init__(
+        self, database: Database, writer: Writer, ids: Ids, known_tools: Collection[str], clock: Clock
+    ) -> None:
+        """`known_tools`: dotted names of the shared tools, as they are when they are asked for."""
+        self._database = database
+        self._writer = writer
+        self._ids = ids
+        self._trail = AuditTrail(clock)
+        self._known_tools = known_tools
+
+    def pins(self) -> dict[PinKey, str]:
+        """What is pinned now.
+
+        Raises:
+            StorageUnavailable: the database does not answer.
+        """
+        with self._database.read() as connection:
+            return store.pins(connection)
+
+    def bundle(self, layer: str, bundle_hash: str) -> Bundle:
+        """A kept version, ready to decide.
+
+        Raises:
+            VersionUnknown: its text is not there. PolicyInvalid: it cannot be used with the tools of today.
+        """
+        return build_layer(layer, self._texts(bundle_hash), self._known_tools)
+
+    def listing(self, layer: str, limit: int = 100) -> list[Version]:
+        """The layer's versions, newest first, and which of them is in force or tried."""
+        with self._database.read() as connection:
+            found = store.versions(connection, layer, limit)
+            active = store.active_hash(connection, layer)
+            shadow = store.pins(connection).get(PinKey(layer, store.SHADOW))
+        return [one.model_copy(update={"active": one.hash == active, "shadow": one.hash == shadow}) for one in found]
+
+    def record(self, layer: str, limit: int = 100) -> list[VersionChange]:
+        """What came into force when, newest first."""
+        with self._database.read() as connection:
+            return store.changes(connection, layer, limit)
+
+    def record_files(self, layer: str, bundle: Bundle, sources: BundleTexts) -> None:
+        """Remember what the files of a layer say, where that is new; in force or not. Processes may all say it."""
+
+        def work(unit: Unit) -> None:
+            last = store.last_change(unit.connection, layer, VersionAction.FILES, VersionAction.UNPIN)
+            if last is not None and last.hash == bundle.hash:
+                return
+            self._save(unit, layer, bundle, sources, None)
+            if PinKey(layer, store.ACTIVE) not in store.pins(unit.connection):
+                self._add_change(unit, layer, VersionAction.FILES, bundle.hash, None, "")
+
+        self._writer.run(work)
+
+    def record_removal(self, layer: str) -> None:
+        """Remember that a layer has no files any more."""
+
+        def work(unit: Unit) -> None:
+            last = store.last_change(unit.connection, layer, VersionAction.FILES, VersionAction.UNPIN)
+            pinned = PinKey(layer, store.ACTIVE) in store.pins(unit.connection)
+            if last is not None and last.hash is not None and not pinned:
+                self._add_change(unit, layer, VersionAction.FILES, None, None, "")
+
+        self._writer.run(work)
+
+    def promote(
+        self, layer: str, wanted: BundleTexts | str, tools: Mapping[str, ToolFacts], by: PrincipalId, comment: str = ""
+    ) -> tuple[Version, tuple[Finding, ...]]:
+        """Put a bundle, or a version by its hash, into force in place of the files; gives what lint would warn of.
+
+        Raises:
+            PolicyInvalid: it cannot be used. TestsFailed: it does not pass its own tests, or has none.
+            VersionUnknown: there is none of that hash.
+        """
+        sources, bundle = self._resolve(layer, wanted)
+        check_tests(sources, bundle, tools)
+
+        def work(unit: Unit) -> None:
+            self._save(unit, layer, bundle, sources, by)
+            store.replace_text(unit.connection, bundle.hash, sources)
+            self._add_change(unit, layer, VersionAction.PROMOTE, bundle.hash, by, comment)
+            store.pin(unit.connection, PinKey(layer, store.ACTIVE), bundle.hash)
+
+        self._writer.run(work)
+        _log.warning("policy %s of %s was promoted by %s", bundle.hash, layer, by)
+        return self._find(layer, bundle.hash), bundle.findings
+
+    def roll_back(self, layer: str, tools: Mapping[str, ToolFacts], by: PrincipalId, comment: str = "") -> Version:
+        """Put into force what was before the version in force now. It was in force, so it may have no tests.
+
+        Raises:
+            NothingBefore: nothing was. PolicyInvalid: that cannot be used with the tools of today. TestsFailed: it does
+            not pass its own tests with them. VersionsMoved: another version came into force meanwhile.
+        """
+        # Tests may take a second, and a unit of the writer is no place for that.
+        with self._database.read() as connection:
+            moved = store.rollback_target(connection, layer)
+        if moved is None:
+            advice = "`codesdk policy versions` shows what was in force."
+            raise NoPreviousVersion("There is no earlier version to go back to.", advice=advice)
+        back = moved.before
+        sources = self._texts(back)
+        check_tests(sources, build_layer(layer, sources, self._known_tools), tools, needed=False)
+
+        def work(unit: Unit) -> None:
+            if store.rollback_target(unit.connection, layer) != moved:
+                raise VersionConflict("Another version came into force meanwhile.", advice="Look, and say it again.")
+            self._add_change(unit, layer, VersionAction.ROLLBACK, back, by, comment)
+            store.pin(unit.connection, PinKey(layer, store.ACTIVE), back)
+
+        self._writer.run(work)
+        _log.warning("policy of %s was taken back to %s by %s", layer, back, by)
+        return self._find(layer, back)
+
+    def unpin(self, layer: str, files: str | None, by: PrincipalId, comment: str = "") -> None:
+        """Let the files be in force again; `files`: the hash of what they say, none where the layer has none."""
+
+        def work(unit: Unit) -> None:
+            self._add_change(unit, layer, VersionAction.UNPIN, files, by, comment)
+            store.unpin(unit.connection, PinKey(layer, store.ACTIVE))
+
+        self._writer.run(work)
+        _log.warning("policy of %s is what its files say again, by %s", layer, by)
+
+    def candidate(self, layer: str, wanted: BundleTexts | str) -> Bundle:
+        """A bundle that is only asked about, by its texts or by its hash.
+
+        Raises:
+            PolicyInvalid: it cannot be used. VersionUnknown: there is none of that hash.
+        """
+        return self._resolve(layer, wanted)[1]
+
+    def shadow(self, layer: str, wanted: BundleTexts | str, by: PrincipalId) -> Version:
+        """Try a bundle beside what is in force; it decides nothing.
+
+        Raises:
+            PolicyInvalid: it cannot be used. VersionUnknown: there is none of that hash.
+        """
+        sources, bundle = self._resolve(layer, wanted)
+
+        def work(unit: Unit) -> None:
+            self._save(unit, layer, bundle, sources, by)
+            self._add_change(unit, layer, VersionAction.SHADOW, bundle.hash, by, "")
+            store.pin(unit.connection, PinKey(layer, store.SHADOW), bundle.hash)
+
+        self._writer.run(work)
+        return self._find(layer, bundle.hash)
+
+    def end_shadow(self, layer: str, by: PrincipalId) -> None:
+        """Try nothing any more; what was counted stays."""
+
+        def work(unit: Unit) -> None:
+            found = store.pins(unit.connection).get(PinKey(layer, store.SHADOW))
+            if found is not None:
+                self._add_change(unit, layer, VersionAction.SHADOW_END, found, by, "")
+                store.unpin(unit.connection, PinKey(layer, store.SHADOW))
+
+        self._writer.run(work)
+
+    def add_differences(self, seen: Iterable[tuple[str, str, ShadowDifference]]) -> None:
+        """Add to what candidates did: layer, hash and count."""
+        given = list(seen)
+
+        def work(unit: Unit) -> None:
+            for layer, bundle_hash, difference in given:
+                store.add_difference(unit.connection, layer, bundle_hash, difference)
+
+        self._writer.run(work)
+
+    def differences(self, layer: str, bundle_hash: str) -> list[ShadowDifference]:
+        """What a candidate did so far, most frequent first."""
+        with self._database.read() as connection:
+            return store.differences(connection, layer, bundle_hash)
+
+    # -- inside a unit, or behind one ----------------------------------------------------------------------------
+
+    def _resolve(self, layer: str, wanted: BundleTexts | str) -> tuple[BundleTexts, Bundle]:
+        if isinstance(wanted, str):
+            with self._database.read() as connection:
+                found = store.versions_by_prefix(connection, layer, wanted) if SHORT_HASH.fullmatch(wanted) else []
+            if not found:  # another layer's text is not to be found by its hash
+                raise VersionUnknown(f"There is no version {wanted}.")
+            if len(found) > 1:
+                raise VersionUnknown(f"Several versions begin with {wanted}: {', '.join(found)}.")
+            wanted = self._texts(found[0])
+        return wanted, build_layer(layer, wanted, self._known_tools)
+
+    def _texts(self, bundle_hash: str) -> dict[str, str]:
+        with self._database.read() as connection:
+            sources = store.text_of(connection, bundle_hash)
+        if sources is None:
+            raise VersionUnknown(f"There is no version {bundle_hash}.")
+        return sources
+
+    def _find(self, layer: str, bundle_hash: str) -> Version:
+        found = next((version for version in self.listing(layer, 10_000) if version.hash == bundle_hash), None)
+        if found is None:
+            raise VersionUnknown(f"There is no version {bundle_hash}.")
+        return found
+
+    def _save(self, unit: Unit, layer: str, bundle: Bundle, sources: BundleTexts, by: PrincipalId | None) -> None:
+        store.save_text(unit.connection, bundle.hash, sources)
+        store.save_version(unit.connection, layer, bundle.hash, bundle.name, by)
+
+    def _add_change(  # noqa: PLR0917 (one entry, in the order of its columns)
+        self,
+        unit: Unit,
+        layer: str,
+        action: VersionAction,
+        bundle_hash: str | None,
+        by: PrincipalId | None,
+        comment: str,
+    ) -> None:
+        before = store.active_hash(unit.connection, layer)
+        entry = VersionChange(action=action, hash=bundle_hash, before=before, by=by, at=0.0, comment=comment)
+        store.add_change(unit.connection, self._ids.new(IdKind.REQUEST), layer, entry)
+        if by is not None:
+            chain = INSTALLATION if layer == SHARED else layer
+            told = {"hash": bundle_hash or "", "before": before or "", "comment": comment}
+            self._trail.record(unit, chain, _ACTS[action], actor=by, target="policy", **told)
+
+
+class RecordedBundles:
+    """What the running installation decides by, from its record: for commands that judge its calls again."""
+
+    def __init__(self, database: Database, known_tools: Collection[str]) -> None:
+        self._known_tools = known_tools
+        self._sessions = SessionRules(database, known_tools)
+        self._layers: dict[str, Bundle] = {}
+        with database.read() as connection:
+            for layer in store.layers(connection):
+                bundle_hash = store.active_hash(connection, layer)
+                sources = store.text_of(connection, bundle_hash) if bundle_hash else None
+                if sources is not None:
+                    self._layers[layer] = build_layer(layer, sources, known_tools)
+
+    @property
+    def shared(self) -> Bundle | None:
+        """The shared bundle; None where the installation has not run since it keeps this record."""
+        return self._layers.get(SHARED)
+
+    def with_shared(self, shared: Bundle) -> Callable[[TenantId, str | None], Bundle]:
+        """Who has which bundle where `shared` is the shared one: with the tenants' and sessions' own rules on top."""
+
+        def of(tenant: TenantId, session_rules: str | None = None) -> Bundle:
+            own = self._layers.get(tenant)
+            whole = merge_layers(shared, own) if own is not None else shared
+            return merge_layers(whole, self._sessions.of(session_rules), SESSION) if session_rules else whole
+
+        return of

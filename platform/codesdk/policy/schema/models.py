@@ -1,0 +1,304 @@
+"""The policy language: what may stand in a bundle's YAML files. `policies/policy.schema.json` is made from these models."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
+
+from codesdk.domain.decisions import (
+    Classification,
+    Effect,
+    FrozenModel,
+    GrantKind,
+    GroupName,
+    Obligations,
+    PermissionMode,
+)
+from codesdk.policy.schema import obligations
+from codesdk.policy.schema.conditions import check_condition
+from codesdk.policy.schema.host_patterns import host_pattern
+
+_DURATION = re.compile(r"([1-9][0-9]{0,5})(s|m|h|d)")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SHELL_TOOL = "workspace.exec"
+
+
+def _seconds(value: Any) -> Any:
+    """`30s`, `10m`, `2h`, `1d`, or a number of seconds."""
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value)
+        if match is None:
+            raise ValueError("a duration is a number of seconds, or a number with s, m, h or d: `10m`.")
+        return int(match[1]) * _UNITS[match[2]]
+    return value
+
+
+def _as_list(value: Any) -> Any:
+    """One value may stand for a list of one."""
+    return value if isinstance(value, list | tuple) or value is None else [value]
+
+
+def _pointer(value: str) -> str:
+    if not value.startswith("/"):
+        raise ValueError(f"an argument is named by a JSON pointer: `/{value}`.")
+    return value
+
+
+Duration = Annotated[int, BeforeValidator(_seconds, json_schema_input_type=int | str), Field(ge=1, le=7 * 86400)]
+Names = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=256)], ...],
+    BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
+    Field(min_length=1),
+]
+Classes = Annotated[
+    tuple[Classification, ...],
+    BeforeValidator(_as_list, json_schema_input_type=Classification | list[Classification]),
+    Field(min_length=1),
+]
+Modes = Annotated[
+    tuple[PermissionMode, ...],
+    BeforeValidator(_as_list, json_schema_input_type=PermissionMode | list[PermissionMode]),
+    Field(min_length=1),
+]
+Hosts = Annotated[Names, AfterValidator(lambda names: tuple(host_pattern(name) for name in names))]
+Pointer = Annotated[str, AfterValidator(_pointer)]
+Scalar = str | int | float | bool | None
+Identifier = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+
+
+class GlobToken(FrozenModel):
+    """A word of a command by pattern: `{glob: "tests/*"}`."""
+
+    glob: str
+
+
+PatternToken = str | GlobToken | list[str]
+"""A word, a word by pattern, or a list of alternative words; `...` at the end stands for any further arguments."""
+
+
+class CommandMatcher(FrozenModel):
+    """Which shell commands. To allow, every command of the line must be covered; to ask or deny, one is enough."""
+
+    any_of: tuple[Annotated[list[PatternToken], Field(min_length=1)], ...] = Field(min_length=1)
+    any_flag: tuple[str, ...] = ()
+    """The command has one of these options, in any spelling: `-f` is found in `-rf`, `--force` in `--forc`."""
+    forbid_flags: tuple[str, ...] = ()
+    """The command has none of these options."""
+    env: tuple[str, ...] = ()
+    """Variables that may be set in front of an allowed command."""
+    trust_arguments: bool = False
+    """Let `...` of an allow rule also cover options that run programs or write files (`rg --pre`, `find -exec`)."""
+
+    @model_validator(mode="after")
+    def _check_rest(self) -> CommandMatcher:
+        for pattern in self.any_of:
+            if "..." in pattern[:-1] or pattern[0] == "...":
+                raise ValueError("`...` stands only at the end of a pattern, after the command.")
+            if any(isinstance(token, list) and not token for token in pattern):
+                raise ValueError("a list of alternatives needs at least one word.")
+        return self
+
+
+class ArgumentTest(FrozenModel):
+    """What must hold of one argument; all keys together."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    eq: Scalar = None
+    in_: tuple[Scalar, ...] | None = Field(default=None, alias="in")
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+    glob: Names | None = None
+    """The text fits one of these patterns (`*`, `?`, `[…]`; `*` also covers `/`)."""
+    beneath: Names | None = None
+    """The path, read from the workspace and without following links, is one of these or beneath it; `.` is the workspace."""
+    host: Hosts | None = None
+    """The URL's host, or the host itself, is one of these; `*.example.com` is every name below example.com."""
+    exists: bool | None = None
+
+    @model_validator(mode="after")
+    def _check_not_empty(self) -> ArgumentTest:
+        if not self.model_fields_set:
+            raise ValueError("this tests nothing; write one of eq, in, gt, ge, lt, le, glob, beneath, host, exists.")
+        return self
+
+
+class Matcher(FrozenModel):
+    """Conditions on a call; all that are written must hold."""
+
+    tool: Names | None = None
+    """Dotted names or patterns: `workspace.*`."""
+    server: Names | None = None
+    """Where the tool comes from: the first part of its dotted name, or a pattern for it."""
+    classification: Classes | None = None
+    tenant: Names | None = None
+    principal: Names | None = None
+    roles: Names | None = None
+    """The principal has at least one of these roles."""
+    labels: dict[str, Names] | None = None
+    """The session has each of these labels, with a value that fits one of the patterns."""
+    mode: Modes | None = None
+    runtime: Names | None = None
+    args: dict[Pointer, ArgumentTest] | None = None
+    command: CommandMatcher | None = None
+    when: Annotated[str, AfterValidator(check_condition)] | None = None
+    """A condition in CEL over `args`, `tool.name`, `tool.classification`, `principal.id`, `principal.roles`,
+    `session.id`, `session.tenant`, `session.mode`, `session.runtime` and `session.labels`."""
+
+
+class Example(FrozenModel):
+    """A call that a rule must, or must not, match."""
+
+    tool: str = _SHELL_TOOL
+    input: dict[str, Any]
+    classification: Classification | None = None
+    roles: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    mode: PermissionMode = PermissionMode.AUTO
+    principal: str = "someone"
+    runtime: str = "mcp-client"
+    tenant: str = "ten_example"
+
+
+def _from_line(value: Any) -> Any:
+    """A string is a shell line."""
+    return {"input": {"command": value}} if isinstance(value, str) else value
+
+
+ExampleOrLine = Annotated[Example, BeforeValidator(_from_line, json_schema_input_type=str | Example)]
+
+
+class Examples(FrozenModel):
+    """Checked whenever the bundle is loaded."""
+
+    match: tuple[ExampleOrLine, ...] = ()
+    no_match: tuple[ExampleOrLine, ...] = ()
+
+
+class Escalate(FrozenModel):
+    """Others who may answer too, after a time."""
+
+    after: Duration
+    """From the question."""
+    to: GroupName
+    """The group whose members then may."""
+
+
+class Approval(FrozenModel):
+    """What an `ask` needs."""
+
+    group: GroupName | None = None
+    """Whose members may answer; whoever may approve in the tenant, where it is missing."""
+    quorum: int = Field(default=1, ge=1, le=10)
+    """How many of them must say yes; where it is more than one, only people count."""
+    not_requester: bool = False
+    """The principal whose session asks may not answer, nor may a program."""
+    timeout: Duration = 600
+    """Until the approval expires."""
+    on_timeout: Literal["deny"] = "deny"
+    """What then becomes of the call; there is nothing else."""
+    preview: bool = False
+    """Try the call in a throw-away copy of the workspace before anybody is asked, and show what it did there. Only calls
+    that write files or run commands are tried; others are asked about without."""
+    escalate: Escalate | None = None
+
+    @model_validator(mode="after")
+    def _check_escalation(self) -> Approval:
+        if self.escalate is None:
+            return self
+        if self.group is None:
+            raise ValueError(
+                "`escalate` lets others answer than those of `group`; without a group anybody may already."
+            )
+        if self.escalate.to == self.group:
+            raise ValueError(f"`escalate` goes to `{self.group}`, which may answer already.")
+        if self.escalate.after >= self.timeout:
+            raise ValueError(
+                f"`escalate` comes after {self.escalate.after} s, and the approval expires after {self.timeout} s."
+            )
+        return self
+
+
+Kinds = Annotated[
+    tuple[GrantKind, ...],
+    BeforeValidator(_as_list, json_schema_input_type=GrantKind | list[GrantKind]),
+    Field(min_length=1),
+]
+
+
+class Grant(FrozenModel):
+    """What an approver may give beyond the one call that they see."""
+
+    offer: Kinds
+    """`once`, `session`, `until`; `once` is always there."""
+    max_ttl: Annotated[int, BeforeValidator(_seconds, json_schema_input_type=int | str), Field(ge=1, le=30 * 86400)] = (
+        8 * 3600
+    )
+    """How long such a grant may live."""
+    max_uses: int | None = Field(default=None, ge=1, le=100_000)
+    """How many calls it may let through; any number where it is missing."""
+
+
+class Rule(Matcher):
+    """One rule. All rules that match count, and the strictest effect wins; the order in the file means nothing."""
+
+    id: Identifier
+    effect: Effect
+    reason: str = Field(default="", max_length=500)
+    """One sentence for the agent and its user."""
+    unless: Matcher | None = None
+    """Where this holds, the rule does not match."""
+    examples: Examples = Examples()
+    approval: Approval | None = None
+    grant: Grant | None = None
+    obligations: Obligations = Obligations()
+    auto_ok: bool = False
+    """In the mode `auto` this ask is an allow."""
+    floor: bool = False
+    """This ask stays an ask in the mode `yolo`."""
+    owner: str = Field(default="", max_length=120)
+    """Whom to ask about the rule."""
+    expires: date | None = None
+    """The last day, in UTC, on which the rule counts; a rule that has expired is as if it were not there."""
+
+    @model_validator(mode="after")
+    def _check_effect_fields(self) -> Rule:
+        if self.effect is not Effect.ASK:
+            for key in ("approval", "grant", "auto_ok", "floor"):
+                if key in self.model_fields_set:
+                    raise ValueError(f"`{key}` belongs to a rule with `effect: ask`.")
+        if self.auto_ok and self.floor:
+            raise ValueError("`auto_ok` and `floor` contradict each other.")
+        several = self.approval is not None and self.approval.quorum > 1
+        if self.grant is not None and several and set(self.grant.offer) != {GrantKind.ONCE}:
+            raise ValueError("a grant is one person's to give; with a `quorum` offer no more than `once`.")
+        if self.grant is not None and self.floor:
+            raise ValueError("`grant` and `floor` contradict each other: no grant lets a call past a floor.")
+        return self
+
+
+class BundleFile(FrozenModel):
+    """One file of a bundle. A bundle is a directory; `name` and `default` stand in one of its files."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", title="CodeSDK policy file")
+
+    version: Literal[1]
+    name: Identifier | None = None
+    description: str = ""
+    default: Effect | None = None
+    """Where no rule matches; deny where it is missing."""
+    enable: tuple[str, ...] = ()
+    """Tools to switch on that their manifests leave off."""
+    rules: tuple[Rule, ...] = ()
+
+
+def policy_schema() -> dict[str, Any]:
+    """JSON Schema of a policy file, for editors."""
+    found = BundleFile.model_json_schema(by_alias=True)
+    obligations.extend_schema(found["$defs"]["SandboxBounds"], found["$defs"]["Rate"])
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}

@@ -1,0 +1,261 @@
+"""A parsed script: its simple commands with their words, its here-documents, and what is doubtful about it.
+
+tree-sitter gives the structure; words are read again here from the source. Structure that bash reads otherwise than
+tree-sitter (here-documents, words split by a line continuation, arguments behind a redirection) is checked by hand.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from itertools import pairwise
+
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser, Tree
+
+from codesdk.policy.shell.commands import MAX_BYTES, SimpleCommand
+from codesdk.policy.shell.conditional_expressions import bracket_words
+from codesdk.policy.shell.words import UNKNOWN, Word, unquote
+
+_BASH = Language(tree_sitter_bash.language())
+_UNMETERED_BYTES = 1000
+"""Up to here even the worst text is parsed in about 10 ms."""
+_MAX_STEPS = 400
+"""Progress calls of the parser; about 12 kB of dense commands, or here-documents of any length; 80 ms at worst."""
+_LEAVES = frozenset(("word", "number", "raw_string", "string_content", "comment", "variable_name", "file_descriptor"))
+_HOLDS_BACKQUOTES = frozenset(("expansion", "command_substitution", "arithmetic_expansion"))
+_EXPANSION = re.compile(r"(?<!\\)(`|\$[A-Za-z0-9_@*#?$!({\[-])|\\\n")
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[.*\])?\+?=", re.DOTALL)
+
+
+class _ParseBuffer(threading.local):
+    """What this thread's parses are given to read: one buffer, used again.
+
+    The binding (0.26) never lets go of what it was given, so each would cost the API a copy of its script for good.
+    """
+
+    def __init__(self) -> None:
+        self.buffer = bytearray()
+
+    def fill(self, text: memoryview) -> bytearray:
+        """Put it in; the binding has let go of the memory, though not of the buffer, before it asks for more."""
+        self.buffer[:] = text
+        return self.buffer
+
+
+_PARSE_BUFFER = _ParseBuffer()
+
+
+def _parse(source: bytes) -> Tree | None:
+    """The tree, or None where the source is too long, or takes too much to parse: some errors cost quadratic time.
+
+    The budget is counted in the parser's own steps, so that the same text always gets the same answer.
+    """
+    if len(source) <= _UNMETERED_BYTES:
+        return Parser(_BASH).parse(source)
+    if len(source) > MAX_BYTES:
+        return None
+    steps = iter(range(_MAX_STEPS))
+    text = memoryview(source)
+    try:
+        # The binding ignores the callback of a parse that is given bytes, so it gets a function that gives them.
+        return Parser(_BASH).parse(
+            lambda offset, _: _PARSE_BUFFER.fill(text[offset:]),
+            progress_callback=lambda _offset, _error: next(steps, None) is None,
+        )
+    except ValueError:  # how the binding says that the callback stopped it
+        return None
+    finally:
+        _PARSE_BUFFER.buffer.clear()
+
+
+class Script:
+    """One parsed script with the words of its commands."""
+
+    def __init__(self, text: str) -> None:
+        self.source = text.encode("utf-8", "surrogatepass")
+        tree = _parse(self.source)
+        self.too_much = tree is None
+        self.root = (tree or Parser(_BASH).parse(b"")).root_node
+        self.commands: dict[int, SimpleCommand] = {}
+        """By node id."""
+        self.plain_tests: set[int] = set()
+        """Node ids of `[ … ]` and `[[ … ]]` whose words are known."""
+        self.here_documents: list[Word] = []
+        self.embedded: list[str] = []
+        """Scripts that tree-sitter does not see: backquotes in here-documents, in expansions, in backquotes."""
+        self.broken = ""
+
+    def text(self, start: int, end: int) -> str:
+        """A slice of the source, by bytes."""
+        return self.source[start:end].decode("utf-8", "replace")
+
+    def word(self, node: Node) -> Word:
+        """The word that a node's text is."""
+        return unquote(self.text(node.start_byte, node.end_byte))
+
+    def is_one_word(self, end: int, start: int) -> bool:
+        """Whether two nodes are one word to bash: nothing, or only continued lines, between them."""
+        gap = self.source[end:start]
+        return not gap or (b"\\" in gap and not gap.replace(b"\\\n", b""))
+
+
+def collect_commands(script: Script) -> None:
+    """Fill in the script's commands, here-documents and what is broken about it; iterative, because lists nest deep."""
+    stack: list[tuple[Node, Node | None]] = [(script.root, None)]
+    extra: list[tuple[Node, list[Word]]] = []
+    backquotes = b"`" in script.source
+    while stack:
+        node, statement = stack.pop()
+        kind = node.type
+        command = _command(script, node, kind)
+        if command is not None:
+            script.commands[node.id] = command
+        elif kind == "redirected_statement":
+            statement = node
+        elif kind == "file_redirect" and statement is not None:
+            words_behind = _arguments_after_redirect(script, node)
+            if words_behind:
+                extra.append((statement, words_behind))
+        elif kind == "heredoc_redirect":
+            _here_document(script, node)
+        elif kind == "herestring_redirect":
+            script.here_documents.append(script.word(node.children[-1]))
+        if backquotes and kind in _HOLDS_BACKQUOTES:
+            script.embedded.extend(_backquote_scripts(script.text(node.start_byte, node.end_byte)))
+        stack.extend([(child, statement) for child in reversed(node.named_children) if child.type not in _LEAVES])
+    for target, words_behind in extra:
+        _append(script, target, words_behind)
+
+
+def _command(script: Script, node: Node, kind: str) -> SimpleCommand | None:
+    """The simple command that a node is, with builtins that have a syntax of their own."""
+    if kind == "command":
+        return _simple(script, node)
+    if kind in ("declaration_command", "unset_command"):
+        return SimpleCommand(tuple(script.word(child) for child in node.children))
+    if kind == "test_command":
+        words = _bracket_expression_words(script, node)
+        if words:
+            script.plain_tests.add(node.id)
+            return SimpleCommand(words)
+        quoted = (child for child in _leaves(node) if child.type in ("raw_string", "string"))
+        return SimpleCommand((Word("["), *(script.word(child) for child in quoted)))
+    if kind == "variable_assignment" and (node.parent is None or node.parent.type != "command"):
+        return SimpleCommand((), (_assignment(script, node),))
+    return None
+
+
+def _bracket_expression_words(script: Script, node: Node) -> tuple[Word, ...]:
+    """The words of a bracket that stands alone; tree-sitter reads an expression where bash reads a command's arguments."""
+    before = script.source[max(node.start_byte - 1, 0) : node.start_byte]
+    after = script.source[node.end_byte : node.end_byte + 1]
+    alone = not before.strip(b" \t\n;&|({!") and not after.strip(b" \t\n;&|)}")
+    return bracket_words(script.text(node.start_byte, node.end_byte)) if alone else ()
+
+
+def _backquote_scripts(text: str) -> list[str]:
+    """Scripts in backquotes; a backquote inside one is escaped."""
+    return [re.sub(r"\\([`$\\])", r"\1", found) for found in re.findall(r"`((?:[^`\\]|\\.)*)`", text, re.DOTALL)]
+
+
+def _leaves(node: Node) -> list[Node]:
+    found: list[Node] = []
+    stack = list(node.children)
+    while stack:
+        child = stack.pop()
+        found.append(child)
+        stack.extend(child.children)
+    return found
+
+
+def _simple(script: Script, node: Node) -> SimpleCommand:
+    spans: list[tuple[int, int]] = []
+    behind: list[Word] = []
+    assignments: list[tuple[str, Word]] = []
+    for child in node.children:
+        kind = child.type
+        if kind == "variable_assignment":
+            assignments.append(_assignment(script, child))
+        elif kind == "file_redirect":
+            behind.extend(_arguments_after_redirect(script, child))
+        elif not kind.endswith("_redirect"):
+            start, end = child.start_byte, child.end_byte
+            if spans and script.is_one_word(spans[-1][1], start):
+                start = spans.pop()[0]
+            spans.append((start, end))
+    # Redirections in front of the command word can hide it among their files: then its place is unknown, not its words.
+    words = [unquote(script.text(start, end)) for start, end in spans]
+    words = words + behind if words else behind
+    if any(word.broken for word in words):
+        script.broken = "its words cannot be told apart"
+    return SimpleCommand(tuple(words), tuple(assignments))
+
+
+def _assignment(script: Script, node: Node) -> tuple[str, Word]:
+    text = script.text(node.start_byte, node.end_byte)
+    match = _ASSIGNMENT.match(text)
+    if match is None:
+        return "", UNKNOWN
+    if match[2]:
+        return match[1], Word(match[2] + text[match.end() :], dynamic=unquote(match[2]).dynamic)
+    return match[1], unquote(text[match.end() :]) if match.end() < len(text) else Word("")
+
+
+def _arguments_after_redirect(script: Script, redirect: Node) -> list[Word]:
+    """Arguments that stand behind a redirection's file: tree-sitter takes them for further files, bash for arguments."""
+    targets = redirect.children_by_field_name("destination")
+    words = [script.word(node) for node in targets[1:]]
+    if any(script.is_one_word(before.end_byte, after.start_byte) for before, after in pairwise(targets)):
+        script.broken = "its redirections cannot be told apart"
+    return words
+
+
+def _append(script: Script, statement: Node, words: list[Word]) -> None:
+    """Give arguments to the last command of a redirected statement's body."""
+    node: Node | None = statement.child_by_field_name("body")
+    while node is not None and node.type != "command":
+        node = node.named_children[-1] if node.named_children else None
+    known = script.commands.get(node.id) if node is not None else None
+    if node is None or known is None:
+        script.broken = "its redirections cannot be told apart"
+        return
+    script.commands[node.id] = SimpleCommand((*known.words, *words), known.assignments)
+
+
+def _here_document(script: Script, node: Node) -> None:
+    """Check that bash ends the document where tree-sitter does, and keep its text."""
+    parts = {child.type: child for child in node.children}
+    start, body, end = (parts.get(kind) for kind in ("heredoc_start", "heredoc_body", "heredoc_end"))
+    if start is None or end is None or body is None:
+        script.broken = "a here-document in it has no end"
+        return
+    raw = script.text(start.start_byte, start.end_byte)
+    delimiter = unquote(raw)
+    text = script.text(body.start_byte, end.start_byte)
+    tabs = script.text(node.start_byte, start.start_byte).rstrip().endswith("-")
+    lines = [line.lstrip("\t") if tabs else line for line in text.split("\n")]
+    head = (
+        script.text(start.end_byte, body.start_byte).rstrip("\t")
+        if tabs
+        else script.text(start.end_byte, body.start_byte)
+    )
+    last = script.text(end.start_byte, end.end_byte)
+    after = script.source[end.end_byte : end.end_byte + 1]
+    sound = (
+        delimiter.literal
+        and bool(delimiter.text)
+        and last == delimiter.text
+        and lines[-1] == ""
+        and delimiter.text not in lines
+        and head.count("\n") == 1
+        and head.endswith("\n")
+        and "<<" not in head
+        and after in (b"", b"\n")
+    )
+    if not sound:
+        script.broken = "a here-document in it ends somewhere else than it seems"
+    quoted = raw != delimiter.text
+    if not quoted:
+        script.embedded.extend(_backquote_scripts(text))
+    script.here_documents.append(Word(text, dynamic=not quoted and _EXPANSION.search(text) is not None))

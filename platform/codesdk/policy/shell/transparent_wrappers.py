@@ -1,0 +1,153 @@
+"""Wrappers that an allow rule looks through: `timeout 5 ls` is allowed where `ls` is.
+
+Only for the allow view, and only where every word before the inner command is known to the letter: an option that is not
+listed here, a value of another form, a pattern or a variable there, and the wrapper is a command like any other (and is
+asked about). The view that asks and denies has wrappers of its own (`wrappers.py`), and sees more, never less.
+
+Not here: `nohup` (may write `nohup.out`), `env` with variables or options, and whatever changes who runs the command.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from codesdk.policy.shell.commands import SimpleCommand
+from codesdk.policy.shell.words import Word
+
+_MAX_DEPTH = 8
+"""Wrappers around wrappers."""
+_INPUTS = Word("", dynamic=True, plain=True)
+"""What `xargs` adds: any number of words, of any content."""
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?[smhd]?")
+_SIGNAL = re.compile(r"[A-Z][A-Z0-9+-]{1,10}|[0-9]{1,2}")
+_NICENESS = re.compile(r"[+-]?[0-9]{1,2}")
+_BUFFERING = re.compile(r"L|[0-9]{1,9}[KMG]?")
+_ANY = re.compile(r".+", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Transparent:
+    """A wrapper's own words, exactly."""
+
+    bare: frozenset[str] = frozenset()
+    """Options without a value."""
+    valued: Mapping[str, re.Pattern[str]] | None = None
+    """Options with a value, and its form: in the next word, behind `=` of a long one, or glued to a short one."""
+    is_one_word: re.Pattern[str] | None = None
+    """Options that hold their value in another way: `nice -5`."""
+    operand: re.Pattern[str] | None = None
+    """The one word between the options and the command."""
+    fits: Callable[[str], bool] = lambda _: True
+    """Whether that word is a command to this wrapper."""
+
+
+_TABLE: dict[str, _Transparent] = {
+    "timeout": _Transparent(
+        frozenset(("--foreground", "--preserve-status", "-v", "--verbose")),
+        {"-s": _SIGNAL, "--signal": _SIGNAL, "-k": _DURATION, "--kill-after": _DURATION},
+        operand=_DURATION,
+    ),
+    "nice": _Transparent(valued={"-n": _NICENESS, "--adjustment": _NICENESS}, is_one_word=re.compile(r"-[0-9]{1,2}")),
+    "stdbuf": _Transparent(
+        valued=dict.fromkeys(("-i", "-o", "-e", "--input", "--output", "--error"), _BUFFERING),
+    ),
+    # `NAME=value` is a variable to env, whatever the name holds; and where bash reads `time` itself, too.
+    "env": _Transparent(fits=lambda text: "=" not in text),
+    "time": _Transparent(frozenset(("-p",)), fits=lambda text: "=" not in text),
+    "command": _Transparent(),
+    "xargs": _Transparent(
+        frozenset(("-0", "--null", "-r", "--no-run-if-empty", "-t", "--verbose", "-x", "--exit")),
+        {
+            **dict.fromkeys(("-n", "--max-args", "-P", "--max-procs", "-L", "-s", "--max-chars"), _NUMBER),
+            **dict.fromkeys(("-d", "--delimiter", "-I"), _ANY),
+        },
+    ),
+}  # fmt: skip
+
+
+def wrapped_commands(command: SimpleCommand) -> Iterator[SimpleCommand]:
+    """The commands that this one runs in the end, from the outside in; nothing where it is no transparent wrapper."""
+    for _ in range(_MAX_DEPTH):
+        inner = _inner(command)
+        if inner is None:
+            return
+        yield inner
+        command = inner
+
+
+def _inner(command: SimpleCommand) -> SimpleCommand | None:
+    words = command.words
+    # By its plain name alone: `./timeout` is somebody's program.
+    wrapper = _TABLE.get(words[0].text) if words and _is_literal(words[0]) else None
+    if wrapper is None:
+        return None
+    start, replaced = _start(wrapper, words)
+    if start is None or not wrapper.fits(words[start].text):
+        return None
+    rest = words[start:]
+    if words[0].text == "xargs":
+        filled = _with_inputs(rest, replaced)
+        if filled is None:
+            return None
+        rest = filled
+    return SimpleCommand(rest, command.assignments)
+
+
+def _is_literal(word: Word) -> bool:
+    return word.literal and not word.glob
+
+
+def _start(wrapper: _Transparent, words: Sequence[Word]) -> tuple[int | None, list[str]]:
+    """Where the inner command starts, None where that is not sure; and the marks that xargs replaces."""
+    at = 1
+    replaced: list[str] = []
+    while at < len(words) and _is_literal(words[at]) and words[at].text.startswith("-") and len(words[at].text) > 1:
+        text = words[at].text
+        at += 1
+        if text == "--":
+            break
+        if text in wrapper.bare or (wrapper.is_one_word is not None and wrapper.is_one_word.fullmatch(text)):
+            continue
+        option, value = _split(text)
+        if value is None and at < len(words) and _is_literal(words[at]):
+            value = words[at].text
+            at += 1
+        form = (wrapper.valued or {}).get(option)
+        if form is None or value is None or not form.fullmatch(value):
+            return None, []
+        replaced += [value] if option == "-I" else []
+    if wrapper.operand is not None:
+        if at >= len(words) or not _is_literal(words[at]) or not wrapper.operand.fullmatch(words[at].text):
+            return None, []
+        at += 1
+    if at >= len(words) or not _is_literal(words[at]) or words[at].text.startswith("-") or not words[at].text:
+        return None, []
+    return at, replaced
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    """An option, and its value where the same word holds it."""
+    if text.startswith("--"):
+        name, equals, value = text.partition("=")
+        return name, value if equals else None
+    return text[:2], text[2:] or None
+
+
+def _with_inputs(words: tuple[Word, ...], replaced: Sequence[str]) -> tuple[Word, ...] | None:
+    """Xargs' command with what is not known of it; None where its name is not.
+
+    Words are added even where a mark is given: a `-n` or `-L` behind `-I` ends the replacing. A mark is looked for in every
+    word, since the last `-I` counts, and a pattern may become any word, one with the mark in it too.
+    """
+    name, *arguments = words
+    if any(mark in name.text for mark in replaced):
+        return None
+    filled = [
+        _INPUTS if any(mark in word.text for mark in replaced) or (replaced and word.glob) else word
+        for word in arguments
+    ]
+    return (name, *filled, _INPUTS)

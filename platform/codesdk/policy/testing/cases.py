@@ -1,0 +1,212 @@
+"""A bundle's tests: cases and tables in YAML beside it, in its folder `tests`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from codesdk.documents import Document, DocumentUnreadable, parse_document
+from codesdk.domain.decisions import Classification, Decision, Effect, FrozenModel, PermissionMode
+from codesdk.policy.bundles.bundle import Bundle
+from codesdk.policy.bundles.texts import BundleTexts, read_test_texts, test_texts
+from codesdk.policy.evaluation.query import PolicyQuery, QueryPrincipal, QuerySession, evaluate
+from codesdk.policy.facts import NamedTool, ToolFacts
+from codesdk.policy.faults import PolicyInvalid
+
+_SHELL_TOOL = "workspace.exec"
+
+
+class CaseSubject(FrozenModel):
+    """Who asks; what is missing is somebody without roles in a session without labels."""
+
+    principal: str = QueryPrincipal().id
+    roles: tuple[str, ...] = ()
+    tenant: str = QuerySession().tenant
+    runtime: str = QuerySession().runtime
+    labels: dict[str, str] = {}
+
+
+class Case(FrozenModel):
+    """One call and its verdict."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    name: str = Field(min_length=1, max_length=200)
+    tool: str = _SHELL_TOOL
+    input: dict[str, Any] | None = None
+    command: str | None = None
+    """Short for the input of a shell line."""
+    as_: CaseSubject = Field(default=CaseSubject(), alias="as")
+    mode: PermissionMode = PermissionMode.AUTO
+    expect: Effect
+    by: str | None = None
+    """The id of a rule that must be among those that decide; `default` where none may."""
+
+    @model_validator(mode="after")
+    def _check_input(self) -> Case:
+        if (self.input is None) == (self.command is None):
+            raise ValueError("a case has either `input` or `command`.")
+        return self
+
+
+class CaseTable(FrozenModel):
+    """Many calls with one verdict, or one for each mode."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    name: str = Field(min_length=1, max_length=200)
+    tool: str = _SHELL_TOOL
+    commands: tuple[str, ...] = ()
+    inputs: tuple[dict[str, Any], ...] = ()
+    as_: CaseSubject = Field(default=CaseSubject(), alias="as")
+    expect: Effect | None = None
+    modes: dict[PermissionMode, Effect] | None = None
+    by: str | None = None
+
+    @model_validator(mode="after")
+    def _check_expectation(self) -> CaseTable:
+        if (self.expect is None) == (self.modes is None):
+            raise ValueError("a table has either `expect` or `modes`.")
+        if not self.commands and not self.inputs:
+            raise ValueError("a table has `commands` or `inputs`.")
+        return self
+
+
+class CaseFile(FrozenModel):
+    """A file of tests."""
+
+    version: Literal[1]
+    tools: dict[str, Classification] = {}
+    """Tools that only these tests know: for rules about kinds of tools that no manifest has yet."""
+    enable: tuple[str, ...] = ()
+    """Tools that these tests take as switched on, whatever the bundle says: for rules that stand ready."""
+    cases: tuple[Case, ...] = ()
+    tables: tuple[CaseTable, ...] = ()
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One call that is tried, what must come of it, and where that is written."""
+
+    name: str
+    file: str
+    line: int
+    trial: PolicyQuery
+    effect: Effect
+    by: str | None
+    tools: Mapping[str, NamedTool]
+    """On top of the registry's."""
+    enable: frozenset[str]
+
+    def judge(self, tools: Mapping[str, ToolFacts], bundle: Bundle, *, every: bool) -> Decision:
+        """The bundle's verdict, with the tools as the tests see them."""
+        if self.enable:
+            bundle = replace(bundle, enabled=bundle.enabled | self.enable)
+        return evaluate(self.trial, {**tools, **self.tools} if self.tools else tools, bundle, every=every)
+
+    def mismatch(self, decision: Decision) -> str:
+        """Empty where the decision is as expected, else how it differs."""
+        if decision.effect is not self.effect:
+            deciders = ", ".join(decision.rules) or "default"
+            return f"expected {self.effect}, got {decision.effect} by {deciders}: {decision.reason}"
+        if self.by == "default" and decision.rules:
+            return f"expected no rule to decide, {', '.join(decision.rules)} did"
+        if self.by not in (None, "default") and self.by not in decision.rules:
+            return f"expected `{self.by}` to decide, got {', '.join(decision.rules) or 'default'}"
+        return ""
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """How one expectation came out."""
+
+    expectation: Expectation
+    decision: Decision
+    problem: str
+    """Empty where it is met."""
+
+
+def read_expectations(directory: Path) -> list[Expectation]:
+    """All tests of the bundle in `directory`, in the order of files and lines.
+
+    Raises:
+        PolicyInvalid: with the place of what is wrong in a file of tests.
+    """
+    return parse_expectations(read_test_texts(directory), directory)
+
+
+def parse_expectations(sources: BundleTexts, directory: Path) -> list[Expectation]:
+    """All tests in these texts; `directory` is where messages say that they stand.
+
+    Raises:
+        PolicyInvalid: with the place of what is wrong.
+    """
+    found: list[Expectation] = []
+    for name, text in sorted(test_texts(sources).items()):
+        path = directory / name
+        try:
+            document = parse_document(text)
+            file = document.model(CaseFile)
+        except DocumentUnreadable as error:
+            raise PolicyInvalid.of(path, error) from error
+        found += _file_expectations(path, document, file)
+    return found
+
+
+def run_cases(
+    expectations: Iterable[Expectation], tools: Mapping[str, ToolFacts], bundle: Bundle, *, every: bool = True
+) -> Iterator[CaseResult]:
+    """Judge each; with `every` rule in the trace, which coverage is counted from."""
+    for expectation in expectations:
+        decision = expectation.judge(tools, bundle, every=every)
+        yield CaseResult(expectation, decision, expectation.mismatch(decision))
+
+
+def coverage(results: Iterable[CaseResult], bundle: Bundle) -> dict[str, int]:
+    """How many of the results each rule of the bundle matched in."""
+    counts = {rule.id: 0 for rule in bundle.rules}
+    for result in results:
+        for entry in result.decision.trace:
+            if entry.matched:
+                counts[entry.rule] += 1
+    return counts
+
+
+def _file_expectations(path: Path, document: Document, file: CaseFile) -> Iterator[Expectation]:
+    tools = {name: NamedTool(name=name, classification=kind) for name, kind in file.tools.items()}
+
+    def expected(name: str, line: int, trial: PolicyQuery, effect: Effect, *, by: str | None) -> Expectation:
+        return Expectation(name, str(path), line, trial, effect, by, tools, frozenset(file.enable))
+
+    for number, case in enumerate(file.cases):
+        line = document.place(("cases", number)).line
+        given = {"command": case.command} if case.command is not None else case.input or {}
+        yield expected(case.name, line, _query(case.tool, given, case.as_, case.mode), case.expect, by=case.by)
+    for number, table in enumerate(file.tables):
+        modes = table.modes or {PermissionMode.AUTO: table.expect or Effect.DENY}
+        for key, at, given in _rows(table):
+            line = document.place(("tables", number, key, at)).line
+            for mode, effect in modes.items():
+                name = f"{table.name}: {given.get('command', given)}" + (f" [{mode}]" if table.modes else "")
+                yield expected(name, line, _query(table.tool, given, table.as_, mode), effect, by=table.by)
+
+
+def _rows(table: CaseTable) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    for at, command in enumerate(table.commands):
+        yield "commands", at, {"command": command}
+    for at, given in enumerate(table.inputs):
+        yield "inputs", at, given
+
+
+def _query(tool: str, given: dict[str, Any], who: CaseSubject, mode: PermissionMode) -> PolicyQuery:
+    return PolicyQuery(
+        tool=tool,
+        input=given,
+        principal=QueryPrincipal(id=who.principal, roles=who.roles),
+        mode=mode,
+        session=QuerySession(tenant=who.tenant, runtime=who.runtime, labels=who.labels),
+    )

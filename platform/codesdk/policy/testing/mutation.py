@@ -1,0 +1,73 @@
+"""Would the tests notice? Each rule is damaged in every simple way, and the tests must fail for each damage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from codesdk.domain.decisions import Effect
+from codesdk.policy.bundles.bundle import Bundle
+from codesdk.policy.facts import ToolFacts
+from codesdk.policy.matching.compiled_rules import CompiledRule, compile_rule
+from codesdk.policy.schema.models import Rule
+from codesdk.policy.testing.cases import Expectation, run_cases
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One damage."""
+
+    rule: str
+    damage: str
+    killed: bool
+    """Some test fails with it."""
+
+
+def run_mutants(
+    expectations: Sequence[Expectation], tools: Mapping[str, ToolFacts], bundle: Bundle
+) -> Iterator[Mutant]:
+    """Every mutant of every rule. The tests must pass without damage, or all of it is noticed."""
+    for number, rule in enumerate(bundle.rules):
+        for damage, mutated in _mutations(rule):
+            rules = (*bundle.rules[:number], *([mutated] if mutated else []), *bundle.rules[number + 1 :])
+            results = run_cases(expectations, tools, replace(bundle, rules=rules), every=False)
+            yield Mutant(rule.id, damage, any(result.problem for result in results))
+
+
+def _mutations(rule: CompiledRule) -> Iterator[tuple[str, CompiledRule | None]]:
+    yield "is missing", None
+    written = rule.rule.model_dump(by_alias=True, exclude_unset=True, exclude={"examples"})
+    for damage, mutated in _rewrites(written):
+        try:
+            made = Rule.model_validate(mutated)
+        except ValidationError:  # an ask's approval in an allow, a test without tests: no rule that could be written
+            continue
+        yield damage, replace(compile_rule(made, rule.file, rule.line), layer=rule.layer)
+
+
+def _rewrites(written: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    asking = {"approval", "auto_ok", "floor"}
+    for effect in Effect:
+        if effect != written["effect"]:
+            plain = {key: value for key, value in written.items() if key not in asking}
+            yield f"says {effect}", {**plain, "effect": effect}
+    for key in ("unless", "when", "tool", "classification", "roles", "labels", "principal", "mode", "auto_ok", "floor"):
+        # Only one tool takes commands, so a rule about commands loses nothing with its tool's name.
+        if key in written and not (key == "tool" and "command" in written):
+            yield f"has no `{key}`", {name: value for name, value in written.items() if name != key}
+    for pointer in written.get("args") or {}:
+        tests = {name: value for name, value in written["args"].items() if name != pointer}
+        yield f"does not look at `{pointer}`", {**written, "args": tests or None}
+    patterns = (written.get("command") or {}).get("any_of", ())
+    for at, pattern in enumerate(patterns):
+        rest = (*patterns[:at], *patterns[at + 1 :])
+        if rest:
+            command = {**written["command"], "any_of": rest}
+            yield f"has no pattern {_pattern_text(pattern)}", {**written, "command": command}
+
+
+def _pattern_text(pattern: Sequence[Any]) -> str:
+    return "[" + ", ".join(token if isinstance(token, str) else str(token) for token in pattern) + "]"

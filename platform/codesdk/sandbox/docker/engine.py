@@ -1,0 +1,276 @@
+"""The Docker engine: one client, its errors translated once, and the stream of an attached container."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import select
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Iterator
+from datetime import datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.tls import TLSConfig
+from docker.utils import kwargs_from_env
+
+from codesdk.sandbox.docker.engine_tls import EngineTls, TlsSocket, find_tls, over_network, tls_fault
+from codesdk.sandbox.port.faults import EngineRefused, EngineUnavailable, ImageMissing
+from codesdk.settings import Settings
+from codesdk.settings.docker_variables import engine_address
+
+CALL_S = 60
+"""How long the engine may take for one call; creating 50 at once on two cores stays far below."""
+_EVENTS_KEPT = 256
+"""What dockerd keeps (moby, daemon/events: eventsLimit)."""
+_EVENT_WINDOW_S = 0.05
+_OLDEST_API = "1.41"
+"""Docker 20.10. Asking for the version works with any."""
+_MOUNTS = Path("/proc/self/mountinfo")
+_OWN_CONTAINER = re.compile(r"/containers/([0-9a-f]{64})/hostname /etc/hostname ")
+"""The engine mounts a file of its own at that place of every container."""
+_SHUTDOWN_MESSAGES = ("database not open", "transport is closing")
+"""What one says that stops and still takes requests: its store of volumes is closed, or its containerd has ended."""
+_FRAME = struct.Struct(">BxxxL")
+_STDOUT = 1
+_STDERR_KEPT = 4096
+
+
+class Engine:
+    """A Docker engine at an address (`unix:///…`, `tcp://…`); None for what the environment says.
+
+    `tls`: the files for one over the network; None for what the settings say.
+
+    Raises:
+        EnginePlain: it is on another machine, and there are no such files.
+        EngineUntrusted, EngineCertificate: one side does not take the other's certificate.
+        EngineUnavailable: it does not answer.
+    """
+
+    def __init__(self, host: str | None = None, *, tls: EngineTls | None = None) -> None:
+        self.endpoint = host or "DOCKER_HOST or its default"
+        address = host or engine_address()
+        if over_network(address):
+            host, tls = address, tls or find_tls(Settings(), address)
+        self.client = _client(host, _OLDEST_API, tls)
+        try:
+            with self.doing("connect"):
+                _check_socket(str(self.client.api.base_url), host)
+                spoken = str(self.client.api.version(api_version=False)["ApiVersion"])
+        finally:
+            self.client.close()
+        self.client = _client(host, spoken, tls)
+        self.api = self.client.api
+        self.endpoint = str(self.api.base_url) if host is None else host
+
+    @contextlib.contextmanager
+    def doing(self, what: str, *, image: str = "") -> Iterator[None]:
+        """Translate whatever the client raises inside.
+
+        Raises:
+            EngineUnavailable: no answer. ImageMissing: 404 for an image. EngineRefused: any other no.
+        """
+        try:
+            yield
+        except ImageNotFound as error:
+            raise ImageMissing(image or str(error.explanation)) from error
+        except APIError as error:
+            if error.status_code == HTTPStatus.NOT_FOUND and image:
+                raise ImageMissing(image) from error
+            said = str(error.explanation or error)
+            if error.is_server_error() and any(sign in said for sign in _SHUTDOWN_MESSAGES):
+                raise EngineUnavailable(self.endpoint, f"it is stopping: {said}") from error
+            raise EngineRefused(what, said) from error
+        except (requests.RequestException, DockerException, OSError) as error:
+            raise tls_fault(self.endpoint, error) or EngineUnavailable(self.endpoint, _reason(error)) from error
+
+    def is_engine_container(self) -> bool:
+        """Whether this process is in one of the engine's containers."""
+        known = _OWN_CONTAINER.search(_MOUNTS.read_text(encoding="utf-8", errors="replace"))
+        if known is None:
+            return False
+        with self.doing("inspect our own container"):
+            try:
+                self.api.inspect_container(known[1])
+            except NotFound:
+                return False
+        return True
+
+    def identity(self) -> str:
+        """Its own id, and where it keeps its data: before version 23 all engines of a machine have the same id.
+
+        Two engines have two, unless the machine of one is a copy of the other's.
+        """
+        with self.doing("say who it is"):
+            about = self.api.info()
+        return f"{about.get('ID', '')} {about.get('DockerRootDir', '')}".strip()
+
+    def attach(self, container: str) -> AttachedStream:
+        """The container's stdin, stdout and stderr."""
+        with self.doing("attach to a sandbox"):
+            response = self.api.attach_socket(container, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+            return AttachedStream(response)
+
+    def restarted_since(self, container: str) -> bool:
+        """Whether the engine was started after that container, which has ended.
+
+        It remembers its last 256 events and none from before its own start. Where it remembers fewer, and not that it
+        started the container, it did not. (One that lets containers live on must not remember its end either.) Where it
+        remembers as many, nothing is known: False.
+        """
+        with self.doing("tell its events"):
+            about = self.api.info()
+            now = datetime.fromisoformat(str(about["SystemTime"])).timestamp()  # its clock, which may not be ours
+            until = (
+                f"{now + _EVENT_WINDOW_S:.9f}"  # the client's types know whole seconds only, the engine fractions too
+            )
+            events = list(self.api.events(since=0, until=until, decode=True))  # type: ignore[call-overload]
+        known = {event.get("Action") for event in events if event.get("Actor", {}).get("ID") == container}
+        if len(events) >= _EVENTS_KEPT or "start" in known:
+            return False
+        return not about.get("LiveRestoreEnabled") or "die" not in known
+
+    def close(self) -> None:
+        """Let go of the client's connections."""
+        self.client.close()
+
+
+def _check_socket(base_url: str, host: str | None) -> None:
+    """Try a Unix socket first: the SDK leaks its own where nobody listens."""
+    address = host or kwargs_from_env().get("base_url") or "unix:///var/run/docker.sock"
+    if base_url.startswith("http+docker") and address.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(CALL_S)
+            probe.connect(address.removeprefix("unix://"))
+
+
+def _client(host: str | None, version: str, tls: EngineTls | None) -> docker.DockerClient:
+    """A client that has not connected yet."""
+    if tls is not None:
+        files = TLSConfig(client_cert=(str(tls.cert), str(tls.key)), ca_cert=str(tls.ca), verify=True)
+        made = docker.DockerClient(base_url=host, version=version, timeout=CALL_S, tls=files)
+    elif host is None:
+        made = docker.from_env(version=version, timeout=CALL_S)
+    else:
+        made = docker.DockerClient(base_url=host, version=version, timeout=CALL_S)
+    # Else REQUESTS_CA_BUNDLE would count before the authority that was named, and a proxy of the environment in between.
+    made.api.trust_env = False
+    return made
+
+
+def _reason(error: BaseException) -> str:
+    while error.__cause__ is not None or error.__context__ is not None:
+        error = error.__cause__ or error.__context__ or error
+    return str(error) or type(error).__name__
+
+
+class AttachedStream:
+    """`link.Stream` over the engine's hijacked connection: 8-byte heads tell stdout from stderr."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+        found: socket.socket = getattr(response, "_sock", response)
+        self._socket = TlsSocket(found) if isinstance(found, ssl.SSLSocket) else found
+        if isinstance(self._socket, socket.socket):
+            self._socket.settimeout(CALL_S)
+        self._buffer = bytearray()
+        self._frame_bytes_left = 0
+        self._is_stdout = False
+        self._stderr = bytearray()
+        self._closed = False
+        self._reading = False
+        self._lock = threading.Lock()
+        self._wake_out, self._wake_in = socket.socketpair()
+
+    def send(self, data: bytes) -> None:
+        """All of it."""
+        self._socket.sendall(data)
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        """Some bytes of stdout."""
+        with self._lock:
+            if self._closed:
+                return b""
+            self._reading = True
+        try:
+            return self._receive(timeout_s)
+        finally:
+            self._stop_reading()
+
+    def _stop_reading(self) -> None:
+        with self._lock:
+            self._reading = False
+            if self._closed:
+                self._close_all()
+
+    def _receive(self, timeout_s: float) -> bytes | None:
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        poll.register(self._wake_out, select.POLLIN)
+        while True:
+            if not (isinstance(self._socket, TlsSocket) and self._socket.pending()):
+                events = poll.poll(timeout_s * 1000)
+                if not events:
+                    return None
+                if any(fd == self._wake_out.fileno() for fd, _ in events):
+                    break
+            data = self._socket.recv(1 << 18)
+            if data is None:
+                continue
+            if not data:
+                break
+            if found := self._demultiplex(data):
+                return found
+        return b""
+
+    def _demultiplex(self, data: bytes) -> bytes:
+        self._buffer += data
+        found = bytearray()
+        while self._buffer:
+            if self._frame_bytes_left == 0:
+                if len(self._buffer) < _FRAME.size:
+                    break
+                kind, self._frame_bytes_left = _FRAME.unpack_from(self._buffer)
+                self._is_stdout = kind == _STDOUT
+                del self._buffer[: _FRAME.size]
+                continue
+            part = self._buffer[: self._frame_bytes_left]
+            del self._buffer[: self._frame_bytes_left]
+            self._frame_bytes_left -= len(part)
+            if self._is_stdout:
+                found += part
+            else:
+                self._stderr = (self._stderr + part)[-_STDERR_KEPT:]
+        return bytes(found)
+
+    def said(self) -> str:
+        """The tail of the runner's stderr."""
+        return self._stderr.decode("utf-8", "replace").strip()
+
+    def close(self) -> None:
+        """End the connection, from any thread; doing it twice is no error."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            if self._reading:
+                # The reader lets go of the descriptors: closed under its poll, their numbers could be somebody else's.
+                self._wake_in.send(b"\0")
+            else:
+                self._close_all()
+
+    def _close_all(self) -> None:
+        # The SDK's response holds the connection too; without closing both, the engine keeps it open.
+        for held in (getattr(self._response, "_response", None), self._response, self._wake_in, self._wake_out):
+            if held is not None:
+                with contextlib.suppress(OSError, ValueError):  # ValueError: http.client flushes a file that is closed
+                    held.close()

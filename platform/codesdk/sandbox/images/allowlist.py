@@ -1,0 +1,77 @@
+"""The operator's list of images that profiles may name besides those of `sandbox-images/`: `images.yaml`, by digest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from codesdk.documents import Document, DocumentUnreadable, FileInvalid, read_document
+from codesdk.domain.decisions import FrozenModel
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class AllowlistInvalid(FileInvalid):
+    """The list of allowed images cannot be used; no image of it is."""
+
+    code = "IMAGES_FILE_INVALID"
+
+
+class Allowlist(FrozenModel):
+    """The file."""
+
+    version: Literal[1]
+    images: dict[Name, Digest]
+    """Name for profiles -> the image's id on the engine, or its digest in a registry."""
+
+
+def read_allowlist(path: Path, taken: Collection[str] = (), *, optional: bool = False) -> dict[str, str]:
+    """Name -> digest.
+
+    Args:
+        path: the file.
+        taken: names of our own images, which an entry must not hide.
+        optional: no file is an empty list.
+
+    Raises:
+        AllowlistInvalid: with line and column.
+    """
+    if optional and not path.exists():
+        return {}
+    try:
+        return _read(read_document(path), taken)
+    except DocumentUnreadable as error:
+        raise AllowlistInvalid.of(path, error) from error
+
+
+def add_image(text: str, name: str, digest: str) -> str | None:
+    """The list with that image in it, all else as it is; None where the file is not laid out in lines, one an image.
+
+    `text`: the file's; empty for a new one.
+    """
+    if not text.strip():
+        return f"version: 1\nimages:\n  {name}: {digest}\n"
+    entry = re.compile(rf"^([ ]+{re.escape(name)}:[ ]*)sha256:[0-9a-f]{{64}}", re.MULTILINE)
+    if entry.search(text):
+        return entry.sub(rf"\g<1>{digest}", text)
+    if re.search(rf"^[ ]*[\"']?{re.escape(name)}[\"']?[ ]*:", text, re.MULTILINE):
+        return None
+    head = re.search(r"^images:[ ]*(?:#.*)?\n(?:[ ]*(?:#.*)?\n)*([ ]+)(?=\S)", text, re.MULTILINE)
+    if head is None:
+        return None
+    place = text.index("\n", head.start()) + 1
+    return f"{text[:place]}{head[1]}{name}: {digest}\n{text[place:]}"
+
+
+def _read(document: Document, taken: Collection[str]) -> dict[str, str]:
+    read = document.model(Allowlist)
+    for name in read.images:
+        if name in taken:
+            message = f"`{name}` is the name of an image of sandbox-images; choose another."
+            raise DocumentUnreadable(document.place(("images", name)), message)
+    return read.images

@@ -1,0 +1,84 @@
+"""Older builds of our own images that nothing uses any more. What is a neighbour's is never named."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from codesdk.domain.decisions import FrozenModel
+from codesdk.sandbox.docker.engine import Engine
+from codesdk.sandbox.images.builder import reference
+from codesdk.sandbox.images.checks import LABEL_CONTENT, LABEL_NAME
+from codesdk.sandbox.port.faults import EngineRefused
+
+
+class OldBuild(FrozenModel):
+    """One that can go."""
+
+    name: str
+    """The folder that it was built from."""
+    id: str
+    reference: str
+    size_bytes: int
+    """Its own and what it shares with others."""
+    created_at: float
+
+
+def old_builds(engine: Engine, keep: Collection[str]) -> tuple[OldBuild, ...]:
+    """Those whose tag and labels say that we built them, and that neither a container nor another image needs.
+
+    Args:
+        engine: where to look.
+        keep: ids of images that are in use without a container.
+    """
+    with engine.doing("list images"):
+        images: list[dict[str, Any]] = engine.api.images(all=True)
+        used = {str(item["ImageID"]) for item in engine.api.containers(all=True)}
+    builds = {build.id: build for build in map(_build, images) if build is not None}
+    old = set(builds) - used - set(keep)
+    needed = _ancestors(
+        images, [str(image["Id"]) for image in images if image["Id"] not in old and _has_reference(image)] + [*used]
+    )
+    return tuple(sorted((builds[id_] for id_ in old - needed), key=lambda build: (build.name, -build.created_at)))
+
+
+def remove_build(engine: Engine, build: OldBuild) -> str:
+    """Remove it; empty when it is gone, else why it is still there. Never by force: what is used by now stays."""
+    try:
+        with engine.doing(f"remove the image {build.reference}"):
+            engine.api.remove_image(build.reference)
+    except EngineRefused as refused:
+        return refused.message
+    return ""
+
+
+def _build(image: dict[str, Any]) -> OldBuild | None:
+    labels = image.get("Labels") or {}
+    name, content = str(labels.get(LABEL_NAME, "")), str(labels.get(LABEL_CONTENT, ""))
+    tag = reference(name, content) if name and content else ""
+    # An image built on ours inherits its labels, and has no tag of ours; one with other tags is somebody's too.
+    if not tag or image.get("RepoTags") != [tag] or image.get("RepoDigests"):
+        return None
+    return OldBuild(
+        name=name,
+        id=str(image["Id"]),
+        reference=tag,
+        size_bytes=int(image.get("Size", 0)),
+        created_at=float(image.get("Created", 0)),
+    )
+
+
+def _has_reference(image: dict[str, Any]) -> bool:
+    return bool(set(image.get("RepoTags") or ()) - {"<none>:<none>"}) or bool(image.get("RepoDigests"))
+
+
+def _ancestors(images: Iterable[dict[str, Any]], tops: Iterable[str]) -> set[str]:
+    """The images that these were built on."""
+    parents = {str(image["Id"]): str(image.get("ParentId") or "") for image in images}
+    found: set[str] = set()
+    for top in tops:
+        parent = parents.get(top, "")
+        while parent and parent not in found:
+            found.add(parent)
+            parent = parents.get(parent, "")
+    return found

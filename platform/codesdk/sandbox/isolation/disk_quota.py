@@ -1,0 +1,112 @@
+"""What caps a workspace's bytes and inodes: a pure decision over what the machine offers, and its volume's options.
+
+Nothing here touches a device; `sandbox.loop` does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from codesdk.domain.decisions import FrozenModel
+from codesdk.sandbox.port import SandboxSpec
+from codesdk.sandbox.profiles.profile import Profile
+
+LOOP_CONTROL = Path("/dev/loop-control")
+MKFS = "mkfs.ext4"
+LABEL = "codesdk.disk"
+"""Of container and volume: which cap was chosen, for whoever reads it back."""
+
+
+class QuotaBackend(StrEnum):
+    """What holds the cap."""
+
+    TMPFS = "tmpfs"
+    """A volume in memory, for small workspaces: it counts towards the sandbox's memory."""
+    LOOP = "loop"
+    """A file of its own with an ext4 in it, mounted through a loop device: a hard cap, on disk."""
+    COUNTED = "counted"
+    """The runner counts what is there and ends what passes the cap: with an overshoot, see `runner.tally`."""
+    NONE = "none"
+    """Nothing: the workspace is a directory of the engine and can fill its disk. Said plainly, never pretended."""
+
+
+class QuotaSupport(FrozenModel):
+    """What the worker found on its machine and engine."""
+
+    loop_missing: tuple[str, ...] = ("no place for workspace images was given",)
+    """What stands against loop-mounted workspaces; empty where they work."""
+    project_quota: bool = False
+    """The engine's disk has project quotas. Reported only: no driver option of a local volume sets one."""
+
+
+def choose_backend(profile: Profile, facts: QuotaSupport) -> QuotaBackend:
+    """What holds the cap of such a workspace here."""
+    if not profile.workspace_bytes:
+        return QuotaBackend.NONE
+    if profile.workspace_bytes <= profile.memory_bytes // 2:
+        return QuotaBackend.TMPFS
+    return QuotaBackend.COUNTED if facts.loop_missing else QuotaBackend.LOOP
+
+
+def volume_options(spec: SandboxSpec, cap: QuotaBackend, device: str = "") -> dict[str, str]:
+    """Driver options of the workspace's volume; `device`: the loop device that holds it.
+
+    An uncapped one is a directory of the engine, without `nosuid,nodev`, which the engine cannot set for it;
+    no-new-privileges and the missing MKNOD stand in its place.
+    """
+    profile, uid = spec.profile, spec.tool_uid
+    match cap:
+        case QuotaBackend.NONE | QuotaBackend.COUNTED:
+            return {}
+        case QuotaBackend.TMPFS:
+            size = f"size={profile.workspace_bytes},nr_inodes={profile.workspace_inodes}"
+            return {"type": "tmpfs", "device": "tmpfs", "o": f"{size},uid={uid},gid={uid},mode=755,nosuid,nodev"}
+        case QuotaBackend.LOOP:
+            return {"type": "ext4", "device": device, "o": "nosuid,nodev,noatime"}
+
+
+def detect_support(endpoint: str, info: dict[str, Any], *, is_engine_container: bool = False) -> QuotaSupport:
+    """Look at this machine, and at what the engine says of its own (`/info`).
+
+    `is_engine_container`: this process is in a container of that engine, which then shares its kernel and its devices.
+    """
+    root = Path(str(info.get("DockerRootDir") or "/nonexistent"))
+    here = "unix://" in endpoint or endpoint.startswith("http+docker")
+    is_ours = here and info.get("Name") == socket.gethostname() and root.is_dir()
+    missing = [
+        reason
+        for reason, met in (
+            ("the engine is not on this machine", is_ours or is_engine_container),
+            ("the engine is rootless", "name=rootless" not in (info.get("SecurityOptions") or ())),
+            (f"{LOOP_CONTROL} cannot be opened by this user", _can_open(LOOP_CONTROL)),
+            (f"{MKFS} is not installed (e2fsprogs)", mkfs() is not None),
+        )
+        if not met
+    ]
+    return QuotaSupport(loop_missing=tuple(missing), project_quota=_has_project_quota(root))
+
+
+def _can_open(device: Path) -> bool:
+    """Whether it can be used: in a container the file may be there, and its use be forbidden all the same."""
+    try:
+        os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def mkfs() -> str | None:
+    """The program that makes an ext4; root's PATH may lack the folder where it usually is."""
+    return shutil.which(MKFS) or shutil.which(MKFS, path="/usr/sbin:/sbin")
+
+
+def _has_project_quota(place: Path) -> bool:
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    above = {str(place), *map(str, place.parents)}
+    options = [mount[3].split(",") for mount in sorted(mounts, key=lambda mount: len(mount[1])) if mount[1] in above]
+    return bool(options) and bool({"prjquota", "pquota"} & set(options[-1]))

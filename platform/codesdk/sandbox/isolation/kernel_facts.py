@@ -1,0 +1,58 @@
+"""What the kernel says of a tool's process, read alike wherever its sandbox is: a container, or this machine. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from codesdk.sandbox.isolation.spec import CAPABILITIES
+
+_CAPABILITY_NUMBERS = {"CHOWN": 0, "KILL": 5, "SETGID": 6, "SETUID": 7}
+_BOUNDING = sum(1 << _CAPABILITY_NUMBERS[name] for name in CAPABILITIES)
+_SECCOMP = {"0": "none", "1": "strict", "2": "filter"}
+
+
+class KernelFacts(TypedDict):
+    """The part of an attestation that is the kernel's word alone."""
+
+    network_interfaces: tuple[str, ...]
+    tool_uid: int
+    uid_map: str
+    capabilities: tuple[str, ...]
+    no_new_privileges: bool
+    seccomp: str
+
+
+def kernel_facts(observed: Mapping[str, Any]) -> KernelFacts:
+    """Of what the runner's probe read as a tool (`runner/probe.py`)."""
+    status = observed["status"]
+    return KernelFacts(
+        network_interfaces=tuple(observed["interfaces"]),
+        tool_uid=int(status["Uid"].split()[1]),
+        uid_map=id_map(observed["uid_map"]),
+        capabilities=capability_names(int(status["CapEff"], 16)),
+        no_new_privileges=status.get("NoNewPrivs") == "1",
+        seccomp=_SECCOMP.get(status.get("Seccomp", ""), "unknown"),
+    )
+
+
+def ungranted_capabilities(status: Mapping[str, str]) -> int:
+    """The mask of capabilities in its bounding set that no sandbox of ours is granted; not 0 where it says nothing."""
+    return int(status.get("CapBnd", "100"), 16) & ~_BOUNDING
+
+
+def id_map(text: str) -> str:
+    """A map of ids as the kernel shows it, on one line."""
+    return ", ".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
+
+
+def is_mapped(id_: int, text: str) -> bool:
+    """Whether that id inside is one outside, and not the kernel's stand-in for those that are none."""
+    ranges = ([int(word) for word in line.split()] for line in text.splitlines() if line.strip())
+    return any(inside <= id_ < inside + count for inside, _, count in ranges)
+
+
+def capability_names(mask: int) -> tuple[str, ...]:
+    """Names of the capabilities in a mask; numbers for those that we never grant."""
+    known = {number: name for name, number in _CAPABILITY_NUMBERS.items()}
+    return tuple(known.get(bit, f"CAP_{bit}") for bit in range(64) if mask >> bit & 1)

@@ -1,0 +1,218 @@
+"""From a `SandboxSpec` to what the engine is asked for. Pure: nothing here talks to an engine.
+
+Every grant stands here with its reason; what is not granted is denied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from docker.types import LogConfig, Mount, Ulimit
+
+from codesdk.sandbox import seccomp
+from codesdk.sandbox.docker import lost_containers
+from codesdk.sandbox.isolation import runtimes
+from codesdk.sandbox.packaging import bundle
+from codesdk.sandbox.port import ProcessLimits, SandboxSpec
+from codesdk.sandbox.profiles.profile import Profile, Seccomp, WorkspaceMode
+
+CAPABILITIES = {
+    "SETUID": "the runner becomes the tool's uid before it executes a tool, and for file operations; no way back is kept",
+    "SETGID": "likewise for the group",
+    "KILL": "the runner ends processes that run as the tool's uid",
+    "CHOWN": "once at the start, for the root of the workspace: a new volume is root's; the runner then drops it for good",
+}
+
+TMPFS = {
+    "/tmp": "rw,exec,nosuid,nodev,mode=1777,size={tmp_bytes},nr_inodes=65536",  # noqa: S108 - a mount point inside
+    "/run": "rw,nosuid,nodev,noexec,mode=755,size=1048576,nr_inodes=1024",
+}
+"""Writable places under the read-only root. /tmp may execute (the engine's default is noexec): builds and
+test runners start programs from it."""
+
+RESERVED_PIDS = 55
+"""Processes of the pids limit that tools cannot take (RLIMIT_NPROC): init, runner, nursery, killer and file threads,
+and for each of up to 24 running execs a shepherd and a leader that waits. Measured: with 55 left free the runner forked
+at once under a fork bomb. With egress one thread more looks up who connects."""
+
+RUNNER_OPEN_FILES = 4096
+"""The container's own limit; tools get the profile's. The runner holds 4 descriptors an exec and 1 a staged file."""
+
+EGRESS_PORT = 3128
+"""Where tools find the proxy, on the container's own loopback: the port that HTTP proxies have by custom."""
+
+LABEL_INSTANCE = "codesdk.instance"
+LABEL_OWNER = "codesdk.owner"
+LABEL_SPEC = "codesdk.spec"
+LABEL_BORROWS = "codesdk.borrows"
+"""On a container that reads another's workspace: whose."""
+TOOL_ENV = {
+    "HOME": "/tmp/home",  # noqa: S108
+    "TMPDIR": "/tmp",  # noqa: S108
+    "USER": "tool",
+    "LANG": "C.UTF-8",
+    # git takes no directory of the workspace for a repository only because it looks like a bare one: its configuration
+    # names programs, and may have been written as any file.
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "safe.bareRepository",
+    "GIT_CONFIG_VALUE_0": "explicit",
+}
+"""What every command starts with."""
+
+
+def container_name(instance: str, owner: str) -> str:
+    """The name of container and volume: the same for the same owner, and another for another installation."""
+    return f"codesdk-{hashlib.sha256(instance.encode()).hexdigest()[:8]}-{owner}"
+
+
+def container_labels(spec: SandboxSpec) -> dict[str, str]:
+    """What our engine objects carry; a worker that restarts reads the spec back from here."""
+    text = spec.model_dump_json(exclude={"generation"})
+    lender = {LABEL_BORROWS: spec.borrows.owner} if spec.borrows else {}
+    return {LABEL_INSTANCE: spec.instance, LABEL_OWNER: spec.owner, LABEL_SPEC: text, **lender}
+
+
+def volumes(spec: SandboxSpec) -> list[tuple[str, str, bool]]:
+    """Volume, place and whether it can be written, of all that is mounted beside `TMPFS`."""
+    own = (container_name(spec.instance, spec.owner), spec.profile.workspace, True)
+    lent = spec.borrows
+    return [own, *([(container_name(spec.instance, lent.owner), lent.place, False)] if lent else [])]
+
+
+def rlimits(spec: SandboxSpec) -> dict[str, int]:
+    """Limits of each tool process, by the names of resource.RLIMIT_*."""
+    profile = spec.profile
+    limits = {
+        "nproc": profile.pids - RESERVED_PIDS,
+        "nofile": profile.open_files,
+        "core": 0,
+        "memlock": 64 * 1024,
+    }
+    if runtimes.of(profile.runtime).is_linux:
+        limits["msgqueue"] = 64 * 1024  # gVisor has neither the limit nor, unless asked, the queues
+    if profile.file_bytes:
+        limits["fsize"] = profile.file_bytes
+    return limits
+
+
+def exec_limits(limits: ProcessLimits, runtime: str) -> dict[str, int]:
+    """What an exec asks for beneath `rlimits`, in the same names."""
+    # gVisor lets a process map what it likes beyond RLIMIT_DATA. All of its addresses are more than its memory, so there
+    # it gets less than was said.
+    memory = "data" if runtimes.of(runtime).is_linux else "as"
+    asked = {
+        memory: limits.memory_bytes,
+        "nproc": limits.pids - RESERVED_PIDS if limits.pids is not None else None,
+        "nofile": limits.open_files,
+        "fsize": limits.file_bytes,
+    }
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def spool_bytes(spec: SandboxSpec) -> int:
+    """Output held until it is acknowledged: it lies in the sandbox's own memory, so at most a quarter of that."""
+    return min(4 * spec.profile.keep_output_bytes, spec.profile.memory_bytes // 4)
+
+
+def runner_settings(spec: SandboxSpec, *, counted: bool = False) -> dict[str, object]:
+    """What the runner is started with. Readable by tools (/proc/PID/cmdline): no secret may be in it.
+
+    Counted: nothing else holds the workspace's cap.
+    """
+    settings: dict[str, object] = {
+        lost_containers.NAME_SETTING: container_name(spec.instance, spec.owner),
+        "uid": spec.tool_uid,
+        "gid": spec.tool_uid,
+        "workspace": spec.profile.workspace,
+        "limits": rlimits(spec),
+        "spool_bytes": spool_bytes(spec),
+        "max_read_bytes": spec.profile.max_read_bytes,
+        "env": TOOL_ENV,
+    }
+    if not runtimes.of(spec.profile.runtime).has_subreapers:
+        settings["subreapers"] = False
+    if not runtimes.of(spec.profile.runtime).has_inotify:
+        settings["inotify"] = False
+    if spec.profile.workspace_mode is not WorkspaceMode.RW:
+        settings["workspace_mode"] = spec.profile.workspace_mode.value
+    if counted:
+        settings["workspace_cap"] = {"bytes": spec.profile.workspace_bytes, "inodes": spec.profile.workspace_inodes}
+    if spec.profile.egress:
+        settings["egress"] = EGRESS_PORT  # which hosts is the worker's business: the runner only carries bytes
+    return settings
+
+
+def security_options(profile: Profile, *, apart: bool = False) -> list[str]:
+    """No execve gains rights, and the filter of system calls, inline: a remote engine has no file of ours.
+
+    `apart`: it reads another sandbox's workspace.
+    """
+    return ["no-new-privileges", *([seccomp.option(apart=apart)] if profile.seccomp is Seccomp.CODESDK else [])]
+
+
+def container_options(spec: SandboxSpec, *, counted: bool = False) -> dict[str, Any]:
+    """Keyword arguments of `containers.create`; `counted` as in `runner_settings`."""
+    profile = spec.profile
+    name = container_name(spec.instance, spec.owner)
+    return {
+        "name": name,
+        "image": spec.image,
+        "runtime": profile.runtime,
+        # Ours, whatever the image says. An image's HEALTHCHECK ran as root every second; its ENTRYPOINT is anyone's.
+        "entrypoint": bundle.command(runner_settings(spec, counted=counted)),
+        "command": [],
+        "user": "0:0",
+        "working_dir": "/",
+        "healthcheck": {"test": ["NONE"]},
+        "stop_signal": "SIGKILL",
+        "labels": container_labels(spec),
+        "hostname": "sandbox",
+        "init": runtimes.of(profile.runtime).has_subreapers,  # without: orphans must become the runner's
+        # detach makes StdinOnce false: without it the engine closes the runner's stdin when a worker disconnects.
+        "detach": True,
+        "stdin_open": True,
+        "tty": False,
+        "restart_policy": {"Name": "no"},  # a restarted runner has forgotten what it ran: at-most-once would be gone
+        "network_mode": "none",
+        "ipc_mode": "private",
+        "privileged": False,
+        "cap_drop": ["ALL"],
+        "cap_add": list(CAPABILITIES),
+        "security_opt": security_options(profile, apart=spec.borrows is not None),
+        "read_only": True,
+        "tmpfs": {place: options.format(tmp_bytes=profile.tmp_bytes) for place, options in TMPFS.items()},
+        # no_copy: what the image has at that path is not the workspace, and would be root's.
+        "mounts": [
+            Mount(target=place, source=volume, type="volume", no_copy=True, read_only=not writable)
+            for volume, place, writable in volumes(spec)
+        ],
+        "shm_size": profile.shm_bytes,
+        "mem_limit": profile.memory_bytes,
+        "memswap_limit": profile.memory_bytes + profile.swap_bytes,
+        "nano_cpus": int(profile.cpus * 1e9),
+        "pids_limit": runtimes.of(profile.runtime).pids_limit(profile.pids),
+        "ulimits": [
+            Ulimit(name="nofile", soft=RUNNER_OPEN_FILES, hard=RUNNER_OPEN_FILES),
+            Ulimit(name="core", soft=0, hard=0),
+        ],
+        "log_config": LogConfig(type="none"),  # stdout is the protocol; the engine would keep a copy of it on disk
+    }
+
+
+def spec_from_label(label: str, generation: int) -> SandboxSpec:
+    """The spec that a container was made from, for a worker of this generation.
+
+    Raises:
+        ValueError: the label is none of ours.
+    """
+    return SandboxSpec.model_validate({**json.loads(label), "generation": generation})
+
+
+def same_sandbox(spec: SandboxSpec, label: str) -> bool:
+    """Whether a label found on a container asks for the same as this spec."""
+    try:
+        return spec_from_label(label, spec.generation) == spec
+    except ValueError:
+        return False

@@ -1,0 +1,195 @@
+"""Where a local sandbox's things lie: one directory each, beneath `local/` of the data directory."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import stat
+from pathlib import Path
+from typing import Any
+
+from codesdk.sandbox.local.cgroups import Cgroup, Controller
+from codesdk.sandbox.local.faults import RemovalFailed
+
+_OWNER_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+WORKSPACE_ROOT = Path("/var/tmp")  # noqa: S108 - what is made there is checked, see `StateDirectories.prepare`
+LINK = "link"
+"""Name of the porter's socket in the sandbox's directory."""
+
+
+class StateDirectory:
+    """The files of one sandbox."""
+
+    def __init__(self, directory: Path, workspace: Path) -> None:
+        self.directory = directory
+        self.workspace = workspace
+        """On this machine; tools may see it under another name."""
+
+    @property
+    def owner(self) -> str:
+        """Whose it is."""
+        return self.directory.name
+
+    def spec(self) -> str:
+        """What it was made from; empty where the making did not get that far."""
+        return self._text("spec.json")
+
+    def said(self) -> str:
+        """The tail of the runner's stderr."""
+        return self._text("said").strip()
+
+    def ended(self) -> str:
+        """How the runner ended, where its porter saw it."""
+        return self._text("ended").strip()
+
+    def record(self) -> dict[str, Any] | None:
+        """What the porter wrote of its processes; None where none was started."""
+        text = self._text("porter.json")
+        return json.loads(text) if text else None
+
+    def group(self) -> Cgroup:
+        """Its cgroups, as they were written down before they were made; empty where it has none."""
+        text = self._text("cgroups.json")
+        return Cgroup({Controller(name): Path(path) for name, path in (json.loads(text) if text else {}).items()})
+
+    def write(self, name: str, text: str) -> None:
+        """A file of it, whole or not at all."""
+        fresh = self.directory / f".{name}-{secrets.token_hex(4)}"
+        fresh.write_text(text, "utf-8")
+        fresh.rename(self.directory / name)
+
+    def _text(self, name: str) -> str:
+        try:
+            return (self.directory / name).read_text("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+
+
+class StateDirectories:
+    """All sandboxes of one installation."""
+
+    def __init__(self, root: Path, *, apart: bool) -> None:
+        """Apart: tools run as other users in sight of this machine's files, and the data directory is closed to them."""
+        self._root = root
+        digest = hashlib.sha256(os.fsencode(root.absolute())).hexdigest()[:16]
+        self._workspace_root = WORKSPACE_ROOT / f"codesdk-{os.getuid()}-{digest}" if apart else None
+
+    def of(self, owner: str) -> StateDirectory:
+        """The place of that owner, made or not.
+
+        Raises:
+            ValueError: the id could not be a file's name.
+        """
+        if not _OWNER_PATTERN.fullmatch(owner):
+            raise ValueError(f"no id of a sandbox: {owner!r}")
+        directory = self._root / owner
+        workspace = self._workspace_root / owner if self._workspace_root else directory
+        return StateDirectory(directory, workspace / "workspace")
+
+    def make(self, owner: str, *, kept: bool = False) -> StateDirectory:
+        """The directory of a new sandbox, private to this user; kept: the workspace is there already."""
+        state = self.of(owner)
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        state.directory.mkdir(mode=0o700, exist_ok=kept)
+        if self._workspace_root is not None:
+            _make_traversable(self._workspace_root)
+            state.workspace.parent.mkdir(parents=True, mode=0o711, exist_ok=kept)
+        state.workspace.mkdir(mode=0o755, exist_ok=kept)
+        return state
+
+    def clear(self, owner: str) -> None:
+        """Remove all but the workspace; its processes must have ended.
+
+        Raises:
+            RemovalFailed: something cannot be removed.
+        """
+        state = self.of(owner)
+        try:
+            for directory in dict.fromkeys((state.workspace.parent, state.directory)):
+                for entry in list(directory.iterdir()) if directory.is_dir() else ():
+                    if entry.is_dir() and not entry.is_symlink():
+                        if entry != state.workspace:
+                            remove_tree(entry)
+                    else:
+                        entry.unlink()
+        except OSError as error:
+            raise RemovalFailed(owner, str(error)) from error
+
+    def owners(self) -> list[str]:
+        """Of everything that there is, whole or not."""
+        found: set[str] = set()
+        for root in (self._root, self._workspace_root):
+            if root is not None and root.is_dir():
+                found.update(entry.name for entry in root.iterdir() if _OWNER_PATTERN.fullmatch(entry.name))
+        return sorted(found)
+
+    def remove(self, owner: str) -> None:
+        """Remove all of it, if there is any; its processes must have ended.
+
+        Raises:
+            RemovalFailed: something cannot be removed.
+        """
+        state = self.of(owner)
+        try:
+            # The record goes last: while anything is left, a sweep finds it.
+            for directory in dict.fromkeys((state.workspace.parent, state.directory)):
+                if directory.exists():
+                    remove_tree(directory)
+        except OSError as error:
+            raise RemovalFailed(owner, str(error)) from error
+        if self._workspace_root is not None:
+            with contextlib.suppress(OSError):  # other sandboxes are in it
+                self._workspace_root.rmdir()
+
+
+def _make_traversable(root: Path) -> None:
+    """A directory that others may pass through and not list; refused where somebody else made it first."""
+    try:
+        root.mkdir(mode=0o711)
+        root.chmod(0o711)
+    except FileExistsError:
+        about = root.lstat()
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o022:
+            raise PermissionError(f"{root} is not a directory of ours alone") from None
+
+
+def remove_tree(top: Path) -> None:
+    """Remove a directory whatever a tool made of it: modes, names, and depths at which a recursion would end.
+
+    Subdirectories are moved up beside `top` and emptied there one by one, so no path grows with the depth.
+    """
+    parent = os.open(top.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        pending = [top.name]
+        while pending:
+            name = pending.pop()
+            os.chmod(
+                name, 0o700, dir_fd=parent, follow_symlinks=False
+            ) if os.chmod in os.supports_follow_symlinks else (os.chmod(name, 0o700, dir_fd=parent))
+            here = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+            try:
+                pending += _empty(here, parent)
+            finally:
+                os.close(here)
+            os.rmdir(name, dir_fd=parent)
+    finally:
+        os.close(parent)
+
+
+def _empty(here: int, parent: int) -> list[str]:
+    """Remove the files of a directory, and move its directories to `parent`; their names there."""
+    moved = []
+    with os.scandir(here) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                os.chmod(entry.name, 0o700, dir_fd=here)  # moving a directory writes its `..`
+                name = f".removing-{secrets.token_hex(12)}"
+                os.rename(entry.name, name, src_dir_fd=here, dst_dir_fd=parent)
+                moved.append(name)
+            else:
+                os.unlink(entry.name, dir_fd=here)
+    return moved

@@ -1,0 +1,161 @@
+"""A sandbox profile: everything that limits a sandbox, as data. Policy may tighten it and never loosen it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import Field
+
+from codesdk.domain.decisions import FrozenModel, Obligations, SandboxBounds
+from codesdk.sandbox.egress.intersection import intersect, restrict_to_hosts
+from codesdk.sandbox.egress.rules import DENY_ALL, EgressRules
+
+
+class Seccomp(StrEnum):
+    """Which filter of system calls a sandbox gets."""
+
+    CODESDK = "codesdk"
+    """Ours: see `sandbox.seccomp`."""
+    ENGINE = "engine"
+    """The engine's default, for programs that need what ours refuses (debuggers, 32-bit programs)."""
+
+
+class ToolUid(StrEnum):
+    """Which uid tools get."""
+
+    UNIQUE = "unique"
+    """One that no other sandbox of the host has: limits, signals and /proc are shared per uid (`sandbox.store`)."""
+
+
+class WorkspaceMode(StrEnum):
+    """What tools may do with the workspace."""
+
+    RW = "rw"
+    RO = "ro"
+    """They read what the session was seeded with; another uid owns every file, which is neither theirs nor root's."""
+    NONE = "none"
+    """There is none: an empty directory that nobody can write."""
+
+
+class Profile(FrozenModel):
+    """Limits of one kind of sandbox. Sizes in bytes, times in seconds."""
+
+    name: str = Field(default="default", pattern=r"^[a-z][a-z0-9-]{0,39}$")
+    image: str = Field(default="base", pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
+    """Name of a folder in `sandbox-images/`, or of an entry of the operator's `images.yaml`."""
+    runtime: str = Field(default="runc", pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")
+    """The engine's name of it. A profile file may name those that are tested (`RUNTIMES`)."""
+    seccomp: Seccomp = Seccomp.CODESDK
+    memory_bytes: int = Field(default=512 * 1024 * 1024, ge=32 * 1024 * 1024)
+    swap_bytes: int = Field(default=0, ge=0)
+    """Swap on top of `memory_bytes`; 0 for none."""
+    cpus: float = Field(default=1.0, gt=0)
+    pids: int = Field(default=256, ge=80)
+    open_files: int = Field(default=1024, ge=64)
+    file_bytes: int = Field(default=256 * 1024 * 1024, ge=0)
+    """Largest file that a tool may write (RLIMIT_FSIZE)."""
+    tmp_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
+    """Size of /tmp (tmpfs)."""
+    shm_bytes: int = Field(default=16 * 1024 * 1024, ge=0)
+    keep_output_bytes: int = Field(default=16 * 1024 * 1024, ge=0)
+    """Bytes of each stream kept per exec."""
+    show_output_bytes: int = Field(default=32 * 1024, ge=256)
+    """Bytes of each stream shown to the model: half head, half tail."""
+    max_read_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
+    wall_s: float = Field(default=600.0, gt=0)
+    """Wall time of one exec."""
+    grace_s: float = Field(default=2.0, ge=0)
+    """Between TERM and KILL."""
+    egress: EgressRules = DENY_ALL
+    """Hosts that execs of this sandbox may reach, each only if it is given them too. The container has no network."""
+    tool_uid: ToolUid = ToolUid.UNIQUE
+    read_only_root: Literal[True] = True
+    """Always: what is written to a root has no cap, and outlives the exec that wrote it."""
+    workspace: str = Field(default="/workspace", pattern=r"^/[a-z0-9._-]+$")
+    """Where the workspace is; the image must have that directory, for its root is read-only."""
+    workspace_mode: WorkspaceMode = WorkspaceMode.RW
+    workspace_bytes: int = Field(default=1024 * 1024 * 1024, ge=0)
+    """Cap of the workspace; 0 for none. What holds it is decided by `sandbox.disk`; `codesdk doctor` says what it is."""
+    workspace_inodes: int = Field(default=100_000, ge=1024)
+    """Most files and directories, where the workspace is capped."""
+    pause_after_s: float = Field(default=300.0, ge=0)
+    """Idle for this long, its processes are frozen until the next call; 0 for never."""
+    idle_s: float = Field(default=4 * 3600.0, ge=0)
+    """Idle for this long, session and sandbox are closed; 0 for never."""
+    lifetime_s: float = Field(default=24 * 3600.0, ge=0)
+    """So long after its start, session and sandbox are closed whatever runs; 0 for never."""
+
+    def tighten(self, obligations: Obligations) -> Profile:
+        """This profile with what policy demands on top. Never looser in any field than it was."""
+        bounds = obligations.sandbox.model_dump(exclude_none=True)
+        if (patterns := bounds.pop("egress", None)) is not None:
+            bounds["egress"] = restrict_to_hosts(self.egress, patterns)
+        if obligations.timeout_s is not None:
+            bounds["wall_s"] = obligations.timeout_s
+        return self.tightened(**bounds)
+
+    def bounds(self) -> SandboxBounds:
+        """What of this profile can bound a single call in the sandbox of another."""
+        numbers = {name: getattr(self, name) for name in SandboxBounds.model_fields if name != "egress"}
+        numbers["file_bytes"] = numbers["file_bytes"] or None  # 0 is no limit
+        return SandboxBounds(**numbers, egress=tuple(rule.host for rule in self.egress.rules))
+
+    def tightened(self, **limits: Any) -> Profile:
+        """This profile with these values where they are tighter; where they are looser, its own stay.
+
+        Raises:
+            KeyError: a field that no policy may set.
+        """
+        changes = {name: TIGHTER[name](getattr(self, name), value) for name, value in limits.items()}
+        return Profile.model_validate({**self.model_dump(), **changes})
+
+
+def looser(profile: Profile, than: Profile) -> tuple[str, ...]:
+    """The fields in which `profile` grants more than the other, or something else; empty where it grants no more."""
+    return tuple(
+        name for name in Profile.model_fields if not _within(name, getattr(profile, name), getattr(than, name))
+    )
+
+
+def _within(name: str, value: Any, bound: Any) -> bool:
+    if name not in TIGHTER:
+        return bool(value == bound)
+    tightest = TIGHTER[name]
+    return bool(tightest(value, value) == tightest(bound, value))  # with itself: rules come out in one order
+
+
+def _least(one: float, other: float) -> float:
+    return min(one, other)
+
+
+def _least_above_zero(one: float, other: float) -> float:
+    """Where 0 stands for no limit."""
+    return min(one or other, other or one)
+
+
+def _stricter_of(*strictest_first: str) -> Callable[[Any, Any], Any]:
+    def place(value: Any) -> int:
+        return strictest_first.index(value) if value in strictest_first else len(strictest_first)
+
+    return lambda one, other: min(one, other, key=place)
+
+
+RUNTIMES = ("runsc", "runc")
+"""The container runtimes that the sandbox's suites pass on, the stricter one first."""
+TIGHTER: dict[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(
+        (
+            "memory_bytes", "swap_bytes", "cpus", "pids", "open_files", "tmp_bytes", "shm_bytes", "keep_output_bytes",
+            "show_output_bytes", "max_read_bytes", "wall_s", "grace_s", "workspace_inodes",
+        ),
+        _least,
+    ),
+    **dict.fromkeys(("file_bytes", "workspace_bytes", "pause_after_s", "idle_s", "lifetime_s"), _least_above_zero),
+    "runtime": _stricter_of(*RUNTIMES),
+    "seccomp": _stricter_of(Seccomp.CODESDK, Seccomp.ENGINE),
+    "workspace_mode": _stricter_of(WorkspaceMode.NONE, WorkspaceMode.RO, WorkspaceMode.RW),
+    "egress": intersect,
+}  # fmt: skip
+"""The tighter of two values, for each field that has such an order. Fields that have none can only be the same."""

@@ -1,0 +1,388 @@
+"""The owner rows of sandboxes: written before the engine is called, so nothing can exist without one."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Result, Row, ScalarSelect, delete, exists, func, select, update
+from sqlalchemy import insert as insert_into
+
+from codesdk.domain.attestation import Attestation
+from codesdk.domain.calls import CallState
+from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.ids import HostId, SandboxId, SessionId, TenantId
+from codesdk.errors import Fault
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.storage.schema import hosts, sandboxes, sessions, tool_calls
+
+FIRST_UID = 200_000
+"""Above every uid that images and hosts use for people and services."""
+LAST_UID = 265_535
+
+
+class NoToolUid(Fault):
+    """Every tool uid of the host is taken."""
+
+    code = "HOST_FULL"
+    retryable = True
+    status = 503
+
+
+class SandboxState(StrEnum):
+    """What should be, as much as what is: the worker makes it so."""
+
+    WANTED = "wanted"
+    POOLED = "pooled"
+    """Started, nobody's: a session may claim it."""
+    COPY = "copy"
+    """Holds a copy of a session's workspace for as long as its worker tries a call in it; nobody's either."""
+    READY = "ready"
+    PAUSED = "paused"
+    """A session's, frozen because it is idle; the next call lets it go on."""
+    STOPPING = "stopping"
+    """A session's, asked to be stopped; as ready until the worker finds that no call runs."""
+    HALTING = "halting"
+    """A session's, being stopped: no call runs, its processes end, its workspace stays."""
+    STOPPED = "stopped"
+    """A session's, of which there is the workspace alone; the next call brings it back."""
+    STARTING = "starting"
+    """A session's, on its way back."""
+    CLOSING = "closing"
+    GONE = "gone"
+
+
+STOPPED_STATES = (SandboxState.HALTING, SandboxState.STOPPED, SandboxState.STARTING)
+"""States of a session's sandbox that was stopped and is not back: no call has run in what there is of it."""
+OPEN_STATES = (SandboxState.WANTED, SandboxState.READY, SandboxState.PAUSED, SandboxState.STOPPING, *STOPPED_STATES)
+"""States of a session's sandbox that has not ended."""
+_ACTIVE_CALLS = (CallState.QUEUED.value, CallState.RUNNING.value)
+_WAITING = CallState.WAITING.value
+
+
+class SandboxRow(FrozenModel):
+    """The owner row of a session's sandbox."""
+
+    id: SandboxId
+    session_id: SessionId
+    host_id: HostId
+    state: SandboxState
+    tool_uid: int
+    image: str
+    profile: str
+    """JSON of the profile in force."""
+    generation: int | None
+    """The worker that made it for its pool, where it comes from one."""
+    tenant_id: TenantId
+    seed_artifact: str | None
+    opened_from: str | None = None
+    """The session whose snapshot the seed is, where it is one."""
+    reason: str | None = None
+    """Why it is closing, where it ended by itself."""
+    attestation: Attestation | None = None
+    """Read back from engine and kernel when it started."""
+    principal_id: str
+    permission_mode: str
+    runtime: str
+    runner: str | None = None
+    """Which run of its runner was there last."""
+    lives: int = 0
+    """How many before that one were lost."""
+    watch: bool = False
+    """Changes in its workspace become events."""
+
+
+class PoolRow(FrozenModel):
+    """The owner row of a sandbox without a session."""
+
+    id: SandboxId
+    state: SandboxState
+    tool_uid: int
+    image: str
+    profile: str
+    generation: int
+
+
+def profile_text(profile: Profile) -> str:
+    """A profile as its rows hold it: equal profiles, equal texts."""
+    return json.dumps(profile.model_dump(mode="json"))
+
+
+def insert(
+    connection: Connection,
+    sandbox: SandboxId,
+    session: SessionId | None,
+    host: HostId,
+    *,
+    image: str,
+    profile: Profile,
+    generation: int | None = None,
+    state: SandboxState = SandboxState.WANTED,
+    source: str | None = None,
+    serves: SessionId | None = None,
+) -> int:
+    """Want a sandbox: for a session, for the pool of the worker of that generation, as a copy of its, or for an MCP server.
+
+    `source`: the server's name; `serves`: the one session whose calls it gets.
+
+    Returns its tool uid, the lowest that is free on the host. Quotas are the caller's (`domain.needs.reserve_sandbox`).
+
+    Raises:
+        NoToolUid: the host has no uid left.
+    """
+    taken = set(
+        connection.execute(
+            select(sandboxes.c.tool_uid).where(
+                sandboxes.c.host_id == host, sandboxes.c.state != SandboxState.GONE.value
+            )
+        ).scalars()
+    )
+    uid = next((uid for uid in range(FIRST_UID, LAST_UID + 1) if uid not in taken), None)
+    if uid is None:
+        raise NoToolUid("This host runs as many sandboxes as it has tool uids.", advice="Close sessions or add a host.")
+    row = {
+        "id": sandbox,
+        "session_id": session,
+        "host_id": host,
+        "state": state.value,
+        "tool_uid": uid,
+        "image": image,
+        "profile": profile_text(profile),
+        "generation": generation,
+        "source": source,
+        "serves": serves,
+    }
+    connection.execute(insert_into(sandboxes), row)
+    return uid
+
+
+def of_session(connection: Connection, session: str) -> SandboxRow | None:
+    """The session's sandbox row."""
+    rows = _rows(connection, sandboxes.c.session_id == session)
+    return rows[0] if rows else None
+
+
+def find(connection: Connection, sandbox: str) -> SandboxRow | None:
+    """The row of that sandbox, where it works for a session: as its own, or as one of its MCP servers."""
+    rows: Result[Any] = connection.execute(_SERVING_ROWS.where(sandboxes.c.id == sandbox))
+    found = rows.first()
+    return _row(found) if found is not None else None
+
+
+def on_host(connection: Connection, host: HostId, states: tuple[SandboxState, ...]) -> list[SandboxRow]:
+    """The rows in these states of the host's sessions; the pool's are not among them."""
+    wanted = [state.value for state in states]
+    return _rows(connection, (sandboxes.c.host_id == host) & sandboxes.c.state.in_(wanted))
+
+
+def list_live(connection: Connection, host: HostId) -> list[SandboxId]:
+    """Every owner on the host that may have something on its engine."""
+    query = select(sandboxes.c.id).where(sandboxes.c.host_id == host, sandboxes.c.state != SandboxState.GONE.value)
+    return [SandboxId(id_) for id_ in connection.execute(query).scalars()]
+
+
+def images_in_use(connection: Connection) -> set[str]:
+    """Ids of the images that hosts offer, and of those that living sandboxes run in."""
+    living = select(sandboxes.c.image).where(sandboxes.c.state != SandboxState.GONE.value)
+    offered = (json.loads(text) for text in connection.execute(select(hosts.c.images)).scalars())
+    return {*connection.execute(living).scalars(), *(image for images in offered for image in images.values())}
+
+
+def pool(connection: Connection, host: HostId) -> list[PoolRow]:
+    """The host's rows without a session that are not gone."""
+    query = select(sandboxes).where(
+        sandboxes.c.host_id == host,
+        sandboxes.c.session_id.is_(None),
+        sandboxes.c.source.is_(None),
+        sandboxes.c.state != SandboxState.GONE.value,
+    )
+    fields = PoolRow.model_fields
+    return [
+        PoolRow.model_validate({name: value for name, value in row._asdict().items() if name in fields})
+        for row in connection.execute(query.order_by(sandboxes.c.id))
+    ]
+
+
+def of_sources(connection: Connection, host: HostId) -> list[SandboxId]:
+    """The sandboxes of the host in which MCP servers run, or ran before a worker ended."""
+    query = select(sandboxes.c.id).where(sandboxes.c.host_id == host, sandboxes.c.source.is_not(None))
+    return [SandboxId(id_) for id_ in connection.execute(query).scalars()]
+
+
+def delete_unowned(connection: Connection, sandbox: SandboxId) -> bool:
+    """Drop the row of a sandbox without a session that was removed, or was lost with its host: nothing tells of it."""
+    changed = connection.execute(
+        delete(sandboxes).where(
+            sandboxes.c.id == sandbox,
+            sandboxes.c.session_id.is_(None),
+            sandboxes.c.state.in_([SandboxState.CLOSING.value, SandboxState.GONE.value]),
+        )
+    )
+    return changed.rowcount == 1
+
+
+def change_state(
+    connection: Connection,
+    sandbox: SandboxId,
+    before: tuple[SandboxState, ...],
+    after: SandboxState,
+    *,
+    unclaimed: bool = False,
+    **values: Any,
+) -> bool:
+    """Change the state if it is one of `before`: a closing row never becomes ready again.
+
+    `unclaimed`: only while no session has it. `values`: columns that change with it (attestation, reason, ready_at).
+    """
+    where = [sandboxes.c.id == sandbox, sandboxes.c.state.in_([state.value for state in before])]
+    if unclaimed:
+        where.append(sandboxes.c.session_id.is_(None))
+    changed = connection.execute(update(sandboxes).where(*where).values(state=after.value, **values))
+    return changed.rowcount == 1
+
+
+def mark_container_lost(connection: Connection, sandbox: SandboxId) -> bool:
+    """Its container is gone and its workspace is there: as stopped, and one life less. False: it is closing, or halted."""
+    before = (SandboxState.READY, SandboxState.PAUSED, SandboxState.STOPPING)
+    return change_state(connection, sandbox, before, SandboxState.STOPPED, lives=sandboxes.c.lives + 1)
+
+
+def record_runner(connection: Connection, sandbox: SandboxId, runner: str) -> bool:
+    """Note which runner is there. True: it is another than was known, so the one before was lost."""
+    is_it = sandboxes.c.id == sandbox
+    known = connection.execute(select(sandboxes.c.runner).where(is_it)).scalar()
+    if known == runner:
+        return False
+    lost = 0 if known is None else 1
+    values = {"runner": runner, "lives": sandboxes.c.lives + lost}
+    connection.execute(update(sandboxes).where(is_it).values(values))
+    return bool(lost)
+
+
+# -- idleness: judged on rows; what runs is never idle, and the clock starts again when it ends -----------------------
+
+
+class IdleState(FrozenModel):
+    """A session's ready, paused or stopped sandbox, with what its clocks count from (seconds since the epoch)."""
+
+    row: SandboxRow
+    ready_at: float
+    idle_since: float | None
+    """None while a call of the session is queued or runs."""
+    awaits_person: bool
+    """A call of the session waits for an approval."""
+
+
+def idle_states(connection: Connection, host: HostId, session: str | None = None) -> list[IdleState]:
+    """Every ready, paused or stopped sandbox of the host, or the one of that session."""
+    states = [SandboxState.READY.value, SandboxState.PAUSED.value, SandboxState.STOPPED.value]
+    query = _ROWS.add_columns(
+        _has_calls_in(*_ACTIVE_CALLS).label("busy"),
+        _has_calls_in(_WAITING).label("awaits"),
+        _last_end().label("ended_at"),
+    ).where(sandboxes.c.host_id == host, sandboxes.c.state.in_(states))
+    if session is not None:
+        query = query.where(sandboxes.c.session_id == session)
+    return [
+        IdleState(
+            row=_row(row),
+            ready_at=row.ready_at,
+            idle_since=None if row.busy else max(row.ready_at, row.ended_at or 0.0, row.active_at or 0.0),
+            awaits_person=row.awaits,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def request_stop(connection: Connection, sandbox: SandboxId) -> bool:
+    """Let a ready or paused sandbox be stopped if no call of its session is queued or runs; False: not so."""
+    changed = connection.execute(
+        update(sandboxes)
+        .where(
+            sandboxes.c.id == sandbox,
+            sandboxes.c.state.in_([SandboxState.READY.value, SandboxState.PAUSED.value]),
+            ~_has_calls_in(*_ACTIVE_CALLS),
+        )
+        .values(state=SandboxState.STOPPING.value)
+    )
+    return changed.rowcount == 1
+
+
+def begin_stop(connection: Connection, sandbox: SandboxId) -> bool:
+    """Begin to stop it where it is asked to be and no call runs in it; False: not so.
+
+    A call that the worker claims after this waits for it before it gets to the sandbox.
+    """
+    changed = connection.execute(
+        update(sandboxes)
+        .where(
+            sandboxes.c.id == sandbox,
+            sandboxes.c.state == SandboxState.STOPPING.value,
+            ~_has_calls_in(CallState.RUNNING.value),
+        )
+        .values(state=SandboxState.HALTING.value)
+    )
+    return changed.rowcount == 1
+
+
+def pause(connection: Connection, sandbox: SandboxId, idle_before: float) -> bool:
+    """Let a ready sandbox be paused if nothing was asked of it since; False: something was, or it is not ready."""
+    changed = connection.execute(
+        update(sandboxes)
+        .where(
+            sandboxes.c.id == sandbox,
+            sandboxes.c.state == SandboxState.READY.value,
+            sandboxes.c.ready_at <= idle_before,
+            ~_has_calls_in(*_ACTIVE_CALLS),
+            func.coalesce(_last_end(), 0.0) <= idle_before,
+            func.coalesce(sandboxes.c.active_at, 0.0) <= idle_before,
+        )
+        .values(state=SandboxState.PAUSED.value)
+    )
+    return changed.rowcount == 1
+
+
+def record_activity(connection: Connection, sandbox: SandboxId, now: float) -> None:
+    """Something was seen to run in it at `now` (seconds since the epoch): it is idle from then on at the earliest."""
+    connection.execute(update(sandboxes).where(sandboxes.c.id == sandbox).values(active_at=now))
+
+
+def _has_calls_in(*states: str) -> ColumnElement[bool]:
+    return exists().where(tool_calls.c.session_id == sandboxes.c.session_id, tool_calls.c.state.in_(states))
+
+
+def _last_end() -> ScalarSelect[float | None]:
+    return (
+        select(func.max(tool_calls.c.finished_at))
+        .where(tool_calls.c.session_id == sandboxes.c.session_id)
+        .scalar_subquery()
+    )
+
+
+_SESSION = (
+    sessions.c.tenant_id,
+    sessions.c.seed_artifact,
+    sessions.c.opened_from,
+    sessions.c.principal_id,
+    sessions.c.permission_mode,
+    sessions.c.runtime,
+    sessions.c.watch,
+)
+_ROWS = select(sandboxes, *_SESSION).join(sessions, sessions.c.id == sandboxes.c.session_id)
+_SANDBOX_COLUMNS = [column for column in sandboxes.c if column.name != "session_id"]
+_SERVING_ROWS = select(*_SANDBOX_COLUMNS, sessions.c.id.label("session_id"), *_SESSION).join(
+    sessions, sessions.c.id == func.coalesce(sandboxes.c.session_id, sandboxes.c.serves)
+)
+
+
+def _rows(connection: Connection, condition: ColumnElement[bool]) -> list[SandboxRow]:
+    return [_row(row) for row in connection.execute(_ROWS.where(condition))]
+
+
+def _row(row: Row[Any]) -> SandboxRow:
+    fields = SandboxRow.model_fields
+    values = {name: value for name, value in row._asdict().items() if name in fields}
+    if values["attestation"]:
+        values["attestation"] = json.loads(values["attestation"])
+    return SandboxRow.model_validate(values)

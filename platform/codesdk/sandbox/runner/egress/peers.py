@@ -1,0 +1,79 @@
+"""Who is at the other end of a loopback connection: the kernel's word, not the connection's.
+
+A credential alone would not do: every tool process has the same uid, so each can read another's environment. The
+kernel's table says which socket is connected to us, and /proc which processes hold it. To look into a tool's
+descriptors a thread must have the tool's ids; root without CAP_SYS_PTRACE may not.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+from codesdk.sandbox.runner.execution import process_tree
+
+_ESTABLISHED = "01"
+_MAPPED = "0" * 16 + "{:08X}".format(int.from_bytes(b"\0\0\xff\xff", sys.byteorder))
+
+
+def _word(host: str) -> str:
+    """An IPv4 address as the kernel prints it: four bytes in the machine's order."""
+    return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}"
+
+
+def inode_of(peer: tuple[str, int], ours: tuple[str, int], root: str = "/proc") -> int | None:
+    """The inode of the socket that is bound to `peer` and connected to `ours`; None where there is none any more."""
+    ends = tuple((_word(host), f":{port:04X}") for host, port in (peer, ours))
+    # A program that connects with an IPv6 socket to ::ffff:127.0.0.1 stands in the other table.
+    for name, prefix in (("tcp", ""), ("tcp6", _MAPPED)):
+        local, remote = (prefix + word + port for word, port in ends)
+        try:
+            with open(root + "/net/" + name, encoding="ascii") as table:
+                for line in table:
+                    fields = line.split()
+                    if fields[1:4] == [local, remote, _ESTABLISHED]:
+                        return int(fields[9]) or None
+        except OSError:
+            continue  # a kernel without IPv6
+    return None
+
+
+def holders(inode: int, root: str = "/proc") -> list[int]:
+    """The processes that have the socket open, as far as this thread may see."""
+    wanted = "socket:[" + str(inode) + "]"
+    names = filter(str.isdigit, os.listdir(root))
+    return [int(name) for name in names if _holds(root + "/" + name + "/fd", wanted)]
+
+
+def _holds(folder: str, wanted: str) -> bool:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return False  # it ended, or is not a tool's
+    for name in names:
+        try:
+            if os.readlink(folder + "/" + name) == wanted:
+                return True
+        except OSError:
+            continue  # closed meanwhile
+    return False
+
+
+def lineages(peer: tuple[str, int], ours: tuple[str, int]) -> list[set[int]]:
+    """For each process that holds the peer's socket: itself and all its ancestors. Empty when nobody is found."""
+    inode = inode_of(peer, ours)
+    if inode is None:
+        return []
+    pids = holders(inode)
+    table = process_tree.parents()
+    return [ancestors(pid, table) for pid in pids]
+
+
+def ancestors(pid: int, table: dict[int, tuple[int, str]]) -> set[int]:
+    """The process and all above it."""
+    found: set[int] = set()
+    while pid in table and pid not in found:
+        found.add(pid)
+        pid = table[pid][0]
+    return found

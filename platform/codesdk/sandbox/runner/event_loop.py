@@ -1,0 +1,96 @@
+"""The runner's loop, and the threads that do what would block it."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import select
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections import deque
+    from queue import SimpleQueue
+    from typing import Callable
+
+    OnEvent = Callable[[int, int], object]
+else:  # what stands around these types is loaded by no other part of the runner
+    from _collections import deque
+    from _queue import SimpleQueue
+
+
+class EventLoop:
+    """poll(2) over descriptors, one deadline, and calls posted from other threads."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self._handlers: dict[int, OnEvent] = {}
+        self._callbacks: deque[Callable[[], None]] = deque()
+        self._wake_out, self._wake_in = os.pipe()
+        os.set_blocking(self._wake_in, False)
+        os.set_blocking(self._wake_out, False)
+        self.watch(self._wake_out, select.POLLIN, self._on_wake)
+
+    def watch(self, fd: int, events: int, handler: OnEvent) -> None:
+        """Call `handler(fd, events)` when one of the events happened."""
+        self._handlers[fd] = handler
+        self._poll.register(fd, events)
+
+    def forget(self, fd: int) -> None:
+        """Stop watching; nothing happens when it was not watched."""
+        if self._handlers.pop(fd, None) is not None:
+            self._poll.unregister(fd)
+
+    def post(self, call: Callable[[], None]) -> None:
+        """From any thread: run this on the loop."""
+        self._callbacks.append(call)
+        try:
+            os.write(self._wake_in, b"\0")
+        except BlockingIOError:
+            pass  # the pipe is full of wake-ups already
+
+    def _on_wake(self, fd: int, _: int) -> None:
+        os.read(fd, 4096)
+        while self._callbacks:
+            self._callbacks.popleft()()
+
+    def run_once(self, deadline: float | None) -> bool:
+        """Wait until something happens or the deadline (monotonic seconds) has come; False when nothing happened."""
+        timeout = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        found = self._poll.poll(None if timeout is None else int(timeout) + 1)
+        for fd, events in found:
+            handler = self._handlers.get(fd)
+            if handler is not None:  # an earlier handler of this round may have closed it
+                handler(fd, events)
+        return bool(found)
+
+
+class SerialExecutor:
+    """A thread that does one thing after the other and posts the outcome to the loop."""
+
+    def __init__(self, name: str, loop: EventLoop, prepare: Callable[[], None]) -> None:
+        self.loop = loop
+        self._queue: SimpleQueue[Callable[[], Callable[[], None]]] = SimpleQueue()
+        self._failed: BaseException | None = None
+        self._ready = _thread.allocate_lock()
+        self._ready.acquire()
+        self._name = name
+        _thread.start_new_thread(self._run, (prepare,))
+        self._ready.acquire()
+        if self._failed is not None:
+            raise self._failed
+
+    def _run(self, prepare: Callable[[], None]) -> None:
+        try:
+            prepare()
+        except OSError as error:
+            self._failed = error
+            return
+        finally:
+            self._ready.release()
+        while True:
+            self.loop.post(self._queue.get()())
+
+    def submit(self, work: Callable[[], Callable[[], None]]) -> None:
+        """Do `work` on the thread; what it returns is called on the loop. It must not raise."""
+        self._queue.put(work)

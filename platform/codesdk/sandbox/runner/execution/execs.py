@@ -1,0 +1,177 @@
+"""All execs of a sandbox, and the shepherds that wait for the next ones."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from codesdk.sandbox.runner.event_loop import EventLoop
+from codesdk.sandbox.runner.execution import probe
+from codesdk.sandbox.runner.execution.exec_lifecycle import Exec, Key, SubreaperHandle
+from codesdk.sandbox.runner.execution.spool import Budget, FlowControlledSpool, Spool
+from codesdk.sandbox.runner.execution.subreaper import NO_PROCESS, ForkServer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from codesdk.sandbox.runner.execution.exec_lifecycle import SignalTree
+
+MAX_RUNNING = 24
+"""Each running exec has a shepherd, and these need their place beneath the pids limit (see `spec.RESERVED_PIDS`)."""
+MAX_FREE = 2
+"""Shepherds kept for the next execs."""
+KEEP_FREE_S = 20.0
+"""After this without execs they are let go, and the nursery with them: they are half of an idle sandbox's memory."""
+_SMALL = 256 * 1024
+"""Output that may be held when the nursery is let go. The next one shares its pages, and so would keep them."""
+
+
+class Execs:
+    """All execs of the sandbox, by (call, attempt)."""
+
+    REMEMBERED = 16_384
+    """Acknowledged execs whose keys are kept, so that a repeated start is refused and not run."""
+
+    def __init__(self, loop: EventLoop, fork_server: ForkServer, kill: SignalTree, spool_bytes: int, uid: int) -> None:
+        self._uid = uid
+        self._loop = loop
+        self._fork_server = fork_server
+        self._kill = kill
+        self._budget = Budget(spool_bytes)
+        self._oom = probe.OomKills()
+        self._execs: dict[Key, Exec] = {}
+        self._running: dict[Key, Exec] = {}
+        self._acknowledged: dict[Key, None] = {}
+        self._free: list[SubreaperHandle] = []
+        self._barrier_fd = -1
+        self._has_no_escapees = True
+        """No process of an ended exec can be left: none has lost its shepherd, none had strays that outlived a hunt."""
+        self._used = time.monotonic()
+
+    def get(self, key: Key) -> Exec | None:
+        """The exec, running or ended, until it is acknowledged."""
+        return self._execs.get(key)
+
+    def was_acknowledged(self, key: Key) -> bool:
+        """It ran, ended, and its result was committed."""
+        return key in self._acknowledged
+
+    def running(self) -> list[Key]:
+        """Those that have not ended."""
+        return list(self._running)
+
+    def full(self) -> bool:
+        """No more execs can run now."""
+        return len(self._running) >= MAX_RUNNING
+
+    def start(self, key: Key, request: dict[str, Any], stdin: bytes, keep: int) -> Exec:
+        """Start it. The caller has checked that the key is new and that there is room."""
+        handle = self._acquire_handle()
+        spool = (FlowControlledSpool if request.get("flow") else Spool)(keep, self._budget)
+        # A shepherd that took limits on for one exec cannot be rid of them for the next.
+        on_freed = SubreaperHandle.dismiss if "limits" in request else self._on_handle_freed
+        found = Exec(
+            key, request, stdin, self._loop, self._kill, spool, self._on_exec_ended, on_freed, self._oom, self._uid
+        )
+        for other in self._running.values():
+            other.mark_overlapped()
+            found.mark_overlapped()
+        try:
+            found.run(handle, self._start_barrier(request))
+        except OSError:
+            on_freed(handle)
+            raise
+        self._execs[key] = self._running[key] = found
+        return found
+
+    def _start_barrier(self, request: dict[str, Any]) -> list[int]:
+        """Sets `alone` where no tool process lives, and keeps others waiting until that one has been started.
+
+        A shepherd that starts a tool alone has the tool's real uid meanwhile (see `spawning`), and holds one end of a
+        pipe until it is root again. Every later one gets the other end, and begins when it is at its end.
+        """
+        if not self._running and self._has_no_escapees:
+            if self._barrier_fd >= 0:
+                os.close(self._barrier_fd)
+            self._barrier_fd, theirs = os.pipe()
+            request["alone"] = True
+            return [theirs]
+        return [os.dup(self._barrier_fd)] if self._barrier_fd >= 0 else []
+
+    def _acquire_handle(self) -> SubreaperHandle:
+        self._used = time.monotonic()
+        while self._free:
+            handle = self._free.pop()
+            if handle.is_idle():
+                return handle
+            handle.dismiss()  # the kernel killed it for memory while it waited
+        return SubreaperHandle(self._fork_server)
+
+    def _on_exec_ended(self, key: Key, may_live_on: bool) -> None:
+        self._has_no_escapees = self._has_no_escapees and not may_live_on
+        self._running.pop(key, None)
+        self._used = time.monotonic()
+
+    def _on_handle_freed(self, handle: SubreaperHandle) -> None:
+        if len(self._free) < MAX_FREE:
+            self._free.append(handle)
+        else:
+            handle.dismiss()
+
+    def prepare(self) -> None:
+        """Have a shepherd ready for the first exec.
+
+        Raises:
+            OSError: no process to be had.
+        """
+        if not self._free and not self._running:
+            self._used = time.monotonic()
+            self._free.append(SubreaperHandle(self._fork_server))
+
+    def acknowledge(self, key: Key) -> bool:
+        """Forget an ended exec; False when it is unknown or still runs."""
+        found = self._execs.get(key)
+        if found is None or found.result is None:
+            return key in self._acknowledged
+        found.spool.release()
+        del self._execs[key]
+        self._acknowledged[key] = None
+        while len(self._acknowledged) > self.REMEMBERED:
+            del self._acknowledged[next(iter(self._acknowledged))]
+        return True
+
+    def next_deadline(self) -> float | None:
+        """When `tick` has something to do, on the monotonic clock."""
+        times = [item.deadline for item in self._running.values() if item.deadline is not None]
+        if self._can_shut_down():
+            times.append(self._used + KEEP_FREE_S)
+        return min(times) if times else None
+
+    def _can_shut_down(self) -> bool:
+        is_up = bool(self._free) or self._fork_server.pid != NO_PROCESS
+        return is_up and not self._running and self._budget.used <= _SMALL
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now = time.monotonic()
+        if self._can_shut_down() and now - self._used >= KEEP_FREE_S:
+            for handle in self._free:
+                handle.dismiss()
+            self._free.clear()
+            self._fork_server.shut_down()
+        for item in list(self._running.values()):
+            if item.deadline is not None and item.deadline <= now:
+                item.on_deadline()
+
+    def egress_execs(self) -> list[tuple[int, str, int, str]]:
+        """The running execs that may use egress: shepherd, call, attempt, credential."""
+        return [
+            (item.subreaper, key[0], key[1], item.credential)
+            for key, item in self._running.items()
+            if item.credential and item.subreaper is not None
+        ]
+
+    def states(self) -> list[dict[str, Any]]:
+        """Every exec that is not acknowledged."""
+        return [item.state() for item in self._execs.values()]

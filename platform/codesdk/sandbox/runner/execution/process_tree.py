@@ -1,0 +1,140 @@
+"""Ending a process tree: everything of the tool's uid is stopped at once, the tree is signalled, the rest goes on.
+
+A scan and a kill per process lose the race against a fork bomb. `kill(-1, SIGSTOP)` walks the process list under the
+kernel's lock, so no process of the uid escapes it; after that the scan sees a world that stands still.
+"""
+
+from __future__ import annotations
+
+import os
+
+from codesdk.sandbox.runner import kernel
+
+_STOP, _CONTINUE = 19, 18
+KILLER_UID = 65534
+"""The killer's real uid while it stops the others. Not root's, or root's processes would be hit; not the tool's, or a
+tool could signal the killer. No process of a sandbox has it; without a PID namespace another is set, see `main`."""
+MAX_SCANS = 200
+
+
+def parents() -> dict[int, tuple[int, str]]:
+    """Every process: its parent and its state letter."""
+    found: dict[int, tuple[int, str]] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open("/proc/" + name + "/stat", "rb") as stat:
+                # The command name may hold anything, brackets and newlines included; the last bracket ends it.
+                fields = stat.read().rpartition(b")")[2].split()
+        except OSError:
+            continue  # it ended while we looked
+        if len(fields) > 1:
+            found[int(name)] = (int(fields[1]), fields[0].decode("ascii", "replace"))
+    return found
+
+
+def descendants(root: int, table: dict[int, tuple[int, str]], excluding: int = 0) -> list[int]:
+    """All living processes beneath `root`, without it, without zombies, without what is beneath `excluding`."""
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _) in table.items():
+        children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    seen: set[int] = {root, excluding}
+    stack = [root]
+    while stack:
+        for pid in children.get(stack.pop(), ()):
+            if pid not in seen:
+                seen.add(pid)
+                stack.append(pid)
+                if table[pid][1] not in "ZX":
+                    found.append(pid)
+    return found
+
+
+class FrozenProcesses:
+    """With-block in which every process of the tool's uid stands still."""
+
+    def __init__(self, uid: int, killer_uid: int, keep_stopped: bool = False) -> None:
+        """Stay: they go on standing still after it, for somebody else."""
+        self._uid = uid
+        self._killer_uid = killer_uid
+        self._keep_stopped = keep_stopped
+
+    def __enter__(self) -> None:
+        signal_all(self._uid, self._killer_uid, _STOP)
+
+    def __exit__(self, *_: object) -> None:
+        if not self._keep_stopped:
+            signal_all(self._uid, self._killer_uid, _CONTINUE)
+
+
+def signal_all(uid: int, killer_uid: int, number: int) -> None:
+    """Send a signal to every process of the tool's uid."""
+    kernel.set_thread_uids(killer_uid, uid, 0)
+    try:
+        # kill(-1) with the wrong uid would stop the runner's own helpers: never trust the call above alone.
+        if os.getresuid() != (killer_uid, uid, 0):
+            raise RuntimeError("the killer has not become the tool's uid")
+        os.kill(-1, number)
+    except ProcessLookupError:
+        pass  # the tool's uid has no process
+    finally:
+        kernel.set_thread_uids(0, 0, 0)
+
+
+def freeze(uid: int, fork_server: int, stop: bool, killer_uid: int = KILLER_UID) -> None:
+    """Let every tool process stand still, or go on."""
+    if uid != os.getuid():
+        signal_all(uid, killer_uid, _STOP if stop else _CONTINUE)
+        return
+    stopped: set[int] = set()
+    for _ in range(MAX_SCANS):
+        table = parents()
+        shepherds = [pid for pid, (parent, _) in table.items() if parent == fork_server]
+        tools = {pid for subreaper in shepherds for pid in descendants(subreaper, table)}
+        fresh = tools - stopped
+        if not fresh:
+            return
+        for pid in fresh:
+            _send(pid, _STOP if stop else _CONTINUE)
+        stopped |= fresh
+
+
+def signal_tree(
+    root: int, uid: int, number: int, excluding: int = 0, killer_uid: int = KILLER_UID, keep_stopped: bool = False
+) -> int:
+    """Send a signal to every process beneath `root`; returns how many there were. Root itself is left alone."""
+    if uid == os.getuid():
+        return _signal_own(root, number, excluding)
+    with FrozenProcesses(uid, killer_uid, keep_stopped):
+        pids = descendants(root, parents(), excluding)
+        for pid in pids:
+            _send(pid, number)
+    return len(pids)
+
+
+def _signal_own(root: int, number: int, excluding: int) -> int:
+    """Where tools run as the runner's own uid: stopped one by one until a scan finds no new one.
+
+    A fork bomb can be faster for a while; the caller asks again until nothing is left.
+    """
+    stopped: list[int] = []
+    for _ in range(MAX_SCANS):
+        fresh = [pid for pid in descendants(root, parents(), excluding) if pid not in stopped]
+        if not fresh:
+            break
+        for pid in fresh:
+            _send(pid, _STOP)
+        stopped += fresh
+    for pid in stopped:
+        _send(pid, number)
+        _send(pid, _CONTINUE)
+    return len(stopped)
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass  # killed by an earlier request, reaped meanwhile

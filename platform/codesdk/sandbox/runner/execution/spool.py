@@ -1,0 +1,224 @@
+"""The output of one exec, kept until the worker has committed it: the beginning of each stream, and its end."""
+
+from __future__ import annotations
+
+STREAMS = ("stdout", "stderr")
+MAX_SEGMENTS = 4096
+"""How many changes between the streams are remembered; after that the order between them is no longer exact."""
+
+
+class Budget:
+    """Bytes that all spools of a sandbox may hold together."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+    def take(self, wanted: int) -> int:
+        """How many of these bytes may be kept."""
+        granted = max(0, min(wanted, self.limit - self.used))
+        self.used += granted
+        return granted
+
+
+class Cursor:
+    """How far a reader has come in each stream."""
+
+    def __init__(self, stdout: int = 0, stderr: int = 0) -> None:
+        self.sent = [stdout, stderr]
+        self.turn = 0
+
+
+class Tail:
+    """The last bytes of a stream, in a ring that grows to its limit and no further."""
+
+    def __init__(self, limit: int, budget: Budget) -> None:
+        self._limit = limit
+        self._budget = budget
+        self._ring = bytearray()
+        self._place = 0  # where the oldest byte lies, once the ring is full
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    def add(self, data: bytes) -> None:
+        """More bytes; where there is no room, the oldest go."""
+        if self._place == 0 and len(self._ring) < self._limit:
+            count = self._budget.take(min(len(data), self._limit - len(self._ring)))
+            self._ring += data[:count]
+            data = data[count:]
+        size = len(self._ring)
+        if size == 0:
+            return
+        data = data[-size:]
+        end = min(len(data), size - self._place)
+        self._ring[self._place : self._place + end] = data[:end]
+        self._ring[: len(data) - end] = data[end:]
+        self._place = (self._place + len(data)) % size
+
+    def read(self, start: int, length: int) -> bytes:
+        """Bytes from `start`, counted from the oldest."""
+        size = len(self._ring)
+        length = max(0, min(length, size - start))
+        if length == 0:
+            return b""
+        begin = (self._place + start) % size
+        part = bytes(self._ring[begin : begin + length])
+        return part + bytes(self._ring[: length - len(part)])
+
+
+class Spool:
+    """Two streams with the order in which they grew.
+
+    Of each the first half of `keep` is kept, and of what comes after the last half. What lies between is counted and
+    dropped, never silently. Readers get the beginning while it grows, and the end when the stream is over.
+    """
+
+    def __init__(self, keep: int, budget: Budget) -> None:
+        self._head_limit = keep - keep // 2
+        self._budget = budget
+        self._heads = (bytearray(), bytearray())
+        self._tails = (Tail(keep // 2, budget), Tail(keep // 2, budget))
+        self.seen = [0, 0]
+        self.over = False
+        """Nothing more comes: the ends may be read."""
+        self._segments: list[list[int]] = []  # [stream, end of its bytes when the other stream spoke]
+
+    def add(self, stream: int, data: bytes) -> None:
+        """Bytes that came out of a stream."""
+        head = self._heads[stream]
+        if len(head) == self.seen[stream]:
+            count = self._budget.take(min(len(data), self._head_limit - len(head)))
+            self._grow(stream, data[:count])
+            if count < len(data):
+                self._tails[stream].add(data[count:])
+        else:
+            self._tails[stream].add(data)
+        self.seen[stream] += len(data)
+
+    def _grow(self, stream: int, data: bytes) -> None:
+        if not data:
+            return
+        head = self._heads[stream]
+        head += data
+        for turn in reversed(self._segments[-2:]):
+            if turn[0] == stream and (turn is self._segments[-1] or len(self._segments) >= MAX_SEGMENTS):
+                turn[1] = len(head)
+                return
+        self._segments.append([stream, len(head)])
+
+    def after(self, cursor: Cursor, limit: int) -> tuple[int, int, bytes] | None:
+        """The next bytes from the cursor on, which moves past them: (stream, offset, bytes)."""
+        while cursor.turn < len(self._segments):
+            stream, end = self._segments[cursor.turn]
+            if end > cursor.sent[stream]:
+                return self._from_head(cursor, stream, end, limit)
+            if cursor.turn + 2 >= len(self._segments):
+                # The last two turns may still grow, each for its stream.
+                for stream, end in self._segments[-2:]:
+                    if end > cursor.sent[stream]:
+                        return self._from_head(cursor, stream, end, limit)
+                break
+            cursor.turn += 1
+        return self._from_tails(cursor, limit) if self.over else None
+
+    def _from_head(self, cursor: Cursor, stream: int, end: int, limit: int) -> tuple[int, int, bytes]:
+        start = cursor.sent[stream]
+        data = bytes(self._heads[stream][start : min(end, start + limit)])
+        cursor.sent[stream] += len(data)
+        return stream, start, data
+
+    def _from_tails(self, cursor: Cursor, limit: int) -> tuple[int, int, bytes] | None:
+        for stream, seen in enumerate(self.seen):
+            if cursor.sent[stream] < seen and len(self._tails[stream]):
+                offset, data = self.read(stream, cursor.sent[stream], limit)
+                if data:
+                    cursor.sent[stream] = offset + len(data)
+                    return stream, offset, data
+        return None
+
+    def read(self, stream: int, offset: int, limit: int) -> tuple[int, bytes]:
+        """Bytes at `offset`, or the next ones that were kept: their offset, and at most `limit` of them."""
+        head, tail = self._heads[stream], self._tails[stream]
+        if offset < len(head):
+            return offset, bytes(head[offset : offset + limit])
+        oldest = self.seen[stream] - len(tail)
+        offset = min(max(offset, oldest), self.seen[stream])
+        return offset, tail.read(offset - oldest, limit)
+
+    def forget(self, stream: int, offset: int) -> None:
+        """A reader has come so far; what it has read is kept all the same."""
+        del stream, offset
+
+    def room(self, stream: int) -> bool:
+        """Whether more of a stream can be taken: always, since what has no place is counted and dropped."""
+        del stream
+        return True
+
+    def counts(self) -> list[tuple[int, int, int]]:
+        """For each stream: bytes that came, bytes of these that were dropped, and the offset of the first dropped."""
+        return [
+            (seen, seen - len(head) - len(tail), len(head))
+            for seen, head, tail in zip(self.seen, self._heads, self._tails)
+        ]
+
+    def release(self) -> None:
+        """Forget the bytes."""
+        self._budget.used -= sum(map(len, self._heads)) + sum(map(len, self._tails))
+        self._heads = (bytearray(), bytearray())
+        self._tails = (Tail(0, self._budget), Tail(0, self._budget))
+        self._segments.clear()
+
+
+class FlowControlledSpool(Spool):
+    """A conversation: stdout waits for its one reader, and is forgotten as far as that has come; stderr keeps its end."""
+
+    def __init__(self, keep: int, budget: Budget) -> None:
+        super().__init__(keep, budget)
+        self._limit = max(1, keep)
+        self._waiting = bytearray()
+        self._start = 0
+        self._tails = (Tail(0, budget), Tail(keep // 2, budget))
+
+    def room(self, stream: int) -> bool:
+        """Whether the tool may say more before somebody reads."""
+        return stream != 0 or len(self._waiting) < self._limit
+
+    def add(self, stream: int, data: bytes) -> None:
+        """Bytes that came out. Those of stdout are all kept: who adds them has asked for room."""
+        if stream == 0:
+            self._waiting += data
+            self._budget.used += len(data)
+        else:
+            self._tails[stream].add(data)
+        self.seen[stream] += len(data)
+
+    def forget(self, stream: int, offset: int) -> None:
+        """The reader will not ask for what lies before this again."""
+        read = max(0, min(offset - self._start, len(self._waiting))) if stream == 0 else 0
+        if read:
+            del self._waiting[:read]
+            self._start += read
+            self._budget.used -= read
+
+    def after(self, cursor: Cursor, limit: int) -> tuple[int, int, bytes] | None:
+        """Nothing: a conversation has no listeners."""
+        del cursor, limit
+        return None
+
+    def read(self, stream: int, offset: int, limit: int) -> tuple[int, bytes]:
+        """Bytes at `offset`, or the first that are there still."""
+        if stream != 0:
+            return super().read(stream, offset, limit)
+        start = max(0, min(offset - self._start, len(self._waiting)))
+        return self._start + start, bytes(self._waiting[start : start + limit])
+
+    def counts(self) -> list[tuple[int, int, int]]:
+        """As a spool's; of stdout nothing is dropped."""
+        return [(self.seen[0], 0, 0), (self.seen[1], self.seen[1] - len(self._tails[1]), 0)]
+
+    def release(self) -> None:
+        """Forget the bytes."""
+        self._budget.used -= len(self._waiting)
+        self._waiting = bytearray()
+        super().release()

@@ -1,0 +1,315 @@
+"""Starting process trees: the nursery, and the shepherds that start tools and see their trees out.
+
+The nursery is forked from the runner when that is about to be used, and let go when it is idle: then it holds no output,
+so a fork costs the same always, and an idle sandbox is one process of ours. It forks shepherds on request. A shepherd is the subreaper of one exec at a time: whatever the tree does (double fork,
+setsid), its processes stay beneath it, and when it has no child left, the tree has ended and the shepherd is free for
+the next. Shepherds are root's, so tools cannot signal them; the tool's real uid is had by one at most, and only in a
+moment in which no tool lives.
+"""
+
+from __future__ import annotations
+
+import _socket
+import gc
+import os
+import resource
+import struct
+
+from codesdk.sandbox.runner import kernel
+from codesdk.sandbox.runner.execution import escaped_processes
+from codesdk.sandbox.runner.execution.spawn import Program
+from codesdk.sandbox.runner.protocol import codec
+from codesdk.sandbox.runner.workspace.root import OperationRefused, Root, relative
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from typing import Any, Callable
+else:
+    import _signal as signal  # the module around it makes enums: half a megabyte
+
+_WAIT_ALL = 0x40000000  # __WALL: also children whose exit signal is not SIGCHLD (clone with CLONE_PARENT)
+_LENGTH = struct.Struct(">I")
+_FD = struct.Struct("i")
+_STDERR = 2
+_SPACE = _socket.CMSG_SPACE(4 * _FD.size)  # stdio, and an end of a pipe (see `Execs`)
+_OOM_SCORE = 500
+"""Tools are killed for memory before the runner. A tool can lower its own again: this helps the honest case only."""
+NO_PROCESS = -1
+"""The nursery's pid while there is none: no process has it, nor is a child of it, as some are of 0."""
+_NICE = 4
+"""Tools yield to the runner inside the sandbox; between sandboxes the CPU share of the container counts, not this."""
+
+
+class Config:
+    """What every tool process gets."""
+
+    def __init__(self, uid: int, gid: int, workspace: str, limits: dict[str, int]) -> None:
+        self.uid = uid
+        self.gid = gid
+        self.workspace = workspace
+        self.limits = limits
+
+    @property
+    def has_own_uid(self) -> bool:
+        """Whether tools run as another uid than the runner; the local driver without root has only its own."""
+        return self.uid != os.getuid()
+
+
+def send_request(control: _socket.socket, request: dict[str, Any], stdio: list[int], other: list[int]) -> None:
+    """Tell a shepherd what to start, and on which descriptors. Other: an end of a pipe, see `Execs`."""
+    text = codec.dump({**request, "stdio": len(stdio)})
+    sent = control.sendmsg([_LENGTH.pack(len(text)) + text], _pass_fds(stdio + other))
+    if sent < _LENGTH.size + len(text):
+        control.sendall((_LENGTH.pack(len(text)) + text)[sent:])
+
+
+def _pass_fds(fds: list[int]) -> list[tuple[int, int, bytes]]:
+    return [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, b"".join(map(_FD.pack, fds)))]
+
+
+def _received_fds(ancillary: list[Any]) -> list[int]:
+    return [fd for _, _, content in ancillary for (fd,) in _FD.iter_unpack(content)]
+
+
+class ForkServer:
+    """The runner's handle on the process that forks shepherds."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._runner = os.getpid()
+        self._socket: _socket.socket | None = None
+        self.pid = NO_PROCESS
+
+    def subreaper(self, control: _socket.socket) -> None:
+        """Have a shepherd forked that listens on this socket.
+
+        Raises:
+            OSError: there is no nursery, and no process to be had for one.
+        """
+        ours = self._socket or self._fork()
+        ours.sendmsg([b"s"], _pass_fds([control.fileno()]))
+
+    def _fork(self) -> _socket.socket:
+        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        gc.freeze()  # a collection writes to every object that it looks at, and so would unshare every page
+        try:
+            pid = os.fork()  # other threads do not go on in the child, and it touches nothing that they may have locked
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
+        if pid == 0:
+            _in_child(lambda: _serve_forks(theirs, self._config, self._runner))
+        theirs.close()
+        self.pid, self._socket = pid, ours
+        return ours
+
+    def shut_down(self) -> None:
+        """Let it go until it is needed again; its shepherds must have been dismissed."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket, self.pid = None, NO_PROCESS
+            gc.collect()  # before the next freeze, and in a quiet moment
+            kernel.trim_memory()
+
+
+def _in_child(body: Callable[[], None]) -> None:
+    """Run the body of a forked process; it never returns into its parent's code."""
+    code = 70
+    try:
+        body()
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - a forked child has nobody to raise to; the cause goes to the log
+        os.write(2, (f"codesdk runner, child: {error!r}\n").encode())
+    finally:
+        os._exit(code)
+
+
+def _serve_forks(requests: _socket.socket, config: Config, runner: int) -> None:
+    gc.disable()
+    signal.set_wakeup_fd(-1)
+    _close_fds_except(requests.fileno())
+    null = os.open("/dev/null", os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    # Shepherds are reaped by the kernel; the runner sees their socket end.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        data, ancillary, _, _ = requests.recvmsg(1, _SPACE, _socket.MSG_CMSG_CLOEXEC)
+        if not data:
+            return  # the runner is gone, and the container goes with it
+        (control,) = _received_fds(ancillary)
+        try:
+            if os.fork() == 0:
+                requests.close()
+                _in_child(lambda control=control: Subreaper(control, config, runner).serve())  # type: ignore[misc]
+        except OSError as error:
+            # No process to be had: closing its socket tells the runner, and the nursery lives on.
+            os.write(2, f"codesdk runner, nursery: {error!r}\n".encode())
+        os.close(control)
+
+
+def _close_fds_except(kept: int) -> None:
+    """The protocol's descriptors must not be reachable from here on, and a socket held here would never be at its end."""
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > _STDERR and fd != kept:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # the one by which the folder was read
+
+
+class Subreaper:
+    """One tree after the other."""
+
+    def __init__(self, control: int, config: Config, runner: int) -> None:
+        self._control = _socket.socket(fileno=control)
+        self._config = config
+        self._runner = runner
+        self._root: Root | None = None
+        # Where there is only one uid, tools can signal it: what can be blocked is.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._is_reaper = kernel.become_subreaper()
+        self._starts = 0
+        # What a tool inherits from us: the C library's spawn sets none of it.
+        os.umask(0o022)
+        os.nice(_NICE)
+        self._has_own_uid = config.has_own_uid  # asked now: later this process has the tool's uid at times
+        if self._has_own_uid:
+            os.setgroups([])
+            os.setresgid(config.gid, config.gid, config.gid)
+        else:
+            kernel.show_memory()  # where nobody is root, else its own oom_score_adj is not its own to write
+        _set_rlimits(config.limits)
+        self._score = os.open("/proc/self/oom_score_adj", os.O_RDWR)
+        self._own_score = os.read(self._score, 16).strip()
+
+    def serve(self) -> None:
+        """Start what is asked for and see it out, until the runner closes the socket."""
+        self._report(subreaper=os.getpid())
+        while True:
+            received = self._receive()
+            if received is None:
+                return
+            request, fds = received
+            stdio, other = fds[: request["stdio"]], fds[request["stdio"] :]
+            if not request.get("alone"):
+                for fd in other:
+                    os.read(fd, 1)  # at its end when the shepherd that has the other end is root again
+            leader, failed = self._start(request, stdio)
+            for fd in fds:
+                os.close(fd)
+            if failed:
+                self._report(leader=127 << 8, failed=failed, empty=True, cpu_s=0.0, max_rss_kb=0)
+            else:
+                self._reap_tree(leader)
+
+    def _report(self, **words: Any) -> None:
+        self._control.sendall(codec.dump(words) + b"\n")
+
+    def _receive(self) -> tuple[dict[str, Any], list[int]] | None:
+        data = bytearray()
+        stdio: list[int] = []
+        while len(data) < _LENGTH.size or len(data) < _LENGTH.size + _LENGTH.unpack_from(data)[0]:
+            part, ancillary, _, _ = self._control.recvmsg(1 << 16, _SPACE, _socket.MSG_CMSG_CLOEXEC)
+            if not part:
+                return None
+            data += part
+            stdio += _received_fds(ancillary)
+        return codec.load(bytes(data[_LENGTH.size :])), stdio
+
+    def _start(self, request: dict[str, Any], stdio: list[int]) -> tuple[int, str]:
+        """Start the leader with the tool's rights; its pid, or why that failed."""
+        uid = self._config.uid
+        # With the tool's real uid we could be killed by any tool: only where none lives. See `Execs`.
+        is_open = bool(request.get("alone")) and not request.get("probe")
+        what = ""
+        doing = "keep the exec's limits"
+        try:
+            _set_rlimits(request.get("limits", {}))  # for good: the runner gives this shepherd nothing more to start
+            doing = "become the tool user"
+            os.pwrite(self._score, b"%d" % _OOM_SCORE, 0)
+            if self._has_own_uid:
+                if not self._is_reaper and not request.get("probe"):
+                    self._starts += 1
+                    os.setgroups([escaped_processes.group_of_exec(self._starts)])
+                # Root stays the saved uid, for the way back. A spawned program has none: execve overwrites it.
+                kernel.set_thread_uids(uid if is_open else 0, uid, 0)
+            doing, what = "enter the working directory", " " + str(request["cwd"])
+            self._enter(request["cwd"])
+            doing, what = "run", " " + str(request["argv"][0])
+            if request.get("probe"):
+                return self._probe(stdio), ""
+            program = Program(request["argv"], request["env"], stdio, request.get("tty"))
+            return program.spawn() if is_open or not self._has_own_uid else program.fork(uid), ""
+        except OSError as error:
+            return 0, f"cannot {doing}{what}: {error.strerror}"[:4096]
+        except (OperationRefused, LookupError, TypeError, ValueError) as error:
+            return 0, f"cannot {doing}: {error}"[:4096]
+        finally:
+            if self._has_own_uid:
+                kernel.set_thread_uids(0, 0, 0)
+                if not self._is_reaper:
+                    os.setgroups([])  # or the shepherd itself would be taken for a stray
+            os.pwrite(self._score, self._own_score, 0)
+            os.chdir("/")
+
+    def _enter(self, directory: str) -> None:
+        if self._root is None:
+            self._root = Root(self._config.workspace)
+        self._root.ensure_accessible()
+        fd = self._root.open(relative(directory, self._config.workspace), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fchdir(fd)
+        finally:
+            os.close(fd)
+
+    def _probe(self, stdio: list[int]) -> int:
+        pid = os.fork()
+        if pid == 0:
+            _in_child(lambda: self._observe(stdio))
+        return pid
+
+    def _observe(self, stdio: list[int]) -> None:
+        from codesdk.sandbox.runner.execution import probe  # noqa: PLC0415 - once in a sandbox's life
+
+        if self._has_own_uid:
+            uid = self._config.uid
+            os.setresuid(uid, uid, uid)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        self._control.close()
+        os.write(stdio[1], codec.dump(probe.observe(self._runner)))
+
+    def _reap_tree(self, leader: int) -> None:
+        """Reap until nothing of the tree is left, and say what happened."""
+        cpu, peak, options = 0.0, 0, _WAIT_ALL
+        said: dict[str, Any] = {}
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, options)
+            except ChildProcessError:
+                break
+            if pid == 0:  # the leader has ended and others of its tree live on
+                self._report(**said)
+                said, options = {}, _WAIT_ALL
+                continue
+            cpu += usage.ru_utime + usage.ru_stime
+            peak = max(peak, usage.ru_maxrss)
+            if pid == leader:
+                said, options = {"leader": status}, _WAIT_ALL | os.WNOHANG
+        if not self._is_reaper and not escaped_processes.kill_group(escaped_processes.group_of_exec(self._starts)):
+            said["left"] = True
+        self._report(empty=True, cpu_s=cpu, max_rss_kb=peak, **said)
+
+
+def _set_rlimits(limits: dict[str, int]) -> None:
+    for name, value in limits.items():
+        number = getattr(resource, "RLIMIT_" + name.upper(), None)
+        if number is None:
+            continue  # this Python does not know the limit; the container's own ulimits stand behind it
+        _, hard = resource.getrlimit(number)
+        # Only root outside may raise a limit.
+        effective = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(number, (effective, effective))

@@ -1,0 +1,201 @@
+"""Unpacking a tar into the workspace: read through once to refuse, then once more to write.
+
+An archive is hostile input. Nothing is written before every entry was looked at; names and links may not leave the
+workspace, entries may not be written through links, and only files, directories and links exist afterwards.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import posixpath
+import tarfile
+import zlib
+
+from codesdk.sandbox.runner.workspace.root import OperationRefused, Root, refusal_of, relative
+
+MAX_ENTRIES = 200_000
+MAX_BYTES = 2 * 1024 * 1024 * 1024
+"""Unpacked bytes; a few kilobytes of gzip can hold gigabytes of zeros."""
+
+
+_TIME_DIGITS = 10
+
+
+def unpack(root: Root, archive: bytes, max_bytes: int = MAX_BYTES, *, readable: bool = False) -> int:
+    """Unpack a tar, plain or compressed; returns how many files were written.
+
+    `readable`: who is not the owner may do with a file what its owner may, but for writing, whatever the archive says.
+
+    Raises:
+        Refused: ARCHIVE_REFUSED with the entry and the reason, or NO_SPACE and the like while writing.
+    """
+    check(archive, root.workspace, max_bytes)
+    try:
+        return _write(root, archive, readable)
+    except OSError as error:
+        raise refusal_of(error) from error
+
+
+def check(archive: bytes, workspace: str, max_bytes: int = MAX_BYTES) -> None:
+    """Read all of it and refuse what must not be unpacked.
+
+    Raises:
+        Refused: ARCHIVE_REFUSED with the entry and the reason.
+    """
+    try:
+        _check(workspace, archive, max_bytes)
+    except (tarfile.TarError, EOFError, ValueError, OSError, zlib.error) as error:
+        raise OperationRefused("ARCHIVE_REFUSED", "it is no readable tar: " + str(error)) from error
+
+
+def _members(archive: bytes) -> tarfile.TarFile:
+    return tarfile.open(fileobj=io.BytesIO(archive), mode="r|*")
+
+
+def _refused(member: tarfile.TarInfo, reason: str) -> OperationRefused:
+    return OperationRefused("ARCHIVE_REFUSED", f"entry {member.name[:200]!r} {reason}")
+
+
+def _check(workspace: str, archive: bytes, max_bytes: int) -> None:
+    validator = EntryValidator(workspace, max_bytes)
+    with _members(archive) as tar:
+        for member in tar:
+            validator.validate(member)
+
+
+class EntryValidator:
+    """Looks at one entry after the other and refuses what must not be unpacked."""
+
+    def __init__(self, workspace: str, max_bytes: int = MAX_BYTES, *, links_anywhere: bool = False) -> None:
+        """Links anywhere: a symbolic link may say what it likes, as one that a tool makes; none is written through."""
+        self._workspace = workspace
+        self._max_bytes = max_bytes
+        self._links_anywhere = links_anywhere
+        self._links: set[str] = set()
+        self._total = 0
+        self.count = 0
+
+    def validate(self, member: tarfile.TarInfo) -> str:
+        """The entry's path in the workspace.
+
+        Raises:
+            Refused: ARCHIVE_REFUSED with the reason.
+        """
+        self.count += 1
+        self._total += max(0, member.size)
+        if self.count > MAX_ENTRIES:
+            raise OperationRefused("ARCHIVE_REFUSED", f"it has more than {MAX_ENTRIES} entries")
+        if self._total > self._max_bytes:
+            raise OperationRefused("ARCHIVE_REFUSED", f"it unpacks to more than {self._max_bytes} bytes")
+        name = _name(self._workspace, member)
+        above = name
+        while above:
+            above = posixpath.dirname(above)
+            if above in self._links:
+                raise _refused(member, f"would be written through the symbolic link {above!r}")
+        if member.issym():
+            if not self._links_anywhere:
+                _check_link(member, name)
+            self._links.add(name)
+        elif member.islnk():
+            if _name(self._workspace, member, member.linkname) in self._links:
+                raise _refused(member, "is a hard link to a symbolic link")
+        elif not (member.isreg() or member.isdir()):
+            raise _refused(member, "is neither a file, nor a directory, nor a link")
+        return name
+
+
+def _name(workspace: str, member: tarfile.TarInfo, name: str = "") -> str:
+    name = name or member.name
+    if name.startswith("/") or ".." in name.split("/"):
+        raise _refused(member, "has a name that leaves the workspace")
+    try:
+        return relative(name, workspace)
+    except OperationRefused as refused:
+        raise _refused(member, "has a bad name: " + refused.message) from refused
+
+
+def _check_link(member: tarfile.TarInfo, name: str) -> None:
+    target = member.linkname
+    if target.startswith("/") or "\0" in target:
+        raise _refused(member, "is a symbolic link to an absolute path")
+    level = name.count("/")
+    for part in target.split("/"):
+        level += {"..": -1, ".": 0, "": 0}.get(part, 1)
+        if level < 0:
+            raise _refused(member, "is a symbolic link that leaves the workspace")
+
+
+def _write(root: Root, archive: bytes, readable: bool) -> int:
+    written = 0
+    with _members(archive) as tar:
+        for member in tar:
+            name = _name(root.workspace, member)
+            if name == ".":
+                continue
+            directory, last = root.open_parent(name, create=True, links=False)
+            try:
+                written += write_entry(root, tar, member, directory, last, readable)
+            finally:
+                os.close(directory)
+    return written
+
+
+def entry_times(member: tarfile.TarInfo) -> tuple[int, int]:
+    """Access and change time in nanoseconds; exactly, where the archive says so. What is no time is 1970."""
+    whole, _, rest = member.pax_headers.get("mtime", "").partition(".")
+    if len(whole) <= _TIME_DIGITS and (whole + rest).isdecimal() and whole:
+        found = int(whole) * 10**9 + int(rest[:9].ljust(9, "0"))
+    else:
+        found = int(member.mtime * 10**9) if 0 <= member.mtime < 10**_TIME_DIGITS else 0  # not for infinity and NaN
+    return found, found
+
+
+def write_entry(
+    root: Root,
+    tar: tarfile.TarFile,
+    member: tarfile.TarInfo,
+    directory: int,
+    name: str,
+    readable: bool = False,
+    exact: bool = False,
+) -> int:
+    """Write one admitted entry; 1 for a file. Exact: with the mode that it had, also where that closes it to its owner."""
+    if member.isdir():
+        try:
+            os.mkdir(name, 0o755, dir_fd=directory)
+        except FileExistsError:
+            pass  # entries may share directories; a file in its place shows when something is written beneath
+        return 0
+    try:
+        os.unlink(name, dir_fd=directory)  # a file or link that is in the way; never followed
+    except FileNotFoundError:
+        pass
+    if member.issym():
+        os.symlink(member.linkname, name, dir_fd=directory)
+        os.utime(name, ns=entry_times(member), dir_fd=directory, follow_symlinks=False)
+        return 0
+    if member.islnk():
+        source, last = root.open_parent(_name(root.workspace, member, member.linkname), links=False)
+        try:
+            os.link(last, name, src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
+        finally:
+            os.close(source)
+        return 1
+    content = tar.extractfile(member)
+    mode = member.mode & 0o777 | 0o600
+    if readable:
+        mode = mode & 0o700 | (mode & 0o500) >> 3 | (mode & 0o500) >> 6
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=directory)
+    with os.fdopen(fd, "wb") as target:
+        while content is not None:
+            part = content.read(1 << 20)
+            if not part:
+                break
+            target.write(part)
+        if exact:
+            target.flush()
+            os.fchmod(target.fileno(), member.mode & 0o777)
+    os.utime(name, ns=entry_times(member), dir_fd=directory, follow_symlinks=False)
+    return 1

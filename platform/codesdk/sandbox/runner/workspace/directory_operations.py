@@ -1,0 +1,181 @@
+"""Directories made, entries moved and deleted, whatever symlinks say and however deep a tree is."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from codesdk.sandbox.runner import kernel
+from codesdk.sandbox.runner.workspace.files import describe
+from codesdk.sandbox.runner.workspace.root import OperationRefused, Root, relative
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from codesdk.sandbox.runner.workspace.files import Info
+
+MAX_DELETED = 500_000
+"""Entries that one request deletes at most."""
+_MAX_OPEN = 128
+"""Levels that are held open at once; what lies deeper is moved up first."""
+_ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def make_directory(root: Root, path: str) -> Info:
+    """A directory and those above it; one that is there already stays."""
+    clean = relative(path, root.workspace)
+    if clean != ".":
+        directory, name = root.open_parent(clean, create=True)
+        try:
+            os.mkdir(name, 0o755, dir_fd=directory)
+        except FileExistsError:
+            if not stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+                raise OperationRefused("NOT_A_DIRECTORY", "there is something else of that name") from None
+        finally:
+            os.close(directory)
+    fd = root.open(clean, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return describe(clean, os.fstat(fd))
+    finally:
+        os.close(fd)
+
+
+def move(root: Root, source: str, target: str, replace: bool) -> Info:
+    """Rename within the workspace; a symlink is moved as itself."""
+    clean, wanted = relative(source, root.workspace), relative(target, root.workspace)
+    if wanted == clean or wanted.startswith(clean + "/"):
+        raise OperationRefused("INVALID_PATH", "a directory cannot be moved into itself")
+    from_directory, name = root.open_parent(clean)
+    try:
+        os.stat(name, dir_fd=from_directory, follow_symlinks=False)
+        to_directory, new_name = root.open_parent(wanted, create=True)
+        try:
+            if replace:
+                os.rename(name, new_name, src_dir_fd=from_directory, dst_dir_fd=to_directory)
+            else:
+                _rename_new(from_directory, name, to_directory, new_name)
+            return describe(wanted, os.stat(new_name, dir_fd=to_directory, follow_symlinks=False))
+        finally:
+            os.close(to_directory)
+    finally:
+        os.close(from_directory)
+
+
+def _rename_new(source: int, name: str, target: int, new_name: str) -> None:
+    try:
+        kernel.rename_new(source, name, target, new_name)
+    except FileExistsError:
+        raise OperationRefused("CONFLICT", "there is something of the new name already") from None
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EINVAL):
+            raise
+        # Two steps, where the file system cannot do it in one; a directory into itself fails again, in the second.
+        if _exists(new_name, target):
+            raise OperationRefused("CONFLICT", "there is something of the new name already") from None
+        os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=target)
+
+
+def _exists(name: str, directory: int) -> bool:
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def delete(root: Root, path: str, recursive: bool, stopped: Callable[[], bool] = lambda: False) -> int:
+    """Delete one entry, with all beneath it where that is asked for; returns how many entries there were.
+
+    Raises:
+        Refused: CANCELLED where `stopped` said so before all were deleted; TOO_LARGE: as `clear`.
+    """
+    directory, name = root.open_parent(relative(path, root.workspace))
+    try:
+        if not stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            os.unlink(name, dir_fd=directory)
+            return 1
+        if not recursive:
+            os.rmdir(name, dir_fd=directory)
+            return 1
+        top = _enter(name, directory)
+        try:
+            count = clear(top, stopped)
+        finally:
+            os.close(top)
+        os.rmdir(name, dir_fd=directory)
+        return count + 1
+    finally:
+        os.close(directory)
+
+
+def clear(top: int, stopped: Callable[[], bool] = lambda: False) -> int:
+    """Delete everything in an open directory; returns how many entries there were.
+
+    Raises:
+        Refused: TOO_LARGE when there are more than `MAX_DELETED`, also because a tool goes on making new ones.
+            CANCELLED: as `delete`.
+    """
+    count = 0
+    stack: list[tuple[int, str]] = []
+    try:
+        while True:
+            here = stack[-1][0] if stack else top
+            below, removed = _clear_files(here, MAX_DELETED - count, stopped)
+            count += removed
+            if stopped():
+                raise OperationRefused("CANCELLED", f"it was cancelled; {count} entries were deleted before that")
+            if count >= MAX_DELETED:
+                raise OperationRefused(
+                    "TOO_LARGE", f"more than {MAX_DELETED} entries; those were deleted, ask again for the rest"
+                )
+            if below is None:
+                if not stack:
+                    return count
+                fd, name = stack.pop()
+                os.close(fd)
+                _remove(name, stack[-1][0] if stack else top)
+                count += 1
+            elif len(stack) >= _MAX_OPEN:
+                os.rename(below, ".codesdk-" + os.urandom(8).hex(), src_dir_fd=here, dst_dir_fd=top)
+            else:
+                stack.append((_enter(below, here), below))
+    finally:
+        for fd, _ in stack:
+            os.close(fd)
+
+
+def _clear_files(here: int, limit: int, stopped: Callable[[], bool]) -> tuple[str | None, int]:
+    """Delete what is no directory; the first directory that was met, or None when nothing is left, or it stops."""
+    count = 0
+    while True:
+        before = count
+        with os.scandir(here) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    return entry.name, count
+                try:
+                    os.unlink(entry.name, dir_fd=here)
+                except FileNotFoundError:
+                    continue  # a tool was faster
+                count += 1
+                if count >= limit or stopped():
+                    return None, count
+        if count == before:  # what is deleted while it is listed may hide others: looked at again until nothing is left
+            return None, count
+
+
+def _enter(name: str, directory: int) -> int:
+    try:
+        return os.open(name, _ENTER, dir_fd=directory)
+    except PermissionError:
+        os.chmod(name, 0o700, dir_fd=directory)  # the tool's own directory, which it closed to itself
+        return os.open(name, _ENTER, dir_fd=directory)
+
+
+def _remove(name: str, directory: int) -> None:
+    try:
+        os.rmdir(name, dir_fd=directory)
+    except OSError:
+        pass  # a tool moved it, or put something in: met again by the next round, or by the caller

@@ -1,0 +1,239 @@
+"""What a worker may ask about files, and the threads that do it: with the tool's effective ids, and so no capability."""
+
+from __future__ import annotations
+
+import _thread
+import os
+
+from codesdk.sandbox.runner import kernel
+from codesdk.sandbox.runner.event_loop import EventLoop, SerialExecutor
+from codesdk.sandbox.runner.protocol import codec
+from codesdk.sandbox.runner.workspace import files
+from codesdk.sandbox.runner.workspace.root import OperationRefused, Root, refusal_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from codesdk.sandbox.runner.execution.exec_lifecycle import Key
+    from codesdk.sandbox.runner.protocol.wire import Message
+    from codesdk.sandbox.runner.workspace.upload import Uploads
+
+    Header = dict[str, Any]
+    Operation = Callable[[Header, bytes], tuple[Header, bytes]]
+    Answer = Callable[[Header, bytes], None]
+
+
+_LONG_OPERATIONS = frozenset(("import", "delete", "manifest", "marks"))
+
+
+class _Job:
+    """One operation of a call."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.is_stopped = False
+        self._claim = _thread.allocate_lock()
+
+    def claim(self) -> bool:
+        """For the thread that does it, or for who withdraws it: whoever comes first."""
+        return self._claim.acquire(False)
+
+
+class FileService:
+    """The workspace's operations. Short ones are done by one thread, one after the other; long ones by another."""
+
+    def __init__(self, loop: EventLoop, settings: dict[str, Any], take_tool_ids: Callable[[], None]) -> None:
+        self._loop = loop
+        self._settings = settings
+        self._uid = int(settings["uid"])
+        self._mode = str(settings.get("workspace_mode", "rw"))
+        self._take_tool_ids = take_tool_ids
+        self.check: Callable[[str], None] = lambda _: None
+        """Asked before each operation, by name; what it refuses is not done."""
+        self._root: Root | None = None
+        self._short_executor = SerialExecutor("files", loop, self._begin)
+        self._long_executor: SerialExecutor | None = None
+        self.operations: dict[str, Operation] = {
+            "read": self._read, "write": self._write, "list": self._list, "stat": self._stat, "import": self._import,
+            "mkdir": self._make_directory, "move": self._move, "delete": self._delete, "manifest": self._manifest,
+            "upload.open": self._upload, "upload.append": self._append, "upload.commit": self._commit,
+            "upload.abort": self._abort, "marks": self._marks,
+        }  # fmt: skip
+        self._uploads: Uploads | None = None
+        self._jobs: dict[Key, _Job] = {}
+        """By call; each has one operation at a time."""
+
+    def _begin(self) -> None:
+        self._take_tool_ids()
+        self._root = Root(self._settings["workspace"], bool(self._settings.get("openat2", True)))
+        try:
+            os.mkdir(self._settings["env"]["HOME"], 0o700)
+        except OSError:
+            pass  # it is there, or its parent is read-only: tools then see a HOME that they cannot write
+
+    def serve(self, message: Message, answer: Answer) -> None:
+        """Do one operation and answer."""
+        name = str(message.header["op"])
+        key, job = _key(message.header), _Job(answer)
+        if key[0]:
+            self._jobs[key] = job
+
+        def work() -> Callable[[], None]:
+            if not job.claim():
+                return lambda: None
+            header, body = self._guarded(self.operations[name], message)
+            return lambda: self._finish(key, job, header, body)
+
+        (self.long_executor() if name in _LONG_OPERATIONS else self._short_executor).submit(work)
+
+    def _finish(self, key: Key, job: _Job, header: Header, body: bytes) -> None:
+        if self._jobs.get(key) is job:
+            del self._jobs[key]
+        job.answer(header, body)
+
+    def cancel_pending(self, key: Key) -> bool:
+        """Have a call's operation not begin; False where there is none, or it is under way: it may stop half way."""
+        job = self._jobs.get(key)
+        if job is None:
+            return False
+        job.is_stopped = True
+        if not job.claim():
+            return False
+        self._finish(key, job, {"error": "WITHDRAWN", "message": "its call was cancelled before it began"}, b"")
+        return True
+
+    def long_executor(self) -> SerialExecutor:
+        """The thread for what takes long."""
+        if self._long_executor is None:
+            self._long_executor = SerialExecutor("long", self._loop, self._take_tool_ids)
+        return self._long_executor
+
+    def _guarded(self, operation: Operation, message: Message) -> tuple[Header, bytes]:
+        """Whatever goes wrong is an answer, and the thread lives on."""
+        try:
+            self.workspace().ensure_accessible()
+            self.check(str(message.header["op"]))
+            return operation(message.header, message.body)
+        except OperationRefused as refused:
+            path = getattr(refused, "path", message.header.get("path", ""))
+            return {"refused": refused.error, "path": path, "message": refused.message}, b""
+        except OSError as error:
+            why = refusal_of(error)
+            return {"refused": why.error, "path": message.header.get("path", ""), "message": why.message}, b""
+        except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError, MemoryError) as error:
+            return {"error": "BAD_REQUEST", "message": repr(error)}, b""
+
+    def workspace(self) -> Root:
+        """The workspace, held open."""
+        if self._root is None:
+            raise RuntimeError("the file thread has not begun")
+        return self._root
+
+    def _read(self, header: Header, _: bytes) -> tuple[Header, bytes]:
+        limit = int(self._settings["max_read_bytes"])
+        length = header.get("length")
+        wanted = limit if length is None else min(int(length), limit)
+        version = header.get("version")
+        info, data = files.read(self.workspace(), header["path"], int(header["offset"]), wanted, version)
+        return {"content": info}, data
+
+    def _stat(self, header: Header, _: bytes) -> tuple[Header, bytes]:
+        return {"info": files.status(self.workspace(), header["path"])}, b""
+
+    def _list(self, header: Header, _: bytes) -> tuple[Header, bytes]:
+        entries, cut = files.listing(self.workspace(), header["path"], int(header["depth"]), int(header["limit"]))
+        return {"truncated": cut}, codec.dump(entries)
+
+    def _write(self, header: Header, body: bytes) -> tuple[Header, bytes]:
+        size = int(header["spec_bytes"])
+        place = size
+        writes: list[files.Write] = []
+        for item in codec.load(body[:size]):
+            content = None
+            if item["bytes"] is not None:
+                content = body[place : place + item["bytes"]]
+                place += item["bytes"]
+            writes.append(files.Write(item["path"], content, item["expect"], item["mode"]))
+        infos = files.write(self.workspace(), writes, int(self._settings["limits"].get("fsize", 0)))
+        return {}, codec.dump(infos)
+
+    def _make_directory(self, header: Header, _: bytes) -> tuple[Header, bytes]:
+        return {"info": _directory_operations().make_directory(self.workspace(), header["path"])}, b""
+
+    def _move(self, header: Header, _: bytes) -> tuple[Header, bytes]:
+        info = _directory_operations().move(
+            self.workspace(), header["path"], header["target"], bool(header.get("replace"))
+        )
+        return {"info": info}, b""
+
+    def _delete(self, header: Header, _: bytes) -> tuple[Header, bytes]:
+        job = self._jobs.get(_key(header))
+        recursive = bool(header.get("recursive"))
+        count = _directory_operations().delete(
+            self.workspace(), header["path"], recursive, lambda: job is not None and job.is_stopped
+        )
+        return {"deleted": count}, b""
+
+    def _manifest(self, _header: Header, _body: bytes) -> tuple[Header, bytes]:
+        from codesdk.sandbox.runner.workspace import manifest  # noqa: PLC0415 - loaded where it is asked for
+
+        return {}, codec.dump(manifest.build_manifest(self.workspace()))
+
+    def _marks(self, _header: Header, body: bytes) -> tuple[Header, bytes]:
+        from codesdk.sandbox.runner.workspace import fingerprints  # noqa: PLC0415 - loaded where it is asked for
+
+        return {}, codec.dump(fingerprints.fingerprint_files(self.workspace(), codec.load(body)))
+
+    def _get_uploads(self) -> Uploads:
+        if self._uploads is None:
+            from codesdk.sandbox.runner.workspace.upload import Uploads  # noqa: PLC0415 - loaded where it is asked for
+
+            self._uploads = Uploads(int(self._settings["limits"].get("fsize", 0)))
+        return self._uploads
+
+    def _upload(self, header: Header, _: bytes) -> tuple[Header, bytes]:
+        item = files.Write(header["path"], b"", header.get("expect"), header.get("mode"))
+        return {"id": self._get_uploads().begin(self.workspace(), item)}, b""
+
+    def _append(self, header: Header, body: bytes) -> tuple[Header, bytes]:
+        return {"size": self._get_uploads().append(header["id"], int(header["offset"]), body)}, b""
+
+    def _commit(self, header: Header, _: bytes) -> tuple[Header, bytes]:
+        return {"info": self._get_uploads().commit(header["id"], header["sha256"])}, b""
+
+    def _abort(self, header: Header, _: bytes) -> tuple[Header, bytes]:
+        self._get_uploads().abort(header["id"])
+        return {}, b""
+
+    def _import(self, _: Header, body: bytes) -> tuple[Header, bytes]:
+        from codesdk.sandbox.runner.workspace import archive  # noqa: PLC0415 - tarfile costs every idle sandbox half a megabyte
+
+        if self._mode == "rw":
+            return {"files": archive.unpack(self.workspace(), body)}, b""
+        if self._mode == "none":
+            raise OperationRefused("PERMISSION_DENIED", "this sandbox has no workspace")
+        # Tools only read it, so it cannot be theirs; and root must not write what a stranger packed.
+        self._become(kernel.SEED_UID, kernel.SEED_UID)
+        try:
+            return {"files": archive.unpack(self.workspace(), body, readable=True)}, b""
+        finally:
+            self._become(self._uid, int(self._settings["gid"]))
+
+    @staticmethod
+    def _become(uid: int, gid: int) -> None:
+        """This thread's effective ids. On the way it is root, without which it may not change its group."""
+        kernel.set_thread_uids(-1, 0, -1)
+        kernel.set_thread_gids(-1, gid, -1)
+        kernel.set_thread_uids(-1, uid, -1)
+
+
+def _key(header: Header) -> Key:
+    """Whose operation it is; no call where it is nobody's."""
+    return str(header.get("call", "")), int(header.get("attempt", 0))
+
+
+def _directory_operations() -> Any:
+    from codesdk.sandbox.runner.workspace import directory_operations  # noqa: PLC0415 - loaded where it is asked for
+
+    return directory_operations

@@ -1,0 +1,200 @@
+"""The files that a call names: what they are when a person is asked, and whether they are the same when it runs.
+
+A name is opened as the program would open it: from the exec's directory, links followed, with the tool's rights. A mark
+says where that led and what was there. Just before such an exec is started every tool stands still and the marks are
+made again; the others go on a moment after the start, when the program has had time to open what it was given.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from codesdk.sandbox.runner.workspace import digest
+from codesdk.sandbox.runner.workspace.root import OperationRefused, relative
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from codesdk.sandbox.runner.event_loop import SerialExecutor
+    from codesdk.sandbox.runner.execution.exec_lifecycle import Key
+    from codesdk.sandbox.runner.protocol.wire import Message
+    from codesdk.sandbox.runner.workspace.root import Root
+
+    Fingerprint = list[Any]
+    """Kind, where the name led, `sha256:` of a file's content, size in bytes."""
+
+MAX_NAMES = 1024
+MAX_BYTES = 256 * 1024 * 1024
+"""Content that is hashed for one call, a second's work; what comes after it is told as `large`, and bound by its size."""
+SETTLE_S = 1.0
+"""How long the others stand still after the start, or until its end: a Python here has opened its script after 30 ms."""
+MAX_QUEUED = 32
+_PIECE = 1 << 20
+_VIRTUAL_FILE_SYSTEMS = ("/proc/", "/sys/", "/dev/")
+_SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - a place where tools write files, unlike the rest of /dev
+
+
+def fingerprint_files(root: Root, names: list[list[str]]) -> list[Fingerprint]:
+    """A mark for each name, which is a path and the directory that it starts from."""
+    if len(names) > MAX_NAMES:
+        raise OperationRefused("TOO_LARGE", "more than " + str(MAX_NAMES) + " names at once")
+    left, found = MAX_BYTES, []
+    for path, directory in names:
+        fingerprint = _fingerprint(root, path, directory, left)
+        if fingerprint[0] == "file":
+            left -= fingerprint[3]
+        found.append(fingerprint)
+    return found
+
+
+def _fingerprint(root: Root, path: str, directory: str, left: int) -> Fingerprint:
+    try:
+        base = root.open(relative(directory, root.workspace), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            # O_PATH: nothing is opened yet, so a FIFO or a device does not notice.
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC, dir_fd=base)
+        finally:
+            os.close(base)
+    except (OperationRefused, FileNotFoundError, NotADirectoryError, ValueError):
+        return ["absent", "", None, 0]
+    except PermissionError:
+        return ["closed", "", None, 0]
+    except OSError:
+        return ["other", "", None, 0]
+    try:
+        return _describe(fd, left)
+    finally:
+        os.close(fd)
+
+
+def _describe(fd: int, left: int) -> Fingerprint:
+    where = "/proc/self/fd/" + str(fd)
+    real, about = os.fsencode(os.readlink(where)).decode("utf-8", "backslashreplace"), os.fstat(fd)
+    if stat.S_ISDIR(about.st_mode):
+        return ["directory", real, None, 0]
+    is_virtual = real.startswith(_VIRTUAL_FILE_SYSTEMS) and not real.startswith(_SHARED_MEMORY)
+    if is_virtual or not stat.S_ISREG(about.st_mode):
+        return ["other", real, None, 0]
+    if about.st_size > left:
+        return ["large", real, None, about.st_size]
+    found, size = digest.sha256(), 0
+    try:
+        opened = os.open(where, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ["closed", real, None, about.st_size]
+    try:
+        while size <= left and (part := os.read(opened, _PIECE)):
+            found.update(part)
+            size += len(part)
+    finally:
+        os.close(opened)
+    return ["file", real, digest.text(found), size] if size <= left else ["large", real, None, size]
+
+
+def first_difference(wanted: list[list[Any]], found: list[Fingerprint]) -> str:
+    """What is not as it was, in words; empty where all is. Wanted: path, directory, and the mark of each."""
+    for (path, _, *fingerprint), now in zip(wanted, found):
+        if fingerprint != now:
+            return str(path) + " " + _change(fingerprint, now)
+    return ""
+
+
+def _change(before: list[Any], now: Fingerprint) -> str:
+    if now[0] == "absent":
+        return "is not there any more"
+    if before[0] == "absent":
+        return "was not there and is now"
+    if before[1] != now[1]:
+        return "leads to another file now"
+    return "has another content now"
+
+
+class PreExecCheck:
+    """Starts that wait until their files were looked at. One at a time; all of it runs on the loop's thread."""
+
+    def __init__(
+        self,
+        workspace: Callable[[], Root],
+        executor: Callable[[], SerialExecutor],
+        freeze: Callable[[bool, Callable[[], None]], None],
+        serve: Callable[[Message], None],
+        refuse: Callable[[int, dict[str, Any], bytes], None],
+        runs: Callable[[Key], bool],
+    ) -> None:
+        """Freeze: (stop or continue, done) for all tools. Serve: take a request up again, as if it came now."""
+        self._runs = runs
+        self._workspace = workspace
+        self._executor = executor
+        self._freeze = freeze
+        self._serve = serve
+        self._refuse = refuse
+        self._current: Key | None = None
+        self._current_message: Message | None = None
+        self._verified: Key | None = None
+        self._queued: list[Message] = []
+        self._until: float | None = None
+
+    def must_wait(self, key: Key, message: Message, wanted: list[list[Any]]) -> bool:
+        """Whether the start must wait: for its own files, or for another's. It is served again when it may begin."""
+        if self._verified == key:
+            self._verified = None
+            return False
+        if self._current == key:
+            self._current_message = message  # asked again: the answer goes to the last one
+            return True
+        if self._current is not None:
+            if len(self._queued) < MAX_QUEUED:
+                self._queued.append(message)
+            else:
+                self._refuse(message.number, {"error": "BUSY", "message": "too much waits for a check of files"}, b"")
+            return True
+        if not wanted:
+            return False
+        self._begin(key, message, wanted)
+        return True
+
+    def _begin(self, key: Key, message: Message, wanted: list[list[Any]]) -> None:
+        self._current, self._current_message = key, message
+
+        def work() -> Callable[[], None]:
+            try:
+                why = first_difference(wanted, fingerprint_files(self._workspace(), [item[:2] for item in wanted]))
+            except (OperationRefused, OSError, LookupError, TypeError, ValueError, MemoryError) as error:
+                why = "cannot be looked at: " + str(error)
+            return lambda: self._end(why)
+
+        self._freeze(True, lambda: self._executor().submit(work))
+
+    def _end(self, why: str) -> None:
+        message, key = self._current_message, self._current
+        if message is not None and why:
+            self._refuse(message.number, {"error": "FILES_CHANGED", "message": why}, b"")
+        elif message is not None:
+            self._verified = key
+            self._serve(message)
+        self._verified = None
+        self._until = time.monotonic() + SETTLE_S
+
+    def next_deadline(self) -> float | None:
+        """When the others go on."""
+        return self._until
+
+    def tick(self) -> None:
+        """Let the others go on, where it is time, and begin what came meanwhile."""
+        if self._until is None or self._current is None:
+            return
+        if self._runs(self._current) and time.monotonic() < self._until:
+            return
+        self._until, self._current, self._current_message = None, None, None
+        queued, self._queued = self._queued, []
+        self._freeze(False, lambda: None)
+        for waited in queued:
+            self._serve(waited)
+
+    def restart(self) -> None:
+        """Another connection: it asks again for what it wants."""
+        self._current_message = None
+        self._queued.clear()

@@ -1,0 +1,85 @@
+"""What the workspace holds: every entry with what tells whether it has changed."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from codesdk.sandbox.runner.workspace import digest
+from codesdk.sandbox.runner.workspace.files import describe, printable
+from codesdk.sandbox.runner.workspace.root import OperationRefused, Root
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MAX_ENTRIES = 200_000
+MAX_DEPTH = 128
+MAX_HASHED = 256 * 1024 * 1024
+"""Larger files have no digest; size and time of change then tell."""
+_ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def build_manifest(root: Root) -> list[list[Any]]:
+    """[path, kind, mode, size, mtime in ns, digest or link target or None] of every entry.
+
+    Raises:
+        Refused: TOO_LARGE; a manifest with entries left out would tell lies about what was deleted.
+    """
+    found: list[list[Any]] = []
+    top = root.open(".", os.O_RDONLY | os.O_DIRECTORY)
+    _walk(top, "", 1, found)
+    return found
+
+
+def _walk(fd: int, prefix: str, depth: int, found: list[list[Any]]) -> None:
+    try:
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                if len(found) >= MAX_ENTRIES or depth > MAX_DEPTH:
+                    raise OperationRefused(
+                        "TOO_LARGE", f"more than {MAX_ENTRIES} entries, or deeper than {MAX_DEPTH} levels"
+                    )
+                try:
+                    about = entry.stat(follow_symlinks=False)
+                    found.append(_row(prefix + entry.name, entry.name, fd, about))
+                    below = os.open(entry.name, _ENTER, dir_fd=fd) if stat.S_ISDIR(about.st_mode) else -1
+                except OSError:
+                    continue  # gone, or a directory that the tool user closed to itself
+                if below >= 0:
+                    _walk(below, prefix + entry.name + "/", depth + 1, found)
+    finally:
+        os.close(fd)
+
+
+def _row(path: str, name: str, directory: int, about: os.stat_result) -> list[Any]:
+    info = describe(path, about)
+    mark = None
+    if info["kind"] == "symlink":
+        mark = printable(os.readlink(name, dir_fd=directory))
+    elif info["kind"] == "file" and about.st_size <= MAX_HASHED:
+        mark = _digest(name, directory)
+    size = about.st_size if info["kind"] == "file" else 0
+    return [info["path"], info["kind"], info["mode"], size, about.st_mtime_ns, mark]
+
+
+def _digest(name: str, directory: int) -> str | None:
+    try:
+        fd = os.open(name, _READ, dir_fd=directory)
+    except OSError:
+        return None  # the tool user may not read it, or it was swapped: size and time tell
+    made = digest.sha256()
+    left = MAX_HASHED
+    try:
+        while left > 0:
+            part = os.read(fd, 1 << 18)
+            if not part:
+                break
+            made.update(part)
+            left -= len(part)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return digest.text(made)

@@ -1,0 +1,233 @@
+"""Snapshots and restores of the whole workspace, with every tool standing still meanwhile."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from codesdk.sandbox.runner.workspace.root import OperationRefused, refusal_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Callable
+
+    from codesdk.sandbox.runner.event_loop import SerialExecutor
+    from codesdk.sandbox.runner.protocol.wire import Message
+    from codesdk.sandbox.runner.workspace.restore import Feed
+    from codesdk.sandbox.runner.workspace.root import Root
+
+    Header = dict[str, Any]
+    ReplyLater = Callable[[int], Callable[[Header, bytes], None]]
+
+IDLE_TIMEOUT_S = 30.0
+"""After this without a request the tools run on: a worker that died must not leave a sandbox frozen."""
+MAX_PIECE = 4 * 1024 * 1024
+
+
+class _Transfer:
+    """One snapshot or restore under way."""
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+        self.used = time.monotonic()
+        self.busy = False
+        self.pieces: Iterator[bytes] | None = None
+        self.rest = bytearray()
+        self.offset = 0
+        self.packer: Any = None
+        self.feed: Feed | None = None
+        self.outcome: Header | None = None
+
+
+class SnapshotService:
+    """One at a time. Its methods run on the loop's thread; the work is done by the thread for long operations."""
+
+    def __init__(
+        self,
+        workspace: Callable[[], Root],
+        executor: Callable[[], SerialExecutor],
+        freeze: Callable[[bool, Callable[[], None]], None],
+        reply_later: ReplyLater,
+        mode: str,
+    ) -> None:
+        """Freeze: (stop or continue, done) for all tools. Mode: what tools may do with the workspace."""
+        self._workspace = workspace
+        self._executor = executor
+        self._freeze = freeze
+        self._reply_later = reply_later
+        self._mode = mode
+        self._current: _Transfer | None = None
+        self.handlers: dict[str, Callable[[Message], None]] = {
+            "snapshot.open": self._open, "snapshot.read": self._read, "snapshot.close": self._close,
+            "restore.open": self._open, "restore.append": self._append, "restore.commit": self._append,
+        }  # fmt: skip
+
+    def next_deadline(self) -> float | None:
+        """When the present one has been left alone for too long."""
+        return self._current.used + IDLE_TIMEOUT_S if self._current is not None and not self._current.busy else None
+
+    def tick(self) -> None:
+        """Give up what was left alone."""
+        if (
+            self._current is not None
+            and not self._current.busy
+            and time.monotonic() >= self._current.used + IDLE_TIMEOUT_S
+        ):
+            self.restart()
+
+    def restart(self) -> None:
+        """Another connection, or nobody: the present one is over."""
+        transfer, self._current = self._current, None
+        if transfer is not None:
+            if transfer.feed is not None:
+                transfer.feed.put(None, _nothing)
+            self._freeze(False, _nothing)
+
+    def _find(self, message: Message) -> _Transfer:
+        if self._current is None or self._current.identity != message.header.get("id"):
+            raise LookupError("there is no such snapshot or restore; it was given up or took too long")
+        self._current.used = time.monotonic()
+        return self._current
+
+    def _open(self, message: Message) -> None:
+        answer = self._reply_later(message.number)
+        is_restore = message.header["op"] == "restore.open"
+        if self._current is not None:
+            answer({"refused": "CONFLICT", "path": "", "message": "another snapshot or restore is under way"}, b"")
+            return
+        if is_restore and self._mode != "rw":
+            answer({"refused": "PERMISSION_DENIED", "path": "", "message": "tools may not write this workspace"}, b"")
+            return
+        transfer = self._current = _Transfer(os.urandom(8).hex())
+        transfer.busy = True
+        replace = bool(message.header.get("replace"))
+
+        def begin() -> Callable[[], None]:
+            outcome = self._catch_errors(lambda: self._prepare(transfer, is_restore, replace))
+            return lambda: begun(outcome)
+
+        def begun(outcome: Header) -> None:
+            transfer.busy = False
+            transfer.used = time.monotonic()
+            answer({"id": transfer.identity, **outcome}, b"")
+            if "refused" in outcome and self._current is transfer:
+                self.restart()
+            elif transfer.feed is not None:
+                self._executor().submit(lambda: self._unpack(transfer))
+
+        self._freeze(True, lambda: self._executor().submit(begin))
+
+    def _prepare(self, transfer: _Transfer, is_restore: bool, replace: bool) -> Header:
+        # Loaded only now: tarfile is a part of no sandbox that takes no snapshot.
+        from codesdk.sandbox.runner.workspace import directory_operations, pack, restore  # noqa: PLC0415
+
+        root = self._workspace()
+        if not is_restore:
+            transfer.packer = pack.Packer(root)
+            transfer.pieces = transfer.packer.pieces()
+            return {}
+        if replace:
+            directory_operations.clear(root.fd)
+        elif os.listdir(root.fd):
+            raise OperationRefused("CONFLICT", "the workspace is not empty")
+        transfer.feed = restore.Feed()
+        return {}
+
+    @staticmethod
+    def _catch_errors(work: Callable[[], Header]) -> Header:
+        try:
+            return work()
+        except OperationRefused as refused:
+            return {"refused": refused.error, "path": "", "message": refused.message}
+        except OSError as error:
+            why = refusal_of(error)
+            return {"refused": why.error, "path": "", "message": why.message}
+        except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError, MemoryError) as error:
+            return {"error": "BAD_REQUEST", "message": repr(error)}
+
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+
+    def _read(self, message: Message) -> None:
+        transfer, answer = self._find(message), self._reply_later(message.number)
+        length = min(int(message.header["length"]), MAX_PIECE)
+        transfer.busy = True
+
+        def work() -> Callable[[], None]:
+            data = bytearray()
+            outcome = self._catch_errors(lambda: self._take(transfer, length, data))
+            return lambda: read(outcome, bytes(data))
+
+        def read(outcome: Header, data: bytes) -> None:
+            transfer.busy = False
+            transfer.used = time.monotonic()
+            answer(outcome, data)
+
+        self._executor().submit(work)
+
+    @staticmethod
+    def _take(transfer: _Transfer, length: int, data: bytearray) -> Header:
+        while transfer.pieces is not None and len(transfer.rest) < length:
+            try:
+                transfer.rest += next(transfer.pieces)
+            except StopIteration:
+                transfer.pieces = None
+        data += transfer.rest[:length]
+        del transfer.rest[:length]
+        transfer.offset += len(data)
+        return {"over": transfer.pieces is None and not transfer.rest, "left_out": transfer.packer.left_out}
+
+    def _close(self, message: Message) -> None:
+        self._find(message)
+        self.restart()
+        self._reply_later(message.number)({"closed": True}, b"")
+
+    # -- restores -----------------------------------------------------------------------------------------------------
+
+    def _unpack(self, transfer: _Transfer) -> Callable[[], None]:
+        """On the thread, until the last piece: each waits there for its turn, so only one is held."""
+        from codesdk.sandbox.runner.workspace import directory_operations, restore  # noqa: PLC0415 - loaded by `_prepare`
+
+        feed = transfer.feed
+        if feed is None:
+            raise RuntimeError("a restore without a feed")
+
+        def unpack() -> Header:
+            return {"entries": restore.unpack(self._workspace(), feed)}
+
+        transfer.outcome = outcome = self._catch_errors(unpack)
+        if "entries" not in outcome:
+            self._catch_errors(
+                lambda: {"cleared": directory_operations.clear(self._workspace().fd)}
+            )  # nothing, rather than a part
+        self._catch_errors(feed.drain)
+        return feed.finish
+
+    def _append(self, message: Message) -> None:
+        transfer, answer = self._find(message), self._reply_later(message.number)
+        if transfer.feed is None:
+            raise LookupError("it is no restore")
+        is_last = message.header["op"] == "restore.commit"
+
+        def taken() -> None:
+            failed = transfer.outcome if transfer.outcome is not None and "entries" not in transfer.outcome else None
+            answer(failed or {"taken": True}, b"")
+
+        def committed() -> None:
+            answer(transfer.outcome or {"error": "BAD_REQUEST", "message": "it was given up"}, b"")
+            if self._current is transfer:
+                transfer.feed = None
+                self.restart()
+
+        if is_last:
+            transfer.feed.put(None, committed)
+        else:
+            # From the thread to the loop: an answer is written there.
+            transfer.feed.put(message.body, lambda: self._post(taken))
+
+    def _post(self, call: Callable[[], None]) -> None:
+        self._executor().loop.post(call)
+
+
+def _nothing() -> None:
+    """No one waits."""

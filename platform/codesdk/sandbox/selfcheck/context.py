@@ -1,0 +1,208 @@
+"""Where probes work: one sandbox that they share, others of their own, and programs to run in them."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from codesdk.sandbox.port import Chunk, ExecRequest, Sandbox, Sandboxes, SandboxSpec
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.sandbox.selfcheck.expectations import CompletedExec, ProbeFailed
+
+DEADLINE_S = 30.0
+"""Wall time of a probe's exec that is expected to end by itself; a loaded machine with two cores needs 3 s at most."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What sandboxes are made from."""
+
+    instance: str
+    image: str
+    """Image id or digest."""
+    runtime: str = Profile().runtime
+    profile: dict[str, Any] | None = None
+    """Changes to the default profile, for every sandbox of the run."""
+
+
+class ProbeContext:
+    """Sandboxes of one run. Not for several threads; probes that need some start their own."""
+
+    def __init__(self, sandboxes: Sandboxes, plan: Plan, *, uids: Iterator[int], ids: Callable[[], str]) -> None:
+        """Uids: numbers that no other sandbox of the host has. Ids: a new word at each call."""
+        self.sandboxes = sandboxes
+        self.plan = plan
+        self._uids = uids
+        self._ids = ids
+        self._calls = itertools.count(1)
+        self._shared: Sandbox | None = None
+
+    def spec(self, **profile: Any) -> SandboxSpec:
+        """A new sandbox's; the arguments change the profile."""
+        runtime = {"runtime": self.plan.runtime, "grace_s": 0.3}
+        return SandboxSpec(
+            owner=f"sbx_{self._ids()}",
+            instance=self.plan.instance,
+            profile=Profile(**{**runtime, **(self.plan.profile or {}), **profile}),
+            image=self.plan.image,
+            tool_uid=next(self._uids),
+            generation=1,
+        )
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The one that is shared by probes which do no harm."""
+        if self._shared is None:
+            self._shared = self.sandboxes.open(self.spec())
+        return self._shared
+
+    def renew(self) -> None:
+        """Let the next probe have a new shared sandbox."""
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            self.sandboxes.destroy(shared.owner)
+
+    @contextmanager
+    def own(self, **profile: Any) -> Iterator[Sandbox]:
+        """A sandbox for one probe."""
+        made = self.sandboxes.open(self.spec(**profile))
+        try:
+            yield made
+        finally:
+            self.sandboxes.destroy(made.owner)
+
+    def request(self, *argv: str, **more: Any) -> ExecRequest:
+        """An exec with an identity of its own."""
+        return ExecRequest(argv=argv, **{"call": f"call_{self._ids()}", "timeout_s": DEADLINE_S, **more})
+
+    def run(self, *argv: str, sandbox: Sandbox | None = None, **more: Any) -> CompletedExec:
+        """Run to the end and collect; in the shared sandbox where none is given."""
+        return self.run_request(sandbox or self.sandbox, self.request(*argv, **more))
+
+    def sh(self, line: str, sandbox: Sandbox | None = None, **more: Any) -> CompletedExec:
+        """Run a shell line."""
+        return self.run("sh", "-c", line, sandbox=sandbox, **more)
+
+    def python(self, program: str, sandbox: Sandbox | None = None, *words: str, **more: Any) -> CompletedExec:
+        """Run a Python program, isolated from what lies in the workspace."""
+        return self.run("python3", "-I", "-c", program, *words, sandbox=sandbox, **more)
+
+    def stat_file(self, path: str, sandbox: Sandbox | None = None) -> tuple[int, int, int]:
+        """Permission bits, owner and size of a file, as a tool sees them. Not by `stat`: it fails under gVisor of 2022."""
+        ran = self.python(
+            "import os, sys; s = os.stat(sys.argv[1]); print(s.st_mode, s.st_uid, s.st_size)", sandbox, path
+        )
+        try:
+            mode, owner, size = map(int, ran.stdout.split())
+        except ValueError:
+            raise ProbeFailed(f"{path} cannot be looked at: {ran.stdout[:100]!r} {ran.stderr[-200:]!r}") from None
+        return mode & 0o7777, owner, size
+
+    def run_request(
+        self, sandbox: Sandbox, request: ExecRequest, first: Callable[[], None] = lambda: None
+    ) -> CompletedExec:
+        """Run a request and collect; `first` is called with the first output.
+
+        Raises:
+            Unmet: the output had a hole or an overlap.
+        """
+        output = {"stdout": bytearray(), "stderr": bytearray()}
+        left_out = {"stdout": 0, "stderr": 0}
+
+        def collect(chunk: Chunk) -> None:
+            held = output[chunk.stream]
+            missing = chunk.offset - len(held) - left_out[chunk.stream]
+            if missing < 0 or (missing and left_out[chunk.stream]):
+                raise ProbeFailed(f"{chunk.stream} went on at {chunk.offset}, where {len(held)} bytes had come")
+            left_out[chunk.stream] += missing  # once, where output was dropped
+            held.extend(chunk.data)
+            first()
+
+        started = time.monotonic()
+        result = sandbox.exec(request, collect)
+        for stream, count in (("stdout", result.stdout), ("stderr", result.stderr)):
+            if left_out[stream] not in (0, count.dropped):
+                raise ProbeFailed(
+                    f"{left_out[stream]} bytes of {stream} are missing, and {count.dropped} are said to be dropped"
+                )
+        return CompletedExec(result, bytes(output["stdout"]), bytes(output["stderr"]), time.monotonic() - started)
+
+    def start_exec(self, sandbox: Sandbox, request: ExecRequest) -> RunningExec:
+        """Start it on a thread and wait for its first output."""
+        return RunningExec(self, sandbox, request)
+
+    def marker(self) -> str:
+        """A number of seconds that no other process of the sandbox sleeps; `sleep MARKER` can be searched for."""
+        return f"3{next(self._calls):05d}"
+
+    def is_running(self, marker: str, sandbox: Sandbox | None = None) -> bool:
+        """Whether a process with that word in its arguments runs in the sandbox."""
+        ran = self.python(_SEARCH, sandbox, env={"CODESDK_MARKER": marker})
+        if ran.stdout not in (b"lives\n", b"gone\n"):
+            raise ProbeFailed(f"the search for processes answered {ran.stdout[:200]!r} {ran.stderr[:200]!r}")
+        return ran.stdout == b"lives\n"
+
+    def close(self) -> None:
+        """Remove the shared sandbox."""
+        self.renew()
+
+
+class RunningExec:
+    """An exec on a thread."""
+
+    def __init__(self, context: ProbeContext, sandbox: Sandbox, request: ExecRequest) -> None:
+        self.request = request
+        self._sandbox = sandbox
+        self._ran: CompletedExec | None = None
+        self._error: Exception | None = None
+        begun = threading.Event()
+
+        def work() -> None:
+            try:
+                self._ran = context.run_request(sandbox, request, begun.set)
+            except Exception as error:  # noqa: BLE001 - handed to the thread that waits
+                self._error = error
+            begun.set()
+
+        self._thread = threading.Thread(target=work, name=f"probe-{request.call}", daemon=True)
+        self._thread.start()
+        begun.wait(DEADLINE_S)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._thread.is_alive()
+
+    def cancel(self) -> bool:
+        """End it."""
+        return self._sandbox.cancel(self.request.call, self.request.attempt)
+
+    def end(self) -> CompletedExec:
+        """Wait for its end."""
+        self._thread.join(2 * DEADLINE_S)
+        if self._error is not None:
+            raise self._error
+        if self._ran is None:
+            raise ProbeFailed(f"an exec of {self.request.argv[0]} did not end within {2 * DEADLINE_S:g} s")
+        return self._ran
+
+
+_SEARCH = """
+import os
+wanted = os.environ["CODESDK_MARKER"].encode()
+found = False
+for name in os.listdir("/proc"):
+    if name.isdigit() and int(name) != os.getpid():
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file: words = file.read()
+            with open(f"/proc/{name}/stat", "rb") as file: state = file.read().rpartition(b")")[2].split()[0]
+        except OSError:
+            continue
+        found = found or (wanted in words and state not in (b"Z", b"X"))
+print("lives" if found else "gone")
+"""

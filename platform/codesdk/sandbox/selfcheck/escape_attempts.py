@@ -1,0 +1,80 @@
+"""Ways out as data: a Python body that tries, and the answers of the kernel that close the way.
+
+A body calls `attempt(word, action)`, which prints the word and the error's name, or DONE. A word that begins with `+`
+is a control: it must be DONE, or else the probe did not get as far as it says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codesdk.sandbox.port import ExitKind
+from codesdk.sandbox.selfcheck.context import ProbeContext
+from codesdk.sandbox.selfcheck.expectations import CompletedExec, ProbeFailed, expect, expect_end
+from codesdk.sandbox.selfcheck.probe import Check
+
+PRELUDE = """
+import ctypes, errno, glob, os, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def called(result):
+    if result == -1: raise OSError(ctypes.get_errno(), "refused")
+    return result
+def attempt(word, action):
+    try: action()
+    except OSError as error:
+        name = "NO_NAME" if isinstance(error, socket.gaierror) else errno.errorcode.get(error.errno, str(error.errno))
+        if isinstance(error, TimeoutError): name = "ETIMEDOUT"
+        print(word, name)
+    else: print(word, "DONE")
+def open_to_write(path): os.close(os.open(path, os.O_WRONLY))
+"""
+GVISOR_ERRNOS = frozenset(
+    [
+        "EPERM",
+        "EACCES",
+        "EROFS",
+        "ENOENT",
+        "ENOSYS",
+        "EINVAL",
+        "ENODEV",
+        "EAFNOSUPPORT",
+        "EPROTONOSUPPORT",
+        "ENETUNREACH",
+        "EHOSTUNREACH",
+    ]
+)
+"""Answers that close a way under gVisor as well: its own kernel says no in more words than Linux."""
+
+
+@dataclass(frozen=True)
+class EscapeAttempts:
+    """Tries, and what may come of them. Strict: an error that only says "not like that" would not show a closed way."""
+
+    body: str
+    closed: frozenset[str]
+
+    def __call__(self, context: ProbeContext) -> None:
+        """See every try refused, and every control succeed."""
+        closed = self.closed | GVISOR_ERRNOS if context.plan.runtime == "runsc" else self.closed
+        ran = context.python(PRELUDE + self.body)
+        tried = [
+            line.rpartition(" ")
+            for line in expect_end(ran, ExitKind.EXITED).stdout.decode("utf-8", "replace").splitlines()
+        ]
+        _expect_completion(ran)
+        expect(any(not word.startswith("+") for word, _, _ in tried), "nothing was tried")
+        for word, _, answer in tried:
+            if word.startswith("+"):
+                expect(answer == "DONE", f"the control {word[1:]} answered {answer}")
+            elif answer not in closed:
+                raise ProbeFailed(f"{word} answered {answer}, where {' or '.join(sorted(closed))} must be seen")
+
+
+def _expect_completion(ran: CompletedExec) -> None:
+    if ran.result.exit_code != 0:
+        raise ProbeFailed(f"the program did not get to its end: {ran.stderr[-300:]!r}")
+
+
+def refused_with(body: str, *closed: str) -> Check:
+    """Attempts that must all be answered with one of these."""
+    return EscapeAttempts(body, frozenset(closed))

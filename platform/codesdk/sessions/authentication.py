@@ -1,0 +1,105 @@
+"""Who comes in at the MCP endpoint, and into which session: by a session's token, a login, or an API key."""
+
+from __future__ import annotations
+
+from codesdk.domain.subjects import Subject
+from codesdk.sessions.service import SessionService
+from codesdk.sessions.session import NewSession, SessionUnknown
+from codesdk.storage.writer import Unit, Writer
+from codesdk.tenancy.access import Action, Target, decide_access, may_attempt, require
+from codesdk.tenancy.credentials import KEY_PREFIX
+from codesdk.tenancy.identity_directory import IdentityDirectory
+from codesdk.tenancy.logins import LoginResult, LoginService, is_token
+from codesdk.tenancy.principal import Principal, Unauthenticated
+
+LOGIN_RUNTIME = "mcp-login"
+"""What such sessions say that they are for."""
+
+
+class SessionAuthenticator:
+    """Finds the session of a request. For use in threads."""
+
+    def __init__(
+        self, *, directory: IdentityDirectory, logins: LoginService, sessions: SessionService, writer: Writer
+    ) -> None:
+        self._directory = directory
+        self._logins = logins
+        self._sessions = sessions
+        self._writer = writer
+
+    def subject(self, credential: str, named: str | None, *, opens: bool, again: bool = False) -> Subject:
+        """Who that is, in its session.
+
+        Args:
+            credential: what came as bearer token.
+            named: the session that the request names, if any.
+            opens: whether a session may be opened for a login that has none.
+            again: it was let in before and is only looked at once more: nothing is written.
+
+        Raises:
+            Unauthenticated: the credential is not good, or opens no session.
+            SessionUnknown: there is no such session of this caller's.
+            Forbidden: the caller may not make calls.
+            Fault: see `LoginService.enter` and `SessionService.open`.
+        """
+        found = self._authenticate(credential, named, opens=opens, again=again)
+        # The roles are those of now: a principal that may not run calls any more makes none in its old sessions.
+        target = Target(tenant_id=found.tenant_id, session_id=found.session_id)
+        require(decide_access(found, Action.CALLS_MAKE, target), Unauthenticated("This session token is not valid."))
+        return found
+
+    def _authenticate(self, credential: str, named: str | None, *, opens: bool, again: bool) -> Subject:
+        if credential.startswith(KEY_PREFIX):
+            return self._own_session(self._directory.principal(credential), _require_session_id(named))
+        if self._logins.issuers and is_token(credential):
+            entered = self._logins.enter(credential, again=again)
+            return (
+                self._own_session(entered.principal, named)
+                if named is not None
+                else self._login_session(entered, opens=opens)
+            )
+        found = self._directory.subject(credential)
+        if named not in (None, found.session_id):
+            raise _session_unknown()  # a session's token opens that one and no other
+        return found
+
+    def _own_session(self, principal: Principal, session: str) -> Subject:
+        found = self._directory.subject_in(principal, session)
+        if found is None:
+            raise _session_unknown()
+        return found
+
+    def _login_session(self, entered: LoginResult, *, opens: bool) -> Subject:
+        """The session that was opened for this login, or a new one where that is over."""
+        principal = entered.principal
+        known = self._directory.subject_in(principal, entered.session_id) if entered.session_id is not None else None
+        if known is not None:
+            return known
+        if not opens:
+            raise SessionUnknown("No session is open for this login.", advice="Initialize anew: that opens one.")
+        # Before anything is made: a session that nobody may use would stay there, with its sandbox.
+        require(may_attempt(principal, Action.SESSIONS_OPEN), Unauthenticated("This login may not do anything here."))
+        wish = NewSession(**entered.wish.model_dump(), runtime=LOGIN_RUNTIME)
+
+        def open_one(unit: Unit) -> str:
+            session = self._logins.session(unit, principal)
+            if session is not None:
+                return session  # opened by another request meanwhile
+            made, _token = self._sessions.open_in_unit(unit, principal, wish)
+            self._logins.keep_session(unit, principal, made.id)
+            return made.id
+
+        return self._own_session(principal, self._writer.run(open_one))
+
+
+def _require_session_id(named: str | None) -> str:
+    if named is None:
+        raise Unauthenticated(
+            "An API key opens no session by itself here.",
+            advice="Send the header CodeSDK-Session with the id of an open session of yours, or use a session's token.",
+        )
+    return named
+
+
+def _session_unknown() -> SessionUnknown:
+    return SessionUnknown("There is no such session of yours, or it is closed.")

@@ -1,0 +1,70 @@
+"""Gives a new session its host: chosen by what is read, reserved under the host's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import Connection
+
+from codesdk.domain.sandbox_resources import profile_needs
+from codesdk.hosts import store
+from codesdk.hosts.placement import Placement, PlacementRequest, Unschedulable, place, unmet_requirement
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.sessions.session import NoHost
+
+
+def place_session(connection: Connection, profile: Profile, labels: Mapping[str, str]) -> Placement:
+    """The host for it. It stays reserved if the caller adds the session's sandbox in the same transaction.
+
+    What is reserved is counted from the rows of sandboxes, so whatever ends one gives back what it took, once.
+
+    Raises:
+        NoHost: says what is missing.
+    """
+    want = PlacementRequest(image=profile.image, labels=labels, need=profile_needs(profile.model_dump()))
+    known = {host.id: host for host in store.list_hosts(connection)}
+    while True:
+        placed = place(known.values(), want)
+        if isinstance(placed, Unschedulable):
+            raise _no_host(placed, profile, labels)
+        if not store.lock(connection, placed.host):
+            return placed
+        # Others may have come before us to the lock: what counts is what is there now.
+        now = store.find(connection, placed.host)
+        if now is not None and unmet_requirement(now, want) is None:
+            return Placement(host=now.id, image=now.images[want.image])
+        if now is None:
+            del known[placed.host]
+        else:
+            known[placed.host] = now
+
+
+_REASONS = {
+    "draining": "drain",
+    "lost": "are lost",
+    "image": "lack the image",
+    "labels": "lack a label that is asked for",
+    "memory": "lack memory",
+    "cpu": "lack CPU",
+    "sessions": "have as many sessions as they may",
+}
+
+
+def _no_host(nowhere: Unschedulable, profile: Profile, labels: Mapping[str, str]) -> NoHost:
+    missing = nowhere.missing
+    if set(missing) <= {"image"}:
+        return NoHost(
+            f"No worker offers the sandbox image {profile.image!r} of the profile {profile.name!r}.",
+            advice=f"`codesdk up --profile {profile.name}` builds it where it can and starts a worker;"
+            " `codesdk images list` says what is there.",
+            details={"missing": missing},
+        )
+    said = "; ".join(f"{count} {_REASONS[what]}" for what, count in missing.items())
+    asked = (
+        f" (labels: {', '.join(f'{name}={value}' for name, value in labels.items())})" if "labels" in missing else ""
+    )
+    return NoHost(
+        f"No host can take a session of the profile {profile.name!r} now. Of the hosts: {said}{asked}.",
+        advice="Try again when sessions have ended, or have an operator look at `codesdk hosts list`.",
+        details={"missing": missing},
+    )

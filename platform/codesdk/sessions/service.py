@@ -1,0 +1,316 @@
+"""Where sessions are opened, listed and closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from codesdk.approvals import grant_store
+from codesdk.approvals import store as approval_store
+from codesdk.approvals.feed import FeedKind, publish
+from codesdk.approvals.feed_store import ApprovalRef
+from codesdk.artifacts import ArtifactService
+from codesdk.domain.calls import CallState, DenialCode
+from codesdk.domain.clock import Clock, to_rfc3339
+from codesdk.domain.decisions import PermissionMode
+from codesdk.domain.events import CONTRACT_VERSION
+from codesdk.domain.ids import IdKind, Ids, SandboxId, SessionId, TenantId
+from codesdk.domain.payloads import SandboxSessionClosed, SessionCreated
+from codesdk.domain.quotas import Quotas, Resource
+from codesdk.domain.records import Session
+from codesdk.domain.sandbox_resources import reserve_sandbox
+from codesdk.domain.subjects import Subject
+from codesdk.eventlog.log import EventLog
+from codesdk.jobs import Wakeups
+from codesdk.policy import Bundle
+from codesdk.policy.rollout.session_rules import SessionRules
+from codesdk.sandbox.isolation.disk_quota import QuotaBackend
+from codesdk.sandbox.port.faults import SandboxEnded, StopRefused
+from codesdk.sandbox.profiles.loader import Profiles
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.sandbox.records import claims as sandbox_claims
+from codesdk.sandbox.records import store as sandbox_store
+from codesdk.sandbox.records.store import SandboxRow, SandboxState
+from codesdk.sessions import store
+from codesdk.sessions.placement import place_session
+from codesdk.sessions.session import (
+    CLOSED_ON_REQUEST,
+    NewSession,
+    SandboxBusy,
+    SessionRemoved,
+    SessionSandbox,
+    SessionUnknown,
+)
+from codesdk.sessions.snapshot_lookup import last_snapshot
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit, Writer
+from codesdk.tenancy.identity_directory import IdentityDirectory
+from codesdk.tenancy.principal import Principal
+from codesdk.toolcalls.decision import rate_limit_store
+from codesdk.toolcalls.ending import deny
+from codesdk.toolcalls.records import call_events
+from codesdk.toolcalls.records import store as call_store
+
+
+class SessionService:
+    """The sessions of one database."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        writer: Writer,
+        log: EventLog,
+        artifacts: ArtifactService,
+        directory: IdentityDirectory,
+        quotas: Quotas[Unit],
+        wakeups: Wakeups,
+        clock: Clock,
+        ids: Ids,
+        profiles: Profiles,
+        rules: SessionRules,
+        token_ttl_s: float,
+        snapshots: bool = False,
+    ) -> None:
+        """`profiles`: what new sessions may name; `token_ttl_s`: seconds a session token lives.
+
+        `snapshots`: whether they are taken of sessions whose opener does not say.
+        """
+        self._snapshots = snapshots
+        self._database = database
+        self._writer = writer
+        self._log = log
+        self._artifacts = artifacts
+        self._directory = directory
+        self._quotas = quotas
+        self._wakeups = wakeups
+        self._clock = clock
+        self._ids = ids
+        self._profiles = profiles
+        self._rules = rules
+        self._token_ttl_s = token_ttl_s
+
+    def open(self, principal: Principal, wish: NewSession) -> tuple[Session, str]:
+        """A new session, with its sandbox on the way, and its token, which is shown this once.
+
+        Raises:
+            ProfileUnknown: there is none of that name. NoHost: no host can take it; says what is missing.
+            PolicyInvalid: its own rules cannot be read, or would loosen something.
+            ArtifactUnknown: the seed is not the tenant's.
+            SessionUnknown, SessionNotEnded, SnapshotPending, NoSnapshot: it cannot be opened from that session.
+            YoloNotAllowed: nobody has allowed the tenant that mode.
+            QuotaExceeded: the tenant has as many sessions, or as much memory or CPU in sandboxes, as it may.
+        """
+        return self._writer.run(lambda unit: self.open_in_unit(unit, principal, wish))
+
+    def open_in_unit(self, unit: Unit, principal: Principal, wish: NewSession) -> tuple[Session, str]:
+        """The same in a unit of the caller's; raises the same, and then nothing of the unit may stay."""
+        profile = self._profiles.named(wish.profile)
+        rules = self._rules.check(wish.policy) if wish.policy is not None else None
+        return self._open(unit, principal, wish, profile, rules)
+
+    def find(self, tenant: TenantId, session: str) -> Session:
+        """The session.
+
+        Raises:
+            SessionUnknown: not there, or another tenant's. SessionRemoved: not there any more.
+        """
+        with self._database.read() as connection:
+            found = store.find(connection, tenant, session)
+            removed = store.removed_at(connection, tenant, session) if found is None else None
+        if removed is not None:
+            when = to_rfc3339(datetime.fromtimestamp(removed, UTC))
+            raise SessionRemoved(
+                f"Session {session} and its log were removed at {when}, as retention has it.",
+                advice="Import an export of it, if there is one.",
+                details={"removed_at": when},
+            )
+        if found is None:
+            raise SessionUnknown(f"There is no session {session}.")
+        return found
+
+    def listing(self, tenant: TenantId, limit: int = 100) -> list[Session]:
+        """The tenant's sessions, newest first."""
+        with self._database.read() as connection:
+            return store.listing(connection, tenant, limit)
+
+    def list_all_open(self) -> list[Session]:
+        """The open sessions of every tenant: for whoever stops the installation."""
+        with self._database.read() as connection:
+            return store.list_all_open(connection)
+
+    def close(self, tenant: TenantId, session: str) -> Session:
+        """End it: no new call starts, waiting ones are denied, running ones cancelled, the sandbox is removed.
+
+        Closing twice is no error.
+
+        Raises:
+            SessionUnknown: not there, or another tenant's.
+        """
+        found = self.find(tenant, session)
+        self._writer.run(lambda unit: self._close(unit, found, CLOSED_ON_REQUEST))
+        return self.find(tenant, session)
+
+    def sandbox(self, tenant: TenantId, session: str) -> SessionSandbox:
+        """How the session's sandbox is.
+
+        Raises:
+            SessionUnknown: not there, or another tenant's.
+        """
+        found = self.find(tenant, session)
+        with self._database.read() as connection:
+            row = sandbox_store.of_session(connection, found.id)
+        return SessionSandbox.of(row)
+
+    def stop_sandbox(self, tenant: TenantId, session: str) -> SessionSandbox:
+        """End its processes and free its memory; the workspace stays, and the next call brings it back.
+
+        The worker does it: where a call begins first, it is not done. Of a stopped one it is no error.
+
+        Raises:
+            SessionUnknown: not there, or another tenant's. SandboxEnded: it has ended, or is ending.
+            SandboxBusy: a call of the session waits for its turn or runs, or the sandbox is just being made.
+        """
+        return self._change_sandbox(self.find(tenant, session), self._stop)
+
+    def start_sandbox(self, tenant: TenantId, session: str) -> SessionSandbox:
+        """Bring a stopped one back now, and not with the next call. Of any other that has not ended it is no error.
+
+        Raises:
+            SessionUnknown: not there, or another tenant's. SandboxEnded: it has ended, or is ending.
+        """
+        return self._change_sandbox(self.find(tenant, session), self._start)
+
+    def _change_sandbox(self, session: Session, turn: Callable[[Unit, SandboxRow], None]) -> SessionSandbox:
+        def work(unit: Unit) -> None:
+            row = sandbox_store.of_session(unit.connection, session.id)
+            if row is None or row.state not in sandbox_store.OPEN_STATES:
+                raise SandboxEnded("The session's sandbox has ended.", advice="Open another session.")
+            turn(unit, row)
+            unit.after_commit(lambda: self._wakeups.wake(session.host_id, session.id))
+
+        self._writer.run(work)
+        return self.sandbox(session.tenant_id, session.id)
+
+    @staticmethod
+    def _stop(unit: Unit, row: SandboxRow) -> None:
+        if row.state in (SandboxState.STOPPING, SandboxState.HALTING, SandboxState.STOPPED):
+            return
+        if row.attestation is not None and row.attestation.disk_cap == QuotaBackend.TMPFS.value:
+            raise StopRefused(row.id)
+        if not sandbox_store.request_stop(unit.connection, row.id):
+            raise SandboxBusy(
+                "The sandbox is being made, or a call of its session waits for its turn or runs.",
+                advice="Try again when the session's calls have ended; cancel those that nobody needs.",
+            )
+
+    @staticmethod
+    def _start(unit: Unit, row: SandboxRow) -> None:
+        # Where nothing has been done yet, nothing needs to be.
+        sandbox_store.change_state(unit.connection, row.id, (SandboxState.STOPPING,), SandboxState.READY)
+        before = (SandboxState.HALTING, SandboxState.STOPPED)
+        sandbox_store.change_state(unit.connection, row.id, before, SandboxState.STARTING)
+
+    def close_if(self, tenant: TenantId, session: SessionId, reason: str, due: Callable[[Unit], bool]) -> bool:
+        """End it for a reason of ours if `due` still holds, judged in the transaction that ends it.
+
+        Raises:
+            SessionUnknown: not there, or another tenant's.
+        """
+        found = self.find(tenant, session)
+        return self._writer.run(lambda unit: due(unit) and self._close(unit, found, reason))
+
+    def _open(
+        self, unit: Unit, principal: Principal, wish: NewSession, profile: Profile, rules: Bundle | None
+    ) -> tuple[Session, str]:
+        if wish.permission_mode is PermissionMode.YOLO:
+            self._directory.check_yolo(unit, principal.tenant_id)
+        seed = wish.seed_artifact
+        if wish.from_session is not None:
+            seed = last_snapshot(unit.connection, principal.tenant_id, wish.from_session)
+        if seed is not None:
+            self._artifacts.use(unit, principal.tenant_id, seed)
+        self._reserve(unit, principal.tenant_id, profile)
+        # Last of what may refuse: the host is held from here on.
+        placed = place_session(unit.connection, profile, wish.host_labels)
+        host, image = placed.host, placed.image
+        session = Session(
+            id=SessionId(self._ids.new(IdKind.SESSION)),
+            tenant_id=principal.tenant_id,
+            principal_id=principal.id,
+            host_id=host,
+            state="open",
+            runtime=wish.runtime,
+            permission_mode=wish.permission_mode,
+            labels=wish.labels,
+            image=image,
+            priority=wish.priority,
+            parallel_calls=wish.parallel_calls,
+            watch=wish.watch,
+            last_seq=0,
+            created_at=self._clock.now().timestamp(),
+            snapshots=self._snapshots if wish.snapshots is None else wish.snapshots,
+            opened_from=wish.from_session,
+            policy_hash=self._rules.keep(unit, rules, wish.policy) if rules and wish.policy is not None else None,
+        )
+        store.insert(
+            unit.connection,
+            session,
+            profile=profile.model_dump(mode="json"),
+            seed=seed,
+            epoch=self._ids.new(IdKind.REQUEST),
+        )
+        if sandbox_claims.claim_for_session(unit.connection, session.id, host, image=image, profile=profile) is None:
+            fresh = SandboxId(self._ids.new(IdKind.SANDBOX))
+            sandbox_store.insert(unit.connection, fresh, session.id, host, image=image, profile=profile)
+        token = self._directory.mint_token(unit, session.id, self._token_ttl_s)
+        created = SessionCreated(
+            contract_version=CONTRACT_VERSION,
+            permission_mode=session.permission_mode,
+            labels=session.labels,
+            profile=profile.name,
+            image=image,
+            opened_from=session.opened_from,
+            policy_hash=session.policy_hash,
+        )
+        self._log.append(unit, call_events.draft(_subject(session), created))
+        unit.after_commit(lambda: self._wakeups.wake(host, session.id))
+        return session, token
+
+    def _reserve(self, unit: Unit, tenant: TenantId, profile: Profile) -> None:
+        self._quotas.reserve(unit, tenant, Resource.SESSIONS)
+        reserve_sandbox(self._quotas, unit, tenant, profile.model_dump())
+
+    def _close(self, unit: Unit, session: Session, reason: str) -> bool:
+        if not store.close(unit.connection, session.id, self._clock.now().timestamp(), reason):
+            return False
+        why = "The session was closed." if reason == CLOSED_ON_REQUEST else f"The session was closed: {reason}."
+        self._directory.revoke_tokens(unit, session.id)
+        for approval in approval_store.cancel_of_session(unit.connection, session.id):
+            publish(unit, ApprovalRef(approval, session.tenant_id, session.id), FeedKind.CANCELLED)
+        grant_store.end_of_session(unit.connection, session.id)
+        rate_limit_store.forget(unit.connection, session.id)
+        for state in (CallState.WAITING, CallState.QUEUED):
+            for stored in call_store.list_in_state(unit.connection, state, session=session.id, hold=True):
+                deny(unit, self._log, stored, DenialCode.SESSION_CLOSED, why)
+        for stored in call_store.list_in_state(unit.connection, CallState.RUNNING, session=session.id):
+            call_store.request_cancel(unit.connection, stored.identity.tool_call_id)
+        row = sandbox_store.of_session(unit.connection, session.id)
+        if row is not None:
+            closing = SandboxState.CLOSING
+            sandbox_store.change_state(
+                unit.connection, row.id, sandbox_store.OPEN_STATES, closing, reason=f"session closed: {reason}"
+            )
+        self._log.append(unit, call_events.draft(_subject(session), SandboxSessionClosed(reason=reason)))
+        unit.after_commit(lambda: self._wakeups.wake(session.host_id, session.id))
+        return True
+
+
+def _subject(session: Session) -> Subject:
+    return Subject(
+        tenant_id=session.tenant_id,
+        principal_id=session.principal_id,
+        session_id=session.id,
+        permission_mode=session.permission_mode,
+        runtime=session.runtime,
+    )

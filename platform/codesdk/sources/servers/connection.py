@@ -1,0 +1,232 @@
+"""One server's conversation, from the handshake to its end. Everything here runs on the sources' event loop.
+
+What the server may ask of us is nothing: no sampling, no elicitation, no roots. What it says of its tools is compared
+with what was accepted, and shown to nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from importlib.metadata import version
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.client.session import ClientSession
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from codesdk.registry.pins import MAX_TOOLS, OfferedTool
+from codesdk.sources.catalog.tool_listing import ToolListing
+from codesdk.sources.faults import SourceDied, SourceFault, SourceProtocolError, SourceTimeout, SourceUnavailable
+
+_log = logging.getLogger(__name__)
+
+MAX_PAGES = 64
+"""Pages of one list of tools."""
+RELIST_S = 2.0
+"""Seconds between two lists that a server asks us to read again."""
+CLIENT_INFO = types.Implementation(name="codesdk", version=version("codesdk"))
+OnEnd = Callable[[str], None]
+OpenStreams = Callable[[OnEnd], AbstractAsyncContextManager[Any]]
+"""Opens the streams to the server; the function is told why they ended by themselves."""
+
+
+class ServerConnection:
+    """Used on one event loop; `end` from any thread."""
+
+    def __init__(
+        self,
+        name: str,
+        open_streams: OpenStreams,
+        *,
+        start_s: float,
+        on_listing: Callable[[ToolListing], None] = lambda _: None,
+    ) -> None:
+        """`on_listing`: called on a thread with each list after the first; raises nothing."""
+        self._name = name
+        self._open_streams = open_streams
+        self._start_s = start_s
+        self._on_listing = on_listing
+        self._loop = asyncio.get_running_loop()
+        self._closed = asyncio.Event()
+        self._stale = asyncio.Event()
+        self._session: ClientSession | None = None
+        self.reason = ""
+        """Why it is over; empty while it is not."""
+        self.listing: asyncio.Future[ToolListing] = self._loop.create_future()
+        """The first list; the fault, where the server did not come so far."""
+        self.latest = ToolListing("", (), {})
+        """The last list that it gave."""
+
+    async def run(self) -> None:
+        """Speak until it is ended, by `end` or by the server."""
+        try:
+            async with (
+                self._open_streams(self._close) as streams,
+                ClientSession(
+                    streams[0], streams[1], message_handler=self._on_message, client_info=CLIENT_INFO
+                ) as session,
+            ):
+                if await self._handshake(session):
+                    async with asyncio.TaskGroup() as tasks:
+                        watching = tasks.create_task(self._watch_tools(session))
+                        await self._closed.wait()
+                        watching.cancel()
+        except asyncio.CancelledError:
+            self._close("was stopped")
+        except BaseExceptionGroup as group:
+            _log.info("the conversation with %s: %r", self._name, group)
+            self._close(f"cannot be spoken to: {_short(_first_exception(group))}")
+        except Exception as error:  # noqa: BLE001 (whatever ends it, its callers are told)
+            _log.exception("the conversation with %s", self._name)
+            self._close(f"cannot be spoken to: {_short(error)}")
+        finally:
+            self._session = None
+            self._close("ended")
+            if not self.listing.done():
+                self.listing.set_exception(SourceUnavailable(self._name, self.reason))
+                self.listing.exception()  # whoever waited may have gone: not worth a warning
+
+    async def _handshake(self, session: ClientSession) -> bool:
+        """The handshake, and the first list; False where the server did not come so far."""
+        try:
+            async with asyncio.timeout(self._start_s):
+                await session.initialize()
+                listing = await self._list(session)
+        except TimeoutError:
+            self._close(f"did not answer the handshake within {self._start_s:g} s")
+        except SourceFault as fault:
+            self._close(fault.what)
+        except (MCPError, ValidationError, RuntimeError, ValueError) as error:
+            self._close(f"did not keep to the protocol: {_short(error)}")
+        else:
+            self._session, self.latest = session, listing
+            self.listing.set_result(listing)
+            return True
+        return False
+
+    def end(self, reason: str) -> None:
+        """Have it ended, from any thread."""
+        self._loop.call_soon_threadsafe(self._close, reason)
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], timeout_s: float, on_progress: ProgressFnT
+    ) -> types.CallToolResult:
+        """One call. Cancelled, it tells the server so.
+
+        Raises:
+            SourceTimeout, SourceDied, SourceLied, SourceFault: with what the server did.
+        """
+        session = self._session
+        if session is None:
+            raise SourceDied(self._name, self.reason or "ended")
+        request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=arguments))
+        try:
+            return await session.send_request(
+                request,
+                types.CallToolResult,
+                request_read_timeout_seconds=timeout_s,
+                progress_callback=on_progress,
+            )
+        except MCPError as error:
+            if error.code == types.REQUEST_TIMEOUT and not self.reason:
+                raise SourceTimeout(
+                    self._name, f"did not answer within {timeout_s:g} s, and was told to stop"
+                ) from error
+            if error.code == types.CONNECTION_CLOSED:
+                raise SourceDied(self._name, self.reason or "ended") from error
+            raise SourceFault(self._name, f"refused the call ({error.code}): {_short(error)}") from error
+        except ValidationError as error:
+            raise SourceProtocolError(self._name, f"answered what is no result of a call: {_short(error)}") from error
+
+    async def _list(self, session: ClientSession) -> ToolListing:
+        """Every page of its list.
+
+        Raises:
+            SourceLied: it has no end, or names a tool twice.
+        """
+        found: dict[str, OfferedTool] = {}
+        unusable: dict[str, str] = {}
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            params = types.PaginatedRequestParams(cursor=cursor)
+            page = await session.send_request(types.ListToolsRequest(params=params), types.ListToolsResult)
+            for tool in page.tools:
+                if tool.name in found or tool.name in unusable:
+                    raise SourceProtocolError(self._name, f"lists the tool `{tool.name[:100]}` twice")
+                try:
+                    found[tool.name] = _to_offered(tool)
+                except (ValueError, SourceFault) as error:
+                    unusable[tool.name] = _short(error)
+            if len(found) + len(unusable) > MAX_TOOLS:
+                raise SourceProtocolError(self._name, f"lists more than {MAX_TOOLS} tools")
+            cursor = page.next_cursor
+            if not cursor:
+                about = session.server_info
+                server = f"{about.name} {about.version}"[:200] if about else ""
+                return ToolListing(server, tuple(found.values()), unusable)
+        raise SourceProtocolError(self._name, f"has more than {MAX_PAGES} pages of tools")
+
+    async def _watch_tools(self, session: ClientSession) -> None:
+        """Read the list again where the server says that it has changed."""
+        while True:
+            await self._stale.wait()
+            self._stale.clear()
+            try:
+                async with asyncio.timeout(self._start_s):
+                    self.latest = await self._list(session)
+            except (TimeoutError, MCPError, ValidationError, SourceFault) as error:
+                self._close(f"says that its tools have changed, and does not list them: {_short(error)}")
+                return
+            await asyncio.to_thread(self._on_listing, self.latest)
+            await asyncio.sleep(RELIST_S)
+
+    async def _on_message(self, message: object) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._stale.set()
+        await anyio.lowlevel.checkpoint()
+
+    def _close(self, reason: str) -> None:
+        self.reason = self.reason or reason
+        self._closed.set()
+
+
+def _to_offered(tool: types.Tool) -> OfferedTool:
+    """What counts of a listed tool; its annotations, icons and meta do not.
+
+    Raises:
+        ValueError: it is larger than anybody reads, or has no canonical form.
+    """
+    made = OfferedTool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description or "",
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
+    )
+    try:
+        assert made.hash  # noqa: S101 (asked for now, so that it can be had later)
+    except Exception as error:
+        raise ValueError(_short(error)) from error
+    return made
+
+
+def _first_exception(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+def _short(error: BaseException) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        text = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    else:
+        text = str(error) or type(error).__name__
+    return " ".join(text.split())[:300]

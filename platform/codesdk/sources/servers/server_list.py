@@ -1,0 +1,66 @@
+"""Which MCP servers run where: told by each worker of its own, read by operators."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from codesdk.domain.ids import HostId
+from codesdk.errors import Fault
+from codesdk.hosts import HostUnknown
+from codesdk.hosts import store as host_store
+from codesdk.sources import store
+from codesdk.sources.servers.server_status import ServerRecord, ServerStatus
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit, Writer
+from codesdk.tenancy.access import Action, Target, decide_access, require
+from codesdk.tenancy.principal import Principal
+
+_log = logging.getLogger(__name__)
+
+
+class ServerList:
+    """Of all hosts. Safe to use from any thread."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def listing(self, caller: Principal) -> list[ServerRecord]:
+        """Every server that a worker has, by host, source and session.
+
+        Raises:
+            Forbidden: see `decide_access`.
+        """
+        # They are the hosts', and name sessions of every tenant: the reach of the instance is asked for.
+        target = Target(tenant_id=caller.tenant_id)
+        require(decide_access(caller, Action.HOSTS_READ, target), HostUnknown("There is no such host."))
+        with self._database.read() as connection:
+            return store.list_servers(connection)
+
+
+class ServerReporter:
+    """What one worker tells of its servers. For one thread at a time."""
+
+    def __init__(self, writer: Writer, host: HostId, generation: int) -> None:
+        """`generation`: of this worker: what it tells counts only while the host is its own."""
+        self._writer = writer
+        self._host = host
+        self._generation = generation
+        self._reported: tuple[ServerStatus, ...] | None = None
+
+    def tell(self, servers: Sequence[ServerStatus]) -> None:
+        """That is all; nothing is written where it was told before. What cannot be told now is told the next time."""
+        found = tuple(servers)
+        if found == self._reported:
+            return
+
+        def write(unit: Unit) -> None:
+            if host_store.is_current(unit.connection, self._host, self._generation):
+                store.replace_servers(unit.connection, self._host, self._generation, found)
+
+        try:
+            self._writer.run(write)
+        except Fault as fault:
+            _log.warning("operators do not see which MCP servers run here now: %s", fault)
+        else:
+            self._reported = found

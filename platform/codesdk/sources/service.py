@@ -1,0 +1,331 @@
+"""All servers of a worker: which there are, who calls them, and when they end. `toolcalls.elsewhere.Sources` for real."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import CancelledError, Future
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+import mcp_types as types
+
+from codesdk.domain.calls import CallIdentity
+from codesdk.domain.clock import Clock
+from codesdk.domain.ids import SessionId, TenantId
+from codesdk.domain.network import hostnames
+from codesdk.domain.tool_results import ToolResult
+from codesdk.errors import Fault
+from codesdk.registry import RegistryProvider, Source, SourceCall, ToolWithheld
+from codesdk.registry.source import running_hash
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.sources import store
+from codesdk.sources.catalog.tool_changes import ToolChanges, describe_change
+from codesdk.sources.catalog.tool_listing import ToolListing
+from codesdk.sources.faults import SourceDied, SourceUnavailable
+from codesdk.sources.servers.event_loop import EventLoopThread
+from codesdk.sources.servers.progress_lines import ProgressLines
+from codesdk.sources.servers.server import Server, StartedServer, StatusSnapshot
+from codesdk.sources.servers.server_list import ServerReporter
+from codesdk.sources.servers.server_status import ServerStatus
+from codesdk.sources.servers.tool_results import to_tool_result
+from codesdk.storage.database import Database
+from codesdk.toolcalls.run.secret_access import SecretProblem, no_secrets
+from codesdk.toolcalls.run.sources import SourceRequest
+
+_log = logging.getLogger(__name__)
+
+MAX_SERVERS = 64
+"""That one worker has at once."""
+MAX_PER_TENANT = 24
+"""Of these, for the sessions of one tenant."""
+MAX_REASON = 300
+"""Characters of why a server ended, as operators see it."""
+_FIXED_LIMITS = ("memory_bytes", "pids", "open_files", "file_bytes", "egress")
+"""What policy may demand of a call and a server that runs already cannot be given."""
+_MIN_TIMEOUT_S = 0.01
+"""What is left to a call whose server took all of its time to start."""
+
+
+class Starter(Protocol):
+    """Has servers started."""
+
+    def begin(self, source: Source, serves: SessionId | None, tenant: TenantId) -> StartedServer:
+        """One of that source, for one session or for all."""
+        ...
+
+    def profile_of(self, source: Source) -> Profile | None:
+        """What its sandbox may use; None where it runs elsewhere."""
+        ...
+
+    def remove_orphans(self) -> None:
+        """Remove what no server of this worker has."""
+        ...
+
+
+class ServerKey(NamedTuple):
+    """One server."""
+
+    source: str
+    session: str
+    """Empty for a shared one."""
+    tenant: str
+    """Likewise."""
+    running: str
+    """Hash of what it runs with: a manifest that changed means another server."""
+
+
+class SourceService:
+    """Safe to use from the worker's threads; `tend` from one at a time."""
+
+    def __init__(
+        self,
+        *,
+        registry: RegistryProvider,
+        starter: Starter,
+        changes: ToolChanges,
+        database: Database,
+        clock: Clock,
+        roster: ServerReporter,
+        secret_problem: SecretProblem = no_secrets,
+    ) -> None:
+        """`roster`: is told which servers there are; `secret_problem`: why a tenant's secret cannot be used; never its value."""
+        self._registry = registry
+        self._starter = starter
+        self._changes = changes
+        self._database = database
+        self._clock = clock
+        self._roster = roster
+        self._secret_problem = secret_problem
+        self._lock = threading.Lock()
+        self._servers: dict[ServerKey, Server] = {}
+        self._calls: dict[CallIdentity, _InFlightCall] = {}
+        self._closed = False
+        self._thread = EventLoopThread("codesdk-sources")
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def call(self, asked: SourceRequest) -> ToolResult:
+        """Run it to its end; see the port."""
+        runs = asked.tool.runs
+        assert isinstance(runs, SourceCall)  # noqa: S101 (what the port is for)
+        source = self._registry.of(asked.tenant).sources.get(runs.source)
+        if source is None:
+            raise SourceUnavailable(runs.source, "is not in the tool registry any more")
+        if (refused := self._unmet_requirement(asked, source)) is not None:
+            return refused
+        in_flight = _InFlightCall()
+        with self._lock:
+            self._calls[asked.identity] = in_flight
+        try:
+            return self._run(asked, source, runs.tool, in_flight)
+        except CancelledError:
+            if self._closed:  # nobody has cancelled it: the next worker says what became of it
+                raise SourceDied(source.name, "was stopped with its worker") from None
+            text = f"{asked.tool.name} was cancelled; its server was told to stop, and may have done some of it."
+            return ToolResult(text=text, is_error=True, code="CANCELLED")
+        finally:
+            with self._lock:
+                self._calls.pop(asked.identity, None)
+
+    def cancel(self, identity: CallIdentity) -> bool:
+        """Withdraw a call; see the port."""
+        with self._lock:
+            in_flight = self._calls.get(identity)
+        if in_flight is not None:
+            in_flight.withdraw()
+        return in_flight is not None
+
+    def _run(self, asked: SourceRequest, source: Source, tool: str, in_flight: _InFlightCall) -> ToolResult:
+        began = self._clock.monotonic()
+        server = self._server(source, asked)
+        try:
+            running = server.ready()
+            in_flight.check()
+            offered = running.conversation.latest.hashes()
+            pinned = source.pinned.get(tool)
+            if pinned is None or offered.get(tool) != pinned:
+                raise ToolWithheld(asked.tool.name, describe_change(offered.get(tool, "")))
+            progress = ProgressLines(self._clock.monotonic)
+            left = max(_MIN_TIMEOUT_S, asked.timeout_s - (self._clock.monotonic() - began))
+            asked.sent()  # which may wait for the database: that is none of the server's time
+            in_flight.check()
+            future = server.call(running, tool, asked.arguments, left, progress.report)
+            future.add_done_callback(lambda _: progress.over())
+            in_flight.hold(future)
+            try:
+                for line in progress.lines():
+                    asked.on_output(line)
+                answer = future.result()
+            finally:
+                future.cancel()
+        finally:
+            server.call_finished()
+        result = to_tool_result(answer, asked.tool, asked.profile, asked.attach)
+        return result.model_copy(update={"stdout": progress.counted})
+
+    def _unmet_requirement(self, asked: SourceRequest, source: Source) -> ToolResult | None:
+        """Why the call is not made: a secret that there is not, or a demand of policy that no running server can meet."""
+        name = asked.tool.name
+        for secret in asked.tool.secrets:
+            if problem := self._secret_problem(asked.tenant, secret):
+                text = f"{name} was not run: its server needs the secret `{secret}`, and {problem}."
+                return ToolResult(text=text, is_error=True, code="SECRET_MISSING")
+        own = self._starter.profile_of(source)
+        if own is None:
+            return _unreachable_host(source, asked)
+        held = own.tighten(asked.obligations)
+        unmet = next((field for field in _FIXED_LIMITS if getattr(held, field) != getattr(own, field)), None)
+        if unmet is None:
+            return None
+        text = (
+            f"{name} was not run: policy holds this call to another `{unmet}` than its server runs with, and a server "
+            "that runs cannot be given less. An operator can set it under `limits` in the source's manifest."
+        )
+        return ToolResult(text=text, is_error=True, code="BOUND_NOT_MET")
+
+    # -- servers -----------------------------------------------------------------------------------------------------
+
+    def _server(self, source: Source, asked: SourceRequest) -> Server:
+        session = "" if source.manifest.shared else asked.session
+        key = ServerKey(source.name, session, str(asked.tenant) if session else "", running_hash(source.manifest))
+        with self._lock:
+            if self._closed:
+                raise SourceUnavailable(source.name, "is not started: the worker stops")
+            server = self._servers.get(key)
+            if server is None:
+                self._check_capacity(key)
+                serves = SessionId(session) if session else None
+                server = self._servers[key] = Server(
+                    source,
+                    partial(self._starter.begin, source, serves, asked.tenant),
+                    loop=self._thread.loop,
+                    clock=self._clock,
+                    on_listing=partial(self._on_listing, source.name),
+                )
+            server.call_started()  # under the lock: one that is being called is not forgotten
+            return server
+
+    def _check_capacity(self, key: ServerKey) -> None:
+        of_tenant = sum(other.tenant == key.tenant for other in self._servers) if key.tenant else 0
+        if of_tenant >= MAX_PER_TENANT:
+            raise SourceUnavailable(
+                key.source, f"has no place: this tenant's sessions have {MAX_PER_TENANT} servers here"
+            )
+        if len(self._servers) >= MAX_SERVERS:
+            raise SourceUnavailable(key.source, f"has no place: {MAX_SERVERS} servers run on this host already")
+
+    def _on_listing(self, name: str, listing: ToolListing) -> None:
+        # Against what is accepted now: that may be more than when the server was started.
+        source = self._registry.of("").sources.get(name)
+        if source is None:
+            return
+        try:
+            self._changes.note(source, listing)
+        except Fault as fault:
+            _log.warning("what the MCP server %s has changed was not written down: %s", name, fault)
+
+    def tend(self) -> None:
+        """Stop the servers of sessions that are closed, of manifests that are gone or changed, and those that are idle."""
+        with self._lock:
+            servers = dict(self._servers)
+        sessions = {key.session for key in servers if key.session}
+        with self._database.read() as connection:
+            closed = store.closed_sessions(connection, sessions) if sessions else set()
+        known = self._registry.of("").sources
+        for key, server in servers.items():
+            source = known.get(key.source)
+            is_old = source is None or running_hash(source.manifest) != key.running
+            if key.session in closed:
+                is_over = server.close("was stopped: its session is closed", wait=False)
+            elif is_old and not server.is_busy:
+                is_over = server.close("was stopped: its manifest has changed", wait=False)
+            else:
+                is_over = server.stop_if_idle()
+            if not is_over:
+                continue
+            with self._lock:
+                if not server.is_busy:
+                    self._servers.pop(key, None)
+        self._publish_status()
+        self._starter.remove_orphans()
+
+    def close(self) -> None:
+        """Stop all of them."""
+        with self._lock:
+            self._closed = True
+            servers, calls = list(self._servers.values()), list(self._calls.values())
+            self._servers.clear()
+        for in_flight in calls:
+            in_flight.withdraw()
+        for server in servers:
+            server.close("was stopped with its worker")
+        self._publish_status()
+        self._thread.close()
+
+    def _publish_status(self) -> None:
+        """Operators, which servers there are now."""
+        with self._lock:
+            servers = sorted(self._servers.items(), key=lambda each: each[0])
+        self._roster.tell(
+            [
+                ServerStatus(
+                    source=key.source,
+                    session_id=SessionId(key.session) if key.session else None,
+                    tenant_id=TenantId(key.tenant) if key.tenant else None,
+                    **_status_fields(server.status()),
+                )
+                for key, server in servers
+            ]
+        )
+
+
+def _status_fields(status: StatusSnapshot) -> dict[str, Any]:
+    """As it may be stored: what a server said at its end can be any text."""
+    reason = "".join(letter if letter.isprintable() else " " for letter in status.reason[:MAX_REASON])
+    return status._replace(reason=reason)._asdict()
+
+
+def _unreachable_host(source: Source, asked: SourceRequest) -> ToolResult | None:
+    """The refusal, where policy lets this call reach only hosts among which its server is not."""
+    reachable = asked.obligations.sandbox.egress
+    host = hostnames.canonical_host(urlsplit(source.manifest.url or "").hostname or "")
+    if reachable is None or any(hostnames.covers(pattern, host) for pattern in reachable):
+        return None
+    text = f"{asked.tool.name} was not run: policy lets this call reach no host `{host}`, where its server is."
+    return ToolResult(text=text, is_error=True, code="BOUND_NOT_MET")
+
+
+class _InFlightCall:
+    """A call that is under way: it can be withdrawn at any moment, before its server has started too."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._withdrawn = False
+        self._future: Future[types.CallToolResult] | None = None
+
+    def withdraw(self) -> None:
+        """Doing it twice is no error."""
+        with self._lock:
+            self._withdrawn = True
+            future = self._future
+        if future is not None:
+            future.cancel()
+
+    def check(self) -> None:
+        """Go no further where it is withdrawn.
+
+        Raises:
+            CancelledError: it is.
+        """
+        if self._withdrawn:
+            raise CancelledError
+
+    def hold(self, future: Future[types.CallToolResult]) -> None:
+        """It is with the server now."""
+        with self._lock:
+            self._future = future
+            withdrawn = self._withdrawn
+        if withdrawn:
+            future.cancel()

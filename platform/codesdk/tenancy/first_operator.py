@@ -1,0 +1,96 @@
+"""The first operator of an installation: made once by whoever holds the data directory, its key shown once."""
+
+from __future__ import annotations
+
+from codesdk.domain.clock import Clock
+from codesdk.domain.ids import IdKind, Ids, PrincipalId, TenantId
+from codesdk.errors import ExitCode, Fault
+from codesdk.eventlog.audit import INSTALLATION, AuditAction, AuditTrail
+from codesdk.storage.writer import Unit
+from codesdk.tenancy import store
+from codesdk.tenancy.identity_directory import IdentityDirectory
+from codesdk.tenancy.keys import NewKey
+from codesdk.tenancy.principal import Principal, PrincipalRecord, PrincipalTaken, Reach, Role
+from codesdk.tenancy.quotas import TenantQuotas
+from codesdk.tenancy.tenant import DEFAULT_TENANT
+
+OPERATOR = "operator"
+"""The principal's name."""
+SETUP_ACTOR = "data-directory"
+"""Whoever can write it makes the operator."""
+
+
+class AlreadyInitialised(Fault):
+    """The installation has its operator."""
+
+    code = "ALREADY_INITIALISED"
+    status = 409
+    exit_code = ExitCode.FAILED
+
+
+class OperatorSetup:
+    """Makes the default tenant and its operator."""
+
+    def __init__(self, directory: IdentityDirectory, quotas: TenantQuotas, clock: Clock, ids: Ids) -> None:
+        self._directory = directory
+        self._quotas = quotas
+        self._clock = clock
+        self._ids = ids
+        self._trail = AuditTrail(clock)
+
+    def found(self, unit: Unit, *, rotate: bool = False) -> NewKey:
+        """The operator's first key; with `rotate` a new one, and all its others are revoked.
+
+        Raises:
+            AlreadyFounded: there is an operator, and `rotate` was not asked for; nothing is changed.
+            PrincipalTaken: the tenant has somebody else of that name.
+        """
+        tenant = self._tenant(unit)
+        self._quotas.hold(unit, tenant)  # of two that found at once, the second finds what the first has made
+        operator = store.principal_named(unit.connection, tenant, OPERATOR)
+        if operator is None:
+            holder = self._enroll(unit, tenant)
+            self._trail.record(
+                unit, INSTALLATION, AuditAction.INSTALLATION_FOUNDED, actor=SETUP_ACTOR, target=tenant, by=holder
+            )
+            return self._key(unit, tenant, holder)
+        _require_operator(operator)
+        if not rotate:
+            raise AlreadyInitialised(
+                "This installation has an operator, and its key cannot be shown again.",
+                advice="Use that key. If it is lost, `codesdk init --rotate` makes another and revokes the old.",
+            )
+        now = self._clock.now().timestamp()
+        for key in store.keys_of(unit.connection, tenant):
+            if key.principal_id == operator.id:
+                store.revoke_key(unit.connection, key.id, now)
+                if key.revoked_at is None:
+                    known = {"principal": operator.id}
+                    self._trail.record(unit, tenant, AuditAction.KEY_REVOKED, actor=SETUP_ACTOR, target=key.id, **known)
+        return self._key(unit, tenant, operator.id)
+
+    def _key(self, unit: Unit, tenant: TenantId, holder: PrincipalId) -> NewKey:
+        made = self._directory.mint_key(unit, tenant, holder, OPERATOR)
+        known = {"principal": holder, "name": OPERATOR, "prefix": made.key.prefix}
+        self._trail.record(unit, tenant, AuditAction.KEY_CREATED, actor=SETUP_ACTOR, target=made.key.id, **known)
+        return made
+
+    def _tenant(self, unit: Unit) -> TenantId:
+        found = store.tenant_named(unit.connection, DEFAULT_TENANT)
+        if found is not None:
+            return found
+        return self._directory.add_tenant(unit, TenantId(self._ids.new(IdKind.TENANT)), DEFAULT_TENANT).id
+
+    def _enroll(self, unit: Unit, tenant: TenantId) -> PrincipalId:
+        id_ = PrincipalId(self._ids.new(IdKind.PRINCIPAL))
+        made = Principal(id=id_, tenant_id=tenant, name=OPERATOR, roles=(Role.OPERATOR,), reach=Reach.INSTANCE)
+        store.insert_principal(unit.connection, made, self._clock.now().timestamp())
+        return made.id
+
+
+def _require_operator(found: PrincipalRecord) -> None:
+    if found.reach is not Reach.INSTANCE or Role.OPERATOR not in found.roles:
+        raise PrincipalTaken(
+            f"The tenant {DEFAULT_TENANT} has a principal {OPERATOR} who is not the installation's operator.",
+            advice=f"Disable it first (POST /v1/principals/{found.id}/disable).",
+        )

@@ -1,0 +1,183 @@
+"""Who is who: finds the holder of a key or a token, and mints both."""
+
+from __future__ import annotations
+
+import logging
+
+from codesdk.domain.clock import Clock
+from codesdk.domain.ids import IdKind, Ids, KeyId, PrincipalId, SessionId, TenantId
+from codesdk.domain.quotas import Quotas, Resource, UnlimitedQuotas
+from codesdk.domain.subjects import Subject
+from codesdk.errors import Fault
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit, Writer
+from codesdk.tenancy import store
+from codesdk.tenancy.credentials import KEY_PREFIX, TOKEN_PREFIX, display_prefix, hash_secret, mint_secret
+from codesdk.tenancy.keys import ApiKey, NewKey
+from codesdk.tenancy.principal import Principal, Reach, Role, Unauthenticated
+from codesdk.tenancy.tenant import Tenant, YoloNotAllowed
+
+_log = logging.getLogger(__name__)
+
+LAST_USED_GRANULARITY_S = 3600.0
+"""Seconds to which the last use of a key is known: to find keys that nobody needs, not to follow who holds them."""
+
+
+class IdentityDirectory:
+    """Who is who."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        ids: Ids,
+        *,
+        quotas: Quotas[Unit] | None = None,
+        writer: Writer | None = None,
+        yolo: bool = False,
+    ) -> None:
+        """`quotas`: count keys; none: nobody does. `writer`: notes when keys were used; none: nobody does.
+
+        `yolo`: whether a tenant that is made may have sessions in that mode.
+        """
+        self._database = database
+        self._clock = clock
+        self._ids = ids
+        self._quotas = quotas or UnlimitedQuotas()
+        self._writer = writer
+        self._yolo = yolo
+
+    def principal(self, api_key: str) -> Principal:
+        """Who holds the key.
+
+        Raises:
+            Unauthenticated: unknown, expired or revoked; or the principal is disabled, or the tenant suspended.
+        """
+        with self._database.read() as connection:
+            found = store.principal_of_key(connection, hash_secret(api_key))
+        if found is None:
+            raise Unauthenticated("This API key is not valid.", advice="Send `Authorization: Bearer <API key>`.")
+        principal, last_used_at = found
+        self._record_use(principal, last_used_at)
+        return principal
+
+    def active_principal(self, principal: PrincipalId) -> Principal:
+        """A principal that something else than a key speaks for: a ticket that was given for it.
+
+        Raises:
+            Unauthenticated: it is disabled, or its tenant suspended.
+        """
+        with self._database.read() as connection:
+            found = store.active_principal(connection, principal)
+        if found is None:
+            raise Unauthenticated("Whoever this was given for may not do anything any more.")
+        return found
+
+    def subject(self, token: str) -> Subject:
+        """The session that the token opens.
+
+        Raises:
+            Unauthenticated: unknown, expired, revoked, or the session is closed; or the principal is disabled, or the
+                tenant suspended.
+        """
+        with self._database.read() as connection:
+            found = store.subject_of_token(connection, hash_secret(token))
+        if found is None:
+            raise Unauthenticated(
+                "This session token is not valid.", advice="Open a session (POST /v1/sessions) and use its token."
+            )
+        return found
+
+    def subject_in(self, principal: Principal, session: str) -> Subject | None:
+        """The principal in a session of its own; None where there is no such session, or it is closed, or may not be used."""
+        with self._database.read() as connection:
+            return store.subject_in(connection, session, principal.id)
+
+    def still(self, principal: Principal) -> bool:
+        """Whether a principal that was let in would be let in now: for streams, which outlive their admission.
+
+        One indexed read. False: its key was revoked or has expired, it was disabled, or its tenant suspended.
+        """
+        with self._database.read() as connection:
+            return store.still(connection, principal)
+
+    def add_tenant(self, unit: Unit, id_: TenantId, name: str) -> Tenant:
+        """A new tenant of a name that is free, with nobody in it."""
+        made = Tenant(id=id_, name=name, created_at=self._clock.now().timestamp(), yolo=self._yolo)
+        store.insert_tenant(unit.connection, made)
+        return made
+
+    def check_yolo(self, unit: Unit, tenant: TenantId) -> None:
+        """See that a session of the tenant may have the permission mode `yolo`.
+
+        Raises:
+            YoloNotAllowed: no operator of the installation has said so.
+        """
+        if not store.allows_yolo(unit.connection, tenant):
+            raise YoloNotAllowed(
+                "This tenant's sessions may not have the permission mode yolo.",
+                advice=f"Choose auto; or an operator of the installation runs `codesdk tenants allow-yolo {tenant}`.",
+            )
+
+    def mint_token(self, unit: Unit, session: SessionId, ttl_s: float) -> str:
+        """A new token for the session; the caller shows it once."""
+        token = mint_secret(TOKEN_PREFIX)
+        store.insert_token(unit.connection, hash_secret(token), session, ttl_s)
+        return token
+
+    def revoke_tokens(self, unit: Unit, session: SessionId) -> None:
+        """End every token of the session."""
+        store.revoke_tokens(unit.connection, session, self._clock.now().timestamp())
+
+    def mint_key(
+        self, unit: Unit, tenant: TenantId, principal: PrincipalId, name: str, ttl_s: float | None = None
+    ) -> NewKey:
+        """A new key; the caller shows it once. `ttl_s`: seconds that it lives; None for ever.
+
+        Raises:
+            QuotaExceeded: the tenant has as many as it may.
+        """
+        self._quotas.reserve(unit, tenant, Resource.API_KEYS)
+        secret = mint_secret(KEY_PREFIX)
+        key = ApiKey(
+            id=KeyId(self._ids.new(IdKind.KEY)),
+            tenant_id=tenant,
+            principal_id=principal,
+            name=name,
+            prefix=display_prefix(secret),
+            created_at=self._clock.now().timestamp(),
+        )
+        store.insert_key(unit.connection, key, hash_secret(secret), ttl_s)
+        made = store.key(unit.connection, key.id)
+        assert made is not None  # noqa: S101 (inserted above)
+        return NewKey(key=made, secret=secret)
+
+    def enroll(
+        self, unit: Unit, tenant_name: str, name: str, roles: tuple[Role, ...], *, reach: Reach = Reach.TENANT
+    ) -> tuple[Principal, str]:
+        """A new principal with a new API key, in a tenant that is made where it is missing; asks nobody.
+
+        Raises:
+            QuotaExceeded: the tenant has as many keys as it may.
+        """
+        now = self._clock.now().timestamp()
+        tenant = store.tenant_named(unit.connection, tenant_name)
+        if tenant is None:
+            tenant = self.add_tenant(unit, TenantId(self._ids.new(IdKind.TENANT)), tenant_name).id
+        id_ = PrincipalId(self._ids.new(IdKind.PRINCIPAL))
+        principal = Principal(id=id_, tenant_id=tenant, name=name, roles=roles, reach=reach)
+        store.insert_principal(unit.connection, principal, now)
+        made = self.mint_key(unit, tenant, principal.id, name)
+        return principal.model_copy(update={"key_id": made.key.id}), made.secret
+
+    def _record_use(self, principal: Principal, last_used_at: float | None) -> None:
+        now = self._clock.now().timestamp()
+        hour = now - now % LAST_USED_GRANULARITY_S
+        key = principal.key_id
+        if self._writer is None or key is None or (last_used_at is not None and last_used_at >= hour):
+            return
+        try:
+            self._writer.run(lambda unit: store.record_use(unit.connection, key, hour))
+        except Fault as fault:
+            # Reading must go on where writing cannot; the next request tries again.
+            _log.warning("the use of key %s could not be noted: %s", key, fault)

@@ -1,0 +1,76 @@
+"""The issuers in force: the list is read again when its file changes, whole or not at all."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from codesdk.documents import FilePoller
+from codesdk.tenancy.logins.issuers import Issuer, LoginsInvalid, read_issuers
+
+_log = logging.getLogger(__name__)
+
+FileFingerprint = tuple[int, int, int] | None
+
+
+class ActiveIssuers:
+    """Of one file. Safe to use from any thread."""
+
+    def __init__(self, path: Path, *, optional: bool) -> None:
+        """`optional`: no file is no issuer; else a file that goes leaves the last list in force.
+
+        Raises:
+            LoginsInvalid: the list cannot be used; nothing starts with half of it.
+        """
+        self._path = path
+        self._optional = optional
+        self._fingerprint = _fingerprint(path)
+        self._issuers = read_issuers(path, optional=optional)
+        self._problem = ""
+        self._missed = False
+        self._watch = FilePoller("the list of issuers", self.look, thread="codesdk-logins")
+
+    def now(self) -> tuple[Issuer, ...]:
+        """Those in force."""
+        return self._issuers
+
+    def look(self) -> None:
+        """Look once. What cannot be used leaves the last good list in force."""
+        fingerprint = _fingerprint(self._path)
+        if fingerprint == self._fingerprint:
+            self._missed = False
+            return
+        if fingerprint is None and not self._missed:
+            self._missed = True  # an editor may have taken it away for a moment: that ends nobody's streams
+            return
+        self._missed = False
+        try:
+            found = read_issuers(self._path, optional=self._optional)
+        except LoginsInvalid as error:
+            if str(error) != self._problem:
+                _log.error("the changed list of issuers is not used, the last good one stays: %s", error)
+            self._problem = str(error)
+            return
+        if _fingerprint(self._path) != fingerprint:
+            return  # it changed while it was read: the next look reads it whole
+        self._fingerprint, self._problem = fingerprint, ""
+        if found != self._issuers:
+            self._issuers = found
+            _log.info("logins of these are taken now: %s", ", ".join(each.issuer for each in found) or "nobody's")
+
+    def watch(self) -> None:
+        """Look again and again, on a thread of its own, until `close`."""
+        self._watch.start()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._watch.close()
+
+
+def _fingerprint(path: Path) -> FileFingerprint:
+    """Cheap, and different where the file was written, replaced or removed."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

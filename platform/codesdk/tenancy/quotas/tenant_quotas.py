@@ -1,0 +1,128 @@
+"""Lets a tenant have so much and no more, whoever asks in however many processes (docs/adr/0012)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.ids import TenantId
+from codesdk.domain.quotas import EgressReservation, QueueFull, QuotaExceeded, Resource
+from codesdk.errors import InternalFault
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit
+from codesdk.tenancy.quotas import store
+
+UNLIMITED = 0
+"""As a limit: none."""
+EGRESS_SHARE = 8
+"""Who takes bytes of egress ahead gets at most an eighth of what is left: others that open meanwhile get some too."""
+_ADVICE = {
+    Resource.SESSIONS: "Close sessions that are not needed (`codesdk sessions close`)",
+    Resource.QUEUED_CALLS: "Wait until some of the calls have run or been decided, and try again",
+    Resource.RUNNING_CALLS: "Wait until some of the calls have ended, and try again",
+    Resource.ARTIFACT_BYTES: "Remove artifacts that are not needed",
+    Resource.API_KEYS: "Revoke keys that are not needed (`codesdk keys revoke`)",
+    Resource.SANDBOX_MEMORY_BYTES: "Close sessions, or open this one with a smaller profile",
+    Resource.SANDBOX_MILLICPUS: "Close sessions, or open this one with a smaller profile",
+    Resource.WORKSPACE_BYTES: "Close sessions, or open this one with a smaller profile",
+    Resource.EGRESS_BYTES_A_DAY: "Wait until midnight (UTC)",
+}
+
+
+class Quota(FrozenModel):
+    """One limit of a tenant, and how much of it is taken."""
+
+    resource: Resource
+    used: int
+    limit: int
+    """0: none."""
+    own: bool
+    """False: it is the installation's default."""
+
+
+class TenantQuotas:
+    """The quotas of one database: `codesdk.domain.quotas.Quotas` on its rows. Safe to use from any thread."""
+
+    def __init__(self, defaults: Mapping[Resource, int]) -> None:
+        """`defaults`: the limits of tenants that have none of their own; 0 for none."""
+        self._defaults = dict(defaults)
+
+    def reserve(self, unit: Unit, tenant: TenantId, resource: Resource, amount: int = 1) -> None:
+        """Let `unit` make `amount` more, or refuse. If the unit fails afterwards, nothing stays reserved.
+
+        What is counted by its rows is counted before the unit adds them: reserve first, then insert.
+
+        Raises:
+            QuotaExceeded: says which, how much is used, and what to do.
+        """
+        store.lock(unit.connection, tenant)
+        limits, used = store.limits_and_usage(unit.connection, tenant, resource)
+        limit = self._limit(limits, resource)
+        if limit != UNLIMITED and used + amount > limit:
+            raise _quota_fault(resource, used, limit, amount)
+        if resource is Resource.ARTIFACT_BYTES and not store.add_bytes(unit.connection, tenant, amount, limit):
+            raise InternalFault(f"The artifact bytes of {tenant} changed under their lock.")
+
+    def release(self, unit: Unit, tenant: TenantId, resource: Resource, amount: int) -> None:
+        """Give back what `unit` removes. Only artifact bytes need it: of all else the rows' states are counted.
+
+        Raises:
+            InternalFault: the tenant does not hold so much; nothing is changed.
+        """
+        if resource is Resource.ARTIFACT_BYTES and not store.subtract_bytes(unit.connection, tenant, amount):
+            raise InternalFault(f"{amount} artifact bytes of {tenant} were given back, which it does not hold.")
+
+    def take(self, unit: Unit, tenant: TenantId, asked: int, *, least: int = 1) -> EgressReservation:
+        """Let `unit` take up to `asked` bytes of egress ahead: fewer where little is left of the day, never below `least`.
+
+        Raises:
+            QuotaExceeded: there are not so many left.
+        """
+        resource = Resource.EGRESS_BYTES_A_DAY
+        store.lock(unit.connection, tenant)
+        limits, used = store.limits_and_usage(unit.connection, tenant, resource)
+        limit = self._limit(limits, resource)
+        amount = max(asked, least)
+        if limit != UNLIMITED:
+            left = limit - used
+            if left < least:
+                raise _quota_fault(resource, used, limit, least)
+            amount = min(amount, max(least, left // EGRESS_SHARE))
+        return EgressReservation(amount, store.add_egress(unit.connection, tenant, amount))
+
+    def give_back(self, unit: Unit, tenant: TenantId, taken: EgressReservation) -> None:
+        """Give back bytes of egress that were taken and not moved. Those of a day that is over are forgotten."""
+        store.subtract_egress(unit.connection, tenant, taken)
+
+    def hold(self, unit: Unit, tenant: TenantId) -> None:
+        """Let nobody else reserve or make principals in this tenant until `unit` has ended."""
+        store.lock(unit.connection, tenant)
+
+    def report(self, database: Database, tenant: TenantId) -> list[Quota]:
+        """Every limit of the tenant, and how much of it is taken."""
+        return [self._quota(database, tenant, resource) for resource in Resource]
+
+    def set_limits(self, unit: Unit, tenant: TenantId, changes: Mapping[Resource, int | None]) -> None:
+        """Give the tenant limits of its own (0: none), or with None the installation's again.
+
+        A limit below what is used takes nothing away: it lets nothing more be made.
+        """
+        store.lock(unit.connection, tenant)
+        store.set_limits(unit.connection, tenant, changes)
+
+    def _quota(self, database: Database, tenant: TenantId, resource: Resource) -> Quota:
+        with database.read() as connection:
+            limits, used = store.limits_and_usage(connection, tenant, resource)
+        own = resource.value in limits
+        return Quota(resource=resource, used=used, limit=self._limit(limits, resource), own=own)
+
+    def _limit(self, limits: Mapping[str, int], resource: Resource) -> int:
+        return limits.get(resource.value, self._defaults.get(resource, UNLIMITED))
+
+
+_RAISE_ADVICE = "have an operator of the installation raise the limit (`codesdk tenants quota`)."
+
+
+def _quota_fault(resource: Resource, used: int, limit: int, asked: int) -> QuotaExceeded:
+    kind = QueueFull if resource in (Resource.QUEUED_CALLS, Resource.RUNNING_CALLS) else QuotaExceeded
+    return kind(resource, used=used, limit=limit, asked=asked, advice=f"{_ADVICE[resource]}, or {_RAISE_ADVICE}")

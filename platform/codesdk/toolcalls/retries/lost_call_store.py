@@ -1,0 +1,79 @@
+"""The statements of calls that ran where nobody can ask any more."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import BigInteger, Connection, bindparam, select, update
+
+from codesdk.domain.calls import CallIdentity, CallState
+from codesdk.domain.events import EventType
+from codesdk.domain.ids import SessionId, ToolCallId
+from codesdk.storage.schema import events, tool_calls
+
+_MAX_SEQ = 2**63 - 1
+"""After every event."""
+
+
+def adopt(connection: Connection, call: ToolCallId, generation: int) -> None:
+    """That running call belongs to this generation from now on."""
+    connection.execute(
+        update(tool_calls)
+        .where(tool_calls.c.id == call, tool_calls.c.state == CallState.RUNNING.value)
+        .values(generation=generation)
+    )
+
+
+def latest_payload(connection: Connection, session: SessionId, call: ToolCallId, event_type: str) -> dict[str, Any]:
+    """The payload of the newest event of that type about a call; empty where the log has none."""
+    query = select(events.c.body).where(events.c.session_id == session, events.c.type == event_type)
+    for body in connection.execute(query.order_by(events.c.seq.desc())).scalars():
+        payload: dict[str, Any] = json.loads(body)["payload"]
+        if payload.get("tool_call_id") == call:
+            return payload
+    return {}
+
+
+def output_payloads(connection: Connection, session: SessionId, identity: CallIdentity) -> list[dict[str, Any]]:
+    """The payloads of what an attempt has printed into the log.
+
+    Only what followed its start is read: a session's log may be long, and this is asked within a writing unit.
+    """
+    query = select(events.c.body).where(
+        events.c.session_id == session,
+        events.c.seq > _start_seq(connection, session, identity),
+        events.c.type == EventType.OUTPUT_DELTA.value,
+        # Only these are worth reading; which of them are the call's, the payload says.
+        events.c.body.contains(identity.tool_call_id, autoescape=True),
+    )
+    found: list[dict[str, Any]] = [json.loads(body)["payload"] for body in connection.execute(query).scalars()]
+    return [payload for payload in found if _is_of_attempt(payload, identity)]
+
+
+def _start_seq(connection: Connection, session: SessionId, identity: CallIdentity) -> int:
+    """Where in the log an attempt began; 0 where that is not said.
+
+    Backwards from the log's end, one row at a time: so it reads no further than there, on either database.
+    """
+    newest = (
+        select(events.c.seq, events.c.body)
+        .where(
+            events.c.session_id == session,
+            events.c.seq < bindparam("before", type_=BigInteger),
+            events.c.type == EventType.CALL_STARTED.value,
+            events.c.body.contains(identity.tool_call_id, autoescape=True),
+        )
+        .order_by(events.c.seq.desc())
+        .limit(1)
+    )
+    before = _MAX_SEQ
+    while (row := connection.execute(newest, {"before": before}).one_or_none()) is not None:
+        if _is_of_attempt(json.loads(row.body)["payload"], identity):
+            return int(row.seq)
+        before = row.seq
+    return 0
+
+
+def _is_of_attempt(payload: dict[str, Any], identity: CallIdentity) -> bool:
+    return (payload.get("tool_call_id"), payload.get("attempt")) == (identity.tool_call_id, identity.attempt)

@@ -1,0 +1,155 @@
+"""How one call gets to its session's sandbox.
+
+It waits for an engine that is away, and is run in another sandbox where the first was never asked for anything.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from codesdk.domain.clock import Clock
+from codesdk.domain.tool_results import ToolResult
+from codesdk.errors import Fault
+from codesdk.sandbox.channel.exec_lock import ENGINE_OUTAGE_S
+from codesdk.sandbox.port import Sandbox
+from codesdk.sandbox.port.faults import CallCancelled, EngineUnavailable, SandboxGone
+from codesdk.storage.faults import StorageUnavailable
+
+T = TypeVar("T")
+
+RETRY_S = 0.5
+"""Seconds between two looks whether engine and database are back, and whether the call was cancelled meanwhile."""
+UNAVAILABLE_RETRIES = int(ENGINE_OUTAGE_S / RETRY_S)
+"""How often it looks for an engine that is away: in all as long as a call that runs waits for it."""
+WARM_ACQUIRE_S = 0.02
+"""An opening that took less found a sandbox that was there, and asks nothing more of the database."""
+MAX_SANDBOXES = 3
+"""Sandboxes that one attempt is taken to: one that ends each time before it is asked will do so again."""
+
+
+class NotStarted(Fault):
+    """Something came to stand against the call while it waited, and it has not begun."""
+
+    code = "NOT_BEGUN"
+    status = 409
+
+    @classmethod
+    def because(cls, what: str) -> NotStarted:
+        """`what`: came, as a clause."""
+        return cls(f"This call was not begun: meanwhile {what}.")
+
+
+class SandboxAcquisition:
+    """Of one attempt, on one thread."""
+
+    def __init__(
+        self,
+        open_sandbox: Callable[[], Sandbox],
+        lost: Callable[[Sandbox], bool],
+        *,
+        clock: Clock,
+        abandoned: threading.Event,
+        blocked_by: Callable[[], str],
+    ) -> None:
+        """`open_sandbox`: opens the session's; `lost`: told of one that failed, False where there can be no other.
+
+        `abandoned`: set where the worker lets go; `blocked_by`: what has come to stand against the call, or nothing.
+        """
+        self._open = open_sandbox
+        self._lost = lost
+        self._clock = clock
+        self._abandoned = abandoned
+        self._blocked_by = blocked_by
+        self._since = clock.monotonic()
+        self._left = UNAVAILABLE_RETRIES
+        self.opened: list[Sandbox] = []
+        """Of which something may have been asked."""
+
+    def run(self, work: Callable[[Sandbox], ToolResult], *, is_effect_free: bool) -> ToolResult:
+        """Run it in the session's sandbox. `is_effect_free`: a fault that says so means that the whole call had no effect.
+
+        Raises:
+            NotBegun: while it waited, or its sandbox was opened, something came to stand against it.
+            Fault: what keeps a sandbox from opening, or what `work` met.
+        """
+        remaining = MAX_SANDBOXES
+        while True:
+            self.opened.append(self._open_with_retry())
+            try:
+                return work(self.opened[0])
+            except CallCancelled as withdrawn:
+                if withdrawn.was_sent:
+                    raise
+                self.opened.pop()
+                raise NotStarted.because(self._blocked_by() or "it was cancelled") from None
+            except EngineUnavailable as fault:
+                if fault.was_sent or not is_effect_free:
+                    raise
+                # The sandbox may be well, and others' calls run in it.
+                self.opened.pop()
+                self._wait(fault)
+            except SandboxGone as fault:
+                if fault.was_sent or not is_effect_free:
+                    raise
+                # It had ended while nobody used it: there may be another.
+                remaining -= 1
+                if not self._lost(self.opened.pop()) or not remaining:
+                    raise
+
+    def retry_while_unavailable(self, ask: Callable[[], T]) -> T:
+        """What is asked before anything has begun; while the database is away, that waits.
+
+        Raises:
+            Fault: what `ask` raises; after `abandoned` also a database that is away.
+        """
+        while True:
+            try:
+                return ask()
+            except StorageUnavailable as fault:
+                if not fault.retryable or self._abandoned.wait(RETRY_S):
+                    raise
+
+    def confirm_before_send(self, confirm: Callable[[], None]) -> None:
+        """The last question before a call leaves for where nothing of ours stands: whether the host is still ours.
+
+        Raises:
+            NotBegun: while it waited for the database, something came to stand against it.
+            Fault: as `retry_while_unavailable`.
+        """
+        began = self._clock.monotonic()
+        self.retry_while_unavailable(confirm)
+        if self._clock.monotonic() - began > WARM_ACQUIRE_S and (what := self._blocked_by()):
+            raise NotStarted.because(what)
+
+    def _open_with_retry(self) -> Sandbox:
+        """Open it; while the database or the engine is away, nothing has run yet: wait for both.
+
+        Raises:
+            NotBegun: as `run`.
+            Fault: what keeps the sandbox from opening; after `abandoned` also a database that is away.
+        """
+        while True:
+            began = self._clock.monotonic()
+            try:
+                sandbox = self.retry_while_unavailable(self._open)
+            except EngineUnavailable as fault:
+                self._wait(fault)
+            else:
+                # While one was opened there was no runner that a cancel could have reached.
+                if self._clock.monotonic() - began > WARM_ACQUIRE_S and (what := self._blocked_by()):
+                    raise NotStarted.because(what)
+                return sandbox
+
+    def _wait(self, fault: EngineUnavailable) -> None:
+        # What is wrong with its certificates does not pass by itself.
+        if not fault.retryable or not self._may_wait() or self._abandoned.wait(RETRY_S):
+            raise fault
+        if what := self._blocked_by():
+            raise NotStarted.because(what) from None
+
+    def _may_wait(self) -> bool:
+        """Whether an engine that is away may still come back for this call: one that hangs takes long for each answer."""
+        self._left -= 1
+        return self._left >= 0 and self._clock.monotonic() - self._since < UNAVAILABLE_RETRIES * RETRY_S

@@ -1,0 +1,100 @@
+"""Commands: workspace.exec and the tools with an argv template; output is shown in part and kept whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from codesdk.domain.tool_results import ToolResult, Truncation
+from codesdk.sandbox.port import Chunk, ExecResult, ExitKind, OutputCount
+from codesdk.tools.context import ToolContext, files_changed_result
+from codesdk.tools.excerpt import Excerpt
+
+# Policy reads a line as bash does, so bash must run it; without start-up files, which the workspace could hold.
+SHELL = ("bash", "--noprofile", "--norc", "-c")
+
+
+def command_argv(given: dict[str, Any]) -> tuple[str, ...]:
+    """What the exec tool runs: the argv as it is, or the line through bash."""
+    return tuple(given["argv"]) if "argv" in given else (*SHELL, given["command"])
+
+
+def execute(given: dict[str, Any], context: ToolContext) -> ToolResult:
+    """workspace.exec: run what the caller gives."""
+    return run_command(
+        command_argv(given),
+        context,
+        cwd=given.get("cwd", "."),
+        stdin=given.get("stdin", "").encode(),
+        timeout_s=given.get("timeout_s"),
+    )
+
+
+def run_command(
+    argv: tuple[str, ...], context: ToolContext, *, cwd: str = ".", stdin: bytes = b"", timeout_s: float | None = None
+) -> ToolResult:
+    """Run it to the end; a failing command is a result with `is_error`, as the model expects.
+
+    `timeout_s`: seconds that the caller grants; the call's own limit holds all the same.
+    """
+    excerpts = {name: Excerpt(context.profile.show_output_bytes) for name in ("stdout", "stderr")}
+
+    def show(chunk: Chunk) -> None:
+        excerpts[chunk.stream].add(chunk.data, chunk.offset)
+        context.on_output(chunk)
+
+    result = context.run_streaming(argv, show, cwd=cwd, stdin=stdin, timeout_s=timeout_s)
+    if result.kind is ExitKind.FILES_CHANGED:
+        return files_changed_result(result.error)
+    excerpts["stdout"].end(result.stdout.bytes)
+    excerpts["stderr"].end(result.stderr.bytes)
+    stdout, stderr = excerpts["stdout"].text(), excerpts["stderr"].text()
+    ending = _exit_note(result, context)
+    structured = {
+        "exit_code": result.exit_code,
+        "signal": result.signal,
+        "outcome": result.kind.value,
+        "stdout": stdout,
+        "stderr": stderr,
+        "stdout_bytes": result.stdout.bytes,
+        "stderr_bytes": result.stderr.bytes,
+        "truncated": excerpts["stdout"].cut or excerpts["stderr"].cut,
+        "duration_ms": round(result.duration_s * 1000),
+    }
+    failed = result.kind is not ExitKind.EXITED or result.exit_code != 0
+    parts = [stdout, f"[stderr]\n{stderr}" if stderr else "", ending]
+    return ToolResult(
+        text="\n".join(part.rstrip("\n") for part in parts if part) or "(no output)",
+        structured=structured,
+        is_error=failed,
+        code=None if result.kind is ExitKind.EXITED else result.kind.upper(),
+        stdout=_truncation(result.stdout, excerpts["stdout"]),
+        stderr=_truncation(result.stderr, excerpts["stderr"]),
+    )
+
+
+def _exit_note(result: ExecResult, context: ToolContext) -> str:
+    match result.kind:
+        case ExitKind.EXITED:
+            return f"[exit code {result.exit_code}]" if result.exit_code else ""
+        case ExitKind.SIGNALED:
+            return f"[ended by signal {result.signal}]"
+        case ExitKind.TIMED_OUT:
+            return f"[timed out after {result.duration_s:.1f} s; the whole process tree was ended]"
+        case ExitKind.OOM_KILLED | ExitKind.DISK_FULL:
+            return _limit_exceeded_text(result.kind, context)
+        case ExitKind.CANCELLED:
+            return "[cancelled; the whole process tree was ended]"
+        case ExitKind.SPAWN_FAILED | ExitKind.FILES_CHANGED:
+            return f"[could not start: {result.error}]"
+
+
+def _limit_exceeded_text(kind: ExitKind, context: ToolContext) -> str:
+    mib = 1024 * 1024
+    if kind is ExitKind.OOM_KILLED:
+        return f"[killed: out of memory, the sandbox's limit is {context.profile.memory_bytes // mib} MiB]"
+    size, files = context.profile.workspace_bytes // mib, context.profile.workspace_inodes
+    return f"[killed: the workspace is full, it may hold {size} MiB and {files} files; delete some to go on]"
+
+
+def _truncation(count: OutputCount, excerpt: Excerpt) -> Truncation:
+    return Truncation(bytes=count.bytes, shown=excerpt.shown, dropped=count.dropped, gap=count.gap)

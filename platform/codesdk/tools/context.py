@@ -1,0 +1,145 @@
+"""What a built-in tool works with."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from codesdk.domain.calls import CallIdentity
+from codesdk.domain.decisions import SandboxBounds
+from codesdk.domain.redaction import Redactor
+from codesdk.domain.tool_results import ToolResult
+from codesdk.sandbox.port import (
+    ExecRequest,
+    ExecResult,
+    FileError,
+    FileFingerprint,
+    FileInfo,
+    FileRefused,
+    Files,
+    FileWrite,
+    OnOutput,
+    ProcessLimits,
+    Sandbox,
+)
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.tools.redacted_output import RedactingBuffer
+
+DEFAULT_PROCESS_LIFETIME_S = 24 * 3600.0
+"""Of a background process where neither profile nor policy says less."""
+
+
+class Attachment(NamedTuple):
+    """Something that a tool made and that is kept as an artifact of its call."""
+
+    name: str
+    content_type: str
+    content: bytes
+
+
+def _discard(_attachment: Attachment) -> None:
+    """For a bench whose artifacts nobody keeps."""
+
+
+@dataclass(frozen=True)
+class ToolContext:
+    """One call's place of work."""
+
+    sandbox: Sandbox
+    profile: Profile
+    """The session's, with what policy demands of this call on top."""
+    identity: CallIdentity
+    timeout_s: float
+    """Wall time that is left for this call, seconds."""
+    on_output: OnOutput
+    """Where a command's output goes as it comes."""
+    process_lifetime_s: float = DEFAULT_PROCESS_LIFETIME_S
+    """How long what it starts in the background may live, seconds."""
+    limits: ProcessLimits = field(default_factory=ProcessLimits)
+    """What policy lowers for this call's processes."""
+    attach: Callable[[Attachment], None] = _discard
+    """Keeps something as an artifact of the call, when it ends."""
+    expected: Mapping[str, str] = field(default_factory=dict)
+    """What files must hold for a write to land, by path: those that a preview changed, as they were then."""
+    taken_up: bool = False
+    """An earlier worker may have begun this call."""
+    bound: tuple[FileFingerprint, ...] = ()
+    """Files that a person was shown: the call runs with these or not at all."""
+    redactor: Redactor | None = None
+    """Takes out what policy says nobody is to see. A tool that cuts what it read has it cleaned before."""
+
+    @property
+    def files(self) -> Files:
+        """The workspace, for what comes before this call has changed anything, and for that change itself.
+
+        A cancel ends the call there as one that did nothing. What is looked at afterwards is asked of the sandbox, and so
+        is all of a call that an earlier worker may have begun: only its runner knows what became of it.
+        """
+        if self.taken_up:
+            return self.sandbox.files
+        return self.sandbox.files_of(self.identity.tool_call_id, self.identity.attempt)
+
+    def run(self, argv: tuple[str, ...], on_output: OnOutput | None = None, **more: Any) -> ExecResult:
+        """Run a command as this call's one exec."""
+        request = ExecRequest(
+            call=self.identity.tool_call_id,
+            attempt=self.identity.attempt,
+            taken_up=self.taken_up,
+            argv=argv,
+            timeout_s=min(more.pop("timeout_s", None) or self.timeout_s, self.timeout_s),
+            keep_bytes=self.profile.keep_output_bytes,
+            # Nothing, unless the session's profile names hosts; a tool that needs none says so.
+            egress=more.pop("egress", self.profile.egress),
+            limits=self.limits,
+            bound=self.bound,
+            **more,
+        )
+        return self.sandbox.exec(request, on_output or self.on_output)
+
+    def run_streaming(self, argv: tuple[str, ...], on_output: OnOutput, **more: Any) -> ExecResult:
+        """Run a command whose output goes out as it is: as it comes, or clean at its end where policy redacts."""
+        if self.redactor is None:
+            return self.run(argv, on_output, **more)
+        buffer = RedactingBuffer()
+        return buffer.release(self.run(argv, buffer.add, **more), self.redactor, on_output)
+
+    def clean(self, text: str, *, is_cut: bool = False) -> str:
+        """A text without what policy redacts; `is_cut` where it goes on elsewhere."""
+        return text if self.redactor is None else self.redactor.clean_text(text, is_cut=is_cut)
+
+    def write(self, writes: tuple[FileWrite, ...]) -> tuple[FileInfo, ...] | FileRefused:
+        """Write files, none of them larger than this call may make one."""
+        most = self.profile.file_bytes
+        for item in writes:
+            if most and item.content is not None and len(item.content) > most:
+                text = f"{item.path} would have {len(item.content)} bytes; this call may write {most} to a file."
+                return FileRefused(path=item.path, error=FileError.TOO_LARGE, message=text)
+        return self.files.write(tuple(self._require_previewed_content(item) for item in writes))
+
+    def _require_previewed_content(self, item: FileWrite) -> FileWrite:
+        wanted = self.expected.get(posixpath.normpath(item.path))
+        return item if item.if_sha256 or wanted is None else item.model_copy(update={"if_sha256": wanted})
+
+
+def process_limits(bounds: SandboxBounds) -> ProcessLimits:
+    """The part of policy's bounds that holds for each process."""
+    return ProcessLimits(**bounds.model_dump(include=set(ProcessLimits.model_fields)))
+
+
+Builtin = Callable[[dict[str, Any], ToolContext], ToolResult]
+
+
+def files_changed_result(what: str) -> ToolResult:
+    """Nothing ran: what a person has approved is not there any more."""
+    text = (
+        f"Nothing was run: {what}, since the approval of this call was asked for. It is void; call again to ask anew."
+    )
+    return ToolResult(text=text, is_error=True, code="FILES_CHANGED")
+
+
+def file_error_result(refusal: FileRefused) -> ToolResult:
+    """A file operation's "no" as a tool error that says what to do."""
+    named = refusal.message if refusal.path in refusal.message else f"{refusal.path}: {refusal.message}"
+    return ToolResult(text=named, is_error=True, code=refusal.error.value)

@@ -1,0 +1,75 @@
+"""The threads of one process that make deliveries and send them. Any number of processes may: rows say whose turn it is."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from codesdk.errors import Fault
+from codesdk.webhooks.delivery_sender import DeliverySender
+from codesdk.webhooks.fanout import EventFanout
+
+_log = logging.getLogger(__name__)
+
+
+class DeliveryWorkers:
+    """Runs between `start` and `stop`."""
+
+    def __init__(self, feed: EventFanout, sender: DeliverySender, *, name: str, threads: int, poll_s: float) -> None:
+        """`name`: of this process, which no other has; `threads`: that send, 0 for none; `poll_s`: seconds between looks."""
+        self._feed = feed
+        self._sender = sender
+        self._name = name
+        self._poll_s = poll_s
+        self._stopping = threading.Event()
+        self._wakeup = threading.Condition()
+        self._threads = (
+            [threading.Thread(target=self._read, name="codesdk-webhook-feed", daemon=True)] if threads else []
+        )
+        self._threads += [
+            threading.Thread(
+                target=self._send, args=(f"{name}/{number}",), name=f"codesdk-webhook-{number}", daemon=True
+            )
+            for number in range(threads)
+        ]
+
+    def start(self) -> None:
+        """Begin."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, deadline_s: float = 5.0) -> None:
+        """End: what is under way is finished where that is soon; else it is sent again after its lease."""
+        self._stopping.set()
+        self.wake()
+        for thread in self._threads:
+            thread.join(deadline_s if thread.is_alive() else 0)
+
+    def wake(self) -> None:
+        """Something is due: look at once."""
+        with self._wakeup:
+            self._wakeup.notify_all()
+
+    def _read(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self._feed.step():
+                    self.wake()
+                    continue
+            except Fault as fault:
+                _log.warning("webhooks: the log could not be read: %s", fault)
+            except Exception:  # noqa: BLE001 (a thread that nobody restarts must outlive a defect)
+                _log.exception("webhooks: a defect while reading the log")
+            self._stopping.wait(self._poll_s)
+
+    def _send(self, holder: str) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self._sender.turn(holder) is not None:
+                    continue
+            except Fault as fault:
+                _log.warning("webhooks: a turn ended early: %s", fault)
+            except Exception:  # noqa: BLE001 (a thread that nobody restarts must outlive a defect)
+                _log.exception("webhooks: a defect while sending")
+            with self._wakeup:
+                self._wakeup.wait(self._poll_s * 2)

@@ -1,0 +1,130 @@
+"""Mail by the operator's own server."""
+
+from __future__ import annotations
+
+import smtplib
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.message import EmailMessage
+from email.utils import format_datetime
+from urllib.parse import unquote, urlsplit
+
+from codesdk.webhooks.delivery import Failure
+from codesdk.webhooks.destination import mailbox_of
+from codesdk.webhooks.endpoint import InvalidEndpoint
+from codesdk.webhooks.message_text import lines, summary_lines, title_of
+from codesdk.webhooks.outgoing_message import AnswerLink, OutgoingMessage, SendResult
+
+TIMEOUT_S = 15.0
+"""Seconds that one step of the exchange with the server may take."""
+
+
+@dataclass(frozen=True)
+class MailServer:
+    """An SMTP server that takes our mail."""
+
+    host: str
+    port: int
+    tls: bool
+    """From the first byte; without it, STARTTLS is used where the server offers it and asked for where there is a password."""
+    user: str = ""
+    password: str = ""
+
+    @classmethod
+    def of(cls, url: str) -> MailServer:
+        """`smtps://user:password@host:port`, or `smtp://…`; the settings have checked it."""
+        parts = urlsplit(url)
+        tls = parts.scheme == "smtps"
+        return cls(
+            host=parts.hostname or "",
+            port=parts.port or (465 if tls else 587),
+            tls=tls,
+            user=unquote(parts.username or ""),
+            password=unquote(parts.password or ""),
+        )
+
+
+class MailSender:
+    """Plain text, one recipient."""
+
+    def __init__(self, server: MailServer | None, sender: str, tls: Callable[[], ssl.SSLContext]) -> None:
+        self._server = server
+        self._from = sender
+        self._tls = tls
+
+    def check(self, target: str) -> str:
+        """The address.
+
+        Raises:
+            EndpointWrong: it is none, or there is no server to send by.
+        """
+        if self._server is None:
+            raise InvalidEndpoint(
+                "This installation sends no mail.", advice="An operator sets CODESDK_SMTP_URL and CODESDK_MAIL_FROM."
+            )
+        return mailbox_of(target)
+
+    def send(self, outgoing: OutgoingMessage) -> SendResult:
+        """Hand it to the server. Delivered is what the server took; what becomes of it there is not known here."""
+        if self._server is None:
+            return SendResult(failure=Failure.UNSENDABLE, detail="CODESDK_SMTP_URL is not set")
+        try:
+            return self._submit(self._server, render_mail(outgoing, self._from))
+        except (smtplib.SMTPException, OSError) as error:
+            return _failure(error)
+
+    def _submit(self, server: MailServer, mail: EmailMessage) -> SendResult:
+        with self._connection(server) as connection:
+            if not server.tls:
+                connection.ehlo()
+                if server.user or connection.has_extn("starttls"):
+                    connection.starttls(context=self._tls())
+            if server.user:
+                connection.login(server.user, server.password)
+            connection.send_message(mail)
+        return SendResult(status=250)
+
+    def _connection(self, server: MailServer) -> smtplib.SMTP:
+        if server.tls:
+            return smtplib.SMTP_SSL(server.host, server.port, timeout=TIMEOUT_S, context=self._tls())
+        return smtplib.SMTP(server.host, server.port, timeout=TIMEOUT_S)
+
+
+def _failure(error: smtplib.SMTPException | OSError) -> SendResult:
+    match error:
+        case smtplib.SMTPResponseException():
+            code = error.smtp_code
+            return SendResult(status=code, failure=Failure.STATUS, detail=f"the server said {code}")
+        case smtplib.SMTPRecipientsRefused():
+            code = next(iter(error.recipients.values()))[0]
+            return SendResult(status=code, failure=Failure.STATUS, detail=f"the server refused the recipient: {code}")
+        case smtplib.SMTPException():  # an OSError as well, so it comes before those
+            return SendResult(failure=Failure.NO_ANSWER, detail=type(error).__name__)
+        case TimeoutError():
+            return SendResult(failure=Failure.TIMEOUT, detail=f"no answer within {TIMEOUT_S:g} s")
+        case ssl.SSLError():
+            return SendResult(failure=Failure.TLS, detail=f"TLS: {error.reason or type(error).__name__}")
+        case _:
+            return SendResult(failure=Failure.UNREACHABLE, detail=error.strerror or type(error).__name__)
+
+
+def render_mail(outgoing: OutgoingMessage, sender: str) -> EmailMessage:
+    """The mail. The library refuses header values with line ends; `heading` has none."""
+    mail = EmailMessage()
+    mail["From"] = sender
+    mail["To"] = outgoing.target
+    mail["Subject"] = title_of([item.message for item in outgoing.items])[:200]
+    mail["Date"] = format_datetime(outgoing.at)
+    mail["Message-ID"] = f"<{outgoing.id}@{sender.rpartition('@')[2]}>"
+    mail["Auto-Submitted"] = "auto-generated"
+    if outgoing.more:
+        said = [line for item in outgoing.items for line in (*summary_lines(item.message), *_link(item.answer), "")]
+    else:
+        said = [*_link(outgoing.answer), *([""] if outgoing.answer else []), *lines(outgoing.message)]
+    mail.set_content("\n".join(said) + "\n")
+    return mail
+
+
+def _link(answer: AnswerLink | None) -> list[str]:
+    return ["Look and decide (this link answers once, and is for you alone):", answer.page] if answer else []

@@ -1,0 +1,91 @@
+"""A message in words, for people. Everything that an agent wrote is hostile here: control characters are written out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from codesdk.transcript import preview_text
+from codesdk.transcript.rendering import escape_control, line
+from codesdk.webhooks.delivery import Message
+
+PREVIEW_CHARACTERS = 1200
+"""Of a preview: a chat's message takes 3,000 in all, and the page shows the whole."""
+BRIEF_CHARACTERS = 200
+"""Of a line of one message among several: twenty of them, and their links, fit a chat's message and a screen."""
+APPROVAL_REQUEST_TYPES = frozenset({"approval.requested", "approval.escalated"})
+"""Messages that want an answer."""
+_TITLES = {
+    "approval.requested": "Approval wanted",
+    "approval.escalated": "Approval still wanted",
+    "approval.decided": "Approval decided",
+    "approval.expired": "Approval expired: nobody answered in time",
+    "tool.call.completed": "Call completed",
+    "tool.call.denied": "Call denied",
+    "webhook.test": "A test of this endpoint",
+}
+
+
+def heading(message: Message) -> str:
+    """One line."""
+    title = _TITLES.get(message.type, message.type)
+    approval = message.data.get("approval") or {}
+    tool = approval.get("tool") or (message.data.get("payload") or {}).get("name")
+    return line(f"{title}: {tool}" if isinstance(tool, str) else title)
+
+
+def title_of(messages: Sequence[Message]) -> str:
+    """One line for all of them."""
+    if len(messages) == 1:
+        return heading(messages[0])
+    asking = sum(message.type in APPROVAL_REQUEST_TYPES for message in messages)
+    rest = len(messages) - asking
+    parts = [f"{asking} approvals wanted" if asking != 1 else "1 approval wanted"] if asking else []
+    parts += [f"{rest} other messages" if rest != 1 else "1 other message"] if rest else []
+    return ", ".join(parts)
+
+
+def summary_lines(message: Message) -> list[str]:
+    """It in a few short lines, where it stands among others."""
+    approval: dict[str, Any] = message.data.get("approval") or {}
+    payload = message.data.get("payload") or {}
+    told = [line(input_text(approval["input"]))[:BRIEF_CHARACTERS]] if "input" in approval else []
+    about = [approval.get("reason"), payload.get("state"), payload.get("code"), message.data.get("session_id")]
+    said = "; ".join(str(each) for each in about if each)
+    return [heading(message)[:BRIEF_CHARACTERS], *told, *([line(said)[:BRIEF_CHARACTERS]] if said else [])]
+
+
+def lines(message: Message) -> list[str]:
+    """What happened, and of an approval what would run and why it is asked."""
+    approval: dict[str, Any] = message.data.get("approval") or {}
+    told = [
+        ("Why", approval.get("reason")),
+        ("Rules", ", ".join(map(str, approval.get("rules") or ()))),
+        ("Asked by", approval.get("principal")),
+        ("Until", _expiry(approval.get("expires_at"))),
+        ("Session", message.data.get("session_id")),
+        ("At", message.timestamp),
+    ]
+    found = [f"{name}: {line(str(value))}" for name, value in told if value]
+    if "input" in approval:
+        found += ["", "It would run:", escape_control(input_text(approval["input"]))]
+    elif approval:
+        found += ["", "What would run is too long for a message; the page shows it."]
+    if tried := preview_text.lines(approval.get("preview"), PREVIEW_CHARACTERS):
+        found += ["", *tried]
+    payload = message.data.get("payload") or {}
+    found += [f"{name}: {line(str(payload[name]))}" for name in ("state", "by", "code", "is_error") if name in payload]
+    return found
+
+
+def input_text(given: Any) -> str:
+    """A call's input: the command line where that is all of it."""
+    command = given.get("command") if isinstance(given, dict) and len(given) == 1 else None
+    return command if isinstance(command, str) else json.dumps(given, ensure_ascii=False, indent=2)
+
+
+def _expiry(moment: Any) -> str:
+    known = isinstance(moment, (int, float))
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if known else ""

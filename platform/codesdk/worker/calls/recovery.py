@@ -1,0 +1,178 @@
+"""What a new worker finds of the one before: calls that are `running` in the database."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from codesdk.domain.calls import CallState
+from codesdk.domain.ids import SessionId
+from codesdk.errors import Fault
+from codesdk.hosts import store as host_store
+from codesdk.registry import RegistryProvider, Tool, UnknownTool
+from codesdk.sandbox.port import Sandbox
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.sandbox.records import store as sandbox_store
+from codesdk.storage.database import Database
+from codesdk.storage.faults import StorageUnavailable
+from codesdk.storage.writer import Unit, Writer
+from codesdk.toolcalls.execution import Execution
+from codesdk.toolcalls.records import store
+from codesdk.toolcalls.records.call_record import CallRecord, ClaimedCall
+from codesdk.toolcalls.retries.lost_calls import Loss
+from codesdk.toolcalls.run import error_mapping
+from codesdk.toolcalls.run.acquire import NotStarted
+from codesdk.tools import runs_one_exec
+from codesdk.worker.calls.in_flight import InFlightCalls
+from codesdk.worker.ownership.registration import OwnedHost
+from codesdk.worker.sandboxes.registry import SandboxRegistry
+
+_log = logging.getLogger(__name__)
+
+WORKER_DIED = "The worker that ran this call died."
+SANDBOX_LOST = "The worker that ran this call died, and the sandbox that it ran in was lost."
+
+
+class Recovery:
+    """Ends or takes up each running call that no thread has: when a worker starts, and later where one was lost."""
+
+    def __init__(
+        self,
+        *,
+        host: OwnedHost,
+        sandbox_registry: SandboxRegistry,
+        registry: RegistryProvider,
+        execution: Execution,
+        hand: InFlightCalls,
+        database: Database,
+        writer: Writer,
+    ) -> None:
+        self._host = host
+        self._in_flight = hand
+        self._sandbox_registry = sandbox_registry
+        self._registry = registry
+        self._execution = execution
+        self._database = database
+        self._writer = writer
+
+    def take_up(self, start: Callable[[Callable[[], None]], object] = lambda work: work()) -> int:
+        """Go through the running calls; returns how many there were.
+
+        `start` runs the work on each: the worker's threads, so that a long command holds up neither the others nor
+        the start.
+
+        The runner knows an exec by (call, attempt) and answers the same run, output whole. Of a file operation, and of a
+        call of somebody else's server, nobody remembers whether it was begun: such an attempt is lost.
+        """
+        running = self._running()
+        self._in_flight.take(*(stored.identity for stored in running))
+        for stored in running:
+            start(partial(self._recover_and_release, stored, begun=True))
+        return len(running)
+
+    def _adopt(self, unit: Unit) -> None:
+        # Frozen since it registered, and replaced: then they are its successor's.
+        if host_store.is_current(unit.connection, self._host.id, self._host.generation):
+            store.adopt(unit.connection, self._host.id, self._host.generation)
+
+    def recover_orphaned(self, start: Callable[[Callable[[], None]], object] = lambda work: work()) -> None:
+        """Take up the running calls of this worker that none of its threads has.
+
+        Such are those whose claim was committed while its answer was lost, and those whose end nobody could record in
+        time. No poll finds them: they would run, and hold their workspace, until the worker is restarted.
+        """
+        for orphan in self._in_flight.strays(self._running()):
+            _log.warning("call %s runs, and nobody has it: it is taken up", orphan.stored.identity.tool_call_id)
+            start(partial(self._recover_and_release, orphan.stored, begun=orphan.begun))
+
+    def _running(self) -> list[CallRecord]:
+        """The host's running calls, those adopted that a worker before this one has claimed."""
+        running = self._read()
+        if any((stored.generation or 0) < self._host.generation for stored in running):
+            self._writer.run(self._adopt)
+            running = self._read()
+        return [stored for stored in running if stored.generation == self._host.generation]
+
+    def _read(self) -> list[CallRecord]:
+        with self._database.read() as connection:
+            return store.list_in_state(connection, CallState.RUNNING, host=self._host.id)
+
+    def _recover_and_release(self, stored: CallRecord, *, begun: bool) -> None:
+        try:
+            (self._recover if begun else self._run_unstarted)(stored)
+        except Fault as fault:
+            # One call that cannot be ended must not keep the worker from serving all others.
+            _log.warning("call %s could not be taken up: %s", stored.identity.tool_call_id, fault)
+        finally:
+            self._in_flight.leave(stored.identity)
+
+    def _recover(self, stored: CallRecord) -> None:
+        """It may run, or have run."""
+        tool = self._tool(stored)
+        claimed = self._claim(stored, tool)
+        sandbox = self._sandbox_of(stored, tool) if tool is not None and runs_one_exec(tool) else Loss(WORKER_DIED)
+        if isinstance(sandbox, Loss):
+            self._execution.lose(claimed, sandbox)
+        elif sandbox is None:
+            self._run_unstarted(stored)  # which says what stands against it
+        else:
+            self._execution.run(
+                claimed, lambda: sandbox, partial(self._sandbox_registry.lose, stored.subject.session_id)
+            )
+
+    def _run_unstarted(self, stored: CallRecord) -> None:
+        """It was claimed seconds ago, and nobody has begun it."""
+        tool = self._tool(stored)
+        claimed = self._claim(stored, tool).model_copy(update={"behaviour_hash": stored.behaviour_hash})
+        if what := stored.blocked_by(tool) if tool is not None else "its tool is gone":
+            refused = error_mapping.fault_result(NotStarted.because(what))
+            self._execution.record(claimed.model_copy(update={"ran": False}), refused)
+            return
+        session = stored.subject.session_id
+        self._execution.run(
+            claimed, partial(self._sandbox_registry.begin, session), partial(self._sandbox_registry.lose, session)
+        )
+
+    def _tool(self, stored: CallRecord) -> Tool | None:
+        try:
+            return self._registry.of(stored.tenant_id).resolve(stored.call.name)
+        except UnknownTool:
+            return None
+
+    def _sandbox_of(self, stored: CallRecord, tool: Tool) -> Sandbox | Loss | None:
+        """Whose runner knows the call, if it was begun; or how it was lost. None: it was not begun, and is not to be now."""
+        session = SessionId(stored.subject.session_id)
+        try:
+            sandbox = self._sandbox_registry.ready(session)
+        except (error_mapping.Released, StorageUnavailable):
+            raise  # nothing is known of the sandbox: it is looked for again
+        except Fault as fault:
+            _log.warning("call %s is lost with its sandbox: %s", stored.identity.tool_call_id, fault)
+            return Loss(
+                f"{WORKER_DIED[:-1]}, and its sandbox cannot be had: {fault.message}", can_return=fault.retryable
+            )
+        with self._database.read() as connection:
+            row = sandbox_store.of_session(connection, session)
+        if row is None or row.lives != (stored.life or 0):
+            return Loss(SANDBOX_LOST)
+        if not stored.blocked_by(tool):
+            return sandbox
+        try:
+            known = {(each.call, each.attempt) for each in sandbox.processes.list()}
+        except Fault as fault:
+            return Loss(
+                f"{WORKER_DIED[:-1]}, and its sandbox cannot be asked: {fault.message}", can_return=fault.retryable
+            )
+        return sandbox if (stored.identity.tool_call_id, stored.identity.attempt) in known else None
+
+    def _claim(self, stored: CallRecord, tool: Tool | None) -> ClaimedCall:
+        wall_s = Profile.model_validate(stored.profile).tighten(stored.obligations).wall_s
+        timeout_s = min(tool.timeout_s, wall_s) if tool is not None else 0.0
+        return ClaimedCall(
+            stored=stored,
+            generation=self._host.generation,
+            timeout_s=timeout_s,
+            sandbox=self._sandbox_registry.execution_environment.summary(timeout_s),
+            environment=self._sandbox_registry.execution_environment.environment,
+        )

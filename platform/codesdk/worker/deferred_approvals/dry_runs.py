@@ -1,0 +1,257 @@
+"""Tries calls in copies of their workspaces, before people are asked about them (ADR 30)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from codesdk.domain.ids import SandboxId, SessionId
+from codesdk.errors import Fault
+from codesdk.sandbox.port import FileFingerprint, NamedPath, Sandbox
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit
+from codesdk.toolcalls.approval import deferral_store
+from codesdk.toolcalls.approval.deferred import DryRunPlan
+from codesdk.toolcalls.pipeline import Pipeline
+from codesdk.toolcalls.previews.dry_run import dry_run, dry_run_profile
+from codesdk.toolcalls.previews.preview import MAX_DRY_RUNS, PreviewResult, failed_preview
+from codesdk.toolcalls.records import store
+from codesdk.toolcalls.records.call_record import CallRecord
+from codesdk.worker.deferred_approvals.file_fingerprints import fingerprints, named_files_of, unreadable_fingerprints
+from codesdk.worker.ownership.registration import OwnedHost
+from codesdk.worker.sandboxes.registry import SandboxRegistry
+from codesdk.worker.sandboxes.throwaway import DryRunCancelled, ThrowawaySandboxes
+from codesdk.worker.workspaces.snapshot_file import SnapshotFile
+
+_log = logging.getLogger(__name__)
+
+MAX_DRY_RUNS_AT_ONCE = 4
+"""Copies on one host at once: each is a sandbox of its session's size, which no quota of a tenant counts."""
+MAX_OF_TENANT = 2
+"""Of one tenant; what is beyond waits in order, and others go first."""
+LOST_TWICE = "It was begun twice, and each time the worker that made it was lost."
+
+
+class FilesMoving(Fault):
+    """The files that a call names are being written."""
+
+    code = "FILES_MOVING"
+    retryable = True
+
+
+class NotConfined(Fault):
+    """A sandbox in which a call could do harm before anybody has allowed it."""
+
+    code = "NOT_CONFINED"
+
+
+class _Job:
+    """One trial under way."""
+
+    def __init__(self, stored: CallRecord) -> None:
+        self.stored = stored
+        self.cancelled = threading.Event()
+        self.sandbox_copy: Sandbox | None = None
+        self.begun = 0
+        self.ending = False
+
+
+class DryRuns:
+    """The trials of one host. `look` and `close` are called from one thread at a time."""
+
+    def __init__(
+        self,
+        *,
+        host: OwnedHost,
+        sandbox_registry: SandboxRegistry,
+        copies: ThrowawaySandboxes,
+        pipeline: Pipeline,
+        database: Database,
+        place: Path,
+    ) -> None:
+        """`place`: a directory whose disk may hold snapshots while they are copied."""
+        self._host = host
+        self._sandbox_registry = sandbox_registry
+        self._throwaway = copies
+        self._pipeline = pipeline
+        self._database = database
+        self._place = place
+        self._lock = threading.Lock()
+        self._jobs: dict[str, _Job] = {}
+        self._closed = False
+        self._threads = ThreadPoolExecutor(MAX_DRY_RUNS_AT_ONCE, thread_name_prefix="codesdk-preview")
+        # A sandbox that does not answer must hold up nobody's look.
+        self._cancel_threads = ThreadPoolExecutor(MAX_DRY_RUNS_AT_ONCE, thread_name_prefix="codesdk-preview-end")
+
+    def look(self) -> None:
+        """Begin what waits, oldest first, as far as there is room; end what nobody wants any more."""
+        self._cancel_unwanted()
+        with self._lock:
+            if not self._closed:  # not here: an engine that hangs must hold up no cancel
+                self._cancel_threads.submit(self._throwaway.tend)
+        with self._database.read() as connection:
+            waiting = deferral_store.awaiting_dry_run(connection, self._host.id)
+        for stored in waiting:
+            self._begin(stored)
+
+    def close(self) -> None:
+        """End what runs, and remove its copies. The next worker begins it again."""
+        with self._lock:
+            self._closed = True
+            jobs = list(self._jobs.values())
+        for job in jobs:
+            self._end(job)
+        self._threads.shutdown(wait=True)
+        self._cancel_threads.shutdown(wait=True)
+
+    def _begin(self, stored: CallRecord) -> None:
+        """Try it, if there is room. A session has one trial at a time: each is a snapshot of its workspace."""
+        with self._lock:
+            at_work = [job.stored for job in self._jobs.values()]
+            tenants = Counter(other.tenant_id for other in at_work)
+            is_busy = any(other.subject.session_id == stored.subject.session_id for other in at_work)
+            if (
+                self._closed
+                or is_busy
+                or len(at_work) >= MAX_DRY_RUNS_AT_ONCE
+                or tenants[stored.tenant_id] >= MAX_OF_TENANT
+            ):
+                return
+            job = self._jobs[stored.identity.tool_call_id] = _Job(stored)
+            self._threads.submit(self._run_job, job)
+
+    def _run_job(self, job: _Job) -> None:
+        call = job.stored.identity.tool_call_id
+        try:
+            self._prepare(job)
+        except DryRunCancelled:
+            _log.info("call %s is tried no longer: it ended, or this worker stops", call)
+            self._refund(job)
+        except Fault as fault:
+            _log.warning("call %s is tried again: %s", call, fault)
+        except Exception:  # noqa: BLE001 (the thread's outermost frame: the row still says what is due)
+            _log.exception("a defect: call %s could not be tried", call)
+        finally:
+            with self._lock:
+                job.sandbox_copy = None
+                del self._jobs[call]
+
+    def _refund(self, job: _Job) -> None:
+        """What was cut short because this worker stops was not lost with it."""
+        if not self._closed or not job.begun:
+            return
+        try:
+            self._pipeline.refund_dry_run(job.stored.identity.tool_call_id)
+        except Fault as fault:
+            _log.info("a trial counts although it was cut short: %s", fault)
+
+    def _prepare(self, job: _Job) -> None:
+        stored = job.stored
+        names = named_files_of(self._pipeline, stored)
+        trial = self._pipeline.trial(stored)
+        sandbox: Sandbox | None = None
+        tried: PreviewResult | None = None
+        try:
+            sandbox = self._sandbox_registry.ready(SessionId(stored.subject.session_id))
+            if trial is not None and (stored.preview_tries or 0) >= MAX_DRY_RUNS:
+                tried = failed_preview(trial.tool, trial.obligations, LOST_TWICE)
+            elif trial is not None:
+                self._dry_run(job, trial, sandbox, names)
+                return
+        except Fault as fault:
+            if job.cancelled.is_set():
+                raise DryRunCancelled from fault
+            if fault.retryable and (stored.preview_tries or 0) + job.begun < MAX_DRY_RUNS:
+                raise
+            tried = failed_preview(trial.tool, trial.obligations, str(fault)) if trial is not None else None
+        self._put(job, _marks_now(sandbox, names), tried)
+
+    def _dry_run(self, job: _Job, trial: DryRunPlan, sandbox: Sandbox, names: tuple[NamedPath, ...]) -> None:
+        """Try it in a copy, and put the question; the copy is removed after that, since a person may wait."""
+        stored = job.stored
+
+        def begins(unit: Unit, sandbox_copy: SandboxId) -> bool:
+            job.begun = 1
+            return self._pipeline.begin_dry_run(unit, stored, sandbox_copy)
+
+        with (
+            self._throwaway.open(stored.image, dry_run_profile(stored), begins) as sandbox_copy,
+            SnapshotFile(self._place) as snapshot,
+        ):
+            job.sandbox_copy = sandbox_copy
+            _check_confined(sandbox_copy)
+            marks = _consistent_snapshot(sandbox, snapshot, names)
+            sandbox_copy.restore(snapshot.pieces())
+            if job.cancelled.is_set():
+                raise DryRunCancelled
+            self._put(job, marks, dry_run(sandbox_copy, stored, trial.tool, trial.obligations, snapshot.contents))
+
+    def _put(self, job: _Job, marks: tuple[FileFingerprint, ...], tried: PreviewResult | None) -> None:
+        if job.cancelled.is_set():
+            raise DryRunCancelled  # what was cut short is no preview
+        self._pipeline.put(job.stored.identity.tool_call_id, marks, tried)
+
+    def _cancel_unwanted(self) -> None:
+        with self._lock:
+            jobs = list(self._jobs.values())
+        for job in jobs:
+            with self._database.read() as connection:
+                stored = store.find(connection, job.stored.identity.tool_call_id)
+            if stored is None or stored.state.terminal:
+                self._end(job)
+
+    def _end(self, job: _Job) -> None:
+        job.cancelled.set()
+        with self._lock:  # while it has a copy its thread runs, and so these threads take work
+            if job.sandbox_copy is not None and not job.ending:
+                job.ending = True
+                self._cancel_threads.submit(partial(self._stop, job, job.sandbox_copy))
+
+    @staticmethod
+    def _stop(job: _Job, sandbox_copy: Sandbox) -> None:
+        identity = job.stored.identity
+        try:
+            sandbox_copy.cancel(identity.tool_call_id, identity.attempt)
+        except Fault as fault:
+            _log.info("a trial of call %s was not stopped: %s", identity.tool_call_id, fault)  # its time is short
+        finally:
+            job.ending = False
+
+
+def _check_confined(sandbox_copy: Sandbox) -> None:
+    """By what was read back of it: nothing runs before an approval where it could reach a network or the machine.
+
+    Raises:
+        NotConfined: it could.
+    """
+    facts = sandbox_copy.attestation
+    if facts.runtime == "plain" or not set(facts.network_interfaces) <= {"lo"}:
+        raise NotConfined("The sandboxes here are not closed off enough to run anything before it is approved.")
+
+
+def _consistent_snapshot(
+    sandbox: Sandbox, snapshot: SnapshotFile, names: tuple[NamedPath, ...]
+) -> tuple[FileFingerprint, ...]:
+    """Take the snapshot, and see that what the call names is in it as an approval then binds it."""
+    marks = fingerprints(sandbox, names)
+    for _ in range(2):
+        snapshot.take(sandbox)
+        after = fingerprints(sandbox, names)
+        if after == marks:
+            return marks
+        marks = after
+    raise FilesMoving("The files that this call names were being changed while they were copied.")
+
+
+def _marks_now(sandbox: Sandbox | None, names: tuple[NamedPath, ...]) -> tuple[FileFingerprint, ...]:
+    """The files as they are; what nobody can see is bound as such, so that it runs nothing that is there then."""
+    if sandbox is None:
+        return unreadable_fingerprints(names)
+    try:
+        return fingerprints(sandbox, names)
+    except Fault:
+        return unreadable_fingerprints(names)

@@ -1,0 +1,388 @@
+"""What a worker is made of, from its start to its stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+
+from codesdk.bootstrap import Services
+from codesdk.bootstrap.maintenance import lock_path
+from codesdk.sandbox.egress.secret_files import read_secret, secret_problem
+from codesdk.sandbox.port import Sandboxes
+from codesdk.sandbox.profiles.loader import DEFAULT
+from codesdk.sessions.lost_hosts import LostHosts
+from codesdk.settings import runfile
+from codesdk.sources.servers.server_list import ServerReporter
+from codesdk.sources.service import SourceService
+from codesdk.sources.starters.remote import remote_starter
+from codesdk.sources.starters.router import StarterRouter
+from codesdk.sources.starters.server_sandboxes import EngineHost, ServerSandboxes
+from codesdk.sources.starters.stdio import StdioStarter
+from codesdk.storage.timeouts import ANSWER_TIMEOUT_S
+from codesdk.storage.writer import Writer
+from codesdk.toolcalls.claim import Claims
+from codesdk.toolcalls.execution import Execution
+from codesdk.worker.calls.dispatcher import Dispatcher, run_guarded
+from codesdk.worker.calls.in_flight import InFlightCalls
+from codesdk.worker.calls.recovery import Recovery
+from codesdk.worker.deferred_approvals.dry_runs import DryRuns
+from codesdk.worker.lifecycle.periodic_tasks import PeriodicTask, TaskLoop
+from codesdk.worker.lifecycle.watchdog import HEARTBEAT_TIMEOUT_S, POLLER_TIMEOUT_S, WatchedLoop
+from codesdk.worker.ownership.heartbeat import Heartbeat
+from codesdk.worker.ownership.registration import host_offer, register
+from codesdk.worker.ownership.takeover import Takeover, check_no_other_worker, this_process
+from codesdk.worker.sandboxes.idle_reaper import IdleReaper
+from codesdk.worker.sandboxes.registry import SandboxRegistry
+from codesdk.worker.sandboxes.throwaway import ThrowawaySandboxes
+from codesdk.worker.sandboxes.warm_pool import WarmPool, pool_specs
+from codesdk.worker.workspaces.file_watch import FileWatch
+from codesdk.worker.workspaces.snapshot_loop import SnapshotLoop
+
+_log = logging.getLogger(__name__)
+
+DRAIN_S = 10.0
+"""Seconds that a stopping worker gives to running calls. What is left is handed back: the next worker takes it up."""
+SWEEP_POLLS = 120
+"""Polls between sweeps: at the default poll, a minute."""
+ORPHAN_POLLS = 4
+"""Polls between looks for calls that run by their rows alone: at the default poll two seconds; two looks find one."""
+IDLE_POLLS = 10
+"""Polls between looks for idle sandboxes: at the default poll, five seconds."""
+POLL_STOP_S = 5.0
+"""Seconds that a stopping worker waits for a look that is under way."""
+MAINTENANCE_STOP_S = 60.0
+"""Seconds that a stopping worker waits for a sandbox which its pool is just making."""
+FILE_WATCH_STOP_S = 35.0
+"""Seconds that a stopping worker waits for a sandbox that is just asked for changed files, and may not answer."""
+SHUTDOWN_S = 80.0
+"""Seconds from the signal until the process is gone, whatever hangs: less than Compose's `stop_grace_period`."""
+
+
+class Worker:
+    """One worker: owns the host's sandboxes from `start` to `stop`."""
+
+    def __init__(self, services: Services, sandboxes: Sandboxes, images: dict[str, str], engine: str = "") -> None:
+        """`images`: image name -> image id on this engine; `engine`: its own id, where it has one.
+
+        Raises:
+            WorkerRunning, HostTaken, QueueUnavailable: nothing is held.
+        """
+        settings = services.settings
+        self._withdraw: Callable[[], object] = lambda: None
+        # A turn of the poller may wait for a connection, and then for a lock: no hang where the database is given longer.
+        self._slowness = max(1.0, settings.database_answer_s / ANSWER_TIMEOUT_S)
+        with ExitStack() as opened:
+            this_holder = this_process(settings.instance_id())
+            sign = runfile.path_of(settings.data_dir, "worker")
+            takeover = Takeover(services.database, settings.host_name, settings.host_lease_s, this_holder, sign=sign)
+            opened.callback(takeover.take(settings.data_dir / "worker.lock").close)
+            services.wakeups.check()
+            self.host = register(
+                services.writer,
+                services.ids,
+                settings.host_name,
+                images,
+                services.clock.now().timestamp(),
+                offer=host_offer(settings, engine),
+                holder=this_holder.model_dump_json(),
+                check=partial(check_no_other_worker, this_holder=this_holder, lease_s=settings.host_lease_s),
+            )
+            # Its own: a heartbeat must not stand behind changes that wait for somebody's lock, or its host would be lost.
+            heartbeat_writer = Writer(services.database, lock_path(settings, services.database))
+            opened.callback(heartbeat_writer.close)
+            self.heartbeat = Heartbeat(heartbeat_writer, services.clock, self.host, settings.host_lease_s)
+            opened.callback(self.heartbeat.stop)
+            self.sandbox_registry = SandboxRegistry(
+                sandboxes=sandboxes,
+                host=self.host,
+                instance=settings.instance_id(),
+                database=services.database,
+                writer=services.writer,
+                log=services.log,
+                artifacts=services.artifacts,
+                clock=services.clock,
+                confirm=self.heartbeat.confirm,
+            )
+            opened.callback(self.sandbox_registry.close)
+            self._warm_pool = WarmPool(
+                sandboxes=sandboxes,
+                host=self.host,
+                instance=settings.instance_id(),
+                database=services.database,
+                writer=services.writer,
+                clock=services.clock,
+                ids=services.ids,
+                sorts=pool_specs(settings.pool_sizes(DEFAULT), services.profiles, images),
+            )
+            opened.callback(self._drain_pool)
+            self._snapshots = SnapshotLoop(
+                sandbox_registry=self.sandbox_registry,
+                host=self.host,
+                artifacts=services.artifacts,
+                database=services.database,
+                writer=services.writer,
+                log=services.log,
+                clock=services.clock,
+                most_bytes=settings.snapshot_bytes,
+                every_s=settings.snapshot_every_s,
+            )
+            self.sandbox_registry.on_removal(self._snapshots.farewell)
+            self._idle_reaper = IdleReaper(
+                sandbox_registry=self.sandbox_registry,
+                sessions=services.sessions,
+                host=self.host,
+                database=services.database,
+                clock=services.clock,
+            )
+            self._file_watch = FileWatch(
+                sandbox_registry=self.sandbox_registry,
+                host=self.host,
+                database=services.database,
+                log=services.log,
+                writer=services.writer,
+                clock=services.clock,
+            )
+            self._sources = SourceService(
+                registry=services.registry,
+                starter=self._starter(services, sandboxes, images),
+                changes=services.source_changes,
+                database=services.database,
+                clock=services.clock,
+                roster=ServerReporter(services.writer, self.host.id, self.host.generation),
+                secret_problem=partial(secret_problem, settings.resolved_secrets_dir()),
+            )
+            opened.callback(self._sources.close)
+            execution = Execution(
+                registry=services.registry,
+                log=services.log,
+                artifacts=services.artifacts,
+                writer=services.writer,
+                clock=services.clock,
+                lost_attempts=services.lost_attempts,
+                secret_problem=partial(secret_problem, settings.resolved_secrets_dir()),
+                sources=self._sources,
+                confirm=self.heartbeat.confirm,
+            )
+            hand = InFlightCalls()
+            self._recovery = Recovery(
+                host=self.host,
+                sandbox_registry=self.sandbox_registry,
+                registry=services.registry,
+                execution=execution,
+                hand=hand,
+                database=services.database,
+                writer=services.writer,
+            )
+            self._claims = Claims(
+                registry=services.registry,
+                bundles=services.bundles,
+                desk=services.desk,
+                log=services.log,
+                writer=services.writer,
+                host=self.host.id,
+                generation=self.host.generation,
+                quotas=services.quotas,
+                execution_environment=sandboxes.execution_environment,
+                most_of_tenant=settings.worker_threads,
+            )
+            previews = DryRuns(
+                host=self.host,
+                sandbox_registry=self.sandbox_registry,
+                copies=ThrowawaySandboxes(
+                    sandboxes=sandboxes,
+                    host=self.host,
+                    instance=settings.instance_id(),
+                    writer=services.writer,
+                    ids=services.ids,
+                ),
+                pipeline=services.pipeline,
+                database=services.database,
+                place=settings.data_dir,
+            )
+            self.dispatcher = Dispatcher(
+                host=self.host,
+                sandbox_registry=self.sandbox_registry,
+                claims=self._claims,
+                execution=execution,
+                hand=hand,
+                pipeline=services.pipeline,
+                database=services.database,
+                threads=settings.worker_threads,
+                previews=previews,
+                sources=self._sources,
+            )
+            opened.callback(lambda: self.dispatcher.drain(DRAIN_S))
+            clock, poll_s = services.clock, settings.poll_s
+            self._poll_loop = TaskLoop("codesdk-poll", clock, self._poll_tasks(poll_s))
+            # A thread of its own: the pool and idle sandboxes must hold up neither calls nor sessions.
+            self._maintenance_loop = TaskLoop("codesdk-keeper", clock, self._maintenance_tasks(poll_s))
+            # Another: a sandbox that does not answer must hold up none of these.
+            self._file_watch_loop = TaskLoop("codesdk-watch", clock, self._file_watch_tasks(poll_s))
+            # Another: each snapshot holds its session's calls up for seconds.
+            self._snapshot_loop = TaskLoop("codesdk-snapshots", clock, self._snapshot_tasks(poll_s))
+            # Another: what is done for other hosts must not wait for this one's engine.
+            self._lost_host_loop = TaskLoop("codesdk-hosts", clock, self._lost_host_tasks(services.lost_hosts, poll_s))
+            self._opened = opened.pop_all()
+
+    def start(self) -> None:
+        """Clean up after earlier workers, take up what they ran, then serve."""
+        self.heartbeat.start()
+        self.sandbox_registry.sweep()
+        run_guarded(self._sources.tend)  # servers of a worker that was killed
+        taken = self._recovery.take_up(self.dispatcher.start)
+        if taken:
+            _log.info("took up %d calls of an earlier worker", taken)
+        self._claims.take_up()
+        for each in (
+            self._poll_loop,
+            self._lost_host_loop,
+            self._maintenance_loop,
+            self._file_watch_loop,
+            self._snapshot_loop,
+        ):
+            each.start()
+
+    def parts(self) -> tuple[WatchedLoop, ...]:
+        """What must come round, from `start` to `stop`."""
+        return (
+            WatchedLoop(
+                "poller",
+                lambda: self._poll_loop.turns,
+                POLLER_TIMEOUT_S * self._slowness,
+                lambda: self.heartbeat.is_recent,
+            ),
+            WatchedLoop("heartbeat", lambda: self.heartbeat.turns, HEARTBEAT_TIMEOUT_S),
+        )
+
+    def announced(self, withdraw: Callable[[], object]) -> None:
+        """Others were told that it serves; `withdraw` takes that back when it stops."""
+        self._withdraw = withdraw
+
+    def stop(self) -> None:
+        """Take no call any more, give those that run their time, hand the rest back, let go. Sandboxes live on."""
+        self.dispatcher.rest()  # before anything that may have to wait
+        self._withdraw()  # whoever sees that it serves no more sees a worker that claims nothing
+        self.heartbeat.leave()  # others are chosen from here on
+        for each in (self._lost_host_loop, self._maintenance_loop, self._file_watch_loop, self._snapshot_loop):
+            each.tell()
+        # The poller goes on until the calls have had their time: who cancels one meanwhile must be heard.
+        self.dispatcher.drain(DRAIN_S)
+        self._poll_loop.end(POLL_STOP_S)
+        self._lost_host_loop.end(POLL_STOP_S)
+        self._maintenance_loop.end(MAINTENANCE_STOP_S)
+        self._file_watch_loop.end(FILE_WATCH_STOP_S)
+        self._snapshot_loop.end(POLL_STOP_S)  # one that is cut off keeps nothing, and the next worker takes it again
+        self._opened.close()
+
+    def _starter(self, services: Services, sandboxes: Sandboxes, images: dict[str, str]) -> StarterRouter:
+        settings = services.settings
+        housing = ServerSandboxes(
+            sandboxes=sandboxes,
+            place=EngineHost(self.host.id, self.host.generation, settings.instance_id(), images),
+            profiles=services.profiles,
+            database=services.database,
+            writer=services.writer,
+            clock=services.clock,
+            ids=services.ids,
+            quotas=services.quotas,
+        )
+        secrets = partial(read_secret, settings.resolved_secrets_dir())
+        elsewhere = remote_starter(settings.source_networks, secrets, services.clock)
+        return StarterRouter(StdioStarter(housing, services.clock, services.ids), elsewhere)
+
+    def _poll_tasks(self, poll_s: float) -> tuple[PeriodicTask, ...]:
+        """What finds work that no wake-up told of. It only hands over to threads, so it never takes long."""
+        return (
+            PeriodicTask(
+                name="look for calls, cancels, sessions and expiries",
+                every_s=poll_s,
+                work=self.dispatcher.poll,
+                on_failure="wake-ups still come, and the next poll looks at all of it",
+            ),
+            PeriodicTask(
+                name="look for running calls that nobody has",
+                every_s=ORPHAN_POLLS * poll_s,
+                work=lambda: self._recovery.recover_orphaned(self.dispatcher.start),
+                on_failure="a call whose claim was not answered waits for the next",
+                at_once=False,
+            ),
+            PeriodicTask(
+                name="sweep",
+                every_s=SWEEP_POLLS * poll_s,
+                work=self.dispatcher.sweep,
+                on_failure="containers without an owner stay until the next",
+                at_once=False,  # the start has swept
+            ),
+        )
+
+    def _maintenance_tasks(self, poll_s: float) -> tuple[PeriodicTask, ...]:
+        """What waits for the engine, and may take as long as the engine does."""
+        return (
+            PeriodicTask(
+                name="keep the pool full",
+                every_s=poll_s,
+                work=self._warm_pool.tend,
+                on_failure="sessions whose sandbox is not warm wait for one that is made",
+            ),
+            PeriodicTask(
+                name="look at idle sandboxes",
+                every_s=IDLE_POLLS * poll_s,
+                work=self._idle_reaper.look,
+                on_failure="they are paused and closed later than their profile says",
+                at_once=False,
+            ),
+            PeriodicTask(
+                name="look after MCP servers",
+                every_s=IDLE_POLLS * poll_s,
+                work=self._sources.tend,
+                on_failure="those that are idle, or whose session is closed, run on until the next",
+                at_once=False,
+            ),
+            PeriodicTask(
+                name="look again at tenants that had no call to start",
+                every_s=IDLE_POLLS * poll_s,
+                work=self._claims.look_again,
+                on_failure="a raised limit is seen at the end of one of their calls",
+                at_once=False,
+            ),
+        )
+
+    def _file_watch_tasks(self, poll_s: float) -> tuple[PeriodicTask, ...]:
+        """What asks the sandboxes themselves, one after the other."""
+        return (
+            PeriodicTask(
+                name="look for changed files",
+                every_s=poll_s,
+                work=self._file_watch.look,
+                on_failure="they wait in their sandboxes, and are told later or counted as lost",
+            ),
+        )
+
+    def _snapshot_tasks(self, poll_s: float) -> tuple[PeriodicTask, ...]:
+        """What keeps workspaces for the day when their host is gone."""
+        return (
+            PeriodicTask(
+                name="take snapshots of workspaces",
+                every_s=IDLE_POLLS * poll_s,
+                work=self._snapshots.look,
+                on_failure="a session that is opened from one of these starts from an older one",
+            ),
+        )
+
+    @staticmethod
+    def _lost_host_tasks(lost_hosts: LostHosts, poll_s: float) -> tuple[PeriodicTask, ...]:
+        """What is done for other hosts."""
+        return (
+            PeriodicTask(
+                name="look for silent hosts",
+                every_s=IDLE_POLLS * poll_s,
+                work=lost_hosts.tend,
+                on_failure="the API and other workers look as well",
+            ),
+        )
+
+    def _drain_pool(self) -> None:
+        if not self.heartbeat.is_over:  # then they are a newer worker's
+            run_guarded(self._warm_pool.close)

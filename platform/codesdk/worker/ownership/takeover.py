@@ -1,0 +1,134 @@
+"""One worker serves an engine: a newcomer is refused while another beats, and ends one that hangs.
+
+A worker that is stopped, or whose threads wait for each other, keeps its lock for ever. It is ended only if all of this
+holds: its row names the process, in this very data directory and where pids mean the same; that process runs; the
+database has not heard it for a lease; and for half a lease more, while the newcomer looks on, it neither beats nor
+touches its sign. So one whose database is away or refuses its beats is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from codesdk.hosts import store
+from codesdk.hosts.lease_holder import SILENT_S, Holder, holder_of, is_silent
+from codesdk.hosts.store import HostLease
+from codesdk.provision.system.process_identity import ProcessIdentity, mark, pid_namespace
+from codesdk.storage.database import Database
+from codesdk.worker.ownership.registration import WorkerRunning, lock_engine
+
+_log = logging.getLogger(__name__)
+
+CHECKS = 12
+"""How often a newcomer looks in the half lease in which the other must stay silent."""
+KILL_TIMEOUT_S = 30.0
+"""Seconds that the kernel has to end a process that was killed, and to let its lock go."""
+POLL_S = 0.05
+
+
+def this_process(instance: str) -> Holder:
+    """How this worker names itself. `instance`: its data directory's."""
+    me = mark(os.getpid())
+    return Holder(instance=instance, pid=os.getpid(), started=me.started if me else 0, space=pid_namespace())
+
+
+def is_dead(holder: Holder, me: Holder) -> bool:
+    """Whether that process has surely ended: it ran where this one can look, or held the lock that this one has."""
+    if holder.instance == me.instance:
+        return True
+    return holder.shares_pid_space(me) and mark(holder.pid) != ProcessIdentity(holder.pid, holder.started)
+
+
+class Takeover:
+    """Takes the lock of an engine, from one that hangs if need be."""
+
+    def __init__(
+        self,
+        database: Database,
+        name: str,
+        lease_s: float,
+        me: Holder,
+        *,
+        sign: Path | None = None,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:
+        """`name`: the host's; `lease_s`: as of the pulse, 0 where silence is never judged: then nobody is ended.
+
+        `sign`: the file that a worker touches while all of its parts come round (`heart`), whatever the database says.
+        """
+        self._liveness_file = sign
+        self._database = database
+        self._name = name
+        self._lease_s = lease_s
+        self._me = me
+        self._sleep = sleep or threading.Event().wait
+
+    def take(self, path: Path) -> IO[str]:
+        """Hold the engine for the life of the returned file.
+
+        Raises:
+            WorkerRunning: another process holds it, and beats, or cannot be judged from here.
+        """
+        try:
+            return lock_engine(path)
+        except WorkerRunning:
+            hung = self._find_hung_worker()
+            if hung is None or not hung.kill():
+                raise
+        _log.warning("the worker before (process %d) hung and was killed; what it ran is taken up", hung.pid)
+        for _ in range(int(KILL_TIMEOUT_S / POLL_S)):
+            with suppress(WorkerRunning):
+                return lock_engine(path)
+            self._sleep(POLL_S)
+        return lock_engine(path)
+
+    def _find_hung_worker(self) -> ProcessIdentity | None:
+        seen = self._read_lease()
+        holder = holder_of(seen) if seen is not None else None
+        if seen is None or holder is None or not self._lease_s or not is_silent(seen, self._lease_s):
+            return None
+        known = ProcessIdentity(holder.pid, holder.started)
+        is_ours = holder.instance == self._me.instance and holder.shares_pid_space(self._me)
+        if not is_ours or holder.pid == self._me.pid or not known.alive:
+            return None
+        _log.warning("the worker before (process %d) was not heard for %.0f s", holder.pid, seen.silent_s)
+        touched = self._liveness_mtime()
+        for _ in range(CHECKS):
+            self._sleep(self._lease_s / 2 / CHECKS)
+            now = self._read_lease()
+            # A database that refuses its beats makes no worker hang: the file is touched all the same.
+            if now is None or now[:3] != seen[:3] or self._liveness_mtime() != touched:
+                return None
+        return known
+
+    def _liveness_mtime(self) -> int:
+        try:
+            return self._liveness_file.stat().st_mtime_ns if self._liveness_file is not None else 0
+        except FileNotFoundError:
+            return 0
+
+    def _read_lease(self) -> HostLease | None:
+        with self._database.read() as connection:
+            return store.find_lease(connection, self._name)
+
+
+def check_no_other_worker(held: HostLease | None, this_holder: Holder, lease_s: float) -> None:
+    """See that no other worker serves the host, from whatever data directory.
+
+    Raises:
+        WorkerRunning: one does, or did so less than a lease ago and may go on.
+    """
+    holder = holder_of(held) if held is not None else None
+    if held is None or holder is None or held.is_over or is_silent(held, lease_s) or is_dead(holder, this_holder):
+        return
+    raise WorkerRunning(
+        f"Another worker serves this host from another data directory (heard {held.silent_s:.0f} s ago).",
+        advice=f"Stop that one first; if it is gone for good, this one may start {lease_s or SILENT_S:.0f} s after it was"
+        " heard last. Another engine needs a CODESDK_HOST_NAME of its own.",
+    )

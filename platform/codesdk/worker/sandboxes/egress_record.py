@@ -1,0 +1,136 @@
+"""Writes each attempt to leave a sandbox into its session's log, and counts its bytes, both before they pass.
+
+Bytes are taken ahead of the tenant's day, in steps, and what a connection did not move goes back with its end. So the
+count is never below what has passed, and a worker that is killed leaves at most a step of each connection counted too
+much (docs/adr/0042).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codesdk.domain.execution import ToolExecutionEnv
+from codesdk.domain.ids import TenantId
+from codesdk.domain.payloads import SandboxEgress
+from codesdk.domain.quotas import EgressReservation, QuotaExceeded, Quotas, UnlimitedQuotas
+from codesdk.errors import InternalFault
+from codesdk.eventlog.log import EventLog
+from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, ConnectionKey, Reason
+from codesdk.sandbox.egress.refusal import Refusal
+from codesdk.sandbox.records import store
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Unit, Writer
+from codesdk.worker.sandboxes.events import sandbox_event
+
+UNMETERED = UnlimitedQuotas()
+FIRST_RESERVATION = 256 * 1024
+"""Bytes taken ahead by a connection that opens: most move less, and so cost no commit beyond their two records."""
+MAX_RESERVATION = 8 * 1024 * 1024
+"""Most bytes taken ahead at once. A step is as much as the connection has taken before, so a long one asks seldom."""
+
+
+@dataclass
+class _ByteReservation:
+    """What an open connection has of its tenant's day."""
+
+    tenant: TenantId
+    last: EgressReservation
+    """What it took on the last day on which it took any."""
+    taken: int
+    """On all days."""
+    given: int = 0
+    """How much of that the proxy knows of."""
+
+    def add(self, more: EgressReservation) -> None:
+        """Note another step."""
+        same = more.day == self.last.day
+        self.last = more._replace(amount=more.amount + self.last.amount) if same else more
+        self.taken += more.amount
+
+    def unused(self, moved: int) -> EgressReservation:
+        """What goes back: what was taken first was moved first, so it is the last day's."""
+        return self.last._replace(amount=max(0, min(self.taken - moved, self.last.amount)))
+
+
+class EgressRecorder:
+    """The recorder that the egress proxy calls, from one thread; what it raises keeps the attempt from passing."""
+
+    def __init__(
+        self,
+        database: Database,
+        writer: Writer,
+        log: EventLog,
+        environment: ToolExecutionEnv,
+        quotas: Quotas[Unit] = UNMETERED,
+    ) -> None:
+        """Environment: where the worker's sandboxes run."""
+        self._environment = environment
+        self._quotas = quotas
+        self._database = database
+        self._writer = writer
+        self._log = log
+        self._held: dict[ConnectionKey, _ByteReservation] = {}
+
+    def tenant_of(self, owner: str) -> str | None:
+        """The id of the tenant that a sandbox works for; None where it has no session."""
+        with self._database.read() as connection:
+            row = store.find(connection, owner)
+        return row.tenant_id if row is not None else None
+
+    def __call__(self, attempt: ConnectionAttempt) -> None:
+        """Store it.
+
+        Raises:
+            Refusal: the tenant has moved as many bytes today as it may; nothing passes.
+            InternalFault: the sandbox has no session.
+            StorageUnavailable: it could not be stored.
+        """
+        reservation = self._held.pop(attempt.connection, None)
+        with self._database.read() as connection:
+            row = store.find(connection, attempt.owner)
+        if row is None:
+            raise InternalFault(f"An attempt to leave names sandbox {attempt.owner}, which no session owns.")
+        known = attempt.model_dump(mode="json", exclude={"owner", "call"}, exclude_defaults=True)
+        where = {"sandbox_id": attempt.owner, "tool_call_id": attempt.call, "execution_env": self._environment}
+        payload = SandboxEgress.model_validate({**where, **known})
+        draft = self._log.written(sandbox_event(row, payload))
+
+        def store_it(unit: Unit) -> EgressReservation | None:
+            self._log.append(unit, draft)
+            if attempt.phase is AttemptPhase.OPENED:
+                return self._quotas.take(unit, row.tenant_id, FIRST_RESERVATION)
+            if reservation is not None:
+                self._quotas.give_back(
+                    unit, reservation.tenant, reservation.unused(attempt.bytes_up + attempt.bytes_down)
+                )
+            return None
+
+        try:
+            taken = self._writer.run(store_it)
+        except QuotaExceeded as full:
+            raise Refusal(Reason.BYTES_A_DAY, full.message) from full
+        if taken is not None:
+            self._held[attempt.connection] = _ByteReservation(row.tenant_id, taken, taken.amount)
+
+    def more(self, attempt: ConnectionAttempt, least: int) -> int:
+        """How many bytes more an open connection may move; at least `least`. One commit, but for what it opened with.
+
+        Raises:
+            Refusal: the tenant has not so many left today; the connection is ended.
+            InternalFault: its opening is not on record.
+            StorageUnavailable: they could not be counted.
+        """
+        reservation = self._held.get(attempt.connection)
+        if reservation is None:
+            raise InternalFault(f"A connection of sandbox {attempt.owner} moves bytes, and was not recorded.")
+        if (more := reservation.taken - reservation.given) < least:
+            asked = min(reservation.taken, MAX_RESERVATION)
+            try:
+                taken = self._writer.run(
+                    lambda unit: self._quotas.take(unit, reservation.tenant, asked, least=least - more)
+                )
+            except QuotaExceeded as full:
+                raise Refusal(Reason.BYTES_A_DAY, full.message) from full
+            reservation.add(taken)
+        more, reservation.given = reservation.taken - reservation.given, reservation.taken
+        return more

@@ -1,0 +1,154 @@
+"""The warm pool: started sandboxes that are nobody's yet, so that a session's first call does not wait for the engine.
+
+Each is used by one session only and destroyed after it. A claim is a row's (`sandbox.claims`); what is done here
+is done to rows without a session, and every step is conditional on that, so a claim and a removal cannot both win.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from codesdk.domain.clock import Clock
+from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.ids import IdKind, Ids, SandboxId
+from codesdk.errors import Fault
+from codesdk.sandbox.port import Sandboxes
+from codesdk.sandbox.profiles.loader import Profiles
+from codesdk.sandbox.profiles.profile import Profile
+from codesdk.sandbox.records import store
+from codesdk.sandbox.records.store import PoolRow, SandboxState
+from codesdk.storage.database import Database
+from codesdk.storage.writer import Writer
+from codesdk.worker.ownership.registration import OwnedHost
+
+_log = logging.getLogger(__name__)
+
+RETRY_S = 10.0
+"""Pause after a sandbox that did not open, before another of its sort is made."""
+PoolKey = tuple[str, str]
+"""Image and profile, as the rows hold them."""
+
+
+class PoolSpec(FrozenModel):
+    """What sessions ask for: a profile on an image."""
+
+    profile: Profile
+    image: str
+    """Image id."""
+    size: int
+    """How many of them wait."""
+
+
+def pool_specs(sizes: Mapping[str, int], profiles: Profiles, images: Mapping[str, str]) -> list[PoolSpec]:
+    """What the pool keeps: `sizes` by profile, `images` name -> id. A profile whose image is not here is left out.
+
+    Raises:
+        ProfileUnknown: a size for a profile that there is none of.
+    """
+    found = []
+    for name, size in sizes.items():
+        profile = profiles.named(name)
+        image = images.get(profile.image)
+        if image is None:
+            _log.warning("no sandboxes of profile %s wait: its image `%s` is not on the engine", name, profile.image)
+        elif size:
+            found.append(PoolSpec(profile=profile, image=image, size=size))
+    return found
+
+
+class WarmPool:
+    """Keeps so many sandboxes of each sort as it says. `tend` and `close` are called from one thread at a time."""
+
+    def __init__(
+        self,
+        *,
+        sandboxes: Sandboxes,
+        host: OwnedHost,
+        instance: str,
+        database: Database,
+        writer: Writer,
+        clock: Clock,
+        ids: Ids,
+        sorts: Sequence[PoolSpec],
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._host = host
+        self._instance = instance
+        self._database = database
+        self._writer = writer
+        self._clock = clock
+        self._ids = ids
+        self._sorts = {(sort.image, store.profile_text(sort.profile)): sort for sort in sorts}
+        self._not_before: dict[PoolKey, float] = {}
+
+    def tend(self) -> None:
+        """Remove what is not wanted any more; make one sandbox where one is missing."""
+        rows = self._rows()
+        for row in rows:
+            if row.state is SandboxState.CLOSING or not (self._fits(row) or self._is_throwaway(row)):
+                self._remove(row)
+        kept = [(row.image, row.profile) for row in rows if row.state is SandboxState.POOLED and self._fits(row)]
+        for kind, sort in self._sorts.items():
+            if kept.count(kind) < sort.size and self._clock.monotonic() >= self._not_before.get(kind, 0.0):
+                self._add(kind, sort)
+                return  # one at a time: what is claimed or given up meanwhile is seen before the next
+
+    def close(self) -> None:
+        """Remove all of them: without a worker they would be containers without a use."""
+        for row in self._rows():
+            self._remove(row)
+
+    def _rows(self) -> list[PoolRow]:
+        with self._database.read() as connection:
+            found = store.pool(connection, self._host.id)
+        return [row for row in found if row.generation <= self._host.generation]  # newer ones are a successor's
+
+    def _fits(self, row: PoolRow) -> bool:
+        """Of this worker, and of a sort that it keeps. One that is being made is another worker's: ours is one call."""
+        return (
+            row.state is SandboxState.POOLED
+            and row.generation == self._host.generation
+            and (row.image, row.profile) in self._sorts
+        )
+
+    def _is_throwaway(self, row: PoolRow) -> bool:
+        """A copy that this worker tries a call in. One of an earlier worker was lost with it."""
+        return row.state is SandboxState.COPY and row.generation == self._host.generation
+
+    def _add(self, kind: PoolKey, sort: PoolSpec) -> None:
+        sandbox = SandboxId(self._ids.new(IdKind.SANDBOX))
+        uid = self._writer.run(
+            lambda unit: store.insert(
+                unit.connection,
+                sandbox,
+                None,
+                self._host.id,
+                image=sort.image,
+                profile=sort.profile,
+                generation=self._host.generation,
+            )
+        )
+        spec = self._host.spec(self._instance, sandbox, image=sort.image, profile=sort.profile, uid=uid)
+        wanted, pooled = (SandboxState.WANTED,), SandboxState.POOLED
+        try:
+            self._sandboxes.open(spec)
+        except Fault as fault:
+            _log.warning("the pool could not make a sandbox: %s", fault)
+            self._not_before[kind] = self._clock.monotonic() + RETRY_S  # the other sorts go on
+        else:
+            self._writer.run(lambda unit: store.change_state(unit.connection, sandbox, wanted, pooled, unclaimed=True))
+
+    def _remove(self, row: PoolRow) -> None:
+        before = (SandboxState.WANTED, SandboxState.POOLED, SandboxState.COPY, SandboxState.CLOSING)
+        closing = SandboxState.CLOSING
+        if not self._writer.run(
+            lambda unit: store.change_state(unit.connection, row.id, before, closing, unclaimed=True)
+        ):
+            return  # a session has it now
+        try:
+            self._sandboxes.destroy(row.id)
+        except Fault as fault:
+            _log.warning("pooled sandbox %s could not be removed yet: %s", row.id, fault)
+            return
+        self._writer.run(lambda unit: store.delete_unowned(unit.connection, row.id))
