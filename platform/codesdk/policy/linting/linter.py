@@ -40,7 +40,7 @@ def lint(
     Args:
         directory: one bundle.
         known_tools: dotted names from the registry.
-        shapes: what is known of these tools; without it their classifications and arguments are not compared.
+        tool_schemas: what is known of these tools; without it their classifications and arguments are not compared.
         day: today, for rules that have expired.
     """
     try:
