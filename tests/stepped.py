@@ -98,14 +98,14 @@ class SteppedSandbox:
         self.owner = inner.owner
         self.runner = inner.runner
         self.attestation = inner.attestation
-        self._turns: dict[tuple[str, int], ExecLock] = {}
+        self._exec_locks: dict[tuple[str, int], ExecLock] = {}
 
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
         world, inner = self._world, self._inner
         world.pause(f"exec of {request.call}")
         self._wait_for_engine(request)
         try:
-            run, first = inner.take(request)
+            run, first = inner.claim_run(request)
         except SandboxGone as gone:
             gone.was_sent = False
             raise
@@ -126,15 +126,15 @@ class SteppedSandbox:
         return run.result
 
     def _wait_for_engine(self, request: ExecRequest) -> None:
-        turn = self._turns[request.call, request.attempt] = ExecLock((request.call, request.attempt))
+        turn = self._exec_locks[request.call, request.attempt] = ExecLock((request.call, request.attempt))
         if request.taken_up:
-            turn.go()
+            turn.mark_started()
         for _ in range(self._world.chance.randint(0, 6)):  # it is away for a moment, or for longer than anybody waits
             if self._world.sandboxes.inner.engine_down:
                 self._world.pause(f"{request.call} waits for the engine")
                 turn.pause(0)
         self._inner.reachable()
-        turn.go()
+        turn.mark_started()
 
     @property
     def processes(self) -> Processes:
@@ -152,7 +152,7 @@ class SteppedSandbox:
     def cancel(self, call: str, attempt: int) -> bool:
         self._world.pause(f"cancel of {call}")
         self._inner.withdraw(call, attempt)
-        if (turn := self._turns.get((call, attempt))) is not None and turn.withdraw():
+        if (turn := self._exec_locks.get((call, attempt))) is not None and turn.cancel_before_start():
             return True
         self._inner.reachable()
         run = self._inner.runs().get((call, attempt))
@@ -205,13 +205,13 @@ class _Inner(FakeSandbox):
     def reachable(self) -> None:
         """Raise where the engine that carries what is asked is away: nothing is sent then."""
         try:
-            self._sandboxes.answer()
+            self._sandboxes.check_engine()
         except EngineUnavailable as fault:
             fault.was_sent = False
             raise
 
     def withdraw(self, call: str, attempt: int) -> None:
-        self._withdrawals.add((call, attempt))
+        self._cancelled_calls.add((call, attempt))
 
     def finish(self, run: Any, *, cancelled: bool) -> None:
         ends = {"result": ExecResult(kind=ExitKind.CANCELLED, signal=9)} if cancelled else {}

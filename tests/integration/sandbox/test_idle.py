@@ -40,7 +40,7 @@ def wait_idle(sandboxes, sandbox) -> None:
 
 
 def test_the_time_that_helpers_are_kept_is_what_the_test_shortens():
-    assert KEEP in bundle.files("codesdk.sandbox.runner").joinpath("execs.py").read_text("utf-8")
+    assert KEEP in bundle.files("codesdk.sandbox.runner").joinpath("execution/execs.py").read_text("utf-8")
 
 
 def test_an_idle_sandbox_is_init_and_runner_and_runs_the_next_exec_again_and_again(sandboxes, hasty):

@@ -96,5 +96,5 @@ def test_directories_are_not_made_through_links(root):
 
 def test_a_locked_workspace_is_opened_again(root):
     Path(root.workspace).chmod(0)
-    root.mend()
+    root.ensure_accessible()
     assert Path(root.workspace).stat().st_mode & 0o777 == 0o755

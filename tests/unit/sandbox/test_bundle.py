@@ -4,22 +4,21 @@ import ast
 import subprocess
 import sys
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
 from codesdk.sandbox.packaging import bundle
 
-SOURCES = {
-    path.name: path.read_text("utf-8")
-    for path in files("codesdk.sandbox.runner").iterdir()
-    if path.name.endswith(".py")
-}
+RUNNER = Path(str(files("codesdk.sandbox.runner")))
+SOURCES = {str(path.relative_to(RUNNER)): path.read_text("utf-8") for path in RUNNER.rglob("*.py")}
 
 LIBRARY = sys.stdlib_module_names | {"_sha2"}  # which is there from Python 3.12 on
 
 
 def test_every_module_of_the_runner_is_in_the_bundle():
-    assert {f"{name}.py" for name in bundle.MODULES} | {"__init__.py"} == set(SOURCES)
+    modules = {path for path in SOURCES if not path.endswith("__init__.py")}
+    assert {f"{name.replace('.', '/')}.py" for name in bundle.MODULES} == modules
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -83,7 +83,7 @@ def test_while_a_thread_reads_for_all_the_others_only_wait():
     post, inbox, over = Post(), SimpleQueue(), threading.Event()
 
     def read_on() -> None:
-        with post.reading.held():
+        with post.reading.exclusive():
             while not over.is_set():
                 post.read(0.01)
 
@@ -108,7 +108,7 @@ def test_many_threads_each_get_all_of_their_own_in_order():
     def work(number: int) -> None:
         for _ in range(each):
             got[number].append(post.reading.wait(inboxes[number], DEADLINE_S))
-            post.reading.look()
+            post.reading.poll()
 
     threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(count)]
     for thread in threads:

@@ -68,11 +68,11 @@ def test_a_sandbox_that_was_destroyed_while_it_was_taken_up_again_is_gone(remove
     found = OpenSandboxes(removed.append)
     taken = sandbox(spec("a"))
     found.destroy("a")
-    assert isinstance(found.keep(taken), Gone)
+    assert isinstance(found.register(taken), Gone)
     with pytest.raises(SandboxGone, match="destroyed"):
         taken.files.stat("x")
     kept = sandbox(spec("b"))
-    assert found.keep(kept) is kept
+    assert found.register(kept) is kept
 
 
 def test_destroyed_owners_are_remembered_and_not_without_end(removed, monkeypatch):

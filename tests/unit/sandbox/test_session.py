@@ -226,7 +226,7 @@ def test_a_connection_that_broke_before_sending_is_made_again(lying):
 
 
 def test_a_connection_that_ended_while_it_rested_is_made_again(lying, monkeypatch):
-    monkeypatch.setattr(RunnerConnection, "LOOK_AFTER_S", 0.0)
+    monkeypatch.setattr(RunnerConnection, "STALE_AFTER_S", 0.0)
     sandbox = lying(lambda item: [(item.number, {"re": item.number, "ended": True}, b"")])
     assert sandbox.cancel("c", 1)
     liar_s_end = sandbox._liar.sockets[1]
@@ -250,7 +250,7 @@ def test_an_acknowledgement_is_not_waited_for_and_said_again_when_its_connection
     sandbox._client.link.close()
     assert sandbox.cancel("c", 1)
     assert heard == ["ack", "cancel", "ack", "cancel"]
-    assert sandbox._client.link.untold() == []
+    assert sandbox._client.link.unconfirmed() == []
 
 
 def test_an_idle_connection_is_let_go_although_an_acknowledgement_was_not_answered(lying):
@@ -260,7 +260,7 @@ def test_an_idle_connection_is_let_go_although_an_acknowledgement_was_not_answer
     while not sandbox._client.link.lost:
         assert time.monotonic() < until
         time.sleep(0.01)
-    assert [header["op"] for header in sandbox._client.link.untold()] == ["ack"]
+    assert [header["op"] for header in sandbox._client.link.unconfirmed()] == ["ack"]
 
 
 def test_the_specification_of_an_exec_goes_before_its_stdin(lying):
@@ -593,11 +593,11 @@ def test_a_runner_that_answers_nobody_is_given_up(lying, monkeypatch):
 
 
 def test_acknowledgements_that_nobody_answers_are_not_kept_without_end(lying, monkeypatch):
-    monkeypatch.setattr(RunnerConnection, "MAX_TOLD", 3)
+    monkeypatch.setattr(RunnerConnection, "MAX_UNCONFIRMED", 3)
     sandbox = lying(lambda _: [])
     for number in range(10):
         sandbox.acknowledge("c", number)
-    assert [header["attempt"] for header in sandbox._client.link.untold()] == [7, 8, 9]
+    assert [header["attempt"] for header in sandbox._client.link.unconfirmed()] == [7, 8, 9]
 
 
 class Granting:

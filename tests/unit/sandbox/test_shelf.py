@@ -48,7 +48,7 @@ class Served:
         until = time.monotonic() + 20
         while call not in self.answers:
             assert time.monotonic() < until
-            self.loop.once(time.monotonic() + 1)
+            self.loop.run_once(time.monotonic() + 1)
         return self.answers[call]
 
     def close(self):
@@ -73,9 +73,9 @@ def test_an_operation_that_waits_for_its_turn_does_not_begin_once_its_call_is_ca
     assert served.begun.wait(20)
     spec = json.dumps([{"path": "x", "bytes": 1, "expect": None, "mode": None}]).encode()
     served.ask("write", "second", spec + b"x", spec_bytes=len(spec))
-    assert served.shelf.withdraw(("second", 1))
+    assert served.shelf.cancel_pending(("second", 1))
     assert served.answers["second"]["error"] == "WITHDRAWN", "at once, whatever is before it"
-    assert not served.shelf.withdraw(("second", 1))
+    assert not served.shelf.cancel_pending(("second", 1))
     served.go_on.set()
     served.ask("list", "third", path=".", depth=1, limit=10)
     assert served.answer("third") == {"truncated": False}
@@ -86,10 +86,10 @@ def test_one_that_is_under_way_ends_by_itself(served):
     served.hold("stat")
     served.ask("stat", "first", path=".")
     assert served.begun.wait(20)
-    assert not served.shelf.withdraw(("first", 1))
+    assert not served.shelf.cancel_pending(("first", 1))
     served.go_on.set()
     assert served.answer("first") == {"done": True}
-    assert not served.shelf.withdraw(("first", 1)), "it is over"
+    assert not served.shelf.cancel_pending(("first", 1)), "it is over"
 
 
 def test_a_deletion_under_way_is_told_to_stop_and_another_calls_is_not(served, monkeypatch):
@@ -101,7 +101,7 @@ def test_a_deletion_under_way_is_told_to_stop_and_another_calls_is_not(served, m
     monkeypatch.setattr(directory_operations, "delete", slow)
     served.ask("delete", "first", path="a", recursive=True)
     assert served.begun.wait(20)
-    assert not served.shelf.withdraw(("first", 1))
+    assert not served.shelf.cancel_pending(("first", 1))
     served.ask("delete", "second", path="a", recursive=True)
     served.go_on.set()
     assert (served.answer("first")["refused"], served.answer("second")["refused"]) == ("CANCELLED", "NOT_FOUND")

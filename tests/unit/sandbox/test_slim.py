@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import ast
-from importlib.resources import files
 
 import pytest
 
-from codesdk.sandbox.packaging.bundle import MODULES
+from codesdk.sandbox.packaging.bundle import MODULES, source
 from codesdk.sandbox.packaging.minify import minify
 
-SOURCES = {name: files("codesdk.sandbox.runner").joinpath(f"{name}.py").read_text("utf-8") for name in MODULES}
+SOURCES = {name: source(name) for name in MODULES}
 
 
 def bones(source: str) -> str:

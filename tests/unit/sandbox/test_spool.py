@@ -91,7 +91,7 @@ def test_alternating_single_bytes_take_bounded_memory():
     for _ in range(20_000):
         spool.add(0, b"o")
         spool.add(1, b"e")
-    assert len(spool._turns) <= MAX_SEGMENTS
+    assert len(spool._segments) <= MAX_SEGMENTS
     chunks = drain(spool, Cursor(), 1000)
     assert joined(chunks, 0) == b"o" * 20_000
     assert joined(chunks, 1) == b"e" * 20_000

@@ -3,10 +3,10 @@ from __future__ import annotations
 import gc
 import time
 from concurrent.futures import ThreadPoolExecutor
-from importlib.resources import files
 
 import pytest
 
+from codesdk.sandbox.packaging.bundle import source as source_of
 from codesdk.sandbox.packaging.syntax import parse_module
 
 
@@ -26,7 +26,7 @@ def busy_collector():
 
 
 def test_threads_that_parse_at_once_each_have_their_tree(busy_collector):
-    source = files("codesdk.sandbox.runner").joinpath("pack.py").read_text("utf-8")
+    source = source_of("workspace.pack")
     with ThreadPoolExecutor(4) as threads:
         trees = list(threads.map(lambda _: parse_module(source), range(24)))
     assert len({len(tree.body) for tree in trees}) == 1

@@ -100,11 +100,11 @@ def test_where_thousands_of_overshoots_would_add_up_no_command_begins_until_file
 
     found.tick()
     (tmp_path / "one").write_bytes(bytes(3 << 19))
-    found._wanted = True
+    found._recount_wanted = True
     found.tick()
     assert exec_blocker() == ""  # a little over it: a command may run, and delete
     (tmp_path / "two").write_bytes(bytes(2 << 20))
-    found._wanted = True
+    found._recount_wanted = True
     found.tick()
     assert "delete files" in exec_blocker()
     (tmp_path / "two").unlink()

@@ -15,7 +15,7 @@ def test_descendants_are_all_beneath_without_the_root_and_without_zombies():
 
 
 def test_a_subtree_can_be_left_out():
-    assert sorted(descendants(1, TABLE, without=10)) == [14, 15]
+    assert sorted(descendants(1, TABLE, excluding=10)) == [14, 15]
 
 
 @given(st.dictionaries(st.integers(2, 30), st.tuples(st.integers(1, 30), st.sampled_from("RSTZ")), max_size=29))

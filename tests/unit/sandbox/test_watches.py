@@ -266,9 +266,9 @@ class Asked:
 @pytest.fixture
 def stage(root):
     made = Stage()
-    made.watches = watches.Watches(made, lambda: root, lambda: made, made.later, told=True)
+    made.watches = watches.Watches(made, lambda: root, lambda: made, made.later, use_inotify=True)
     yield made
-    for identity in list(made.watches._known):
+    for identity in list(made.watches._watches):
         made.watches._end(identity)
 
 
@@ -292,11 +292,11 @@ def test_at_the_kernels_limit_later_on_an_overflow_is_told_and_looking_takes_ove
     (here / "new").mkdir()
     (handler,) = stage.watched.values()
     handler()
-    watch = stage.watches._known[identity]
+    watch = stage.watches._watches[identity]
     assert [kind for _, kind, _, _ in watch.waiting][-1] == "overflow"
-    assert isinstance(watch.eye, file_watcher.PollingWatcher)
+    assert isinstance(watch.watcher, file_watcher.PollingWatcher)
     (here / "new/file").write_text("")
-    watch.look_at = 0.0
+    watch.poll_at = 0.0
     stage.watches.tick()
     assert ("created", "new/file", "") in [change[1:] for change in watch.waiting]
 
@@ -304,9 +304,9 @@ def test_at_the_kernels_limit_later_on_an_overflow_is_told_and_looking_takes_ove
 def test_a_watch_that_nobody_reads_ends_and_its_descriptor_with_it(stage, monkeypatch):
     stage.watches._open(Asked(op="watch.open", path="."))
     ((fd, _),) = stage.watched.items()
-    monkeypatch.setattr(watches, "KEEP_S", 0.0)
+    monkeypatch.setattr(watches, "IDLE_TIMEOUT_S", 0.0)
     stage.watches.tick()
-    assert stage.watches._known == {}
+    assert stage.watches._watches == {}
     wait_for(lambda: not Path(f"/proc/self/fd/{fd}").exists(), "the descriptor is closed")
 
 

@@ -6,7 +6,6 @@ import ast
 import time
 from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from docker.types import LogConfig
@@ -71,10 +70,9 @@ def find_python(engine: Engine, image: str, holder: dict[str, Any]) -> Python:
 @cache
 def required_modules() -> tuple[str, ...]:
     """What the runner imports; distributions cut some of it out of their smallest packages."""
-    folder = files("codesdk.sandbox.runner")
     found: set[str] = set()
     for name in bundle.MODULES:
-        for node in _unconditional_nodes(parse_module(folder.joinpath(f"{name}.py").read_text("utf-8"))):
+        for node in _unconditional_nodes(parse_module(bundle.source(name))):
             if isinstance(node, ast.Import):
                 found.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:

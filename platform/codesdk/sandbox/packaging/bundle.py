@@ -17,41 +17,42 @@ from codesdk.sandbox.packaging.minify import minify
 
 _PACKAGE = "codesdk.sandbox.runner"
 MODULES = (
-    "archive",
-    "beneath",
     "boot",
-    "bound",
-    "changes",
-    "channel",
-    "codec",
-    "digest",
-    "execs",
-    "eyes",
-    "files",
+    "event_loop",
     "kernel",
-    "loop",
     "main",
-    "manifest",
-    "orders",
-    "pack",
-    "peers",
-    "probe",
-    "relay",
-    "restore",
-    "running",
-    "shelf",
-    "shepherd",
-    "spawning",
-    "spool",
-    "stdio",
-    "stills",
-    "strays",
-    "tally",
-    "tree",
-    "upload",
-    "watches",
-    "wire",
+    "egress.peers",
+    "egress.relay",
+    "execution.escaped_processes",
+    "execution.exec_lifecycle",
+    "execution.exec_requests",
+    "execution.execs",
+    "execution.probe",
+    "execution.process_tree",
+    "execution.spawn",
+    "execution.spool",
+    "execution.stdio",
+    "execution.subreaper",
+    "protocol.codec",
+    "protocol.mux",
+    "protocol.wire",
+    "workspace.archive",
+    "workspace.digest",
+    "workspace.directory_operations",
+    "workspace.file_service",
+    "workspace.file_watcher",
+    "workspace.files",
+    "workspace.fingerprints",
+    "workspace.manifest",
+    "workspace.pack",
+    "workspace.quota",
+    "workspace.restore",
+    "workspace.root",
+    "workspace.snapshots",
+    "workspace.upload",
+    "workspace.watches",
 )
+"""The modules of the program, below the runner's package."""
 
 _LOADER = """\
 import binascii,marshal,sys,zlib
@@ -76,12 +77,19 @@ _MAX_ARGUMENT = 128 * 1024
 """The kernel's limit of one argument (MAX_ARG_STRLEN)."""
 
 
+def source(name: str) -> str:
+    """The text of one of `MODULES`."""
+    return files(_PACKAGE).joinpath(f"{name.replace('.', '/')}.py").read_text("utf-8")
+
+
 @cache
 def program() -> str:
     """The Python program for `-c`."""
-    folder = files(_PACKAGE)
-    sources: dict[str, str | None] = dict.fromkeys(("codesdk", "codesdk.sandbox", _PACKAGE))
-    sources.update({f"{_PACKAGE}.{name}": minify(folder.joinpath(f"{name}.py").read_text("utf-8")) for name in MODULES})
+    packages = sorted({name.rpartition(".")[0] for name in MODULES if "." in name})
+    sources: dict[str, str | None] = dict.fromkeys(
+        ("codesdk", "codesdk.sandbox", _PACKAGE, *(f"{_PACKAGE}.{package}" for package in packages))
+    )
+    sources.update({f"{_PACKAGE}.{name}": minify(source(name)) for name in MODULES})
     packed = base64.b64encode(zlib.compress(marshal.dumps(sources, 2), 9)).decode("ascii")
     text = _LOADER % packed
     if len(text) >= _MAX_ARGUMENT:

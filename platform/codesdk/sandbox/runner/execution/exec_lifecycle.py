@@ -151,8 +151,8 @@ class Exec:
         self._finish_if_over()
 
     def _on_message(self, words: dict[str, Any]) -> None:
-        if "shepherd" in words:
-            self._handle.pid = words["shepherd"]
+        if "subreaper" in words:
+            self._handle.pid = words["subreaper"]
             if self._pending_signal is not None:
                 self._signal(self._pending_signal)
         if "failed" in words:
