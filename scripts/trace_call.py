@@ -35,7 +35,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 import codesdk
 from codesdk.api.app import create_app
-from codesdk.api.slow_senders import Impatient
+from codesdk.api.http_timeouts import TimeoutH11Protocol
 from codesdk.bootstrap import open_services
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
@@ -43,13 +43,13 @@ from codesdk.sandbox.local.driver import host_image, open_local
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings
 from codesdk.tenancy.principal import Role
-from codesdk.worker.process import Worker
+from codesdk.worker.lifecycle.worker import Worker
 
 PACKAGE = f"{Path(codesdk.__file__).parent}/"
 PERIODIC = {
-    *("_sweep", "_tend_hosts", "Pipeline.expire_overdue", "LostHosts.tend"),  # the API's
-    *("Round._go", "Pulse._beat_on", "Heart._go"),  # the worker's
-    *("Watch._run", "Announcer.watch"),  # files of policies and tools
+    *("_approval_expiry_loop", "_lost_host_loop", "Pipeline.expire_overdue", "LostHosts.tend"),  # the API's
+    *("TaskLoop._run", "Heartbeat._run", "Watchdog._run"),  # the worker's
+    *("FilePoller._run", "ListChangeNotifier.watch"),  # files of policies and tools
 }
 """Functions that start work by the clock: each is the outermost package frame of its thread or task."""
 POLL_S = 300.0
@@ -134,7 +134,7 @@ def installation(root: Path) -> Iterator[tuple[str, str]]:
         worker.start()
         wakeups.bind(worker.host.id, worker.dispatcher.wake)
         app = create_app(api, settings)
-        server = uvicorn.Server(uvicorn.Config(app, port=0, http=Impatient, ws="none", log_config=None))
+        server = uvicorn.Server(uvicorn.Config(app, port=0, http=TimeoutH11Protocol, ws="none", log_config=None))
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         opened.callback(thread.join, DEADLINE_S)
