@@ -58,7 +58,7 @@ class Worker(Process):
         hand = InFlightCalls()
         parts: dict[str, Any] = {
             "host": host,
-            "rooms": self.sandbox_registry,
+            "sandbox_registry": self.sandbox_registry,
             "execution": execution,
             "hand": hand,
             "database": stage.database,

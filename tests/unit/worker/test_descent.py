@@ -21,9 +21,9 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become som
 def test_after_the_descent_there_is_neither_root_nor_a_capability_nor_a_way_back():
     script = f"""
 import json, os
-from codesdk.worker import descent
-descent.lend_loops = lambda devices: None
-descent.descend({UID}, {GID}, [{GROUP}])
+from codesdk.worker.lifecycle import privilege_drop
+privilege_drop.make_loop_devices = lambda devices: None
+privilege_drop.drop_privileges({UID}, {GID}, [{GROUP}])
 try:
     os.setuid(0)
     back = True

@@ -172,7 +172,7 @@ def test_what_a_connection_took_before_midnight_does_not_go_back_to_the_new_day(
     recorder, (opened,) = metered(stage), connections(stage, 1)
     recorder(opened)
     stage.sql("UPDATE tenants SET egress_day = egress_day - 1")
-    recorder._calls[opened.connection].last = recorder._calls[opened.connection].last._replace(day=0)
+    recorder._held[opened.connection].last = recorder._held[opened.connection].last._replace(day=0)
     assert move(recorder, opened, MIB) == MIB
     assert used(stage) == MIB - FIRST_RESERVATION
     recorder(closed(opened, FIRST_RESERVATION - 1))

@@ -204,11 +204,11 @@ def test_a_question_that_cannot_be_put_keeps_its_sandbox_from_no_later_look(stag
     assert len(stage.pending()) == 2
 
 
-@pytest.mark.parametrize("find", ["on_host", "to_try"])
+@pytest.mark.parametrize("find", ["awaiting_fingerprints", "awaiting_dry_run"])
 def test_one_question_waits_for_no_other_sessions_many(stage, looking, few, find):
     ask(stage, stage.subject, 5)
     (one,) = ask(stage, stage.open_session(), 1)
-    if find == "to_try":
+    if find == "awaiting_dry_run":
         stage.sql("UPDATE tool_calls SET preview_tries = 0")
     with stage.database.read() as connection:
         found = getattr(deferral_store, find)(connection, stage.host.id)
@@ -228,7 +228,7 @@ def test_a_tenants_sessions_together_have_no_more_turns_than_anothers_one(stage,
 
 
 @ONLY_SQLITE
-@pytest.mark.parametrize("find", ["on_host", "to_try"])
+@pytest.mark.parametrize("find", ["awaiting_fingerprints", "awaiting_dry_run"])
 def test_the_look_reads_only_calls_that_wait_for_it(stage, looking, find):
     engine, statements = stage.database.reader, []
 
