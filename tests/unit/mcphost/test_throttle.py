@@ -29,7 +29,7 @@ def test_requests_at_once_are_bounded_until_one_is_answered():
 
 
 def test_who_rests_is_forgotten_and_who_does_not_is_remembered(monkeypatch):
-    monkeypatch.setattr(throttle, "_MAX_CALLS", 2)
+    monkeypatch.setattr(throttle, "_REMEMBERED", 2)
     clock = ManualClock()
     gate = Throttle(clock, at_once=1, per_s=1, burst=1)
     gate.enter("open")
