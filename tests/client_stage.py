@@ -16,7 +16,7 @@ from typing import Any
 
 from codesdk.approvals import Verdict
 from codesdk.domain.tool_results import ToolResult
-from codesdk.mcphost.tool_calls.client_call_id import AGENT_KEYS, CALL_ID_KEY
+from codesdk.mcphost.tool_calls.caller import AGENT_KEYS, CALL_ID_KEY
 
 WAIT_S = 2.0
 """Seconds in which the first call of `slow` is answered, as a client's configuration would have it (`CodeSDK-Wait`)."""

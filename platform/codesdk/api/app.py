@@ -15,7 +15,7 @@ from starlette.routing import Route
 from codesdk.api.approval_links import ApprovalLinks
 from codesdk.api.approval_stream import FeedPoller
 from codesdk.api.event_stream import OpenStreams
-from codesdk.api.origins import DirectRoute, HostHeaderCheck, host_names, host_patterns, origin_patterns
+from codesdk.api.origins import DirectRoute, HostHeaderCheck, host_names
 from codesdk.api.problems import install_handlers
 from codesdk.api.routes import ROUTERS
 from codesdk.api.routes.approval_pages import answer_throttle
@@ -62,8 +62,6 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
         read_only_hints=settings.read_only_hints,
         clock=services.clock,
         wait_s=settings.wait_s,
-        allowed_hosts=host_patterns(names),
-        allowed_origins=origin_patterns(names),
         state_key=settings.resolved_sealing_key,
         forms=settings.trust_clients,
         link=deciding if settings.trust_clients else shown,
@@ -111,7 +109,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     for router in ROUTERS:
         app.include_router(router)
     app.router.routes.append(Route("/mcp", endpoint=mcp.app))  # for the list of routes; requests take the side door
-    app.add_middleware(DirectRoute, path="/mcp", behind=mcp.app)
+    app.add_middleware(DirectRoute, path="/mcp", behind=mcp.app, names=names)
     app.add_middleware(HostHeaderCheck, names=names)
     return app
 

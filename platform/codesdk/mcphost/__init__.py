@@ -1,4 +1,4 @@
-"""The MCP host: agents' tool calls come in here, over streamable HTTP or through the stdio bridge."""
+"""The MCP host: receives agents' tool calls over streamable HTTP, and serves the stdio bridge."""
 
 from codesdk.mcphost.host import McpHost
 

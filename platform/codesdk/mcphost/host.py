@@ -1,11 +1,12 @@
-"""The MCP host: one endpoint, both protocol eras, every call through the pipeline."""
+"""The MCP host: one HTTP endpoint for both protocol eras; every tool call goes through the pipeline."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -13,7 +14,7 @@ import mcp_types as types
 from anyio import CapacityLimiter
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
-from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBoundary, RequestStateSecurity
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
@@ -32,16 +33,21 @@ from codesdk.mcphost.listings import tool_list
 from codesdk.mcphost.listings.list_changed import ListChangeNotifier, ListSnapshot
 from codesdk.mcphost.listings.prompt_handlers import PromptHandlers
 from codesdk.mcphost.server.bearer_auth import AuthenticateRequest, BearerAuthMiddleware, subject_of
-from codesdk.mcphost.server.client_request import ClientElicitor, LazyStateCodec, requested_wait_s
 from codesdk.mcphost.server.event_store import RETRY_MS, ResumableSessionManager
 from codesdk.mcphost.server.protected_resource import ProtectedResource
 from codesdk.mcphost.server.throttle import Throttle
-from codesdk.mcphost.session_resources.handlers import ResourceHandlers, add_artifact_links, reject_cursor
+from codesdk.mcphost.session_resources.handlers import ResourceHandlers, reject_cursor
 from codesdk.mcphost.session_resources.subscriptions import ResourceSubscriptions
-from codesdk.mcphost.tool_calls import answers, result_collection
-from codesdk.mcphost.tool_calls.caller import Caller, ReportProgress
-from codesdk.mcphost.tool_calls.client_call_id import client_call_id
-from codesdk.mcphost.tool_calls.handler import Answer, CallHandler
+from codesdk.mcphost.tool_calls import answers
+from codesdk.mcphost.tool_calls.answers import COLLECT_TOOL, Answer
+from codesdk.mcphost.tool_calls.caller import (
+    Caller,
+    ClientElicitor,
+    ReportProgress,
+    client_call_id,
+    requested_wait_s,
+)
+from codesdk.mcphost.tool_calls.handler import CallHandler
 from codesdk.registry import Prompt, Registry, Tool, UnknownTool
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import Results
@@ -49,11 +55,11 @@ from codesdk.toolcalls.results import Results
 _log = logging.getLogger(__name__)
 
 THREADS = 128
-"""Calls that may wait for a commit at once; the writer commits them in groups, so more threads mean larger groups."""
+"""Calls that may wait for a commit at the same time; the writer commits them in groups, so more threads mean larger groups."""
 MAX_BODY = 4 * 1024 * 1024
-"""Bytes of one request; a larger input belongs in an artifact."""
+"""Bytes of one request body; larger inputs belong in an artifact."""
 STATE_TTL_S = 7 * 86400.0
-"""Seconds for which a sealed state is good: as long as an approval may stay open; the approval itself ends sooner."""
+"""Seconds that a sealed request state is valid: the longest that an approval may stay open."""
 INSTRUCTIONS = (
     "These tools run in a sandbox of this session, under a policy. A call may be denied, or may have to wait for a "
     "person; the answer says so and says what to do."
@@ -63,7 +69,7 @@ _Context = ServerRequestContext[Any, Any]
 
 
 class McpHost:
-    """Serves MCP. `app` is the ASGI application; it answers only while `run` is entered, once per object."""
+    """Serves MCP. `app` is the ASGI application; it answers only inside `run`, which is entered once per object."""
 
     def __init__(
         self,
@@ -78,22 +84,19 @@ class McpHost:
         head: Callable[[SessionId], int],
         clock: Clock,
         wait_s: float,
-        allowed_hosts: Collection[str],
-        allowed_origins: Collection[str],
         state_key: Callable[[], bytes],
         forms: bool = False,
         link: ApprovalLink | None = None,
         shown: ApprovalLink | None = None,
         read_only_hints: bool = True,
     ) -> None:
-        """`admit`: finds a request's session. `resource`: what clients that log in are told. `head`: the last `seq` of a log.
+        """Serve behind a check of `Host` and `Origin`: see `api.origins`.
 
-        `allowed_hosts`, `allowed_origins`: header values that pass; `:*` at the end stands for any port.
-
-        `state_key`: gives at least 32 secret bytes, that seal what a client carries between the rounds of a question.
-        `forms`: the agents' own hosts are trusted with a person's answer. `link`: to the pages of approvals; `shown`: to
-        such as decide nothing, which an agent may read.
-        `read_only_hints`: whether tools that only read are marked; clients ask their user about any other.
+        `admit`: authenticates a request. `resource`: OAuth metadata for clients that log in. `head`: a log's last `seq`.
+        `state_key`: returns at least 32 secret bytes, which seal the state that a client carries between two rounds of a
+        question. `forms`: agents' hosts are trusted to pass on their user's answer. `link`: to an approval's page;
+        `shown`: to its read-only page, for agents. `read_only_hints`: mark tools that only read; clients ask their user
+        about all others.
         """
         self._read_only_hints = read_only_hints
         self.resource = resource
@@ -132,7 +135,7 @@ class McpHost:
         )
         self.list_changes.serve(self.server)
         state_security = RequestStateSecurity(
-            codec=LazyStateCodec(state_key),
+            codec=_LazyStateCodec(state_key),
             ttl=STATE_TTL_S,
             bind_principal=lambda ctx: subject_of(ctx.request).session_id,
         )
@@ -142,11 +145,8 @@ class McpHost:
             retry_interval=RETRY_MS,
             json_response=False,  # with plain JSON some clients give up after 60 s, and no progress can be sent
             max_request_body_size=MAX_BODY,
-            security_settings=TransportSecuritySettings(
-                enable_dns_rebinding_protection=True,
-                allowed_hosts=list(allowed_hosts),
-                allowed_origins=list(allowed_origins),
-            ),
+            # Off: HostHeaderCheck has checked Host and Origin before a request gets here.
+            security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
         served = StreamableHTTPASGIApp(self._manager)
         gate = BearerAuthMiddleware(served, admit, resource, self._token_limiter, Throttle(clock), max_body=MAX_BODY)
@@ -155,7 +155,7 @@ class McpHost:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Serve while entered."""
+        """Serve until the block ends."""
         async with self._manager.run():
             watching = [asyncio.create_task(each.watch()) for each in (self.list_changes, self.open_requests)]
             try:
@@ -168,19 +168,19 @@ class McpHost:
                 await self._calls.settle()
 
     def stop(self) -> None:
-        """Answer every waiting client now; what runs goes on and stays on record. Call it on the event loop."""
+        """Answer every waiting client now; running calls continue. Call it on the event loop."""
         self._calls.stop()
 
     def _input_schema(self, name: str) -> dict[str, Any] | None:
-        # Given so that the SDK does not list all tools before every call to find the one schema. It is asked before anybody
-        # knows who calls, so it knows the shared tools alone; a call is checked against its schema all the same.
-        tool = tool_list.find_tool(self._pipeline.registry.of(""), name)
+        # Without it the SDK lists all tools before every call to find one schema. It doesn't know the caller, so it finds
+        # shared tools only; the pipeline validates every call's input anyway.
+        tool = self._pipeline.registry.of("").find(name)
         return tool.input_schema if tool else None
 
     def _list_tools_for(self, subject: Subject) -> list[types.Tool]:
         bundle = self._pipeline.bundles.of(subject.tenant_id, subject.policy_hash)
         found = tool_list.list_tools(self._pipeline.registry.of(subject.tenant_id), bundle, subject)
-        shown = [*found, result_collection.COLLECT_RESULT] if found else []
+        shown = [*found, tool_list.COLLECT_RESULT] if found else []
         return shown if self._read_only_hints else [tool_list.without_read_only_hint(tool) for tool in shown]
 
     def _list_version(self, subject: Subject) -> tuple[str, Registry]:
@@ -195,38 +195,37 @@ class McpHost:
         return self._pipeline.registry.of(subject.tenant_id).prompts
 
     def _find_tool(self, subject: Subject, name: str) -> Tool | None:
-        return tool_list.find_tool(self._pipeline.registry.of(subject.tenant_id), name)
+        return self._pipeline.registry.of(subject.tenant_id).find(name)
 
     async def _list_tools(self, ctx: _Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         reject_cursor(params)
         shown = self._list_tools_for(subject_of(ctx.request))
-        # Private and at once stale: the list depends on the session, and a changed policy changes it.
+        # Private and immediately stale: the list depends on the session, and changes with policy.
         return types.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
 
     async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> Answer:
         caller = _caller(ctx, params)
-        tool = tool_list.find_tool(self._pipeline.registry.of(caller.subject.tenant_id), params.name)
-        if tool is None and params.name != result_collection.COLLECT_RESULT.name:
+        # A tool that isn't listed is found too: its call is denied and recorded, with the reason.
+        tool = self._find_tool(caller.subject, params.name)
+        if tool is None and params.name != COLLECT_TOOL:
             raise self._unknown_tool(params.name, caller.subject)
         try:
             if tool is None:
                 answer = await self._collect(params.arguments or {}, caller)
             else:
                 answer = await self._calls.run(tool, params.arguments or {}, caller)
-            return add_artifact_links(answer, ctx.protocol_version)
+            return answers.add_artifact_links(answer, ctx.protocol_version)
         except UnknownTool as fault:
             raise MCPError(types.INVALID_PARAMS, str(fault)) from fault
         except InternalFault as fault:
-            _log.exception("a call of %s met a defect", params.name)
-            raise MCPError(types.INTERNAL_ERROR, "Something in CodeSDK is broken; its log says what.") from fault
+            raise _internal_error(params.name) from fault
         except Fault as fault:
             return answers.refused(fault)
         except Exception as error:
-            _log.exception("a call of %s met a defect", params.name)
-            raise MCPError(types.INTERNAL_ERROR, "Something in CodeSDK is broken; its log says what.") from error
+            raise _internal_error(params.name) from error
 
     async def _collect(self, arguments: dict[str, Any], caller: Caller) -> Answer:
-        call = result_collection.call_id_argument(arguments)
+        call = tool_list.call_id_argument(arguments)
         return await self._calls.collect(call, caller) if call else answers.unknown_call(str(arguments.get("call_id")))
 
     def _unknown_tool(self, name: str, subject: Subject) -> MCPError:
@@ -235,11 +234,29 @@ class McpHost:
         return MCPError(types.INVALID_PARAMS, f"There is no tool {name[:64]}.{hint}")
 
 
+class _LazyStateCodec:
+    """Seals request state with a key that is read on first use; most processes never need it."""
+
+    def __init__(self, key: Callable[[], bytes]) -> None:
+        self._codec = cache(lambda: AESGCMRequestStateCodec([key()]))
+
+    def seal(self, payload: bytes) -> str:
+        return self._codec().seal(payload)
+
+    def unseal(self, token: str) -> bytes:
+        return self._codec().unseal(token)
+
+
+def _internal_error(tool: str) -> MCPError:
+    _log.exception("a call of %s failed because of a defect", tool)
+    return MCPError(types.INTERNAL_ERROR, "Something in CodeSDK is broken; its log says what.")
+
+
 def _caller(ctx: _Context, params: types.CallToolRequestParams) -> Caller:
     return Caller(
         subject=subject_of(ctx.request),
         report=_report(ctx),
-        asking=ClientElicitor(ctx, questions.parse_reply(params)),
+        asking=ClientElicitor(ctx, questions.parse_reply(params) if params.request_state is not None else None),
         wait_s=requested_wait_s(ctx.request),
         call_id=client_call_id(params.meta),
     )

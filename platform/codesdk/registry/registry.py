@@ -98,10 +98,14 @@ class Registry:
         Raises:
             UnknownTool: with the nearest name.
         """
-        tool = self._tools.get(name) or self._by_wire.get(name)
+        tool = self.find(name)
         if tool is None:
             raise UnknownTool(name, nearest(name, [*self._tools, *self._by_wire]))
         return tool
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of that dotted or wire name, disabled ones too; None if there is none."""
+        return self._tools.get(name) or self._by_wire.get(name)
 
     def tools(self) -> tuple[Tool, ...]:
         """All tools by name."""

@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from codesdk.mcphost.tool_calls import handler, waiters
+from codesdk.mcphost.tool_calls import handler, progress
 from codesdk.storage.faults import CommitIndeterminate, DatabaseGone
 
 ERAS = ["legacy", "auto"]
@@ -138,7 +138,7 @@ def test_a_call_whose_end_cannot_be_read_in_its_time_is_not_said_to_have_not_run
 def test_a_call_that_ended_before_its_cancel_came_through_is_collected_and_not_run_again(
     stack, helpers, call, monkeypatch
 ):
-    monkeypatch.setattr(waiters, "GRACE_S", 0.0)
+    monkeypatch.setattr(progress, "GRACE_S", 0.0)
     session, token = stack.open_session()
     cancel, too_late = stack.services.pipeline.cancel, []
     stack.worker.gate.clear()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from codesdk.mcphost.tool_calls.client_call_id import CALL_ID_KEY
+from codesdk.mcphost.tool_calls.caller import CALL_ID_KEY
 
 ERAS = ["legacy", "auto"]
 READ = ("workspace_read", {"path": "a.txt"})

@@ -15,7 +15,7 @@ from codesdk.domain.calls import DenialCode
 from codesdk.domain.quotas import Resource
 from codesdk.errors import ExitCode, Fault
 from codesdk.hosts import HostState
-from codesdk.mcphost.tool_calls.client_call_id import CALL_ID_KEY
+from codesdk.mcphost.tool_calls.caller import CALL_ID_KEY
 from codesdk.sources.servers.server_list import ServerReporter
 from codesdk.sources.servers.server_status import ServerRecord, ServerState, ServerStatus
 from codesdk.tenancy.principal import PrincipalKind, Reach, Role

@@ -1,10 +1,10 @@
-"""Names that the service goes by."""
+"""Host and Origin headers that the service accepts."""
 
 from __future__ import annotations
 
 import pytest
 
-from codesdk.api.origins import _host_header, host_names, host_patterns, origin_patterns
+from codesdk.api.origins import _host_header, _origin_host, host_names
 
 
 def named(*values):
@@ -37,6 +37,17 @@ def test_the_service_goes_by_loopback_its_own_address_and_what_is_added():
     assert host_names("127.0.0.1") == ("127.0.0.1", "localhost", "[::1]")
 
 
-def test_patterns_stand_for_a_name_with_and_without_a_port():
-    assert host_patterns(["api"]) == ["api", "api:*"]
-    assert origin_patterns(["api"]) == ["http://api", "http://api:*", "https://api", "https://api:*"]
+@pytest.mark.parametrize(
+    ("origin", "name"),
+    [
+        ("http://api", "api"),
+        ("https://api:8443", "api"),
+        ("http://[::1]:80", "[::1]"),
+        ("http://api:x", "api:x"),
+        ("ftp://api", ""),
+        ("null", ""),
+        ("", ""),
+    ],
+)
+def test_the_host_of_an_origin_is_named_without_its_port(origin, name):
+    assert _origin_host(origin) == name

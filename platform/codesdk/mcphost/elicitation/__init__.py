@@ -1,1 +1,1 @@
-"""Elicitation."""
+"""Asks the session's user for an approval through the agent's client."""

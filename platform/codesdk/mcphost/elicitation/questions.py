@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import mcp_types as types
 from pydantic import ValidationError
@@ -31,29 +31,6 @@ INPUT_KEY = "approval"
 _API_KEY_HINT = "The page shows all of it; whoever decides there needs an API key of their own that may approve."
 _MAX_INPUT_CHARS = 2000
 """Characters of the input that a question shows; the whole is in `codesdk approvals show` and on the page."""
-
-
-class Elicitor(Protocol):
-    """One client's way of being asked."""
-
-    @property
-    def capability(self) -> types.ElicitationCapability | None:
-        """What it says that it can show."""
-        ...
-
-    @property
-    def answered(self) -> QuestionReply | None:
-        """What came with this request, where it is the second round of a question that we asked before."""
-        ...
-
-    @property
-    def live(self) -> bool:
-        """Whether it answers while the call waits; else it is asked in the result of the call, and calls again."""
-        ...
-
-    async def ask(self, question: types.ElicitRequest) -> types.ElicitResult | None:
-        """Ask now, and wait for the answer. None: it could not be asked."""
-        ...
 
 
 class QuestionState(FrozenModel):

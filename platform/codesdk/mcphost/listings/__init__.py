@@ -1,1 +1,1 @@
-"""Listings."""
+"""Lists of tools and prompts, and their change notifications."""

@@ -1,4 +1,4 @@
-"""Tells clients that their list of tools or prompts is another than the one they may hold: policy or files changed."""
+"""Notifies clients when their list of tools or prompts changes, because policy or manifests changed."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ from codesdk.mcphost.session_resources.subscriptions import ResourceSubscription
 _log = logging.getLogger(__name__)
 
 POLL_S = 1.0
-"""Seconds between looks; policy and manifests are looked at as often."""
+"""Seconds between checks; policy and manifests are reloaded as often."""
 
 _Context = ServerRequestContext[Any, Any]
 ListVersion = Callable[[Subject], Hashable]
-"""What a session's list is made of, cheap to ask for: where it is the same, so is the list."""
+"""A cheap version key: if it's equal, so are the lists."""
 
 
 class ListSnapshot(NamedTuple):
-    """What a session's lists say."""
+    """A session's lists, as comparable values."""
 
     tools: Hashable
     prompts: Hashable
 
 
 ReadLists = Callable[[Subject], ListSnapshot]
-"""What the lists say; asked for in a thread."""
+"""Reads a session's lists; called in a thread."""
 
 
 @dataclass
 class _SubscribedSession:
-    """One session with clients that want to hear of changes."""
+    """A session with clients subscribed to list changes."""
 
     subject: Subject
     version: Hashable
     lists: ListSnapshot
     bus: InMemorySubscriptionBus = field(default_factory=InMemorySubscriptionBus)
-    """For clients of the newer era, each with a stream that it opened for this."""
+    """Reaches clients of the newer era, each on the stream that it opened for this."""
     clients: set[ServerSession] = field(default_factory=set)
-    """Of the handshake era; they hear it on their standing stream, where they have one."""
+    """Clients of the handshake era, notified on their standing stream if they have one."""
     streams: int = 0
 
 
 class ListChangeNotifier:
-    """Watches for the clients that are connected. Used on one event loop."""
+    """Polls the lists of connected clients' sessions. Used on one event loop."""
 
     def __init__(
         self, version: ListVersion, read_lists: ReadLists, watching: ResourceSubscriptions, limiter: CapacityLimiter
@@ -70,11 +70,11 @@ class ListChangeNotifier:
 
     @property
     def followed(self) -> int:
-        """Sessions with clients that want to hear of changes."""
+        """Number of sessions with subscribed clients."""
         return len(self._sessions)
 
     def serve(self, server: Server[Any]) -> None:
-        """Add what clients of both eras need to hear it."""
+        """Register the handlers that clients of both eras subscribe with."""
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._on_initialized)
         server.add_request_handler("subscriptions/listen", types.SubscriptionsListenRequestParams, self._on_listen)
         plain = server.create_initialization_options
@@ -82,7 +82,7 @@ class ListChangeNotifier:
         def with_changes(
             notification_options: NotificationOptions | None = None, *more: Any, **named: Any
         ) -> InitializationOptions:
-            # The HTTP manager asks without options, so the capability would not be told.
+            # The HTTP manager passes no options, so the capability would not be announced.
             return plain(
                 notification_options or NotificationOptions(tools_changed=True, prompts_changed=True), *more, **named
             )
@@ -90,14 +90,14 @@ class ListChangeNotifier:
         server.create_initialization_options = with_changes  # type: ignore[method-assign]
 
     async def watch(self) -> None:
-        """Look again and again, until cancelled."""
+        """Poll until cancelled."""
         while True:
             await asyncio.sleep(POLL_S)
             for entry in list(self._sessions.values()):
                 try:
                     await self._notify_if_changed(entry)
-                except Exception:  # noqa: BLE001 (one session's trouble must not end the watch for all)
-                    _log.exception("the tools of session %s could not be compared", entry.subject.session_id)
+                except Exception:  # noqa: BLE001 (one session's failure must not end the polling for all)
+                    _log.exception("could not compare the tool lists of session %s", entry.subject.session_id)
 
     async def _notify_if_changed(self, entry: _SubscribedSession) -> None:
         version = self._version(entry.subject)
@@ -128,7 +128,7 @@ class ListChangeNotifier:
             entry.clients.discard(ctx.session)
             self._drop_if_unused(entry)
 
-        # The connection's own end is the only word of it; `ctx` is this one notification's.
+        # Only the connection's exit stack reports a disconnect; `ctx` belongs to this one notification.
         ctx.session._connection.exit_stack.callback(on_disconnect)  # noqa: SLF001
 
     async def _on_listen(

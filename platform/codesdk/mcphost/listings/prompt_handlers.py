@@ -1,4 +1,4 @@
-"""The handlers of `prompts/*` and `completion/complete`: what the registry's prompts are in the words of the protocol."""
+"""Handlers of `prompts/*` and `completion/complete`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from codesdk.mcphost.session_resources.handlers import reject_cursor
 from codesdk.registry import InvalidPromptArgument, Prompt
 
 MAX_VALUES = 100
-"""Values in one answer, as MCP bounds it."""
+"""Values in one completion result; MCP's limit."""
 
 _Context = ServerRequestContext[Any, Any]
 PromptsOf = Callable[[Subject], dict[str, Prompt]]
-"""The prompts of a session's tenant now."""
+"""The current prompts of a session's tenant."""
 
 
 class PromptHandlers:
-    """Serves the prompts of one session's tenant at a time."""
+    """Serves the prompts of the tenant that a request is authenticated for."""
 
     def __init__(self, prompts: PromptsOf, artifacts: ArtifactService, limiter: CapacityLimiter) -> None:
         self._prompts = prompts
@@ -36,23 +36,23 @@ class PromptHandlers:
         self._limiter = limiter
 
     def serve(self, server: Server[Any]) -> None:
-        """Add the handlers."""
+        """Register the handlers."""
         server.add_request_handler("prompts/list", types.PaginatedRequestParams, self.list_prompts)
         server.add_request_handler("prompts/get", types.GetPromptRequestParams, self.get)
         server.add_request_handler("completion/complete", types.CompleteRequestParams, self.complete)
 
     def listed(self, subject: Subject) -> tuple[types.Prompt, ...]:
-        """What a client of that session is shown."""
+        """The prompts shown to a session."""
         return tuple(_to_mcp(prompt) for prompt in self._prompts(subject).values())
 
     async def list_prompts(self, ctx: _Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
-        """All of them, on one page."""
+        """All prompts, on one page."""
         reject_cursor(params)
         shown = list(self.listed(subject_of(ctx.request)))
         return types.ListPromptsResult(prompts=shown, ttl_ms=0, cache_scope="private")
 
     async def get(self, ctx: _Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        """One of them, filled."""
+        """One prompt, with its arguments filled in."""
         prompt = self._prompts(subject_of(ctx.request)).get(params.name)
         if prompt is None:
             raise _unknown_prompt(params.name)
@@ -64,21 +64,19 @@ class PromptHandlers:
         return types.GetPromptResult(description=prompt.description, messages=messages)
 
     async def complete(self, ctx: _Context, params: types.CompleteRequestParams) -> types.CompleteResult:
-        """What begins as the given value does: a prompt's listed values, or the ids of the session's artifacts."""
+        """Complete a value: a prompt argument's listed values, or the ids of the session's artifacts."""
         subject, argument = subject_of(ctx.request), params.argument
         if isinstance(params.ref, types.PromptReference):
             prompt = self._prompts(subject).get(params.ref.name)
             if prompt is None:
                 raise _unknown_prompt(params.ref.name)
-            argument_spec = next(
-                (argument_spec for argument_spec in prompt.arguments if argument_spec.name == argument.name), None
-            )
-            if argument_spec is None:
+            spec = next((spec for spec in prompt.arguments if spec.name == argument.name), None)
+            if spec is None:
                 raise MCPError(types.INVALID_PARAMS, f"The prompt {prompt.name} has no argument {argument.name[:64]}.")
-            return _completed(argument_spec.values, argument.value)
+            return _completed(spec.values, argument.value)
         if params.ref.uri not in {template.uri_template for template in uris.TEMPLATES}:
             raise MCPError(types.INVALID_PARAMS, "There is no such resource template.")
-        # Paths are not offered: each look would be a call in the sandbox, decided and on record, with every key pressed.
+        # No completion for paths: every key pressed would be a recorded tool call.
         known = await self._ids(subject) if (params.ref.uri, argument.name) == (uris.ARTIFACT_TEMPLATE, "id") else ()
         return _completed(known, argument.value)
 
@@ -94,11 +92,11 @@ class PromptHandlers:
 
 
 def _to_mcp(prompt: Prompt) -> types.Prompt:
-    blanks = [
-        types.PromptArgument(name=b.name, title=b.title, description=b.description, required=b.required)
-        for b in prompt.arguments
+    arguments = [
+        types.PromptArgument(name=a.name, title=a.title, description=a.description, required=a.required)
+        for a in prompt.arguments
     ]
-    return types.Prompt(name=prompt.name, title=prompt.title, description=prompt.description, arguments=blanks)
+    return types.Prompt(name=prompt.name, title=prompt.title, description=prompt.description, arguments=arguments)
 
 
 def _completed(known: Iterable[str], prefix: str) -> types.CompleteResult:

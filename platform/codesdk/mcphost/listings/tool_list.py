@@ -1,4 +1,4 @@
-"""How our tools look to an MCP client."""
+"""Tools as MCP clients see them, and the host's own tool `collect_result`."""
 
 from __future__ import annotations
 
@@ -8,33 +8,55 @@ from typing import Any
 import mcp_types as types
 
 from codesdk.domain.decisions import Classification
+from codesdk.domain.ids import IdKind, ToolCallId, is_id
 from codesdk.domain.subjects import Subject
+from codesdk.mcphost.tool_calls.answers import COLLECT_TOOL
 from codesdk.policy import Bundle, Reachability, may_ever_allow
-from codesdk.registry import Registry, Tool, UnknownTool
+from codesdk.registry import Registry, Tool
+
+COLLECT_RESULT = types.Tool(
+    name=COLLECT_TOOL,
+    title="Collect a result",
+    description=(
+        "Gives the result of a tool call of this session that was answered with APPROVAL_PENDING, CALL_RUNNING or "
+        "RESULT_READY. It waits a while if that call has not ended, and runs nothing itself."
+    ),
+    input_schema={
+        "type": "object",
+        "properties": {"call_id": {"type": "string", "description": "The call's id, as its answer named it."}},
+        "required": ["call_id"],
+        "additionalProperties": False,
+    },
+    annotations=types.ToolAnnotations(
+        title="Collect a result",
+        read_only_hint=True,
+        destructive_hint=False,
+        idempotent_hint=True,
+        open_world_hint=False,
+    ),
+)
 
 
 def list_tools(registry: Registry, bundle: Bundle, subject: Subject) -> list[types.Tool]:
-    """The tools that this session may be shown: those that policy could allow for some input."""
+    """The tools shown to this session: those that policy could allow for some input."""
     judged = ((tool, may_ever_allow(tool, subject, bundle)) for tool in registry.tools() if not tool.withheld)
     return [to_mcp(tool, possibility) for tool, possibility in judged if possibility is not Reachability.NEVER]
 
 
-def find_tool(registry: Registry, name: str) -> Tool | None:
-    """The tool of that name. One that is not listed is found too: its call is denied, with the reason, on record."""
-    try:
-        return registry.resolve(name)
-    except UnknownTool:
-        return None
+def call_id_argument(arguments: dict[str, object]) -> ToolCallId | None:
+    """The argument of `collect_result`; None if it isn't a call id."""
+    given = arguments.get("call_id")
+    return ToolCallId(given) if isinstance(given, str) and is_id(given, IdKind.CALL) else None
 
 
 def closest_name(wire_name: str, tools: list[types.Tool]) -> str | None:
-    """The listed name that was probably meant."""
+    """The listed name closest to this one, if any is close."""
     close = difflib.get_close_matches(wire_name, [tool.name for tool in tools], n=1)
     return close[0] if close else None
 
 
 def to_mcp(tool: Tool, possibility: Reachability) -> types.Tool:
-    """The tool in MCP's words. The hints are for the client's user; what holds is policy and the sandbox."""
+    """The tool as an MCP tool. Its hints inform the client's user; policy and the sandbox enforce."""
     kind = tool.classification
     return types.Tool(
         name=tool.wire_name,
@@ -58,15 +80,15 @@ def to_mcp(tool: Tool, possibility: Reachability) -> types.Tool:
 
 
 def without_read_only_hint(tool: types.Tool) -> types.Tool:
-    """The tool without the word that it only reads: clients that run such tools unasked then ask about it too."""
+    """The tool without its read-only hint, so that clients that run such tools unasked ask about it too."""
     hints = tool.annotations.model_copy(update={"read_only_hint": None}) if tool.annotations else None
     return tool.model_copy(update={"annotations": hints})
 
 
 def without_combinations(schema: dict[str, Any]) -> dict[str, Any]:
-    """The input schema without combinations at its top, which the registry still enforces.
+    """The input schema without top-level combinations, which the registry still enforces.
 
-    Model APIs refuse them there, so agents leave such a tool out without a word: Claude Code 2.1.197 does.
+    Model APIs reject them there, and agents such as Claude Code 2.1.197 then drop the tool silently.
     """
     return {key: value for key, value in schema.items() if key not in _COMBINATIONS}
 

@@ -1,1 +1,1 @@
-"""Session resources."""
+"""MCP resources of a session: artifacts, workspace files and subscriptions to them."""

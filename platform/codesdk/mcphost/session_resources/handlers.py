@@ -1,4 +1,4 @@
-"""The handlers of `resources/*`: what `resources` offers, in the words of the protocol."""
+"""Handlers of `resources/*`: a session's artifacts and workspace files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from codesdk.errors import Fault
 from codesdk.mcphost.server.bearer_auth import subject_of
 from codesdk.mcphost.session_resources import uris
 from codesdk.mcphost.session_resources.uris import ArtifactPart, ResourceList
-from codesdk.mcphost.tool_calls.handler import Answer
+from codesdk.mcphost.tool_calls.answers import DETAILS_KEY, Answer
 
 READ_TOOL = "workspace_read"
-"""The tool that reads files; where the registry has none, no file is read."""
+"""The tool that reads files. Without it in the registry, files can't be read as resources."""
 _HANDSHAKE_NOT_FOUND = -32002
-"""What the handshake era calls a resource that is not there; the newer era calls it invalid params."""
+"""Error code for a missing resource in the handshake era; the newer era uses invalid params."""
 
 _Context = ServerRequestContext[Any, Any]
 RunCall = Callable[[_Context, types.CallToolRequestParams], Awaitable[Answer]]
 
 
 class ResourceHandlers:
-    """Serves resources of one session at a time, to whom the gate let in."""
+    """Serves the resources of the session that a request is authenticated for."""
 
     def __init__(self, artifacts: ArtifactService, run: RunCall, limiter: CapacityLimiter) -> None:
         """`run`: makes a tool call for the request's session."""
@@ -54,12 +54,12 @@ class ResourceHandlers:
     async def list_templates(
         self, _ctx: _Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        """The two kinds of address."""
+        """The templates of artifact and file addresses."""
         reject_cursor(params)
         return types.ListResourceTemplatesResult(resource_templates=uris.TEMPLATES, ttl_ms=0, cache_scope="private")
 
     async def read(self, ctx: _Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        """An artifact's bytes, or a file's lines by a call that policy decides about."""
+        """An artifact's bytes, or a file's lines, which are read by a tool call under policy."""
         uri = str(params.uri)
         wanted = uris.parse_uri(uri)
         if wanted is None:
@@ -79,16 +79,18 @@ class ResourceHandlers:
     async def _read_file(self, ctx: _Context, arguments: dict[str, Any], uri: str) -> types.ReadResourceResult:
         answer = await self._run(ctx, types.CallToolRequestParams(name=READ_TOOL, arguments=arguments))
         if not isinstance(answer, types.CallToolResult):
-            raise MCPError(types.INVALID_REQUEST, f"A person decides about this file: call {READ_TOOL}, which can ask.")
-        told = answer.structured_content
-        if answer.is_error or not isinstance(told, dict):
-            said = " ".join(part.text for part in answer.content if isinstance(part, types.TextContent))
-            if (answer.meta or {}).get("codesdk/call", {}).get("code") == "NOT_FOUND":
+            raise MCPError(
+                types.INVALID_REQUEST, f"Reading this file needs approval: call {READ_TOOL}, which can ask for it."
+            )
+        found = answer.structured_content
+        if answer.is_error or not isinstance(found, dict):
+            message = " ".join(part.text for part in answer.content if isinstance(part, types.TextContent))
+            if (answer.meta or {}).get(DETAILS_KEY, {}).get("code") == "NOT_FOUND":
                 raise _not_found(ctx, uri)
-            raise MCPError(types.INVALID_REQUEST, said, data=answer.meta)
-        part = {name: told[name] for name in ("start_line", "end_line", "total_lines", "truncated") if name in told}
+            raise MCPError(types.INVALID_REQUEST, message, data=answer.meta)
+        part = {name: found[name] for name in ("start_line", "end_line", "total_lines", "truncated") if name in found}
         return types.ReadResourceResult(
-            contents=[types.TextResourceContents(uri=uri, mime_type="text/plain", text=str(told.get("content", "")))],
+            contents=[types.TextResourceContents(uri=uri, mime_type="text/plain", text=str(found.get("content", "")))],
             ttl_ms=0,
             cache_scope="private",
             _meta={"codesdk/part": part},
@@ -96,25 +98,13 @@ class ResourceHandlers:
 
 
 def reject_cursor(params: types.PaginatedRequestParams | None) -> None:
-    """Lists of one page give no cursor, so none can come back.
+    """Reject a cursor for a list that has one page.
 
     Raises:
-        MCPError: one came.
+        MCPError: the request has a cursor.
     """
     if params is not None and params.cursor is not None:
         raise MCPError(types.INVALID_PARAMS, "This cursor is not one of this list.")
-
-
-def add_artifact_links(answer: Answer, protocol: str) -> Answer:
-    """The answer, with links to the artifacts that it names, for clients that know links."""
-    if not isinstance(answer, types.CallToolResult) or protocol < "2025-06-18":
-        return answer
-    told = (answer.meta or {}).get("codesdk/call", {})
-    links = [
-        types.ResourceLink(uri=uris.artifact_uri(artifact), name=artifact, title="The whole output")
-        for artifact in told.get("artifacts") or ()
-    ]
-    return answer.model_copy(update={"content": [*answer.content, *links]}) if links else answer
 
 
 def _not_found(ctx: _Context, uri: str) -> MCPError:

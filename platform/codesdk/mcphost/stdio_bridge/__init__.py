@@ -1,1 +1,1 @@
-"""Stdio bridge."""
+"""`codesdk mcp`: an MCP server on stdio that forwards to the HTTP host."""

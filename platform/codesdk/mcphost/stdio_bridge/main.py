@@ -18,10 +18,10 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
 from codesdk.errors import ExitCode, Fault
-from codesdk.mcphost.server.client_request import WAIT_HEADER
 from codesdk.mcphost.stdio_bridge.host_status import check_ready
 from codesdk.mcphost.stdio_bridge.host_transport import HostTransport
 from codesdk.mcphost.stdio_bridge.message_router import SHUTDOWN_S, MessageRouter
+from codesdk.mcphost.tool_calls.caller import WAIT_HEADER
 from codesdk.tenancy.principal import Unauthenticated
 
 _TIMEOUT = httpx2.Timeout(10.0, read=120.0)

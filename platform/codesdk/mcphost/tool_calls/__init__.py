@@ -1,1 +1,1 @@
-"""Tool calls."""
+"""Tool calls from request to answer."""

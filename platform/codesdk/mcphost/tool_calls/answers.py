@@ -1,7 +1,7 @@
 """What an agent gets back for a call: pure functions from outcomes and faults to MCP results.
 
-Details for programs stand in `_meta` under `codesdk/call`, never in `structuredContent`: clients check that against
-the tool's output schema.
+Details for programs are in `_meta` under `codesdk/call`, never in `structuredContent`, which clients validate against the
+tool's output schema.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ from codesdk.domain.calls import CallIdentity
 from codesdk.domain.clock import to_rfc3339
 from codesdk.domain.ids import ToolCallId
 from codesdk.errors import Fault
+from codesdk.mcphost.session_resources.uris import artifact_uri
 from codesdk.toolcalls.records.call_record import Denied, Finished, Queued, Waiting
 from codesdk.toolcalls.submission.uncertain_commit import CallUncertain
 
 DETAILS_KEY = "codesdk/call"
 COLLECT_TOOL = "collect_result"
-"""Name of the tool that gives the answer of a call made before."""
+"""Name of the tool that returns the result of an earlier call."""
+Answer = types.CallToolResult | types.InputRequiredResult
+_LINKS_SINCE = "2025-06-18"
+"""The protocol version that introduced resource links."""
 
 
 def finished(outcome: Finished) -> types.CallToolResult:
-    """It ran; whether well or not is the tool's word."""
+    """The call ran; the tool reports whether it succeeded."""
     result = outcome.result
     details = {
         "status": "failed" if result.is_error else "completed",
@@ -41,10 +45,9 @@ def finished(outcome: Finished) -> types.CallToolResult:
 
 
 def denied(outcome: Denied, *, is_named: bool = False) -> types.CallToolResult:
-    """It did not run and will not; the agent reads why.
+    """The call was denied, and why.
 
-    `is_named`: its client gave it an id that it is held to. Under that the denial is the answer for good, so whoever may
-    try again is told by which way.
+    `is_named`: the client gave the call a binding id. The denial is final for that id, so a retry needs a new one.
     """
     rules = f" Decided by: {', '.join(outcome.rules)}." if outcome.rules else ""
     retry_hint = " To try again, send it under a new id." if is_named and outcome.retry_after_s is not None else ""
@@ -61,9 +64,9 @@ def denied(outcome: Denied, *, is_named: bool = False) -> types.CallToolResult:
 
 
 def waiting(outcome: Waiting, rules: tuple[str, ...], who: str, page: str | None = None) -> types.CallToolResult:
-    """Nobody has decided yet; the question stays open, and the same call joins it again.
+    """The call waits for approval; sending the same call again keeps waiting for the same approval.
 
-    `who`: whose yes it takes. `page`: where a person sees it. It must decide nothing by itself: an agent reads this.
+    `who`: the approvers. `page`: a read-only link to the approval, since the agent reads it too.
     """
     until = to_rfc3339(datetime.fromtimestamp(outcome.expires_at, UTC))
     asked_by = f" Asked by: {', '.join(rules)}." if rules else ""
@@ -88,7 +91,7 @@ def waiting(outcome: Waiting, rules: tuple[str, ...], who: str, page: str | None
 
 
 def running(outcome: Queued) -> types.CallToolResult:
-    """It is on its way and takes longer than this client can wait; it goes on."""
+    """The call takes longer than this client can wait; it continues."""
     text = (
         "This call was taken and has not ended yet; it goes on. "
         f"{_collect_hint(outcome.identity.tool_call_id)} The same call again waits for the same run. [CALL_RUNNING]"
@@ -97,22 +100,22 @@ def running(outcome: Queued) -> types.CallToolResult:
 
 
 def ready(outcome: Finished) -> types.CallToolResult:
-    """It ran while nobody waited, and is asked for again: as a new call it would run twice, and the result is older."""
+    """The call that this one repeats has ended while nobody waited. Running it again would be a second run."""
     text = (
         "This call was not run again: the same one, whose answer you do not have, has ended meanwhile. "
-        f"{_collect_hint(outcome.identity.tool_call_id)} To run it anew, call the tool once more. [RESULT_READY]"
+        f"{_collect_hint(outcome.identity.tool_call_id)} To run it again, call the tool once more. [RESULT_READY]"
     )
     return _pending(text, {"status": "ready", "code": "RESULT_READY"}, outcome.identity)
 
 
 def unknown_call(call: str) -> types.CallToolResult:
-    """There is no such call in this session."""
+    """The session has no call with that id."""
     text = f"There is no call {call[:64]} in this session. Nothing was run. [CALL_UNKNOWN]"
     return _result(text, {"status": "refused", "code": "CALL_UNKNOWN", "retryable": False}, None, is_error=True)
 
 
 def indeterminate(fault: CallUncertain) -> types.CallToolResult:
-    """The database broke off while it took the call. The same call again finds it, where it was taken."""
+    """The database connection broke during the commit. Sending the same call again finds it, if it was recorded."""
     call = fault.identity.tool_call_id
     text = (
         f"It is not known whether this call was taken: {fault} Call the same tool again with the same arguments: where "
@@ -123,7 +126,7 @@ def indeterminate(fault: CallUncertain) -> types.CallToolResult:
 
 
 def unreadable(call: ToolCallId, fault: Fault) -> types.CallToolResult:
-    """It was taken, and the database is away: how it stands cannot be read now."""
+    """The call was recorded, but the database is down: its outcome can't be read now."""
     text = (
         f"This call was taken, and what became of it cannot be read now: {fault} {_collect_hint(call)} "
         "The same call again is not run a second time. [RESULT_UNREADABLE]"
@@ -141,7 +144,7 @@ def unreadable(call: ToolCallId, fault: Fault) -> types.CallToolResult:
 
 
 def unfinished(outcome: Queued, seconds: float) -> types.CallToolResult:
-    """It was handed over and no end came, not even of the cancel that followed."""
+    """The call exceeded its time limit, and the cancel that followed wasn't confirmed either."""
     text = (
         f"This call has not ended within {seconds:.0f} s, and it was cancelled. Whether it had effects is not known "
         f"here; its record is call {outcome.identity.tool_call_id}. Look before you repeat it. [NO_RESULT]"
@@ -151,7 +154,7 @@ def unfinished(outcome: Queued, seconds: float) -> types.CallToolResult:
 
 
 def interrupted(call: ToolCallId, *, asked: bool) -> types.CallToolResult:
-    """The host stops while somebody waits; `asked`: a person has not decided yet."""
+    """The host stops while the call is in progress; `asked`: it waits for an approval."""
     then = (
         "It still waits for a person: call the same tool again with the same arguments to keep waiting."
         if asked
@@ -163,7 +166,7 @@ def interrupted(call: ToolCallId, *, asked: bool) -> types.CallToolResult:
 
 
 def refused(fault: Fault) -> types.CallToolResult:
-    """It could not be taken: a bad input that the model can mend, or a part of the system that is away."""
+    """The call was not submitted: invalid input that the model can correct, or a component that is down."""
     again = " The same call may succeed later." if fault.retryable else ""
     details = {
         "status": "refused",
@@ -176,6 +179,18 @@ def refused(fault: Fault) -> types.CallToolResult:
     return _result(f"This call was not run. {fault}{again} [{fault.code}]", details, None, is_error=True)
 
 
+def add_artifact_links(answer: Answer, protocol: str) -> Answer:
+    """The answer with links to the artifacts it names, for clients whose protocol version has links."""
+    if not isinstance(answer, types.CallToolResult) or protocol < _LINKS_SINCE:
+        return answer
+    details = (answer.meta or {}).get(DETAILS_KEY, {})
+    links = [
+        types.ResourceLink(uri=artifact_uri(artifact), name=artifact, title="The whole output")
+        for artifact in details.get("artifacts") or ()
+    ]
+    return answer.model_copy(update={"content": [*answer.content, *links]}) if links else answer
+
+
 def _collect_hint(call: ToolCallId) -> str:
     return f"Collect its result with {COLLECT_TOOL} and call_id {call}."
 
@@ -185,7 +200,7 @@ def _collect_call(call: ToolCallId) -> dict[str, Any]:
 
 
 def _pending(text: str, details: dict[str, Any], identity: CallIdentity) -> types.CallToolResult:
-    """No result yet, and how to come by it."""
+    """No result yet, and how to collect it."""
     pending_details = {**details, "retryable": True, "collect": _collect_call(identity.tool_call_id)}
     return _result(text, pending_details, identity, is_error=True)
 

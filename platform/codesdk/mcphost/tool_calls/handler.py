@@ -1,4 +1,4 @@
-"""One tool call of an MCP client, from its taking to an answer: followed to its end, answered in every case."""
+"""Runs one tool call for an MCP client: submits it, follows it, and answers in every case."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from codesdk.errors import Fault
 from codesdk.mcphost.elicitation import questions
 from codesdk.mcphost.elicitation.session_user import UserElicitation
 from codesdk.mcphost.tool_calls import answers
+from codesdk.mcphost.tool_calls.answers import Answer
 from codesdk.mcphost.tool_calls.caller import Caller, ReportProgress
-from codesdk.mcphost.tool_calls.pending_results import PendingResults
-from codesdk.mcphost.tool_calls.progress import CallPhase, CallProgress
-from codesdk.mcphost.tool_calls.submission import CallSubmitter
-from codesdk.mcphost.tool_calls.waiters import Waiters
+from codesdk.mcphost.tool_calls.progress import CallPhase, CallProgress, Waiters
+from codesdk.mcphost.tool_calls.submission import CallSubmitter, PendingResults
 from codesdk.registry import Tool
 from codesdk.storage.faults import StorageUnavailable
 from codesdk.toolcalls.pipeline import Pipeline
@@ -34,16 +33,15 @@ from codesdk.toolcalls.submission.uncertain_commit import CallUncertain
 _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-Answer = types.CallToolResult | types.InputRequiredResult
 
 CALL_MARGIN_S = 30.0
-"""Seconds past a tool's own limit: for its turn, for starting a sandbox, and for recording the end."""
+"""Seconds beyond a tool's own timeout: for queueing, starting a sandbox and recording the end."""
 CANCEL_S = 10.0
-"""Seconds that a cancelled run may take to end: stopping a tree takes the runner well under one."""
+"""Seconds for a cancelled run to end; the runner stops a process tree in well under one."""
 PROGRESS_INTERVAL_S = 5.0
-"""Seconds between progress notifications where nothing happens; the shortest idle limit measured is 60 s."""
+"""Seconds between progress notifications when nothing happens; the shortest client idle timeout measured is 60 s."""
 MIN_PROGRESS_GAP_S = 0.25
-"""Least seconds between two notifications, however fast the output comes."""
+"""Minimum seconds between two notifications."""
 
 
 class CallHandler:
@@ -62,10 +60,9 @@ class CallHandler:
         link: questions.ApprovalLink | None = None,
         shown: questions.ApprovalLink | None = None,
     ) -> None:
-        """`wait_s`: seconds to wait for a person; `limiter`: bounds the threads that wait for the database.
+        """`wait_s`: seconds to wait for an approval; `limiter`: bounds the threads that wait for the database.
 
-        `forms`: the agents' own hosts are trusted with a person's answer; `link`: to the pages of approvals; `shown`: to
-        pages that only show, whoever is trusted, since agents read them.
+        `forms`, `link`, `shown`: as for `McpHost`.
         """
         self._pipeline = pipeline
         self._results = results
@@ -89,27 +86,27 @@ class CallHandler:
         self._stopping = False
 
     def stop(self) -> None:
-        """The process stops: every caller is told at once. Nobody has cancelled their calls, so these go on."""
+        """Answer every caller at once, because the process stops. Their calls continue."""
         self._stopping = True
         self._waiters.stop()
         for wait in self._wait_scopes:
             wait.cancel()
 
     async def settle(self) -> None:
-        """What clients have cancelled is withdrawn."""
+        """Wait until all cancelled calls are withdrawn."""
         await self._waiters.settle()
 
     async def run(self, tool: Tool, arguments: dict[str, Any], caller: Caller) -> Answer:
-        """The call's answer.
+        """Submit the call and return its answer.
 
         Raises:
-            Fault: the call could not be taken, or its end not be read.
+            Fault: the call couldn't be submitted, or its outcome couldn't be read.
         """
-        answered = caller.asking.answered if caller.asking else None
-        if answered is not None:
-            known, place = await self._thread(self._resume_after_reply, caller.subject, answered)
-            return await self._wait(known, place, caller, tool) if known else answers.unknown_call(answered.about.call)
-        # A cancel that comes while the thread works is delivered after it, so no submitted call is ever forgotten.
+        reply = caller.asking.answered if caller.asking else None
+        if reply is not None:
+            known, place = await self._thread(self._resume_after_reply, caller.subject, reply)
+            return await self._wait(known, place, caller, tool) if known else answers.unknown_call(reply.about.call)
+        # A cancel that arrives while the thread runs is delivered after it, so no submitted call is lost.
         try:
             outcome, place = await self._thread(self._submission.submit, tool.name, arguments, caller)
         except CallUncertain as fault:
@@ -119,24 +116,24 @@ class CallHandler:
         return await self._wait(outcome, place, caller, tool)
 
     async def collect(self, call: ToolCallId, caller: Caller) -> Answer:
-        """The answer of a call that was made before; it is waited for, and never ended from here."""
+        """The answer of an earlier call. Waits for it, and never cancels it."""
         try:
             outcome, place = await self._thread(self._submission.find, caller.subject, call)
         except StorageUnavailable as fault:
             return answers.unreadable(call, fault)
         return await self._wait(outcome, place, caller, None) if outcome else answers.unknown_call(call)
 
-    def _resume_after_reply(self, subject: Subject, answered: questions.QuestionReply) -> tuple[Outcome | None, int]:
-        """In a thread: what became of a call whose question came back with an answer, which counts first."""
+    def _resume_after_reply(self, subject: Subject, reply: questions.QuestionReply) -> tuple[Outcome | None, int]:
+        """In a thread: record the user's reply, then look up the call that it was about."""
         place = self._results.place(subject)
-        self._user.vote(subject, answered.about, questions.parse_form(answered.result))
-        return self._pipeline.find(subject.tenant_id, subject.session_id, answered.about.call), place
+        self._user.vote(subject, reply.about, questions.parse_form(reply.result))
+        return self._pipeline.find(subject.tenant_id, subject.session_id, reply.about.call), place
 
     async def _wait(self, outcome: Outcome, place: int, caller: Caller, tool: Tool | None) -> Answer:
-        """Follow the call to its end, or until this caller must have an answer. `tool`: None where it only collects."""
+        """Follow the call to its end or to this caller's limit. `tool`: None when collecting an earlier call's result."""
         try:
             return await self._wait_with_progress(outcome, place, caller, tool)
-        except StorageUnavailable as fault:  # it was taken, whatever can be read of it now
+        except StorageUnavailable as fault:  # it was recorded, but can't be read now
             if tool is not None:
                 self._pending.keep(caller.subject, tool.name, outcome.identity)
             return answers.unreadable(outcome.identity.tool_call_id, fault)
@@ -144,10 +141,10 @@ class CallHandler:
     async def _wait_with_progress(self, outcome: Outcome, place: int, caller: Caller, tool: Tool | None) -> Answer:
         if isinstance(outcome, Denied | Finished):
             return await self._answer(outcome, caller, tool)
-        journey = CallProgress(outcome, place, self._clock)
+        progress = CallProgress(outcome, place, self._clock)
         call = outcome.identity.tool_call_id
         self._waiters.join(call)
-        background = [asyncio.create_task(_report_progress(journey, caller.report))] if caller.report else []
+        background = [asyncio.create_task(_report_progress(progress, caller.report))] if caller.report else []
         asks = tool is not None and isinstance(outcome, Waiting) and self._user.may_be_asked(caller)
         live = caller.asking is not None and caller.asking.live
         if asks and live:
@@ -160,14 +157,14 @@ class CallHandler:
             with wait:
                 if asks and not live and (question := await self._user.question(outcome, caller)) is not None:
                     return questions.ask_in_result(*question)
-                outcome = await self._wait_for_end(outcome, caller, tool, journey)
+                outcome = await self._wait_for_end(outcome, caller, tool, progress)
             if wait.cancelled_caught:
-                return answers.interrupted(call, asked=journey.phase is CallPhase.DECISION)
-            return await self._answer(outcome, caller, tool, timed_out=journey.timed_out)
+                return answers.interrupted(call, asked=progress.phase is CallPhase.DECISION)
+            return await self._answer(outcome, caller, tool, timed_out=progress.timed_out)
         except get_cancelled_exc_class():
-            # The same question may be asked twice at once: it is withdrawn only when nobody waits for it any more.
+            # Two callers may wait for the same call: it is withdrawn only when the last one leaves.
             if tool is not None and not self._stopping:
-                # It may end before it is withdrawn, and a client that only lost patience comes again.
+                # It may end before it is withdrawn, and a client that only timed out sends it again.
                 self._pending.keep(caller.subject, tool.name, outcome.identity)
                 self._waiters.abandon(call, caller.subject)
             raise
@@ -178,38 +175,38 @@ class CallHandler:
                 await _cancel_task(task)
 
     async def _wait_for_end(
-        self, outcome: Outcome, caller: Caller, tool: Tool | None, journey: CallProgress
+        self, outcome: Outcome, caller: Caller, tool: Tool | None, progress: CallProgress
     ) -> Outcome:
         while not isinstance(outcome, Denied | Finished):
-            call_left_s, caller_left_s = self._seconds_left(caller, tool, journey)
+            call_left_s, caller_left_s = self._seconds_left(caller, tool, progress)
             if call_left_s <= 0 and isinstance(outcome, Queued):
-                return await self._time_out(outcome, call_timeout_s(tool), caller.subject, journey)
+                return await self._time_out(outcome, call_timeout_s(tool), caller.subject, progress)
             if caller_left_s <= 0:
                 return outcome
             left = min(call_left_s, caller_left_s)
-            outcome = await self._results.wait(outcome, caller.subject, journey.place, left, journey.see)
-            if isinstance(outcome, Queued) and journey.phase is CallPhase.DECISION:
-                journey.enter(CallPhase.WORKER)
+            outcome = await self._results.wait(outcome, caller.subject, progress.place, left, progress.see)
+            if isinstance(outcome, Queued) and progress.phase is CallPhase.DECISION:
+                progress.enter(CallPhase.WORKER)
         return outcome
 
-    def _seconds_left(self, caller: Caller, tool: Tool | None, journey: CallProgress) -> tuple[float, float]:
-        """Seconds that are left: for the call, which is ended then, and for its caller, who is answered while it goes on."""
-        deciding = journey.phase is CallPhase.DECISION
+    def _seconds_left(self, caller: Caller, tool: Tool | None, progress: CallProgress) -> tuple[float, float]:
+        """Seconds until the call is cancelled, and until the caller is answered while the call continues."""
+        deciding = progress.phase is CallPhase.DECISION
         call_left_s = (
-            inf if deciding or tool is None else journey.since + call_timeout_s(tool) - self._clock.monotonic()
+            inf if deciding or tool is None else progress.since + call_timeout_s(tool) - self._clock.monotonic()
         )
-        # Who waited for a person has used up its client's patience; who told its limit is answered within it.
-        bounded = journey.asked or tool is None or caller.wait_s is not None
+        # Waiting for an approval counts against the caller's limit, and so does everything if the client set one.
+        bounded = progress.asked or tool is None or caller.wait_s is not None
         wait_s = self._wait_s if caller.wait_s is None else caller.wait_s
-        return call_left_s, wait_s - journey.elapsed() if bounded else inf
+        return call_left_s, wait_s - progress.elapsed() if bounded else inf
 
-    async def _time_out(self, outcome: Queued, bound_s: float, subject: Subject, journey: CallProgress) -> Outcome:
-        # Every call gets an answer that stays true: cancelled first, so that it cannot run after we have spoken.
-        _log.warning("call %s did not end in time (%s)", outcome.identity.tool_call_id, journey.phase.value)
-        journey.timed_out = True
-        reason = f"it was {journey.phase.value} for {bound_s:.0f} s; is a worker running?"
+    async def _time_out(self, outcome: Queued, bound_s: float, subject: Subject, progress: CallProgress) -> Outcome:
+        # Cancel first, so that the call can't run after it was answered.
+        _log.warning("call %s did not end in time (%s)", outcome.identity.tool_call_id, progress.phase.value)
+        progress.timed_out = True
+        reason = f"it was {progress.phase.value} for {bound_s:.0f} s; is a worker running?"
         await self._cancel(outcome.identity.tool_call_id, subject, reason)
-        return await self._results.wait(outcome, subject, journey.place, CANCEL_S)
+        return await self._results.wait(outcome, subject, progress.place, CANCEL_S)
 
     async def _cancel(self, call: ToolCallId, subject: Subject, reason: str) -> None:
         place = (subject.tenant_id, subject.session_id)
@@ -217,7 +214,7 @@ class CallHandler:
             if await self._thread(self._pipeline.cancel, *place, call, reason):
                 self._pending.settle(call)
         except Fault:
-            _log.warning("call %s could not be cancelled; its own limits end it", call, exc_info=True)
+            _log.warning("could not cancel call %s; its own limits end it", call, exc_info=True)
 
     async def _answer(
         self, outcome: Outcome, caller: Caller, tool: Tool | None, *, timed_out: bool = False
@@ -244,23 +241,22 @@ class CallHandler:
 
 
 def call_timeout_s(tool: Tool | None) -> float:
-    """Seconds in which a call of it must have ended."""
+    """Seconds within which a call of this tool must end."""
     return tool.timeout_s + CALL_MARGIN_S if tool else inf
 
 
-async def _report_progress(journey: CallProgress, report: ReportProgress) -> None:
-    """Report on events and on every beat, until cancelled. The numbers grow, as MCP asks."""
-    said = -1.0
+async def _report_progress(progress: CallProgress, report: ReportProgress) -> None:
+    """Report on events and at intervals, until cancelled. The numbers increase, as MCP requires."""
+    reported = -1.0
     while True:
-        await asyncio.sleep(
-            MIN_PROGRESS_GAP_S
-        )  # first of all: a call that ends sooner needs no progress, and its answer no stream
-        journey.changed.clear()
-        said = max(journey.elapsed(), said + 0.001)
-        await report(round(said, 3), journey.message())
+        # Sleep first: a call that ends sooner needs no progress, and its answer no stream.
+        await asyncio.sleep(MIN_PROGRESS_GAP_S)
+        progress.changed.clear()
+        reported = max(progress.elapsed(), reported + 0.001)
+        await report(round(reported, 3), progress.message())
         try:
             async with asyncio.timeout(PROGRESS_INTERVAL_S):
-                await journey.changed.wait()
+                await progress.changed.wait()
         except TimeoutError:
             continue
 
@@ -270,4 +266,4 @@ async def _cancel_task(task: asyncio.Task[None]) -> None:
     with CancelScope(shield=True):  # short: the task only unwinds
         await asyncio.wait([task])
     if not task.cancelled() and (error := task.exception()):
-        _log.warning("a waiting client could not be told, or not be asked: %r", error)
+        _log.warning("could not notify or ask a waiting client: %r", error)

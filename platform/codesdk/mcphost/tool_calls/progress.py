@@ -1,22 +1,31 @@
-"""One caller's view of a call on its way: where it stands, since when, and what is worth telling."""
+"""A call in progress: its phase as one caller sees it, and how many callers wait for it."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from codesdk.domain.clock import Clock
 from codesdk.domain.events import Event, EventType
+from codesdk.domain.ids import ToolCallId
+from codesdk.domain.subjects import Subject
 from codesdk.toolcalls.records.call_record import Outcome, Waiting
 
 _MAX_LINE_CHARS = 200
-"""Characters of a line of output that a progress message shows."""
+"""Characters of an output line shown in a progress message."""
+GRACE_S = 0.5
+"""Seconds from a cancel to the withdrawal; both must complete within two. A client that drops its connection and sends the
+same call again (Qwen Code on its own timeout) returns within milliseconds, and must find the call still there."""
+
+Withdraw = Callable[[ToolCallId, Subject], Awaitable[None]]
 
 
 class CallPhase(StrEnum):
-    """What the caller is waiting for; the value is what a progress message says."""
+    """What the caller is waiting for; the value is the text of the progress message."""
 
     DECISION = "waiting for a person to approve it"
     WORKER = "waiting for its turn"
@@ -31,26 +40,26 @@ _PREVIEW_MESSAGES: dict[str, str] = {
 
 
 class CallProgress:
-    """Follows a call by its events. Used on one event loop."""
+    """One caller's view of a call, updated by the call's events. Used on one event loop."""
 
     def __init__(self, outcome: Outcome, place: int, clock: Clock) -> None:
-        """`place`: the log's `seq` from which on events matter."""
+        """`place`: the `seq` after which the call's events begin."""
         self._clock = clock
         self._started_at = clock.monotonic()
         self._last_output = ""
         self._preview = ""
         self._reason = f" ({_waiting_text(outcome)})" if isinstance(outcome, Waiting) else ""
         self.asked = isinstance(outcome, Waiting)
-        """A person stands in its way, or stood there."""
+        """Whether the call waits, or has waited, for an approval."""
         self.timed_out = False
-        """It did not end in its time, and was cancelled."""
+        """Whether it was cancelled because it exceeded its time limit."""
         self.place = place
         self.phase = CallPhase.DECISION if isinstance(outcome, Waiting) else CallPhase.WORKER
         self.since = self._started_at
         self.changed = asyncio.Event()
 
     async def see(self, event: Event) -> None:
-        """Take in the next event of this call; never blocks, so that a slow client delays no result."""
+        """Apply the call's next event. Never blocks, so a slow client delays no result."""
         self.place = event.seq
         if event.type is EventType.CALL_STARTED:
             self.enter(CallPhase.RESULT)
@@ -61,12 +70,12 @@ class CallProgress:
         elif event.type is EventType.APPROVAL_DECIDED:
             self.enter(CallPhase.WORKER)
         elif event.type is EventType.OUTPUT_DELTA:
-            self.enter(CallPhase.RESULT)  # who joined it later has not seen it start
+            self.enter(CallPhase.RESULT)  # a caller that joined later hasn't seen the start event
             self._last_output = _last_line(str(event.payload.get("delta", ""))) or self._last_output
         self.changed.set()
 
     def enter(self, phase: CallPhase) -> None:
-        """Stand there from now on."""
+        """Enter a phase, if the call isn't in it already."""
         if phase is not self.phase:
             self.phase = phase
             self.since = self._clock.monotonic()
@@ -77,7 +86,7 @@ class CallProgress:
         return self._clock.monotonic() - self._started_at
 
     def message(self) -> str:
-        """One line for a person who watches."""
+        """The progress message, one line."""
         match self.phase:
             case CallPhase.DECISION:
                 return (self._preview or self.phase.value) + self._reason
@@ -87,6 +96,50 @@ class CallProgress:
                 return self.phase.value
 
 
+class Waiters:
+    """Counts the callers waiting for each call; withdraws a call that its last caller cancelled. Used on one event loop."""
+
+    def __init__(self, withdraw: Withdraw) -> None:
+        self._withdraw = withdraw
+        self._waiting: Counter[ToolCallId] = Counter()
+        self._withdrawals: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+
+    def join(self, call: ToolCallId) -> None:
+        """Count one more caller."""
+        self._waiting[call] += 1
+
+    def leave(self, call: ToolCallId) -> None:
+        """Count one caller less: it was answered, or it cancelled."""
+        self._waiting[call] -= 1
+        if not self._waiting[call]:
+            del self._waiting[call]
+
+    def abandon(self, call: ToolCallId, subject: Subject) -> None:
+        """A caller cancelled, before its `leave`. Withdraws the call after a grace period unless another caller waits."""
+        task = asyncio.create_task(self._withdraw_after_grace(call, subject))
+        self._withdrawals.add(task)
+        task.add_done_callback(self._withdrawals.discard)
+
+    def stop(self) -> None:
+        """End the grace period of all cancelled calls: the process stops."""
+        self._stopping.set()
+
+    async def settle(self) -> None:
+        """Wait until all withdrawals are done."""
+        while self._withdrawals:
+            await asyncio.wait(self._withdrawals)
+
+    async def _withdraw_after_grace(self, call: ToolCallId, subject: Subject) -> None:
+        try:
+            async with asyncio.timeout(GRACE_S):
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
+        if not self._waiting[call]:
+            await self._withdraw(call, subject)
+
+
 def _waiting_text(outcome: Waiting) -> str:
     until = datetime.fromtimestamp(outcome.expires_at, UTC)
     takes = f" It takes {outcome.who}." if outcome.who else ""
@@ -94,7 +147,7 @@ def _waiting_text(outcome: Waiting) -> str:
 
 
 def _request_text(asked: dict[str, Any]) -> str:
-    """The same, once people are asked: until then the reason was what a worker had to see first."""
+    """The text once approvers were asked; before that, the reason was what a worker had to inspect first."""
     until = datetime.fromtimestamp(float(asked.get("expires_at", 0.0)), UTC)
     return f"{asked.get('approval_id')}: {asked['reason']} Open until {until:%H:%M:%S} UTC"
 
