@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from sqlalchemy.exc import OperationalError
 
 from codesdk.domain.clock import ManualClock
-from codesdk.sandbox.channel.exec_lock import ExecLock
+from codesdk.sandbox.channel.execs import ExecLock
 from codesdk.sandbox.fake.processes import finish_run
 from codesdk.sandbox.fake.sandboxes import FakeSandbox, FakeSandboxes, Script
 from codesdk.sandbox.port import Chunk, ExecRequest, ExecResult, ExitKind, Gone, OnOutput, Processes

@@ -24,7 +24,7 @@ from stage import REPOSITORY
 
 PACKAGE = REPOSITORY / "platform" / "codesdk"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-MOST_LINES = 400
+MOST_LINES = 600
 
 # Contract 000 has these; what we add stands under our own prefixes.
 CONTRACT = [

@@ -16,7 +16,7 @@ import uuid
 import pytest
 
 from codesdk.sandbox.fake.sandboxes import FakeSandboxes, Script
-from codesdk.sandbox.isolation import runtimes
+from codesdk.sandbox.isolation.spec import find_runtime
 from codesdk.sandbox.local.cgroups import Controller
 from codesdk.sandbox.local.driver import LocalSandboxes
 from codesdk.sandbox.port import (
@@ -43,7 +43,7 @@ from codesdk.sandbox.port.faults import (
     SnapshotFailed,
     StaleGeneration,
 )
-from codesdk.sandbox.port.manifest_diff import diff_manifests
+from codesdk.sandbox.port.files import diff_manifests
 from codesdk.sandbox.profiles.profile import Profile
 from local_sandboxes import local_sandboxes, plain
 from sandboxes import DEADLINE_S, docker_sandboxes, python, request, run, spec
@@ -803,7 +803,7 @@ def test_the_surroundings_say_what_the_attestation_says(world, sandbox):
 
 def test_the_attestation_states_the_caps(sandbox):
     stated = sandbox.attestation
-    pids = runtimes.of(stated.runtime).pids_limit(Profile().pids)
+    pids = find_runtime(stated.runtime).pids_limit(Profile().pids)
     assert (stated.memory_bytes, stated.pids_limit) == (Profile().memory_bytes, pids)
 
 

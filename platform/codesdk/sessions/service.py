@@ -28,7 +28,6 @@ from codesdk.sandbox.isolation.disk_quota import QuotaBackend
 from codesdk.sandbox.port.faults import SandboxEnded, StopRefused
 from codesdk.sandbox.profiles.loader import Profiles
 from codesdk.sandbox.profiles.profile import Profile
-from codesdk.sandbox.records import claims as sandbox_claims
 from codesdk.sandbox.records import store as sandbox_store
 from codesdk.sandbox.records.store import SandboxRow, SandboxState
 from codesdk.sessions import store
@@ -260,7 +259,7 @@ class SessionService:
             seed=seed,
             epoch=self._ids.new(IdKind.REQUEST),
         )
-        if sandbox_claims.claim_for_session(unit.connection, session.id, host, image=image, profile=profile) is None:
+        if sandbox_store.claim_for_session(unit.connection, session.id, host, image=image, profile=profile) is None:
             fresh = SandboxId(self._ids.new(IdKind.SANDBOX))
             sandbox_store.insert(unit.connection, fresh, session.id, host, image=image, profile=profile)
         token = self._directory.mint_token(unit, session.id, self._token_ttl_s)

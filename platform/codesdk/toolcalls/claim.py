@@ -11,7 +11,7 @@ from codesdk.eventlog.log import EventLog
 from codesdk.hosts import store as host_store
 from codesdk.policy import BundleProvider, decide
 from codesdk.registry import RegistryProvider, Tool, ToolWithheld, UnknownTool
-from codesdk.sandbox.port.environment import ExecutionEnvironment
+from codesdk.sandbox.port import ExecutionEnvironment
 from codesdk.sandbox.profiles.profile import Profile
 from codesdk.storage.writer import Unit, Writer
 from codesdk.toolcalls.approval.bound_files import bound_files_value

@@ -11,7 +11,7 @@ import pytest
 
 from codesdk.sandbox.port import ExitKind, FileError, FileRefused, FileWrite
 from codesdk.sandbox.port.faults import SnapshotFailed
-from codesdk.sandbox.port.manifest_diff import diff_manifests
+from codesdk.sandbox.port.files import diff_manifests
 from sandboxes import DEADLINE_S, python, request, run
 
 pytestmark = pytest.mark.engine

@@ -15,7 +15,7 @@ from codesdk.jobs import LocalWakeups
 from codesdk.mcphost.listings.tool_list import list_tools
 from codesdk.registry import ToolWithheld
 from codesdk.sandbox.local.driver import LocalSandboxes
-from codesdk.sandbox.port.environment import ExecutionEnvironment
+from codesdk.sandbox.port import ExecutionEnvironment
 from codesdk.sandbox.records import store as sandbox_store
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings

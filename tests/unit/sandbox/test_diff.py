@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.sandbox.port import FileKind, Manifest, ManifestEntry
-from codesdk.sandbox.port.manifest_diff import diff_manifests
+from codesdk.sandbox.port.files import diff_manifests
 
 PATHS = st.sampled_from(["a", "a/b", "c", "d", "ä"])
 ENTRIES = st.tuples(st.sampled_from([0o644, 0o755]), st.sampled_from(["sha256:1", "sha256:2", None]), st.integers(0, 2))

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from codesdk.sandbox.channel.shared_reader import SharedReader
+from codesdk.sandbox.channel.connection import SharedReader
 
 DEADLINE_S = 20.0
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from codesdk.sandbox.packaging.bundle import source as source_of
-from codesdk.sandbox.packaging.syntax import parse_module
+from codesdk.sandbox.packaging.minify import parse_module
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from codesdk.cli.session.workspace_archive import without_top_folder
 from codesdk.cli.stack.signals import Signals
 from codesdk.cli.stack.stack import Stack
 from codesdk.domain.events import EventType
-from codesdk.sandbox.port.environment import DOCKER
+from codesdk.sandbox.port import DOCKER
 from codesdk.sessions import NewSession
 from codesdk.settings import Settings
 

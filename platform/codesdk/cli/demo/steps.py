@@ -14,7 +14,7 @@ from codesdk.cli.demo.project import DemoProject
 from codesdk.domain.decisions import FrozenModel
 from codesdk.sandbox.local.bwrap import SYSTEM_PATH
 from codesdk.sandbox.local.launch import is_world_executable
-from codesdk.sandbox.port.environment import DOCKER
+from codesdk.sandbox.port import DOCKER
 
 TESTS = "PYTHONDONTWRITEBYTECODE=1 python3 -m pytest -q -p no:cacheprovider"
 """As the policy's rule `run-tests` knows it; it leaves no caches in the workspace."""

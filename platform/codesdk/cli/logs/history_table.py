@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from codesdk.cli.logs.history import Call, History
-from codesdk.sandbox.port.environment import DOCKER
+from codesdk.sandbox.port import DOCKER
 
 STATE_STYLE = {"completed": "green", "failed": "yellow", "denied": "red"}
 MAX_INPUT_CHARS = 200

@@ -10,7 +10,7 @@ from rich.text import Text
 from codesdk.cli.api_client import OpenedSession
 from codesdk.cli.session.agent_commands import call_limit_s, connect_commands
 from codesdk.cli.session.execution_environment import execution_env
-from codesdk.sandbox.port.environment import DOCKER
+from codesdk.sandbox.port import DOCKER
 from codesdk.settings import Settings
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codesdk.cli.console.printer import Printer
-from codesdk.sandbox.port.environment import DOCKER
+from codesdk.sandbox.port import DOCKER
 from codesdk.settings import Settings, runfile
 
 

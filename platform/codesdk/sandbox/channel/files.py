@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import TypeAdapter
 
-from codesdk.sandbox.channel.output_tracker import reject_malformed
+from codesdk.sandbox.channel.connection import SendRequest
+from codesdk.sandbox.channel.execs import reject_malformed
 from codesdk.sandbox.port import (
     Change,
     Changes,
@@ -42,16 +43,6 @@ LONGEST_WAIT_S = 20.0
 """How long a question for changes stays open at most."""
 _FINGERPRINT_FIELDS = ("kind", "real", "sha256", "size")
 _MANIFEST_FIELDS = ("path", "kind", "mode", "size", "mtime_ns", "mark")
-
-
-class SendRequest(Protocol):
-    """One request to the runner; `repeat` where asking twice changes nothing."""
-
-    def __call__(
-        self, header: dict[str, Any], body: bytes = b"", *, timeout_s: float = 30.0, repeat: bool = False
-    ) -> tuple[dict[str, Any], bytes]:
-        """The answer's header and body."""
-        ...
 
 
 class RunnerFiles:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import builtins
-import json
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from codesdk.sandbox.channel.connection import Header, SendRequest
 from codesdk.sandbox.port import ExecRequest, ExecResult, Input, Output, Process, Pty, Stream
 from codesdk.sandbox.port.faults import RunnerRefused
 
@@ -18,16 +18,6 @@ _LIST = TypeAdapter(tuple[Process, ...])
 _PIECE = 256 * 1024
 """Bytes of stdin in one request: a cancel waits behind no more."""
 _LONGEST_WAIT_S = 20.0
-
-Header = dict[str, Any]
-
-
-class SendRequest(Protocol):
-    """One request to the runner; `repeat` where asking twice changes nothing."""
-
-    def __call__(self, header: Header, body: bytes = b"", *, repeat: bool = False) -> tuple[Header, bytes]:
-        """The answer's header and body."""
-        ...
 
 
 class RunnerProcesses:
@@ -126,19 +116,6 @@ class RunnerProcesses:
         header = {"op": "resize", "call": call, "attempt": attempt, "rows": size.rows, "cols": size.cols}
         answer, _ = self._request(header, repeat=True)
         return _is_known(answer) and answer.get("resized") is True
-
-
-def encode(request: ExecRequest, **more: Any) -> bytes:
-    """What the runner is told of an exec, beside its limits."""
-    wanted: dict[str, Any] = {"argv": request.argv, "cwd": request.cwd, "env": request.env, **more}
-    if request.stdin_open:
-        wanted["stdin_open"] = True
-    if request.flow:
-        wanted["flow"] = True
-    if request.pty is not None:
-        wanted["pty"] = {"rows": request.pty.rows, "cols": request.pty.cols}
-        wanted["stdin_open"] = True
-    return json.dumps(wanted).encode()
 
 
 def _key(request: ExecRequest) -> tuple[str, int]:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from queue import Empty
 from typing import Any
 
-from codesdk.sandbox.channel.cancellations import CancelledCalls
 from codesdk.sandbox.channel.client import ANSWER_S, RunnerClient
-from codesdk.sandbox.channel.connection import ConnectionIdle, ConnectionLost, Header, RunnerConnection, Stream
-from codesdk.sandbox.channel.exec_lock import EngineOutage, ExecLock, ExecLocks
+from codesdk.sandbox.channel.connection import ConnectionIdle, ConnectionLost, Header, Inbox, RunnerConnection, Stream
+from codesdk.sandbox.channel.execs import (
+    CancelledCalls,
+    EngineOutage,
+    ExecLock,
+    ExecLocks,
+    OutputTracker,
+    ProbeFailed,
+    observe,
+    reject_malformed,
+)
 from codesdk.sandbox.channel.files import RunnerFiles, encode_fingerprint
-from codesdk.sandbox.channel.output_tracker import OutputTracker, reject_malformed
-from codesdk.sandbox.channel.probe import ProbeFailed, observe
-from codesdk.sandbox.channel.processes import RunnerProcesses, encode
-from codesdk.sandbox.channel.shared_reader import Inbox
+from codesdk.sandbox.channel.processes import RunnerProcesses
 from codesdk.sandbox.channel.snapshots import RunnerSnapshots
 from codesdk.sandbox.egress.background_allowances import BackgroundAllowances
 from codesdk.sandbox.egress.service import EgressService
@@ -148,7 +154,7 @@ class RunnerSandbox:
             more["bound"] = [[mark.path, mark.cwd, *encode_fingerprint(mark)] for mark in request.bound]
         if limits := self._limits(request.limits):
             more["limits"] = limits
-        spec = encode(request, **more)
+        spec = _encode_exec(request, **more)
         header: Header = {
             "op": "start",
             "call": request.call,
@@ -317,3 +323,16 @@ class RunnerSandbox:
         self._client.abort(reason)
         self._leases.end_all()
         self._client.close()
+
+
+def _encode_exec(request: ExecRequest, **more: Any) -> bytes:
+    """What the runner is told of an exec, beside its limits."""
+    wanted: dict[str, Any] = {"argv": request.argv, "cwd": request.cwd, "env": request.env, **more}
+    if request.stdin_open:
+        wanted["stdin_open"] = True
+    if request.flow:
+        wanted["flow"] = True
+    if request.pty is not None:
+        wanted["pty"] = {"rows": request.pty.rows, "cols": request.pty.cols}
+        wanted["stdin_open"] = True
+    return json.dumps(wanted).encode()

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from codesdk.sandbox.channel.files import LONG_TIMEOUT_S, PIECE_BYTES, SendRequest
+from codesdk.sandbox.channel.connection import SendRequest
+from codesdk.sandbox.channel.files import LONG_TIMEOUT_S, PIECE_BYTES
 from codesdk.sandbox.port.faults import (
     ArchiveRefused,
     RunnerRefused,

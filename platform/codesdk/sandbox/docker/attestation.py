@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from codesdk.sandbox.isolation import disk_quota, kernel_facts, runtimes
-from codesdk.sandbox.isolation.spec import CAPABILITIES, TMPFS, runner_settings, security_options, volumes
+from codesdk.sandbox.isolation import disk_quota, kernel_facts
+from codesdk.sandbox.isolation.spec import CAPABILITIES, TMPFS, find_runtime, runner_settings, security_options, volumes
 from codesdk.sandbox.packaging.bundle import command
 from codesdk.sandbox.port import Attestation, SandboxSpec
 
@@ -47,7 +47,7 @@ def disk_cap(inspected: dict[str, Any]) -> disk_quota.QuotaBackend:
 
 def _engine_differences(spec: SandboxSpec, inspected: dict[str, Any]) -> list[str]:
     profile, host, config = spec.profile, inspected["HostConfig"], inspected["Config"]
-    runtime = runtimes.of(profile.runtime)
+    runtime = find_runtime(profile.runtime)
     expected = {
         "Image": (spec.image, inspected["Image"]),
         "Runtime": (profile.runtime, host["Runtime"]),
@@ -107,7 +107,7 @@ def _kernel_differences(spec: SandboxSpec, observed: dict[str, Any]) -> list[str
     # An engine may map ids to others of the machine; a tool uid that is mapped to none would be the uid of all such.
     for word in ("uid_map", "gid_map"):
         expect(f"the tool in the {word}", True, kernel_facts.is_mapped(spec.tool_uid, observed[word]))
-    is_linux = runtimes.of(spec.profile.runtime).is_linux
+    is_linux = find_runtime(spec.profile.runtime).is_linux
     for word in ("CapInh", "CapPrm", "CapEff", *(("CapAmb",) if is_linux else ())):
         expect(f"{word} of a tool", 0, int(status.get(word, "1"), 16))
     expect("capabilities in the bounding set beyond those granted", 0, kernel_facts.ungranted_capabilities(status))

@@ -19,7 +19,6 @@ from codesdk.sandbox.channel.connection import ConnectionLost
 from codesdk.sandbox.channel.open_sandboxes import OpenSandboxes
 from codesdk.sandbox.channel.sandbox import RunnerSandbox
 from codesdk.sandbox.docker import attestation as attest
-from codesdk.sandbox.docker import shared_volumes
 from codesdk.sandbox.docker.container_state import ended_fault, failed_start_fault
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.docker.loop_disks import LoopDisks
@@ -29,8 +28,7 @@ from codesdk.sandbox.images.builder import check_image
 from codesdk.sandbox.isolation import disk_quota
 from codesdk.sandbox.isolation import spec as specs
 from codesdk.sandbox.isolation.disk_quota import QuotaBackend, QuotaSupport
-from codesdk.sandbox.port import Gone, SandboxSpec, Swept
-from codesdk.sandbox.port.environment import ExecutionEnvironment
+from codesdk.sandbox.port import ExecutionEnvironment, Gone, SandboxSpec, Swept
 from codesdk.sandbox.port.faults import (
     EngineRefused,
     ImageUnusable,
@@ -137,7 +135,7 @@ class DockerSandboxes:
                 **{**specs.container_options(spec, counted=cap is QuotaBackend.COUNTED), "labels": labels}
             )
         sharer = spec.borrows.owner if spec.borrows else ""
-        if sharer and not shared_volumes.volume_exists(self._engine, spec.instance, sharer):
+        if sharer and not _volume_exists(self._engine, spec.instance, sharer):
             self._remove_container(spec.owner)
             volume = specs.container_name(spec.instance, sharer)
             self._retry_until_removed(volume, lambda: self._engine.api.remove_volume(volume, force=True))
@@ -334,9 +332,7 @@ class DockerSandboxes:
     def _remove(self, owner: str) -> None:
         name = specs.container_name(self._instance, owner)
         self._remove_container(owner)
-        self._retry_until_removed(
-            name, lambda: shared_volumes.remove_shared_volume(self._engine, self._instance, owner)
-        )
+        self._retry_until_removed(name, lambda: _remove_shared_volume(self._engine, self._instance, owner))
         if self._disks is not None:
             self._disks.release(name)  # last: as long as a volume names the device, it must be nobody else's
 
@@ -387,3 +383,22 @@ def _status(refused: EngineRefused) -> int | None:
 
 def _owner(item: dict[str, Any]) -> str:
     return str((item.get("Labels") or {}).get(specs.LABEL_OWNER, ""))
+
+
+def _volume_exists(engine: Engine, instance: str, sharer: str) -> bool:
+    """Whether that volume is the lender's workspace: the engine makes one that it does not find, without our labels."""
+    with engine.doing("inspect a volume"):
+        labels = engine.api.inspect_volume(specs.container_name(instance, sharer)).get("Labels") or {}
+    return bool(labels.get(specs.LABEL_OWNER) == sharer)
+
+
+def _remove_shared_volume(engine: Engine, instance: str, sharer: str) -> None:
+    """Remove that workspace's volume; where it is in use, who reads it goes first, and the conflict is raised."""
+    try:
+        engine.api.remove_volume(specs.container_name(instance, sharer), force=True)
+    except APIError as refused:
+        if refused.status_code == HTTPStatus.CONFLICT:
+            wanted = [f"{specs.LABEL_INSTANCE}={instance}", f"{specs.LABEL_BORROWS}={sharer}"]
+            for each in engine.api.containers(all=True, filters={"label": wanted}):
+                engine.api.remove_container(each["Id"], force=True, v=True)
+        raise

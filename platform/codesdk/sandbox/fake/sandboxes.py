@@ -11,16 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from itertools import count
 
-from codesdk.sandbox.channel.cancellations import CancelledCalls
-from codesdk.sandbox.channel.exec_lock import EngineOutage, ExecLocks
+from codesdk.sandbox.channel.execs import CancelledCalls, EngineOutage, ExecLocks
 from codesdk.sandbox.fake.files import FakeFiles
 from codesdk.sandbox.fake.processes import FakeProcesses, Run, Script, finish_run
-from codesdk.sandbox.fake.state import FakeState
 from codesdk.sandbox.port import (
     Attestation,
     ExecRequest,
     ExecResult,
+    ExecutionEnvironment,
     ExitKind,
     FileRefused,
     Gone,
@@ -28,7 +28,6 @@ from codesdk.sandbox.port import (
     SandboxSpec,
     Swept,
 )
-from codesdk.sandbox.port.environment import ExecutionEnvironment
 from codesdk.sandbox.port.faults import (
     AlreadyAcknowledged,
     EngineUnavailable,
@@ -37,6 +36,28 @@ from codesdk.sandbox.port.faults import (
     SandboxPaused,
     StaleGeneration,
 )
+
+_RUNNERS = count(1)
+
+
+class FakeState:
+    """Of one sandbox."""
+
+    def __init__(self, spec: SandboxSpec) -> None:
+        self.spec = spec
+        self.runner = f"{spec.owner}-{next(_RUNNERS)}"
+        self.keeps = True
+        """Whether the workspace outlives what runs in it."""
+        self.heard = False
+        """Whether it took what was asked of its files while it ended."""
+        self.generation = spec.generation
+        self.files = FakeFiles(spec.profile)
+        self.runs: dict[tuple[str, int], Run] = {}
+        self.acknowledged: set[tuple[str, int]] = set()
+        self.gone = ""
+        self.paused = False
+        self.lock = threading.Lock()
+
 
 __all__ = ("FakeSandbox", "FakeSandboxes", "Script", "scripts")
 

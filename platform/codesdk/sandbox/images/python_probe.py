@@ -13,7 +13,7 @@ from docker.types import LogConfig
 from codesdk.domain.decisions import FrozenModel
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.packaging import bundle
-from codesdk.sandbox.packaging.syntax import parse_module
+from codesdk.sandbox.packaging.minify import parse_module
 from codesdk.sandbox.port.faults import EngineRefused, ImageUnusable
 
 MIN_PYTHON = (3, 9)

@@ -7,16 +7,49 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from docker.types import LogConfig, Mount, Ulimit
 
 from codesdk.sandbox import seccomp
 from codesdk.sandbox.docker import lost_containers
-from codesdk.sandbox.isolation import runtimes
 from codesdk.sandbox.packaging import bundle
 from codesdk.sandbox.port import ProcessLimits, SandboxSpec
 from codesdk.sandbox.profiles.profile import Profile, Seccomp, WorkspaceMode
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Peculiarities of one runtime; the defaults are runc's."""
+
+    is_linux: bool = True
+    """The sandbox's kernel is the host's: /proc shows no-new-privileges, seccomp, cgroups, and the engine's mounts."""
+    has_subreapers: bool = True
+    """Any process can take the orphans of its descendants. Else the runner must be process 1, whose they become."""
+    has_inotify: bool = True
+    """Its kernel tells of every change. Else directories that are watched are looked at again and again."""
+    pids_each: int = 1
+    """Host processes for each of the sandbox, which the engine's limit counts."""
+    pids_own: int = 0
+    """Host processes of the runtime's own."""
+
+    def pids_limit(self, pids: int) -> int:
+        """What the engine is told, so that `pids` processes fit inside."""
+        return pids * self.pids_each + self.pids_own
+
+
+RUNTIMES = {
+    # Debian's runsc of 2022 on the ptrace platform: 56 host processes for one, 358 for 40, 884 for 100. Beyond the
+    # limit the sandbox ends.
+    "runsc": Runtime(is_linux=False, has_subreapers=False, has_inotify=False, pids_each=10, pids_own=128),
+}
+
+
+def find_runtime(name: str) -> Runtime:
+    """The runtime of that name."""
+    return RUNTIMES.get(name, Runtime())
+
 
 CAPABILITIES = {
     "SETUID": "the runner becomes the tool's uid before it executes a tool, and for file operations; no way back is kept",
@@ -90,7 +123,7 @@ def rlimits(spec: SandboxSpec) -> dict[str, int]:
         "core": 0,
         "memlock": 64 * 1024,
     }
-    if runtimes.of(profile.runtime).is_linux:
+    if find_runtime(profile.runtime).is_linux:
         limits["msgqueue"] = 64 * 1024  # gVisor has neither the limit nor, unless asked, the queues
     if profile.file_bytes:
         limits["fsize"] = profile.file_bytes
@@ -101,7 +134,7 @@ def exec_limits(limits: ProcessLimits, runtime: str) -> dict[str, int]:
     """What an exec asks for beneath `rlimits`, in the same names."""
     # gVisor lets a process map what it likes beyond RLIMIT_DATA. All of its addresses are more than its memory, so there
     # it gets less than was said.
-    memory = "data" if runtimes.of(runtime).is_linux else "as"
+    memory = "data" if find_runtime(runtime).is_linux else "as"
     asked = {
         memory: limits.memory_bytes,
         "nproc": limits.pids - RESERVED_PIDS if limits.pids is not None else None,
@@ -131,9 +164,9 @@ def runner_settings(spec: SandboxSpec, *, counted: bool = False) -> dict[str, ob
         "max_read_bytes": spec.profile.max_read_bytes,
         "env": TOOL_ENV,
     }
-    if not runtimes.of(spec.profile.runtime).has_subreapers:
+    if not find_runtime(spec.profile.runtime).has_subreapers:
         settings["subreapers"] = False
-    if not runtimes.of(spec.profile.runtime).has_inotify:
+    if not find_runtime(spec.profile.runtime).has_inotify:
         settings["inotify"] = False
     if spec.profile.workspace_mode is not WorkspaceMode.RW:
         settings["workspace_mode"] = spec.profile.workspace_mode.value
@@ -169,7 +202,7 @@ def container_options(spec: SandboxSpec, *, counted: bool = False) -> dict[str, 
         "stop_signal": "SIGKILL",
         "labels": container_labels(spec),
         "hostname": "sandbox",
-        "init": runtimes.of(profile.runtime).has_subreapers,  # without: orphans must become the runner's
+        "init": find_runtime(profile.runtime).has_subreapers,  # without: orphans must become the runner's
         # detach makes StdinOnce false: without it the engine closes the runner's stdin when a worker disconnects.
         "detach": True,
         "stdin_open": True,
@@ -192,7 +225,7 @@ def container_options(spec: SandboxSpec, *, counted: bool = False) -> dict[str, 
         "mem_limit": profile.memory_bytes,
         "memswap_limit": profile.memory_bytes + profile.swap_bytes,
         "nano_cpus": int(profile.cpus * 1e9),
-        "pids_limit": runtimes.of(profile.runtime).pids_limit(profile.pids),
+        "pids_limit": find_runtime(profile.runtime).pids_limit(profile.pids),
         "ulimits": [
             Ulimit(name="nofile", soft=RUNNER_OPEN_FILES, hard=RUNNER_OPEN_FILES),
             Ulimit(name="core", soft=0, hard=0),

@@ -14,8 +14,7 @@ from codesdk.sandbox.local.cgroups import Cgroup, Controller
 from codesdk.sandbox.local.confinement import Confinement, Isolation
 from codesdk.sandbox.local.launch import tools_uid
 from codesdk.sandbox.local.processes import Identity
-from codesdk.sandbox.port import Attestation, SandboxSpec
-from codesdk.sandbox.port.environment import HOST
+from codesdk.sandbox.port import HOST, Attestation, SandboxSpec
 from codesdk.sandbox.profiles.profile import Profile
 
 PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -35,8 +35,7 @@ from codesdk.sandbox.local.faults import (
 from codesdk.sandbox.local.local_sandbox import LocalSandbox, PathMapping
 from codesdk.sandbox.local.shim_stream import ShimStream
 from codesdk.sandbox.local.state_directory import StateDirectories, StateDirectory
-from codesdk.sandbox.port import Gone, SandboxSpec, Swept
-from codesdk.sandbox.port.environment import HOST, ExecutionEnvironment
+from codesdk.sandbox.port import HOST, ExecutionEnvironment, Gone, SandboxSpec, Swept
 from codesdk.sandbox.port.faults import IsolationDrift, SandboxGone, StopRefused
 from codesdk.sandbox.profiles.profile import Profile, WorkspaceMode
 from codesdk.settings import Settings

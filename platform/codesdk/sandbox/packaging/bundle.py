@@ -33,7 +33,6 @@ MODULES = (
     "execution.spool",
     "execution.stdio",
     "execution.subreaper",
-    "protocol.codec",
     "protocol.mux",
     "protocol.wire",
     "workspace.archive",

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from codesdk.domain.attestation import Attestation
 from codesdk.domain.decisions import FrozenModel
-from codesdk.sandbox.port.environment import DOCKER, ExecutionEnvironment
+from codesdk.domain.execution import SandboxSummary, ToolExecutionEnv
 from codesdk.sandbox.port.execs import (
     Chunk,
     ExecRequest,
@@ -53,6 +53,7 @@ from codesdk.sandbox.profiles.profile import Profile
 
 __all__ = (
     "DOCKER",
+    "HOST",
     "Attestation",
     "Change",
     "ChangeKind",
@@ -93,6 +94,24 @@ __all__ = (
     "Watch",
     "WatchMethod",
 )
+
+
+DOCKER, HOST = ToolExecutionEnv.CODESDK_DOCKER.value, ToolExecutionEnv.CODESDK_HOST.value
+"""Words of `execution_env`: in a container of an engine, or as processes of the machine itself."""
+
+
+class ExecutionEnvironment(FrozenModel):
+    """Where an implementation runs what it runs: told at the start and the end of every call."""
+
+    environment: str = DOCKER
+    network: bool = False
+    """Tools reach the machine's network: nothing separates them from it."""
+    mounts: tuple[str, ...] = ("/workspace",)
+    """The writable part of the outside that tools see."""
+
+    def summary(self, timeout_s: float) -> SandboxSummary:
+        """The `sandbox` of a call's events."""
+        return SandboxSummary(network=self.network, timeout_ms=int(timeout_s * 1000), mounts=self.mounts)
 
 
 class SharedWorkspace(FrozenModel):

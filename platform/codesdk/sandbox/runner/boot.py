@@ -8,7 +8,7 @@ from codesdk.sandbox.runner import kernel
 from codesdk.sandbox.runner.execution import probe
 from codesdk.sandbox.runner.execution.subreaper import Config, ForkServer
 from codesdk.sandbox.runner.main import Runner
-from codesdk.sandbox.runner.protocol import codec
+from codesdk.sandbox.runner.protocol import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def main(text: str) -> None:
     os.close(null)
     kernel.hide_memory()
     kernel.use_one_arena()
-    settings = codec.load(text.encode())
+    settings = wire.load_json(text.encode())
     runner = Runner(settings, prepare(settings), read_fd, write_fd)
     kernel.trim_memory()  # compiling the modules took three times what they take
     try:

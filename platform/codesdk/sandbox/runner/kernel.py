@@ -22,7 +22,7 @@ SEED_UID = 65_533
 """Uid and gid that own a workspace which tools only read, and fill it: neither root's nor a tool's, and no process's."""
 
 RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x02, 0x04, 0x08
-_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 36, 38
+_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 _CAPABILITY_VERSION_3 = 0x20080522
 
 _NUMBERS: dict[str, dict[str, int]] = {
@@ -83,11 +83,6 @@ def become_subreaper() -> bool:
             raise
         return False
     return True
-
-
-def forbid_new_privileges() -> None:
-    """No execve of this process or its children gains rights."""
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def hide_memory() -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from codesdk.domain.clock import Clock
 from codesdk.domain.tool_results import ToolResult
 from codesdk.errors import Fault
-from codesdk.sandbox.channel.exec_lock import ENGINE_OUTAGE_S
+from codesdk.sandbox.channel.execs import ENGINE_OUTAGE_S
 from codesdk.sandbox.port import Sandbox
 from codesdk.sandbox.port.faults import CallCancelled, EngineUnavailable, SandboxGone
 from codesdk.storage.faults import StorageUnavailable

@@ -16,8 +16,7 @@ from codesdk.domain.ids import SessionId
 from codesdk.domain.payloads import SandboxStopped
 from codesdk.errors import Fault
 from codesdk.eventlog.log import EventLog
-from codesdk.sandbox.port import Sandbox, Sandboxes, SandboxSpec
-from codesdk.sandbox.port.environment import ExecutionEnvironment
+from codesdk.sandbox.port import ExecutionEnvironment, Sandbox, Sandboxes, SandboxSpec
 from codesdk.sandbox.port.faults import EngineUnavailable, RunnerSilent, SandboxEnded, SandboxGone
 from codesdk.sandbox.profiles.profile import Profile
 from codesdk.sandbox.records import store

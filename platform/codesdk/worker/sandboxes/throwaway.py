@@ -16,7 +16,7 @@ from codesdk.errors import Fault
 from codesdk.sandbox.port import Sandbox, Sandboxes, SandboxSpec
 from codesdk.sandbox.port.faults import IsolationDrift, SandboxGone
 from codesdk.sandbox.profiles.profile import Profile
-from codesdk.sandbox.records import claims, store
+from codesdk.sandbox.records import store
 from codesdk.sandbox.records.store import SandboxState
 from codesdk.storage.writer import Unit, Writer
 from codesdk.worker.ownership.registration import OwnedHost
@@ -83,7 +83,7 @@ class ThrowawaySandboxes:
         begins: Callable[[Unit, SandboxId], bool],
     ) -> tuple[SandboxId, int]:
         """One of the pool where there is such a one: it was started, and nobody has used it."""
-        claimed = claims.claim_for_preview(unit.connection, self._host.id, image=image, profile=profile)
+        claimed = store.claim_for_preview(unit.connection, self._host.id, image=image, profile=profile)
         if claimed is None:
             sandbox = SandboxId(self._ids.new(IdKind.SANDBOX))
             uid = store.insert(

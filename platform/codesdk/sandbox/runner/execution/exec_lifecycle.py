@@ -12,7 +12,7 @@ from codesdk.sandbox.runner.execution import probe
 from codesdk.sandbox.runner.execution.spool import STREAMS, Spool
 from codesdk.sandbox.runner.execution.stdio import Stdio
 from codesdk.sandbox.runner.execution.subreaper import ForkServer, send_request
-from codesdk.sandbox.runner.protocol import codec
+from codesdk.sandbox.runner.protocol import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Exec:
             return
         *lines, self._lines = (self._lines + data).split(b"\n")
         for line in lines:
-            self._on_message(codec.load(line))
+            self._on_message(wire.load_json(line))
         if not data:
             self._loop.forget(fd)
             self._on_subreaper_lost()

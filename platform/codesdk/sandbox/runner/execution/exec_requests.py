@@ -8,7 +8,7 @@ import time
 from codesdk.sandbox.runner.execution.exec_lifecycle import Exec, Key
 from codesdk.sandbox.runner.execution.execs import Execs
 from codesdk.sandbox.runner.execution.spool import STREAMS, Cursor
-from codesdk.sandbox.runner.protocol import codec
+from codesdk.sandbox.runner.protocol import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class ExecRequests:
         if self.checks is None and self.make_checks is not None:
             self.checks = self.make_checks()
         assert self.checks is not None  # noqa: S101 - made above
-        items = codec.load(message.body[: int(message.header["spec_bytes"])])["bound"] if wanted else []
+        items = wire.load_json(message.body[: int(message.header["spec_bytes"])])["bound"] if wanted else []
         return self.checks.must_wait(key, message, items)
 
     def _stale_generation(self, header: Header) -> Header | None:
@@ -170,7 +170,7 @@ class ExecRequests:
     def _begin(self, key: Key, message: Message) -> Exec:
         header = message.header
         size = int(header["spec_bytes"])
-        request = codec.load(message.body[:size])
+        request = wire.load_json(message.body[:size])
         request["env"] = {**self._environment, **request.get("env", {})}
         request.pop("bound", None)
         if request.pop("egress", False) and self._relay is not None:
@@ -203,7 +203,7 @@ class ExecRequests:
         self._reply_coalesced(message.number, {"forgotten": self._execs.acknowledge(_key(message.header))}, b"")
 
     def _list(self, message: Message) -> None:
-        self._reply(message.number, {}, codec.dump(self._execs.states()))
+        self._reply(message.number, {}, wire.dump_json(self._execs.states()))
 
     # -- output and input ---------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import struct
 from codesdk.sandbox.runner import kernel
 from codesdk.sandbox.runner.execution import escaped_processes
 from codesdk.sandbox.runner.execution.spawn import Program
-from codesdk.sandbox.runner.protocol import codec
+from codesdk.sandbox.runner.protocol import wire
 from codesdk.sandbox.runner.workspace.root import OperationRefused, Root, relative
 
 TYPE_CHECKING = False
@@ -58,7 +58,7 @@ class Config:
 
 def send_request(control: _socket.socket, request: dict[str, Any], stdio: list[int], other: list[int]) -> None:
     """Tell a shepherd what to start, and on which descriptors. Other: an end of a pipe, see `Execs`."""
-    text = codec.dump({**request, "stdio": len(stdio)})
+    text = wire.dump_json({**request, "stdio": len(stdio)})
     sent = control.sendmsg([_LENGTH.pack(len(text)) + text], _pass_fds(stdio + other))
     if sent < _LENGTH.size + len(text):
         control.sendall((_LENGTH.pack(len(text)) + text)[sent:])
@@ -207,7 +207,7 @@ class Subreaper:
                 self._reap_tree(leader)
 
     def _report(self, **words: Any) -> None:
-        self._control.sendall(codec.dump(words) + b"\n")
+        self._control.sendall(wire.dump_json(words) + b"\n")
 
     def _receive(self) -> tuple[dict[str, Any], list[int]] | None:
         data = bytearray()
@@ -218,7 +218,7 @@ class Subreaper:
                 return None
             data += part
             stdio += _received_fds(ancillary)
-        return codec.load(bytes(data[_LENGTH.size :])), stdio
+        return wire.load_json(bytes(data[_LENGTH.size :])), stdio
 
     def _start(self, request: dict[str, Any], stdio: list[int]) -> tuple[int, str]:
         """Start the leader with the tool's rights; its pid, or why that failed."""
@@ -280,7 +280,7 @@ class Subreaper:
             os.setresuid(uid, uid, uid)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         self._control.close()
-        os.write(stdio[1], codec.dump(probe.observe(self._runner)))
+        os.write(stdio[1], wire.dump_json(probe.observe(self._runner)))
 
     def _reap_tree(self, leader: int) -> None:
         """Reap until nothing of the tree is left, and say what happened."""

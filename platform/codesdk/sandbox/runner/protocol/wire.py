@@ -11,12 +11,10 @@ from __future__ import annotations
 import struct
 import zlib
 
-from codesdk.sandbox.runner.protocol import codec
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, Union
+    from typing import Any, Callable, Union
 
     Header = dict[str, Any]
     Item = Union["Hello", "Ack", "Message", "Oversize"]
@@ -37,6 +35,68 @@ _ACK = b"\xc4CSA"
 _GREETING = struct.Struct(">4s16sQB")  # magic, nonce, generation, accepted (0 in a HELLO)
 GREETING_BYTES = _GREETING.size + _CRC.size
 PADDING = bytes(_HEAD.size + FRAGMENT + _CRC.size)
+
+
+_SAMPLE = {"a": [1, -2.5, "ä\ud800\n", None, True], "b": {}}
+
+
+class _Strict:
+    """What the scanner wants to know of its decoder."""
+
+    strict = True
+    object_hook = None
+    object_pairs_hook = None
+    parse_float = float
+    parse_int = int
+
+    @staticmethod
+    def parse_constant(name: str) -> float:
+        """NaN and Infinity are no JSON."""
+        raise ValueError("not JSON: " + name)
+
+
+def _refuse(value: object) -> object:
+    raise TypeError("not JSON: " + type(value).__name__)
+
+
+# JSON by the interpreter's own C scanner and encoder: the `json` module loads `re` and `enum` for them, a megabyte in
+# every idle sandbox. An interpreter without such a scanner, or with another kind, uses `json` itself.
+
+
+def _native_json() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    import _json  # noqa: PLC0415 - see above
+
+    scan = _json.make_scanner(_Strict())  # type: ignore[arg-type]
+    encode = _json.make_encoder(None, _refuse, _json.encode_basestring_ascii, None, ":", ",", False, False, False)
+
+    def dump(value: Any) -> bytes:
+        return "".join(encode(value, 0)).encode("ascii")
+
+    def load(data: bytes) -> Any:
+        text = bytes(data).decode("utf-8").strip(" \t\r\n")
+        try:
+            value, end = scan(text, 0)
+        except StopIteration as error:
+            raise ValueError("not JSON") from error
+        if end != len(text):
+            raise ValueError("not JSON: more than one value")
+        return value
+
+    if load(dump(_SAMPLE)) != _SAMPLE:
+        raise ValueError("an encoder of another kind")
+    return dump, load
+
+
+def _portable_json() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    import json  # noqa: PLC0415 - only where the native one cannot be had
+
+    return lambda value: json.dumps(value, separators=(",", ":")).encode("ascii"), json.loads
+
+
+try:
+    dump_json, load_json = _native_json()
+except (ImportError, AttributeError, TypeError, ValueError):
+    dump_json, load_json = _portable_json()
 
 
 class Hello:
@@ -91,7 +151,7 @@ def _greeting(magic: bytes, nonce: bytes, generation: int, accepted: int) -> byt
 
 def encode(nonce: bytes, number: int, header: Header, body: bytes = b"") -> Iterator[bytes]:
     """The frames of one message."""
-    text = codec.dump(header)
+    text = dump_json(header)
     payload = memoryview(_LEN.pack(len(text)) + text + body)
     key = zlib.crc32(nonce)
     for start in range(0, len(payload), FRAGMENT):
@@ -216,7 +276,7 @@ def _parse(number: int, payload: bytes) -> Message:
     if length > MAX_HEADER or _LEN.size + length > len(payload):
         raise Malformed("a header longer than its message or than 64 KiB")
     try:
-        header = codec.load(payload[_LEN.size : _LEN.size + length])
+        header = load_json(payload[_LEN.size : _LEN.size + length])
     except (ValueError, RecursionError) as error:
         raise Malformed("a header that is no JSON") from error
     if not isinstance(header, dict):

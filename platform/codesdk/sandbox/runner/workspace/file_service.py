@@ -7,7 +7,7 @@ import os
 
 from codesdk.sandbox.runner import kernel
 from codesdk.sandbox.runner.event_loop import EventLoop, SerialExecutor
-from codesdk.sandbox.runner.protocol import codec
+from codesdk.sandbox.runner.protocol import wire
 from codesdk.sandbox.runner.workspace import files
 from codesdk.sandbox.runner.workspace.root import OperationRefused, Root, refusal_of
 
@@ -143,20 +143,20 @@ class FileService:
 
     def _list(self, header: Header, _: bytes) -> tuple[Header, bytes]:
         entries, cut = files.listing(self.workspace(), header["path"], int(header["depth"]), int(header["limit"]))
-        return {"truncated": cut}, codec.dump(entries)
+        return {"truncated": cut}, wire.dump_json(entries)
 
     def _write(self, header: Header, body: bytes) -> tuple[Header, bytes]:
         size = int(header["spec_bytes"])
         place = size
         writes: list[files.Write] = []
-        for item in codec.load(body[:size]):
+        for item in wire.load_json(body[:size]):
             content = None
             if item["bytes"] is not None:
                 content = body[place : place + item["bytes"]]
                 place += item["bytes"]
             writes.append(files.Write(item["path"], content, item["expect"], item["mode"]))
         infos = files.write(self.workspace(), writes, int(self._settings["limits"].get("fsize", 0)))
-        return {}, codec.dump(infos)
+        return {}, wire.dump_json(infos)
 
     def _make_directory(self, header: Header, _: bytes) -> tuple[Header, bytes]:
         return {"info": _directory_operations().make_directory(self.workspace(), header["path"])}, b""
@@ -178,12 +178,12 @@ class FileService:
     def _manifest(self, _header: Header, _body: bytes) -> tuple[Header, bytes]:
         from codesdk.sandbox.runner.workspace import manifest  # noqa: PLC0415 - loaded where it is asked for
 
-        return {}, codec.dump(manifest.build_manifest(self.workspace()))
+        return {}, wire.dump_json(manifest.build_manifest(self.workspace()))
 
     def _marks(self, _header: Header, body: bytes) -> tuple[Header, bytes]:
         from codesdk.sandbox.runner.workspace import fingerprints  # noqa: PLC0415 - loaded where it is asked for
 
-        return {}, codec.dump(fingerprints.fingerprint_files(self.workspace(), codec.load(body)))
+        return {}, wire.dump_json(fingerprints.fingerprint_files(self.workspace(), wire.load_json(body)))
 
     def _get_uploads(self) -> Uploads:
         if self._uploads is None:

@@ -10,7 +10,7 @@ import os
 import select
 import time
 
-from codesdk.sandbox.runner.protocol import codec
+from codesdk.sandbox.runner.protocol import wire
 from codesdk.sandbox.runner.workspace import file_watcher, files
 from codesdk.sandbox.runner.workspace.root import OperationRefused, refusal_of, relative
 
@@ -185,7 +185,7 @@ class Watches:
             part = watch.read(after, limit)
             rows = [(kind, files.printable(path), files.printable(source)) for _, kind, path, source in part]
             over = "" if len(part) < len(watch.waiting) else watch.over
-            answer({"next": part[-1][0] if part else after, "over": over}, codec.dump(rows))
+            answer({"next": part[-1][0] if part else after, "over": over}, wire.dump_json(rows))
 
         watch.read(after, 0)
         seconds = min(float(header.get("wait_s", 0.0)), MAX_WAIT_S)
