@@ -133,10 +133,10 @@ async def test_an_outage_of_the_database_is_one_line_however_many_streams_stand_
     first, second, over, again = await looks(heard, gone, gone, None, gone)
     [(level, text, traced)] = first
     assert (level, traced) == ("WARNING", False)
-    assert text.startswith("3 credentials")
+    assert text.startswith("cannot recheck 3 credentials")
     assert text.endswith("Nobody answers. Start it.")
     assert second == []
-    assert over == [("INFO", "nothing is in the way of looking at credentials any more: DATABASE_GONE is over", False)]
+    assert over == [("INFO", "credentials of open streams can be rechecked again: DATABASE_GONE is over", False)]
     assert again == first
 
 

@@ -1,9 +1,8 @@
-"""Asking the session's own user through the agent's client (elicitation): which way, in which words, and what counts.
+"""Questions to the session's user through the agent's client (MCP elicitation): their form, text and replies.
 
-A link to the approval's page comes first, and a form where there is none. Both pass through the agent's host, which could
-answer by itself. Where the operator trusts such hosts, either is the vote of the session's own principal and of nobody
-else, so neither is used where it takes another person or several. Where it does not, there are no forms, and the link
-only shows: who decides on its page does so by an API key of their own.
+A link to the approval's page is preferred, with a form as fallback. Both pass through the agent's host, which could answer
+by itself. If the operator trusts such hosts, the answer is the vote of the session's principal, and is asked for only if
+that one vote suffices. Otherwise there are no forms, and the link is read-only: deciding on its page takes an API key.
 """
 
 from __future__ import annotations
@@ -23,35 +22,35 @@ from codesdk.tenancy.access import PERMISSIONS, Action
 from codesdk.transcript import preview_text as previews
 
 ApprovalLink = Callable[[Approval, Subject], str | None]
-"""The address of the approval's page for the session's user; None where there is no such page. Whether it decides or only
-shows is for who makes it to say: it only shows where hosts are not trusted."""
+"""The URL of the approval's page for the session's user; None if there is none. Whether the page is read-only is up to the
+function: it must be if hosts aren't trusted."""
 
 INPUT_KEY = "approval"
-"""Of our one question among `inputRequests`."""
+"""Key of the question in `inputRequests`."""
 _API_KEY_HINT = "The page shows all of it; whoever decides there needs an API key of their own that may approve."
 _MAX_INPUT_CHARS = 2000
-"""Characters of the input that a question shows; the whole is in `codesdk approvals show` and on the page."""
+"""Characters of the input shown in a question; `codesdk approvals show` and the page show all of it."""
 
 
 class QuestionState(FrozenModel):
-    """What a question was about: goes to the client, sealed, and comes back with the answer."""
+    """What a question is about: sent to the client sealed, and returned with the reply."""
 
     call: ToolCallId
     approval: str
     digest: str
     form: bool
-    """Whether the answer itself is the vote; where a link was shown, what came back says only that it was opened."""
+    """Whether the reply itself is the vote. The reply to a link only reports that it was opened."""
 
 
 class QuestionReply(FrozenModel):
-    """A question of ours that came back."""
+    """A question with its reply."""
 
     about: QuestionState
     result: types.ElicitResult | None
 
 
 class FormVote(FrozenModel):
-    """What a form's answer comes to."""
+    """The vote in a form's reply."""
 
     verdict: Verdict
     comment: str | None
@@ -65,9 +64,9 @@ def build_question(
     forms: bool,
     link: ApprovalLink | None,
 ) -> types.ElicitRequest | None:
-    """How to ask this client's user; None where they may not decide, or the client cannot show a question.
+    """The question for this client's user; None if they may not decide, or the client can't show a question.
 
-    `forms`: the agents' own hosts are trusted with a person's answer. Where they are not, anybody is shown the link.
+    `forms`: agents' hosts are trusted with their user's answer. If not, every user is shown the link.
     """
     may_decide = bool(PERMISSIONS[Action.APPROVALS_DECIDE].roles.intersection(subject.roles)) and single_vote_suffices(
         approval
@@ -86,12 +85,12 @@ def build_question(
 
 
 def single_vote_suffices(approval: Approval) -> bool:
-    """Whether one yes of the session's own principal can be all that it takes."""
+    """Whether a single vote of the session's principal can approve it."""
     return not approval.not_requester and all(demand.quorum == 1 for demand in approval.demands)
 
 
 def parse_form(result: types.ElicitResult | None) -> FormVote | None:
-    """The verdict that a form brought. Only a sent form is one: clients decline and cancel by themselves."""
+    """The vote in a submitted form. Declined and cancelled forms are no votes: clients do both by themselves."""
     if result is None or result.action != "accept" or not result.content:
         return None
     verdict, comment = result.content.get("decision"), result.content.get("comment")
@@ -101,7 +100,7 @@ def parse_form(result: types.ElicitResult | None) -> FormVote | None:
 
 
 def parse_reply(params: types.CallToolRequestParams) -> QuestionReply | None:
-    """The answer that this request brings; the state was sealed by us, so it is what we wrote."""
+    """The reply that this request carries; None if none. The SDK has unsealed the state, so it is what we wrote."""
     if params.request_state is None:
         return None
     try:
@@ -113,13 +112,13 @@ def parse_reply(params: types.CallToolRequestParams) -> QuestionReply | None:
 
 
 def ask_in_result(approval: Approval, asked: types.ElicitRequest) -> types.InputRequiredResult:
-    """The result that asks, for clients that are asked in results."""
+    """The call result that asks the question, for clients of the newer era."""
     about = state_of(approval, asked)
     return types.InputRequiredResult(input_requests={INPUT_KEY: asked}, request_state=about.model_dump_json())
 
 
 def state_of(approval: Approval, asked: types.ElicitRequest) -> QuestionState:
-    """What this question is about."""
+    """The state of a question."""
     return QuestionState(
         call=approval.tool_call_id,
         approval=approval.id,

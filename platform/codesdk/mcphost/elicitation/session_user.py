@@ -1,4 +1,4 @@
-"""The session's own user, asked through the agent's client while a call waits: when, and what becomes of the answer."""
+"""Asks the session's user through the agent's client while a call waits, and records the reply as a vote."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 APPROVAL_WAIT_S = 10.0
-"""Seconds until a question without an approval is given up: a worker looks at files in some milliseconds."""
+"""Seconds to wait for an approval to be created; a worker inspects files in milliseconds."""
 PREVIEW_WAIT_S = 90.0
-"""The same, of a call that is tried in a copy of its workspace first; never longer than its client waits."""
+"""The same for a call that is previewed first; never longer than its client waits."""
 POLL_S = 0.1
-"""Seconds between two looks for it."""
+"""Seconds between polls for the approval."""
 
 
 class UserElicitation:
-    """Used on the host's event loop; `vote` and `page` wait for the database, and are called in threads."""
+    """Used on the host's event loop; `vote` and `page` block on the database and are called in threads."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class UserElicitation:
         link: questions.ApprovalLink | None,
         shown: questions.ApprovalLink | None,
     ) -> None:
-        """As `Calls` has them."""
+        """Arguments as for `CallHandler`."""
         self._pipeline = pipeline
         self._desk = desk
         self._clock = clock
@@ -56,7 +56,7 @@ class UserElicitation:
         self._shown = shown
 
     def may_be_asked(self, caller: Caller) -> bool:
-        """Whether this request's client can be shown a question, and brings no answer to one."""
+        """Whether the client can be asked, and the request is not itself a reply."""
         elicitor = caller.asking
         return (
             (self._forms or self._link is not None)
@@ -66,7 +66,7 @@ class UserElicitation:
         )
 
     async def question(self, outcome: Outcome, caller: Caller) -> tuple[Approval, types.ElicitRequest] | None:
-        """What to ask this client's user, once the approval is there: a worker looks at the files first that it binds."""
+        """The question for this client's user, once the approval exists: a worker first inspects the files it binds."""
         if not isinstance(outcome, Waiting) or caller.asking is None:
             return None
         wait_s = self._wait_s if caller.wait_s is None else caller.wait_s
@@ -75,14 +75,12 @@ class UserElicitation:
             if self._clock.monotonic() > due:
                 return None
             await asyncio.sleep(POLL_S)
-        how = partial(
-            questions.build_question, forms=self._forms, link=self._link
-        )  # in a thread: the link is on record
-        asked = await self._thread(how, approval, caller.subject, caller.asking.capability)
+        build = partial(questions.build_question, forms=self._forms, link=self._link)  # in a thread: links are recorded
+        asked = await self._thread(build, approval, caller.subject, caller.asking.capability)
         return (approval, asked) if asked is not None else None
 
     async def ask(self, outcome: Outcome, caller: Caller) -> None:
-        """Put the question to a client that answers while the call waits, and take a form's answer as the user's vote."""
+        """Ask a client that answers while the call waits, and record a form's reply as the user's vote."""
         question = await self.question(outcome, caller)
         if question is not None and caller.asking is not None:
             approval, asked = question
@@ -91,9 +89,9 @@ class UserElicitation:
                 self.vote, caller.subject, questions.state_of(approval, asked), questions.parse_form(result)
             )
 
-    def vote(self, subject: Subject, about: questions.QuestionState, said: questions.FormVote | None) -> None:
-        """A form's answer as the session's principal's vote, where forms are trusted and one yes is all that it takes."""
-        if said is None or not self._forms or not about.form:
+    def vote(self, subject: Subject, about: questions.QuestionState, given: questions.FormVote | None) -> None:
+        """Record a form's reply as the vote of the session's principal, if forms are trusted and one vote suffices."""
+        if given is None or not self._forms or not about.form:
             return
         approval = self._desk.find(subject.tenant_id, about.approval)
         if approval.session_id != subject.session_id or not questions.single_vote_suffices(approval):
@@ -102,16 +100,16 @@ class UserElicitation:
             self._pipeline.vote(
                 subject.tenant_id,
                 about.approval,
-                said.verdict,
+                given.verdict,
                 digest=about.digest,
                 by=subject.principal_id,
-                comment=said.comment,
+                comment=given.comment,
             )
         except (ApprovalConflict, NotAnApprover) as refused:
-            _log.info("the answer of a form changed nothing: %s", refused)
+            _log.info("a form's reply had no effect: %s", refused)
 
     def page(self, subject: Subject, outcome: Waiting) -> str | None:
-        """Where a person sees what is asked; None while it is being prepared."""
+        """The URL of the approval's read-only page; None while the approval is being prepared."""
         approval = self._approval(subject, outcome) if self._shown is not None else None
         return self._shown(approval, subject) if self._shown is not None and approval is not None else None
 
@@ -119,7 +117,7 @@ class UserElicitation:
         try:
             return self._desk.find(subject.tenant_id, outcome.approval_id)
         except ApprovalUnknown:
-            return None  # it is being prepared, or it came to nothing; the call's own row then says so
+            return None  # still being prepared, or voided: the call's record has that
 
     async def _thread(self, function: Callable[..., _T], *given: Any) -> _T:
         return await to_thread.run_sync(function, *given, limiter=self._limiter)

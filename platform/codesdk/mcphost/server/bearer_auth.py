@@ -1,4 +1,4 @@
-"""The gate before the MCP endpoint: every single request is let into exactly one session, or nowhere."""
+"""Authenticates every request to the MCP endpoint for exactly one session."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ from codesdk.tenancy.logins import LoginExpired
 
 _log = logging.getLogger(__name__)
 MAX_LOGIN_CHECKS = 16
-"""Tokens of issuers that are looked at once: each may wait for its issuer, and none may hold up sessions' tokens."""
+"""Concurrent checks of issuers' tokens, which may wait for their issuer and must not delay session tokens."""
 BODY_TIMEOUT_S = 60.0
-"""Seconds in which a request's body must have come: 4 MiB at half a megabit a second."""
+"""Seconds for a request body to arrive: 4 MiB at half a megabit per second."""
 RETRY_AFTER_S = 1.0
-"""Seconds after which a request that we could not look at may be sent again: databases restart in about one."""
+"""Sent as Retry-After when a credential can't be checked: databases restart in about a second."""
 _SUBJECT_KEY = "codesdk.subject"
 _SCHEME = "bearer "
 _CREDENTIAL_ENDED = "This credential is not good any more."
 _METHOD_HEADER = b"mcp-method"
 _LISTEN = b"subscriptions/listen"
 _SESSION_HEADER = b"codesdk-session"
-"""Names the session, for credentials that do not name it themselves."""
+"""Header naming the session, for credentials that don't name one."""
 
 
 class AuthenticateRequest(Protocol):
-    """Finds who a request is for, in its session; called in a thread."""
+    """Authenticates a request for its session; called in a thread."""
 
     def __call__(self, credential: str, named: str | None, *, opens: bool, again: bool = False) -> Subject:
-        """See `sessions.admission`: raises a Fault whose status says what it is."""
+        """See `sessions.authentication`. Raises a Fault with the HTTP status to answer with."""
         ...
 
 
 def subject_of(request: HTTPConnection | None) -> Subject:
-    """The session that the gate let this request in for."""
+    """The subject that this request was authenticated for."""
     if request is None or not isinstance(subject := request.scope.get(_SUBJECT_KEY), Subject):
-        raise RuntimeError("An MCP request reached a handler without passing the gate.")
+        raise RuntimeError("An MCP request reached a handler without authentication.")
     return subject
 
 
 class BearerAuthMiddleware:
-    """ASGI: lets requests with a good credential through, with their subject in the scope."""
+    """ASGI: forwards requests with a valid credential, with their subject in the scope."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class BearerAuthMiddleware:
         *,
         max_body: int,
     ) -> None:
-        """`max_body`: bytes of one request; past it the SDK refuses as well, in words that no client shows."""
+        """`max_body`: bytes of a request body. The SDK has the same limit, but no client shows its error."""
         self._app = app
         self._admit = admit
         self._resource = resource
@@ -77,12 +77,12 @@ class BearerAuthMiddleware:
         self._throttle = throttle
         self._max_body = max_body
         self.open_requests = RequestRegistry(self._is_good)
-        """What is being answered; somebody must `watch` it."""
+        """The open requests; the caller must run its `watch`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Look the credential up and pass on.
+        """Authenticate and forward.
 
-        Nothing is cached: a revoked token fails on its next request, and what is answered longer ends soon after.
+        Nothing is cached: a revoked token fails on its next request, and its open streams end soon after.
         """
         if _has_token_in_url(scope):
             await _send_error(send, 400, "Never send a token in an address: it stands in logs. Send it as a header.")
@@ -117,7 +117,7 @@ class BearerAuthMiddleware:
             await answering.finish()
 
     async def _authenticate(self, token: str, named: str | None, *, opens: bool, again: bool = False) -> Subject:
-        # A token of an issuer has three parts; our own secrets hold no dot.
+        # An issuer's token (JWT) has three dot-separated parts; our own tokens have no dot.
         limiter = self._login_limiter if "." in token else self._limiter
         admit = partial(self._admit, token, named, opens=opens, again=again)
         return await to_thread.run_sync(admit, limiter=limiter)
@@ -126,20 +126,20 @@ class BearerAuthMiddleware:
         try:
             subject = await self._authenticate(admitted.credential, admitted.named, opens=False, again=True)
         except LoginExpired:
-            # Issuers' tokens are good for minutes, and a client can renew none within a request: the next one needs another.
+            # Issuers' tokens last minutes, and a client can't renew one within a request.
             return admitted.brief
         except Fault as fault:
-            if fault.status < 500:  # noqa: PLR2004 (yours; what is away on our side says nothing of it)
+            if fault.status < 500:  # noqa: PLR2004 (a server error says nothing about the credential)
                 return False
             raise
         return subject.session_id == admitted.session
 
     async def _reject(self, fault: Fault, scope: Scope, send: Send) -> None:
-        if fault.status >= 500:  # noqa: PLR2004 (HTTP's halves: yours, and ours)
-            # What is wrong on our side stands in the log: whoever asks has not shown yet who they are.
+        if fault.status >= 500:  # noqa: PLR2004 (client and server errors)
+            # Details go to the log only: the client isn't authenticated.
             _log.warning("a credential could not be checked: %s", fault)
-            told = f"This credential cannot be checked now. Nothing was run. Try again. [{fault.code}]"
-            await _send_error(send, 503, told, RETRY_AFTER_S, code=fault.code)
+            message = f"This credential cannot be checked now. Nothing was run. Try again. [{fault.code}]"
+            await _send_error(send, 503, message, RETRY_AFTER_S, code=fault.code)
             return
         error = {401: "invalid_token", 403: "insufficient_scope"}.get(fault.status)
         challenge = self._resource.challenge(scope, error) if error else None
@@ -155,7 +155,7 @@ class BearerAuthMiddleware:
 
 
 class _RejectedBody(NamedTuple):
-    """A body that was not taken."""
+    """The error for a rejected body."""
 
     status: int
     message: str
@@ -168,7 +168,7 @@ def _too_large(size: int, most: int) -> _RejectedBody:
 
 
 async def _read_body(receive: Receive, most: int) -> bytes | _RejectedBody:
-    """The whole body, which must come in time; it is JSON, so nothing can be done with a part of it."""
+    """The whole body, or the error if it is too large, too slow or incomplete."""
     gathered = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
@@ -186,7 +186,7 @@ async def _read_body(receive: Receive, most: int) -> bytes | _RejectedBody:
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
-    """Gives the body that was read, then what the connection says next."""
+    """Replays the body that was read, then forwards the connection's messages."""
     given = False
 
     async def next_message() -> Message:
@@ -209,7 +209,7 @@ def _bearer_token(scope: Scope) -> str | None:
 
 def _session_header(scope: Scope) -> str | None:
     values = [value.decode("latin-1").strip() for name, value in scope["headers"] if name == _SESSION_HEADER]
-    return ",".join(values) if values else None  # two of them are no session's id
+    return ",".join(values) if values else None  # two values match no session id
 
 
 def _has_bounded_answer(scope: Scope) -> bool:
@@ -230,15 +230,15 @@ def _content_length(scope: Scope) -> int:
 async def _send_error(
     send: Send, status: int, message: str, after_s: float = 0.0, *, challenge: str | None = None, code: str = ""
 ) -> None:
-    """`code`: of a fault of ours, after which the same request may succeed."""
-    # A JSON-RPC body, since clients show its message; the status and the header are what RFC 6750 asks for.
+    """`code`: of a fault on the server's side, after which the same request may succeed."""
+    # A JSON-RPC body, because clients show its message; status and header follow RFC 6750.
     error: dict[str, object] = {"code": types.INTERNAL_ERROR if code else types.INVALID_REQUEST, "message": message}
     if code:
         error["data"] = {"code": code, "retryable": True}
     body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 408:  # noqa: PLR2004
-        headers.append((b"connection", b"close"))  # who sends too slowly is not waited for; who sends too much reads on
+        headers.append((b"connection", b"close"))  # a slow client is cut off; one that sent too much may read on
     if challenge is not None:
         headers.append((b"www-authenticate", challenge.encode("latin-1", "replace")))
     if after_s:

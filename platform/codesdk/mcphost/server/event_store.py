@@ -1,7 +1,4 @@
-"""Resumable streams: what was sent to a client, kept for as long as it may come back for it.
-
-A client whose connection drops asks for the rest by the id of the last event that it saw, so nothing has to run again.
-"""
+"""Resumable streams: keeps sent events, so that a client that reconnects gets those it missed (`Last-Event-ID`)."""
 
 from __future__ import annotations
 
@@ -14,15 +11,15 @@ from mcp.server.streamable_http import EventCallback, EventMessage, EventStore, 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 RETRY_MS = 1000
-"""Milliseconds after which a client comes back; all that were measured keep to it."""
+"""Milliseconds until a client reconnects; all measured clients honour it."""
 MAX_EVENTS = 256
 MAX_BYTES = 2 * 1024 * 1024
-"""Of one MCP session, counted as JSON. The newest event is kept whatever its size."""
+"""Per MCP session, counted as JSON. The newest event is always kept."""
 
 
 MAX_PER_SESSION = 512
-"""MCP sessions of the handshake era that one session of ours may have at once, of the 10,000 that the SDK keeps: clients
-that reconnect leave theirs behind for half an hour."""
+"""Handshake-era MCP sessions that one CodeSDK session may have at once, of the 10,000 that the SDK keeps; clients that
+reconnect leave theirs behind for half an hour."""
 
 
 class _SentEvent(NamedTuple):
@@ -41,7 +38,7 @@ class SessionEventStore(EventStore):
         self._last = 0
 
     async def store_event(self, stream_id: str, message: types.JSONRPCMessage | None) -> str:
-        """Keep it; returns its id, which grows within the session."""
+        """Store an event; returns its id, which increases within the session."""
         self._last += 1
         size = len(message.model_dump_json()) if message is not None else 0
         self._events.append(_SentEvent(self._last, stream_id, message, size))
@@ -51,7 +48,7 @@ class SessionEventStore(EventStore):
         return str(self._last)
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
-        """Send what followed on the same stream; None where that event is not known, or no more."""
+        """Send the later events of the same stream; None if the event is unknown or no longer stored."""
         seen = next((event for event in self._events if str(event.number) == last_event_id), None)
         if seen is None:
             return None
@@ -62,20 +59,20 @@ class SessionEventStore(EventStore):
 
 
 class ResumableSessionManager(StreamableHTTPSessionManager):
-    """The SDK's sessions, each with events of its own, and not so many of one credential that none is left for others.
+    """The SDK's session manager with one event store per session, and a limit on sessions per credential.
 
-    The SDK gives one store to all of them, and names a stream by its request's id, which every client counts from 0: a
-    client could then read what was sent to another. It asks for the store once for each session.
+    The SDK shares one store among all sessions and names streams by request id, which every client counts from 0, so a
+    client could read another's events. It reads `event_store` once per session.
     """
 
     @property
     def event_store(self) -> EventStore:
-        """That of the session which is being made."""
+        """A new store for the session being created."""
         return SessionEventStore()
 
     @event_store.setter
     def event_store(self, _given: EventStore | None) -> None:
-        """Nothing: there is none that they share."""
+        """Ignored: sessions share no store."""
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
         owned = sum(owner == requestor for owner in self._session_owners.values())

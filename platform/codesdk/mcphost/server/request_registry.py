@@ -1,7 +1,4 @@
-"""Requests that are being answered, streams above all: each ends when its credential is good no more.
-
-A credential is looked at when a request comes. A stream may stay for days after that, so it is looked at again.
-"""
+"""Open requests, mostly streams. Their credentials are rechecked periodically, and a request ends when its credential does."""
 
 from __future__ import annotations
 
@@ -19,64 +16,64 @@ from codesdk.errors import Fault
 _log = logging.getLogger(__name__)
 
 RECHECK_S = 15.0
-"""Seconds between two looks: how long a stream may outlive its credential."""
+"""Seconds between checks: how long a stream may outlive its credential."""
 CLOSE_TIMEOUT_S = 5.0
-"""Seconds in which a client must take the end of its stream; then its connection is closed."""
+"""Seconds for a client to read the end of its stream before its connection is closed."""
 
 
 class RequestCredential(NamedTuple):
-    """What a request was let in by, and where."""
+    """A request's credential, and the session it was authenticated for."""
 
     credential: str
     named: str | None
     session: str
     brief: bool = False
-    """Whether its answer has an end of its own, as a call's has and a standing stream's has not."""
+    """Whether the answer ends by itself, as a call's does. A standing stream's doesn't."""
 
 
 class OpenRequest:
-    """One request, from the moment that it was let in."""
+    """One authenticated request."""
 
     def __init__(self, send: Send) -> None:
         self.scope = CancelScope()
         self.ended = False
-        """Whether it was ended from here."""
+        """Whether the registry ended it."""
         self.begun = False
-        """Whether the client has a status."""
+        """Whether the response has started."""
         self._complete = False
         self._send = send
 
     async def send(self, message: Message) -> None:
-        """Pass on."""
+        """Forward a message to the client."""
         self.begun = True
         self._complete = message["type"] == "http.response.body" and not message.get("more_body", False)
         await self._send(message)
 
     async def finish(self) -> None:
-        """End what was begun, as a stream ends that has nothing more to say."""
+        """Send the end of a response that has started."""
         if self.begun and not self._complete:
             with move_on_after(CLOSE_TIMEOUT_S):
                 await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def end(self) -> None:
-        """Answer no more."""
+        """Cancel the request."""
         self.ended = True
         self.scope.cancel()
 
 
 class RequestRegistry:
-    """Those of one process. Used on one event loop."""
+    """All open requests of a process. Used on one event loop."""
 
     def __init__(self, is_good: Callable[[RequestCredential], Awaitable[bool]]) -> None:
-        """`is_good`: whether a request would be let in to the same session now."""
+        """`is_good`: whether the credential still grants the same session."""
         self._is_good = is_good
         self._open: dict[RequestCredential, set[OpenRequest]] = {}
         self._failing: set[str] = set()
-        """What stood in the way of the last look, by its code: it is told when it begins and when it is over."""
+        """Codes of the failures of the last check, so that each is logged when it begins and when it ends."""
 
     @contextmanager
     def answering(self, admitted: RequestCredential, send: Send) -> Iterator[OpenRequest]:
-        """While the block lasts, which ends early where the credential does."""
+        """Register a request for the block, which is cancelled when its credential ends."""
         request = OpenRequest(send)
         requests = self._open.setdefault(admitted, set())
         requests.add(request)
@@ -89,18 +86,18 @@ class RequestRegistry:
                 del self._open[admitted]
 
     async def watch(self) -> None:
-        """Look again and again, until cancelled."""
+        """Check periodically until cancelled."""
         while True:
             await asyncio.sleep(RECHECK_S)
             await self.look()
 
     async def look(self) -> None:
-        """End what nobody would be let in for now. What cannot be looked at stays, and is looked at again."""
+        """End requests whose credential is no longer valid. A check that fails leaves its requests open."""
         failures: dict[str, list[Exception]] = {}
         for admitted in list(self._open):
             try:
                 is_valid = await self._is_good(admitted)
-            except Exception as error:  # noqa: BLE001 (what cannot be looked at now is looked at again)
+            except Exception as error:  # noqa: BLE001 (checked again the next time)
                 failures.setdefault(_cause(error), []).append(error)
                 continue
             if not is_valid:
@@ -112,17 +109,17 @@ class RequestRegistry:
         for code in failures.keys() - self._failing:
             first = failures[code][0]
             _log.warning(
-                "%d credentials of open streams cannot be looked at again; the streams stay, and it is tried every %.0f s: %s",
+                "cannot recheck %d credentials of open streams; the streams stay open, retrying every %.0f s: %s",
                 len(failures[code]),
                 RECHECK_S,
                 first,
                 exc_info=None if isinstance(first, Fault) else first,
             )
         for code in self._failing - failures.keys():
-            _log.info("nothing is in the way of looking at credentials any more: %s is over", code)
+            _log.info("credentials of open streams can be rechecked again: %s is over", code)
         self._failing = set(failures)
 
 
 def _cause(error: Exception) -> str:
-    """What tells one cause from another: a fault's code, else the class."""
+    """Groups failures: by a fault's code, otherwise by class."""
     return error.code if isinstance(error, Fault) else type(error).__name__

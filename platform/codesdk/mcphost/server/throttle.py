@@ -1,4 +1,4 @@
-"""How many requests one session's token may make: so many at once, and so many in a time. Others are not delayed by it."""
+"""Rate limit per session: concurrent requests, and requests per second. Sessions don't delay each other."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from codesdk.domain.clock import Clock
 
 MAX_CONCURRENT = 128
-"""Requests of one session that are answered at the same time; an agent with parallel calls was seen to make ten."""
+"""Concurrent requests of one session; an agent with parallel calls was measured at ten."""
 RATE_PER_S = 500.0
-"""Requests a second; one after the other, a client makes fewer."""
+"""Requests per second; a sequential client stays below it."""
 BURST = 1000.0
-"""Requests that may come together before the rate holds."""
+"""Requests allowed in a burst before the rate applies."""
 _REMEMBERED = 4096
-"""Sessions that are remembered before those at rest are forgotten."""
+"""Buckets kept before idle full ones are dropped."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Throttle:
         self._buckets: dict[Hashable, _Bucket] = {}
 
     def enter(self, key: Hashable) -> float:
-        """Let one request in: 0, and `leave` must follow. Else the seconds after which to try again, and none must."""
+        """Admit one request: returns 0, and the caller must `leave`. Otherwise returns the seconds to wait before a retry."""
         now = self._clock.monotonic()
         bucket = self._buckets.get(key)
         if bucket is None:
@@ -55,7 +55,7 @@ class Throttle:
         return 0.0
 
     def leave(self, key: Hashable) -> None:
-        """A request that was let in has its answer."""
+        """An admitted request was answered."""
         self._buckets[key].open -= 1
 
     def _drop_full(self, now: float) -> None:

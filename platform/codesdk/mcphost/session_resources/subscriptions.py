@@ -1,9 +1,8 @@
-"""Resource subscriptions: clients are told that a file of the workspace, or the list of artifacts, may have changed.
+"""Resource subscriptions: notifies clients when a workspace file or the list of artifacts may have changed.
 
-What changes them are tool calls, so the session's log is followed, and only while somebody has subscribed. A call that
-names its files changes those; any other call that may write (a command, say) is taken to have changed every file that is
-subscribed to: a client that reads once more for nothing loses less than one that does not know. Where the workspace is
-watched, what changes while a command runs, or in the background, is told too.
+Follows the session's event log while a client is subscribed. A call that names its files changes those; any other call
+that may write (a command, say) counts as a change of every subscribed file, because a spurious read costs less than a
+missed change. If the workspace is watched, changes by running and background commands are reported too.
 """
 
 from __future__ import annotations
@@ -35,31 +34,31 @@ from codesdk.mcphost.session_resources.uris import WorkspaceFile
 from codesdk.registry import Tool
 
 MAX_SUBSCRIPTIONS = 200
-"""Addresses that one client may subscribe to."""
+"""Resources that one client may subscribe to."""
 NOTIFY_INTERVAL_S = 0.5
-"""Least seconds between two tellings: what changes in between is told once, however often it changed."""
+"""Minimum seconds between two notifications; changes in between are merged."""
 SEND_TIMEOUT_S = 30.0
-"""Seconds in which a client must take what it is told; then it has no subscriptions any more."""
+"""Seconds for a client to accept notifications; after that it loses its subscriptions."""
 _MAX_CALLS = 1000
-"""Calls of a session whose files are remembered until they end."""
+"""Calls in progress per session whose files are tracked."""
 
 _log = logging.getLogger(__name__)
 _Context = ServerRequestContext[Any, Any]
 FindTool = Callable[[Subject, str], Tool | None]
 """The tool of that name, for the session's tenant."""
 EVERY_FILE = frozenset({"/"})
-"""Stands for every file."""
+"""Marks every file as changed."""
 
 
 class _Client(NamedTuple):
-    """A client that has subscribed."""
+    """A subscribed client of the handshake era."""
 
     session: ServerSession
     uris: set[str]
 
 
 class _ListenStream(NamedTuple):
-    """A client that listens."""
+    """A listening stream of the newer era."""
 
     bus: SubscriptionBus
     uris: frozenset[str]
@@ -68,27 +67,27 @@ class _ListenStream(NamedTuple):
 
 @dataclass
 class _WatchedSession:
-    """One session that somebody watches."""
+    """A session with subscribers."""
 
     subject: Subject
     feed: Subscription | None = None
     clients: dict[Connection, _Client] = field(default_factory=dict)
-    """Of the handshake era; each of their requests has a `ServerSession` of its own."""
+    """Handshake-era clients. Each of their requests has its own `ServerSession`, so they are keyed by connection."""
     streams: dict[object, _ListenStream] = field(default_factory=dict)
-    """Of the newer era."""
+    """Newer-era streams."""
     calls: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Calls under way, and the files that they name; none in the set: they change none."""
+    """Calls in progress, with the files they name; an empty set if they change none."""
     changed: set[str] = field(default_factory=set)
-    """What is still to be told, so that a client that reads slowly makes nothing pile up."""
+    """Pending changes, merged, so that a slow client causes no backlog."""
     listed: bool = False
     notifier: asyncio.Task[None] | None = None
 
 
 class ResourceSubscriptions:
-    """Follows the sessions that somebody watches. Used on one event loop; only `_arrived` runs on the tail's thread."""
+    """Follows the logs of sessions with subscribers. Used on one event loop."""
 
     def __init__(self, tail: Tail, head: Callable[[SessionId], int], find_tool: FindTool) -> None:
-        """`head`: the log's last `seq` now."""
+        """`head`: returns a log's last `seq`."""
         self._tail = tail
         self._head = head
         self._find_tool = find_tool
@@ -96,21 +95,21 @@ class ResourceSubscriptions:
 
     @property
     def followed(self) -> int:
-        """Sessions that somebody watches."""
+        """Number of sessions with subscribers."""
         return len(self._sessions)
 
     def serve(self, server: Server[Any]) -> None:
-        """Add what clients of the handshake era subscribe with."""
+        """Register the handlers that handshake-era clients subscribe with."""
         server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, self._subscribe)
         server.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe)
 
     async def listen(
         self, subject: Subject, bus: SubscriptionBus, wanted: types.SubscriptionFilter, close: Callable[[], None]
     ) -> Callable[[], None]:
-        """Tell a stream of the newer era; closed by us at the session's end; gives what ends it.
+        """Subscribe a newer-era stream, which is closed at the session's end. Returns the function that unsubscribes it.
 
         Raises:
-            MCPError: it names too many addresses.
+            MCPError: it names too many resources.
         """
         named = frozenset(wanted.resource_subscriptions or ())
         if not named and not wanted.resources_list_changed:
@@ -131,7 +130,7 @@ class ResourceSubscriptions:
         if resources.parse_uri(uri) is None:
             raise MCPError(types.INVALID_PARAMS, "There is no such resource.", data={"uri": uri[:500]})
         watched = await self._session_for(subject_of(ctx.request))
-        connection = ctx.session._connection  # noqa: SLF001 (nothing else says that two requests are one client's)
+        connection = ctx.session._connection  # noqa: SLF001 (the only key that two requests of a client share)
         if connection not in watched.clients:
             watched.clients[connection] = _Client(ctx.session, set())
             connection.exit_stack.callback(self._drop_client, watched, connection)
@@ -179,7 +178,7 @@ class ResourceSubscriptions:
             del self._sessions[watched.subject.session_id]
 
     def _on_events(self, watched: _WatchedSession, events: list[Event]) -> None:
-        """Note what these events changed, and see that it is told."""
+        """Record what these events changed, and start the notifier."""
         for event in events:
             call = str(event.payload.get("tool_call_id", ""))
             if event.type is EventType.CALL_REQUESTED:
@@ -206,12 +205,12 @@ class ResourceSubscriptions:
             watched.calls[call] = frozenset()
         elif tool is not None and (paths := _paths(event.payload.get("input"))):
             watched.calls[call] = paths
-        # Any other is one of which nothing is known, as one that was requested before anybody watched.
+        # Any other call counts as unknown, like one requested before the first subscription.
         while len(watched.calls) > _MAX_CALLS:
             del watched.calls[next(iter(watched.calls))]
 
     async def _notify(self, watched: _WatchedSession) -> None:
-        """Tell what changed, each address once, until nothing is left to tell."""
+        """Send pending changes, each resource once, until none are left."""
         try:
             while watched.changed or watched.listed:
                 changed, listed = watched.changed, watched.listed
@@ -220,12 +219,12 @@ class ResourceSubscriptions:
                     await self._notify_client(watched, connection, changed)
                 buses = {id(stream.bus): stream.bus for stream in watched.streams.values()}
                 named = {uri for stream in watched.streams.values() for uri in stream.uris}
-                told: list[ServerEvent] = [
+                notifications: list[ServerEvent] = [
                     *map(ResourceUpdated, _affected(named, changed)),
                     *([ResourcesListChanged()] if listed else []),
                 ]
                 for bus in buses.values():
-                    for each in told:
+                    for each in notifications:
                         await bus.publish(each)
                 await asyncio.sleep(NOTIFY_INTERVAL_S)
         finally:
@@ -239,13 +238,13 @@ class ResourceSubscriptions:
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 for uri in _affected(client.uris, changed):
                     await client.session.send_resource_updated(uri)
-        except Exception:  # noqa: BLE001 (one client's trouble must not keep the others from hearing)
-            _log.info("a client of session %s cannot be told of changes", watched.subject.session_id, exc_info=True)
+        except Exception:  # noqa: BLE001 (one client's failure must not affect the others)
+            _log.info("could not notify a client of session %s of changes", watched.subject.session_id, exc_info=True)
             self._drop_client(watched, connection)
 
 
 def _paths(given: Any) -> frozenset[str]:
-    """The files that a call's input names as such; none where it may change others as well."""
+    """The files that a call's input names; empty if it may change others as well."""
     if not isinstance(given, dict) or not given.keys().isdisjoint({"command", "argv", "patch"}):
         return frozenset()
     named = (given.get(name) for name in ("path", "target", "source", "destination"))
@@ -253,16 +252,16 @@ def _paths(given: Any) -> frozenset[str]:
 
 
 def _changed_files(event: Event) -> frozenset[str]:
-    """The files that a watched workspace tells of; every file where it may have missed some."""
-    told = SandboxFilesChanged.model_validate(event.payload)
-    if told.dropped or told.phase == "begun":
+    """The files in a workspace watch event; every file if the watch may have missed some."""
+    event_payload = SandboxFilesChanged.model_validate(event.payload)
+    if event_payload.dropped or event_payload.phase == "begun":
         return EVERY_FILE
-    changes = [path for change in told.changes for path in (change.path, change.source) if path is not None]
-    return frozenset(map(posixpath.normpath, [*changes, *told.lost]))
+    changes = [path for change in event_payload.changes for path in (change.path, change.source) if path is not None]
+    return frozenset(map(posixpath.normpath, [*changes, *event_payload.lost]))
 
 
 def _affected(uris: Iterable[str], changed: set[str]) -> list[str]:
-    """The addresses of files among `changed`, or beneath a directory there."""
+    """The URIs of files in `changed`, or below a directory in it."""
     return [
         uri
         for uri in sorted(uris)

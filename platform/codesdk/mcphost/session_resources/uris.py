@@ -1,7 +1,7 @@
-"""What a session's client may read beside its tools' answers: the session's artifacts, and files of its workspace.
+"""Resource URIs of a session's artifacts and workspace files, and the list of artifacts.
 
-An artifact is read from where it is kept. A file is in the sandbox, so reading one is a call of `workspace.read` like any
-other: policy decides about it, and it is on record.
+Artifacts are read from their store. Files are in the sandbox, so reading one is a recorded call of `workspace.read`, under
+policy like any other.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from codesdk.domain.ids import IdKind, is_id
 from codesdk.domain.subjects import Subject
 
 PAGE_SIZE = 100
-"""Artifacts in one answer."""
+"""Artifacts per page."""
 MAX_PART_BYTES = 1024 * 1024
-"""Bytes of an artifact in one answer; the rest is read in further parts."""
+"""Bytes of an artifact per read."""
 SCHEME = "codesdk"
 _TEXT = re.compile(r"text/.*|application/(json|xml|yaml|x-yaml|x-sh|.*\+(json|xml))", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)
 
 ARTIFACT_TEMPLATE = SCHEME + "://artifacts/{id}{?start,length}"
-"""The template of artifacts' addresses."""
+"""URI template of artifacts."""
 TEMPLATES = [
     types.ResourceTemplate(
         uri_template=ARTIFACT_TEMPLATE,
@@ -44,7 +44,7 @@ TEMPLATES = [
 
 
 class ArtifactPart(NamedTuple):
-    """Bytes of an artifact."""
+    """A byte range of an artifact."""
 
     id: str
     start: int
@@ -52,13 +52,13 @@ class ArtifactPart(NamedTuple):
 
 
 class WorkspaceFile(NamedTuple):
-    """Lines of a file, as arguments of `workspace.read`."""
+    """Lines of a workspace file, as arguments of `workspace.read`."""
 
     arguments: dict[str, Any]
 
 
 def parse_uri(uri: str) -> ArtifactPart | WorkspaceFile | None:
-    """What the address means; None where it is none of ours."""
+    """The resource that a URI names; None if it is not a valid CodeSDK URI."""
     try:
         parts = urlsplit(uri)
         asked = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
@@ -76,23 +76,23 @@ def parse_uri(uri: str) -> ArtifactPart | WorkspaceFile | None:
 
 
 def artifact_uri(artifact: str) -> str:
-    """Where a client reads it."""
+    """The URI of an artifact."""
     return f"{SCHEME}://artifacts/{artifact}"
 
 
 def file_uri(path: str) -> str:
-    """Where a client reads that file."""
+    """The URI of a workspace file."""
     return f"{SCHEME}://workspace/{quote(path)}"
 
 
 class ResourceList:
-    """The session's artifacts as resources. For use in threads."""
+    """A session's artifacts as resources. Blocks on the database; call it in threads."""
 
     def __init__(self, artifacts: ArtifactService) -> None:
         self._artifacts = artifacts
 
     def listing(self, subject: Subject, after: str | None) -> tuple[list[types.Resource], str | None]:
-        """One page, newest first, and where the next one begins."""
+        """One page, newest first, and the next page's cursor."""
         found = self._artifacts.listing(subject.tenant_id, subject.session_id, after, PAGE_SIZE)
         shown = [
             types.Resource(
@@ -103,7 +103,7 @@ class ResourceList:
         return shown, found[-1].id if len(found) == PAGE_SIZE else None
 
     def read(self, subject: Subject, wanted: ArtifactPart, uri: str) -> types.ReadResourceResult | None:
-        """The bytes; None where the session has no such artifact. Bytes that are no text come as base64."""
+        """An artifact's bytes, as base64 unless they are text; None if the session has no such artifact."""
         try:
             artifact = self._artifacts.find(subject.tenant_id, wanted.id)
         except ArtifactUnknown:
@@ -128,7 +128,7 @@ def _content(
         try:
             return types.TextResourceContents(uri=uri, mime_type=artifact.content_type, text=content.decode())
         except UnicodeDecodeError:
-            pass  # a range that cuts a character, or no text at all
+            pass  # the range splits a character, or it is not text
     encoded = base64.b64encode(content).decode()
     return types.BlobResourceContents(uri=uri, mime_type=artifact.content_type, blob=encoded)
 

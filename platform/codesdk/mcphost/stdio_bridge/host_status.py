@@ -1,4 +1,4 @@
-"""What an MCP host, or a proxy before it, says when it answers and cannot serve just now, in words for whoever waits."""
+"""Explains responses of an MCP host, or a proxy in front of it, that cannot serve now."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import httpx2
 from codesdk.errors import ExitCode, Fault
 
 _MAX_MESSAGE_CHARS = 300
-"""Characters of what it said."""
+"""Characters of its message shown."""
 _SERVER_ERROR = 500
 _BY_A_PROXY = (502, 504)
 _DATABASE = ("DATABASE_", "STORAGE_")
 
 
 class HostNotReady(Fault):
-    """Something answers at the host's address, and says that it cannot serve now."""
+    """The host, or a proxy in front of it, answers that it can't serve now."""
 
     code = "HOST_NOT_READY"
     retryable = True
@@ -27,10 +27,7 @@ class HostNotReady(Fault):
 
 
 def check_ready(url: str, answer: httpx2.Response) -> HostNotReady | None:
-    """Why there is no answer now and what to do; None where the answer is another one.
-
-    `answer`: has been read.
-    """
+    """The fault for a 429 or server error, with advice; None for any other response. `answer` must have been read."""
     status = answer.status_code
     if status != HTTPStatus.TOO_MANY_REQUESTS and status < _SERVER_ERROR:
         return None
@@ -63,11 +60,11 @@ def _retry_hint(answer: httpx2.Response) -> str:
 
 
 def _error_body(answer: httpx2.Response) -> tuple[str, str]:
-    """The message, in one line, and the code of a JSON-RPC error or of a problem; empty where there is none."""
+    """Message, in one line, and code of a JSON-RPC error or a problem document; empty strings if there is none."""
     try:
         body = json.loads(answer.content)
     except ValueError:
-        return "", ""  # a page for people says nothing that the status does not
+        return "", ""  # an HTML page adds nothing to the status
     body = body if isinstance(body, dict) else {}
     error: Any = body.get("error")
     if isinstance(error, dict):

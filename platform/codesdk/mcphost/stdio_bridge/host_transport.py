@@ -1,6 +1,6 @@
-"""An HTTP transport that answers where it cannot connect: the SDK's client ends all its calls at the first exception.
+"""HTTP transport that turns connection errors into JSON-RPC errors: the SDK's client ends all calls at an exception.
 
-It also says in a code of its own that an MCP session is gone, and lets one begin anew: the SDK's transport keeps its id.
+It also reports a lost MCP session with its own error code and allows a new one to start; the SDK's transport keeps the id.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import httpx2
 import mcp_types as types
 
 SESSION_GONE = -32092
-"""JSON-RPC code of ours: the host does not know the MCP session of this request (any more)."""
+"""JSON-RPC error code of the bridge: the host doesn't know the request's MCP session."""
 _SESSION_HEADER = "mcp-session-id"
 
 
 class HostTransport(httpx2.AsyncBaseTransport):
-    """Turns a failed connection into a JSON-RPC error for the one request that met it."""
+    """Answers a request whose connection failed with a JSON-RPC error."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
         self._inner = inner
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """The host's answer, or ours that there is none."""
+        """The host's response, or a JSON-RPC error."""
         if request.headers.get(_SESSION_HEADER) == "":
             del request.headers[_SESSION_HEADER]
         try:
@@ -47,7 +47,7 @@ class HostTransport(httpx2.AsyncBaseTransport):
 
 
 class _TolerantStream(httpx2.AsyncByteStream):
-    """Ends where its connection breaks; the client then says that no answer came."""
+    """Ends when its connection breaks; the client then reports a missing answer."""
 
     def __init__(self, inner: httpx2.AsyncByteStream) -> None:
         self._inner = inner

@@ -1,7 +1,7 @@
-"""The stdio bridge: an MCP server on stdin and stdout that passes everything to the HTTP host.
+"""The stdio bridge: an MCP server on stdin and stdout that forwards everything to the HTTP host.
 
-For clients that start their servers as programs. Nothing but the protocol is written to stdout; what goes wrong before
-the first message is raised, as one line for stderr.
+For clients that start their servers as programs. Only protocol messages go to stdout; errors before the first message are
+raised, as one line for stderr.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from codesdk.mcphost.tool_calls.caller import WAIT_HEADER
 from codesdk.tenancy.principal import Unauthenticated
 
 _TIMEOUT = httpx2.Timeout(10.0, read=120.0)
-"""Seconds to connect and to write; to read: the host sends a ping every 15 s while a call runs."""
+"""Seconds to connect, write and read. The host sends a ping every 15 s while a call runs."""
 _PROTOCOL_VERSION = "2026-07-28"
 
 _Handler = Callable[[types.JSONRPCMessage], Awaitable[None]]
 
 
 class HostUnreachable(Fault):
-    """No MCP host answers at that address."""
+    """No MCP host answers at the URL."""
 
     code = "HOST_UNREACHABLE"
     retryable = True
@@ -41,14 +41,14 @@ class HostUnreachable(Fault):
 
 
 def run(url: str, token: str, wait_s: int | None = None) -> None:
-    """Serve stdin and stdout until the client closes them, and what it asked for is answered.
+    """Serve stdin and stdout until the client closes them and pending requests are answered.
 
-    `wait_s`: seconds in which each call is answered (`CodeSDK-Wait`); None: as the host's settings say.
+    `wait_s`: seconds within which each call is answered (`CodeSDK-Wait`); None: the host's setting.
 
     Raises:
-        HostUnreachable: nothing answers at `url`, or what answers is no MCP host.
-        HostNotReady: it says that it cannot serve now.
-        Unauthenticated: the token opens no session.
+        HostUnreachable: nothing answers at `url`, or it is not an MCP host.
+        HostNotReady: the host can't serve now.
+        Unauthenticated: the session token is not valid.
     """
     timed = {} if wait_s is None else {WAIT_HEADER: str(wait_s)}
     bridge = _Bridge(url, {"Authorization": f"Bearer {token}", **timed})
@@ -56,7 +56,7 @@ def run(url: str, token: str, wait_s: int | None = None) -> None:
         try:
             runner.run(bridge.serve())
         except KeyboardInterrupt:
-            # Ctrl-C, or a signal of the agent's host: what is under way is cancelled at once. The tasks are still there.
+            # Ctrl-C, or a signal from the agent's host: cancel pending requests. The tasks still run.
             runner.run(bridge.leave())
 
 
@@ -64,53 +64,53 @@ class _Bridge:
     def __init__(self, url: str, headers: dict[str, str]) -> None:
         self._url = url
         self._headers = headers
-        self._relay: MessageRouter | None = None
+        self._router: MessageRouter | None = None
 
     async def serve(self) -> None:
-        """What `run` does, on a running loop; raises the same."""
+        """Serve; raises as `run` does."""
         await _probe(self._url, self._headers)
         try:
             await self._run()
         except* (BrokenPipeError, anyio.BrokenResourceError):
-            pass  # nobody reads stdout any more
+            pass  # the client has closed stdout
 
     async def leave(self) -> None:
-        """Leave before stdin ends."""
-        if self._relay is not None:
+        """Cancel pending requests before stdin ends."""
+        if self._router is not None:
             with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                await self._relay.leave()
+                await self._router.leave()
 
     async def _run(self) -> None:
-        # Reached directly: a proxy of the environment would take precedence over ours, and cannot see loopback.
-        carrier = HostTransport(httpx2.AsyncHTTPTransport())
+        # No proxy from the environment: it would bypass our transport, and can't reach loopback.
+        transport = HostTransport(httpx2.AsyncHTTPTransport())
         async with (
-            httpx2.AsyncClient(headers=self._headers, timeout=_TIMEOUT, transport=carrier, trust_env=False) as http,
+            httpx2.AsyncClient(headers=self._headers, timeout=_TIMEOUT, transport=transport, trust_env=False) as http,
             stdio_server() as (said, say),
             say,
         ):
             with anyio.CancelScope() as leaving:
-                # One answer may hold 1 MiB of an artifact, as base64.
+                # Unlimited: one answer may hold 1 MiB of an artifact, as base64.
                 async with (
                     streamable_http_client(self._url, http_client=http, max_sse_event_size=None) as (answers, ask),
                     anyio.create_task_group() as tasks,
                 ):
-                    self._relay = relay = MessageRouter(ask.send, say.send, tasks.start_soon)
-                    tasks.start_soon(_for_each_message, answers, relay.from_host)
-                    await _for_each_message(said, relay.from_client)
-                    await relay.finish()
-                    await relay.leave()
+                    self._router = router = MessageRouter(ask.send, say.send, tasks.start_soon)
+                    tasks.start_soon(_for_each_message, answers, router.from_host)
+                    await _for_each_message(said, router.from_client)
+                    await router.finish()
+                    await router.leave()
                     tasks.cancel_scope.cancel()
                     leaving.deadline = anyio.current_time() + SHUTDOWN_S
 
 
 async def _for_each_message(messages: AsyncIterable[SessionMessage | Exception], take: _Handler) -> None:
     async for item in messages:
-        if isinstance(item, SessionMessage):  # else a line that is no message, which nobody can answer
+        if isinstance(item, SessionMessage):  # otherwise a line that is not a message
             await take(item.message)
 
 
 async def _probe(url: str, headers: dict[str, str]) -> None:
-    # The SDK's client says "Server returned an error response" to everything; people need to know which.
+    # The SDK's client reports every error as "Server returned an error response".
     asked = {**headers, "Accept": "text/event-stream", "MCP-Protocol-Version": _PROTOCOL_VERSION}
     try:
         async with httpx2.AsyncClient(timeout=_TIMEOUT, trust_env=False) as http:

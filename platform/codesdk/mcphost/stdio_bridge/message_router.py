@@ -1,63 +1,65 @@
-"""Passes messages between a client's stdio and the HTTP host: all of them, each as it is.
+"""Forwards messages between a client's stdio and the HTTP host, unchanged.
 
-So the host hears from the client itself which version it speaks and how its user can be asked, and answers it as it
-answers a client over HTTP. What only HTTP has is made up for here: an MCP session that the host has forgotten is begun
-anew, and arguments that belong in headers are found in the list of tools.
+The host so learns the client's protocol version and capabilities from the client itself. The router adds what only HTTP
+has: it starts a new MCP session when the host has lost one, and sets the headers that requests need.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 import mcp_types as types
 from anyio import move_on_after
+from mcp.shared import inbound
 from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
 from codesdk.mcphost.stdio_bridge.host_transport import SESSION_GONE
-from codesdk.mcphost.stdio_bridge.request_headers import NEW_SESSION, RequestHeaders, version_of
 
 GRACE_S = 5.0
-"""Seconds in which requests that are under way are still answered when stdin has ended; then they are cancelled."""
+"""Seconds after the end of stdin until pending requests are cancelled."""
 SHUTDOWN_S = 2.0
-"""Seconds in which the host must take a cancel, and word that the client has left."""
+"""Seconds for the host to accept the cancellations."""
 _CANCELLED = "notifications/cancelled"
 _LISTEN = "subscriptions/listen"
+_VERSION = inbound.MCP_PROTOCOL_VERSION_HEADER
+_NEW_SESSION = {"mcp-session-id": ""}
+"""Starts a new MCP session; `HostTransport` drops the empty id."""
 
 Send = Callable[[SessionMessage], Awaitable[None]]
 Spawn = Callable[..., object]
-"""Starts a task that lives as long as the relay."""
+"""Starts a task that lives as long as the router."""
 _Answer = types.JSONRPCResponse | types.JSONRPCError
 _Id = types.RequestId | None
-"""An error may come without."""
+"""Errors may have no id."""
 
 
 @dataclass
 class _PendingRequest:
-    """A request of the client that is not answered yet."""
+    """A client request that is not answered yet."""
 
     message: types.JSONRPCRequest
     session: int = 0
     retried: bool = False
-    """Whether it went to the host a second time."""
+    """Whether it was sent a second time."""
 
 
 _Remedy = Callable[[_PendingRequest], Awaitable[None]]
 
 
 class MessageRouter:
-    """Of one client. Used on one event loop."""
+    """Routes the messages of one client. Used on one event loop."""
 
     def __init__(self, up: Send, down: Send, spawn: Spawn) -> None:
         """`up`: to the host; `down`: to the client."""
         self._up = up
         self._down = down
         self._spawn = spawn
-        self._headers = RequestHeaders()
+        self._headers = _RequestHeaders()
         self._pending: dict[_Id, _PendingRequest] = {}
         self._answered = asyncio.Event()
         self._own_requests: dict[_Id, asyncio.Future[_Answer]] = {}
@@ -67,10 +69,10 @@ class MessageRouter:
         self._session = 0
         self._subscribed: dict[str, None] = {}
         self._host_requests: dict[_Id, types.RequestId] = {}
-        """Of the host, by the id that the client sees: an answer must not pass for that to another session's question."""
+        """The host's requests by the id shown to the client, so that a reply can't match another session's question."""
 
     async def from_client(self, message: types.JSONRPCMessage) -> None:
-        """Pass on what came over stdin; what follows `initialize` waits for its answer, which names the MCP session."""
+        """Forward a message from stdin. Messages after `initialize` wait for its answer, which names the MCP session."""
         if isinstance(message, types.JSONRPCRequest):
             pending = self._pending[message.id] = _PendingRequest(message)
             await self._forward(pending)
@@ -84,7 +86,7 @@ class MessageRouter:
             await self._send_to_host(message.model_copy(update={"id": question}))
 
     async def from_host(self, message: types.JSONRPCMessage) -> None:
-        """Pass on what the host sent."""
+        """Forward a message from the host."""
         if isinstance(message, types.JSONRPCRequest):
             client_id = f"{self._session}.{message.id}"
             self._host_requests[client_id] = message.id
@@ -100,13 +102,13 @@ class MessageRouter:
             await self._answer(pending, message)
 
     async def finish(self) -> None:
-        """Stdin has ended: wait for the answers under way; streams of changes never end by themselves."""
+        """Stdin has ended: wait for pending answers, except of listening streams, which never end."""
         with move_on_after(GRACE_S):
             while any(pending.message.method != _LISTEN for pending in self._pending.values()):
                 await self._wait_for_answer()
 
     async def leave(self) -> None:
-        """Cancel what is not answered, and say so."""
+        """Cancel pending requests, and answer each with an error."""
         unanswered = list(self._pending)
         self._pending.clear()
         with move_on_after(SHUTDOWN_S):
@@ -118,9 +120,7 @@ class MessageRouter:
                 )
                 await self._send_to_client(types.JSONRPCError(jsonrpc="2.0", id=each, error=error))
             if unanswered and self._initialize_request is not None:
-                await self._request(
-                    "ping", None
-                )  # sent in order: once it is answered, the host has heard of the cancels
+                await self._request("ping", None)  # sent in order: its answer confirms the cancellations
 
     async def _answer(self, pending: _PendingRequest, answer: _Answer) -> None:
         if isinstance(answer, types.JSONRPCResponse):
@@ -129,13 +129,13 @@ class MessageRouter:
             self._spawn(self._retry, pending, remedy)
             return
         await self._send_to_client(answer)
-        if self._pending.get(pending.message.id) is pending:  # else the client has given its id to another
+        if self._pending.get(pending.message.id) is pending:  # otherwise the client has reused its id
             self._close(pending.message.id)
 
     def _remedy(self, request: types.JSONRPCRequest, code: int) -> _Remedy | None:
         if code == SESSION_GONE and self._initialize_request is not None and request.method != "initialize":
             return self._reinitialize
-        if code == types.HEADER_MISMATCH and request.method == "tools/call" and version_of(request) is not None:
+        if code == types.HEADER_MISMATCH and request.method == "tools/call" and _version_of(request) is not None:
             return self._relist_tools
         return None
 
@@ -152,7 +152,7 @@ class MessageRouter:
                 self._subscribed.pop(uri, None)
 
     async def _retry(self, pending: _PendingRequest, remedy: _Remedy) -> None:
-        """Give the host what it lacked, and ask again; where that did not help, its second answer says so."""
+        """Apply the remedy and send the request again, once."""
         await remedy(pending)
         if pending.message.id in self._pending:
             pending.retried = True
@@ -161,7 +161,7 @@ class MessageRouter:
     async def _reinitialize(self, pending: _PendingRequest) -> None:
         async with self._initialize_lock:
             if pending.session != self._session or self._initialize_request is None:
-                return  # another request found out first
+                return  # another request has done it
             self._session += 1
             for client_id in list(self._host_requests):
                 del self._host_requests[client_id]
@@ -192,7 +192,7 @@ class MessageRouter:
 
     async def _send_to_host(self, message: types.JSONRPCMessage) -> None:
         is_initialize = isinstance(message, types.JSONRPCRequest) and message.method == "initialize"
-        headers = NEW_SESSION if is_initialize else self._headers.of(message)
+        headers = _NEW_SESSION if is_initialize else self._headers.of(message)
         await self._up(SessionMessage(message, ClientMessageMetadata(headers=headers)))
 
     async def _send_to_client(self, message: types.JSONRPCMessage) -> None:
@@ -209,3 +209,41 @@ class MessageRouter:
 
 def _cancelled(request: _Id) -> types.JSONRPCNotification:
     return types.JSONRPCNotification(jsonrpc="2.0", method=_CANCELLED, params={"requestId": request})
+
+
+class _RequestHeaders:
+    """HTTP headers for a client's messages: from the handshake, or from the message itself in the newer era."""
+
+    def __init__(self) -> None:
+        self.agreed: str | None = None
+        """The protocol version agreed in the handshake."""
+        self._mirrored: dict[str, dict[tuple[str, ...], str]] = {}
+
+    def learn(self, tools: Any) -> None:
+        """Record which arguments these tools mirror in headers, from their schemas."""
+        for tool in tools if isinstance(tools, list) else ():
+            schema = tool.get("inputSchema")
+            sound = inbound.find_invalid_x_mcp_header(schema) is None
+            self._mirrored[str(tool.get("name"))] = inbound.x_mcp_header_map(schema) if sound else {}
+
+    def of(self, message: types.JSONRPCMessage) -> dict[str, str]:
+        """The headers of a message."""
+        if not isinstance(message, types.JSONRPCRequest) or (version := _version_of(message)) is None:
+            return {_VERSION: self.agreed} if self.agreed else {}
+        named = {_VERSION: version, inbound.MCP_METHOD_HEADER: message.method}
+        params = message.params or {}
+        name = params.get(inbound.NAME_BEARING_METHODS.get(message.method, ""))
+        if isinstance(name, str):
+            named[inbound.MCP_NAME_HEADER] = name
+        made = {key: inbound.encode_header_value(value) for key, value in named.items()}
+        arguments = params.get("arguments")
+        if message.method == "tools/call" and isinstance(name, str) and isinstance(arguments, Mapping):
+            made.update(inbound.mcp_param_headers(self._mirrored.get(name, {}), arguments))
+        return made
+
+
+def _version_of(message: types.JSONRPCRequest) -> str | None:
+    """The protocol version in a newer-era request; None for the handshake era."""
+    meta = (message.params or {}).get("_meta")
+    version = meta.get(types.PROTOCOL_VERSION_META_KEY) if isinstance(meta, Mapping) else None
+    return version if isinstance(version, str) and message.method != "initialize" else None
