@@ -23,13 +23,12 @@ from codesdk.sandbox.port import Sandboxes
 from codesdk.sandbox.profiles.loader import Profiles
 from codesdk.sandbox.profiles.profile import Profile
 from codesdk.sandbox.records import store as sandbox_store
-from codesdk.sources.catalog.tool_changes import ToolChanges
-from codesdk.sources.catalog.tool_listing import ToolListing
-from codesdk.sources.servers.discovery import list_offered_tools
+from codesdk.sources.servers.server import list_offered_tools
 from codesdk.sources.servers.server_list import ServerReporter
 from codesdk.sources.service import SourceService
 from codesdk.sources.starters.server_sandboxes import EngineHost, ServerSandboxes
 from codesdk.sources.starters.stdio import StdioStarter
+from codesdk.sources.tool_changes import ToolChanges, ToolListing
 from codesdk.toolcalls.run.sources import SourceRequest
 from codesdk.tools import Attachment
 from stage import REPOSITORY, Stage

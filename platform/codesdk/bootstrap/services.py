@@ -34,8 +34,8 @@ from codesdk.sessions import SessionService
 from codesdk.sessions.authentication import SessionAuthenticator
 from codesdk.sessions.lost_hosts import LostHosts
 from codesdk.settings import Settings
-from codesdk.sources.catalog.tool_changes import ToolChanges
 from codesdk.sources.servers.server_list import ServerList
+from codesdk.sources.tool_changes import ToolChanges
 from codesdk.storage.database import Database
 from codesdk.storage.migration import ensure_schema
 from codesdk.storage.writer import Writer

@@ -1,1 +1,1 @@
-"""Other people's MCP servers: started in sandboxes of their own or spoken to from here, held to what was accepted."""
+"""Third-party MCP servers as tool sources: run in sandboxes or reached over HTTP, and pinned to the accepted tools."""

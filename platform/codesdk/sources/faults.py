@@ -1,4 +1,4 @@
-"""What can be wrong with somebody else's MCP server, for whoever called one of its tools."""
+"""Faults of MCP servers, as callers of their tools see them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from codesdk.toolcalls.run.sources import ServerLost, ServerSilent
 
 
 class SourceFault(Fault):
-    """A server did not do what a call needed."""
+    """An MCP server failed a call."""
 
     code = "SOURCE_FAILED"
     status = 502
@@ -16,11 +16,11 @@ class SourceFault(Fault):
         super().__init__(f"The MCP server `{source}` {what}.", advice=advice, details={"source": source})
         self.source = source
         self.what = what
-        """What it did: the message without its name."""
+        """The message without the server's name."""
 
 
 class SourceUnavailable(SourceFault):
-    """It cannot be had now: it does not start, or it is not tried again yet."""
+    """The server doesn't start, or its next start is delayed."""
 
     code = "SOURCE_UNAVAILABLE"
     retryable = True
@@ -28,18 +28,18 @@ class SourceUnavailable(SourceFault):
 
 
 class SourceDied(SourceFault, ServerLost):
-    """It ended, or was ended, while a call was with it; whether that took effect is unknown."""
+    """The server ended during a call, whose effect is unknown."""
 
     code = "SOURCE_DIED"
 
 
 class SourceProtocolError(SourceFault):
-    """It answered something that the protocol does not have."""
+    """The server violated the protocol."""
 
     code = "SOURCE_PROTOCOL"
 
 
 class SourceTimeout(SourceFault, ServerSilent):
-    """It did not answer in the call's time, and was told to stop."""
+    """The server didn't answer within the call's timeout, and was sent a cancellation."""
 
     code = "TIMEOUT"

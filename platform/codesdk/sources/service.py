@@ -1,4 +1,4 @@
-"""All servers of a worker: which there are, who calls them, and when they end. `toolcalls.elsewhere.Sources` for real."""
+"""The MCP servers of a worker: starts them on demand, calls their tools, and stops them. Implements `toolcalls.run.sources`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from codesdk.registry import RegistryProvider, Source, SourceCall, ToolWithheld
 from codesdk.registry.source import running_hash
 from codesdk.sandbox.profiles.profile import Profile
 from codesdk.sources import store
-from codesdk.sources.catalog.tool_changes import ToolChanges, describe_change
-from codesdk.sources.catalog.tool_listing import ToolListing
 from codesdk.sources.faults import SourceDied, SourceUnavailable
 from codesdk.sources.servers.event_loop import EventLoopThread
 from codesdk.sources.servers.progress_lines import ProgressLines
@@ -30,6 +28,7 @@ from codesdk.sources.servers.server import Server, StartedServer, StatusSnapshot
 from codesdk.sources.servers.server_list import ServerReporter
 from codesdk.sources.servers.server_status import ServerStatus
 from codesdk.sources.servers.tool_results import to_tool_result
+from codesdk.sources.tool_changes import ToolChanges, ToolListing, describe_change
 from codesdk.storage.database import Database
 from codesdk.toolcalls.run.secret_access import SecretProblem, no_secrets
 from codesdk.toolcalls.run.sources import SourceRequest
@@ -37,47 +36,47 @@ from codesdk.toolcalls.run.sources import SourceRequest
 _log = logging.getLogger(__name__)
 
 MAX_SERVERS = 64
-"""That one worker has at once."""
+"""Servers per worker."""
 MAX_PER_TENANT = 24
-"""Of these, for the sessions of one tenant."""
+"""Servers per worker for the sessions of one tenant."""
 MAX_REASON = 300
-"""Characters of why a server ended, as operators see it."""
+"""Characters of the reason for a server's end shown to operators."""
 _FIXED_LIMITS = ("memory_bytes", "pids", "open_files", "file_bytes", "egress")
-"""What policy may demand of a call and a server that runs already cannot be given."""
+"""Limits that policy may set for a call, but that can't be changed for a running server."""
 _MIN_TIMEOUT_S = 0.01
-"""What is left to a call whose server took all of its time to start."""
+"""Minimum timeout of a call whose server used up its time to start."""
 
 
 class Starter(Protocol):
-    """Has servers started."""
+    """Starts servers."""
 
     def begin(self, source: Source, serves: SessionId | None, tenant: TenantId) -> StartedServer:
-        """One of that source, for one session or for all."""
+        """Start a server of a source, for one session or (None) for all."""
         ...
 
     def profile_of(self, source: Source) -> Profile | None:
-        """What its sandbox may use; None where it runs elsewhere."""
+        """The profile of its sandbox; None for a remote server."""
         ...
 
     def remove_orphans(self) -> None:
-        """Remove what no server of this worker has."""
+        """Remove sandboxes that no server of this worker uses."""
         ...
 
 
 class ServerKey(NamedTuple):
-    """One server."""
+    """Identifies one server."""
 
     source: str
     session: str
-    """Empty for a shared one."""
+    """Empty for a shared server."""
     tenant: str
-    """Likewise."""
+    """Empty for a shared server."""
     running: str
-    """Hash of what it runs with: a manifest that changed means another server."""
+    """Hash of the manifest fields it runs with: a changed manifest means a new server."""
 
 
 class SourceService:
-    """Safe to use from the worker's threads; `tend` from one at a time."""
+    """Safe to use from the worker's threads; `tend` from one thread at a time."""
 
     def __init__(
         self,
@@ -90,7 +89,7 @@ class SourceService:
         roster: ServerReporter,
         secret_problem: SecretProblem = no_secrets,
     ) -> None:
-        """`roster`: is told which servers there are; `secret_problem`: why a tenant's secret cannot be used; never its value."""
+        """`roster`: publishes the servers' status. `secret_problem`: returns why a tenant's secret can't be used."""
         self._registry = registry
         self._starter = starter
         self._changes = changes
@@ -107,7 +106,7 @@ class SourceService:
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def call(self, asked: SourceRequest) -> ToolResult:
-        """Run it to its end; see the port."""
+        """Run a call to its end; see the port."""
         runs = asked.tool.runs
         assert isinstance(runs, SourceCall)  # noqa: S101 (what the port is for)
         source = self._registry.of(asked.tenant).sources.get(runs.source)
@@ -121,7 +120,7 @@ class SourceService:
         try:
             return self._run(asked, source, runs.tool, in_flight)
         except CancelledError:
-            if self._closed:  # nobody has cancelled it: the next worker says what became of it
+            if self._closed:  # not cancelled by a client: the next worker recovers it
                 raise SourceDied(source.name, "was stopped with its worker") from None
             text = f"{asked.tool.name} was cancelled; its server was told to stop, and may have done some of it."
             return ToolResult(text=text, is_error=True, code="CANCELLED")
@@ -130,7 +129,7 @@ class SourceService:
                 self._calls.pop(asked.identity, None)
 
     def cancel(self, identity: CallIdentity) -> bool:
-        """Withdraw a call; see the port."""
+        """Cancel a call; see the port."""
         with self._lock:
             in_flight = self._calls.get(identity)
         if in_flight is not None:
@@ -149,7 +148,7 @@ class SourceService:
                 raise ToolWithheld(asked.tool.name, describe_change(offered.get(tool, "")))
             progress = ProgressLines(self._clock.monotonic)
             left = max(_MIN_TIMEOUT_S, asked.timeout_s - (self._clock.monotonic() - began))
-            asked.sent()  # which may wait for the database: that is none of the server's time
+            asked.sent()  # may wait for the database, which doesn't count against the server's time
             in_flight.check()
             future = server.call(running, tool, asked.arguments, left, progress.report)
             future.add_done_callback(lambda _: progress.over())
@@ -166,7 +165,7 @@ class SourceService:
         return result.model_copy(update={"stdout": progress.counted})
 
     def _unmet_requirement(self, asked: SourceRequest, source: Source) -> ToolResult | None:
-        """Why the call is not made: a secret that there is not, or a demand of policy that no running server can meet."""
+        """The refusal of a call that lacks a secret, or whose policy limits a running server can't meet."""
         name = asked.tool.name
         for secret in asked.tool.secrets:
             if problem := self._secret_problem(asked.tenant, secret):
@@ -204,7 +203,7 @@ class SourceService:
                     clock=self._clock,
                     on_listing=partial(self._on_listing, source.name),
                 )
-            server.call_started()  # under the lock: one that is being called is not forgotten
+            server.call_started()  # under the lock, so that `tend` doesn't drop it
             return server
 
     def _check_capacity(self, key: ServerKey) -> None:
@@ -217,17 +216,17 @@ class SourceService:
             raise SourceUnavailable(key.source, f"has no place: {MAX_SERVERS} servers run on this host already")
 
     def _on_listing(self, name: str, listing: ToolListing) -> None:
-        # Against what is accepted now: that may be more than when the server was started.
+        # Compare with the current pins, which may be newer than the server.
         source = self._registry.of("").sources.get(name)
         if source is None:
             return
         try:
             self._changes.note(source, listing)
         except Fault as fault:
-            _log.warning("what the MCP server %s has changed was not written down: %s", name, fault)
+            _log.warning("could not record the changes of the MCP server %s: %s", name, fault)
 
     def tend(self) -> None:
-        """Stop the servers of sessions that are closed, of manifests that are gone or changed, and those that are idle."""
+        """Stop servers that are idle, whose session is closed, or whose manifest was removed or changed."""
         with self._lock:
             servers = dict(self._servers)
         sessions = {key.session for key in servers if key.session}
@@ -252,7 +251,7 @@ class SourceService:
         self._starter.remove_orphans()
 
     def close(self) -> None:
-        """Stop all of them."""
+        """Stop all servers."""
         with self._lock:
             self._closed = True
             servers, calls = list(self._servers.values()), list(self._calls.values())
@@ -265,7 +264,7 @@ class SourceService:
         self._thread.close()
 
     def _publish_status(self) -> None:
-        """Operators, which servers there are now."""
+        """Publish the servers' status for operators."""
         with self._lock:
             servers = sorted(self._servers.items(), key=lambda each: each[0])
         self._roster.tell(
@@ -282,13 +281,13 @@ class SourceService:
 
 
 def _status_fields(status: StatusSnapshot) -> dict[str, Any]:
-    """As it may be stored: what a server said at its end can be any text."""
+    """The status with its reason bounded and printable: it may contain the server's own text."""
     reason = "".join(letter if letter.isprintable() else " " for letter in status.reason[:MAX_REASON])
     return status._replace(reason=reason)._asdict()
 
 
 def _unreachable_host(source: Source, asked: SourceRequest) -> ToolResult | None:
-    """The refusal, where policy lets this call reach only hosts among which its server is not."""
+    """The refusal of a call whose policy doesn't allow the server's host; None if it does."""
     reachable = asked.obligations.sandbox.egress
     host = hostnames.canonical_host(urlsplit(source.manifest.url or "").hostname or "")
     if reachable is None or any(hostnames.covers(pattern, host) for pattern in reachable):
@@ -298,7 +297,7 @@ def _unreachable_host(source: Source, asked: SourceRequest) -> ToolResult | None
 
 
 class _InFlightCall:
-    """A call that is under way: it can be withdrawn at any moment, before its server has started too."""
+    """A call in flight, which can be withdrawn at any time, even while its server starts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -306,7 +305,7 @@ class _InFlightCall:
         self._future: Future[types.CallToolResult] | None = None
 
     def withdraw(self) -> None:
-        """Doing it twice is no error."""
+        """Withdraw the call. Idempotent."""
         with self._lock:
             self._withdrawn = True
             future = self._future
@@ -314,16 +313,12 @@ class _InFlightCall:
             future.cancel()
 
     def check(self) -> None:
-        """Go no further where it is withdrawn.
-
-        Raises:
-            CancelledError: it is.
-        """
+        """Raise CancelledError if the call was withdrawn."""
         if self._withdrawn:
             raise CancelledError
 
     def hold(self, future: Future[types.CallToolResult]) -> None:
-        """It is with the server now."""
+        """Attach the request to the server, so that a withdrawal cancels it."""
         with self._lock:
             self._future = future
             withdrawn = self._withdrawn

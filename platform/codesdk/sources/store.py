@@ -1,4 +1,4 @@
-"""Statements about servers: which there are, which tools are not what was accepted, whose sessions are open."""
+"""SQL for MCP servers' status and for changes of their tools."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from codesdk.storage.schema import hosts, sessions, source_changes, source_serve
 
 
 class ToolChange(NamedTuple):
-    """A tool that a server has changed, by hashes."""
+    """The hashes of a changed tool."""
 
     pinned: str
     seen: str
-    """Empty: it has it no more."""
+    """Empty if the tool was removed."""
 
 
 def replace_changes(connection: Connection, source: str, changed: Mapping[str, ToolChange], now: float) -> None:
-    """Write down what of a source is changed now, and nothing else of it."""
+    """Replace the recorded changes of a source."""
     connection.execute(delete(source_changes).where(source_changes.c.source == source))
     rows = [
         {"source": source, "tool": tool, "pinned": seen.pinned, "seen": seen.seen, "at": now}
@@ -33,19 +33,19 @@ def replace_changes(connection: Connection, source: str, changed: Mapping[str, T
 
 
 def list_changes(connection: Connection) -> dict[tuple[str, str], ToolChange]:
-    """By source, and by the server's own name of the tool."""
+    """Changes by source and the server's name of the tool."""
     rows = connection.execute(select(source_changes))
     return {(row.source, row.tool): ToolChange(row.pinned, row.seen) for row in rows}
 
 
 def closed_sessions(connection: Connection, among: Collection[str]) -> set[str]:
-    """Which of these sessions are not open any more."""
+    """Those of the sessions that are no longer open."""
     query = select(sessions.c.id).where(sessions.c.id.in_(list(among)), sessions.c.state == "open")
     return set(among) - set(connection.execute(query).scalars())
 
 
 def replace_servers(connection: Connection, host: HostId, generation: int, servers: Sequence[ServerStatus]) -> None:
-    """These are the servers of that host, and no others."""
+    """Replace the servers of a host."""
     connection.execute(delete(source_servers).where(source_servers.c.host_id == host))
     rows = [
         {"host_id": host, "generation": generation, "number": number, **each.model_dump(mode="json")}
@@ -56,7 +56,7 @@ def replace_servers(connection: Connection, host: HostId, generation: int, serve
 
 
 def list_servers(connection: Connection) -> list[ServerRecord]:
-    """All that a worker has which still has its host, and was not stopped in order."""
+    """The servers of all workers that still own their host and haven't left it."""
     query = (
         select(source_servers, hosts.c.name.label("host"))
         .join(hosts, hosts.c.id == source_servers.c.host_id)

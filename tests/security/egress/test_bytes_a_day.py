@@ -10,9 +10,8 @@ import pytest
 
 from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.quotas import Resource
-from codesdk.sandbox.egress.byte_credit import ByteCredit
-from codesdk.sandbox.egress.connection_attempt import AttemptPhase, Reason
-from codesdk.sandbox.egress.refusal import Refusal
+from codesdk.sandbox.egress.connection_attempt import AttemptPhase, Reason, Refusal
+from codesdk.sandbox.egress.relay import ByteCredit
 from codesdk.worker.sandboxes.egress_record import FIRST_RESERVATION, EgressRecorder
 from egress_stage import OWNER, HttpServer, rules, staged
 from stage import staged as installed

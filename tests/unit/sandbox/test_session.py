@@ -13,8 +13,8 @@ import pytest
 from codesdk.sandbox.channel import files as workspace
 from codesdk.sandbox.channel.connection import RunnerConnection
 from codesdk.sandbox.channel.sandbox import RunnerSandbox
-from codesdk.sandbox.egress.background_allowances import BackgroundAllowances
 from codesdk.sandbox.egress.rules import EgressRule, EgressRules
+from codesdk.sandbox.egress.service import BackgroundAllowances
 from codesdk.sandbox.port import ExecRequest, FileWrite, SandboxSpec
 from codesdk.sandbox.port.faults import (
     CallCancelled,

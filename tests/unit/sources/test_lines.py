@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codesdk.sources.servers.progress_lines import MAX_BYTES, MIN_GAP_S, ProgressLines
-from codesdk.sources.transport.framing import LineBuffer, ServerMisbehaved, parse_message
-from codesdk.sources.transport.rate_limit import RateLimit
+from codesdk.sources.transport.framing import LineBuffer, RateLimit, ServerMisbehaved, parse_message
 
 
 @given(st.lists(st.binary(max_size=30)), st.lists(st.integers(1, 9)))

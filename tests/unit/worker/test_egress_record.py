@@ -7,8 +7,7 @@ import pytest
 from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.quotas import Resource
 from codesdk.errors import InternalFault
-from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, Reason
-from codesdk.sandbox.egress.refusal import Refusal
+from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, Reason, Refusal
 from codesdk.worker.sandboxes.egress_record import FIRST_RESERVATION, MAX_RESERVATION, EgressRecorder
 
 KIB, MIB = 1024, 1024 * 1024

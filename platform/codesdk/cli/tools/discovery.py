@@ -27,11 +27,11 @@ from codesdk.sandbox.port import Sandboxes
 from codesdk.sandbox.profiles.loader import load_profiles
 from codesdk.settings import Settings
 from codesdk.settings.process_lock import try_lock
-from codesdk.sources.catalog.tool_listing import ToolListing
-from codesdk.sources.servers.discovery import list_offered_tools
+from codesdk.sources.servers.server import list_offered_tools
 from codesdk.sources.starters.probe_sandboxes import ProbeSandboxes
 from codesdk.sources.starters.remote import remote_starter
 from codesdk.sources.starters.stdio import StdioStarter
+from codesdk.sources.tool_changes import ToolListing
 
 
 class DiscoveryRunning(Fault):

@@ -32,7 +32,7 @@ from codesdk.registry.pins import (
 from codesdk.registry.registry import read_manifests
 from codesdk.registry.source_tools import UnusableTool, compile_source_tool
 from codesdk.registry.suspicious_text import escape_invisible, find_suspicions
-from codesdk.sources.catalog.tool_listing import ToolListing
+from codesdk.sources.tool_changes import ToolListing
 
 
 def pin_source(name: str, tools: Path | None, tenant: str | None, data_dir: Path | None, *, as_json: bool) -> int:

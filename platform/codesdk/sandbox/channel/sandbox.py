@@ -23,8 +23,7 @@ from codesdk.sandbox.channel.execs import (
 from codesdk.sandbox.channel.files import RunnerFiles, encode_fingerprint
 from codesdk.sandbox.channel.processes import RunnerProcesses
 from codesdk.sandbox.channel.snapshots import RunnerSnapshots
-from codesdk.sandbox.egress.background_allowances import BackgroundAllowances
-from codesdk.sandbox.egress.service import EgressService
+from codesdk.sandbox.egress.service import BackgroundAllowances, EgressService
 from codesdk.sandbox.isolation.spec import exec_limits
 from codesdk.sandbox.port import (
     Attestation,

@@ -1,9 +1,9 @@
-"""Egress without a network: what a tool may reach, and the proxy beside the worker that reaches it.
+"""Network egress: the rules for what an exec may reach, and the proxy in the worker that connects.
 
-The sandbox has no network. An exec that may reach hosts finds an HTTP proxy on its loopback; the runner carries those
-connections as streams (`runner.channel`) to this proxy, which knows the exec from the channel and decides.
+A sandbox has no network. An exec with egress finds an HTTP proxy on its loopback; the runner forwards those connections as
+streams over its channel to this proxy, which knows the exec from the channel.
 
-Reading order: rules (what is allowed), `domain.addresses` (what never is), lease (one exec's allowance), http_head,
-http_body and clienthello (what the tool says), proxy (the decision), dial (the one resolution), relay (the bytes),
-attempt (the record), service (the thread it all runs on), carrier (between a link and the proxy).
+Reading order: rules, allowance (one exec's rules and budgets), http_head, http_body and client_hello (parsing), proxy (the
+decision), dialer (name resolution and connecting), relay (the bytes), connection_attempt (the record), service (threads and
+lifetimes), multiplexer (streams over a sandbox's link).
 """

@@ -1,4 +1,4 @@
-"""One exec's allowance: what it may reach, and what is left of it."""
+"""One exec's egress allowance: its rules, and what is left of its budgets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from codesdk.sandbox.egress.rules import EgressRule, EgressRules, Protocol
 
 Key = tuple[str, int]
 ATTEMPTS_PER_CONNECTION = 4
-"""Attempts beyond this many for each allowed connection are refused unread, and reported as one."""
+"""Attempts per allowed connection; further ones are reset unread and reported in one record."""
 
 
 @dataclass
@@ -19,9 +19,9 @@ class ExecAllowance:
     owner: str
     key: Key
     within: EgressRules
-    """The profile's: nothing outside is reached, whatever the exec was given."""
+    """The profile's rules, which bound the exec's."""
     rules: EgressRules
-    """The exec's own."""
+    """The exec's own rules."""
     attempts: int = 0
     opened: int = 0
     open_now: int = 0
@@ -33,7 +33,7 @@ class ExecAllowance:
     _limits: EgressRules = field(init=False)
 
     def __post_init__(self) -> None:
-        """Take the tighter of each limit."""
+        """Use the lower of each limit."""
         tighter = {
             name: min(getattr(self.within, name), getattr(self.rules, name))
             for name in ("at_once", "connections", "bytes_up", "bytes_down", "idle_s")
@@ -42,13 +42,13 @@ class ExecAllowance:
 
     @property
     def idle_s(self) -> float:
-        """Seconds without a byte that end a connection."""
+        """Idle timeout of a connection in seconds."""
         return self._limits.idle_s
 
     def find(self, host: str, port: int, protocol: Protocol) -> EgressRule | None:
-        """The exec's rule, where the profile allows the same too.
+        """The exec's rule for a destination; None if the exec or its profile doesn't allow it.
 
-        What a rule loosens or adds (`allow_ech`, `inject` …) holds only if the profile's rule is the same in it.
+        What a rule loosens or adds (`allow_ech`, `inject` …) must be in the profile's rule too.
         """
         outer, inner = self.within.find(host, port, protocol), self.rules.find(host, port, protocol)
         if outer is None or inner is None or not _is_within(inner, outer):
@@ -56,7 +56,7 @@ class ExecAllowance:
         return inner
 
     def attempt(self) -> int | None:
-        """Count an attempt; its number, or None when there were far too many."""
+        """Count an attempt and return its number; None beyond the limit of attempts."""
         if self.ended or self.attempts >= ATTEMPTS_PER_CONNECTION * self._limits.connections:
             self.unread += 1
             return None
@@ -64,7 +64,7 @@ class ExecAllowance:
         return self.attempts
 
     def open(self) -> Reason | None:
-        """Take a connection, to be given back with `give_back`; or why there is none."""
+        """Take a connection slot, to be released with `give_back`; returns the reason if there is none."""
         if self.ended:
             return Reason.EXEC_ENDED
         if self.opened >= self._limits.connections:
@@ -76,18 +76,18 @@ class ExecAllowance:
         return None
 
     def give_back(self) -> None:
-        """A connection ended."""
+        """Release a connection slot."""
         self.open_now -= 1
 
     def send(self, count: int) -> bool:
-        """Count bytes that are about to leave; False when they may not."""
+        """Count bytes about to be sent; False if they exceed the budget."""
         if self.bytes_up + count > self._limits.bytes_up:
             return False
         self.bytes_up += count
         return True
 
     def receive(self, count: int) -> bool:
-        """Count bytes that came; False when they may not be passed on."""
+        """Count bytes received; False if they exceed the budget."""
         if self.bytes_down + count > self._limits.bytes_down:
             return False
         self.bytes_down += count
@@ -95,7 +95,7 @@ class ExecAllowance:
 
 
 def _is_within(inner: EgressRule, outer: EgressRule) -> bool:
-    """Whether the exec's rule gives nothing beyond the profile's."""
+    """Whether the exec's rule allows nothing beyond the profile's."""
     return (
         inner.allow_ech <= outer.allow_ech
         and inner.allow_missing_sni <= outer.allow_missing_sni

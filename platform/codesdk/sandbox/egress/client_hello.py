@@ -1,7 +1,6 @@
-"""The first message of TLS, read without touching it: which host it is for. Pure.
+"""Parses a TLS ClientHello for its server name, without changing it. Pure.
 
-Bytes come in any pieces, and the message may be spread over several records (RFC 8446, 5.1); whoever compares a name
-must put it together as the server will.
+The message may be fragmented over several records (RFC 8446, 5.1), and is reassembled as the server will.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import struct
 from dataclasses import dataclass
 
 MAX_HELLO = 64 * 1024
-"""Largest ClientHello that is put together; with post-quantum shares they have about 2 KiB."""
+"""Bytes of the largest ClientHello accepted; with post-quantum key shares they have about 2 KiB."""
 MAX_RECORD = 1 << 14
 _RECORD = struct.Struct(">BBBH")
 _HANDSHAKE, _CLIENT_HELLO, _TLS = 22, 1, 3
@@ -21,21 +20,21 @@ _ENCRYPTED = frozenset({0xFE0D, 0xFFCE})
 
 
 class NotTls(ValueError):
-    """The bytes are no ClientHello, or one that two readers could understand differently."""
+    """The bytes are not a ClientHello, or an ambiguous one."""
 
 
 @dataclass(frozen=True)
 class ClientHello:
-    """What is visible of it."""
+    """The visible fields of a ClientHello."""
 
     server_name: str | None
     encrypted: bool
-    """It carries an encrypted ClientHello, or something that looks like one (GREASE)."""
+    """It has an encrypted_client_hello extension, possibly GREASE."""
     alpn: tuple[str, ...] = ()
 
 
 class ClientHelloParser:
-    """Bytes in, a ClientHello out when it is complete. `seen` holds every byte, to be sent on unchanged."""
+    """Incremental parser. `seen` holds every byte, to be forwarded unchanged."""
 
     def __init__(self) -> None:
         self.seen = bytearray()
@@ -43,16 +42,16 @@ class ClientHelloParser:
         self._message = bytearray()
 
     def feed(self, data: bytes) -> ClientHello | None:
-        """Take some bytes.
+        """Add bytes; returns the ClientHello once it is complete.
 
         Raises:
-            NotTls: as soon as that is certain.
+            NotTls: as soon as the bytes can't be a ClientHello.
         """
         self.seen += data
         while len(self.seen) - self._read >= _RECORD.size:
             kind, major, _minor, length = _RECORD.unpack_from(self.seen, self._read)
             if kind != _HANDSHAKE or major != _TLS or not 0 < length <= MAX_RECORD:
-                raise NotTls("the first bytes are no TLS handshake")
+                raise NotTls("the first bytes are not a TLS handshake")
             start = self._read + _RECORD.size
             if len(self.seen) < start + length:
                 break
@@ -64,13 +63,13 @@ class ClientHelloParser:
         if len(self.seen) > MAX_HELLO + MAX_RECORD:
             raise NotTls(f"a ClientHello of more than {MAX_HELLO} bytes")
         if self.seen and self.seen[0] != _HANDSHAKE:
-            raise NotTls("the first byte is no TLS handshake")
+            raise NotTls("the first byte is not a TLS handshake")
         return None
 
     def _complete(self) -> ClientHello | None:
         message = self._message
         if message[0] != _CLIENT_HELLO:
-            raise NotTls("the first handshake message is no ClientHello")
+            raise NotTls("the first handshake message is not a ClientHello")
         if len(message) < 4:  # noqa: PLR2004 - type and a length of three bytes
             return None
         length = int.from_bytes(message[1:4], "big")
@@ -103,18 +102,18 @@ class _Cursor:
 
     def end(self) -> None:
         if not self.at_end:
-            raise NotTls("bytes in the ClientHello that belong to nothing")
+            raise NotTls("trailing bytes in the ClientHello")
 
 
 def parse(body: bytes) -> ClientHello:
-    """The body of a ClientHello, without its type and length.
+    """Parse the body of a ClientHello, without its type and length.
 
     Raises:
-        NotTls: a length is wrong, an extension comes twice, or a name is none.
+        NotTls: a length is wrong, an extension is repeated, or the server name is invalid.
     """
     cursor = _Cursor(body)
     if cursor.take(2)[0] != _TLS:
-        raise NotTls("a version that is no TLS")
+        raise NotTls("not a TLS version")
     cursor.take(_RANDOM_BYTES)
     if len(cursor.vector(1)) > _MAX_SESSION_ID:
         raise NotTls("a session id of more than 32 bytes")
@@ -135,7 +134,7 @@ def _extensions(data: bytes) -> dict[int, bytes]:
     while not cursor.at_end:
         kind = int.from_bytes(cursor.take(2), "big")
         if kind in found:
-            raise NotTls("an extension comes twice")
+            raise NotTls("a repeated extension")
         found[kind] = cursor.vector(2)
     return found
 
@@ -147,7 +146,7 @@ def _server_name(data: bytes) -> str:
     if entry.take(1) != b"\0":
         raise NotTls("a server name of an unknown type")
     name = entry.vector(2)
-    entry.end()  # a second name: servers differ in which they take
+    entry.end()  # servers differ in which of two names they use
     try:
         return name.decode("ascii")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""From a name to a connection: resolved once, every answer checked, and connected to an address that was."""
+"""Resolves a name once, checks every address, and connects to a checked address."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from codesdk.domain.network.addresses import AddressPolicy
 from codesdk.domain.network.hostnames import Address, parse_address
 from codesdk.domain.network.resolver import Resolve
-from codesdk.sandbox.egress.connection_attempt import Reason
-from codesdk.sandbox.egress.refusal import Refusal
+from codesdk.sandbox.egress.connection_attempt import Reason, Refusal
 
 MAX_ADDRESSES_TRIED = 4
-"""Addresses of one name that are tried, in the resolver's order."""
+"""Addresses tried per name, in the resolver's order."""
 READ_LIMIT = 64 * 1024
-"""Bytes read from the upstream before they are passed on; asyncio holds up to twice as many."""
+"""Bytes per read from the upstream; asyncio buffers up to twice as many."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +29,17 @@ class Upstream:
     writer: asyncio.StreamWriter
 
     async def send(self, data: bytes) -> None:
-        """All of it, once there is room."""
+        """Send all of it, waiting for buffer space."""
         self.writer.write(data)
         await self.writer.drain()
 
     def close(self) -> None:
-        """End it at once."""
+        """Abort the connection."""
         self.writer.transport.abort()
 
 
 class Dialer:
-    """Resolves, checks, connects."""
+    """Resolves names, checks addresses and connects."""
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class Dialer:
         for address in addresses:
             why = self._policy(address)
             if why is not None:
-                # One private answer among public ones is what a rebinding name looks like: none of them is used.
+                # One private address among public ones looks like DNS rebinding: use none of them.
                 raise Refusal(Reason.ADDRESS_REFUSED, f"{host} has the address {address}: {why}")
         error: OSError | None = None
         for address in addresses[:MAX_ADDRESSES_TRIED]:
@@ -102,7 +101,7 @@ class Dialer:
             made.setblocking(False)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(self._connect_s):
-                # A number, never a name: nothing resolves a second time.
+                # An address, not a name: nothing is resolved a second time.
                 await asyncio.get_running_loop().sock_connect(made, (str(address), port))
                 reader, writer = await asyncio.open_connection(
                     sock=made,

@@ -1,4 +1,4 @@
-"""Bodies of HTTP/1: passed on as far as their framing reaches, and not a byte further. Pure."""
+"""HTTP/1 bodies: forwards exactly the bytes inside the framing. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from codesdk.sandbox.egress.http_head import BadHead, Framing
 
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
 _MAX_LINE = 10
-"""Characters of a chunk's size with its line end."""
+"""Bytes of a chunk-size line, with its line end."""
 
 
 class Body:
-    """Takes bytes of one body; `over` when it is complete."""
+    """Incremental reader of one body; `over` once it is complete."""
 
     def __init__(self, framing: Framing, *, drop_surplus: bool = False) -> None:
-        """Framing: with a length or chunked. Drop surplus: bytes after its end are thrown away, as of a response."""
+        """`framing`: with a length, or chunked. `drop_surplus`: ignore bytes after the end, as for a response."""
         self._drop_surplus = drop_surplus
         self.over = framing.length == 0 and not framing.chunked
         self._left = framing.length or 0
@@ -25,10 +25,10 @@ class Body:
         self._last = False
 
     def feed(self, data: bytes) -> bytes:
-        """The bytes to pass on.
+        """The bytes to forward.
 
         Raises:
-            BadHead: bytes after its end (a second request), or chunks that are none: extensions and trailers included.
+            BadHead: bytes after the end (a second request), or invalid chunks, including chunk extensions and trailers.
         """
         out = bytearray()
         view = memoryview(data)

@@ -1,4 +1,8 @@
-"""Request and response heads of HTTP/1, read strictly: whatever two readers could understand differently is refused. Pure."""
+"""Strict parser and writer of HTTP/1 heads: rejects everything that two implementations could read differently. Pure.
+
+Not h11: it accepts bare LF, folded lines, repeated Content-Length and a Transfer-Encoding next to it, and it rejects the
+HTTP/1.1 CONNECT without Host that some clients send.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ HOP_BY_HOP = frozenset(
      "trailers", "transfer-encoding", "upgrade", "http2-settings"}
 )  # fmt: skip
 _NOT_NAMED_BY_CONNECTION = frozenset({"host", "content-length", "authorization", "cookie", "content-type"})
-"""Fields that a `Connection` header cannot take away: their loss would change what the request means."""
+"""Fields that a `Connection` header must not remove, because the request's meaning depends on them."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -29,12 +33,12 @@ Fields = tuple[tuple[str, str], ...]
 
 
 class BadHead(ValueError):
-    """It is no head of HTTP/1, or an ambiguous one."""
+    """Not an HTTP/1 head, or an ambiguous one."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where a request wants to go."""
+    """A request's destination."""
 
     host: str
     """Canonical."""
@@ -43,16 +47,16 @@ class Target:
 
 @dataclass(frozen=True)
 class Head:
-    """Fields in their order, with the bytes of values read as Latin-1."""
+    """Header fields in order, with values decoded as Latin-1."""
 
     fields: Fields
 
     def all(self, name: str) -> list[str]:
-        """Every value of a field; names are compared in lower case."""
+        """All values of a field; `name` in lower case."""
         return [value for key, value in self.fields if key.lower() == name]
 
     def without(self, names: frozenset[str]) -> Fields:
-        """The fields but these."""
+        """The fields except these."""
         return tuple((key, value) for key, value in self.fields if key.lower() not in names)
 
 
@@ -77,25 +81,25 @@ class Response(Head):
 
 @dataclass(frozen=True)
 class Framing:
-    """How long the body is: `length` bytes, or chunked, or (responses) until the connection ends when both are unset."""
+    """Body framing: `length` bytes, chunked, or, with neither (responses only), until the connection closes."""
 
     length: int | None = None
     chunked: bool = False
 
 
 def request(head: bytes) -> Request:
-    """A request head, with its final empty line.
+    """Parse a request head, including its final empty line.
 
     Raises:
-        BadHead: anything that is not exactly one request to a proxy for one host.
+        BadHead: not exactly one proxy request for one host.
     """
     lines = _lines(head)
     parts = lines[0].split(" ")
     if len(parts) != 3 or parts[2] not in _VERSIONS:  # noqa: PLR2004 - method, target, version
-        raise BadHead("the first line is no HTTP/1 request")
+        raise BadHead("the first line is not an HTTP/1 request")
     method, target, version = parts
     if not _TOKEN.fullmatch(method) or not _TARGET.fullmatch(target):
-        raise BadHead("the first line is no HTTP/1 request")
+        raise BadHead("the first line is not an HTTP/1 request")
     fields = _fields(lines[1:])
     if method == "CONNECT":
         made = Request(fields, method, _authority(target), None, version)
@@ -107,16 +111,16 @@ def request(head: bytes) -> Request:
 
 
 def response(head: bytes) -> Response:
-    """A response head, with its final empty line.
+    """Parse a response head, including its final empty line.
 
     Raises:
-        BadHead: it is none.
+        BadHead: not a response head.
     """
     lines = _lines(head)
     version, _, rest = lines[0].partition(" ")
     status, _, reason = rest.partition(" ")
     if version not in _VERSIONS or not re.fullmatch(r"[1-9][0-9]{2}", status):
-        raise BadHead("the first line is no HTTP/1 response")
+        raise BadHead("the first line is not an HTTP/1 response")
     return Response(_fields(lines[1:]), int(status), reason)
 
 
@@ -137,7 +141,7 @@ def _fields(lines: list[str]) -> Fields:
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not _TOKEN.fullmatch(name):  # also a folded line, and a space before the colon
-            raise BadHead("a line that is no header field")
+            raise BadHead("a line that is not a header field")
         found.append((name, value.strip(" \t")))
     return tuple(found)
 
@@ -151,9 +155,9 @@ def _authority(text: str) -> Target:
 
 def _target(host: str, port: int) -> Target:
     if not 1 <= port <= 65_535:  # noqa: PLR2004 - TCP
-        raise BadHead("a port that is none")
+        raise BadHead("an invalid port")
     if not host.isascii():
-        raise BadHead("a host in other letters than ASCII")
+        raise BadHead("a host that is not ASCII")
     try:
         return Target(canonical_host(host), port)
     except InvalidHostname as error:
@@ -175,7 +179,7 @@ def _absolute(text: str) -> tuple[Target, str]:
 
 
 def _check_host(made: Request) -> None:
-    """Exactly one Host, which says the same as the target; none only where nobody upstream would choose by it."""
+    """Require exactly one Host, equal to the target. It may be missing in HTTP/1.0 and CONNECT."""
     hosts = made.all("host")
     if not hosts and (made.version == "HTTP/1.0" or made.path is None):
         return
@@ -188,11 +192,11 @@ def _check_host(made: Request) -> None:
 
 
 class HostDiffers(BadHead):
-    """Host and URL name different places."""
+    """Host and target differ."""
 
 
 def request_framing(made: Request) -> Framing:
-    """How long the request's body is.
+    """The request's body framing.
 
     Raises:
         BadHead: both a length and chunks, several lengths, or a coding other than `chunked`.
@@ -206,7 +210,7 @@ def request_framing(made: Request) -> Framing:
 
 
 def response_framing(made: Response, method: str) -> Framing:
-    """How long the response's body is.
+    """The response's body framing.
 
     Raises:
         BadHead: several lengths, or a coding other than `chunked`.
@@ -225,15 +229,15 @@ def _length(values: list[str]) -> int | None:
     if not values:
         return None
     if len(values) > 1 or not re.fullmatch(rf"[0-9]{{1,{_MAX_LENGTH_DIGITS}}}", values[0]):
-        raise BadHead("a Content-Length that is no one number")
+        raise BadHead("a Content-Length that is not one number")
     return int(values[0])
 
 
 def forwarded(made: Request | Response) -> Fields:
-    """The fields that go on: without those of this connection, and without those that `Connection` names.
+    """The fields to forward: without hop-by-hop fields and those that `Connection` names.
 
     Raises:
-        BadHead: `Connection` names a field that carries the request's meaning.
+        BadHead: `Connection` names an end-to-end field such as Host.
     """
     named = {item.strip().lower() for value in made.all("connection") for item in value.split(",")}
     if named & _NOT_NAMED_BY_CONNECTION:
@@ -242,23 +246,23 @@ def forwarded(made: Request | Response) -> Fields:
 
 
 def set_field(fields: Fields, name: str, value: str) -> Fields:
-    """The fields with this one set, whatever was there under its name."""
+    """The fields with this one replaced or added."""
     return (*((key, old) for key, old in fields if key.lower() != name.lower()), (name, value))
 
 
 def write_request(made: Request, host: str, fields: Fields) -> bytes:
-    """The bytes of an origin-form request; Host comes first and is ours."""
+    """An origin-form request head; Host comes first and is set by the proxy."""
     rest = tuple((key, value) for key, value in fields if key.lower() != "host")
     return _write(f"{made.method} {made.path} {made.version}", (("Host", host), *rest))
 
 
 def write_response(made: Response, fields: Fields) -> bytes:
-    """The bytes of a response head."""
+    """A response head."""
     return _write(f"HTTP/1.1 {made.status} {made.reason}", fields)
 
 
 def answer(status: int, reason: str, text: str, *, extra: Fields = ()) -> bytes:
-    """A response of the proxy's own."""
+    """A response from the proxy itself."""
     body = f"{text}\n".encode("ascii", "backslashreplace")
     fields: Fields = (
         *extra,

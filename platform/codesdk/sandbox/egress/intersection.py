@@ -1,4 +1,4 @@
-"""Egress rules made tighter: by a list of hosts, or by other rules. What comes out allows nothing that went in did not. Pure."""
+"""Intersects egress rules with hosts or other rules. The result never allows more than its inputs. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIMIT_FIELDS = ("at_once", "connections", "bytes_up", "bytes_down", "idle_s")
 
 
 def restrict_to_hosts(rules: EgressRules, patterns: Iterable[str]) -> EgressRules:
-    """What is left of the rules on these hosts."""
+    """The rules, restricted to these host patterns."""
     wanted = tuple(patterns)
     found = (
         rule.model_copy(update={"host": host})
@@ -23,7 +23,7 @@ def restrict_to_hosts(rules: EgressRules, patterns: Iterable[str]) -> EgressRule
 
 
 def intersect(one: EgressRules, other: EgressRules) -> EgressRules:
-    """What both allow, and of each limit the lower one."""
+    """The rules that both allow, with the lower of each limit."""
     found: list[EgressRule] = []
     conflicting: list[EgressRule] = []
     for left in _most_specific_first(one):
@@ -33,7 +33,7 @@ def intersect(one: EgressRules, other: EgressRules) -> EgressRules:
                 found.append(common)
                 if (left.upstream, left.upstream_port) != (right.upstream, right.upstream_port):
                     conflicting.append(common)
-    # Where the two lead to different places there is no way that both allow, nor may a wider rule stand in for it.
+    # If the two have different upstreams, neither allows the other's, and a wider rule must not apply instead.
     kept = (rule for rule in found if not any(_overlap(rule, place) for place in conflicting))
     limits = {name: min(getattr(one, name), getattr(other, name)) for name in LIMIT_FIELDS}
     return EgressRules(rules=_first_rule_per_port(kept), **limits)
@@ -48,7 +48,7 @@ def _intersect_rule(left: EgressRule, right: EgressRule) -> EgressRule | None:
         update={
             "host": host,
             "ports": tuple(ports),
-            # Headers are added in any order, so both ways round come out the same.
+            # Sorted, so that the order of the arguments makes no difference.
             "inject": tuple(sorted((item for item in left.inject if item in right.inject), key=repr)),
             "allow_missing_sni": left.allow_missing_sni and right.allow_missing_sni,
             "allow_ech": left.allow_ech and right.allow_ech,
@@ -65,12 +65,12 @@ def _overlap(one: EgressRule, other: EgressRule) -> bool:
 
 
 def _most_specific_first(rules: EgressRules) -> list[EgressRule]:
-    """In the order in which `EgressRules.find` prefers them."""
+    """Sorted in the order of preference of `EgressRules.find`."""
     return sorted(rules.rules, key=lambda rule: (rule.host.startswith("*."), -len(rule.host)))
 
 
 def _first_rule_per_port(rules: Iterable[EgressRule]) -> tuple[EgressRule, ...]:
-    """Of several rules for one host and port the first: it comes of the closest ones."""
+    """Keep the first, most specific rule for each host and port."""
     return tuple(sorted(_without_duplicates(rules), key=lambda rule: (rule.host, rule.protocol, rule.ports)))
 
 

@@ -1,4 +1,4 @@
-"""Between a link and the proxy: the runner's channel on one side, one task for each connection on the other."""
+"""Connects a sandbox's link to the proxy: demultiplexes the runner's egress channel into one stream per connection."""
 
 from __future__ import annotations
 
@@ -11,41 +11,44 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from codesdk.sandbox.egress.client_stream import ClientDisconnected, ClientStream
 from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, Reason
 from codesdk.sandbox.runner.protocol import mux as channels
 
 _log = logging.getLogger(__name__)
 
 BLOCK_BYTES = 48 * 1024
-"""Bytes sent at once: with its header it fits one fragment of the link, and a cancel waits for no more than that."""
+"""Bytes per send: with its header it fits one fragment of the link, so that a cancel waits for no more."""
 MAX_INFLOW = 2 * channels.MAX_STREAMS * channels.WINDOW
-"""Bytes from the runner that wait for the proxy; an honest one never has more than its credit under way."""
+"""Bytes from the runner queued for the proxy; flow control keeps an honest runner below it."""
 LINGER_S = 60.0
-"""How long a finished stream waits for the tool to end its side."""
+"""Seconds that a finished stream waits for the tool to close its side."""
 REPORT_S = 1.0
-"""At most one record a second of connections that the runner refused itself."""
+"""Seconds between records of connections that the runner itself refused."""
+
+
+class ClientDisconnected(Exception):
+    """The tool closed the connection, or the link to the sandbox is gone."""
 
 
 class ConnectionHandler(Protocol):
-    """What a carrier asks of the service."""
+    """The multiplexer's view of the egress service."""
 
     def admit(
         self, owner: str, call: str, attempt: int, client_stream: ClientStream, credential: str
     ) -> asyncio.Task[None] | None:
-        """Serve this connection, or None where that exec may reach nothing."""
+        """Serve this connection; None if its exec has no egress."""
         ...
 
     async def record(self, attempt: ConnectionAttempt) -> None:
-        """Store it."""
+        """Record an attempt."""
         ...
 
 
-class MultiplexedStream:
-    """One stream of the channel. Used on the loop alone."""
+class ClientStream:
+    """One connection of a tool, as a stream of the channel. Used on the event loop only."""
 
-    def __init__(self, carrier: EgressMultiplexer, channel: channels.Multiplexer, stream: int) -> None:
-        self._carrier = carrier
+    def __init__(self, multiplexer: EgressMultiplexer, channel: channels.Multiplexer, stream: int) -> None:
+        self._multiplexer = multiplexer
         self._channel = channel
         self._stream = stream
         self._data: deque[bytes] = deque()
@@ -57,24 +60,28 @@ class MultiplexedStream:
         self._gone = asyncio.Event()
 
     def received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Add received bytes."""
         self._data.append(data)
         self._readable.set()
 
     def ended(self) -> None:
-        """No more will come."""
+        """Mark the end of the received bytes."""
         self._ended = True
         self._readable.set()
 
     def abort(self) -> None:
-        """The stream is gone."""
+        """Mark the stream as broken."""
         self._broken = True
         self._gone.set()
         self._readable.set()
         self.writable.set()
 
     async def read(self) -> bytes:
-        """Some bytes; see the protocol."""
+        """Some bytes; empty when the tool sends no more.
+
+        Raises:
+            ClientDisconnected: the connection is gone.
+        """
         while not self._data:
             if self._broken:
                 raise ClientDisconnected("the tool's connection is gone")
@@ -84,11 +91,15 @@ class MultiplexedStream:
             await self._readable.wait()
         data = self._data.popleft()
         self._channel.consumed(self._stream, len(data))
-        self._carrier.flush()
+        self._multiplexer.flush()
         return data
 
     async def write(self, data: bytes) -> None:
-        """All of it; see the protocol."""
+        """Send all of it, waiting for credit.
+
+        Raises:
+            ClientDisconnected: the connection is gone.
+        """
         place = 0
         while place < len(data):
             if self._broken or self.finished:
@@ -100,28 +111,28 @@ class MultiplexedStream:
                 continue
             self._channel.send(self._stream, data[place : place + room])
             place += room
-            self._carrier.flush()
+            self._multiplexer.flush()
 
     async def gone(self) -> None:
-        """Wait for the end; see the protocol."""
+        """Wait until the connection is gone, without reading; then raises ClientDisconnected."""
         await self._gone.wait()
         raise ClientDisconnected("the tool's connection is gone")
 
     def finish(self) -> None:
-        """No more bytes to the tool."""
+        """Send no more bytes to the tool."""
         self.finished = True
         self._channel.finish(self._stream)
-        self._carrier.flush()
+        self._multiplexer.flush()
 
     def reset(self) -> None:
-        """End it at once."""
+        """End both directions at once."""
         if not self._broken:
             self.abort()
-            self._carrier.reset(self._stream)
+            self._multiplexer.reset(self._stream)
 
 
 class EgressMultiplexer:
-    """All egress of one link. `feed`, `refused` and `lost` may be called from any thread."""
+    """The egress connections of one link. `feed`, `refused` and `lost` may be called from any thread."""
 
     def __init__(
         self,
@@ -131,14 +142,14 @@ class EgressMultiplexer:
         send: Callable[[bytes], None],
         broken: Callable[[str], None],
     ) -> None:
-        """Send: to the runner, may block, OSError or LinkLost when that is gone. Broken: the runner misbehaves."""
+        """`send`: to the runner; may block, and raises OSError or LinkLost. `broken`: called if the runner misbehaves."""
         self._owner = owner
         self._loop = loop
         self._handler = handler
         self._send = send
         self._on_broken = broken
         self._channel = channels.Multiplexer(opener=False)
-        self._conduits: dict[int, MultiplexedStream] = {}
+        self._streams: dict[int, ClientStream] = {}
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="sandbox-egress-send")
         self._sending = False
         self._closed = False
@@ -150,7 +161,7 @@ class EgressMultiplexer:
     # -- from the link ----------------------------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> None:
-        """Frames from the runner."""
+        """Handle frames from the runner."""
         with self._lock:
             self._pending_bytes += len(data)
             flood = self._pending_bytes > MAX_INFLOW
@@ -160,11 +171,11 @@ class EgressMultiplexer:
             self._loop.call_soon_threadsafe(self._feed_channel, data)
 
     def refused(self, count: int) -> None:
-        """The runner refused connections of processes that may not use egress."""
+        """Count connections that the runner refused because their process has no egress."""
         self._loop.call_soon_threadsafe(self._count_refused, min(max(count, 1), 1_000_000))
 
     def lost(self) -> None:
-        """The link is gone, and with it every stream."""
+        """Abort all streams: the link is gone."""
         self._loop.call_soon_threadsafe(self._close_all)
 
     # -- on the loop ------------------------------------------------------------------------------------------------
@@ -185,7 +196,7 @@ class EgressMultiplexer:
         if isinstance(event, channels.StreamOpened):
             self._open(event)
             return
-        client_stream = self._conduits.get(event.stream)
+        client_stream = self._streams.get(event.stream)
         if client_stream is None:
             return
         if isinstance(event, channels.DataReceived):
@@ -193,29 +204,29 @@ class EgressMultiplexer:
         elif isinstance(event, channels.StreamEnded):
             client_stream.ended()
         else:
-            del self._conduits[event.stream]
+            del self._streams[event.stream]
             client_stream.abort()
 
     def _open(self, event: channels.StreamOpened) -> None:
         call, attempt, credential = json.loads(event.label)
-        client_stream = MultiplexedStream(self, self._channel, event.stream)
+        client_stream = ClientStream(self, self._channel, event.stream)
         task = self._handler.admit(self._owner, str(call), int(attempt), client_stream, str(credential))
         if task is None:
             self.reset(event.stream)
             return
-        self._conduits[event.stream] = client_stream
+        self._streams[event.stream] = client_stream
         task.add_done_callback(lambda _: self._on_served(event.stream, client_stream))
 
-    def _on_served(self, stream: int, client_stream: MultiplexedStream) -> None:
+    def _on_served(self, stream: int, client_stream: ClientStream) -> None:
         if client_stream.finished:
-            # What waits is still sent; a tool that then keeps its side open does not keep the stream.
+            # Queued bytes are still sent, but a tool that keeps its side open doesn't keep the stream.
             self._loop.call_later(LINGER_S, client_stream.reset)
         else:
             client_stream.reset()
-        self._conduits.pop(stream, None)
+        self._streams.pop(stream, None)
 
     def flush(self) -> None:
-        """Send what there is, one block at a time."""
+        """Send queued bytes, one block at a time."""
         if self._sending or self._closed or not self._channel.pending:
             return
         block = self._channel.take(BLOCK_BYTES)
@@ -223,19 +234,19 @@ class EgressMultiplexer:
             return
         self._sending = True
         self._loop.run_in_executor(self._sender, self._send, block).add_done_callback(self._sent)
-        for client_stream in self._conduits.values():
+        for client_stream in self._streams.values():
             client_stream.writable.set()
 
     def _sent(self, done: asyncio.Future[None]) -> None:
         self._sending = False
         if done.cancelled() or done.exception() is not None:
-            self._close_all()  # the link reports why
+            self._close_all()  # the link reports the cause
         else:
             self.flush()
 
     def reset(self, stream: int) -> None:
-        """End a stream at once."""
-        self._conduits.pop(stream, None)
+        """Reset a stream."""
+        self._streams.pop(stream, None)
         if self._closed:
             return
         try:
@@ -254,9 +265,9 @@ class EgressMultiplexer:
             return
         self._closed = True
         self._sender.shutdown(wait=False, cancel_futures=True)
-        conduits = list(self._conduits.values())
-        self._conduits.clear()
-        for client_stream in conduits:
+        streams = list(self._streams.values())
+        self._streams.clear()
+        for client_stream in streams:
             client_stream.abort()
 
     def _count_refused(self, count: int) -> None:

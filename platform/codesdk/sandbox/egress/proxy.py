@@ -1,4 +1,4 @@
-"""The proxy: one connection of a tool, from its first bytes to the record of its end."""
+"""The egress proxy: serves one connection of a tool, from its request to the record of its end."""
 
 from __future__ import annotations
 
@@ -16,33 +16,31 @@ from functools import partial
 from codesdk.domain.network.hostnames import InvalidHostname, canonical_host, url_host
 from codesdk.sandbox.egress import http_head
 from codesdk.sandbox.egress.allowance import ExecAllowance
-from codesdk.sandbox.egress.byte_credit import ByteCredit
 from codesdk.sandbox.egress.client_hello import ClientHello, ClientHelloParser, NotTls
-from codesdk.sandbox.egress.client_stream import ClientDisconnected, ClientStream
-from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, Reason
+from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, Reason, Refusal
 from codesdk.sandbox.egress.dialer import Dialer, Upstream
 from codesdk.sandbox.egress.http_body import Body
 from codesdk.sandbox.egress.http_head import BadHead, HostDiffers, Request
-from codesdk.sandbox.egress.refusal import Refusal
-from codesdk.sandbox.egress.relay import ByteCounts, Relay
+from codesdk.sandbox.egress.multiplexer import ClientDisconnected, ClientStream
+from codesdk.sandbox.egress.relay import ByteCounts, ByteCredit, Relay
 from codesdk.sandbox.egress.rules import HTTP_PORT, HTTPS_PORT, EgressRule, Protocol
 
 _log = logging.getLogger(__name__)
 
 Record = Callable[[ConnectionAttempt], Awaitable[None]]
 ReserveMore = Callable[[ConnectionAttempt, int], Awaitable[int]]
-"""See `OnShort`."""
+"""See `relay.ReserveBytes`."""
 SecretValue = Callable[[str, str], Awaitable[str | None]]
-"""(owner, name): the value of a secret that this sandbox's tenant has under that name; None where there is none."""
+"""(owner, name): the named secret of the sandbox's tenant; None if there is none."""
 
 FIRST_BYTES_S = 10.0
-"""Seconds that a tool has for a whole request head, and again for a whole ClientHello."""
+"""Seconds for a tool to send its request head, and again for its ClientHello."""
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 
 @dataclass
 class ProxyConnection:
-    """What is known of one connection so far."""
+    """The state of one connection."""
 
     client_stream: ClientStream
     allowance: ExecAllowance
@@ -61,7 +59,7 @@ class ProxyConnection:
     counts: ByteCounts = field(default_factory=ByteCounts)
 
     def attempt(self, phase: AttemptPhase, reason: Reason = Reason.DONE, detail: str = "") -> ConnectionAttempt:
-        """The record of this moment."""
+        """A record of the current state."""
         call, attempt = self.allowance.key
         return ConnectionAttempt(
             owner=self.allowance.owner,
@@ -84,7 +82,7 @@ class ProxyConnection:
 
 
 class Proxy:
-    """Decides and carries out; keeps nothing between connections but what the lease counts."""
+    """Decides on connections and relays them. State between connections is only in the allowances."""
 
     def __init__(
         self,
@@ -102,18 +100,18 @@ class Proxy:
         self._first_s = first_s
 
     async def serve(self, client_stream: ClientStream, allowance: ExecAllowance, credential: str) -> None:
-        """One connection, to its recorded end; `credential` is what the tool must show.
+        """Serve one connection to its recorded end. `credential`: the proxy password that the tool must send.
 
-        Raises nothing but the cancellation that the end of the exec causes.
+        Raises only the cancellation at the end of the exec.
         """
         number = allowance.attempt()
         if number is None:
             client_stream.reset()
             return
-        visit = ProxyConnection(client_stream, allowance, credential, number, time.monotonic())
+        connection = ProxyConnection(client_stream, allowance, credential, number, time.monotonic())
         refusal = Refusal(Reason.DONE)
         try:
-            await self._serve(visit)
+            await self._serve(connection)
         except Refusal as found:
             refusal = found
         except (ClientDisconnected, OSError) as error:
@@ -125,61 +123,61 @@ class Proxy:
             _log.exception("egress of %s failed; the connection was ended", allowance.owner)
             refusal = Refusal(Reason.INTERNAL)
         finally:
-            await self._finish(visit, refusal)
+            await self._finish(connection, refusal)
 
-    async def _finish(self, visit: ProxyConnection, refusal: Refusal) -> None:
-        if visit.holds_slot:
-            visit.allowance.give_back()
-        phase = AttemptPhase.CLOSED if visit.opened else AttemptPhase.REFUSED
+    async def _finish(self, connection: ProxyConnection, refusal: Refusal) -> None:
+        if connection.holds_slot:
+            connection.allowance.give_back()
+        phase = AttemptPhase.CLOSED if connection.opened else AttemptPhase.REFUSED
         try:
-            await self._record(visit.attempt(phase, refusal.reason, refusal.detail))
+            await self._record(connection.attempt(phase, refusal.reason, refusal.detail))
         except Exception:  # noqa: BLE001 - the recorder is somebody else's, and may raise anything
-            # What cannot be recorded does not go on: this exec reaches nothing any more.
-            _log.exception("an egress attempt of %s could not be recorded; its egress ends", visit.allowance.owner)
-            visit.allowance.ended = True
+            # Without a record there is no egress: end this exec's.
+            _log.exception("an egress attempt of %s could not be recorded; its egress ends", connection.allowance.owner)
+            connection.allowance.ended = True
         if refusal.reason is not Reason.DONE:
-            await self._send_refusal(visit, refusal)
+            await self._send_refusal(connection, refusal)
 
-    async def _send_refusal(self, visit: ProxyConnection, refusal: Refusal) -> None:
+    async def _send_refusal(self, connection: ProxyConnection, refusal: Refusal) -> None:
         try:
-            if visit.can_answer and refusal.reason not in (Reason.BROKEN, Reason.EXEC_ENDED):
+            if connection.can_answer and refusal.reason not in (Reason.BROKEN, Reason.EXEC_ENDED):
                 async with asyncio.timeout(self._first_s):
-                    await visit.client_stream.write(refusal.answer())
-                visit.client_stream.finish()
-                # The tool reads the answer before it sees an end: a reset would throw the answer away.
+                    await connection.client_stream.write(refusal.answer())
+                connection.client_stream.finish()
+                # Let the tool read the answer: a reset would discard it.
                 async with asyncio.timeout(1.0):
-                    while await visit.client_stream.read():
+                    while await connection.client_stream.read():
                         pass
         except (ClientDisconnected, TimeoutError):
-            pass  # it does not want to know
+            pass  # the tool is gone
         finally:
-            visit.client_stream.reset()
+            connection.client_stream.reset()
 
-    async def _serve(self, visit: ProxyConnection) -> None:
-        head, rest = await self._head(visit.client_stream)
+    async def _serve(self, connection: ProxyConnection) -> None:
+        head, rest = await self._head(connection.client_stream)
         try:
             request = http_head.request(head)
         except HostDiffers as error:
             raise Refusal(Reason.HOST_DIFFERS, str(error)) from error
         except BadHead as error:
             raise Refusal(Reason.BAD_REQUEST, str(error)) from error
-        visit.method = request.method[:32]
-        visit.host, visit.port = request.target.host, request.target.port
-        if not _has_credential(request, visit.credential):
+        connection.method = request.method[:32]
+        connection.host, connection.port = request.target.host, request.target.port
+        if not _has_credential(request, connection.credential):
             raise Refusal(Reason.CREDENTIAL, "the proxy URL of this exec's environment carries a credential")
         protocol = Protocol.TLS if request.path is None else Protocol.HTTP
-        rule = visit.allowance.find(visit.host, visit.port, protocol)
+        rule = connection.allowance.find(connection.host, connection.port, protocol)
         if rule is None:
-            raise Refusal(Reason.NOT_ALLOWED, _not_allowed(visit, protocol))
-        visit.rule = rule.name
-        full = visit.allowance.open()
+            raise Refusal(Reason.NOT_ALLOWED, _not_allowed(connection, protocol))
+        connection.rule = rule.name
+        full = connection.allowance.open()
         if full is not None:
             raise Refusal(full, "this exec has as many connections as it may have")
-        visit.holds_slot = True
+        connection.holds_slot = True
         if request.path is None:
-            await self._connect(visit, request, rule, rest)
+            await self._connect(connection, request, rule, rest)
         else:
-            await self._forward(visit, request, rule, rest)
+            await self._forward(connection, request, rule, rest)
 
     async def _head(self, client_stream: ClientStream) -> tuple[bytes, bytes]:
         seen = bytearray()
@@ -190,7 +188,7 @@ class Proxy:
                         raise Refusal(Reason.BAD_REQUEST, f"a head of more than {http_head.MAX_HEAD} bytes")
                     data = await client_stream.read()
                     if not data:
-                        raise Refusal(Reason.BROKEN, "it ended before it had asked for anything")
+                        raise Refusal(Reason.BROKEN, "the connection ended before a request")
                     seen += data
         except TimeoutError as error:
             raise Refusal(Reason.SLOW, f"no complete request within {self._first_s:g} s") from error
@@ -201,39 +199,39 @@ class Proxy:
 
     # -- TLS --------------------------------------------------------------------------------------------------------
 
-    async def _connect(self, visit: ProxyConnection, request: Request, rule: EgressRule, rest: bytes) -> None:
+    async def _connect(self, connection: ProxyConnection, request: Request, rule: EgressRule, rest: bytes) -> None:
         if request.all("transfer-encoding") or request.all("content-length") not in ([], ["0"]):
             raise Refusal(Reason.BAD_REQUEST, "CONNECT with a body")
-        upstream = await self._dial(visit, visit.port, tls=False)
+        upstream = await self._dial(connection, connection.port, tls=False)
         try:
-            await visit.client_stream.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            visit.can_answer = False
-            first = await self._client_hello(visit, rule, rest)
-            await self._open(visit)
-            await self._relay(visit, upstream).tunnel(first)
+            await connection.client_stream.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            connection.can_answer = False
+            first = await self._client_hello(connection, rule, rest)
+            await self._open(connection)
+            await self._relay(connection, upstream).tunnel(first)
         finally:
             upstream.close()
 
-    async def _client_hello(self, visit: ProxyConnection, rule: EgressRule, rest: bytes) -> bytes:
+    async def _client_hello(self, connection: ProxyConnection, rule: EgressRule, rest: bytes) -> bytes:
         collector = ClientHelloParser()
         try:
             async with asyncio.timeout(self._first_s):
                 hello = collector.feed(rest)
                 while hello is None:
-                    data = await visit.client_stream.read()
+                    data = await connection.client_stream.read()
                     if not data:
-                        raise Refusal(Reason.BROKEN, "it ended before its ClientHello was complete")
+                        raise Refusal(Reason.BROKEN, "the connection ended before a complete ClientHello")
                     hello = collector.feed(data)
         except NotTls as error:
             raise Refusal(Reason.NOT_TLS, str(error)) from error
         except TimeoutError as error:
             raise Refusal(Reason.SLOW, f"no complete ClientHello within {self._first_s:g} s") from error
-        _check_hello(hello, visit.host, rule)
+        _check_hello(hello, connection.host, rule)
         return bytes(collector.seen)
 
     # -- plain HTTP ---------------------------------------------------------------------------------------------------
 
-    async def _forward(self, visit: ProxyConnection, request: Request, rule: EgressRule, rest: bytes) -> None:
+    async def _forward(self, connection: ProxyConnection, request: Request, rule: EgressRule, rest: bytes) -> None:
         try:
             body = Body(http_head.request_framing(request))
             fields = http_head.forwarded(request)
@@ -244,23 +242,23 @@ class Proxy:
         if request.all("transfer-encoding"):
             fields = http_head.set_field(fields, "Transfer-Encoding", "chunked")
         for secret in rule.inject:
-            value = await self._secret_value(visit.allowance.owner, secret.secret)
+            value = await self._secret_value(connection.allowance.owner, secret.secret)
             fields = http_head.set_field(fields, secret.header, secret.prefix + value)
-        visit.secrets = tuple(item.secret for item in rule.inject)
+        connection.secrets = tuple(item.secret for item in rule.inject)
         fields = http_head.set_field(fields, "Connection", "close")
         tls = rule.upstream == "https"
-        port, usual = (rule.upstream_port, HTTPS_PORT) if tls else (visit.port, HTTP_PORT)
-        name = url_host(visit.host)
+        port, usual = (rule.upstream_port, HTTPS_PORT) if tls else (connection.port, HTTP_PORT)
+        name = url_host(connection.host)
         head = http_head.write_request(request, name if port == usual else f"{name}:{port}", fields)
-        upstream = await self._dial(visit, port, tls=tls)
-        relay = self._relay(visit, upstream)
+        upstream = await self._dial(connection, port, tls=tls)
+        relay = self._relay(connection, upstream)
         try:
-            await self._open(visit)
+            await self._open(connection)
             if wants_more and not body.over:
-                await visit.client_stream.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                await connection.client_stream.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             await relay.exchange(head, body, rest, request.method)
         finally:
-            visit.can_answer = not relay.answered
+            connection.can_answer = not relay.answered
             upstream.close()
 
     async def _secret_value(self, owner: str, name: str) -> str:
@@ -275,45 +273,49 @@ class Proxy:
 
     # -- both -----------------------------------------------------------------------------------------------------------
 
-    async def _dial(self, visit: ProxyConnection, port: int, *, tls: bool) -> Upstream:
-        upstream = await self._dialer.dial(visit.host, port, tls=tls)
-        visit.address = str(upstream.address)
+    async def _dial(self, connection: ProxyConnection, port: int, *, tls: bool) -> Upstream:
+        upstream = await self._dialer.dial(connection.host, port, tls=tls)
+        connection.address = str(upstream.address)
         return upstream
 
-    def _relay(self, visit: ProxyConnection, upstream: Upstream) -> Relay:
-        credit = ByteCredit(partial(self._reserve, visit))
-        return Relay(visit.client_stream, upstream, visit.allowance, visit.counts, credit)
+    def _relay(self, connection: ProxyConnection, upstream: Upstream) -> Relay:
+        credit = ByteCredit(partial(self._reserve, connection))
+        return Relay(connection.client_stream, upstream, connection.allowance, connection.counts, credit)
 
-    async def _reserve(self, visit: ProxyConnection, least: int) -> int:
-        """Bytes that the connection may move beyond those it could; what cannot be counted does not pass."""
+    async def _reserve(self, connection: ProxyConnection, least: int) -> int:
+        """Reserve more bytes for the connection; if that fails, none pass."""
         try:
-            return await self._reserve_more(visit.attempt(AttemptPhase.OPENED), least)
+            return await self._reserve_more(connection.attempt(AttemptPhase.OPENED), least)
         except Refusal:
             raise
         except Exception as error:
-            _log.exception("bytes of an egress connection of %s could not be counted; it ends", visit.allowance.owner)
+            _log.exception(
+                "bytes of an egress connection of %s could not be counted; it ends", connection.allowance.owner
+            )
             raise Refusal(Reason.INTERNAL, "its bytes could not be counted") from error
 
-    async def _open(self, visit: ProxyConnection) -> None:
-        """Recorded before the first byte passes; if that fails, none does."""
-        if visit.allowance.ended:
+    async def _open(self, connection: ProxyConnection) -> None:
+        """Record the connection before the first byte passes; if that fails, none do."""
+        if connection.allowance.ended:
             raise Refusal(Reason.EXEC_ENDED)
         try:
-            await self._record(visit.attempt(AttemptPhase.OPENED))
+            await self._record(connection.attempt(AttemptPhase.OPENED))
         except asyncio.CancelledError:
-            visit.opened = True  # the exec ended meanwhile; the record is written all the same
+            connection.opened = True  # the exec ended meanwhile, but the record is still written
             raise
         except Refusal:
-            raise  # it was judged, and is recorded as what it is
+            raise  # recorded with its own reason
         except Exception as error:
-            _log.exception("an egress connection of %s could not be recorded; nothing passes", visit.allowance.owner)
-            visit.allowance.ended = True
+            _log.exception(
+                "an egress connection of %s could not be recorded; nothing passes", connection.allowance.owner
+            )
+            connection.allowance.ended = True
             raise Refusal(Reason.INTERNAL, "the attempt could not be recorded") from error
-        visit.opened = True
+        connection.opened = True
 
 
 def _has_credential(request: Request, credential: str) -> bool:
-    """Whether Proxy-Authorization carries the exec's credential as its password."""
+    """Whether Proxy-Authorization has the exec's credential as its password."""
     found = request.all("proxy-authorization")
     if len(found) != 1:
         return False
@@ -340,16 +342,18 @@ def _check_hello(hello: ClientHello, host: str, rule: EgressRule) -> None:
         raise Refusal(Reason.SNI_DIFFERS, f"CONNECT was for {host}, the ClientHello is for {name}")
 
 
-def _not_allowed(visit: ProxyConnection, protocol: Protocol) -> str:
-    asked = f"{protocol}://{visit.host}:{visit.port}"
-    allowed = [rule.name for rule in visit.allowance.rules.rules]
+def _not_allowed(connection: ProxyConnection, protocol: Protocol) -> str:
+    asked = f"{protocol}://{connection.host}:{connection.port}"
+    allowed = [rule.name for rule in connection.allowance.rules.rules]
     shown = ", ".join(allowed[:10]) + (", …" if len(allowed) > 10 else "")  # noqa: PLR2004 - what fits a line
-    return f"{asked} is not allowed here; allowed: {shown or 'nothing'}{_secret_hint(visit, protocol)}"
+    return f"{asked} is not allowed here; allowed: {shown or 'nothing'}{_secret_hint(connection, protocol)}"
 
 
-def _secret_hint(visit: ProxyConnection, protocol: Protocol) -> str:
-    """A tool that asks for TLS of its own where a secret is to be added: nothing can be added to that."""
+def _secret_hint(connection: ProxyConnection, protocol: Protocol) -> str:
+    """Advice for a tool that uses TLS itself where a secret would be injected."""
     if protocol is not Protocol.TLS:
         return ""
-    found = visit.allowance.find(visit.host, HTTP_PORT, Protocol.HTTP)
-    return f". A secret is added to http://{visit.host}/, which goes out over TLS" if found and found.inject else ""
+    found = connection.allowance.find(connection.host, HTTP_PORT, Protocol.HTTP)
+    return (
+        f". A secret is added to http://{connection.host}/, which goes out over TLS" if found and found.inject else ""
+    )

@@ -1,37 +1,35 @@
-"""Passing bytes between a tool and an upstream: counted, bounded, and ended when nothing moves."""
+"""Relays bytes between a tool and an upstream, with budgets and an idle timeout."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from codesdk.sandbox.egress import http_head
 from codesdk.sandbox.egress.allowance import ExecAllowance
-from codesdk.sandbox.egress.byte_credit import ByteCredit
-from codesdk.sandbox.egress.client_stream import ClientStream
-from codesdk.sandbox.egress.connection_attempt import Reason
+from codesdk.sandbox.egress.connection_attempt import ConnectionAttempt, Reason, Refusal
 from codesdk.sandbox.egress.dialer import READ_LIMIT, Upstream
 from codesdk.sandbox.egress.http_body import Body
 from codesdk.sandbox.egress.http_head import BadHead
-from codesdk.sandbox.egress.refusal import Refusal
+from codesdk.sandbox.egress.multiplexer import ClientStream
 
 MAX_INTERIM = 8
-"""1xx responses before the real one."""
+"""1xx responses accepted before the final one."""
 
 
 @dataclass
 class ByteCounts:
-    """Bytes that were let pass, both ways; of HTTP with its heads, as the upstream saw them."""
+    """Bytes relayed each way, including HTTP heads as the upstream saw them."""
 
     up: int = 0
     down: int = 0
 
 
 class Relay:
-    """One connection's two directions. Raises `Refusal` where a bound is reached."""
+    """Both directions of one connection. Raises `Refusal` when a budget is exceeded."""
 
     def __init__(
         self,
@@ -41,17 +39,17 @@ class Relay:
         counts: ByteCounts,
         credit: ByteCredit,
     ) -> None:
-        self._conduit = client_stream
+        self._client = client_stream
         self._upstream = upstream
         self._allowance = allowance
         self._counts = counts
         self._credit = credit
         self._touch: Callable[[], None] = lambda: None
         self.answered = False
-        """The tool has got bytes of the upstream: no answer of our own can follow."""
+        """Whether the tool has received upstream bytes: then the proxy can't send its own response."""
 
     async def tunnel(self, first: bytes) -> None:
-        """Both ways until both have ended; `first` was read from the tool already."""
+        """Relay both ways until both end; `first`: bytes already read from the tool."""
         async with _IdleTimeout(self._allowance.idle_s) as idle:
             self._touch = idle.touch
             self.answered = True
@@ -59,15 +57,15 @@ class Relay:
             await run_together(self._tunnel_up(), self._tunnel_down())
 
     async def exchange(self, head: bytes, body: Body, first: bytes, method: str) -> None:
-        """One request and its response; `first` are bytes of the body that were read already."""
+        """Relay one request and its response; `first`: body bytes already read."""
         async with _IdleTimeout(self._allowance.idle_s) as idle:
             self._touch = idle.touch
             await self._send(head)
             up = asyncio.ensure_future(self._request_body(body, first))
             down = asyncio.ensure_future(self._response(method))
-            gone = asyncio.ensure_future(self._conduit.gone())
+            gone = asyncio.ensure_future(self._client.gone())
             try:
-                # A response may come before the whole request is sent, and then ends the exchange.
+                # An early response ends the exchange before the whole request is sent.
                 await asyncio.wait((up, down, gone), return_when=asyncio.FIRST_COMPLETED)
                 if up.done():
                     up.result()
@@ -84,7 +82,7 @@ class Relay:
         if not self._allowance.send(len(data)):
             raise Refusal(Reason.BYTES_UP, "the exec has sent as much as it may")
         await self._credit.spend(len(data))
-        # Before it is sent: who knows how much of a block that breaks off has left.
+        # Count before sending: part of a failed write may have left.
         self._counts.up += len(data)
         await self._upstream.send(data)
         self._touch()
@@ -96,11 +94,11 @@ class Relay:
         self._counts.down += len(data)
         self.answered = True
         self._touch()
-        await self._conduit.write(data)
+        await self._client.write(data)
         self._touch()
 
     async def _tunnel_up(self) -> None:
-        while data := await self._conduit.read():
+        while data := await self._client.read():
             await self._send(data)
         if self._upstream.writer.can_write_eof():
             self._upstream.writer.write_eof()
@@ -108,12 +106,12 @@ class Relay:
     async def _tunnel_down(self) -> None:
         while data := await self._upstream.reader.read(READ_LIMIT):
             await self._pass_down(data)
-        self._conduit.finish()
+        self._client.finish()
 
     async def _request_body(self, body: Body, first: bytes) -> None:
         await self._send(_checked(body, first, Reason.BAD_REQUEST))
         while not body.over:
-            data = await self._conduit.read()
+            data = await self._client.read()
             if not data:
                 raise Refusal(Reason.BROKEN, "the request ended in the middle of its body")
             await self._send(_checked(body, data, Reason.BAD_REQUEST))
@@ -140,7 +138,7 @@ class Relay:
                 if not data:
                     raise Refusal(Reason.BROKEN, "the response ended in the middle of its body")
                 await self._pass_down(_checked(body, data, Reason.BAD_RESPONSE))
-        self._conduit.finish()
+        self._client.finish()
 
     async def _response_head(self) -> http_head.Response:
         for _ in range(MAX_INTERIM):
@@ -165,7 +163,7 @@ def _checked(body: Body, data: bytes, reason: Reason) -> bytes:
 
 
 class _IdleTimeout:
-    """A block that ends with IDLE when it is not touched for so long."""
+    """Ends the block with IDLE when it isn't touched for that long."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -189,7 +187,7 @@ class _IdleTimeout:
 
 
 async def run_together(*work: Coroutine[Any, Any, None]) -> None:
-    """All to their end; the first failure ends the others and is raised."""
+    """Run all; the first failure cancels the others and is raised."""
     tasks = [asyncio.ensure_future(item) for item in work]
     try:
         await asyncio.gather(*tasks)
@@ -198,7 +196,44 @@ async def run_together(*work: Coroutine[Any, Any, None]) -> None:
 
 
 async def cancel_and_wait(*tasks: asyncio.Future[None]) -> None:
-    """Cancel what still runs and wait for it; what it raised is of no interest any more."""
+    """Cancel tasks and wait for them, ignoring their errors."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+ReserveBytes = Callable[[ConnectionAttempt, int], int]
+"""Reserves bytes of the daily budget. Called on the recorder thread with a connection's current record and the bytes needed.
+
+Returns how many bytes it may transfer, at least those. Raises `Refusal`, which ends the connection.
+"""
+
+
+def unlimited(_attempt: ConnectionAttempt, least: int) -> int:
+    """Reserve without a limit."""
+    return max(least, 1 << 62)
+
+
+class ByteCredit:
+    """A connection's reserved bytes, both directions, taken in steps so that not every block is a commit."""
+
+    def __init__(self, reserve: Callable[[int], Awaitable[int]]) -> None:
+        """`reserve`: reserves at least this many bytes; returns how many, or raises."""
+        self._reserve = reserve
+        self._left = 0
+        self._asking = asyncio.Lock()
+
+    async def spend(self, count: int) -> None:
+        """Spend bytes before they are relayed.
+
+        Raises:
+            Refusal: the budget is used up.
+        """
+        if self._left < count:
+            # One direction at a time: both at once would reserve two steps.
+            async with self._asking:
+                while (lacking := count - self._left) > 0:
+                    self._left += await self._reserve(lacking)
+                self._left -= count
+            return
+        self._left -= count

@@ -1,4 +1,4 @@
-"""What an exec may reach: exact hosts, wildcards and ports, as data. Nothing listed, nothing reached. Pure."""
+"""Egress rules: the hosts, wildcards and ports that an exec may reach. No rules, no egress. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 
 
 class EgressRulesInvalid(Fault):
-    """Rules that cannot be read; nothing is allowed by them."""
+    """The egress rules are invalid; nothing is allowed."""
 
     code = "EGRESS_RULES_INVALID"
     status = 422
@@ -36,22 +36,22 @@ class EgressRulesInvalid(Fault):
 
 
 class Protocol(StrEnum):
-    """What the tool speaks to the proxy."""
+    """The protocol that the tool uses with the proxy."""
 
     TLS = "tls"
-    """CONNECT, then TLS from end to end; the proxy sees the name in the ClientHello and nothing else."""
+    """CONNECT, then end-to-end TLS; the proxy sees only the server name in the ClientHello."""
     HTTP = "http"
     """A request with an absolute `http://` URL, which the proxy reads."""
 
 
 class SecretHeader(FrozenModel):
-    """A header that the proxy adds; its value never enters the sandbox."""
+    """A header that the proxy injects; its value never enters the sandbox."""
 
     header: str
     secret: str = Field(min_length=1, max_length=200)
-    """The name that the worker's secret resolver knows it by."""
+    """The secret's name in the worker's secret resolver."""
     prefix: str = Field(default="", max_length=64, pattern=r"^[ -~]*$")
-    """Text before the value, as `Bearer `."""
+    """Text before the value, such as `Bearer `."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -62,22 +62,22 @@ class SecretHeader(FrozenModel):
 
 
 class EgressRule(FrozenModel):
-    """One host, or all beneath one, and the ports there."""
+    """A host or wildcard, and its ports."""
 
     host: HostPattern
-    """`a.example`; `*.a.example` for every name beneath it but not itself; an address, to allow it as an address."""
+    """`a.example`; `*.a.example` for its subdomains but not itself; or an IP address."""
     protocol: Protocol = Protocol.TLS
     ports: tuple[Port, ...] = ()
-    """As the tool names them; empty for 443 with `tls` and 80 with `http`."""
+    """As the tool requests them. Default: 443 for `tls`, 80 for `http`."""
     upstream: Literal["same", "https"] = "same"
-    """`https`: what the tool asks for as `http://` goes out over TLS, with the certificate checked."""
+    """`https`: send `http://` requests over TLS, with the certificate verified."""
     upstream_port: Port = HTTPS_PORT
-    """The port there, where `upstream` is `https`."""
+    """The upstream port if `upstream` is `https`."""
     inject: tuple[SecretHeader, ...] = Field(default=(), max_length=8)
     allow_missing_sni: bool = False
-    """Also TLS that does not say which host it is for; then only the address ties it to the rule."""
+    """Allow TLS without a server name; then only the address ties the connection to the rule."""
     allow_ech: bool = False
-    """Also TLS with encrypted ClientHello, whose true host the proxy cannot see. The outer name is still compared."""
+    """Allow encrypted ClientHello, whose inner host the proxy can't see. The outer name is still compared."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -98,33 +98,33 @@ class EgressRule(FrozenModel):
 
     @property
     def reached_ports(self) -> tuple[int, ...]:
-        """The ports, with the protocol's own where none is given."""
+        """The ports, or the protocol's default."""
         return self.ports or ((HTTPS_PORT,) if self.protocol is Protocol.TLS else (HTTP_PORT,))
 
     @property
     def name(self) -> str:
-        """How the rule is named in records."""
+        """The rule's name in records."""
         return f"{self.protocol}://{self.host}:{','.join(map(str, self.reached_ports))}"
 
     def covers(self, host: str, port: int, protocol: Protocol) -> bool:
-        """Whether it allows this; `host` is canonical."""
+        """Whether the rule allows this destination; `host` is canonical."""
         return protocol is self.protocol and port in self.reached_ports and hostnames.covers(self.host, host)
 
 
 class EgressRules(FrozenModel):
-    """What an exec may reach, and how much of it. Without rules: nothing."""
+    """An exec's egress rules and budgets."""
 
     rules: tuple[EgressRule, ...] = Field(default=(), max_length=256)
     at_once: int = Field(default=16, ge=1, le=32)
-    """Connections of one exec that are open together."""
+    """Concurrent connections per exec."""
     connections: int = Field(default=256, ge=1)
-    """Connections that one exec may make in all."""
+    """Total connections per exec."""
     bytes_up: int = Field(default=32 * 1024 * 1024, ge=0)
-    """Bytes that one exec may send in all."""
+    """Total bytes that an exec may send."""
     bytes_down: int = Field(default=1024 * 1024 * 1024, ge=0)
-    """Bytes that one exec may receive in all."""
+    """Total bytes that an exec may receive."""
     idle_s: float = Field(default=60.0, gt=0)
-    """Seconds without a byte either way after which a connection is ended."""
+    """Idle timeout of a connection in seconds."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -138,11 +138,11 @@ class EgressRules(FrozenModel):
         return self
 
     def __bool__(self) -> bool:
-        """Whether anything at all is allowed."""
+        """Whether anything is allowed."""
         return bool(self.rules)
 
     def find(self, host: str, port: int, protocol: Protocol) -> EgressRule | None:
-        """The rule that allows it: the exact host before a wildcard, the longer wildcard before the shorter."""
+        """The rule for a destination: an exact host before a wildcard, a longer wildcard before a shorter one."""
         found = [rule for rule in self.rules if rule.covers(host, port, protocol)]
         return max(found, key=lambda rule: (not rule.host.startswith("*."), len(rule.host)), default=None)
 
@@ -151,15 +151,15 @@ DENY_ALL = EgressRules()
 
 
 def parse_rules(document: object) -> EgressRules:
-    """Rules from a parsed file; None is an empty one.
+    """Validate rules from a parsed file; None is an empty file.
 
     Raises:
-        EgressRulesInvalid: with the first thing that is wrong; the caller then has no rules, which is nothing allowed.
+        EgressRulesInvalid: with the first error.
     """
     try:
         return EgressRules.model_validate({} if document is None else document)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        said = first["msg"].removeprefix("Value error, ")
-        raise EgressRulesInvalid(f"{place}: {said}" if place else said) from error
+        message = first["msg"].removeprefix("Value error, ")
+        raise EgressRulesInvalid(f"{place}: {message}" if place else message) from error

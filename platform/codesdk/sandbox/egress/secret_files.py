@@ -1,6 +1,6 @@
-"""Secrets of tenants as files of an operator's directory, `<directory>/<tenant's id>/<name>`: read when the proxy needs one.
+"""Tenants' secrets as files, `<directory>/<tenant id>/<name>`, read whenever the proxy needs one.
 
-The form is that in which container engines and orchestrators mount secrets: a file for each, symlinks within allowed.
+This is the layout in which container engines and orchestrators mount secrets. Symlinks inside a tenant's folder are allowed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from codesdk.errors import ExitCode, Fault
 _log = logging.getLogger(__name__)
 
 MAX_BYTES = 8 * 1024
-"""A header's value; servers take no longer ones."""
+"""The longest header value that servers accept."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 
 class SecretUnusable(Fault):
-    """A secret's file is not as it must be. Its content is in no message."""
+    """A secret's file can't be used. Its content is in no message."""
 
     code = "SECRET_UNUSABLE"
     status = 500
@@ -30,18 +30,18 @@ class SecretUnusable(Fault):
 
 
 class SecretFiles:
-    """A `SecretResolver`. Nothing is kept: a file that changes counts from the next connection on."""
+    """A `SecretResolver` without a cache: a changed file applies from the next connection."""
 
     def __init__(self, directory: Path, tenant_of: Callable[[str], str | None]) -> None:
-        """`tenant_of`: the id of the tenant that a sandbox works for."""
+        """`tenant_of`: returns the tenant id of a sandbox."""
         self._directory = directory
         self._tenant_of = tenant_of
 
     def __call__(self, owner: str, name: str) -> str | None:
-        """The secret of the sandbox's tenant; None where it has none of that name.
+        """The secret of the sandbox's tenant; None if there is none of that name.
 
         Raises:
-            SecretUnusable: others may read its file, it leads out of the directory, is no text or too large.
+            SecretUnusable: the file is readable by others, outside of the tenant's folder, not ASCII, or too large.
         """
         tenant = self._tenant_of(owner)
         if tenant is None or not _is_name(tenant) or not _is_name(name):
@@ -50,7 +50,7 @@ class SecretFiles:
 
 
 def read_secret(directory: Path, tenant: str, name: str) -> str | None:
-    """One secret, without the line end that editors add; None where there is no such file.
+    """One secret, without a final line end; None if there is no such file.
 
     Raises:
         SecretUnusable: see `SecretFiles`.
@@ -80,7 +80,7 @@ def read_secret(directory: Path, tenant: str, name: str) -> str | None:
 
 
 def secret_problem(directory: Path, tenant: str, name: str) -> str:
-    """Why a tenant's secret cannot be used, in words that may be shown to anybody; empty where it can."""
+    """Why a tenant's secret can't be used, without details; empty if it can."""
     try:
         found = read_secret(directory, tenant, name) if _is_name(tenant) and _is_name(name) else None
     except SecretUnusable as fault:
@@ -90,7 +90,7 @@ def secret_problem(directory: Path, tenant: str, name: str) -> str:
 
 
 def permission_problem(about: os.stat_result) -> str:
-    """What is wrong with a secret's file; empty where nothing is."""
+    """What is wrong with the file's type, mode or owner; empty if nothing is."""
     if not stat.S_ISREG(about.st_mode):
         return "is no regular file"
     if about.st_mode & 0o077:
@@ -99,7 +99,7 @@ def permission_problem(about: os.stat_result) -> str:
 
 
 def list_secrets(directory: Path) -> Iterator[tuple[str, str, str]]:
-    """Tenant, name and what is wrong with it, of each secret that is there; no content."""
+    """Yield tenant, name and problem (empty if none) of every secret; never its content."""
     for tenant in sorted(path for path in directory.iterdir() if path.is_dir() and _is_name(path.name)):
         for path in sorted(path for path in tenant.iterdir() if _is_name(path.name) and not path.is_dir()):
             try:

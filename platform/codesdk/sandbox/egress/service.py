@@ -1,4 +1,4 @@
-"""Egress of all sandboxes of a worker: one thread with one loop, the leases of running execs, the recorder."""
+"""Egress of all sandboxes of a worker: the proxy's event loop thread, the allowances of execs, and the recorder."""
 
 from __future__ import annotations
 
@@ -13,31 +13,30 @@ from typing import Any, TypeVar
 from codesdk.domain.network.addresses import AddressPolicy
 from codesdk.domain.network.resolver import Resolve, public_and_remote, system_resolve
 from codesdk.sandbox.egress.allowance import ExecAllowance, Key
-from codesdk.sandbox.egress.byte_credit import ReserveBytes, unlimited
-from codesdk.sandbox.egress.client_stream import ClientStream
 from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, OnAttempt, Reason
 from codesdk.sandbox.egress.dialer import Dialer
-from codesdk.sandbox.egress.multiplexer import EgressMultiplexer
+from codesdk.sandbox.egress.multiplexer import ClientStream, EgressMultiplexer
 from codesdk.sandbox.egress.proxy import FIRST_BYTES_S, Proxy
+from codesdk.sandbox.egress.relay import ReserveBytes, unlimited
 from codesdk.sandbox.egress.rules import EgressRules
 
 _log = logging.getLogger(__name__)
 
 SecretResolver = Callable[[str, str], str | None]
-"""(owner, name): the value, or None. Called on a thread, once for each connection that needs it."""
+"""(owner, name): the value, or None. Called on a thread, once per connection that needs it."""
 RESOLVER_THREADS = 8
-"""Threads for the system's resolver: a name that does not answer holds one for as long as the resolver waits."""
+"""Threads for the system resolver; a name that doesn't resolve blocks one until the resolver times out."""
 _END_S = 15.0
 _T = TypeVar("_T")
 
 
 def no_secrets(_owner: str, _name: str) -> str | None:
-    """A worker without a secret store."""
+    """Resolver of a worker without secrets."""
     return None
 
 
 class EgressService:
-    """Give a `ExecAllowance` before the exec starts, end it after; a `EgressMultiplexer` for each link."""
+    """Grants an `ExecAllowance` per exec, and an `EgressMultiplexer` per sandbox link."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class EgressService:
     # -- from any thread --------------------------------------------------------------------------------------------
 
     def grant(self, owner: str, key: Key, within: EgressRules, rules: EgressRules) -> ExecAllowance:
-        """Let one exec reach what both sets of rules allow. Joining the same exec again gives the same lease."""
+        """Allow an exec what both sets of rules allow. The same exec again gets the same allowance."""
 
         async def give() -> ExecAllowance:
             allowance = self._allowances.setdefault((owner, key), ExecAllowance(owner, key, within, rules))
@@ -77,19 +76,19 @@ class EgressService:
         return self._run(give())
 
     def end(self, allowance: ExecAllowance) -> None:
-        """The exec is over: its connections end, and all its attempts are recorded when this returns."""
+        """End the exec's connections; when this returns, all its attempts are recorded."""
         try:
             self._run(self._end(allowance))
         except TimeoutError:
-            # The exec's result is worth more than waiting on; what is left ends by itself, and is recorded then.
+            # Don't delay the exec's result: the rest ends by itself, and is recorded then.
             _log.exception("egress of %s did not end within %g s", allowance.owner, _END_S)
 
     def carrier(self, owner: str, send: Callable[[bytes], None], broken: Callable[[str], None]) -> EgressMultiplexer:
-        """For one link of a sandbox."""
+        """A multiplexer for one sandbox link."""
         return EgressMultiplexer(owner, self._loop, self, send, broken)
 
     def close(self) -> None:
-        """End everything."""
+        """End all connections and stop the threads."""
         self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_END_S)
@@ -106,7 +105,7 @@ class EgressService:
     def admit(
         self, owner: str, call: str, attempt: int, client_stream: ClientStream, credential: str
     ) -> asyncio.Task[None] | None:
-        """Serve a connection of that exec, if it has a lease."""
+        """Serve a connection if its exec has an allowance; otherwise return None."""
         key = (owner, (call, attempt))
         allowance = self._allowances.get(key)
         if allowance is None:
@@ -118,11 +117,11 @@ class EgressService:
         return task
 
     async def record(self, attempt: ConnectionAttempt) -> None:
-        """Hand it to whoever keeps the records; shielded, so that the end of an exec cannot undo it."""
+        """Record an attempt; shielded, so that the end of the exec can't cancel it."""
         await asyncio.shield(self._loop.run_in_executor(self._recorder_thread, self._on_attempt, attempt))
 
     async def _reserve_bytes_async(self, attempt: ConnectionAttempt, least: int) -> int:
-        """By the thread that records: what was taken is known there when the connection's end comes."""
+        """On the recorder thread, so that reservations are known there before the connection's end."""
         return await asyncio.shield(
             self._loop.run_in_executor(self._recorder_thread, self._reserve_bytes, attempt, least)
         )
@@ -166,4 +165,40 @@ class EgressService:
             await self._end(allowance)
         mine = asyncio.current_task()
         await self._stop({task for task in asyncio.all_tasks() if task is not mine})
-        await asyncio.sleep(0.01)  # the transports' own ends are posted to the loop
+        await asyncio.sleep(0.01)  # transports close in callbacks on the loop
+
+
+class BackgroundAllowances:
+    """Allowances of a sandbox's background execs, until they are removed. Safe to use from any thread."""
+
+    def __init__(self, owner: str, egress: EgressService | None) -> None:
+        """`owner`: the sandbox. `egress`: None for a sandbox without egress."""
+        self._owner = owner
+        self._egress = egress
+        self._lock = threading.Lock()
+        self._allowances: dict[Key, ExecAllowance] = {}
+
+    def grant(self, key: Key, within: EgressRules, rules: EgressRules) -> None:
+        """Grant an exec its allowance until `end`; a repeated start replaces it."""
+        if self._egress is None:
+            return
+        allowance = self._egress.grant(self._owner, key, within, rules)
+        with self._lock:
+            older, self._allowances[key] = self._allowances.get(key), allowance
+        if older is not None:
+            self._egress.end(older)
+
+    def end(self, key: Key) -> None:
+        """End an exec's allowance, if it has one."""
+        self._end([key])
+
+    def end_all(self) -> None:
+        """End all allowances of the sandbox."""
+        self._end(list(self._allowances))
+
+    def _end(self, keys: list[Key]) -> None:
+        with self._lock:
+            ended = [self._allowances.pop(key) for key in keys if key in self._allowances]
+        if self._egress is not None:
+            for allowance in ended:
+                self._egress.end(allowance)

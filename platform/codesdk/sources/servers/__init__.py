@@ -1,1 +1,1 @@
-"""Servers."""
+"""Lifecycle of MCP servers, and the conversations with them."""

@@ -1,7 +1,7 @@
-"""One server's conversation, from the handshake to its end. Everything here runs on the sources' event loop.
+"""The connection to one MCP server, from the handshake to its end. Everything here runs on the sources' event loop.
 
-What the server may ask of us is nothing: no sampling, no elicitation, no roots. What it says of its tools is compared
-with what was accepted, and shown to nobody.
+The client offers no capabilities: no sampling, elicitation or roots. Tool descriptions are compared with the accepted ones,
+and never shown to agents.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from codesdk.registry.pins import MAX_TOOLS, OfferedTool
-from codesdk.sources.catalog.tool_listing import ToolListing
 from codesdk.sources.faults import SourceDied, SourceFault, SourceProtocolError, SourceTimeout, SourceUnavailable
+from codesdk.sources.tool_changes import ToolListing
 
 _log = logging.getLogger(__name__)
 
 MAX_PAGES = 64
-"""Pages of one list of tools."""
+"""Pages of a tool list."""
 RELIST_S = 2.0
-"""Seconds between two lists that a server asks us to read again."""
+"""Minimum seconds between two tool lists after change notifications."""
 CLIENT_INFO = types.Implementation(name="codesdk", version=version("codesdk"))
 OnEnd = Callable[[str], None]
 OpenStreams = Callable[[OnEnd], AbstractAsyncContextManager[Any]]
-"""Opens the streams to the server; the function is told why they ended by themselves."""
+"""Opens the streams to the server; the function is called with the reason when they end by themselves."""
 
 
 class ServerConnection:
-    """Used on one event loop; `end` from any thread."""
+    """One MCP client session. Used on one event loop; `end` from any thread."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ServerConnection:
         start_s: float,
         on_listing: Callable[[ToolListing], None] = lambda _: None,
     ) -> None:
-        """`on_listing`: called on a thread with each list after the first; raises nothing."""
+        """`on_listing`: called on a thread with each tool list after the first; must not raise."""
         self._name = name
         self._open_streams = open_streams
         self._start_s = start_s
@@ -57,14 +57,14 @@ class ServerConnection:
         self._stale = asyncio.Event()
         self._session: ClientSession | None = None
         self.reason = ""
-        """Why it is over; empty while it is not."""
+        """Why the connection ended; empty while it is open."""
         self.listing: asyncio.Future[ToolListing] = self._loop.create_future()
-        """The first list; the fault, where the server did not come so far."""
+        """The first tool list, or the fault that prevented it."""
         self.latest = ToolListing("", (), {})
-        """The last list that it gave."""
+        """The latest tool list."""
 
     async def run(self) -> None:
-        """Speak until it is ended, by `end` or by the server."""
+        """Run the session until `end` or the server ends it."""
         try:
             async with (
                 self._open_streams(self._close) as streams,
@@ -82,7 +82,7 @@ class ServerConnection:
         except BaseExceptionGroup as group:
             _log.info("the conversation with %s: %r", self._name, group)
             self._close(f"cannot be spoken to: {_short(_first_exception(group))}")
-        except Exception as error:  # noqa: BLE001 (whatever ends it, its callers are told)
+        except Exception as error:  # noqa: BLE001 (callers get the reason)
             _log.exception("the conversation with %s", self._name)
             self._close(f"cannot be spoken to: {_short(error)}")
         finally:
@@ -90,10 +90,10 @@ class ServerConnection:
             self._close("ended")
             if not self.listing.done():
                 self.listing.set_exception(SourceUnavailable(self._name, self.reason))
-                self.listing.exception()  # whoever waited may have gone: not worth a warning
+                self.listing.exception()  # avoids a warning if nobody waits
 
     async def _handshake(self, session: ClientSession) -> bool:
-        """The handshake, and the first list; False where the server did not come so far."""
+        """Initialize the session and read the first tool list; False on failure."""
         try:
             async with asyncio.timeout(self._start_s):
                 await session.initialize()
@@ -111,16 +111,16 @@ class ServerConnection:
         return False
 
     def end(self, reason: str) -> None:
-        """Have it ended, from any thread."""
+        """End the connection; from any thread."""
         self._loop.call_soon_threadsafe(self._close, reason)
 
     async def call(
         self, tool: str, arguments: dict[str, Any], timeout_s: float, on_progress: ProgressFnT
     ) -> types.CallToolResult:
-        """One call. Cancelled, it tells the server so.
+        """Call a tool. Cancelling it sends the server a cancellation.
 
         Raises:
-            SourceTimeout, SourceDied, SourceLied, SourceFault: with what the server did.
+            SourceTimeout, SourceDied, SourceProtocolError, SourceFault: what the server did.
         """
         session = self._session
         if session is None:
@@ -145,10 +145,10 @@ class ServerConnection:
             raise SourceProtocolError(self._name, f"answered what is no result of a call: {_short(error)}") from error
 
     async def _list(self, session: ClientSession) -> ToolListing:
-        """Every page of its list.
+        """Read all pages of the tool list.
 
         Raises:
-            SourceLied: it has no end, or names a tool twice.
+            SourceProtocolError: the list is too long, or names a tool twice.
         """
         found: dict[str, OfferedTool] = {}
         unusable: dict[str, str] = {}
@@ -173,7 +173,7 @@ class ServerConnection:
         raise SourceProtocolError(self._name, f"has more than {MAX_PAGES} pages of tools")
 
     async def _watch_tools(self, session: ClientSession) -> None:
-        """Read the list again where the server says that it has changed."""
+        """Read the tool list again after each change notification."""
         while True:
             await self._stale.wait()
             self._stale.clear()
@@ -197,10 +197,10 @@ class ServerConnection:
 
 
 def _to_offered(tool: types.Tool) -> OfferedTool:
-    """What counts of a listed tool; its annotations, icons and meta do not.
+    """The pinned fields of a listed tool, without annotations, icons and meta.
 
     Raises:
-        ValueError: it is larger than anybody reads, or has no canonical form.
+        ValueError: the tool is too large, or has no canonical form.
     """
     made = OfferedTool(
         name=tool.name,
@@ -210,7 +210,7 @@ def _to_offered(tool: types.Tool) -> OfferedTool:
         output_schema=tool.output_schema,
     )
     try:
-        assert made.hash  # noqa: S101 (asked for now, so that it can be had later)
+        assert made.hash  # noqa: S101 (computed now to fail early)
     except Exception as error:
         raise ValueError(_short(error)) from error
     return made

@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, on which conversations are held."""
+"""An event loop in its own thread."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import threading
 _log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 10.0
-"""Seconds for what still runs to see that it is cancelled."""
+"""Seconds for running tasks to handle their cancellation."""
 
 
 class EventLoopThread:
-    """Running from the start, until `close`."""
+    """Runs an event loop from construction until `close`."""
 
     def __init__(self, name: str) -> None:
-        """`name`: the thread's."""
+        """`name`: the thread's name."""
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Cancel what runs, and stop."""
+        """Cancel all tasks and stop the loop."""
         with contextlib.suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(self._cancel(), self.loop).result(STOP_TIMEOUT_S)
         self.loop.call_soon_threadsafe(self.loop.stop)

@@ -1,4 +1,4 @@
-"""A server's progress as lines of the call's output, which every watcher of the call sees. Bounded."""
+"""Turns a server's progress notifications into lines of the call's output, rate-limited and bounded."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from codesdk.domain.tool_results import Truncation
 from codesdk.sandbox.port import Chunk
 
 MIN_GAP_S = 0.2
-"""Least seconds between two lines; what comes sooner is left out."""
+"""Minimum seconds between two lines; notifications in between are dropped."""
 MAX_BYTES = 32 * 1024
-"""Of all lines of one call."""
+"""Bytes of all lines of one call."""
 _MAX_LINE_CHARS = 300
 """Characters of one line."""
 
 
 class ProgressLines:
-    """Of one call: reported on the event loop, told on the call's own thread."""
+    """Progress of one call: added on the event loop, read on the call's thread."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -26,7 +26,7 @@ class ProgressLines:
         self._lines: SimpleQueue[Chunk | None] = SimpleQueue()
 
     async def report(self, progress: float, total: float | None, message: str | None) -> None:
-        """What the server said; the client has checked the types."""
+        """Add a progress notification."""
         now = self._monotonic()
         if now - self._last < MIN_GAP_S or self._size >= MAX_BYTES:
             return
@@ -38,14 +38,14 @@ class ProgressLines:
         self._size += len(line)
 
     def over(self) -> None:
-        """Nothing more comes."""
+        """End the iteration of `lines`."""
         self._lines.put(None)
 
     def lines(self) -> Iterator[Chunk]:
-        """Each line as it comes, until it is over."""
+        """Yield each line as it arrives, until `over`."""
         return iter(self._lines.get, None)
 
     @property
     def counted(self) -> Truncation | None:
-        """The accounting of those lines."""
+        """Size of the lines, for the result; None if there were none."""
         return Truncation(bytes=self._size, shown=self._size) if self._size else None

@@ -1,4 +1,4 @@
-"""One server's life: started when it is called, started again with patience when it ended, stopped when nobody calls."""
+"""Lifecycle of one MCP server: started on demand, restarted with backoff, and stopped when idle."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from mcp.shared.dispatcher import ProgressFnT
 from codesdk.domain.clock import Clock
 from codesdk.errors import Fault
 from codesdk.registry import Source
-from codesdk.sources.catalog.tool_listing import ToolListing
 from codesdk.sources.faults import SourceUnavailable
 from codesdk.sources.servers.connection import OpenStreams, ServerConnection
+from codesdk.sources.servers.event_loop import EventLoopThread
 from codesdk.sources.servers.server_status import ServerState
+from codesdk.sources.tool_changes import ToolListing
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 FIRST_BACKOFF_S = 1.0
-"""Before the second try after a failure in a row; doubled with each that follows. The first is made at once."""
+"""Seconds before the second retry; doubled for each further one. The first retry is immediate."""
 MAX_BACKOFF_S = 60.0
 STABLE_AFTER_S = 60.0
-"""A server that has lived so long failed for another reason than the time before."""
+"""Seconds of uptime after which the failure count resets."""
 LOOP_SLACK_S = 5.0
-"""Seconds for the event loop on top of a server's own."""
+"""Seconds for the event loop, beyond the server's own timeout."""
 
 
 class StartedServer(NamedTuple):
@@ -38,25 +39,25 @@ class StartedServer(NamedTuple):
 
     open_streams: OpenStreams
     release: Callable[[], None]
-    """Gives back what it runs in."""
+    """Releases the server's sandbox or connection."""
 
 
 @dataclass
 class RunningServer:
-    """A server that is spoken to."""
+    """A server with an open connection."""
 
     conversation: ServerConnection
     done: Future[None]
     since: float
-    """On the monotonic clock."""
+    """Start time, monotonic seconds."""
     started_at: float
-    """Seconds since the epoch."""
+    """Start time, seconds since the epoch."""
     release: Callable[[], None]
-    """Gives back what it ran in."""
+    """Releases the server's sandbox or connection."""
 
 
 class StatusSnapshot(NamedTuple):
-    """How a server stands; see `sources.server_status`."""
+    """A server's status; fields as in `ServerStatus`."""
 
     state: ServerState
     since: float | None
@@ -65,7 +66,7 @@ class StatusSnapshot(NamedTuple):
 
 
 class Server:
-    """For one session, or shared. Its methods are called from the worker's threads."""
+    """One server, for a session or shared. Its methods are called from the worker's threads."""
 
     def __init__(
         self,
@@ -76,10 +77,7 @@ class Server:
         clock: Clock,
         on_listing: Callable[[ToolListing], None],
     ) -> None:
-        """`begin`: has it started.
-
-        `on_listing`: called with each list that it gives, on some thread; raises nothing.
-        """
+        """`begin`: starts the server. `on_listing`: called on a thread with each tool list; must not raise."""
         self.source = source
         self._begin = begin
         self._loop = loop
@@ -97,11 +95,11 @@ class Server:
         self._closed = ""
 
     def ready(self) -> RunningServer:
-        """The running server, started where it is not.
+        """The running server, started if necessary.
 
         Raises:
-            SourceUnavailable: it does not start, or is not tried again yet.
-            Fault: what kept its sandbox from being made.
+            SourceUnavailable: it doesn't start, or the backoff isn't over.
+            Fault: its sandbox couldn't be created.
         """
         with self._lock:
             if self._closed:
@@ -126,25 +124,25 @@ class Server:
     def call(
         self, running: RunningServer, tool: str, arguments: dict[str, Any], timeout_s: float, on_progress: ProgressFnT
     ) -> Future[types.CallToolResult]:
-        """Send one call; cancelling the future withdraws it."""
+        """Send a call; cancelling the future cancels it."""
         work = running.conversation.call(tool, arguments, timeout_s, on_progress)
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call_started(self) -> None:
-        """A call is being made: the server is not idle until `call_finished`."""
+        """Count a call: the server is not idle until `call_finished`."""
         with self._calls_lock:
             self._calls += 1
 
     def call_finished(self) -> None:
-        """It has ended, whichever way."""
+        """Count the end of a call."""
         with self._calls_lock:
             self._calls -= 1
             self._last_used = self._clock.monotonic()
 
     def stop_if_idle(self) -> bool:
-        """Stop it where nobody has called for long enough; whether it is stopped now."""
+        """Stop the server if it is idle; returns whether it is stopped and may be dropped."""
         if not self._lock.acquire(blocking=False):
-            return False  # it is being started, for a call
+            return False  # it is being started for a call
         try:
             if self._running is not None and self._running.conversation.reason:
                 self._on_exit(self._running)
@@ -157,7 +155,7 @@ class Server:
             self._lock.release()
 
     def close(self, reason: str, *, wait: bool = True) -> bool:
-        """Stop it for good. False where it is just being started and `wait` is not set: it serves no more, and runs."""
+        """Stop the server permanently. Returns False if it is being started and `wait` is not set: it then takes no calls."""
         self._closed = self._closed or reason
         if not self._lock.acquire(blocking=wait):
             return False
@@ -168,7 +166,7 @@ class Server:
         return True
 
     def status(self) -> StatusSnapshot:
-        """How it stands. Waits for nothing: it may be just being started."""
+        """The current status. Takes no lock, because the server may be starting."""
         running = self._running
         if running is None:
             state = ServerState.STARTING if self._calls else ServerState.ENDED
@@ -180,11 +178,11 @@ class Server:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a call is with it."""
+        """Whether it has calls in flight."""
         return self._calls > 0
 
     def _can_forget(self) -> bool:
-        """Whether it may come back as if it had never failed: else each look would shorten the pauses between its tries."""
+        """Whether its failure count may be dropped without shortening the backoff."""
         return not self._failures or self._clock.monotonic() - self._not_before >= MAX_BACKOFF_S
 
     def _start(self) -> RunningServer:
@@ -227,7 +225,7 @@ class Server:
         self._release(running)
 
     def _on_exit(self, running: RunningServer) -> None:
-        """It ended by itself."""
+        """Handle a server that ended by itself."""
         self._running = None
         if self._clock.monotonic() - running.since >= STABLE_AFTER_S:
             self._failures = 0
@@ -237,7 +235,7 @@ class Server:
     def _release(self, running: RunningServer) -> None:
         try:
             running.done.result(LOOP_SLACK_S)
-        except Exception:  # noqa: BLE001 (what it ran in is given back whatever became of it)
+        except Exception:  # noqa: BLE001 (the sandbox is released in any case)
             running.done.cancel()
             _log.warning("the conversation with the MCP server %s did not end in time", self.source.name)
         running.release()
@@ -256,3 +254,19 @@ class Server:
         except TimeoutError:
             future.cancel()
             raise
+
+
+def list_offered_tools(source: Source, begin: Callable[[], StartedServer], clock: Clock) -> ToolListing:
+    """Start a server, list its tools, and stop it.
+
+    Raises:
+        SourceUnavailable: it didn't start, or violated the protocol.
+        Fault: its sandbox couldn't be created.
+    """
+    thread = EventLoopThread("codesdk-ask-source")
+    server = Server(source, begin, loop=thread.loop, clock=clock, on_listing=lambda _: None)
+    try:
+        return server.ready().conversation.latest
+    finally:
+        server.close("was stopped: it has answered")
+        thread.close()

@@ -1,4 +1,4 @@
-"""Which MCP servers run where: told by each worker of its own, read by operators."""
+"""The MCP servers of all hosts: published by each worker, listed for operators."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _log = logging.getLogger(__name__)
 
 
 class ServerList:
-    """Of all hosts. Safe to use from any thread."""
+    """Lists the servers of all hosts. Safe to use from any thread."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def listing(self, caller: Principal) -> list[ServerRecord]:
-        """Every server that a worker has, by host, source and session.
+        """All servers, by host, source and session.
 
         Raises:
             Forbidden: see `decide_access`.
         """
-        # They are the hosts', and name sessions of every tenant: the reach of the instance is asked for.
+        # Servers name sessions of every tenant, so this takes instance-wide access.
         target = Target(tenant_id=caller.tenant_id)
         require(decide_access(caller, Action.HOSTS_READ, target), HostUnknown("There is no such host."))
         with self._database.read() as connection:
@@ -39,17 +39,17 @@ class ServerList:
 
 
 class ServerReporter:
-    """What one worker tells of its servers. For one thread at a time."""
+    """Publishes the servers of one worker. For one thread at a time."""
 
     def __init__(self, writer: Writer, host: HostId, generation: int) -> None:
-        """`generation`: of this worker: what it tells counts only while the host is its own."""
+        """`generation`: this worker's; its reports count only while it owns the host."""
         self._writer = writer
         self._host = host
         self._generation = generation
         self._reported: tuple[ServerStatus, ...] | None = None
 
     def tell(self, servers: Sequence[ServerStatus]) -> None:
-        """That is all; nothing is written where it was told before. What cannot be told now is told the next time."""
+        """Publish the complete list, if it changed. A failed write is retried at the next call."""
         found = tuple(servers)
         if found == self._reported:
             return
@@ -61,6 +61,6 @@ class ServerReporter:
         try:
             self._writer.run(write)
         except Fault as fault:
-            _log.warning("operators do not see which MCP servers run here now: %s", fault)
+            _log.warning("could not publish the status of MCP servers: %s", fault)
         else:
             self._reported = found

@@ -1,4 +1,4 @@
-"""How a server stands, for the people who run the installation."""
+"""Status of an MCP server, for operators."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from codesdk.domain.ids import SessionId, TenantId
 
 
 class ServerState(StrEnum):
-    """What it does."""
+    """State of a server."""
 
     STARTING = "starting"
-    """It is being started, for a call that waits for it."""
+    """Being started for a waiting call."""
     RUNNING = "running"
-    """It answers. One that is elsewhere: it did when it was spoken to last."""
+    """Running. A remote server: it answered the last request."""
     ENDED = "ended"
-    """It did not start, or ended by itself; the next call starts it again, after a pause where it fails in a row."""
+    """Failed to start, or ended; the next call starts it again, with backoff."""
 
 
 class ServerStatus(FrozenModel):
@@ -27,20 +27,20 @@ class ServerStatus(FrozenModel):
     source: str
     """The source's name."""
     session_id: SessionId | None = None
-    """The session whose calls it gets; None where it is shared."""
+    """The session it serves; None if it is shared."""
     tenant_id: TenantId | None = None
-    """Whose session that is."""
+    """The session's tenant."""
     state: ServerState
     since: float | None = None
-    """Seconds since the epoch, when it was started last; None while it has not been."""
+    """Last start, seconds since the epoch; None before the first."""
     restarts: int = Field(default=0, ge=0)
-    """How often it was started again since the first call for it; forgotten when it rests, or its worker ends."""
+    """Restarts since its first call; reset when it is stopped as idle or its worker ends."""
     reason: str = ""
-    """Why it ended last, in words."""
+    """Why it last ended."""
 
 
 class ServerRecord(ServerStatus):
-    """One server of the installation, as its worker told last: some seconds ago at most, while that worker lives."""
+    """A server of the installation, as its worker last reported it, at most seconds ago if the worker is alive."""
 
     host: str
     """The host's name."""

@@ -1,4 +1,4 @@
-"""What a server answered as a tool's result: bounded, its files kept as artifacts, nothing of it fetched. Pure."""
+"""Converts a server's answer into a tool result: bounds text, stores files as artifacts, fetches no links. Pure."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from codesdk.tools import Attachment
 from codesdk.tools.excerpt import Excerpt
 
 MAX_PARTS = 1000
-"""Pieces of one answer that are looked at."""
+"""Content parts read per answer."""
 MAX_FILES = 32
-"""Images, sounds and files of one answer that are kept."""
+"""Images, sounds and files kept per answer."""
 _MEDIA = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,60}")
 
 
 def to_tool_result(
     answer: types.CallToolResult, tool: Tool, profile: Profile, attach: Callable[[Attachment], None]
 ) -> ToolResult:
-    """The result for the model; a structured one is still to be checked against the accepted schema."""
+    """The result for the agent. The caller validates structured content against the accepted schema."""
     files: list[Attachment] = []
     whole = "\n".join(_text_parts(answer, files))
     for file in files:

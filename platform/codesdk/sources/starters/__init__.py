@@ -1,1 +1,1 @@
-"""Starters."""
+"""Starts MCP servers: in sandboxes, or as connections to remote ones."""

@@ -1,4 +1,4 @@
-"""A server that is only asked what it offers: in a sandbox without rows, network and secrets, which is removed at once."""
+"""Throw-away sandboxes for listing a server's tools: no database row, network or secrets."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from codesdk.sources.faults import SourceUnavailable
 from codesdk.sources.starters.server_sandboxes import ServerSandbox, profile_of
 
 FIRST_UID, UIDS = 100_000, 99_000
-"""Below those of sessions (200,000 and up), so that nothing here shares a limit with a sandbox that works."""
+"""Below the uids of sessions (200,000 and up), so that per-uid limits aren't shared with their sandboxes."""
 
 
 class ProbeSandboxes:
-    """Sandboxes of an installation of their own, which its owner sweeps."""
+    """Sandboxes under their own instance name, so that sweeping them affects no others."""
 
     def __init__(
         self, sandboxes: Sandboxes, instance: str, images: Mapping[str, str], profiles: Profiles, ids: Ids
     ) -> None:
-        """`images`: name -> id, on the engine that these are made on."""
+        """`images`: image name -> image id, on this engine."""
         self._sandboxes = sandboxes
         self._instance = instance
         self._images = images
@@ -32,11 +32,11 @@ class ProbeSandboxes:
         self._ids = ids
 
     def open(self, manifest: SourceManifest, serves: SessionId | None, tenant: TenantId) -> ServerSandbox:
-        """A sandbox for that source's server.
+        """Open a sandbox for a source's server.
 
         Raises:
-            SourceUnavailable: its image is not here.
-            ProfileUnknown, Fault: what kept it from being made.
+            SourceUnavailable: its image is not on this engine.
+            ProfileUnknown, Fault: the sandbox couldn't be created.
         """
         del serves, tenant
         profile = self.profile_of(manifest)
@@ -59,14 +59,14 @@ class ProbeSandboxes:
             raise
 
     def profile_of(self, manifest: SourceManifest) -> Profile:
-        """What its sandbox may use: no network, whatever its profile allows when it works."""
+        """The server's profile without network."""
         return profile_of(manifest, self._profiles).model_copy(update={"egress": DENY_ALL})
 
     def remove(self, owner: SandboxId) -> None:
-        """Remove it."""
+        """Remove a sandbox."""
         self._sandboxes.destroy(owner)
 
     def remove_orphans(self) -> int:
-        """Remove what is left."""
+        """Remove all remaining sandboxes; returns their number."""
         swept = self._sandboxes.sweep(())
         return len(swept.containers)

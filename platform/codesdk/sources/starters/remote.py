@@ -1,4 +1,4 @@
-"""Servers that are elsewhere: spoken to over streamable HTTP, through the gate, with the tenant's secrets as headers."""
+"""Remote MCP servers over streamable HTTP, with checked addresses and the tenant's secrets as headers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from codesdk.domain.network.resolver import Resolve, public_and_remote, system_r
 from codesdk.registry import Source
 from codesdk.sources.faults import SourceUnavailable
 from codesdk.sources.servers.server import StartedServer
-from codesdk.sources.transport.framing import MAX_LINE
+from codesdk.sources.transport.framing import MAX_LINE, MAX_MESSAGES, RateLimit
 from codesdk.sources.transport.outbound_http import EVENT_LINES, OutboundTransport, WithinRate
-from codesdk.sources.transport.rate_limit import MAX_MESSAGES, RateLimit
 
 CONNECT_S = 10.0
-"""Seconds for a connection, and for a piece of a request to be taken."""
+"""Seconds to connect, and to write part of a request."""
 READ_TIMEOUT_S = 300.0
-"""Seconds in which an answer may say nothing: longer than any progress is apart. A call's own limit comes first."""
+"""Seconds between bytes of a response; a call's own timeout is usually shorter."""
 SecretLookup = Callable[[str, str], str | None]
 """(tenant's id, secret's name): the value, or None. Called on a thread."""
 
@@ -44,7 +43,7 @@ class RemoteStarter:
         secrets: SecretLookup,
         clock: Clock,
     ) -> None:
-        """`policy`: which addresses are connected to; `own`: the operator's networks, where `http` will do."""
+        """`policy`: the allowed addresses; `own`: the operator's networks, where plain `http` is allowed."""
         self._resolve = resolve
         self._policy = policy
         self._own = own
@@ -53,10 +52,10 @@ class RemoteStarter:
         self._clock = clock
 
     def begin(self, source: Source, serves: SessionId | None, tenant: TenantId) -> StartedServer:
-        """How to speak to it for that tenant; nothing is connected yet.
+        """Prepare a connection for the tenant; connects on first use.
 
         Raises:
-            SourceUnavailable: it is `http` and not in the operator's networks, or a secret is not there.
+            SourceUnavailable: it is `http` outside of the operator's networks, or a secret is missing.
         """
         del serves
         url = httpx2.URL(source.manifest.url or "")
@@ -73,19 +72,19 @@ class RemoteStarter:
         address = parse_address(url.host)
         if address is None or not any(address in network for network in self._own):
             advice = "Give an https:// URL, or an address in CODESDK_SOURCE_NETWORKS."
-            raise SourceUnavailable(name, "is not reached by https, so anybody on the way could change it", advice)
+            raise SourceUnavailable(name, "is not reached by https, so its traffic could be changed on the way", advice)
 
     def _secret(self, source: Source, tenant: TenantId, name: str) -> str:
         value = self._secrets(tenant, name)
         if value is None:
-            raise SourceUnavailable(source.name, f"needs the secret `{name}`, which this tenant has not")
+            raise SourceUnavailable(source.name, f"needs the secret `{name}`, which this tenant does not have")
         return value
 
 
 def remote_starter(
     networks: Networks, secrets: SecretLookup, clock: Clock, tls: ssl.SSLContext | None = None
 ) -> RemoteStarter:
-    """With this machine's resolver and certificates. `networks`: of the operator's own."""
+    """A starter with the system's resolver and certificates. `networks`: the operator's own."""
     return RemoteStarter(
         resolve=system_resolve,
         policy=allow_networks(networks, public_and_remote),
@@ -104,17 +103,14 @@ async def _open_streams(
     monotonic: Callable[[], float],
     on_end: Callable[[str], None],
 ) -> AsyncIterator[Any]:
-    """The conversation, while the block lasts; each request connects anew where it must.
-
-    It ends by itself only where the server says too much.
-    """
+    """Open the client streams for the block; requests connect as needed. Ends by itself only if the server sends too much."""
     within_rate = _rate_check(monotonic, on_end)
     timeouts = httpx2.Timeout(CONNECT_S, read=READ_TIMEOUT_S)
     async with (
         httpx2.AsyncClient(
             transport=transport(within_rate=within_rate), headers=headers, timeout=timeouts, trust_env=False
         ) as client,
-        # No farewell: it would wait as long as an answer may, and a server forgets idle sessions by itself.
+        # No DELETE at the end: it could block for the read timeout, and servers expire idle sessions anyway.
         streamable_http_client(
             str(url), http_client=client, max_sse_event_size=MAX_LINE, terminate_on_close=False
         ) as streams,
@@ -123,7 +119,7 @@ async def _open_streams(
 
 
 def _rate_check(monotonic: Callable[[], float], on_end: Callable[[str], None]) -> WithinRate:
-    """Counts all that comes in one conversation, on whichever of its streams, and ends it beyond the pace."""
+    """A shared rate limit for all streams of a connection, which ends it when exceeded."""
     pace = RateLimit(messages=EVENT_LINES * MAX_MESSAGES)
 
     def within_rate(size: int, lines: int) -> bool:

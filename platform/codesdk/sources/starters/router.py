@@ -1,4 +1,4 @@
-"""Which way a source's server is had: in a sandbox, or elsewhere."""
+"""Chooses the starter of a source: sandbox or remote."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class StarterRouter:
         self._remote = remote
 
     def begin(self, source: Source, serves: SessionId | None, tenant: TenantId) -> StartedServer:
-        """Have one of that source.
+        """Start a server of the source.
 
         Raises:
-            SourceUnavailable, Fault: what kept it from being had.
+            SourceUnavailable, Fault: the server couldn't be started.
         """
         starter = self._local if source.manifest.url is None else self._remote
         return starter.begin(source, serves, tenant)
 
     def profile_of(self, source: Source) -> Profile | None:
-        """What its sandbox may use; None where it has none of ours."""
+        """The profile of its sandbox; None for a remote server."""
         return self._local.profile_of(source) if source.manifest.url is None else None
 
     def remove_orphans(self) -> None:
-        """Remove the sandboxes that no server of this worker has."""
+        """Remove sandboxes that no server of this worker uses."""
         self._local.remove_orphans()

@@ -1,4 +1,4 @@
-"""Sandboxes for servers: the owner row before the engine is called, and no sandbox without one."""
+"""Sandboxes of MCP servers. Their database row is written before the engine is called, so that none is leaked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from codesdk.storage.writer import Unit, Writer
 
 _log = logging.getLogger(__name__)
 SERVER_WORKSPACE = "/srv"
-"""Where a server has its own workspace that sees the session's at that one's place."""
+"""Path of the server's own workspace if it also mounts the session's."""
 _WORKSPACE_STATES = (
     SandboxState.READY,
     SandboxState.PAUSED,
@@ -34,7 +34,7 @@ _WORKSPACE_STATES = (
     SandboxState.HALTING,
     SandboxState.STOPPED,
 )
-"""Of a session's sandbox, while there is a workspace."""
+"""States of a session's sandbox in which its workspace exists."""
 _LIVE_STATES = (SandboxState.WANTED, SandboxState.READY, SandboxState.CLOSING)
 
 
@@ -47,7 +47,7 @@ class ServerSandbox(NamedTuple):
 
 
 class EngineHost(NamedTuple):
-    """The engine that sandboxes are made on."""
+    """The engine that creates the sandboxes."""
 
     host: HostId
     generation: int
@@ -57,14 +57,14 @@ class EngineHost(NamedTuple):
 
 
 def profile_of(manifest: SourceManifest, profiles: Profiles) -> Profile:
-    """What a source's sandbox may use: its profile, held to its limits, with its own secrets and no others.
+    """The profile of a source's sandbox, tightened to the manifest's limits and restricted to its secrets.
 
     Raises:
         ProfileUnknown: with the nearest name.
     """
     profile = profiles.named(manifest.profile).tighten(Obligations(sandbox=manifest.limits))
     if manifest.workspace == "read":
-        # What it reads must not leave; and a repository there can have programs run, which then have nothing either.
+        # No egress: what it reads must not leave, and a hostile repository may run programs in it.
         return profile.model_copy(
             update={"egress": DENY_ALL, "workspace": SERVER_WORKSPACE, "seccomp": Seccomp.CODESDK}
         )
@@ -81,27 +81,27 @@ def _with_secrets(rules: EgressRules, names: tuple[str, ...]) -> EgressRules:
 
 
 class SandboxProvider(Protocol):
-    """Where servers get their sandboxes from."""
+    """Opens and removes sandboxes for servers."""
 
     def open(self, manifest: SourceManifest, serves: SessionId | None, tenant: TenantId) -> ServerSandbox:
-        """A fresh sandbox for that source's server; what cannot be made leaves nothing behind."""
+        """Open a new sandbox for a source's server; a failure leaves nothing behind."""
         ...
 
     def profile_of(self, manifest: SourceManifest) -> Profile:
-        """What it may use."""
+        """The profile of its sandbox."""
         ...
 
     def remove(self, owner: SandboxId) -> None:
-        """Remove one."""
+        """Remove a sandbox."""
         ...
 
     def remove_orphans(self) -> int:
-        """Remove those that no server has; how many there were."""
+        """Remove sandboxes without a server; returns their number."""
         ...
 
 
 class ServerSandboxes:
-    """Opens and removes them. Safe to use from the worker's threads."""
+    """The worker's `SandboxProvider`. Safe to use from the worker's threads."""
 
     def __init__(
         self,
@@ -127,11 +127,11 @@ class ServerSandboxes:
         self._in_use: set[SandboxId] = set()
 
     def open(self, manifest: SourceManifest, serves: SessionId | None, tenant: TenantId) -> ServerSandbox:
-        """A fresh sandbox for that source's server. `serves`: the one session that it is for.
+        """Open a new sandbox for a source's server. `serves`: the session it is for; None if shared.
 
         Raises:
             SourceUnavailable: the image, or the session's workspace, is not on this host.
-            ProfileUnknown, QuotaExceeded, Fault: what kept it from being made; nothing is left of it.
+            ProfileUnknown, QuotaExceeded, Fault: the sandbox couldn't be created; nothing is left behind.
         """
         profile = profile_of(manifest, self._profiles)
         name = manifest.image or profile.image
@@ -175,21 +175,21 @@ class ServerSandboxes:
         return SharedWorkspace(owner=row.id, place=place)
 
     def profile_of(self, manifest: SourceManifest) -> Profile:
-        """What a source's sandbox may use."""
+        """The profile of a source's sandbox."""
         return profile_of(manifest, self._profiles)
 
     def remove(self, owner: SandboxId) -> None:
-        """Remove a sandbox and its row; where the engine does not now, `remove_orphans` tries again."""
+        """Remove a sandbox and its row. If the engine fails, `remove_orphans` retries."""
         try:
             self._remove(owner)
         except Fault as fault:
-            _log.warning("sandbox %s of an MCP server could not be removed yet: %s", owner, fault)
+            _log.warning("could not remove sandbox %s of an MCP server yet: %s", owner, fault)
         finally:
             with self._lock:
                 self._in_use.discard(owner)
 
     def remove_orphans(self) -> int:
-        """Remove what no server of this worker has: of workers that were killed, and what could not be removed before."""
+        """Remove sandboxes that no server uses: those of killed workers, and failed removals."""
         with self._database.read() as connection:
             known = store.of_sources(connection, self._place.host)
         with self._lock:
@@ -209,7 +209,7 @@ class ServerSandboxes:
         serves: SessionId | None,
         tenant: TenantId,
     ) -> int:
-        if serves is not None:  # a shared one is the installation's
+        if serves is not None:  # a shared server counts against no tenant
             reserve_sandbox(self._quotas, unit, tenant, profile.model_dump())
         return store.insert(
             unit.connection,

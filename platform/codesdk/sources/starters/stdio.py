@@ -1,4 +1,4 @@
-"""Servers that speak on standard input and output, each in a sandbox of its own."""
+"""Stdio MCP servers, each in its own sandbox."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from codesdk.sources.transport.channel import ExecChannel
 from codesdk.sources.transport.message_streams import open_streams
 
 GIT_TRUST_ENV = {"GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_1": "safe.directory", "GIT_CONFIG_VALUE_1": "*"}
-"""To what every command starts with: git reads no repository of another uid otherwise, and a session's files are one's."""
+"""Lets git read the session's repositories, which belong to another uid."""
 MAX_LIFETIME_S = 24 * 3600.0
-"""Wall time of one server, where its profile gives it no shorter one: then the next call starts another."""
+"""Maximum lifetime of a server process, unless its profile's is shorter; the next call starts a new one."""
 
 
 class StdioStarter:
     """A `Starter`. Safe to use from the worker's threads."""
 
-    def __init__(self, housing: SandboxProvider, clock: Clock, ids: Ids) -> None:
-        self._housing = housing
+    def __init__(self, sandboxes: SandboxProvider, clock: Clock, ids: Ids) -> None:
+        self._sandboxes = sandboxes
         self._clock = clock
         self._ids = ids
 
     def begin(self, source: Source, serves: SessionId | None, tenant: TenantId) -> StartedServer:
-        """Start one.
+        """Start a server in a new sandbox.
 
         Raises:
-            SourceUnavailable: its image is not here.
-            Fault: what kept its sandbox from being made; nothing is left of it.
+            SourceUnavailable: its image is not on this host.
+            Fault: its sandbox couldn't be created; nothing is left behind.
         """
-        server_sandbox = self._housing.open(source.manifest, serves, tenant)
+        server_sandbox = self._sandboxes.open(source.manifest, serves, tenant)
         request = ExecRequest(
             call=self._ids.new(IdKind.CALL),
             argv=source.manifest.argv,
@@ -53,13 +53,13 @@ class StdioStarter:
         )
 
     def profile_of(self, source: Source) -> Profile:
-        """What its sandbox may use."""
-        return self._housing.profile_of(source.manifest)
+        """The profile of its sandbox."""
+        return self._sandboxes.profile_of(source.manifest)
 
     def remove_orphans(self) -> None:
-        """Remove the sandboxes that no server of this worker has."""
-        self._housing.remove_orphans()
+        """Remove sandboxes that no server of this worker uses."""
+        self._sandboxes.remove_orphans()
 
     def _release(self, server_sandbox: ServerSandbox) -> None:
         server_sandbox.sandbox.close()
-        self._housing.remove(server_sandbox.id)
+        self._sandboxes.remove(server_sandbox.id)

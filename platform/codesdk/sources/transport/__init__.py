@@ -1,1 +1,1 @@
-"""Transport."""
+"""Message transport to MCP servers: bounded, and treating everything received as hostile."""

@@ -1,4 +1,4 @@
-"""Bytes to and from a server: a port, and the one that is a process in a sandbox."""
+"""The byte channel to a stdio server, and its implementation as a process in a sandbox."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Protocol
 from codesdk.sandbox.port import ExecRequest, ExitKind, Sandbox
 
 READ_BYTES = 256 * 1024
-"""Bytes read at once."""
+"""Bytes per read."""
 BUFFER_BYTES = 1024 * 1024
-"""Bytes of stdout that the runner holds while nobody reads: then the server waits."""
+"""Bytes of unread stdout that the runner buffers before the server blocks."""
 _MAX_STDERR_CHARS = 600
-"""Characters of a server's last words."""
+"""Characters of a server's last stderr output shown."""
 
 
 class ByteChannel(Protocol):
-    """Called from threads: one reads, one writes."""
+    """Used from two threads: one reads, one writes."""
 
     def receive(self, wait_s: float) -> bytes | None:
-        """Some bytes; None where none came in time, b"" at the end."""
+        """Some bytes; None on timeout, b"" at the end."""
         ...
 
     def send(self, data: bytes) -> bool:
-        """Write all of it; False where the server takes no more."""
+        """Write all of it; False if the server no longer reads."""
         ...
 
     def ended(self) -> str | None:
-        """How it ended and its last words on stderr, for a person; None while it lives."""
+        """How it ended and the end of its stderr, as text; None while it runs."""
         ...
 
     def close(self) -> None:
@@ -35,10 +35,10 @@ class ByteChannel(Protocol):
 
 
 class ExecChannel:
-    """A process in a sandbox, whose stdin and stdout are the conversation."""
+    """A process in a sandbox, with MCP on stdin and stdout."""
 
     def __init__(self, sandbox: Sandbox, request: ExecRequest, write_s: float = 20.0) -> None:
-        """Start it. `write_s`: seconds that it may leave its stdin unread.
+        """Start the process. `write_s`: seconds that it may leave its stdin unread.
 
         Raises:
             SandboxGone, StaleGeneration: as `Processes.start`.
@@ -67,7 +67,7 @@ class ExecChannel:
         return found is not None and found.open
 
     def ended(self) -> str | None:
-        """How it ended, and the end of its stderr."""
+        """How it ended; see the port."""
         found = next((each for each in self._sandbox.processes.list() if each.call == self._key[0]), None)
         if found is None or found.result is None:
             return None
@@ -78,5 +78,5 @@ class ExecChannel:
         return "; it said: ".join(part for part in (how, last) if part)
 
     def close(self) -> None:
-        """End the whole tree."""
+        """Kill the process tree."""
         self._sandbox.cancel(*self._key)

@@ -1,22 +1,24 @@
-"""A server's stdout as lines, and lines as messages: all of it hostile input. Pure."""
+"""Splits a server's stdout into lines and messages, and limits their rate. All input is hostile. Pure."""
 
 from __future__ import annotations
+
+from collections import deque
 
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 
 MAX_LINE = 4 * 1024 * 1024
-"""Bytes of one message: as much as the largest file that a built-in tool reads."""
+"""Bytes of one message: the largest file that a built-in tool reads."""
 MAX_NON_MESSAGES = 200
-"""Lines that are no message, of one server: some print a greeting to stdout; one that goes on is ended."""
+"""Lines that aren't messages tolerated per server: some print a greeting to stdout."""
 
 
 class ServerMisbehaved(Exception):
-    """What comes from the server cannot be borne any more; the text says why, after "the server"."""
+    """The server exceeded a limit; the text completes "the server …"."""
 
 
 class LineBuffer:
-    """Cuts bytes into lines, holding at most one unfinished."""
+    """Splits bytes into lines, buffering at most one incomplete line."""
 
     def __init__(self, limit: int = MAX_LINE) -> None:
         self._limit = limit
@@ -24,10 +26,10 @@ class LineBuffer:
         self._searched = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that these bytes end.
+        """Add bytes; returns the completed lines.
 
         Raises:
-            Unbearable: a line is longer than the limit.
+            ServerMisbehaved: a line exceeds the limit.
         """
         self._partial += data
         found = []
@@ -43,8 +45,45 @@ class LineBuffer:
 
 
 def parse_message(line: bytes) -> SessionMessage | None:
-    """The message, or None where the line is none: no UTF-8, no JSON, nested too deeply, or another kind of JSON."""
+    """The message in a line; None if it is not a JSON-RPC message."""
     try:
         return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError:
         return None
+
+
+WINDOW_S = 10.0
+MAX_MESSAGES = 2000
+"""Messages per window. Servers that report progress send some tens per second."""
+MAX_BYTES = 64 * 1024 * 1024
+"""Bytes per window."""
+_SLOT_S = 0.1
+"""Resolution of the window in seconds, which bounds its memory."""
+
+
+class RateLimit:
+    """Counts messages and bytes in a sliding window."""
+
+    def __init__(self, messages: int = MAX_MESSAGES, size: int = MAX_BYTES, window_s: float = WINDOW_S) -> None:
+        self._messages = messages
+        self._size = size
+        self._window_s = window_s
+        self._slots: deque[tuple[float, int, int]] = deque()
+        """(start, messages, bytes) of each slot."""
+        self._seen = 0
+        self._bytes = 0
+
+    def keeps(self, size: int, now: float, messages: int = 1) -> bool:
+        """Count messages of `size` bytes together; returns whether they are within limits. `now`: monotonic seconds."""
+        while self._slots and self._slots[0][0] <= now - self._window_s - _SLOT_S:
+            _, seen, taken = self._slots.popleft()
+            self._seen -= seen
+            self._bytes -= taken
+        if self._slots and now < self._slots[-1][0] + _SLOT_S:
+            began, seen, taken = self._slots.pop()
+            self._slots.append((began, seen + messages, taken + size))
+        else:
+            self._slots.append((now, messages, size))
+        self._seen += messages
+        self._bytes += size
+        return self._seen <= self._messages and self._bytes <= self._size

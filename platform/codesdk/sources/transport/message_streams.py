@@ -1,4 +1,4 @@
-"""A channel's bytes as the streams that the official client works on: bounded, counted, one message at a time."""
+"""Adapts a byte channel to the MCP SDK's client streams: bounded, rate-limited, one message at a time."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from mcp.shared.message import SessionMessage
 
 from codesdk.errors import Fault
 from codesdk.sources.transport.channel import ByteChannel
-from codesdk.sources.transport.framing import MAX_NON_MESSAGES, LineBuffer, ServerMisbehaved, parse_message
-from codesdk.sources.transport.rate_limit import RateLimit
+from codesdk.sources.transport.framing import MAX_NON_MESSAGES, LineBuffer, RateLimit, ServerMisbehaved, parse_message
 
 POLL_S = 2.0
-"""Seconds of one look at the channel: what a thread takes at most to notice that the conversation is over."""
+"""Seconds per read: how long a thread takes to notice that the connection is closed."""
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
 _CLOSED = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class Streams(NamedTuple):
-    """What the client reads and writes."""
+    """The streams that the client reads and writes."""
 
     incoming: Incoming
     outgoing: Outgoing
@@ -35,7 +34,7 @@ class Streams(NamedTuple):
 async def open_streams(
     channel: ByteChannel, monotonic: Callable[[], float], on_end: Callable[[str], None]
 ) -> AsyncIterator[Streams]:
-    """The conversation over a channel, while the block lasts. `on_end`: why it ended by itself, after "the server"."""
+    """Open streams over a channel for the block. `on_end`: called with the reason when the server ends."""
     into, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, out = anyio.create_memory_object_stream[SessionMessage](0)
     line = _ChannelPump(channel, monotonic, on_end)
@@ -51,19 +50,19 @@ async def open_streams(
 
 
 class _ChannelPump:
-    """Both directions of one channel."""
+    """Pumps both directions of a channel."""
 
     def __init__(self, channel: ByteChannel, monotonic: Callable[[], float], on_end: Callable[[str], None]) -> None:
         self._channel = channel
         self._monotonic = monotonic
         self._on_end = on_end
-        # Threads of its own, so that servers which say nothing never take those of others.
+        # Its own thread limits, so that silent servers don't use up others' threads.
         self._lines, self._pace, self._noise = LineBuffer(), RateLimit(), 0
         self._asking = anyio.CapacityLimiter(1)
         self._reading, self._writing = anyio.CapacityLimiter(1), anyio.CapacityLimiter(1)
 
     async def read(self, into: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        """Pass on each message; the client takes one before the next is read, so a flood waits in the sandbox."""
+        """Forward messages one at a time, so that a flood is buffered in the sandbox."""
         with into:
             try:
                 while (data := await self._receive()) != b"":
@@ -91,7 +90,7 @@ class _ChannelPump:
                 raise ServerMisbehaved("sends more than can be taken")
 
     async def write(self, out: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        """Send each message."""
+        """Send messages to the server."""
         with out:
             async for message in out:
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
@@ -110,7 +109,7 @@ class _ChannelPump:
         return await to_thread.run_sync(self._channel.receive, POLL_S, limiter=self._reading, abandon_on_cancel=True)
 
     async def _exit_reason(self, otherwise: str) -> str:
-        """How it ended; `otherwise` where it lives."""
+        """How the process ended; `otherwise` if it still runs."""
         words = None
         with contextlib.suppress(Fault):
             words = await to_thread.run_sync(self._channel.ended, limiter=self._asking, abandon_on_cancel=True)

@@ -1,7 +1,7 @@
-"""The way to servers elsewhere: one origin, resolved once for each connection, every address checked, answers bounded.
+"""HTTP transport to remote servers: one origin, every resolved address checked, responses bounded.
 
-The usual HTTP client resolves names on its own, after any check. Here its connections are made by us, to addresses that
-were checked, as webhooks and the egress proxy do it.
+An HTTP client normally resolves names itself, after any check. This backend connects to the checked addresses, as webhooks
+and the egress proxy do.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from codesdk.domain.network.hostnames import Address, parse_address
 from codesdk.domain.network.resolver import Resolve
 
 MAX_ADDRESSES_TRIED = 3
-"""Addresses of a name that are tried."""
+"""Addresses tried per name."""
 MAX_RESPONSE_BYTES = 8 * 1024 * 1024
-"""Bytes of an answer that is no stream of events; of those each event is bounded."""
+"""Bytes of a response that is not an event stream; of streams, each event is bounded."""
 EVENT_LINES = 8
-"""Ends of lines that an event of a stream has at most, as servers write it."""
+"""Lines per event that servers send at most."""
 _REQUEST_COST, _RECONNECT_COST = EVENT_LINES, 20 * EVENT_LINES
-"""What a request counts for, and what one counts by which a broken stream is taken up again: a server says how soon."""
+"""Cost of a request in lines, and of a stream reconnect, whose interval the server sets."""
 _EVENT_STREAM = "text/event-stream"
 WithinRate = Callable[[int, int], bool]
-"""(bytes, ends of lines) of what comes: whether that can be borne still."""
+"""(bytes, lines) received: returns whether they are within the rate limit."""
 
 
 class AddressRefused(httpcore2.ConnectError):
-    """The gate does not connect there."""
+    """The address policy forbids the address."""
 
 
 class CheckedBackend(httpcore2.AsyncNetworkBackend):
-    """Connects to checked addresses alone."""
+    """Connects only to checked addresses."""
 
     def __init__(self, resolve: Resolve, policy: AddressPolicy) -> None:
         self._resolve = resolve
@@ -51,15 +51,15 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """A connection to one of the name's addresses, all of which are checked.
+        """Connect to one of the name's addresses, after checking all of them.
 
         Raises:
-            Refused: an address is not to be connected to. ConnectError: there is none, or none answers.
+            AddressRefused: an address is forbidden. ConnectError: there is none, or none answers.
         """
         found = await self._addresses(host)
         for address in found:
             if why := self._policy(address):
-                # One private answer among public ones is what a rebinding name looks like: none of them is used.
+                # One private address among public ones looks like DNS rebinding: use none of them.
                 raise AddressRefused(f"{host} leads to {address}: {why}")
         error: Exception = httpcore2.ConnectError(f"{host} has no address")
         for address in found[:MAX_ADDRESSES_TRIED]:
@@ -80,7 +80,7 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
 
 
 class OutboundTransport(httpx2.AsyncHTTPTransport):
-    """Requests to one origin."""
+    """Sends requests to one origin only."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class OutboundTransport(httpx2.AsyncHTTPTransport):
         *,
         within_rate: WithinRate,
     ) -> None:
-        """`within_rate`: told of everything that comes, and of each request, since its answers are what makes another."""
+        """`within_rate`: counts all bytes received, and each request."""
         super().__init__(verify=tls, trust_env=False)
         self._origin = origin
         self._within_rate = within_rate
@@ -100,10 +100,10 @@ class OutboundTransport(httpx2.AsyncHTTPTransport):
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send it, where it goes to the origin.
+        """Send a request to the origin.
 
         Raises:
-            ConnectError: it goes elsewhere, or cannot be connected. ReadError: the answer is encoded, or too much came.
+            ConnectError: it is for another origin, or connecting failed. ReadError: the response is compressed, or too large.
         """
         wanted = (request.url.scheme, request.url.host, request.url.port)
         if wanted != (self._origin.scheme, self._origin.host, self._origin.port):
@@ -113,18 +113,16 @@ class OutboundTransport(httpx2.AsyncHTTPTransport):
         request.headers["accept-encoding"] = "identity"
         response = await super().handle_async_request(request)
         if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
-            await (
-                response.aclose()
-            )  # bounds count bytes as they come; what they unfold to could be a thousand times that
+            await response.aclose()  # limits count wire bytes; decompressed, they could be a thousand times as many
             raise httpx2.ReadError("an encoded answer, which was not asked for", request=request)
-        assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 (of an asynchronous transport)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 (an async transport returns one)
         is_events = response.headers.get("content-type", "").lower().startswith(_EVENT_STREAM)
         response.stream = _BoundedBody(response.stream, request, self._within_rate, is_events=is_events)
         return response
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """A body that ends with an error beyond its bound, or where more comes than can be borne."""
+    """A body that fails beyond its size or rate limit."""
 
     def __init__(
         self, inner: httpx2.AsyncByteStream, request: httpx2.Request, within_rate: WithinRate, *, is_events: bool
@@ -135,7 +133,7 @@ class _BoundedBody(httpx2.AsyncByteStream):
         self._is_events = is_events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Its pieces."""
+        """Yield chunks."""
         size = 0
         async for piece in self._inner:
             size += len(piece)
@@ -146,7 +144,7 @@ class _BoundedBody(httpx2.AsyncByteStream):
             yield piece
 
     async def aclose(self) -> None:
-        """Let go of it."""
+        """Close the body."""
         await self._inner.aclose()
 
 

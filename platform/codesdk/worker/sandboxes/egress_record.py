@@ -15,8 +15,7 @@ from codesdk.domain.payloads import SandboxEgress
 from codesdk.domain.quotas import EgressReservation, QuotaExceeded, Quotas, UnlimitedQuotas
 from codesdk.errors import InternalFault
 from codesdk.eventlog.log import EventLog
-from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, ConnectionKey, Reason
-from codesdk.sandbox.egress.refusal import Refusal
+from codesdk.sandbox.egress.connection_attempt import AttemptPhase, ConnectionAttempt, ConnectionKey, Reason, Refusal
 from codesdk.sandbox.records import store
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer

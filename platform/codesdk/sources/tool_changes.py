@@ -1,4 +1,4 @@
-"""What servers have changed since it was accepted: written down by the worker that saw it, read by every process."""
+"""Tools that MCP servers changed since they were accepted: recorded by the worker that notices, read by every process."""
 
 from __future__ import annotations
 
@@ -8,17 +8,33 @@ from collections.abc import Mapping
 
 from codesdk.domain.clock import Clock
 from codesdk.registry import Registry, Source, SourceCall
+from codesdk.registry.pins import OfferedTool
 from codesdk.sources import store
-from codesdk.sources.catalog.tool_listing import ToolListing
 from codesdk.sources.store import ToolChange
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
+
+
+class ToolListing:
+    """The tools that a server listed."""
+
+    def __init__(self, server: str, tools: tuple[OfferedTool, ...], unusable: dict[str, str]) -> None:
+        self.server = server
+        """The server's name and version, from its handshake."""
+        self.tools = tools
+        self.unusable = unusable
+        """Reasons why tools can't be used, by name."""
+
+    def hashes(self) -> dict[str, str]:
+        """Tool hashes by name."""
+        return {tool.name: tool.hash for tool in self.tools}
+
 
 _log = logging.getLogger(__name__)
 
 
 def detect_changes(source: Source, listing: ToolListing) -> dict[str, ToolChange]:
-    """The accepted tools that a server does not offer as they were accepted. Pure."""
+    """The accepted tools that a server no longer offers, or offers differently. Pure."""
     now = listing.hashes()
     return {
         name: ToolChange(pinned, now.get(name, "")) for name, pinned in source.pinned.items() if now.get(name) != pinned
@@ -26,12 +42,12 @@ def detect_changes(source: Source, listing: ToolListing) -> dict[str, ToolChange
 
 
 def describe_change(seen: str) -> str:
-    """Why a tool is taken away, in words."""
+    """Why a tool is withheld. `seen`: its current hash, empty if removed."""
     return "its server describes it otherwise than it was accepted" if seen else "its server does not offer it any more"
 
 
 class ToolChanges:
-    """Safe to use from any thread."""
+    """Records and reads changes. Safe to use from any thread."""
 
     def __init__(self, database: Database, writer: Writer, clock: Clock) -> None:
         self._database = database
@@ -41,7 +57,7 @@ class ToolChanges:
         self._written: dict[str, dict[str, ToolChange]] = {}
 
     def note(self, source: Source, listing: ToolListing) -> dict[str, ToolChange]:
-        """Write down what a server has changed; nothing is written where that was known."""
+        """Record a server's changes, if they are new, and return them."""
         found = detect_changes(source, listing)
         with self._lock:
             if self._written.get(source.name) == found:
@@ -51,12 +67,12 @@ class ToolChanges:
             self._written[source.name] = found
         for name, seen in found.items():
             _log.warning(
-                "the tool %s of the MCP server %s is taken away: %s", name, source.name, describe_change(seen.seen)
+                "withholding the tool %s of the MCP server %s: %s", name, source.name, describe_change(seen.seen)
             )
         return found
 
     def withheld(self, registry: Registry) -> Mapping[str, str]:
-        """Why tools of this registry may not be called, by dotted name. What was accepted since counts no more."""
+        """Reasons why tools of this registry are withheld, by dotted name. Changes accepted since then don't count."""
         with self._database.read() as connection:
             known = store.list_changes(connection)
         found: dict[str, str] = {}
