@@ -137,7 +137,7 @@ class Execution:
             return self.lose(claimed, error_mapping.loss_from_fault(ran, can_return=can_return), output, took_ms)
         result = error_mapping.fault_result(ran) if isinstance(ran, Fault) else ran
         if isinstance(ran, Fault) and error_mapping.is_indeterminate(ran, opened=bool(opened), sent=bool(sent)):
-            claimed = claimed.model_copy(update={"in_doubt": True})
+            claimed = claimed.model_copy(update={"is_indeterminate_outcome": True})
         # What an earlier worker had may have run there.
         never_asked = not opened and not sent and claimed.behaviour_hash is not None
         if never_asked or isinstance(ran, CallCancelled):

@@ -75,7 +75,7 @@ def test_entering_the_same_phase_twice_keeps_its_start():
 
 
 def test_a_call_that_is_tried_in_a_copy_says_so_and_then_that_a_person_must_decide():
-    tried = WAITING.model_copy(update={"reason": "It is tried first.", "is_tried": True})
+    tried = WAITING.model_copy(update={"reason": "It is tried first.", "is_being_previewed": True})
     journey = seen(CallProgress(tried, 0, ManualClock()), event(1, EventType.APPROVAL_PREVIEW_STARTED))
     assert journey.message().startswith("being tried in a copy of the workspace, before a person is asked (apr_1: ")
     asked = {"approval_id": "apr_1", "reason": "Why.", "expires_at": 61.0}
