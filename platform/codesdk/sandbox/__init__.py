@@ -1,5 +1,5 @@
-"""Sandboxes: where tool calls run. The port is `port`; `docker_driver` keeps it on a Docker engine, `fake` in memory.
+"""Sandboxes: where tool calls run. `port` is the interface; drivers are `docker`, `local` and, in memory, `fake`.
 
-One exec walks: docker_driver (engine objects, as `spec` says) -> session (the worker's side, joins again what it lost) ->
-link (one connection) -> runner (the program inside; see its own reading order) -> back as output chunks and an end.
+One exec takes this path: docker.driver (the container, built from isolation.spec) -> channel.sandbox (the worker's side;
+rejoins after a lost connection) -> channel.connection -> runner (the program inside; it has its own reading order).
 """

@@ -52,7 +52,7 @@ class SendRequest(Protocol):
 
 
 class EgressHandler(Protocol):
-    """The egress of one connection, see `egress.carrier`. Called from the thread that reads the connection."""
+    """The egress of one connection, see `egress.relay`. Called from the thread that reads the connection."""
 
     def feed(self, data: bytes) -> None:
         """Frames from the runner."""
@@ -302,7 +302,7 @@ class RunnerConnection:
             self._carrier.lost()
 
     def close(self) -> None:
-        """End the connection; whoever waits gets LinkLost."""
+        """End the connection; whoever waits gets ConnectionLost."""
         self._end("closed")
 
     # -- asking -------------------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ class RunnerConnection:
         Alone: where it does not come, and the runner lives, the connection is left to others' requests.
 
         Raises:
-            LinkIdle: not sent. LinkLost: sent, perhaps; the answer did not come. Unanswered: sent; it did not come yet.
+            ConnectionIdle: not sent. ConnectionLost: sent, perhaps; the answer did not come. RequestTimeout: sent; it did not come yet.
         """
         number = next(self._numbers)
         answer: Inbox = SimpleQueue()
@@ -370,7 +370,7 @@ class RunnerConnection:
         """Ask and do not wait: what was not answered when the connection ends is `unconfirmed`.
 
         Raises:
-            LinkIdle: not sent. LinkLost: sent, perhaps.
+            ConnectionIdle: not sent. ConnectionLost: sent, perhaps.
         """
         number = next(self._numbers)
         self._poll_if_stale()
@@ -419,7 +419,7 @@ class RunnerConnection:
                 self._senders_done.notify_all()
 
     def _send_egress(self, frames: bytes) -> None:
-        """Egress frames, when no request waits to be sent; LinkLost when the connection is gone."""
+        """Egress frames, when no request waits to be sent; ConnectionLost when the connection is gone."""
         with self._lock:
             self._senders_done.wait_for(lambda: self.lost or not self._sending, self.EGRESS_YIELDS_S)
             if self.lost:
@@ -457,7 +457,7 @@ class RunnerConnection:
         """The inbox's next message.
 
         Raises:
-            Empty: none in time. LinkLost: the connection ended.
+            Empty: none in time. ConnectionLost: the connection ended.
         """
         message = self._reading.wait(inbox, timeout_s)
         if not isinstance(message, wire.Message):

@@ -36,7 +36,7 @@ class ExecLock:
         """It is asked for now, or was by an earlier worker: from here on it may run.
 
         Raises:
-            CallWithdrawn: it was withdrawn before.
+            CallCancelled: it was withdrawn before.
         """
         with self._guard:
             if self._cancelled.is_set():
@@ -59,7 +59,7 @@ class ExecLock:
         """Wait for so long.
 
         Raises:
-            CallWithdrawn: it was withdrawn, before or meanwhile.
+            CallCancelled: it was withdrawn, before or meanwhile.
         """
         if self._cancelled.wait(seconds):
             raise CallCancelled(*self._key)
@@ -108,7 +108,7 @@ class EngineOutage:
 
         Raises:
             EngineUnavailable: it has been away for too long.
-            CallWithdrawn: it was never asked for, and is not to be any more.
+            CallCancelled: it was never asked for, and is not to be any more.
         """
         now = time.monotonic()
         if self._until is None:
@@ -169,7 +169,7 @@ class CancelledCalls:
         """Go no further where it was cancelled.
 
         Raises:
-            CallWithdrawn: it was.
+            CallCancelled: it was.
         """
         if key in self._calls:
             raise CallCancelled(*key, was_sent=was_sent)

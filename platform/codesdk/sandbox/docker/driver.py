@@ -386,7 +386,7 @@ def _owner(item: dict[str, Any]) -> str:
 
 
 def _volume_exists(engine: Engine, instance: str, sharer: str) -> bool:
-    """Whether that volume is the lender's workspace: the engine makes one that it does not find, without our labels."""
+    """Whether that volume is the owner's workspace: the engine makes one that it does not find, without our labels."""
     with engine.doing("inspect a volume"):
         labels = engine.api.inspect_volume(specs.container_name(instance, sharer)).get("Labels") or {}
     return bool(labels.get(specs.LABEL_OWNER) == sharer)

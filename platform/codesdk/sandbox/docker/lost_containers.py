@@ -35,7 +35,7 @@ def kill_lost_container(name: str, *, device: Callable[[], str | None] = lambda:
     Sees this machine, if this user may; not another one's engine, nor beyond the container that a worker runs in.
 
     Args:
-        name: of container and volume (`spec.name_of`).
+        name: of container and volume (`spec.container_name`).
         device: the one that holds its workspace, if one does.
         container: only of this one, by its id: where another of that name may be starting.
     """

@@ -1,1 +1,1 @@
-"""Images."""
+"""Sandbox images: building, checking, allowing and pruning them."""

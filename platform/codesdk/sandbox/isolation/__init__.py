@@ -1,1 +1,1 @@
-"""Isolation."""
+"""How a sandbox is isolated, as pure data: engine options, grants, quotas and kernel facts."""

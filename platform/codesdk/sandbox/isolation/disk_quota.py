@@ -1,6 +1,6 @@
 """What caps a workspace's bytes and inodes: a pure decision over what the machine offers, and its volume's options.
 
-Nothing here touches a device; `sandbox.loop` does.
+Nothing here touches a device; `docker.loop_disks` does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class QuotaBackend(StrEnum):
     LOOP = "loop"
     """A file of its own with an ext4 in it, mounted through a loop device: a hard cap, on disk."""
     COUNTED = "counted"
-    """The runner counts what is there and ends what passes the cap: with an overshoot, see `runner.tally`."""
+    """The runner counts what is there and ends what passes the cap: with an overshoot, see `runner.workspace.quota`."""
     NONE = "none"
     """Nothing: the workspace is a directory of the engine and can fill its disk. Said plainly, never pretended."""
 

@@ -24,7 +24,7 @@ class KernelFacts(TypedDict):
 
 
 def kernel_facts(observed: Mapping[str, Any]) -> KernelFacts:
-    """Of what the runner's probe read as a tool (`runner/probe.py`)."""
+    """Of what the runner's probe read as a tool (`runner/execution/probe.py`)."""
     status = observed["status"]
     return KernelFacts(
         network_interfaces=tuple(observed["interfaces"]),

@@ -66,8 +66,8 @@ TMPFS = {
 test runners start programs from it."""
 
 RESERVED_PIDS = 55
-"""Processes of the pids limit that tools cannot take (RLIMIT_NPROC): init, runner, nursery, killer and file threads,
-and for each of up to 24 running execs a shepherd and a leader that waits. Measured: with 55 left free the runner forked
+"""Processes of the pids limit that tools cannot take (RLIMIT_NPROC): init, runner, fork server, killer and file threads,
+and for each of up to 24 running execs a subreaper and a leader that waits. Measured: with 55 left free the runner forked
 at once under a fork bomb. With egress one thread more looks up who connects."""
 
 RUNNER_OPEN_FILES = 4096
@@ -103,8 +103,8 @@ def container_name(instance: str, owner: str) -> str:
 def container_labels(spec: SandboxSpec) -> dict[str, str]:
     """What our engine objects carry; a worker that restarts reads the spec back from here."""
     text = spec.model_dump_json(exclude={"generation"})
-    lender = {LABEL_BORROWS: spec.borrows.owner} if spec.borrows else {}
-    return {LABEL_INSTANCE: spec.instance, LABEL_OWNER: spec.owner, LABEL_SPEC: text, **lender}
+    owner = {LABEL_BORROWS: spec.borrows.owner} if spec.borrows else {}
+    return {LABEL_INSTANCE: spec.instance, LABEL_OWNER: spec.owner, LABEL_SPEC: text, **owner}
 
 
 def volumes(spec: SandboxSpec) -> list[tuple[str, str, bool]]:

@@ -1,1 +1,1 @@
-"""Packaging."""
+"""Builds the runner into one command line."""

@@ -1,7 +1,7 @@
 """The sandbox port: isolated execution for one owner. Every implementation passes tests/contract/test_sandboxes.py.
 
-Calls are synchronous and made from threads. Outcomes of what ran inside (a non-zero exit, a timeout, a missing file)
-are values; a `Fault` means that the sandbox itself, the engine or the image failed.
+Calls are synchronous and thread-safe. Outcomes inside the sandbox (non-zero exit, timeout, missing file) are values; a
+`Fault` means that the sandbox, the engine or the image failed.
 """
 
 from __future__ import annotations
@@ -97,48 +97,48 @@ __all__ = (
 
 
 DOCKER, HOST = ToolExecutionEnv.CODESDK_DOCKER.value, ToolExecutionEnv.CODESDK_HOST.value
-"""Words of `execution_env`: in a container of an engine, or as processes of the machine itself."""
+"""Values of `execution_env`: a Docker container, or processes of the host."""
 
 
 class ExecutionEnvironment(FrozenModel):
-    """Where an implementation runs what it runs: told at the start and the end of every call."""
+    """Where a driver runs tools; part of every call's start and end event."""
 
     environment: str = DOCKER
     network: bool = False
-    """Tools reach the machine's network: nothing separates them from it."""
+    """Whether tools share the host's network."""
     mounts: tuple[str, ...] = ("/workspace",)
-    """The writable part of the outside that tools see."""
+    """Writable mounts, as tools see them."""
 
     def summary(self, timeout_s: float) -> SandboxSummary:
-        """The `sandbox` of a call's events."""
+        """The `sandbox` field of a call's events."""
         return SandboxSummary(network=self.network, timeout_ms=int(timeout_s * 1000), mounts=self.mounts)
 
 
 class SharedWorkspace(FrozenModel):
-    """Another sandbox's workspace, which can be read here and not be written."""
+    """Another sandbox's workspace, mounted read-only."""
 
     owner: str
-    """Whose: the row of a sandbox on the same engine. What borrows it ends with it."""
+    """Id of the sandbox that owns it, on the same engine. Removing the owner also removes this sandbox."""
     place: str = Field(pattern=r"^/[a-z0-9._-]+$")
-    """Where it stands, beside the sandbox's own."""
+    """Mount point."""
 
 
 class SandboxSpec(FrozenModel):
-    """What to make. The same spec and owner always give the same names, so an interrupted open can be repeated."""
+    """The sandbox to create. Names are derived from the owner, so an interrupted open can be repeated."""
 
     owner: str
-    """The row that owns it: a sandbox id (`sbx_…`). Part of every engine object's name and label."""
+    """Sandbox id (`sbx_…`) of its database row; part of the name and labels of every engine object."""
     instance: str
-    """The installation that may clean it up; a sweep never touches another's."""
+    """Id of the installation; a sweep only removes its own."""
     profile: Profile
     image: str
     """Image id or digest (`sha256:…`), never a tag."""
     tool_uid: int = Field(ge=10_000)
     """Uid and gid that tools run as; unique on the host, because limits and /proc are shared per uid."""
     generation: int = Field(ge=1)
-    """The worker's fencing number: the runner obeys the highest that it has seen."""
+    """The worker's fencing token: the runner obeys the highest one it has seen."""
     borrows: SharedWorkspace | None = None
-    """A workspace beside its own."""
+    """A second workspace, read-only."""
 
 
 class Sandbox(Protocol):
@@ -151,12 +151,12 @@ class Sandbox(Protocol):
 
     @property
     def attestation(self) -> Attestation:
-        """What was read back when it started."""
+        """Isolation as read back from engine and kernel at the start."""
         ...
 
     @property
     def runner(self) -> str:
-        """Which run of its runner this is: another one knows nothing of what this one ran."""
+        """Boot id of its runner. A new runner knows nothing of earlier execs."""
         ...
 
     @property
@@ -165,81 +165,80 @@ class Sandbox(Protocol):
         ...
 
     def files_of(self, call: str, attempt: int) -> Files:
-        """The same, for one call: once that is cancelled, none of its operations begins.
+        """The workspace on behalf of one call: after the call is cancelled, no operation begins.
 
-        One that only reads may be left to itself then. One that changes something, and was asked for, ends as it does.
+        A pending read is abandoned. An operation that changes files and was already sent runs to its end.
 
         Raises (each operation):
-            CallWithdrawn: the call was cancelled, and has changed nothing by this.
+            CallCancelled: the call was cancelled before this operation changed anything.
         """
         ...
 
     @property
     def processes(self) -> Processes:
-        """Its execs: in the background, with a terminal, with stdin that comes bit by bit."""
+        """Background execs, terminals and streamed stdin."""
         ...
 
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
-        """Run to the end. `on_output` is called in order, from this thread, before the result returns.
+        """Run a command and wait for its end. `on_output` is called in order, on this thread, before this returns.
 
-        The same (call, attempt) again joins the running exec or answers its stored result; it never runs twice.
+        Idempotent per (call, attempt): a repeat joins the running exec or returns its stored result.
 
         Raises:
-            SandboxGone: the sandbox ended or cannot be reached; whether the exec ran is unknown, unless `was_sent` is
-                False: then it did not.
+            SandboxGone: the sandbox ended or is unreachable. `was_sent` False: the exec didn't run; else that is unknown.
             StaleGeneration: a newer worker owns the sandbox.
-            CallWithdrawn: it was cancelled before its runner was asked for it; it did not run.
+            CallCancelled: cancelled before the runner got the request; it didn't run.
         """
         ...
 
     def cancel(self, call: str, attempt: int) -> bool:
-        """End that exec's tree; True when the runner confirms that nothing of it lives. False: no such exec.
+        """Kill the exec's process tree. True: the runner confirms that none of it is left. False: no such exec.
 
-        One that waits for an engine that is away, or for a snapshot, and was not `taken_up`, does not begin: True, at once.
+        An exec that still waits for the engine or a snapshot, and isn't `taken_up`, never starts: True at once.
         """
         ...
 
     def acknowledge(self, call: str, attempt: int) -> None:
-        """The result is committed: the runner may forget its spool."""
+        """The result is committed: the runner may drop the stored output."""
         ...
 
     def snapshot(self) -> Iterator[bytes]:
-        """The workspace as a tar, piece by piece. Every tool stands still until it is over or closed; execs wait.
+        """Stream the workspace as a tar. Tools are frozen, and execs wait, until the iterator ends or is closed.
 
-        Modes, times, symlinks as they are and hard links are kept; sockets, FIFOs, and what the tool user closed to
-        itself are left out. The sandbox gives it up when nobody has read for 30 seconds.
+        Keeps modes, times, symlinks and hard links; omits sockets, FIFOs and files the tool user can't read. The runner
+        aborts it after 30 seconds without a read.
 
         Raises:
-            SnapshotFailed: another is under way, it was given up, or the workspace is too large (2 GiB).
+            SnapshotFailed: another is in progress, it was aborted, or the workspace exceeds 2 GiB.
         """
         ...
 
     def restore(self, pieces: Iterable[bytes], *, replace: bool = False) -> int:
-        """Fill the workspace from a snapshot, also of another sandbox; the number of entries. Tools stand still.
+        """Restore a snapshot, also another sandbox's, and return the number of entries. Tools are frozen meanwhile.
 
-        Replace: delete first what is there; otherwise it must be empty. After a failure it is empty.
+        `replace`: empty the workspace first; otherwise it must be empty. After a failure it is empty.
 
         Raises:
-            ArchiveRefused: entries that leave the workspace, devices, too large, or no tar.
-            SnapshotFailed: another is under way, it is not empty, or it was given up.
+            ArchiveRefused: entries outside the workspace, devices, too large, or not a tar.
+            SnapshotFailed: another is in progress, the workspace isn't empty, or it was aborted.
         """
         ...
 
     def import_tar(self, archive: bytes) -> int:
-        """Unpack a tar (plain or gz) into the workspace as the tool user; returns the number of files.
+        """Unpack a tar (plain or gzip) into the workspace as the tool user; returns the number of files.
 
         Raises:
-            ArchiveRefused: entries that leave the workspace, devices, links out of it, or too large.
+            ArchiveRefused: entries or links outside the workspace, devices, or too large.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the connection; the sandbox lives on."""
+        """Close the connection; the sandbox keeps running."""
         ...
 
 
 class Gone(FrozenModel):
-    """There is no such sandbox any more."""
+    """The sandbox no longer exists."""
 
     owner: str
     reason: str
@@ -253,31 +252,31 @@ class Swept(FrozenModel):
 
 
 class Sandboxes(Protocol):
-    """Makes, finds and removes sandboxes on one host."""
+    """Creates, finds and removes sandboxes on one host."""
 
     @property
     def execution_environment(self) -> ExecutionEnvironment:
-        """Where it runs things; the same for all of its sandboxes."""
+        """Where tools run; the same for all sandboxes of a driver."""
         ...
 
     def open(self, spec: SandboxSpec) -> Sandbox:
-        """Create and start, or take up what an interrupted open of the same owner left.
+        """Create and start a sandbox, or continue an interrupted open of the same owner.
 
         Raises:
-            EngineUnavailable: the engine does not answer.
-            ImageMissing: the image is not on the host.
-            IsolationDrift: what was read back is not what was asked; the sandbox was removed.
+            EngineUnavailable: the engine doesn't answer.
+            ImageMissing: the image isn't on the host.
+            IsolationDrift: isolation differs from the spec; the sandbox was removed.
         """
         ...
 
     def reattach(self, owner: str, generation: int) -> Sandbox | Gone:
-        """The running sandbox of that owner, now obeying `generation`."""
+        """Connect to the owner's running sandbox; from now on it obeys `generation`."""
         ...
 
     def pause(self, owner: str) -> None:
-        """Freeze every process of it; what is asked of it before `resume` is answered with `SandboxPaused`, soon.
+        """Freeze all processes. Until `resume`, requests raise `SandboxPaused` within seconds. Idempotent.
 
-        Doing it twice is no error. A driver that cannot may do nothing: what is promised is that nothing is lost, not what it saves.
+        A driver without a freezer may do nothing: pausing saves resources and has no other effect.
 
         Raises:
             SandboxGone: it ended.
@@ -285,7 +284,7 @@ class Sandboxes(Protocol):
         ...
 
     def resume(self, owner: str) -> None:
-        """Let it go on; no error where it is not paused.
+        """Unfreeze all processes. Idempotent.
 
         Raises:
             SandboxGone: it ended.
@@ -293,39 +292,38 @@ class Sandboxes(Protocol):
         ...
 
     def stop(self, owner: str) -> None:
-        """End every process of it and free its memory; the workspace stays. Doing it twice is no error.
+        """End all processes and free their memory; keep the workspace. Idempotent.
 
-        Until `start`, it can be neither opened nor taken up.
+        Until `start`, the sandbox can't be opened or reattached.
 
         Raises:
-            SandboxGone: there is no workspace of it.
-            StopRefused: its workspace is in memory, and would not stay.
+            SandboxGone: there is no workspace.
+            StopRefused: the workspace is in memory and would be lost.
         """
         ...
 
     def start(self, spec: SandboxSpec) -> Sandbox:
-        """Bring a stopped one back with its workspace. What runs in it, or an interrupted start left, ends first.
+        """Start a stopped sandbox with its workspace. Ends processes and remains of an interrupted start first.
 
-        A failure leaves the workspace as it is.
+        A failure doesn't change the workspace.
 
         Raises:
-            SandboxGone: there is no workspace of it, or it was destroyed.
+            SandboxGone: there is no workspace, or the sandbox was destroyed.
             EngineUnavailable, ImageMissing, IsolationDrift: as `open`.
         """
         ...
 
     def destroy(self, owner: str) -> None:
-        """Remove container and workspace; doing it twice is no error."""
+        """Remove container and workspace. Idempotent."""
         ...
 
     def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
-        """Remove everything of this instance whose owner is not in `alive`.
+        """Remove every sandbox of this installation whose owner is not in `alive`, except those being opened.
 
-        A function is called after the engine was asked what there is, so that a sandbox which is opened meanwhile, whose
-        owner row was written before, is never taken for a leftover. Opens that are under way here are left alone.
+        A callable is evaluated after the engine was listed: a sandbox opened meanwhile has its row by then and is kept.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the engine; sandboxes live on."""
+        """Disconnect from the engine; sandboxes keep running."""
         ...

@@ -26,7 +26,7 @@ class ToolUid(StrEnum):
     """Which uid tools get."""
 
     UNIQUE = "unique"
-    """One that no other sandbox of the host has: limits, signals and /proc are shared per uid (`sandbox.store`)."""
+    """One that no other sandbox of the host has: limits, signals and /proc are shared per uid (`sandbox.records.store`)."""
 
 
 class WorkspaceMode(StrEnum):
@@ -77,7 +77,7 @@ class Profile(FrozenModel):
     """Where the workspace is; the image must have that directory, for its root is read-only."""
     workspace_mode: WorkspaceMode = WorkspaceMode.RW
     workspace_bytes: int = Field(default=1024 * 1024 * 1024, ge=0)
-    """Cap of the workspace; 0 for none. What holds it is decided by `sandbox.disk`; `codesdk doctor` says what it is."""
+    """Cap of the workspace; 0 for none. What holds it is decided by `isolation.disk_quota`; `codesdk doctor` says what it is."""
     workspace_inodes: int = Field(default=100_000, ge=1024)
     """Most files and directories, where the workspace is capped."""
     pause_after_s: float = Field(default=300.0, ge=0)

@@ -1,1 +1,1 @@
-"""Records."""
+"""The database rows of sandboxes."""

@@ -1,4 +1,4 @@
-"""The owner rows of sandboxes: written before the engine is called, so nothing can exist without one."""
+"""The sandboxes table: a row is written before the engine is called, so no container or volume exists without one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from codesdk.sandbox.profiles.profile import Profile
 from codesdk.storage.schema import hosts, sandboxes, sessions, tool_calls
 
 FIRST_UID = 200_000
-"""Above every uid that images and hosts use for people and services."""
+"""Above the uids that images and hosts use for users and services."""
 LAST_UID = 265_535
 
 
@@ -31,38 +31,38 @@ class NoToolUid(Fault):
 
 
 class SandboxState(StrEnum):
-    """What should be, as much as what is: the worker makes it so."""
+    """Desired and actual state in one: the worker reconciles the host with it."""
 
     WANTED = "wanted"
     POOLED = "pooled"
-    """Started, nobody's: a session may claim it."""
+    """Started ahead of time and unassigned: a session can claim it."""
     COPY = "copy"
-    """Holds a copy of a session's workspace for as long as its worker tries a call in it; nobody's either."""
+    """Throw-away sandbox with a copy of a session's workspace, for a dry run."""
     READY = "ready"
     PAUSED = "paused"
-    """A session's, frozen because it is idle; the next call lets it go on."""
+    """Frozen because the session is idle; the next call resumes it."""
     STOPPING = "stopping"
-    """A session's, asked to be stopped; as ready until the worker finds that no call runs."""
+    """Stop requested; still usable until the worker finds that no call runs."""
     HALTING = "halting"
-    """A session's, being stopped: no call runs, its processes end, its workspace stays."""
+    """Being stopped: no call runs, processes are ended, the workspace is kept."""
     STOPPED = "stopped"
-    """A session's, of which there is the workspace alone; the next call brings it back."""
+    """Only the workspace is left; the next call starts the sandbox again."""
     STARTING = "starting"
-    """A session's, on its way back."""
+    """Being started again after a stop."""
     CLOSING = "closing"
     GONE = "gone"
 
 
 STOPPED_STATES = (SandboxState.HALTING, SandboxState.STOPPED, SandboxState.STARTING)
-"""States of a session's sandbox that was stopped and is not back: no call has run in what there is of it."""
+"""States between a stop and the end of the next start: no process of the sandbox exists that ran a call."""
 OPEN_STATES = (SandboxState.WANTED, SandboxState.READY, SandboxState.PAUSED, SandboxState.STOPPING, *STOPPED_STATES)
-"""States of a session's sandbox that has not ended."""
+"""States of a sandbox that has not ended."""
 _ACTIVE_CALLS = (CallState.QUEUED.value, CallState.RUNNING.value)
 _WAITING = CallState.WAITING.value
 
 
 class SandboxRow(FrozenModel):
-    """The owner row of a session's sandbox."""
+    """The row of a session's sandbox."""
 
     id: SandboxId
     session_id: SessionId
@@ -73,28 +73,28 @@ class SandboxRow(FrozenModel):
     profile: str
     """JSON of the profile in force."""
     generation: int | None
-    """The worker that made it for its pool, where it comes from one."""
+    """Generation of the worker that created it for its warm pool; None if it was created for the session."""
     tenant_id: TenantId
     seed_artifact: str | None
     opened_from: str | None = None
-    """The session whose snapshot the seed is, where it is one."""
+    """Session whose snapshot is the seed artifact, if any."""
     reason: str | None = None
-    """Why it is closing, where it ended by itself."""
+    """Why it is closing, if it wasn't closed on request."""
     attestation: Attestation | None = None
     """Read back from engine and kernel when it started."""
     principal_id: str
     permission_mode: str
     runtime: str
     runner: str | None = None
-    """Which run of its runner was there last."""
+    """Boot id of the runner that was seen last."""
     lives: int = 0
-    """How many before that one were lost."""
+    """Number of earlier runners that were lost."""
     watch: bool = False
-    """Changes in its workspace become events."""
+    """Whether workspace changes are recorded as events."""
 
 
 class PoolRow(FrozenModel):
-    """The owner row of a sandbox without a session."""
+    """The row of a sandbox without a session."""
 
     id: SandboxId
     state: SandboxState
@@ -105,7 +105,7 @@ class PoolRow(FrozenModel):
 
 
 def profile_text(profile: Profile) -> str:
-    """A profile as its rows hold it: equal profiles, equal texts."""
+    """A profile's JSON as stored in rows; equal profiles give equal texts."""
     return json.dumps(profile.model_dump(mode="json"))
 
 
@@ -122,14 +122,14 @@ def insert(
     source: str | None = None,
     serves: SessionId | None = None,
 ) -> int:
-    """Want a sandbox: for a session, for the pool of the worker of that generation, as a copy of its, or for an MCP server.
+    """Insert a sandbox row: for a session, the warm pool, a dry run or an MCP server.
 
-    `source`: the server's name; `serves`: the one session whose calls it gets.
+    `generation`: the worker's, for pool and dry run. `source`: the MCP server's name; `serves`: the only session it serves.
 
-    Returns its tool uid, the lowest that is free on the host. Quotas are the caller's (`domain.needs.reserve_sandbox`).
+    Returns its tool uid, the lowest free one of the host. The caller checks quotas (`domain.needs.reserve_sandbox`).
 
     Raises:
-        NoToolUid: the host has no uid left.
+        NoToolUid: all uids of the host are taken.
     """
     taken = set(
         connection.execute(
@@ -164,33 +164,33 @@ def of_session(connection: Connection, session: str) -> SandboxRow | None:
 
 
 def find(connection: Connection, sandbox: str) -> SandboxRow | None:
-    """The row of that sandbox, where it works for a session: as its own, or as one of its MCP servers."""
+    """The sandbox's row, if it serves a session: as its sandbox or as one of its MCP servers."""
     rows: Result[Any] = connection.execute(_SERVING_ROWS.where(sandboxes.c.id == sandbox))
     found = rows.first()
     return _row(found) if found is not None else None
 
 
 def on_host(connection: Connection, host: HostId, states: tuple[SandboxState, ...]) -> list[SandboxRow]:
-    """The rows in these states of the host's sessions; the pool's are not among them."""
+    """Rows of sessions' sandboxes on the host in these states; no pool rows."""
     wanted = [state.value for state in states]
     return _rows(connection, (sandboxes.c.host_id == host) & sandboxes.c.state.in_(wanted))
 
 
 def list_live(connection: Connection, host: HostId) -> list[SandboxId]:
-    """Every owner on the host that may have something on its engine."""
+    """Every sandbox of the host that may have a container or volume."""
     query = select(sandboxes.c.id).where(sandboxes.c.host_id == host, sandboxes.c.state != SandboxState.GONE.value)
     return [SandboxId(id_) for id_ in connection.execute(query).scalars()]
 
 
 def images_in_use(connection: Connection) -> set[str]:
-    """Ids of the images that hosts offer, and of those that living sandboxes run in."""
+    """Image ids that hosts offer or live sandboxes use."""
     living = select(sandboxes.c.image).where(sandboxes.c.state != SandboxState.GONE.value)
     offered = (json.loads(text) for text in connection.execute(select(hosts.c.images)).scalars())
     return {*connection.execute(living).scalars(), *(image for images in offered for image in images.values())}
 
 
 def pool(connection: Connection, host: HostId) -> list[PoolRow]:
-    """The host's rows without a session that are not gone."""
+    """Live rows of the host without a session: warm pool and dry runs."""
     query = select(sandboxes).where(
         sandboxes.c.host_id == host,
         sandboxes.c.session_id.is_(None),
@@ -205,13 +205,13 @@ def pool(connection: Connection, host: HostId) -> list[PoolRow]:
 
 
 def of_sources(connection: Connection, host: HostId) -> list[SandboxId]:
-    """The sandboxes of the host in which MCP servers run, or ran before a worker ended."""
+    """The host's sandboxes of MCP servers, including those left by an earlier worker."""
     query = select(sandboxes.c.id).where(sandboxes.c.host_id == host, sandboxes.c.source.is_not(None))
     return [SandboxId(id_) for id_ in connection.execute(query).scalars()]
 
 
 def delete_unowned(connection: Connection, sandbox: SandboxId) -> bool:
-    """Drop the row of a sandbox without a session that was removed, or was lost with its host: nothing tells of it."""
+    """Delete the row of a removed or lost sandbox without a session; no event refers to it."""
     changed = connection.execute(
         delete(sandboxes).where(
             sandboxes.c.id == sandbox,
@@ -231,9 +231,9 @@ def change_state(
     unclaimed: bool = False,
     **values: Any,
 ) -> bool:
-    """Change the state if it is one of `before`: a closing row never becomes ready again.
+    """Compare and set: change the state if it is one of `before`. A closing row never becomes ready again.
 
-    `unclaimed`: only while no session has it. `values`: columns that change with it (attestation, reason, ready_at).
+    `unclaimed`: only if no session has it. `values`: other columns to set (attestation, reason, ready_at).
     """
     where = [sandboxes.c.id == sandbox, sandboxes.c.state.in_([state.value for state in before])]
     if unclaimed:
@@ -243,13 +243,13 @@ def change_state(
 
 
 def mark_container_lost(connection: Connection, sandbox: SandboxId) -> bool:
-    """Its container is gone and its workspace is there: as stopped, and one life less. False: it is closing, or halted."""
+    """Mark as stopped after the container was lost and the workspace survived. False: it is closing or stopped."""
     before = (SandboxState.READY, SandboxState.PAUSED, SandboxState.STOPPING)
     return change_state(connection, sandbox, before, SandboxState.STOPPED, lives=sandboxes.c.lives + 1)
 
 
 def record_runner(connection: Connection, sandbox: SandboxId, runner: str) -> bool:
-    """Note which runner is there. True: it is another than was known, so the one before was lost."""
+    """Store the runner's boot id. True: it replaced another runner, which was lost."""
     is_it = sandboxes.c.id == sandbox
     known = connection.execute(select(sandboxes.c.runner).where(is_it)).scalar()
     if known == runner:
@@ -260,22 +260,22 @@ def record_runner(connection: Connection, sandbox: SandboxId, runner: str) -> bo
     return bool(lost)
 
 
-# -- idleness: judged on rows; what runs is never idle, and the clock starts again when it ends -----------------------
+# -- idle time, computed from rows; it starts when the last call ends ------------------------------------------------
 
 
 class IdleState(FrozenModel):
-    """A session's ready, paused or stopped sandbox, with what its clocks count from (seconds since the epoch)."""
+    """Idle timers of a ready, paused or stopped sandbox, in seconds since the epoch."""
 
     row: SandboxRow
     ready_at: float
     idle_since: float | None
-    """None while a call of the session is queued or runs."""
+    """None while a call is queued or running."""
     awaits_person: bool
-    """A call of the session waits for an approval."""
+    """Whether a call waits for approval."""
 
 
 def idle_states(connection: Connection, host: HostId, session: str | None = None) -> list[IdleState]:
-    """Every ready, paused or stopped sandbox of the host, or the one of that session."""
+    """Idle timers of the host's sandboxes, or of that session's alone."""
     states = [SandboxState.READY.value, SandboxState.PAUSED.value, SandboxState.STOPPED.value]
     query = _ROWS.add_columns(
         _has_calls_in(*_ACTIVE_CALLS).label("busy"),
@@ -296,7 +296,7 @@ def idle_states(connection: Connection, host: HostId, session: str | None = None
 
 
 def request_stop(connection: Connection, sandbox: SandboxId) -> bool:
-    """Let a ready or paused sandbox be stopped if no call of its session is queued or runs; False: not so."""
+    """Request a stop if the sandbox is ready or paused and no call is queued or running; False otherwise."""
     changed = connection.execute(
         update(sandboxes)
         .where(
@@ -310,9 +310,9 @@ def request_stop(connection: Connection, sandbox: SandboxId) -> bool:
 
 
 def begin_stop(connection: Connection, sandbox: SandboxId) -> bool:
-    """Begin to stop it where it is asked to be and no call runs in it; False: not so.
+    """Begin a requested stop if no call runs; False otherwise.
 
-    A call that the worker claims after this waits for it before it gets to the sandbox.
+    Calls claimed after this wait until the stop is done.
     """
     changed = connection.execute(
         update(sandboxes)
@@ -391,10 +391,10 @@ def _row(row: Row[Any]) -> SandboxRow:
 def claim_for_session(
     connection: Connection, session: SessionId, host: HostId, *, image: str, profile: Profile
 ) -> SandboxId | None:
-    """Give the session a pooled sandbox of exactly that image and profile, in one statement; None where there is none.
+    """Assign a pooled sandbox with exactly this image and profile to the session; None if there is none.
 
-    The row is `wanted` from then on, as every session's: what the worker opens for it is there already. One of a worker
-    before the host's newest is left alone: its runner may be another version's.
+    The row becomes `wanted`, as for a new sandbox; the worker's open then finds the container running. Skips sandboxes of
+    earlier workers of the host: their runner may be of another version.
     """
     found = _claim_pooled_row(connection, host, image, profile, session_id=session, state=SandboxState.WANTED.value)
     return SandboxId(found.id) if found else None
@@ -403,7 +403,7 @@ def claim_for_session(
 def claim_for_preview(
     connection: Connection, host: HostId, *, image: str, profile: Profile
 ) -> tuple[SandboxId, int] | None:
-    """Make a pooled sandbox of exactly that image and profile a copy: its id and tool uid; None where there is none."""
+    """Take a pooled sandbox with exactly this image and profile for a dry run: id and tool uid; None if there is none."""
     found = _claim_pooled_row(connection, host, image, profile, state=SandboxState.COPY.value)
     return (SandboxId(found.id), found.tool_uid) if found else None
 
@@ -411,7 +411,7 @@ def claim_for_preview(
 def _claim_pooled_row(
     connection: Connection, host: HostId, image: str, profile: Profile, **values: Any
 ) -> Row[Any] | None:
-    """The row of one that was free, changed so."""
+    """Update one free row and return it."""
     free = (
         select(sandboxes.c.id)
         .join(hosts, (hosts.c.id == sandboxes.c.host_id) & (hosts.c.generation == sandboxes.c.generation))

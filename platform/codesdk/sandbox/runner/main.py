@@ -138,7 +138,7 @@ class Runner:
                 self._flush()
 
     def _reap(self, fd: int, _: int) -> None:
-        """Orphans of a shepherd that died come to us; the nursery itself must not go missing."""
+        """Orphans of a subreaper that died come to us; the fork server itself must not go missing."""
         os.read(fd, 4096)
         ended = []
         try:
@@ -147,7 +147,7 @@ class Runner:
         except ChildProcessError:
             pass  # there is none left
         if self._fork_server.pid in ended:
-            raise SystemExit("the nursery died: no exec can be started any more")
+            raise SystemExit("the fork server died: no exec can be started any more")
 
     # -- the connection ---------------------------------------------------------------------------------------------
 

@@ -1,1 +1,1 @@
-"""Egress."""
+"""The egress listener inside the sandbox, and who connects to it."""

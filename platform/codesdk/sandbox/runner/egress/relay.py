@@ -26,7 +26,7 @@ _END_AT_ONCE = struct.pack("ii", 1, 0)
 _REFUSAL = b"HTTP/1.1 403 Forbidden\r\nX-CodeSDK-Egress: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 EgressExec = tuple[int, str, int, str]
-"""The shepherd's pid, call, attempt and credential of an exec that may use egress."""
+"""The subreaper's pid, call, attempt and credential of an exec that may use egress."""
 
 
 class _Connection:

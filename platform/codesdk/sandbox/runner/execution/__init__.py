@@ -1,1 +1,1 @@
-"""Execution."""
+"""Process trees: start, output, limits, signals, end."""

@@ -1,4 +1,4 @@
-"""Finding what left its exec's tree, where orphans go to process 1 and not to the shepherd (gVisor).
+"""Finding what left its exec's tree, where orphans go to process 1 and not to the subreaper (gVisor).
 
 Each exec there carries a supplementary group of its own. Children inherit it, and a tool has no right to drop it, so
 whatever a process does (double fork, setsid), its group says which exec it belongs to.
@@ -17,13 +17,13 @@ _PAUSE_S = 0.005
 
 
 def group_of_exec(starts: int) -> int:
-    """A group for this shepherd's exec of that number."""
+    """A group for this subreaper's exec of that number."""
     return _FIRST_GROUP | os.getpid() % _MAX_STARTS * _MAX_STARTS | starts % _MAX_STARTS
 
 
 def kill_group(group: int) -> bool:
     """Kill every process of that group; False where some live on after two seconds, as under a fork bomb."""
-    import time  # noqa: PLC0415 - only here; elsewhere a shepherd does without
+    import time  # noqa: PLC0415 - only here; elsewhere a subreaper does without
 
     word = str(group).encode()
     for _ in range(_MAX_SCANS):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     SignalTree = Callable[[int, int, Callable[[], None]], None]
-    """(shepherd, signal, done): signal everything beneath that shepherd, then call `done` on the loop."""
+    """(subreaper, signal, done): signal everything beneath that subreaper, then call `done` on the loop."""
 
 _DRAIN_S = 0.25
 """How long output is still collected when the tree has ended and something outside it holds the pipe."""
@@ -30,7 +30,7 @@ Key = tuple[str, int]
 
 
 class SubreaperHandle:
-    """A shepherd and the socket to it. Free between execs."""
+    """A subreaper and the socket to it. Free between execs."""
 
     def __init__(self, fork_server: ForkServer) -> None:
         self.control, theirs = _socket.socketpair()
@@ -42,7 +42,7 @@ class SubreaperHandle:
             theirs.close()
 
     def is_idle(self) -> bool:
-        """Whether the shepherd waits: it has said at most who it is."""
+        """Whether the subreaper waits: it has said at most who it is."""
         try:
             said = self.control.recv(1 << 12, _socket.MSG_PEEK | _socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -50,7 +50,7 @@ class SubreaperHandle:
         return said.count(b"\n") == 1 and said.endswith(b"\n")
 
     def dismiss(self) -> None:
-        """Close it; the shepherd ends."""
+        """Close it; the subreaper ends."""
         self.control.close()
 
 
@@ -101,7 +101,7 @@ class Exec:
         self.deadline: float | None = self._started + float(request["timeout_s"])
 
     def run(self, handle: SubreaperHandle, barrier: list[int]) -> None:
-        """Hand the request to the shepherd and watch. Window: descriptors for it, which are closed here.
+        """Hand the request to the subreaper and watch. Window: descriptors for it, which are closed here.
 
         Raises:
             OSError: no descriptors to be had; nothing was started.
@@ -117,7 +117,7 @@ class Exec:
         try:
             send_request(handle.control, self._request, theirs, barrier)
         except OSError:
-            pass  # the shepherd died; its socket is at its end, which is handled where that is read
+            pass  # the subreaper died; its socket is at its end, which is handled where that is read
         finally:
             for fd in theirs + barrier:
                 os.close(fd)
@@ -169,7 +169,7 @@ class Exec:
             self._enter("drain", _DRAIN_S, None)
 
     def _on_subreaper_lost(self) -> None:
-        """The shepherd died (out of memory): its tree has become the runner's and is killed there."""
+        """The subreaper died (out of memory): its tree has become the runner's and is killed there."""
         self._is_lost = True
         if self._usage is not None:
             return  # its tree had ended before
@@ -255,7 +255,7 @@ class Exec:
             self._release_handle()
 
     def _release_handle(self) -> None:
-        """Give the shepherd back; not before a signal for this tree was sent, which would hit the next one's."""
+        """Give the subreaper back; not before a signal for this tree was sent, which would hit the next one's."""
         if not self._is_lost:
             self._on_free(self._handle)
 
@@ -314,7 +314,7 @@ class Exec:
 
     @property
     def subreaper(self) -> int | None:
-        """The pid of its shepherd, above all its processes; None until that has said so."""
+        """The pid of its subreaper, above all its processes; None until that has said so."""
         return self._handle.pid
 
     def mark_overlapped(self) -> None:

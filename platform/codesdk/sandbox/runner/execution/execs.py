@@ -1,4 +1,4 @@
-"""All execs of a sandbox, and the shepherds that wait for the next ones."""
+"""All execs of a sandbox, and the subreapers that wait for the next ones."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from codesdk.sandbox.runner.execution.exec_lifecycle import SignalTree
 
 MAX_RUNNING = 24
-"""Each running exec has a shepherd, and these need their place beneath the pids limit (see `spec.RESERVED_PIDS`)."""
+"""Each running exec has a subreaper, and these need their place beneath the pids limit (see `spec.RESERVED_PIDS`)."""
 MAX_FREE = 2
-"""Shepherds kept for the next execs."""
+"""Subreapers kept for the next execs."""
 KEEP_FREE_S = 20.0
-"""After this without execs they are let go, and the nursery with them: they are half of an idle sandbox's memory."""
+"""After this without execs they are let go, and the fork server with them: they are half of an idle sandbox's memory."""
 _SMALL = 256 * 1024
-"""Output that may be held when the nursery is let go. The next one shares its pages, and so would keep them."""
+"""Output that may be held when the fork server is let go. The next one shares its pages, and so would keep them."""
 
 
 class Execs:
@@ -46,7 +46,7 @@ class Execs:
         self._free: list[SubreaperHandle] = []
         self._barrier_fd = -1
         self._has_no_escapees = True
-        """No process of an ended exec can be left: none has lost its shepherd, none had strays that outlived a hunt."""
+        """No process of an ended exec can be left: none has lost its subreaper, none had strays that outlived a hunt."""
         self._used = time.monotonic()
 
     def get(self, key: Key) -> Exec | None:
@@ -69,7 +69,7 @@ class Execs:
         """Start it. The caller has checked that the key is new and that there is room."""
         handle = self._acquire_handle()
         spool = (FlowControlledSpool if request.get("flow") else Spool)(keep, self._budget)
-        # A shepherd that took limits on for one exec cannot be rid of them for the next.
+        # A subreaper that took limits on for one exec cannot be rid of them for the next.
         on_freed = SubreaperHandle.dismiss if "limits" in request else self._on_handle_freed
         found = Exec(
             key, request, stdin, self._loop, self._kill, spool, self._on_exec_ended, on_freed, self._oom, self._uid
@@ -88,7 +88,7 @@ class Execs:
     def _start_barrier(self, request: dict[str, Any]) -> list[int]:
         """Sets `alone` where no tool process lives, and keeps others waiting until that one has been started.
 
-        A shepherd that starts a tool alone has the tool's real uid meanwhile (see `spawning`), and holds one end of a
+        A subreaper that starts a tool alone has the tool's real uid meanwhile (see `spawn`), and holds one end of a
         pipe until it is root again. Every later one gets the other end, and begins when it is at its end.
         """
         if not self._running and self._has_no_escapees:
@@ -120,7 +120,7 @@ class Execs:
             handle.dismiss()
 
     def prepare(self) -> None:
-        """Have a shepherd ready for the first exec.
+        """Have a subreaper ready for the first exec.
 
         Raises:
             OSError: no process to be had.
@@ -165,7 +165,7 @@ class Execs:
                 item.on_deadline()
 
     def egress_execs(self) -> list[tuple[int, str, int, str]]:
-        """The running execs that may use egress: shepherd, call, attempt, credential."""
+        """The running execs that may use egress: subreaper, call, attempt, credential."""
         return [
             (item.subreaper, key[0], key[1], item.credential)
             for key, item in self._running.items()

@@ -91,8 +91,8 @@ def freeze(uid: int, fork_server: int, stop: bool, killer_uid: int = KILLER_UID)
     stopped: set[int] = set()
     for _ in range(MAX_SCANS):
         table = parents()
-        shepherds = [pid for pid, (parent, _) in table.items() if parent == fork_server]
-        tools = {pid for subreaper in shepherds for pid in descendants(subreaper, table)}
+        subreapers = [pid for pid, (parent, _) in table.items() if parent == fork_server]
+        tools = {pid for subreaper in subreapers for pid in descendants(subreaper, table)}
         fresh = tools - stopped
         if not fresh:
             return

@@ -1,9 +1,9 @@
-"""Starting process trees: the nursery, and the shepherds that start tools and see their trees out.
+"""Starting process trees: the fork server, and the subreapers that start tools and see their trees out.
 
-The nursery is forked from the runner when that is about to be used, and let go when it is idle: then it holds no output,
-so a fork costs the same always, and an idle sandbox is one process of ours. It forks shepherds on request. A shepherd is the subreaper of one exec at a time: whatever the tree does (double fork,
-setsid), its processes stay beneath it, and when it has no child left, the tree has ended and the shepherd is free for
-the next. Shepherds are root's, so tools cannot signal them; the tool's real uid is had by one at most, and only in a
+The fork server is forked from the runner when that is about to be used, and let go when it is idle: then it holds no output,
+so a fork costs the same always, and an idle sandbox is one process of ours. It forks subreapers on request. A subreaper is the subreaper of one exec at a time: whatever the tree does (double fork,
+setsid), its processes stay beneath it, and when it has no child left, the tree has ended and the subreaper is free for
+the next. Subreapers are root's, so tools cannot signal them; the tool's real uid is had by one at most, and only in a
 moment in which no tool lives.
 """
 
@@ -36,7 +36,7 @@ _SPACE = _socket.CMSG_SPACE(4 * _FD.size)  # stdio, and an end of a pipe (see `E
 _OOM_SCORE = 500
 """Tools are killed for memory before the runner. A tool can lower its own again: this helps the honest case only."""
 NO_PROCESS = -1
-"""The nursery's pid while there is none: no process has it, nor is a child of it, as some are of 0."""
+"""The fork server's pid while there is none: no process has it, nor is a child of it, as some are of 0."""
 _NICE = 4
 """Tools yield to the runner inside the sandbox; between sandboxes the CPU share of the container counts, not this."""
 
@@ -57,7 +57,7 @@ class Config:
 
 
 def send_request(control: _socket.socket, request: dict[str, Any], stdio: list[int], other: list[int]) -> None:
-    """Tell a shepherd what to start, and on which descriptors. Other: an end of a pipe, see `Execs`."""
+    """Tell a subreaper what to start, and on which descriptors. Other: an end of a pipe, see `Execs`."""
     text = wire.dump_json({**request, "stdio": len(stdio)})
     sent = control.sendmsg([_LENGTH.pack(len(text)) + text], _pass_fds(stdio + other))
     if sent < _LENGTH.size + len(text):
@@ -73,7 +73,7 @@ def _received_fds(ancillary: list[Any]) -> list[int]:
 
 
 class ForkServer:
-    """The runner's handle on the process that forks shepherds."""
+    """The runner's handle on the process that forks subreapers."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -82,10 +82,10 @@ class ForkServer:
         self.pid = NO_PROCESS
 
     def subreaper(self, control: _socket.socket) -> None:
-        """Have a shepherd forked that listens on this socket.
+        """Have a subreaper forked that listens on this socket.
 
         Raises:
-            OSError: there is no nursery, and no process to be had for one.
+            OSError: there is no fork server, and no process to be had for one.
         """
         ours = self._socket or self._fork()
         ours.sendmsg([b"s"], _pass_fds([control.fileno()]))
@@ -106,7 +106,7 @@ class ForkServer:
         return ours
 
     def shut_down(self) -> None:
-        """Let it go until it is needed again; its shepherds must have been dismissed."""
+        """Let it go until it is needed again; its subreapers must have been dismissed."""
         if self._socket is not None:
             self._socket.close()
             self._socket, self.pid = None, NO_PROCESS
@@ -133,7 +133,7 @@ def _serve_forks(requests: _socket.socket, config: Config, runner: int) -> None:
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    # Shepherds are reaped by the kernel; the runner sees their socket end.
+    # Subreapers are reaped by the kernel; the runner sees their socket end.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         data, ancillary, _, _ = requests.recvmsg(1, _SPACE, _socket.MSG_CMSG_CLOEXEC)
@@ -145,8 +145,8 @@ def _serve_forks(requests: _socket.socket, config: Config, runner: int) -> None:
                 requests.close()
                 _in_child(lambda control=control: Subreaper(control, config, runner).serve())  # type: ignore[misc]
         except OSError as error:
-            # No process to be had: closing its socket tells the runner, and the nursery lives on.
-            os.write(2, f"codesdk runner, nursery: {error!r}\n".encode())
+            # No process to be had: closing its socket tells the runner, and the fork server lives on.
+            os.write(2, f"codesdk runner, fork server: {error!r}\n".encode())
         os.close(control)
 
 
@@ -197,7 +197,7 @@ class Subreaper:
             stdio, other = fds[: request["stdio"]], fds[request["stdio"] :]
             if not request.get("alone"):
                 for fd in other:
-                    os.read(fd, 1)  # at its end when the shepherd that has the other end is root again
+                    os.read(fd, 1)  # at its end when the subreaper that has the other end is root again
             leader, failed = self._start(request, stdio)
             for fd in fds:
                 os.close(fd)
@@ -228,7 +228,7 @@ class Subreaper:
         what = ""
         doing = "keep the exec's limits"
         try:
-            _set_rlimits(request.get("limits", {}))  # for good: the runner gives this shepherd nothing more to start
+            _set_rlimits(request.get("limits", {}))  # for good: the runner gives this subreaper nothing more to start
             doing = "become the tool user"
             os.pwrite(self._score, b"%d" % _OOM_SCORE, 0)
             if self._has_own_uid:
@@ -252,7 +252,7 @@ class Subreaper:
             if self._has_own_uid:
                 kernel.set_thread_uids(0, 0, 0)
                 if not self._is_reaper:
-                    os.setgroups([])  # or the shepherd itself would be taken for a stray
+                    os.setgroups([])  # or the subreaper itself would be taken for a stray
             os.pwrite(self._score, self._own_score, 0)
             os.chdir("/")
 

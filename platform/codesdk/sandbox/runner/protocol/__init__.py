@@ -1,1 +1,1 @@
-"""Protocol."""
+"""The wire format and the egress multiplexer, used by both sides."""

@@ -196,7 +196,7 @@ class Multiplexer:
         """Events of these bytes.
 
         Raises:
-            Broken: the other side does what it must not; nothing may be sent or fed after that.
+            MuxError: the other side does what it must not; nothing may be sent or fed after that.
         """
         self._input += data
         place = 0

@@ -1,1 +1,1 @@
-"""Workspace."""
+"""Files of the workspace: operations, watches, snapshots, quota."""
