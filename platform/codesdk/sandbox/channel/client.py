@@ -1,4 +1,4 @@
-"""The connection to a sandbox's runner: made on demand, greeted, and made again where it was lost."""
+"""The client of a sandbox's runner: connects on demand and reconnects after a loss."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from codesdk.sandbox.port import SandboxSpec
 from codesdk.sandbox.port.faults import EngineUnavailable, RunnerSilent, SandboxGone, SandboxPaused, StaleGeneration
 
 ANSWER_S = 30.0
-"""How long the runner may take for a request; a sandbox under a fork bomb took 0.7 s at most."""
+"""Default request timeout; a sandbox under a fork bomb took 0.7 s at most."""
 HELLO_S = 15.0
 
 
 class RunnerClient:
-    """One at a time. Safe to use from any thread."""
+    """Holds one connection at a time. Thread-safe."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class RunnerClient:
         idle_s: float,
         egress: EgressService | None,
     ) -> None:
-        """As of `RunnerSandbox`. `egress`: None where its profile allows none."""
+        """Arguments as for `RunnerSandbox`. `egress`: None if the profile allows none."""
         self._spec = spec
         self._connect = connect
         self._ended = ended
@@ -47,27 +47,27 @@ class RunnerClient:
         self._lock = threading.Lock()
         self._greeting: Stream | None = None
         self.link: RunnerConnection | None = None
-        """The newest; it may have ended."""
+        """The latest connection; it may have ended."""
         self.boot: str | None = None
-        """As the runner names itself; None before it was greeted."""
+        """The runner's boot id; None before the first handshake."""
         self.closed = ""
-        """Why nothing is asked of it any more."""
+        """Why requests are refused; empty while the client is open."""
 
     @property
     def owner(self) -> str:
-        """The id of its sandbox."""
+        """Id of the sandbox."""
         return self._spec.owner
 
     def use(self, stream: Stream) -> None:
-        """Greet the runner over a stream that is connected already (attached before the start)."""
+        """Shake hands over a stream that was attached before the start."""
         with self._lock:
             self.link = self._greet(stream)
 
     def linked(self) -> RunnerConnection:
-        """The one that lives, made where there is none.
+        """The live connection; connects if there is none.
 
         Raises:
-            SandboxGone, SandboxPaused, StaleGeneration, EngineUnavailable: there can be none.
+            SandboxGone, SandboxPaused, StaleGeneration, EngineUnavailable: it can't connect.
         """
         with self._lock:
             if self.closed:
@@ -112,15 +112,15 @@ class RunnerClient:
         return lambda send, broken: egress.carrier(self.owner, send, broken)
 
     def gone(self, reason: str) -> SandboxGone:
-        """What to raise where it does not answer: how it ended, if it did, else that reason."""
+        """The fault for a runner that doesn't answer: how the sandbox ended, else `reason`."""
         ended = self._ended()
         return ended if isinstance(ended, SandboxGone) else SandboxGone(self.owner, ended or reason)
 
     def raise_if_paused(self) -> None:
-        """Asked while an answer does not come.
+        """Called while an answer is outstanding.
 
         Raises:
-            SandboxPaused: none can.
+            SandboxPaused: the sandbox is frozen.
         """
         try:
             is_paused = self._paused()
@@ -138,13 +138,13 @@ class RunnerClient:
         repeat: bool = False,
         stop: Callable[[], object] | None = None,
     ) -> tuple[Header, bytes]:
-        """One request. Repeat: it may be asked again when the answer was lost, because it changes nothing.
+        """Send a request and return the answer. `repeat`: safe to send again after a lost connection.
 
-        Stop: called a few times a second while the answer does not come; what it raises ends the wait.
+        `stop`: called a few times a second while waiting; what it raises ends the wait.
 
         Raises:
-            SandboxGone, EngineUnavailable: `was_sent` is False where it was not sent.
-            RunnerSilent: it was sent and not answered in time, and the runner answers others.
+            SandboxGone, EngineUnavailable: `was_sent` is False if it wasn't sent.
+            RunnerSilent: sent, no answer in time, and the runner is alive.
         """
         was_sent = False
         for last in (False, True):
@@ -173,21 +173,21 @@ class RunnerClient:
         raise self.gone("the connection closed again and again")
 
     def stale(self, answer: Header) -> StaleGeneration:
-        """What to raise of an answer that says so."""
+        """The fault for a STALE_GENERATION answer."""
         newest = answer.get("generation")
         return StaleGeneration(self.owner, self._spec.generation, newest if isinstance(newest, int) else 0)
 
     def abort(self, reason: str) -> None:
-        """Refuse everything from now on, and end what waits for an answer."""
-        # Not under the lock: whoever connects holds it, for as long as a runner may take to greet, and a removal must
-        # not wait for that. Its stream is closed under it instead, or it sees `closed` before it greets.
+        """Refuse requests from now on, and end pending ones."""
+        # Without the lock: a connecting thread holds it for a whole handshake, and a removal must not wait for that. Its
+        # stream is closed under it instead, or it sees `closed` before the handshake.
         self.closed = self.closed or reason
         for held in (self._greeting, self.link):
             if held is not None:
                 held.close()
 
     def close(self) -> None:
-        """Let go of one that was made while it was cut."""
+        """Close a connection that was made during `abort`."""
         with self._lock:
             link = self.link
         if link is not None:

@@ -1,7 +1,7 @@
-"""One connection to a runner: requests and their answers, events and who listens to them.
+"""One connection to a runner: requests with answers, and events with listeners.
 
-In a tenant's image the runner is not a barrier: whatever comes from it is hostile input. It is parsed with bounds, and
-what makes no sense ends the connection, never the worker.
+In a tenant's image everything the runner sends is hostile input. It is parsed with bounds, and malformed input ends the
+connection, never the worker.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class Stream(Protocol):
     """Bytes to the runner's stdin and from its stdout."""
 
     def send(self, data: bytes) -> None:
-        """All of it; OSError when the other side is gone."""
+        """Send everything; OSError if the peer is gone."""
         ...
 
     def receive(self, timeout_s: float) -> bytes | None:
-        """Some bytes of stdout, b"" at the end, None when nothing came in time."""
+        """Some bytes of stdout, b"" at the end, None on timeout."""
         ...
 
     def close(self) -> None:
-        """End the connection, also for a thread that waits in `receive`."""
+        """Close it, also under a thread that waits in `receive`."""
         ...
 
     def said(self) -> str:
-        """The tail of the runner's stderr, for a person."""
+        """The tail of the runner's stderr, for error messages."""
         ...
 
 
@@ -59,7 +59,7 @@ class EgressHandler(Protocol):
         ...
 
     def refused(self, count: int) -> None:
-        """So many connections were refused by the runner."""
+        """The runner refused `count` connections."""
         ...
 
     def lost(self) -> None:
@@ -68,23 +68,23 @@ class EgressHandler(Protocol):
 
 
 MakeEgressHandler = Callable[[Callable[[bytes], None], Callable[[str], None]], EgressHandler]
-"""(send, broken): makes the carrier of a connection. Send blocks; broken ends the connection."""
+"""(send, broken): creates the handler of a connection. `send` blocks; `broken` ends the connection."""
 
 
 class ConnectionLost(Exception):
-    """The connection ended. Internal: `session` decides whether the sandbox did."""
+    """The connection ended. Internal: `RunnerClient` finds out whether the sandbox did."""
 
 
 class ConnectionIdle(ConnectionLost):
-    """This side closed the connection before the request was sent; a new one will do."""
+    """This side closed the connection before the request was sent; connect again."""
 
 
 class RequestTimeout(Exception):
-    """One request has no answer in time, and the runner answers others. Internal, see `faults.RunnerSilent`."""
+    """No answer to this request in time, though the runner is alive. Internal, see `faults.RunnerSilent`."""
 
 
 class HelloRejected(Exception):
-    """The runner did not accept the HELLO: it has seen a higher generation. Internal, see `faults.StaleGeneration`."""
+    """The runner has seen a higher generation. Internal, see `faults.StaleGeneration`."""
 
     def __init__(self, newest: int) -> None:
         super().__init__(newest)
@@ -96,20 +96,24 @@ _WAKE_UP = object()
 
 
 class SharedReader:
-    """The turn at a stream."""
+    """Lets waiting threads take turns at reading a stream.
+
+    A dedicated reader thread costs two thread switches per answer, a tenth of an exec's time. Here a waiting thread reads
+    for itself, delivers other threads' messages, and passes the turn on when it has its own.
+    """
 
     def __init__(self, read: Callable[[float], None]) -> None:
-        """Read: wait for at most so many seconds, and put what came into the inboxes that it is for. Must not raise."""
+        """`read(seconds)`: wait for input and deliver it to its inboxes. Must not raise."""
         self._read = read
         self._reader_lock = threading.Lock()
         self._lock = threading.Lock()
         self._waiting: list[Inbox] = []
 
     def wait(self, inbox: Inbox, timeout_s: float) -> object:
-        """The inbox's next item.
+        """The next item of the inbox.
 
         Raises:
-            Empty: none in time.
+            Empty: timeout.
         """
         deadline = time.monotonic() + timeout_s
         with self._lock:
@@ -133,7 +137,7 @@ class SharedReader:
             self._leave(inbox)
 
     def poll(self) -> None:
-        """Take what has come, if nobody else reads."""
+        """Deliver input that has arrived, unless another thread is reading."""
         if self._reader_lock.acquire(blocking=False):
             try:
                 self._read(0.0)
@@ -143,7 +147,7 @@ class SharedReader:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """With-block of a thread that reads for all."""
+        """Hold the turn: the calling thread reads for everyone."""
         with self._reader_lock:
             yield
         self._wake_next()
@@ -154,26 +158,26 @@ class SharedReader:
         self._wake_next()
 
     def _wake_next(self) -> None:
-        # Who waits has said so before it tried for the turn: it either got the turn or is seen here.
+        # A waiter registers before it tries to get the turn: it either got it or is seen here.
         with self._lock:
             if self._waiting and not self._reader_lock.locked():
                 self._waiting[0].put(_WAKE_UP)
 
 
 class RunnerConnection:
-    """An accepted connection. Who waits for an answer reads it; with egress a thread of its own does."""
+    """An accepted connection. The thread that waits for an answer reads it; with egress a dedicated thread does."""
 
     IDLE_S = 5.0
-    """After this without requests or listeners it is closed: an idle sandbox holds no connection."""
+    """Closed after this without requests or listeners: an idle sandbox holds no connection."""
 
     STALE_AFTER_S = 0.05
-    """A connection that has rested for so long is looked at before it is used: it may have ended, and nobody read that."""
+    """A connection unused for this long is polled before use: its end may be unread."""
 
     EGRESS_YIELDS_S = 0.05
-    """How long egress at most lets requests go first: a long upload must not stop it, nor it a cancel."""
+    """How long egress yields to requests: a long upload must not starve egress, nor egress a cancel."""
 
     MAX_UNCONFIRMED = 1024
-    """Of what was told and not answered, the latest are kept: an honest runner answers in order, and soon."""
+    """Unconfirmed messages kept, the latest; an honest runner answers in order, and soon."""
 
     def __init__(
         self,
@@ -245,20 +249,20 @@ class RunnerConnection:
             self._end(f"the runner's answer made no sense or the connection broke: {error!r}")
 
     def _read_loop(self) -> None:
-        """The thread of a connection with egress, whose frames come at any time."""
+        """Thread of a connection with egress, whose frames arrive at any time."""
         with self._reading.exclusive():
             while not self._is_idle():
                 self._read(1.0)
         self._end("idle")
 
     def _watch_idle(self) -> None:
-        """The thread of any other."""
+        """Thread of a connection without egress."""
         while not self._is_idle():
             self._ended.wait(self._idle_s / 2)
         self._end("idle")
 
     def _is_idle(self) -> bool:
-        """Mark it as lost when nothing has used it for a while."""
+        """Whether it ended; marks an idle one as lost."""
         with self._lock:
             busy = self._answers or self._listeners
             if not busy and time.monotonic() - self._last_used > self._idle_s:
@@ -302,18 +306,18 @@ class RunnerConnection:
             self._carrier.lost()
 
     def close(self) -> None:
-        """End the connection; whoever waits gets ConnectionLost."""
+        """End the connection; waiting threads get ConnectionLost."""
         self._end("closed")
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
     CHECK_INTERVAL_S = 2.0
-    """After so long without an answer, and again after as long, it is asked whether there can be one."""
+    """Interval at which `check` is called while an answer is outstanding."""
     STOP_CHECK_S = 0.25
-    """How often it is asked whether an answer is still wanted: a cancel is over in two seconds."""
+    """Interval at which `stop` is called: a cancel has to finish within two seconds."""
 
     PING_S = 10.0
-    """How long a runner that owes an answer may take to say that it lives; under a fork bomb it took 0.7 s at most."""
+    """How long a runner may take to answer a liveness ping; under a fork bomb it took 0.7 s at most."""
 
     def call(
         self,
@@ -325,12 +329,12 @@ class RunnerConnection:
         stop: Callable[[], object] | None = None,
         keep_open: bool = False,
     ) -> tuple[Header, bytes]:
-        """Ask and wait for the answer. Check, stop: called while it does not come; what they raise ends the wait.
+        """Send a request and wait for the answer. `check` and `stop` are called meanwhile; what they raise ends the wait.
 
-        Alone: where it does not come, and the runner lives, the connection is left to others' requests.
+        `keep_open`: on timeout keep the connection for other requests if the runner is alive.
 
         Raises:
-            ConnectionIdle: not sent. ConnectionLost: sent, perhaps; the answer did not come. RequestTimeout: sent; it did not come yet.
+            ConnectionIdle: not sent. ConnectionLost: possibly sent, no answer. RequestTimeout: sent, no answer yet.
         """
         number = next(self._numbers)
         answer: Inbox = SimpleQueue()
@@ -367,17 +371,17 @@ class RunnerConnection:
             self._reading.poll()
 
     def send_nowait(self, header: Header) -> None:
-        """Ask and do not wait: what was not answered when the connection ends is `unconfirmed`.
+        """Send without waiting; messages unanswered when the connection ends are `unconfirmed`.
 
         Raises:
-            ConnectionIdle: not sent. ConnectionLost: sent, perhaps.
+            ConnectionIdle: not sent. ConnectionLost: possibly sent.
         """
         number = next(self._numbers)
         self._poll_if_stale()
         with self._lock:
             if self.lost:
                 raise ConnectionIdle(self.reason)
-            # A runner that answers none of them: what was told first is given up, an exec that it keeps for longer.
+            # A runner that never answers: dropping an ack only keeps its exec in the runner for longer.
             while len(self._unconfirmed) >= self.MAX_UNCONFIRMED:
                 del self._unconfirmed[next(iter(self._unconfirmed))]
             self._unconfirmed[number] = header
@@ -385,7 +389,7 @@ class RunnerConnection:
         self._send(number, header, b"")
 
     def unconfirmed(self) -> list[Header]:
-        """What was told and never answered."""
+        """Messages of `send_nowait` without an answer."""
         with self._lock:
             return list(self._unconfirmed.values())
 
@@ -419,7 +423,7 @@ class RunnerConnection:
                 self._senders_done.notify_all()
 
     def _send_egress(self, frames: bytes) -> None:
-        """Egress frames, when no request waits to be sent; ConnectionLost when the connection is gone."""
+        """Send egress frames after pending requests. Raises ConnectionLost if the connection ended."""
         with self._lock:
             self._senders_done.wait_for(lambda: self.lost or not self._sending, self.EGRESS_YIELDS_S)
             if self.lost:
@@ -444,7 +448,7 @@ class RunnerConnection:
             raise ConnectionLost(self.reason) from error
 
     def listen(self, key: Key) -> Inbox:
-        """Events of one exec from now on, to be had by `next`."""
+        """Subscribe to the events of one exec; read them with `next`."""
         inbox: Inbox = SimpleQueue()
         self._poll_if_stale()
         with self._lock:
@@ -454,10 +458,10 @@ class RunnerConnection:
         return inbox
 
     def next(self, inbox: Inbox, timeout_s: float) -> wire.Message:
-        """The inbox's next message.
+        """The next message of an inbox.
 
         Raises:
-            Empty: none in time. ConnectionLost: the connection ended.
+            Empty: timeout. ConnectionLost: the connection ended.
         """
         message = self._reading.wait(inbox, timeout_s)
         if not isinstance(message, wire.Message):
@@ -465,7 +469,7 @@ class RunnerConnection:
         return message
 
     def unlisten(self, key: Key) -> None:
-        """No more events of that exec."""
+        """Unsubscribe."""
         with self._lock:
             self._listeners.pop(key, None)
             self._last_used = time.monotonic()

@@ -1,4 +1,4 @@
-"""One caller at a time for each exec; how long one waits for an engine that is away; and what a cancel meets there."""
+"""Execs as the worker tracks them: locks, engine outages, cancelled calls, received output, and the probe."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from codesdk.sandbox.port import ExecResult
 from codesdk.sandbox.port.faults import CallCancelled, EngineUnavailable, RunnerRefused
 
 ENGINE_OUTAGE_S = 60.0
-"""How long an exec under way waits for an engine that is away; dockerd takes 2 s to stop and start here."""
+"""How long a running exec waits for an engine that is down; a dockerd restart takes 2 s here."""
 _RETRY_S = 0.25
 
 
 class ExecLock:
-    """What the callers of one exec share: whether it may run, and whether it is not to begin any more."""
+    """Shared by all callers of one exec: whether it may have started, and whether it was cancelled first."""
 
     def __init__(self, key: Key) -> None:
         self.mutex = threading.Lock()
-        """Held by the one whose turn it is."""
+        """Held by the caller that talks to the runner."""
         self.users = 0
         self._key = key
         self._guard = threading.Lock()
@@ -33,10 +33,10 @@ class ExecLock:
         self._cancelled = threading.Event()
 
     def mark_started(self) -> None:
-        """It is asked for now, or was by an earlier worker: from here on it may run.
+        """Record that the start is about to be sent, or was sent by an earlier worker.
 
         Raises:
-            CallCancelled: it was withdrawn before.
+            CallCancelled: it was cancelled before.
         """
         with self._guard:
             if self._cancelled.is_set():
@@ -44,29 +44,29 @@ class ExecLock:
             self._is_started = True
 
     def mark_not_started(self) -> None:
-        """The runner has said that it does not run."""
+        """Record the runner's answer that the exec didn't start."""
         with self._guard:
             self._is_started = False
 
     def cancel_before_start(self) -> bool:
-        """Have it not begin. False: it may run, and only its runner can end it."""
+        """Prevent the start. False: it may run already, and only the runner can end it."""
         with self._guard:
             if not self._is_started:
                 self._cancelled.set()
             return not self._is_started
 
     def pause(self, seconds: float) -> None:
-        """Wait for so long.
+        """Sleep.
 
         Raises:
-            CallCancelled: it was withdrawn, before or meanwhile.
+            CallCancelled: it was cancelled, before or meanwhile.
         """
         if self._cancelled.wait(seconds):
             raise CallCancelled(*self._key)
 
 
 class ExecLocks:
-    """A second caller of an exec waits, and is then answered from what the runner has stored."""
+    """One lock per exec. A second caller waits, and then gets the result that the runner has stored."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,7 +74,7 @@ class ExecLocks:
 
     @contextlib.contextmanager
     def acquire(self, key: Key) -> Iterator[ExecLock]:
-        """This caller's turn."""
+        """Hold the exec's lock."""
         with self._lock:
             exec_lock = self._exec_locks.setdefault(key, ExecLock(key))
             exec_lock.users += 1
@@ -88,27 +88,27 @@ class ExecLocks:
                     del self._exec_locks[key]
 
     def cancel_before_start(self, key: Key) -> bool:
-        """Have an exec that waits here to be asked for not begin. False: none does."""
+        """Cancel an exec that hasn't been sent to the runner. False: there is none."""
         with self._lock:
             exec_lock = self._exec_locks.get(key)
         return exec_lock is not None and exec_lock.cancel_before_start()
 
 
 class EngineOutage:
-    """An engine that is being restarted, perhaps. An exec may live on meanwhile, and its runner keeps the output."""
+    """Retries while the engine is down, e.g. restarting: the exec may keep running, and its runner keeps the output."""
 
     def __init__(self, deadline: float, exec_lock: ExecLock) -> None:
-        """Deadline: of the exec, on the monotonic clock; `exec_lock`: its caller's."""
+        """`deadline`: the exec's, on the monotonic clock."""
         self._deadline = deadline
         self._exec_lock = exec_lock
         self._until: float | None = None
 
     def wait(self, fault: EngineUnavailable) -> None:
-        """Wait a moment.
+        """Wait before the next try.
 
         Raises:
-            EngineUnavailable: it has been away for too long.
-            CallCancelled: it was never asked for, and is not to be any more.
+            EngineUnavailable: the outage has lasted longer than `ENGINE_OUTAGE_S` or the exec's deadline.
+            CallCancelled: the exec was cancelled before it was sent.
         """
         now = time.monotonic()
         if self._until is None:
@@ -118,20 +118,20 @@ class EngineOutage:
         self._exec_lock.pause(_RETRY_S)
 
     def over(self) -> None:
-        """It answers again."""
+        """The engine answers again."""
         self._until = None
 
 
 READ_OPERATIONS = frozenset(("read", "list", "stat", "marks", "manifest"))
-"""Change nothing, so that nobody need know how they end."""
+"""Operations without side effects; a cancel doesn't wait for them."""
 _CONTINUATIONS = frozenset(("upload.append", "upload.commit", "upload.abort"))
-"""Belong to what was begun before."""
+"""Operations that continue an upload."""
 REMEMBERED = 1024
-"""Calls that are kept in mind; each is forgotten when its end is recorded."""
+"""Cancelled calls remembered at most; each is dropped when its end is recorded."""
 
 
 class SendInterruptibleRequest(Protocol):
-    """As `SendRequest`; `stop` is called while no answer comes, and what it raises ends the wait."""
+    """`SendRequest` with `stop`, which is called while waiting for the answer; what it raises ends the wait."""
 
     def __call__(
         self,
@@ -147,26 +147,26 @@ class SendInterruptibleRequest(Protocol):
 
 
 class CancelledCalls:
-    """Of one sandbox. Safe to use from any thread."""
+    """Cancelled calls of one sandbox: their file operations are refused, and pending reads abandoned. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._calls: dict[Key, None] = {}
 
     def add(self, key: Key) -> None:
-        """It was cancelled."""
+        """Record a cancel."""
         with self._lock:
             self._calls[key] = None
             while len(self._calls) > REMEMBERED:
                 del self._calls[next(iter(self._calls))]
 
     def forget(self, key: Key) -> None:
-        """It has ended."""
+        """Drop a call that has ended."""
         with self._lock:
             self._calls.pop(key, None)
 
     def check(self, key: Key, *, was_sent: bool = False) -> None:
-        """Go no further where it was cancelled.
+        """Raise if the call was cancelled.
 
         Raises:
             CallCancelled: it was.
@@ -175,7 +175,7 @@ class CancelledCalls:
             raise CallCancelled(*key, was_sent=was_sent)
 
     def cancellable(self, key: Key, send: SendInterruptibleRequest) -> SendRequest:
-        """Ask for that call."""
+        """Wrap `send` so that requests belong to that call and stop when it is cancelled."""
 
         def request(
             header: dict[str, Any], body: bytes = b"", *, timeout_s: float = 30.0, repeat: bool = False
@@ -196,10 +196,10 @@ class CancelledCalls:
 
 @contextlib.contextmanager
 def reject_malformed(what: str) -> Iterator[None]:
-    """For what is read from a runner's words: in a tenant's image they are hostile input, and may be anything.
+    """Guards the parsing of runner messages, which are hostile input in a tenant's image.
 
     Raises:
-        RunnerRefused: they make no sense.
+        RunnerRefused: the message is malformed.
     """
     try:
         yield
@@ -211,23 +211,23 @@ _MAX_MESSAGE = 2000
 
 
 class OutputTracker:
-    """How much of each stream has come.
+    """Checks that the received output of an exec is complete.
 
-    A gap or a repeat would forge the output, and in a tenant's image the runner's frames are hostile input: only one
-    gap is taken, the one that the end accounts for.
+    A gap or repeat would forge the output, and in a tenant's image the runner is hostile: at most one gap per stream is
+    accepted, and the result must account for it.
     """
 
     def __init__(self, keep: int) -> None:
-        """Keep: bytes of each stream that may come at most."""
+        """`keep`: the most bytes accepted per stream."""
         self.next = [0, 0]
         self._left = [keep, keep]
         self._gaps: list[tuple[int, int] | None] = [None, None]
 
     def take(self, header: dict[str, Any], size: int) -> tuple[int, int]:
-        """A chunk has come: its stream and offset.
+        """Account for a chunk; returns its stream and offset.
 
         Raises:
-            RunnerRefused: it does not follow what came before, or there is more than was asked to be kept.
+            RunnerRefused: it doesn't follow the previous chunk, or exceeds `keep`.
         """
         with reject_malformed("output"):
             stream, offset = int(header["stream"]), int(header["offset"])
@@ -244,10 +244,10 @@ class OutputTracker:
         return stream, offset
 
     def check(self, result: ExecResult) -> None:
-        """Compare with what the runner says in the end.
+        """Compare with the counts in the result.
 
         Raises:
-            RunnerRefused: it counts other bytes than it sent.
+            RunnerRefused: they differ.
         """
         for index, count in enumerate((result.stdout, result.stderr)):
             end, gap = self.next[index], self._gaps[index]
@@ -258,18 +258,20 @@ class OutputTracker:
 
 
 PROBE_BYTES = 1 << 20
-"""Most that a probe may say: a twentieth of it is usual."""
+"""Most output of a probe; typical is a twentieth of it."""
 
 
 class ProbeFailed(Exception):
-    """The probe did not say what it saw, whole and in time. Internal: `session` says that the sandbox is gone."""
+    """The probe gave no complete answer in time. Internal: `RunnerSandbox` raises SandboxGone instead."""
 
 
 def observe(link: RunnerConnection, key: Key, generation: int, answer_s: float) -> dict[str, Any]:
-    """Run the probe as the exec `key`. `answer_s`: how long the runner may be silent; all of it may take twice that.
+    """Run the probe as exec `key` and return what a tool process sees, for the attestation.
+
+    `answer_s`: longest silence of the runner; the whole probe may take twice that.
 
     Raises:
-        Unobserved: see there. RunnerRefused: it did not start, or its output makes no sense.
+        ProbeFailed: no complete answer in time. RunnerRefused: it didn't start, or its output is malformed.
     """
     events = link.listen(key)
     spec = json.dumps({"argv": ["probe"], "cwd": ".", "env": {}, "probe": True}).encode()

@@ -1,4 +1,4 @@
-"""The port's execs: what is run, what comes of it, and what may be asked meanwhile. `port` gives these names on."""
+"""Execs of the sandbox port: requests, results, output and process control. Re-exported by `port`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Pty(FrozenModel):
 
 
 class ProcessLimits(FrozenModel):
-    """Limits for the processes of one exec, by the names of the profile's. They only lower what the sandbox allows."""
+    """Limits for one exec, named as in the profile. They can only lower the sandbox's limits."""
 
     memory_bytes: int | None = None
-    """For each process alone."""
+    """Per process."""
     pids: int | None = None
-    """Processes of the whole sandbox, its own included, beyond which this exec starts no more."""
+    """Number of processes in the whole sandbox above which this exec can't fork."""
     open_files: int | None = None
     file_bytes: int | None = None
 
@@ -37,36 +37,36 @@ class ExecRequest(FrozenModel):
     """One process tree to run."""
 
     call: str
-    """With `attempt`, the identity that the runner runs at most once."""
+    """With `attempt`, the idempotency key: the runner runs each at most once."""
     attempt: int = Field(default=1, ge=1)
     taken_up: bool = False
-    """An earlier worker may have begun it: a cancel then waits for what its runner says."""
+    """An earlier worker may have started it: a cancel then has to ask the runner."""
     argv: tuple[str, ...] = Field(min_length=1)
     cwd: str = "."
     """Relative to the workspace."""
     env: dict[str, str] = {}
     stdin: bytes = b""
     stdin_open: bool = False
-    """More follows by `Processes.write`; otherwise stdin is at its end after `stdin`."""
+    """Keep stdin open for `Processes.write`; otherwise it is closed after `stdin`."""
     flow: bool = False
-    """Its stdout is handed over instead of kept: what lies before the offset of an `output` is forgotten, nothing is
-    dropped, and a program that is `keep_bytes` ahead of its reader waits. Its stderr keeps its end. For conversations;
-    only with `Processes.start`."""
+    """Flow control for stdout: an `output` call frees everything before its offset, nothing is dropped, and the program
+    blocks when it is `keep_bytes` ahead of the reader. Stderr keeps its tail. For protocols over stdio; only with
+    `Processes.start`."""
     pty: Pty | None = None
-    """Run it in a terminal: its output is one raw stream, stdout, and stdin is what is typed."""
+    """Run it in a terminal: all output is one raw stream, stdout; stdin is keyboard input."""
     egress: EgressRules = DENY_ALL
-    """Hosts that this exec may reach, within those of the profile; `profile.egress` itself for all of them."""
+    """Hosts that this exec may reach, at most those of the profile; pass `profile.egress` to allow them all."""
     limits: ProcessLimits = ProcessLimits()
     bound: tuple[FileFingerprint, ...] = ()
-    """Files that must be found as they are here: looked at just before the start, while no other tool runs."""
+    """Files that must match these fingerprints; checked right before the start while other tools are frozen."""
     timeout_s: float = Field(default=60.0, gt=0)
-    """Wall time; then TERM, the profile's grace, KILL to the whole tree."""
+    """Wall time in seconds; then TERM and, after the profile's grace, KILL to the whole tree."""
     keep_bytes: int = Field(default=16 * 1024 * 1024, ge=0)
-    """Bytes kept per stream: half of them from its beginning, half from its end; what lies between is counted."""
+    """Bytes kept per stream, half head and half tail; dropped bytes are counted."""
 
 
 class ExitKind(StrEnum):
-    """How a process tree ended, told apart by evidence and never guessed from an exit code."""
+    """How a process tree ended, from evidence of kernel and runner, never inferred from the exit code."""
 
     EXITED = "exited"
     SIGNALED = "signaled"
@@ -74,44 +74,44 @@ class ExitKind(StrEnum):
     CANCELLED = "cancelled"
     OOM_KILLED = "oom_killed"
     DISK_FULL = "disk_full"
-    """The workspace passed its cap, where counting holds it: the tree was killed. Elsewhere a write fails instead."""
+    """The tree was killed because the workspace exceeded its quota. Only with a counted quota; else the write fails."""
     FILES_CHANGED = "files_changed"
-    """Nothing was started: a file is not as `bound` says; `error` names it."""
+    """Not started: a file doesn't match `bound`; `error` names it."""
     SPAWN_FAILED = "spawn_failed"
 
 
 class OutputCount(FrozenModel):
-    """Accounting of one stream."""
+    """Byte counts of one stream."""
 
     bytes: int = 0
     dropped: int = 0
     gap: int = 0
-    """Offset of the first dropped byte; what was kept stands before it and at the end of the stream."""
+    """Offset of the first dropped byte; the head before it and the tail were kept."""
 
 
 class ExecResult(FrozenModel):
-    """What the runner saw of the end."""
+    """How an exec ended."""
 
     kind: ExitKind
     exit_code: int | None = None
-    """What the first process ended with, where it ended by itself; kept beside timed_out, cancelled and oom_killed."""
+    """Exit code of the first process, if it exited; also set with timed_out, cancelled and oom_killed."""
     signal: int | None = None
-    """What killed the first process, where something did."""
+    """Signal that killed the first process, if any."""
     error: str = ""
-    """Why the spawn failed."""
+    """Why the exec didn't start."""
     duration_s: float = 0.0
     cpu_s: float = 0.0
     """CPU seconds of the whole tree."""
     max_rss_kb: int = 0
-    """Largest process of the tree. Not below the runner's own size (about 10 MB), from which processes are forked."""
+    """Peak RSS of the largest process; at least the runner's own (about 10 MB), because processes are forked from it."""
     oom_kills: int = 0
-    """Processes of the sandbox that the kernel killed for memory meanwhile; with other execs running, maybe theirs."""
+    """OOM kills in the sandbox during the exec; with concurrent execs they may be another's."""
     stdout: OutputCount = OutputCount()
     stderr: OutputCount = OutputCount()
 
 
 class Chunk(FrozenModel):
-    """A piece of output. Offsets count the raw bytes of that stream, so a repeated chunk can be recognised."""
+    """A piece of output. Offsets count raw bytes of the stream, so repeated chunks can be detected."""
 
     stream: Stream
     offset: int
@@ -122,7 +122,7 @@ OnOutput = Callable[[Chunk], None]
 
 
 class Process(FrozenModel):
-    """One exec as the runner sees it now: running, or ended and not acknowledged yet."""
+    """State of an exec: running, or ended and not yet acknowledged."""
 
     call: str
     attempt: int
@@ -136,34 +136,34 @@ class Process(FrozenModel):
 
 
 class Output(FrozenModel):
-    """Output of an exec from `offset`, which is later than asked where the bytes between were dropped."""
+    """Output from `offset`, which is higher than requested if bytes in between were dropped."""
 
     offset: int
     data: bytes
     seen: int
-    """Bytes that the stream has had so far."""
+    """Bytes written to the stream so far."""
     over: bool
-    """The exec has ended: nothing more comes."""
+    """Whether the exec has ended and all output was returned."""
 
 
 class Input(FrozenModel):
-    """Where an exec's stdin stands."""
+    """State of an exec's stdin."""
 
     offset: int
-    """Bytes that were taken since its start."""
+    """Bytes accepted since the start."""
     open: bool
-    """It takes more."""
+    """Whether it accepts more."""
 
 
 class Processes(Protocol):
-    """The sandbox's execs beyond one blocking call. Stopped by `Sandbox.cancel`, forgotten by `Sandbox.acknowledge`.
+    """Background execs. Stop one with `Sandbox.cancel`, drop its stored output with `Sandbox.acknowledge`.
 
-    They live until they end, their `timeout_s` is over, or the sandbox ends. What their leader leaves behind is ended
-    with it, so a server is started in the foreground of its exec.
+    An exec runs until it exits, `timeout_s` is over, or the sandbox ends. When its first process exits, the rest of the
+    tree is killed, so run servers in the foreground of their exec.
     """
 
     def start(self, request: ExecRequest) -> Process:
-        """Start it and return at once. The same (call, attempt) again answers how it stands and never runs twice.
+        """Start an exec and return at once. Idempotent per (call, attempt): a repeat returns the current state.
 
         Raises:
             SandboxGone, StaleGeneration: as `Sandbox.exec`.
@@ -171,27 +171,27 @@ class Processes(Protocol):
         ...
 
     def list(self) -> tuple[Process, ...]:
-        """Every exec that is not acknowledged, of `Sandbox.exec` too, oldest first."""
+        """All unacknowledged execs, including those of `Sandbox.exec`, oldest first."""
         ...
 
     def output(
         self, call: str, attempt: int, stream: Stream, offset: int, *, length: int = 65_536, wait_s: float = 0.0
     ) -> Output | None:
-        """At most `length` bytes from `offset`; waits up to `wait_s` (20 at most) for some. None: no such exec."""
+        """Read up to `length` bytes from `offset`; waits up to `wait_s` (at most 20) for output. None: no such exec."""
         ...
 
     def write(self, call: str, attempt: int, data: bytes, *, end: bool = False, wait_s: float = 20.0) -> Input | None:
-        """Stdin for an exec with `stdin_open` or a terminal; in the terminal's case `end` types Ctrl-D.
+        """Write to stdin of an exec with `stdin_open` or a terminal. `end` closes it; in a terminal it types Ctrl-D.
 
-        Returns when all was taken, its stdin was closed, or the tool has read nothing for `wait_s`: the offset tells.
-        None: no such exec.
+        Returns when everything was accepted, stdin was closed, or the tool read nothing for `wait_s`; compare the
+        offset. None: no such exec.
         """
         ...
 
     def signal(self, call: str, attempt: int, number: int) -> bool:
-        """Send a signal to the whole tree; False where there is none that runs, or it is being ended already."""
+        """Send a signal to the whole tree. False: it isn't running, or is being ended."""
         ...
 
     def resize(self, call: str, attempt: int, size: Pty) -> bool:
-        """Change the size of its terminal; False where it has none."""
+        """Resize the terminal. False: there is none."""
         ...

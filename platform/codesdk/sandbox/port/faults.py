@@ -1,4 +1,4 @@
-"""What can go wrong with a sandbox itself, as opposed to what runs in it."""
+"""Faults of sandboxes, engine and images, as opposed to outcomes of what runs inside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class EngineUnavailable(Fault):
     status = 503
     exit_code = ExitCode.UNAVAILABLE
     was_sent = True
-    """False of what a sandbox's runner was never sent: it had no effect."""
+    """False if the request never reached the runner, so it had no effect."""
 
     def __init__(self, endpoint: str, reason: str) -> None:
         super().__init__(
@@ -24,7 +24,7 @@ class EngineUnavailable(Fault):
 
 
 class EngineRefused(Fault):
-    """The engine answered, and said no."""
+    """The engine rejected a request."""
 
     code = "ENGINE_REFUSED"
     status = 502
@@ -53,7 +53,7 @@ class ImageMissing(Fault):
 
 
 class RuntimeMissing(Fault):
-    """The engine does not know the container runtime that the profile asks for."""
+    """The engine doesn't have the profile's container runtime."""
 
     code = "RUNTIME_MISSING"
     status = 503
@@ -69,7 +69,7 @@ class RuntimeMissing(Fault):
 
 
 class ImageRefused(Fault):
-    """The image holds something that would reach the runner or outlive the sandbox."""
+    """The image has settings that would affect the runner or outlive the sandbox."""
 
     code = "IMAGE_REFUSED"
     status = 422
@@ -114,7 +114,7 @@ class BuildFailed(Fault):
 
 
 class IsolationDrift(Fault):
-    """What engine and kernel say of the sandbox is not what was asked; it was removed."""
+    """Engine or kernel report other isolation than the spec's; the sandbox was removed."""
 
     code = "ISOLATION_DRIFT"
     status = 500
@@ -129,13 +129,13 @@ class IsolationDrift(Fault):
 
 
 class SandboxGone(Fault):
-    """The sandbox ended, or cannot be reached. Whether an exec that was under way had an effect is unknown."""
+    """The sandbox ended or is unreachable. Whether a running exec had an effect is unknown."""
 
     code = "SANDBOX_GONE"
     status = 410
     exit_code = ExitCode.UNAVAILABLE
     was_sent = True
-    """False of what its runner was never sent: it had no effect."""
+    """False if the request never reached the runner, so it had no effect."""
 
     def __init__(self, owner: str, reason: str) -> None:
         super().__init__(
@@ -178,7 +178,7 @@ class StopRefused(Fault):
 
 
 class SandboxPaused(Fault):
-    """The sandbox is frozen and answers nothing. What was asked of it is done when it goes on, or not at all."""
+    """The sandbox is frozen and doesn't answer. A request already sent may run when it is resumed."""
 
     code = "SANDBOX_PAUSED"
     status = 409
@@ -193,7 +193,7 @@ class SandboxPaused(Fault):
 
 
 class RunnerSilent(Fault):
-    """The sandbox lives and answers others, and has not answered this in its time. It may do it yet."""
+    """The runner is alive but didn't answer this request in time. It may still carry it out."""
 
     code = "RUNNER_SILENT"
     status = 504
@@ -223,7 +223,7 @@ class StaleGeneration(Fault):
 
 
 class AlreadyAcknowledged(Fault):
-    """The exec ran, and its result was committed and forgotten; it is not run again."""
+    """The exec ran and its result was acknowledged; it isn't run again."""
 
     code = "ALREADY_ACKNOWLEDGED"
     status = 409
@@ -237,21 +237,21 @@ class AlreadyAcknowledged(Fault):
 
 
 class CallCancelled(Fault):
-    """It was cancelled before it had any effect."""
+    """The call was cancelled before it had any effect."""
 
     code = "CANCELLED"
     status = 409
     exit_code = ExitCode.FAILED
 
     def __init__(self, call: str, attempt: int, *, was_sent: bool = False) -> None:
-        """`was_sent`: its runner was, for something that changes nothing; else it has not begun."""
+        """`was_sent`: a read was already sent to the runner; otherwise nothing was started."""
         what = "while it read, and nothing was changed" if was_sent else "before it began"
         super().__init__(f"Attempt {attempt} of {call} was cancelled {what}.")
         self.was_sent = was_sent
 
 
 class ArchiveRefused(Fault):
-    """A tar that must not be unpacked."""
+    """The tar is unsafe or malformed."""
 
     code = "ARCHIVE_REFUSED"
     status = 422
@@ -265,7 +265,7 @@ class ArchiveRefused(Fault):
 
 
 class SnapshotFailed(Fault):
-    """A snapshot or restore of a workspace that did not come to its end."""
+    """A snapshot or restore failed."""
 
     code = "SNAPSHOT_FAILED"
     retryable = True
@@ -280,7 +280,7 @@ class SnapshotFailed(Fault):
 
 
 class RunnerRefused(Fault):
-    """The runner does not understand a request: the two sides are of different versions, or one is broken."""
+    """The runner rejected a request as malformed: a version mismatch or a bug on one side."""
 
     code = "RUNNER_REFUSED"
     status = 500

@@ -1,4 +1,4 @@
-"""The port's files: what a workspace holds, and what may be done with it. `port` gives these names on."""
+"""Files of the sandbox port: operations, watches, fingerprints, manifests and their diff. Re-exported by `port`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from codesdk.domain.decisions import FrozenModel
 
 
 class FileKind(StrEnum):
-    """What a path is."""
+    """Type of a directory entry."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -19,7 +19,7 @@ class FileKind(StrEnum):
 
 
 class FileError(StrEnum):
-    """Why a file operation did not happen; an outcome, not a fault."""
+    """Why a file operation was refused. An outcome, not a fault."""
 
     NOT_FOUND = "NOT_FOUND"
     NOT_A_FILE = "NOT_A_FILE"
@@ -30,14 +30,14 @@ class FileError(StrEnum):
     TOO_LARGE = "TOO_LARGE"
     NO_SPACE = "NO_SPACE"
     CONFLICT = "CONFLICT"
-    """A precondition (`if_sha256`) did not hold: the file changed in between."""
+    """A precondition (`if_sha256`) failed: the file changed."""
     INVALID = "INVALID_PATH"
     CANCELLED = "CANCELLED"
-    """Its call was, when a part was done; `message` says how much."""
+    """The call was cancelled when part of the work was done; `message` says how much."""
 
 
 class FileRefused(FrozenModel):
-    """A file operation's "no"."""
+    """A refused file operation."""
 
     error: FileError
     path: str
@@ -45,7 +45,7 @@ class FileRefused(FrozenModel):
 
 
 class FileInfo(FrozenModel):
-    """One entry. `path` is relative to the workspace, with `/`."""
+    """A directory entry. `path` is relative to the workspace and uses `/`."""
 
     path: str
     kind: FileKind
@@ -56,7 +56,7 @@ class FileInfo(FrozenModel):
 
 
 class FileContent(FrozenModel):
-    """Bytes of a file from `offset`; `size` and `sha256` are the whole file's (sha256 only when all of it was read)."""
+    """Bytes from `offset`. `size` and `sha256` are the whole file's; `sha256` is set only if all of it was read."""
 
     data: bytes
     offset: int
@@ -65,25 +65,25 @@ class FileContent(FrozenModel):
 
 
 class Listing(FrozenModel):
-    """Entries of a directory, sorted by path; `truncated` says that `limit` cut them."""
+    """Entries of a directory, sorted by path; `truncated` if there are more than `limit`."""
 
     entries: tuple[FileInfo, ...]
     truncated: bool = False
 
 
 class FileWrite(FrozenModel):
-    """One file of an atomic batch: content to write, or None to delete."""
+    """One file of an atomic batch; `content` None deletes it."""
 
     path: str
     content: bytes | None
     if_sha256: str | None = None
-    """`sha256:…` that the file must have now; `absent` where it must not exist."""
+    """Precondition: `sha256:…` of the current content, or `absent` if the file must not exist."""
     mode: int | None = None
-    """Permission bits; None keeps the file's, or 0o644 for a new one."""
+    """Permission bits; None keeps them, or sets 0o644 on a new file."""
 
 
 class ManifestEntry(FrozenModel):
-    """One entry, with what tells whether it has changed."""
+    """An entry with what is needed to detect a change."""
 
     path: str
     kind: FileKind
@@ -91,11 +91,11 @@ class ManifestEntry(FrozenModel):
     size: int = 0
     mtime_ns: int = 0
     mark: str | None = None
-    """A file's `sha256:…`, a symlink's target; None for a file that is too large to hash or cannot be read."""
+    """`sha256:…` of a file, target of a symlink; None if the file is too large to hash or unreadable."""
 
 
 class Manifest(FrozenModel):
-    """What a workspace held at one moment, sorted by path; two of them are compared by `sandbox.diff`."""
+    """All entries of a workspace, sorted by path; compare two with `diff_manifests`."""
 
     entries: tuple[ManifestEntry, ...] = ()
 
@@ -104,167 +104,167 @@ class ChangeKind(StrEnum):
     """What happened to a path."""
 
     CREATED = "created"
-    """It is there now: new, or another has taken its place in one step, as by an atomic write."""
+    """New, or replaced in one step, as an atomic write does."""
     CHANGED = "changed"
-    """Its content or its mode."""
+    """Content or mode changed."""
     DELETED = "deleted"
     MOVED = "moved"
-    """From `source`, with all beneath it."""
+    """Moved from `source`, with everything below it."""
     OVERFLOW = "overflow"
-    """Changes beneath this path were lost, and how many is unknown: look at it anew. The watch goes on."""
+    """An unknown number of changes below this path was lost: list it again. The watch continues."""
 
 
 class Change(FrozenModel):
-    """One change. It may be told twice, and those of a burst may be told as one; none is left out without `OVERFLOW`."""
+    """One change. Changes may be repeated, and a burst may be merged; none is lost without an `OVERFLOW`."""
 
     kind: ChangeKind
     path: str
     source: str | None = None
-    """Of a move: the path before."""
+    """The old path of a move."""
 
 
 class WatchMethod(StrEnum):
-    """How changes are seen."""
+    """How changes are detected."""
 
     INOTIFY = "inotify"
-    """The kernel tells of them, at once."""
+    """Reported by the kernel at once."""
     POLLING = "polling"
-    """By looking, once a second or less: what was made and deleted between two looks is not seen."""
+    """Scanned at most once a second: entries created and deleted between two scans are missed."""
 
 
 class Watch(FrozenModel):
-    """A watch that was begun."""
+    """A watch on a directory tree."""
 
     id: str
     path: str
     method: WatchMethod
-    """In the beginning: where the kernel's limit is reached later, an overflow is told, and polling takes over."""
+    """At the start; at the kernel's inotify limit the watch reports an overflow and falls back to polling."""
 
 
 class Changes(FrozenModel):
-    """The next changes of a watch, in order."""
+    """Changes of a watch, in order."""
 
     changes: tuple[Change, ...] = ()
     next: int
-    """What to give as `after` for those that follow; these are kept until then."""
+    """The next `after`; passing it also discards these changes."""
     over: str = ""
-    """Why nothing more follows; empty while it goes on."""
+    """Why the watch has ended; empty while it is active."""
 
 
 class NamedPath(FrozenModel):
-    """A file as a call names it."""
+    """A file name as a call uses it."""
 
     path: str
     cwd: str = "."
-    """Where it starts from: a directory of the workspace."""
+    """Working directory that `path` is relative to."""
 
 
 class FingerprintKind(StrEnum):
-    """What a name leads to."""
+    """What a name resolves to."""
 
     FILE = "file"
     DIRECTORY = "directory"
     ABSENT = "absent"
     OTHER = "other"
-    """A device, a FIFO, a part of /proc: nothing with a content."""
+    """A device, a FIFO, an entry of /proc: no content to hash."""
     CLOSED = "closed"
-    """The tool may not read it."""
+    """Not readable by the tool user."""
     LARGE = "large"
-    """Too much to be hashed: it is known by its size alone."""
+    """Too large to hash; only the size is compared."""
 
 
 class FileFingerprint(FrozenModel):
-    """What a name led to at one moment; two of them are equal where a program would find the same."""
+    """What a name resolved to at one moment; equal fingerprints mean that a program would find the same."""
 
     path: str
     cwd: str = "."
     kind: FingerprintKind
     real: str = ""
-    """Where it led, links followed."""
+    """Resolved path."""
     sha256: str | None = None
-    """Of a file's content."""
+    """Digest of a file's content."""
     size: int = 0
 
     @property
     def name(self) -> NamedPath:
-        """What was asked for."""
+        """The name that was resolved."""
         return NamedPath(path=self.path, cwd=self.cwd)
 
 
 class Files(Protocol):
-    """Files beneath the workspace, with the tool user's rights, whatever symlinks say."""
+    """Files in the workspace, with the tool user's rights. Symlinks can't lead out of it."""
 
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> FileContent | FileRefused:
-        """Bytes from `offset`, at most `length` (None: up to the profile's `max_read_bytes`)."""
+        """Read up to `length` bytes from `offset` (None: the profile's `max_read_bytes`)."""
         ...
 
     def write(self, writes: tuple[FileWrite, ...]) -> tuple[FileInfo, ...] | FileRefused:
-        """All or none as far as checks go: every precondition is checked before the first rename."""
+        """Write a batch. All preconditions are checked before the first rename."""
         ...
 
     def list(self, path: str, *, depth: int = 1, limit: int = 1000) -> Listing | FileRefused:
-        """Entries beneath `path`, down to `depth` levels; symlinks are shown, never followed."""
+        """List entries below `path`, `depth` levels deep; symlinks are listed, not followed."""
         ...
 
     def stat(self, path: str) -> FileInfo | FileRefused:
-        """One entry; a symlink is described as itself."""
+        """Describe one entry; symlinks aren't followed."""
         ...
 
     def make_directory(self, path: str) -> FileInfo | FileRefused:
-        """A directory, and those above it; no error where it is there."""
+        """Create a directory and its parents. Idempotent."""
         ...
 
     def move(self, path: str, target: str, *, replace: bool = False) -> FileInfo | FileRefused:
-        """Rename within the workspace; CONFLICT where the target exists and `replace` is not asked for."""
+        """Rename within the workspace. CONFLICT: the target exists and `replace` is False."""
         ...
 
     def delete(self, path: str, *, recursive: bool = False) -> int | FileRefused:
-        """Delete an entry, with all beneath it where `recursive`; how many entries there were. Links are not followed."""
+        """Delete an entry, with `recursive` a whole tree; returns the number of entries. Links aren't followed."""
         ...
 
     def upload(
         self, path: str, pieces: Iterable[bytes], *, if_sha256: str | None = None, mode: int | None = None
     ) -> FileInfo | FileRefused:
-        """A file of any size, of which neither side holds more than a piece; there whole in one step, or not at all."""
+        """Write a file of any size, streamed and replaced atomically."""
         ...
 
     def download(self, path: str, take: Callable[[bytes], object], *, offset: int = 0) -> FileInfo | FileRefused:
-        """A file of any size, piece by piece; CONFLICT where it changed meanwhile, and what was taken is then void."""
+        """Stream a file of any size to `take`. CONFLICT: it changed meanwhile; discard what was received."""
         ...
 
     def watch(self, path: str = ".") -> Watch | FileRefused:
-        """Begin to watch a directory and all beneath it; symlinks are not followed.
+        """Watch a directory tree; symlinks aren't followed.
 
-        It ends with the sandbox, or when nobody has read it for ten minutes. TOO_LARGE: 8 watches there are already, or
-        the directory holds too much to watch it in any way.
+        The watch ends with the sandbox, or after ten minutes without a read. TOO_LARGE: there are 8 watches already, or
+        the tree is too large even for polling.
         """
         ...
 
     def changes(self, watch: str, after: int = 0, *, limit: int = 1000, wait_s: float = 0.0) -> Changes | FileRefused:
-        """The changes that follow `after`; waits up to `wait_s` (20 at most) for some. NOT_FOUND: no such watch.
+        """Changes after `after`; waits up to `wait_s` (at most 20) for some. NOT_FOUND: no such watch.
 
-        At most 4,096 wait to be read; where more come, they are replaced by one overflow.
+        Up to 4,096 unread changes are kept; beyond that they are replaced by one overflow.
         """
         ...
 
     def unwatch(self, watch: str) -> bool:
-        """End it; False where there is none."""
+        """End a watch. False: no such watch."""
         ...
 
     def marks(self, names: tuple[NamedPath, ...]) -> tuple[FileFingerprint, ...] | FileRefused:
-        """What each name leads to, as a program of the tool's would find it: links are followed, also out of the workspace.
+        """Fingerprint what each name resolves to for a tool's program, also through links out of the workspace.
 
         TOO_LARGE: more than 1,024 names.
         """
         ...
 
     def manifest(self) -> Manifest | FileRefused:
-        """Every entry with its digest, for a diff. TOO_LARGE beyond 200,000 entries or 128 levels."""
+        """All entries with their digests, for a diff. TOO_LARGE: more than 200,000 entries or 128 levels."""
         ...
 
 
 class WorkspaceDiff(FrozenModel):
-    """Paths, sorted. A rename is a deletion and an addition."""
+    """Changed paths, sorted. A rename is a deletion and an addition."""
 
     added: tuple[str, ...] = ()
     modified: tuple[str, ...] = ()
@@ -272,12 +272,12 @@ class WorkspaceDiff(FrozenModel):
 
     @property
     def is_empty(self) -> bool:
-        """Nothing has changed."""
+        """Whether nothing changed."""
         return not (self.added or self.modified or self.deleted)
 
 
 def diff_manifests(before: Manifest, after: Manifest) -> WorkspaceDiff:
-    """What is new, what is other than it was, and what is gone."""
+    """Compare two manifests of one workspace."""
     old = {entry.path: entry for entry in before.entries}
     new = {entry.path: entry for entry in after.entries}
     return WorkspaceDiff(
@@ -288,7 +288,7 @@ def diff_manifests(before: Manifest, after: Manifest) -> WorkspaceDiff:
 
 
 def _is_modified(before: ManifestEntry, after: ManifestEntry) -> bool:
-    """By content where it is known; the time alone is no change, for a file may be written with what it had."""
+    """Compare content if known. A new mtime alone isn't a change: the same content may have been written again."""
     if (before.kind, before.mode, before.size) != (after.kind, after.mode, after.size):
         return True
     if before.mark is None and after.mark is None:
