@@ -1,4 +1,4 @@
-"""The runner's beginning: what must happen while it still has its rights, then the loop of `main`."""
+"""Entry point of the runner: set-up that needs its rights, then the loop of `main`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def main(text: str) -> None:
 
 
 def prepare(settings: dict[str, Any]) -> ForkServer:
-    """Own the workspace, drop what is not needed after that."""
+    """Take ownership of the workspace, then drop capabilities."""
     uid, gid, workspace = int(settings["uid"]), int(settings["gid"]), str(settings["workspace"])
     probe.CGROUP = settings.get("cgroup", probe.CGROUP)
     config = Config(uid, gid, workspace, settings["limits"])
@@ -51,7 +51,7 @@ def prepare(settings: dict[str, Any]) -> ForkServer:
 
 
 def own_workspace(workspace: str, uid: int, gid: int) -> None:
-    """Give the workspace's root to its owner: a new volume is root's. Only the directory itself, no links."""
+    """Chown the workspace's root directory, which is root's in a new volume. Not recursive; refuses a symlink."""
     fd = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(fd).st_uid != uid:

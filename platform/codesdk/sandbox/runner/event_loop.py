@@ -1,4 +1,4 @@
-"""The runner's loop, and the threads that do what would block it."""
+"""The runner's event loop, and threads for blocking work."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class EventLoop:
         self.watch(self._wake_out, select.POLLIN, self._on_wake)
 
     def watch(self, fd: int, events: int, handler: OnEvent) -> None:
-        """Call `handler(fd, events)` when one of the events happened."""
+        """Call `handler(fd, events)` on these events."""
         self._handlers[fd] = handler
         self._poll.register(fd, events)
 
     def forget(self, fd: int) -> None:
-        """Stop watching; nothing happens when it was not watched."""
+        """Stop watching. Idempotent."""
         if self._handlers.pop(fd, None) is not None:
             self._poll.unregister(fd)
 
     def post(self, call: Callable[[], None]) -> None:
-        """From any thread: run this on the loop."""
+        """Run a call on the loop. Thread-safe."""
         self._callbacks.append(call)
         try:
             os.write(self._wake_in, b"\0")
@@ -55,7 +55,7 @@ class EventLoop:
             self._callbacks.popleft()()
 
     def run_once(self, deadline: float | None) -> bool:
-        """Wait until something happens or the deadline (monotonic seconds) has come; False when nothing happened."""
+        """Wait for events until the deadline (monotonic seconds); False on timeout."""
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
         found = self._poll.poll(None if timeout is None else int(timeout) + 1)
         for fd, events in found:
@@ -66,7 +66,7 @@ class EventLoop:
 
 
 class SerialExecutor:
-    """A thread that does one thing after the other and posts the outcome to the loop."""
+    """A thread that runs jobs in order and posts each outcome to the loop."""
 
     def __init__(self, name: str, loop: EventLoop, prepare: Callable[[], None]) -> None:
         self.loop = loop
@@ -92,5 +92,5 @@ class SerialExecutor:
             self.loop.post(self._queue.get()())
 
     def submit(self, work: Callable[[], Callable[[], None]]) -> None:
-        """Do `work` on the thread; what it returns is called on the loop. It must not raise."""
+        """Run `work` on the thread; its result is called on the loop. Must not raise."""
         self._queue.put(work)

@@ -51,22 +51,22 @@ def _prctl(option: int, value: int) -> None:
 
 
 def set_thread_uids(real: int, effective: int, saved: int) -> None:
-    """This thread's uids; -1 leaves one as it is."""
+    """Set this thread's uids; -1 keeps one."""
     _call("setresuid", ctypes.c_long(real), ctypes.c_long(effective), ctypes.c_long(saved))
 
 
 def set_thread_gids(real: int, effective: int, saved: int) -> None:
-    """This thread's gids; -1 leaves one as it is."""
+    """Set this thread's gids; -1 keeps one."""
     _call("setresgid", ctypes.c_long(real), ctypes.c_long(effective), ctypes.c_long(saved))
 
 
 def clear_thread_groups() -> None:
-    """This thread is in no supplementary group."""
+    """Drop this thread's supplementary groups."""
     _call("setgroups", ctypes.c_long(0), ctypes.c_void_p(None))
 
 
 def keep_capabilities(numbers: Iterable[int]) -> None:
-    """Keep these capabilities of the calling thread, and drop the others for good."""
+    """Keep only these capabilities of the calling thread."""
     mask = sum(1 << number for number in numbers)
     head = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))
     low = mask & 0xFFFFFFFF
@@ -75,7 +75,7 @@ def keep_capabilities(numbers: Iterable[int]) -> None:
 
 
 def become_subreaper() -> bool:
-    """Orphans among this process's descendants become its children, not PID 1's. False: gVisor lets only PID 1 ask."""
+    """Make this process a subreaper. False: not supported, as under gVisor."""
     try:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     except OSError as error:
@@ -86,29 +86,29 @@ def become_subreaper() -> bool:
 
 
 def hide_memory() -> None:
-    """No ptrace and no core of this process, also by processes of its own uid."""
+    """Make this process undumpable: no ptrace, no core, also for its own uid."""
     _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def show_memory() -> None:
-    """Undo `hide_memory` for this process, whose files in /proc are then its own again."""
+    """Undo `hide_memory`; its files in /proc belong to its uid again."""
     _prctl(_PR_SET_DUMPABLE, 1)
 
 
 def use_one_arena() -> None:
-    """Threads share one heap: each of its own would hold memory that no other can use. For glibc; elsewhere nothing."""
+    """Share one malloc arena among threads to save memory. glibc only; no-op elsewhere."""
     if hasattr(_libc, "mallopt"):
         _libc.mallopt(ctypes.c_int(-8), ctypes.c_int(1))  # M_ARENA_MAX
 
 
 def trim_memory() -> None:
-    """Give freed memory back to the kernel. For glibc; elsewhere nothing."""
+    """Return freed memory to the kernel. glibc only; no-op elsewhere."""
     if hasattr(_libc, "malloc_trim"):
         _libc.malloc_trim(ctypes.c_size_t(0))
 
 
 def inotify() -> int:
-    """A descriptor that tells of changes, non-blocking.
+    """A non-blocking inotify descriptor.
 
     Raises:
         OSError: EMFILE at the limit of the effective uid.
@@ -117,7 +117,7 @@ def inotify() -> int:
 
 
 def inotify_add(fd: int, directory: int, mask: int) -> int:
-    """Tell of an open directory too; its number.
+    """Watch an open directory; returns the watch descriptor.
 
     Raises:
         OSError: ENOSPC at the limit of the effective uid.
@@ -127,7 +127,7 @@ def inotify_add(fd: int, directory: int, mask: int) -> int:
 
 
 def inotify_forget(fd: int, number: int) -> None:
-    """Tell no more of that directory; nothing happens where it is gone."""
+    """Remove a watch. Idempotent."""
     _libc.inotify_rm_watch(fd, number)
 
 
@@ -139,10 +139,10 @@ def _checked(name: str, result: int) -> int:
 
 
 def openat2(directory: int, path: str, flags: int, mode: int, resolve: int) -> int:
-    """Open beneath a directory as `resolve` says.
+    """Open below a directory with openat2(2).
 
     Raises:
-        OSError: ENOSYS where the kernel has no such call (before 5.6, gVisor); EXDEV where the path leaves.
+        OSError: ENOSYS if unsupported (kernel before 5.6, gVisor); EXDEV if the path leaves the directory.
     """
     how = ctypes.create_string_buffer(struct.pack("=QQQ", flags | os.O_CLOEXEC, mode, resolve), 24)
     encoded = ctypes.c_char_p(os.fsencode(path))
@@ -150,10 +150,10 @@ def openat2(directory: int, path: str, flags: int, mode: int, resolve: int) -> i
 
 
 def rename_new(source: int, name: str, target: int, new_name: str) -> None:
-    """Rename in one step where nothing has the new name.
+    """Atomically rename without replacing.
 
     Raises:
-        OSError: EEXIST where something has it; ENOSYS or EINVAL where kernel or file system do not know how.
+        OSError: EEXIST if the target exists; ENOSYS or EINVAL if unsupported.
     """
     only_new = 1  # RENAME_NOREPLACE
     before, after = ctypes.c_char_p(os.fsencode(name)), ctypes.c_char_p(os.fsencode(new_name))

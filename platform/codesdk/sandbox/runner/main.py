@@ -1,4 +1,4 @@
-"""The runner's loop: who may speak to it, and what each request does."""
+"""The runner's main object: the connection to the worker, and the dispatch of requests."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ else:
 
 PROTOCOL = 1
 _CHUNK = 60 * 1024
-"""Output bytes in one message: with its header it fits one fragment."""
+"""Output bytes per message; with its header it fits one fragment."""
 _MAX_QUEUED_BYTES = 256 * 1024
-"""Bytes waiting for stdout beyond which no more output is taken from the spools: control frames stay quick."""
+"""Queued bytes above which no output is taken from the spools, so that control frames aren't delayed."""
 _EGRESS_BLOCK = 32 * 1024
-"""Bytes of egress in one message: the share of the connection that it gets beside each exec's output."""
+"""Egress bytes per message: its share of the connection next to each exec's output."""
 _COALESCE_S = 0.003
 """How long the answer to a start waits for output or the end, and that to an acknowledgement for anything, to travel
 with it: each write wakes four threads outside."""
@@ -87,12 +87,12 @@ class Runner:
         if "workspace_cap" in settings:
             from codesdk.sandbox.runner.workspace.quota import QuotaMonitor  # noqa: PLC0415 - only where nothing else holds the cap
 
-            tally = QuotaMonitor(
+            quota = QuotaMonitor(
                 settings["workspace_cap"], self._execs, self._files.workspace, self._files.long_executor
             )
-            self._files.check = tally.check
-            self._exec_requests.exec_blocker = tally.exec_blocker
-            self._components.append(tally)
+            self._files.check = quota.check
+            self._exec_requests.exec_blocker = quota.exec_blocker
+            self._components.append(quota)
         self._handlers: dict[str, Callable[[wire.Message], None]] = {
             **self._exec_requests.handlers, **self._snapshots.handlers, "ping": self._ping, "egress": self._egress,
             **dict.fromkeys(("watch.open", "watch.read", "watch.close"), self._watch),
@@ -109,7 +109,7 @@ class Runner:
         )
 
     def _take_tool_ids(self) -> None:
-        """On one thread, for good: the tool's effective ids, and so no capability."""
+        """Switch the calling thread to the tool's effective ids for good, which drops its capabilities."""
         if not self._has_own_uid:
             return  # the runner is the tool's user, and has no capability to lose
         kernel.clear_thread_groups()
@@ -117,7 +117,7 @@ class Runner:
         kernel.set_thread_uids(-1, self._uid, -1)
 
     def run(self) -> None:
-        """Serve for ever."""
+        """Serve forever."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         wake_out, wake_in = os.pipe()
         os.set_blocking(wake_in, False)
@@ -138,7 +138,7 @@ class Runner:
                 self._flush()
 
     def _reap(self, fd: int, _: int) -> None:
-        """Orphans of a subreaper that died come to us; the fork server itself must not go missing."""
+        """Reap orphans of dead subreapers; exit if the fork server died."""
         os.read(fd, 4096)
         ended = []
         try:
@@ -220,7 +220,7 @@ class Runner:
         self._flush_at = flush_at  # an earlier one's, so that nothing is held for longer
 
     def _reply_later(self, number: int) -> Callable[[Header, bytes], None]:
-        """A reply for when it is ready; dropped when another connection has taken over meanwhile."""
+        """A deferred reply; dropped if another connection has taken over."""
         connection = self._connection
 
         def answer(header: Header, body: bytes = b"") -> None:
@@ -257,7 +257,7 @@ class Runner:
         self._loop.forget(self._out)
 
     def _pump(self) -> None:
-        """Move output from the spools to the connection, one chunk of each exec in turn."""
+        """Move output from the spools to the connection, round-robin by chunk."""
         progress = True
         while progress and self._waiting < _MAX_QUEUED_BYTES:
             progress = False
@@ -333,7 +333,7 @@ class Runner:
         return found is not None and found.result is None
 
     def _freeze(self, who: str, stop: bool, done: Callable[[], None]) -> None:
-        """Stop all tools, or let them go on when nobody holds them any more; in turn with what else the killer does."""
+        """Stop all tools, or resume them when no holder is left; serialized with other signals."""
         if stop:
             self._freeze_holders.add(who)
         else:
@@ -373,7 +373,7 @@ def _earliest(*times: float | None) -> float | None:
 
 
 def tool_environment(settings: dict[str, Any]) -> dict[str, str]:
-    """What every exec finds set; its own variables go on top. The image's own ENV is kept."""
+    """Base environment of every exec: the image's ENV plus ours."""
     found = {key: value for key, value in os.environ.items() if not key.startswith(("LD_", "PYTHON", "CODESDK_"))}
     found.update(settings["env"])
     found.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")

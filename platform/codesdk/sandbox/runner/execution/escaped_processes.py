@@ -1,7 +1,7 @@
-"""Finding what left its exec's tree, where orphans go to process 1 and not to the subreaper (gVisor).
+"""Finds processes that left their exec's tree where orphans go to PID 1 instead of the subreaper (gVisor).
 
-Each exec there carries a supplementary group of its own. Children inherit it, and a tool has no right to drop it, so
-whatever a process does (double fork, setsid), its group says which exec it belongs to.
+Each exec gets its own supplementary group. Children inherit it and tools can't drop it, so it identifies the exec of a
+process even after a double fork or setsid.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _PAUSE_S = 0.005
 
 
 def group_of_exec(starts: int) -> int:
-    """A group for this subreaper's exec of that number."""
+    """The group of this subreaper's nth exec."""
     return _FIRST_GROUP | os.getpid() % _MAX_STARTS * _MAX_STARTS | starts % _MAX_STARTS
 
 
 def kill_group(group: int) -> bool:
-    """Kill every process of that group; False where some live on after two seconds, as under a fork bomb."""
+    """Kill every process in the group; False if some survive for two seconds, as under a fork bomb."""
     import time  # noqa: PLC0415 - only here; elsewhere a subreaper does without
 
     word = str(group).encode()

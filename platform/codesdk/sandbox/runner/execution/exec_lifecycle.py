@@ -1,4 +1,4 @@
-"""One exec's life: started once, watched, ended; its output and its result stay until they are acknowledged."""
+"""The lifecycle of one exec: start, signals, end. Output and result are kept until acknowledged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     """(subreaper, signal, done): signal everything beneath that subreaper, then call `done` on the loop."""
 
 _DRAIN_S = 0.25
-"""How long output is still collected when the tree has ended and something outside it holds the pipe."""
+"""How long output is collected after the tree ended while another process holds the pipe."""
 _KILL_RETRY_S = 0.2
 
 _KILL, _TERM = 9, 15
@@ -30,19 +30,19 @@ Key = tuple[str, int]
 
 
 class SubreaperHandle:
-    """A subreaper and the socket to it. Free between execs."""
+    """A subreaper and its control socket; idle between execs."""
 
     def __init__(self, fork_server: ForkServer) -> None:
         self.control, theirs = _socket.socketpair()
         self.pid: int | None = None
-        """Known as soon as it has said so."""
+        """None until the subreaper has reported it."""
         try:
             fork_server.subreaper(theirs)
         finally:
             theirs.close()
 
     def is_idle(self) -> bool:
-        """Whether the subreaper waits: it has said at most who it is."""
+        """Whether the subreaper is alive and idle: at most its pid report is unread."""
         try:
             said = self.control.recv(1 << 12, _socket.MSG_PEEK | _socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -50,12 +50,12 @@ class SubreaperHandle:
         return said.count(b"\n") == 1 and said.endswith(b"\n")
 
     def dismiss(self) -> None:
-        """Close it; the subreaper ends."""
+        """Close the socket; the subreaper exits."""
         self.control.close()
 
 
 class Exec:
-    """State of one process tree. All methods run on the loop's thread."""
+    """One process tree. All methods run on the loop's thread."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Exec:
         self.result: dict[str, Any] | None = None
         self.waiting: list[Callable[[bool], None]] = []
         self.credential = str(request.get("credential", ""))
-        """What its proxy URL carries; empty for an exec without egress."""
+        """Credential in its proxy URL; empty without egress."""
         self._request = request
         self._stdin = stdin
         self._uid = uid
@@ -101,10 +101,10 @@ class Exec:
         self.deadline: float | None = self._started + float(request["timeout_s"])
 
     def run(self, handle: SubreaperHandle, barrier: list[int]) -> None:
-        """Hand the request to the subreaper and watch. Window: descriptors for it, which are closed here.
+        """Send the request to the subreaper and watch it. `barrier`: descriptors for it; closed here.
 
         Raises:
-            OSError: no descriptors to be had; nothing was started.
+            OSError: no descriptors available; nothing was started.
         """
         try:
             theirs = self._open()
@@ -169,7 +169,7 @@ class Exec:
             self._enter("drain", _DRAIN_S, None)
 
     def _on_subreaper_lost(self) -> None:
-        """The subreaper died (out of memory): its tree has become the runner's and is killed there."""
+        """The subreaper was OOM-killed: kill its tree, whose processes are now the runner's children."""
         self._is_lost = True
         if self._usage is not None:
             return  # its tree had ended before
@@ -181,7 +181,7 @@ class Exec:
     # -- ending -----------------------------------------------------------------------------------------------------
 
     def on_deadline(self) -> None:
-        """The time of the present phase is over."""
+        """The deadline of the current phase has passed."""
         if self._phase == "run":
             self.end("timed_out")
         elif self._phase in ("term", "kill"):
@@ -190,7 +190,7 @@ class Exec:
             self._finish()
 
     def signal(self, number: int, done: Callable[[bool], None]) -> None:
-        """Send one signal to the whole tree; done: whether there was one to send it to."""
+        """Signal the whole tree; `done` gets whether it was sent."""
         if self.result is not None or self._phase != "run" or self._handle.pid is None or self._signal_in_flight:
             done(False)
             return
@@ -203,7 +203,7 @@ class Exec:
         self._kill(self._handle.pid, number, sent)
 
     def end(self, why: str, at_once: bool = False, grace_s: float | None = None) -> None:
-        """Begin to end the tree: TERM, then after the grace (that of its start, or this) KILL. At once: without both."""
+        """End the tree: TERM, then KILL after `grace_s` (default: the start's). `at_once`: KILL only."""
         if self._phase == "run" and at_once:
             self._end_reason = why
             self._enter("kill", _KILL_RETRY_S, _KILL)
@@ -255,7 +255,7 @@ class Exec:
             self._release_handle()
 
     def _release_handle(self) -> None:
-        """Give the subreaper back; not before a signal for this tree was sent, which would hit the next one's."""
+        """Return the subreaper to the pool, after any signal in flight: it would hit the next exec's tree."""
         if not self._is_lost:
             self._on_free(self._handle)
 
@@ -297,7 +297,7 @@ class Exec:
         return "exited" if code is not None else "signaled"
 
     def state(self) -> dict[str, Any]:
-        """What is known of it now, as `port.Process`."""
+        """Current state, in the fields of `port.Process`."""
         counts = self.spool.counts()
         return {
             "call": self.key[0],
@@ -314,9 +314,9 @@ class Exec:
 
     @property
     def subreaper(self) -> int | None:
-        """The pid of its subreaper, above all its processes; None until that has said so."""
+        """Pid of its subreaper; None until reported."""
         return self._handle.pid
 
     def mark_overlapped(self) -> None:
-        """Another exec runs meanwhile."""
+        """Record that another exec ran at the same time."""
         self._overlapped = True

@@ -1,4 +1,4 @@
-"""What a worker may ask about execs: start, watch, feed, signal, end and forget them."""
+"""Requests about execs: start, follow, write stdin, signal, cancel, acknowledge."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     ReplyLater = Callable[[int], Callable[[Header, bytes], None]]
 
 MAX_WAIT_S = 20.0
-"""Longest that an answer waits for output or for room, so that the worker's own limit never comes first."""
+"""Longest wait of an answer, below the worker's own timeout."""
 MAX_PENDING_ANSWERS = 64
 MAX_OUTPUT_BYTES = 1024 * 1024
-"""Most bytes of output in one answer."""
+"""Most output bytes in one answer."""
 SIGNALS = range(1, 32)
 
 
 class _PendingAnswer:
-    """An answer that is given when something has happened, or when its time is over."""
+    """An answer that waits for an event or its deadline."""
 
     def __init__(self, deadline: float, is_ready: Callable[[], bool], answer: Callable[[], None]) -> None:
         self.deadline = deadline
@@ -40,7 +40,7 @@ class _PendingAnswer:
 
 
 class ExecRequests:
-    """All of it runs on the loop's thread; answers go to the connection that asked, or nowhere when that is gone."""
+    """Runs on the loop's thread. Answers go to the connection that asked and are dropped if it is gone."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ExecRequests:
         reply_coalesced: Reply,
         reply_later: ReplyLater,
     ) -> None:
-        """Softly: a reply that may wait a moment for others. Later: one that is dropped with its connection."""
+        """`reply_coalesced` may delay a reply to batch it; `reply_later` drops it with its connection."""
         self._execs = execs
         self._environment = environment
         self._relay = relay
@@ -60,25 +60,25 @@ class ExecRequests:
         self._reply_later = reply_later
         self._pending_answers: list[_PendingAnswer] = []
         self.listeners: dict[Key, Cursor] = {}
-        """Who gets output and end as events: the execs that the present connection has asked for."""
+        """Execs whose output and end are sent as events to the current connection."""
         self.generation = 0
         self.is_frozen = False
-        """While tools stand still for a snapshot nothing is started."""
+        """Whether tools are frozen for a snapshot; then nothing is started."""
         self.checks: PreExecCheck | None = None
-        """Of the files that a start names, where one did."""
+        """Pre-exec file checks; created on first use."""
         self.make_checks: Callable[[], PreExecCheck] | None = None
-        """Makes it."""
+        """Creates `checks`."""
         self.cancel_pending: Callable[[Key], bool] = lambda _: False
-        """Has a call's file operation not begin; False where none waits."""
+        """Cancels a call's queued file operation; False if none waits."""
         self.exec_blocker: Callable[[], str] = lambda: ""
-        """Why the workspace lets no command begin; empty where it does."""
+        """Why the workspace quota blocks new execs; empty if it doesn't."""
         self.handlers: dict[str, Callable[[Message], None]] = {
             "start": self._start, "cancel": self._cancel, "ack": self._acknowledge, "execs": self._list,
             "output": self._output, "input": self._input, "signal": self._signal, "resize": self._resize,
         }  # fmt: skip
 
     def restart(self, generation: int) -> None:
-        """Another connection: what the last one waited for is nobody's business any more."""
+        """A new connection: drop what the previous one waited for."""
         self.generation = generation
         self.listeners.clear()
         self._pending_answers.clear()
@@ -86,11 +86,11 @@ class ExecRequests:
             self.checks.restart()
 
     def next_deadline(self) -> float | None:
-        """When a wait is over, on the monotonic clock."""
+        """Earliest deadline of a waiting answer, on the monotonic clock."""
         return min((wait.deadline for wait in self._pending_answers), default=None)
 
     def tick(self) -> None:
-        """Answer what has happened or is due."""
+        """Send answers that are ready or due."""
         if not self._pending_answers:
             return
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""All execs of a sandbox, and the subreapers that wait for the next ones."""
+"""All execs of a sandbox, and the pool of idle subreapers."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from codesdk.sandbox.runner.execution.exec_lifecycle import SignalTree
 
 MAX_RUNNING = 24
-"""Each running exec has a subreaper, and these need their place beneath the pids limit (see `spec.RESERVED_PIDS`)."""
+"""Most concurrent execs: each needs a subreaper within the pids limit (see `spec.RESERVED_PIDS`)."""
 MAX_FREE = 2
-"""Subreapers kept for the next execs."""
+"""Idle subreapers kept for the next execs."""
 KEEP_FREE_S = 20.0
-"""After this without execs they are let go, and the fork server with them: they are half of an idle sandbox's memory."""
+"""After this without execs, subreapers and fork server are stopped: they are half of an idle sandbox's memory."""
 _SMALL = 256 * 1024
-"""Output that may be held when the fork server is let go. The next one shares its pages, and so would keep them."""
+"""Most stored output at which the fork server is stopped: the next one shares, and so retains, its pages."""
 
 
 class Execs:
     """All execs of the sandbox, by (call, attempt)."""
 
     REMEMBERED = 16_384
-    """Acknowledged execs whose keys are kept, so that a repeated start is refused and not run."""
+    """Keys of acknowledged execs kept, so that a repeated start is refused."""
 
     def __init__(self, loop: EventLoop, fork_server: ForkServer, kill: SignalTree, spool_bytes: int, uid: int) -> None:
         self._uid = uid
@@ -46,30 +46,30 @@ class Execs:
         self._free: list[SubreaperHandle] = []
         self._barrier_fd = -1
         self._has_no_escapees = True
-        """No process of an ended exec can be left: none has lost its subreaper, none had strays that outlived a hunt."""
+        """False once an ended exec may have left processes: its subreaper was lost, or escaped processes survived the kill."""
         self._used = time.monotonic()
 
     def get(self, key: Key) -> Exec | None:
-        """The exec, running or ended, until it is acknowledged."""
+        """The exec, running or ended; None once acknowledged."""
         return self._execs.get(key)
 
     def was_acknowledged(self, key: Key) -> bool:
-        """It ran, ended, and its result was committed."""
+        """Whether it ended and its result was acknowledged."""
         return key in self._acknowledged
 
     def running(self) -> list[Key]:
-        """Those that have not ended."""
+        """Keys of running execs."""
         return list(self._running)
 
     def full(self) -> bool:
-        """No more execs can run now."""
+        """Whether the limit of running execs is reached."""
         return len(self._running) >= MAX_RUNNING
 
     def start(self, key: Key, request: dict[str, Any], stdin: bytes, keep: int) -> Exec:
-        """Start it. The caller has checked that the key is new and that there is room."""
+        """Start an exec. The caller checks that the key is new and `full` is False."""
         handle = self._acquire_handle()
         spool = (FlowControlledSpool if request.get("flow") else Spool)(keep, self._budget)
-        # A subreaper that took limits on for one exec cannot be rid of them for the next.
+        # Lowered limits cannot be raised again for the next exec.
         on_freed = SubreaperHandle.dismiss if "limits" in request else self._on_handle_freed
         found = Exec(
             key, request, stdin, self._loop, self._kill, spool, self._on_exec_ended, on_freed, self._oom, self._uid
@@ -86,10 +86,10 @@ class Execs:
         return found
 
     def _start_barrier(self, request: dict[str, Any]) -> list[int]:
-        """Sets `alone` where no tool process lives, and keeps others waiting until that one has been started.
+        """Start barrier: sets `alone` if no tool process exists, and delays other starts until that one is done.
 
         A subreaper that starts a tool alone has the tool's real uid meanwhile (see `spawn`), and holds one end of a
-        pipe until it is root again. Every later one gets the other end, and begins when it is at its end.
+        pipe until it is root again. Later ones get the other end and wait for EOF.
         """
         if not self._running and self._has_no_escapees:
             if self._barrier_fd >= 0:
@@ -120,17 +120,17 @@ class Execs:
             handle.dismiss()
 
     def prepare(self) -> None:
-        """Have a subreaper ready for the first exec.
+        """Fork a subreaper for the first exec in advance.
 
         Raises:
-            OSError: no process to be had.
+            OSError: no process available.
         """
         if not self._free and not self._running:
             self._used = time.monotonic()
             self._free.append(SubreaperHandle(self._fork_server))
 
     def acknowledge(self, key: Key) -> bool:
-        """Forget an ended exec; False when it is unknown or still runs."""
+        """Forget an ended exec; False if it is unknown or running."""
         found = self._execs.get(key)
         if found is None or found.result is None:
             return key in self._acknowledged
@@ -142,7 +142,7 @@ class Execs:
         return True
 
     def next_deadline(self) -> float | None:
-        """When `tick` has something to do, on the monotonic clock."""
+        """When `tick` is due, on the monotonic clock."""
         times = [item.deadline for item in self._running.values() if item.deadline is not None]
         if self._can_shut_down():
             times.append(self._used + KEEP_FREE_S)
@@ -153,7 +153,7 @@ class Execs:
         return is_up and not self._running and self._budget.used <= _SMALL
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Handle deadlines that have passed."""
         now = time.monotonic()
         if self._can_shut_down() and now - self._used >= KEEP_FREE_S:
             for handle in self._free:
@@ -165,7 +165,7 @@ class Execs:
                 item.on_deadline()
 
     def egress_execs(self) -> list[tuple[int, str, int, str]]:
-        """The running execs that may use egress: subreaper, call, attempt, credential."""
+        """Running execs with egress: subreaper pid, call, attempt, credential."""
         return [
             (item.subreaper, key[0], key[1], item.credential)
             for key, item in self._running.items()
@@ -173,5 +173,5 @@ class Execs:
         ]
 
     def states(self) -> list[dict[str, Any]]:
-        """Every exec that is not acknowledged."""
+        """States of all unacknowledged execs."""
         return [item.state() for item in self._execs.values()]

@@ -1,7 +1,7 @@
-"""Ending a process tree: everything of the tool's uid is stopped at once, the tree is signalled, the rest goes on.
+"""Signals a process tree: stops every process of the tool's uid at once, signals the tree, resumes the others.
 
-A scan and a kill per process lose the race against a fork bomb. `kill(-1, SIGSTOP)` walks the process list under the
-kernel's lock, so no process of the uid escapes it; after that the scan sees a world that stands still.
+Scanning and killing one by one loses the race against a fork bomb. `kill(-1, SIGSTOP)` walks the process list under the
+kernel's lock, so no process of the uid escapes it, and the scan that follows sees a frozen process table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_SCANS = 200
 
 
 def parents() -> dict[int, tuple[int, str]]:
-    """Every process: its parent and its state letter."""
+    """All processes: parent and state letter by pid."""
     found: dict[int, tuple[int, str]] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -35,7 +35,7 @@ def parents() -> dict[int, tuple[int, str]]:
 
 
 def descendants(root: int, table: dict[int, tuple[int, str]], excluding: int = 0) -> list[int]:
-    """All living processes beneath `root`, without it, without zombies, without what is beneath `excluding`."""
+    """Live processes below `root`, without zombies and without the subtree of `excluding`."""
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in table.items():
         children.setdefault(parent, []).append(pid)
@@ -53,10 +53,10 @@ def descendants(root: int, table: dict[int, tuple[int, str]], excluding: int = 0
 
 
 class FrozenProcesses:
-    """With-block in which every process of the tool's uid stands still."""
+    """Context manager that freezes every process of the tool's uid."""
 
     def __init__(self, uid: int, killer_uid: int, keep_stopped: bool = False) -> None:
-        """Stay: they go on standing still after it, for somebody else."""
+        """`keep_stopped`: leave them stopped at the end, for another holder of the freeze."""
         self._uid = uid
         self._killer_uid = killer_uid
         self._keep_stopped = keep_stopped
@@ -70,7 +70,7 @@ class FrozenProcesses:
 
 
 def signal_all(uid: int, killer_uid: int, number: int) -> None:
-    """Send a signal to every process of the tool's uid."""
+    """Signal every process of the tool's uid."""
     kernel.set_thread_uids(killer_uid, uid, 0)
     try:
         # kill(-1) with the wrong uid would stop the runner's own helpers: never trust the call above alone.
@@ -84,7 +84,7 @@ def signal_all(uid: int, killer_uid: int, number: int) -> None:
 
 
 def freeze(uid: int, fork_server: int, stop: bool, killer_uid: int = KILLER_UID) -> None:
-    """Let every tool process stand still, or go on."""
+    """Stop or resume every tool process."""
     if uid != os.getuid():
         signal_all(uid, killer_uid, _STOP if stop else _CONTINUE)
         return
@@ -104,7 +104,7 @@ def freeze(uid: int, fork_server: int, stop: bool, killer_uid: int = KILLER_UID)
 def signal_tree(
     root: int, uid: int, number: int, excluding: int = 0, killer_uid: int = KILLER_UID, keep_stopped: bool = False
 ) -> int:
-    """Send a signal to every process beneath `root`; returns how many there were. Root itself is left alone."""
+    """Signal every process below `root`, without `root` itself; returns their number."""
     if uid == os.getuid():
         return _signal_own(root, number, excluding)
     with FrozenProcesses(uid, killer_uid, keep_stopped):
@@ -115,9 +115,9 @@ def signal_tree(
 
 
 def _signal_own(root: int, number: int, excluding: int) -> int:
-    """Where tools run as the runner's own uid: stopped one by one until a scan finds no new one.
+    """For tools that share the runner's uid: stop processes one by one until a scan finds no new one.
 
-    A fork bomb can be faster for a while; the caller asks again until nothing is left.
+    A fork bomb can outrun it for a while; the caller repeats until nothing is left.
     """
     stopped: list[int] = []
     for _ in range(MAX_SCANS):

@@ -1,28 +1,28 @@
-"""The output of one exec, kept until the worker has committed it: the beginning of each stream, and its end."""
+"""Stored output of one exec until it is acknowledged: head and tail of each stream."""
 
 from __future__ import annotations
 
 STREAMS = ("stdout", "stderr")
 MAX_SEGMENTS = 4096
-"""How many changes between the streams are remembered; after that the order between them is no longer exact."""
+"""Switches between the streams that are recorded; beyond them their relative order is lost."""
 
 
 class Budget:
-    """Bytes that all spools of a sandbox may hold together."""
+    """Memory budget shared by all spools of a sandbox."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
 
     def take(self, wanted: int) -> int:
-        """How many of these bytes may be kept."""
+        """Reserve bytes; returns how many may be kept."""
         granted = max(0, min(wanted, self.limit - self.used))
         self.used += granted
         return granted
 
 
 class Cursor:
-    """How far a reader has come in each stream."""
+    """A reader's position in each stream."""
 
     def __init__(self, stdout: int = 0, stderr: int = 0) -> None:
         self.sent = [stdout, stderr]
@@ -30,7 +30,7 @@ class Cursor:
 
 
 class Tail:
-    """The last bytes of a stream, in a ring that grows to its limit and no further."""
+    """The last bytes of a stream, in a growing ring buffer with a limit."""
 
     def __init__(self, limit: int, budget: Budget) -> None:
         self._limit = limit
@@ -42,7 +42,7 @@ class Tail:
         return len(self._ring)
 
     def add(self, data: bytes) -> None:
-        """More bytes; where there is no room, the oldest go."""
+        """Append; drops the oldest bytes when full."""
         if self._place == 0 and len(self._ring) < self._limit:
             count = self._budget.take(min(len(data), self._limit - len(self._ring)))
             self._ring += data[:count]
@@ -57,7 +57,7 @@ class Tail:
         self._place = (self._place + len(data)) % size
 
     def read(self, start: int, length: int) -> bytes:
-        """Bytes from `start`, counted from the oldest."""
+        """Bytes from `start`, counted from the oldest one."""
         size = len(self._ring)
         length = max(0, min(length, size - start))
         if length == 0:
@@ -81,11 +81,11 @@ class Spool:
         self._tails = (Tail(keep // 2, budget), Tail(keep // 2, budget))
         self.seen = [0, 0]
         self.over = False
-        """Nothing more comes: the ends may be read."""
+        """Whether the streams are complete; then the tails can be read."""
         self._segments: list[list[int]] = []  # [stream, end of its bytes when the other stream spoke]
 
     def add(self, stream: int, data: bytes) -> None:
-        """Bytes that came out of a stream."""
+        """Append output of a stream."""
         head = self._heads[stream]
         if len(head) == self.seen[stream]:
             count = self._budget.take(min(len(data), self._head_limit - len(head)))
@@ -108,7 +108,7 @@ class Spool:
         self._segments.append([stream, len(head)])
 
     def after(self, cursor: Cursor, limit: int) -> tuple[int, int, bytes] | None:
-        """The next bytes from the cursor on, which moves past them: (stream, offset, bytes)."""
+        """The next bytes at the cursor, which is advanced: (stream, offset, bytes)."""
         while cursor.turn < len(self._segments):
             stream, end = self._segments[cursor.turn]
             if end > cursor.sent[stream]:
@@ -138,7 +138,7 @@ class Spool:
         return None
 
     def read(self, stream: int, offset: int, limit: int) -> tuple[int, bytes]:
-        """Bytes at `offset`, or the next ones that were kept: their offset, and at most `limit` of them."""
+        """Up to `limit` bytes at `offset`, or at the next kept offset; returns offset and bytes."""
         head, tail = self._heads[stream], self._tails[stream]
         if offset < len(head):
             return offset, bytes(head[offset : offset + limit])
@@ -147,23 +147,23 @@ class Spool:
         return offset, tail.read(offset - oldest, limit)
 
     def forget(self, stream: int, offset: int) -> None:
-        """A reader has come so far; what it has read is kept all the same."""
+        """Ignored: read output is kept."""
         del stream, offset
 
     def room(self, stream: int) -> bool:
-        """Whether more of a stream can be taken: always, since what has no place is counted and dropped."""
+        """Always True: excess output is dropped and counted."""
         del stream
         return True
 
     def counts(self) -> list[tuple[int, int, int]]:
-        """For each stream: bytes that came, bytes of these that were dropped, and the offset of the first dropped."""
+        """Per stream: bytes seen, bytes dropped, offset of the first dropped byte."""
         return [
             (seen, seen - len(head) - len(tail), len(head))
             for seen, head, tail in zip(self.seen, self._heads, self._tails)
         ]
 
     def release(self) -> None:
-        """Forget the bytes."""
+        """Free the memory."""
         self._budget.used -= sum(map(len, self._heads)) + sum(map(len, self._tails))
         self._heads = (bytearray(), bytearray())
         self._tails = (Tail(0, self._budget), Tail(0, self._budget))
@@ -171,7 +171,7 @@ class Spool:
 
 
 class FlowControlledSpool(Spool):
-    """A conversation: stdout waits for its one reader, and is forgotten as far as that has come; stderr keeps its end."""
+    """With flow control: stdout blocks until its reader has consumed it and is then freed; stderr keeps its tail."""
 
     def __init__(self, keep: int, budget: Budget) -> None:
         super().__init__(keep, budget)
@@ -181,11 +181,11 @@ class FlowControlledSpool(Spool):
         self._tails = (Tail(0, budget), Tail(keep // 2, budget))
 
     def room(self, stream: int) -> bool:
-        """Whether the tool may say more before somebody reads."""
+        """Whether there is room before the reader catches up."""
         return stream != 0 or len(self._waiting) < self._limit
 
     def add(self, stream: int, data: bytes) -> None:
-        """Bytes that came out. Those of stdout are all kept: who adds them has asked for room."""
+        """Append output. All of stdout is kept: the caller checked for room."""
         if stream == 0:
             self._waiting += data
             self._budget.used += len(data)
@@ -194,7 +194,7 @@ class FlowControlledSpool(Spool):
         self.seen[stream] += len(data)
 
     def forget(self, stream: int, offset: int) -> None:
-        """The reader will not ask for what lies before this again."""
+        """Free stdout before this offset."""
         read = max(0, min(offset - self._start, len(self._waiting))) if stream == 0 else 0
         if read:
             del self._waiting[:read]
@@ -202,23 +202,23 @@ class FlowControlledSpool(Spool):
             self._budget.used -= read
 
     def after(self, cursor: Cursor, limit: int) -> tuple[int, int, bytes] | None:
-        """Nothing: a conversation has no listeners."""
+        """Always None: flow-controlled output is read by offset only."""
         del cursor, limit
         return None
 
     def read(self, stream: int, offset: int, limit: int) -> tuple[int, bytes]:
-        """Bytes at `offset`, or the first that are there still."""
+        """Bytes at `offset`, or at the first offset still held."""
         if stream != 0:
             return super().read(stream, offset, limit)
         start = max(0, min(offset - self._start, len(self._waiting)))
         return self._start + start, bytes(self._waiting[start : start + limit])
 
     def counts(self) -> list[tuple[int, int, int]]:
-        """As a spool's; of stdout nothing is dropped."""
+        """Counts as in `Spool`; stdout is never dropped."""
         return [(self.seen[0], 0, 0), (self.seen[1], self.seen[1] - len(self._tails[1]), 0)]
 
     def release(self) -> None:
-        """Forget the bytes."""
+        """Free the memory."""
         self._budget.used -= len(self._waiting)
         self._waiting = bytearray()
         super().release()

@@ -1,4 +1,4 @@
-"""The runner's ends of one exec's stdin and output: pipes, or one terminal."""
+"""Stdin and output of one exec, on the runner's side: pipes or a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 MAX_PENDING = 1024 * 1024
-"""Bytes of stdin held while the tool does not read them; more is not taken before there is room."""
+"""Most buffered stdin bytes."""
 _READ_BYTES = 64 * 1024
 _END_OF_FILE = b"\x04"
 _SET_WINDOW_SIZE = 0x5414  # TIOCSWINSZ
@@ -23,10 +23,10 @@ _WINDOW = struct.Struct("HHHH")
 
 
 class Stdio:
-    """All of it runs on the loop's thread."""
+    """Runs on the loop's thread."""
 
     def __init__(self, loop: EventLoop, spool: Spool, on_end: Callable[[], None]) -> None:
-        """On end: an output has reached its end."""
+        """`on_end` is called when an output reaches EOF."""
         self._loop = loop
         self._spool = spool
         self._on_end = on_end
@@ -39,7 +39,7 @@ class Stdio:
         self._written = 0
         self._input_ending = True
         self.taken = 0
-        """Bytes of stdin that were taken so far."""
+        """Bytes of stdin accepted so far."""
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class Stdio:
         return [theirs], os.ttyname(theirs)
 
     def watch(self) -> None:
-        """Begin to read and write."""
+        """Start reading and writing."""
         for fd in self._outputs:
             self._loop.watch(fd, select.POLLIN, self._on_ready)
         if self._input >= 0 and self._input != self._terminal:
@@ -100,16 +100,16 @@ class Stdio:
 
     @property
     def room(self) -> int:
-        """How many bytes of stdin can be taken now; 0 also where it was closed."""
+        """Bytes of stdin that can be accepted now; 0 if closed."""
         return max(0, MAX_PENDING - (len(self._pending) - self._written)) if self.is_open else 0
 
     @property
     def is_open(self) -> bool:
-        """More stdin can come."""
+        """Whether stdin is open."""
         return self._input >= 0 and not self._input_ending
 
     def begin(self, data: bytes, more: bool) -> None:
-        """The stdin that came with the request, and whether more follows."""
+        """Set the request's stdin, and whether it stays open."""
         self._pending += data
         self.taken = len(data)
         self._input_ending = not more
@@ -117,7 +117,7 @@ class Stdio:
             self._flush()
 
     def write(self, data: bytes, end: bool) -> int:
-        """Take bytes, as far as there is room; how many. End: none follow, which counts when all of them were taken."""
+        """Accept as many bytes as there is room for; returns the count. `end` takes effect once all were accepted."""
         if not self.is_open:
             return 0
         count = min(len(data), self.room)
@@ -168,7 +168,7 @@ class Stdio:
             self._input = -1
 
     def resize(self, rows: int, cols: int) -> bool:
-        """Tell the terminal its size, and with that its programs; False where there is none."""
+        """Resize the terminal and notify its programs; False if there is none."""
         if self._terminal < 0:
             return False
         import fcntl  # noqa: PLC0415 - few sandboxes have a terminal
@@ -180,7 +180,7 @@ class Stdio:
 
     @property
     def is_over(self) -> bool:
-        """Every output has reached its end."""
+        """Whether all outputs reached EOF."""
         return not self._outputs
 
     def _on_ready(self, fd: int, events: int) -> None:
@@ -190,7 +190,7 @@ class Stdio:
             self._read(fd)
 
     def _read(self, fd: int) -> bool:
-        """Read once; False when there is nothing more to read now."""
+        """Read once; False if nothing is available."""
         if not self._spool.room(self._outputs[fd]) and not self._draining:
             self._loop.forget(fd)  # the tool waits, as with any pipe that nobody reads
             self._paused_fds.append(fd)
@@ -217,14 +217,14 @@ class Stdio:
             self._end_input()
 
     def resume_reading(self) -> None:
-        """Somebody has read: take more where there was no room."""
+        """Resume reading after the reader made room."""
         paused, self._paused_fds = self._paused_fds, []
         for fd in paused:
             if fd in self._outputs:
                 self._loop.watch(fd, select.POLLIN, self._on_ready)
 
     def drain(self) -> None:
-        """Read what is there now; there is room for that, for it is no more than a pipe holds."""
+        """Read what is available; at most a pipe's capacity, so there is room."""
         self._draining = True
         self.resume_reading()
         for fd in list(self._outputs):
@@ -232,7 +232,7 @@ class Stdio:
                 pass
 
     def close(self) -> None:
-        """Close everything."""
+        """Close all descriptors."""
         self._end_input()
         for fd in list(self._outputs):
             self._forget(fd)

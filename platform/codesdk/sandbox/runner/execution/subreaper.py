@@ -1,10 +1,10 @@
-"""Starting process trees: the fork server, and the subreapers that start tools and see their trees out.
+"""The fork server, and the subreapers that start tools and reap their process trees.
 
-The fork server is forked from the runner when that is about to be used, and let go when it is idle: then it holds no output,
-so a fork costs the same always, and an idle sandbox is one process of ours. It forks subreapers on request. A subreaper is the subreaper of one exec at a time: whatever the tree does (double fork,
-setsid), its processes stay beneath it, and when it has no child left, the tree has ended and the subreaper is free for
-the next. Subreapers are root's, so tools cannot signal them; the tool's real uid is had by one at most, and only in a
-moment in which no tool lives.
+The runner forks the fork server before the first exec and shuts it down when idle. It holds no output, so a fork always
+costs the same, and an idle sandbox has one process of ours. It forks subreapers on request. Each serves one exec at a
+time: whatever the tree does (double fork, setsid), its processes stay below the subreaper; when it has no child left, the
+tree has ended and the subreaper is free for the next exec. Subreapers run as root, so tools can't signal them; at most
+one has the tool's real uid, and only while no tool process exists.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _SPACE = _socket.CMSG_SPACE(4 * _FD.size)  # stdio, and an end of a pipe (see `E
 _OOM_SCORE = 500
 """Tools are killed for memory before the runner. A tool can lower its own again: this helps the honest case only."""
 NO_PROCESS = -1
-"""The fork server's pid while there is none: no process has it, nor is a child of it, as some are of 0."""
+"""The fork server's pid while there is none. Not 0, which is the parent of some processes."""
 _NICE = 4
 """Tools yield to the runner inside the sandbox; between sandboxes the CPU share of the container counts, not this."""
 
 
 class Config:
-    """What every tool process gets."""
+    """Ids, workspace and limits of tool processes."""
 
     def __init__(self, uid: int, gid: int, workspace: str, limits: dict[str, int]) -> None:
         self.uid = uid
@@ -52,12 +52,12 @@ class Config:
 
     @property
     def has_own_uid(self) -> bool:
-        """Whether tools run as another uid than the runner; the local driver without root has only its own."""
+        """Whether tools run under another uid than the runner; not so with the local driver without root."""
         return self.uid != os.getuid()
 
 
 def send_request(control: _socket.socket, request: dict[str, Any], stdio: list[int], other: list[int]) -> None:
-    """Tell a subreaper what to start, and on which descriptors. Other: an end of a pipe, see `Execs`."""
+    """Send a subreaper its exec and the descriptors. `other`: one end of the start barrier, see `Execs`."""
     text = wire.dump_json({**request, "stdio": len(stdio)})
     sent = control.sendmsg([_LENGTH.pack(len(text)) + text], _pass_fds(stdio + other))
     if sent < _LENGTH.size + len(text):
@@ -73,7 +73,7 @@ def _received_fds(ancillary: list[Any]) -> list[int]:
 
 
 class ForkServer:
-    """The runner's handle on the process that forks subreapers."""
+    """The runner's handle on the fork server."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -82,10 +82,10 @@ class ForkServer:
         self.pid = NO_PROCESS
 
     def subreaper(self, control: _socket.socket) -> None:
-        """Have a subreaper forked that listens on this socket.
+        """Fork a subreaper that listens on this socket; starts the fork server if needed.
 
         Raises:
-            OSError: there is no fork server, and no process to be had for one.
+            OSError: no process available.
         """
         ours = self._socket or self._fork()
         ours.sendmsg([b"s"], _pass_fds([control.fileno()]))
@@ -106,7 +106,7 @@ class ForkServer:
         return ours
 
     def shut_down(self) -> None:
-        """Let it go until it is needed again; its subreapers must have been dismissed."""
+        """Stop the fork server; it is started again on demand. Its subreapers must be dismissed before."""
         if self._socket is not None:
             self._socket.close()
             self._socket, self.pid = None, NO_PROCESS
@@ -115,7 +115,7 @@ class ForkServer:
 
 
 def _in_child(body: Callable[[], None]) -> None:
-    """Run the body of a forked process; it never returns into its parent's code."""
+    """Run the body of a forked process and exit; never returns."""
     code = 70
     try:
         body()
@@ -151,7 +151,7 @@ def _serve_forks(requests: _socket.socket, config: Config, runner: int) -> None:
 
 
 def _close_fds_except(kept: int) -> None:
-    """The protocol's descriptors must not be reachable from here on, and a socket held here would never be at its end."""
+    """Close the inherited descriptors: the protocol's must not be reachable, and a socket kept open would never reach EOF."""
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > _STDERR and fd != kept:
             try:
@@ -161,7 +161,7 @@ def _close_fds_except(kept: int) -> None:
 
 
 class Subreaper:
-    """One tree after the other."""
+    """Runs one exec after the other and reaps its tree."""
 
     def __init__(self, control: int, config: Config, runner: int) -> None:
         self._control = _socket.socket(fileno=control)
@@ -187,7 +187,7 @@ class Subreaper:
         self._own_score = os.read(self._score, 16).strip()
 
     def serve(self) -> None:
-        """Start what is asked for and see it out, until the runner closes the socket."""
+        """Serve requests until the runner closes the socket."""
         self._report(subreaper=os.getpid())
         while True:
             received = self._receive()
@@ -221,14 +221,14 @@ class Subreaper:
         return wire.load_json(bytes(data[_LENGTH.size :])), stdio
 
     def _start(self, request: dict[str, Any], stdio: list[int]) -> tuple[int, str]:
-        """Start the leader with the tool's rights; its pid, or why that failed."""
+        """Start the leader with the tool's rights; returns its pid, or why that failed."""
         uid = self._config.uid
         # With the tool's real uid we could be killed by any tool: only where none lives. See `Execs`.
         is_open = bool(request.get("alone")) and not request.get("probe")
         what = ""
         doing = "keep the exec's limits"
         try:
-            _set_rlimits(request.get("limits", {}))  # for good: the runner gives this subreaper nothing more to start
+            _set_rlimits(request.get("limits", {}))  # permanent: the runner does not use this subreaper again
             doing = "become the tool user"
             os.pwrite(self._score, b"%d" % _OOM_SCORE, 0)
             if self._has_own_uid:
@@ -252,7 +252,7 @@ class Subreaper:
             if self._has_own_uid:
                 kernel.set_thread_uids(0, 0, 0)
                 if not self._is_reaper:
-                    os.setgroups([])  # or the subreaper itself would be taken for a stray
+                    os.setgroups([])  # or the subreaper itself would count as an escaped process
             os.pwrite(self._score, self._own_score, 0)
             os.chdir("/")
 
@@ -283,7 +283,7 @@ class Subreaper:
         os.write(stdio[1], wire.dump_json(probe.observe(self._runner)))
 
     def _reap_tree(self, leader: int) -> None:
-        """Reap until nothing of the tree is left, and say what happened."""
+        """Reap until the tree is empty, and report the result."""
         cpu, peak, options = 0.0, 0, _WAIT_ALL
         said: dict[str, Any] = {}
         while True:
