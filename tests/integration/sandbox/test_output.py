@@ -81,7 +81,7 @@ def test_a_lost_connection_loses_no_output(sandbox):
         output.extend(chunk.data)
         if len(output) > 150 * (len(cut) + 1):
             cut.append(len(output))
-            sandbox._client.link.close()
+            sandbox._client.latest.close()
 
     result = sandbox.exec(asked, collect)
     assert result.exit_code == 0
@@ -171,8 +171,8 @@ def test_half_a_frame_of_a_dead_worker_harms_nobody(sandboxes, make_spec):
 
 def test_an_idle_sandbox_holds_no_connection(sandboxes, make_spec):
     made = sandboxes.open(make_spec())
-    made._client.link._idle_s = 0.1
-    link = made._client.link
+    made._client.latest._idle_s = 0.1
+    link = made._client.latest
     deadline = time.monotonic() + DEADLINE_S
     while not link.lost and time.monotonic() < deadline:
         time.sleep(0.05)

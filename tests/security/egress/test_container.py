@@ -223,7 +223,7 @@ def test_egress_goes_on_after_the_connection_to_the_runner_was_lost(sandbox, sit
     loader = threading.Thread(target=work)
     loader.start()
     assert seen.wait(15)
-    sandbox._client.link.close()
+    sandbox._client.latest.close()
     sandbox.files.write((FileWrite(path="go", content=b""),))
     loader.join(20)
     sandbox.files.write((FileWrite(path="go", content=None),))

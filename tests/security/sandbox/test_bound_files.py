@@ -122,8 +122,8 @@ def test_a_worker_that_connects_while_files_are_looked_at_asks_again_and_nothing
     runner = threading.Thread(target=lambda: ends.append(box.exec(asked, lambda _: None)))
     runner.start()
     for _ in range(5):
-        if box._client.link is not None:
-            box._client.link.close()
+        if box._client.latest is not None:
+            box._client.latest.close()
     runner.join(DEADLINE_S)
     assert ends[0].exit_code == 0
     assert box.files.read("runs").data == b"ran\n"

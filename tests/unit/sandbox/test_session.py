@@ -213,7 +213,7 @@ def test_a_runner_that_was_started_again_is_another_sandbox(lying):
     sandbox = lying(lambda item: [(item.number, {"re": item.number, "info": {}}, b"")])
     sandbox.cancel("c", 1)
     sandbox._client.boot = "another"
-    sandbox._client.link.close()
+    sandbox._client.latest.close()
     with pytest.raises(SandboxGone, match="started again"):
         sandbox.cancel("c", 1)
 
@@ -221,7 +221,7 @@ def test_a_runner_that_was_started_again_is_another_sandbox(lying):
 def test_a_connection_that_broke_before_sending_is_made_again(lying):
     sandbox = lying(lambda item: [(item.number, {"re": item.number, "ended": True}, b"")])
     assert sandbox.cancel("c", 1)
-    sandbox._client.link.close()
+    sandbox._client.latest.close()
     assert sandbox.cancel("c", 1)
 
 
@@ -247,20 +247,20 @@ def test_an_acknowledgement_is_not_waited_for_and_said_again_when_its_connection
     sandbox = lying(answer)
     sandbox.acknowledge("c", 1)
     assert sandbox.cancel("c", 1)
-    sandbox._client.link.close()
+    sandbox._client.latest.close()
     assert sandbox.cancel("c", 1)
     assert heard == ["ack", "cancel", "ack", "cancel"]
-    assert sandbox._client.link.unconfirmed() == []
+    assert sandbox._client.latest.unconfirmed() == []
 
 
 def test_an_idle_connection_is_let_go_although_an_acknowledgement_was_not_answered(lying):
     sandbox = lying(lambda item: [(item.number, {"re": item.number}, b"")] * (item.header["op"] != "ack"), idle_s=0.05)
     sandbox.acknowledge("c", 1)
     until = time.monotonic() + 20
-    while not sandbox._client.link.lost:
+    while not sandbox._client.latest.lost:
         assert time.monotonic() < until
         time.sleep(0.01)
-    assert [header["op"] for header in sandbox._client.link.unconfirmed()] == ["ack"]
+    assert [header["op"] for header in sandbox._client.latest.unconfirmed()] == ["ack"]
 
 
 def test_the_specification_of_an_exec_goes_before_its_stdin(lying):
@@ -479,7 +479,7 @@ def test_a_file_operation_that_hangs_costs_what_runs_beside_it_nothing(lying, mo
     def at_once(item):  # an honest runner's loop goes on meanwhile
         def later():
             for each in answer(item):
-                sandbox._liar._send(sandbox._liar.sockets[1], sandbox._client.link._nonce, *each)
+                sandbox._liar._send(sandbox._liar.sockets[1], sandbox._client.latest._nonce, *each)
 
         threading.Thread(target=later, daemon=True).start()
         return []
@@ -514,7 +514,7 @@ class Slow:
         return []
 
     def go_on(self, header):
-        liar, nonce = self.sandbox._liar, self.sandbox._client.link._nonce
+        liar, nonce = self.sandbox._liar, self.sandbox._client.latest._nonce
         waiting, self._waiting = self._waiting, []
         self.asked.clear()
         for number in waiting:
@@ -589,7 +589,7 @@ def test_a_runner_that_answers_nobody_is_given_up(lying, monkeypatch):
     sandbox._liar.dies.set()
     with pytest.raises(SandboxGone):
         sandbox.files.delete("x")
-    assert sandbox._client.link.lost
+    assert sandbox._client.latest.lost
 
 
 def test_acknowledgements_that_nobody_answers_are_not_kept_without_end(lying, monkeypatch):
@@ -597,7 +597,7 @@ def test_acknowledgements_that_nobody_answers_are_not_kept_without_end(lying, mo
     sandbox = lying(lambda _: [])
     for number in range(10):
         sandbox.acknowledge("c", number)
-    assert [header["attempt"] for header in sandbox._client.link.unconfirmed()] == [7, 8, 9]
+    assert [header["attempt"] for header in sandbox._client.latest.unconfirmed()] == [7, 8, 9]
 
 
 class Granting:

@@ -46,7 +46,7 @@ class RunnerClient:
         self._egress = egress
         self._lock = threading.Lock()
         self._greeting: Stream | None = None
-        self.link: RunnerConnection | None = None
+        self.latest: RunnerConnection | None = None
         """The latest connection; it may have ended."""
         self.boot: str | None = None
         """The runner's boot id; None before the first handshake."""
@@ -61,9 +61,9 @@ class RunnerClient:
     def use(self, stream: Stream) -> None:
         """Shake hands over a stream that was attached before the start."""
         with self._lock:
-            self.link = self._greet(stream)
+            self.latest = self._greet(stream)
 
-    def linked(self) -> RunnerConnection:
+    def connection(self) -> RunnerConnection:
         """The live connection; connects if there is none.
 
         Raises:
@@ -72,16 +72,16 @@ class RunnerClient:
         with self._lock:
             if self.closed:
                 raise SandboxGone(self.owner, self.closed)
-            if self.link is None or self.link.lost:
+            if self.latest is None or self.latest.lost:
                 try:
-                    link = self._greet(self._connect())
-                    for header in self.link.unconfirmed() if self.link is not None else ():
-                        link.send_nowait(header)
-                    self.link = link
+                    connection = self._greet(self._connect())
+                    for header in self.latest.unconfirmed() if self.latest is not None else ():
+                        connection.send_nowait(header)
+                    self.latest = connection
                 except (ConnectionLost, OSError) as error:
                     self.raise_if_paused()
                     raise self.gone(str(error)) from error
-            return self.link
+            return self.latest
 
     def _greet(self, stream: Stream) -> RunnerConnection:
         self._greeting = stream
@@ -89,10 +89,10 @@ class RunnerClient:
             if self.closed:  # `abort` has not seen this stream
                 stream.close()
                 raise SandboxGone(self.owner, self.closed)
-            link = RunnerConnection(
+            connection = RunnerConnection(
                 stream, self._spec.generation, timeout_s=HELLO_S, idle_s=self._idle_s, carry=self._make_egress_handler()
             )
-            header, _ = link.call({"op": "ping"}, timeout_s=HELLO_S)
+            header, _ = connection.call({"op": "ping"}, timeout_s=HELLO_S)
         except HelloRejected as refused:
             raise StaleGeneration(self.owner, self._spec.generation, refused.newest) from refused
         finally:
@@ -100,10 +100,10 @@ class RunnerClient:
         boot = str(header.get("boot"))[:64]  # ours has 16; in an image of a tenant's it may say anything
         if self.boot not in (None, boot):
             # A runner that was started again has forgotten what it ran: nothing may be repeated on it.
-            link.close()
+            connection.close()
             raise SandboxGone(self.owner, "its runner was started again")
         self.boot = boot
-        return link
+        return connection
 
     def _make_egress_handler(self) -> MakeEgressHandler | None:
         egress = self._egress
@@ -149,12 +149,12 @@ class RunnerClient:
         was_sent = False
         for last in (False, True):
             try:
-                link = self.linked()
+                connection = self.connection()
             except (SandboxGone, EngineUnavailable) as fault:
                 fault.was_sent = was_sent
                 raise
             try:
-                answer, data = link.call(
+                answer, data = connection.call(
                     header, body, timeout_s=timeout_s, check=self.raise_if_paused, stop=stop, keep_open=True
                 )
             except ConnectionIdle:
@@ -182,13 +182,13 @@ class RunnerClient:
         # Without the lock: a connecting thread holds it for a whole handshake, and a removal must not wait for that. Its
         # stream is closed under it instead, or it sees `closed` before the handshake.
         self.closed = self.closed or reason
-        for held in (self._greeting, self.link):
+        for held in (self._greeting, self.latest):
             if held is not None:
                 held.close()
 
     def close(self) -> None:
         """Close a connection that was made during `abort`."""
         with self._lock:
-            link = self.link
-        if link is not None:
-            link.close()
+            connection = self.latest
+        if connection is not None:
+            connection.close()

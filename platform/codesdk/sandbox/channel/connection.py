@@ -210,7 +210,7 @@ class RunnerConnection:
         for item in backlog:
             self._deliver(item)
         watch = self._read_loop if self._carrier is not None else self._watch_idle
-        self._thread = threading.Thread(target=watch, name="sandbox-link", daemon=True)
+        self._thread = threading.Thread(target=watch, name="sandbox-connection", daemon=True)
         self._thread.start()
 
     def _greet(self, generation: int, timeout_s: float) -> list[wire.Item]:

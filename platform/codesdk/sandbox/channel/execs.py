@@ -265,7 +265,7 @@ class ProbeFailed(Exception):
     """The probe gave no complete answer in time. Internal: `RunnerSandbox` raises SandboxGone instead."""
 
 
-def observe(link: RunnerConnection, key: Key, generation: int, answer_s: float) -> dict[str, Any]:
+def observe(connection: RunnerConnection, key: Key, generation: int, answer_s: float) -> dict[str, Any]:
     """Run the probe as exec `key` and return what a tool process sees, for the attestation.
 
     `answer_s`: longest silence of the runner; the whole probe may take twice that.
@@ -273,7 +273,7 @@ def observe(link: RunnerConnection, key: Key, generation: int, answer_s: float) 
     Raises:
         ProbeFailed: no complete answer in time. RunnerRefused: it didn't start, or its output is malformed.
     """
-    events = link.listen(key)
+    events = connection.listen(key)
     spec = json.dumps({"argv": ["probe"], "cwd": ".", "env": {}, "probe": True}).encode()
     header: Header = {
         "op": "start", "probe": True, "call": key[0], "attempt": key[1], "generation": generation,
@@ -282,11 +282,11 @@ def observe(link: RunnerConnection, key: Key, generation: int, answer_s: float) 
     text, why, received = bytearray(), "", OutputTracker(PROBE_BYTES)
     deadline = time.monotonic() + 2 * answer_s
     try:
-        answer, _ = link.call(header, spec, timeout_s=answer_s)
+        answer, _ = connection.call(header, spec, timeout_s=answer_s)
         if "error" in answer:
             raise RunnerRefused(f"The runner refused to be probed: {answer}")
         while True:
-            message = link.next(events, max(0.0, min(answer_s, deadline - time.monotonic())))
+            message = connection.next(events, max(0.0, min(answer_s, deadline - time.monotonic())))
             if message.header.get("event") == "exit":
                 why = str(message.header.get("result"))
                 break
@@ -296,7 +296,7 @@ def observe(link: RunnerConnection, key: Key, generation: int, answer_s: float) 
     except (ConnectionLost, Empty, ValueError, RecursionError) as error:
         raise ProbeFailed(f"its probe failed: {error!r} {bytes(text[:200])!r} {why}") from error
     finally:
-        link.unlisten(key)
+        connection.unlisten(key)
     if not isinstance(found, dict):
         raise ProbeFailed("its probe answered nonsense")
     return found

@@ -188,8 +188,8 @@ class RunnerSandbox:
             exec_lock.mark_started()
         while True:
             try:
-                link = self._client.linked()
-                events = link.listen(key)
+                connection = self._client.connection()
+                events = connection.listen(key)
             except ConnectionIdle:
                 continue
             except SandboxGone as gone:
@@ -203,7 +203,7 @@ class RunnerSandbox:
             try:
                 exec_lock.mark_started()
                 order, was_sent = {**header, "from": received.next}, True
-                answer, _ = link.call(
+                answer, _ = connection.call(
                     order, spec + request.stdin, timeout_s=ANSWER_S, check=self._client.raise_if_paused
                 )
                 if answer.get("held") is True and time.monotonic() < deadline:
@@ -211,7 +211,7 @@ class RunnerSandbox:
                     exec_lock.mark_not_started()
                     exec_lock.pause(FROZEN_RETRY_S)  # a snapshot is short, and whose call this is knows nothing of it
                     continue
-                return self._refused(answer, request) or self._follow(link, events, received, on_output, deadline)
+                return self._refused(answer, request) or self._follow(connection, events, received, on_output, deadline)
             except Empty as error:
                 self._client.raise_if_paused()
                 raise self._client.gone("the runner has not reported the end of an exec in time") from error
@@ -221,13 +221,13 @@ class RunnerSandbox:
                 if rejoins > MAX_REJOINS or time.monotonic() > deadline:
                     raise self._client.gone("the connection was lost again and again") from None
             finally:
-                link.unlisten(key)
+                connection.unlisten(key)
 
     def _follow(
-        self, link: RunnerConnection, events: Inbox, received: OutputTracker, on_output: OnOutput, deadline: float
+        self, connection: RunnerConnection, events: Inbox, received: OutputTracker, on_output: OnOutput, deadline: float
     ) -> ExecResult:
         while True:
-            message = link.next(events, max(0.0, deadline - time.monotonic()))
+            message = connection.next(events, max(0.0, deadline - time.monotonic()))
             if message.header.get("event") == "exit":
                 return self._result(message.header, received)
             self._deliver_output(message, received, on_output)
@@ -275,7 +275,7 @@ class RunnerSandbox:
         self._cancelled_calls.forget((call, attempt))
         header = {"op": "ack", "call": call, "attempt": attempt}
         try:
-            self._client.linked().send_nowait(header)
+            self._client.connection().send_nowait(header)
         except ConnectionLost:
             self._client.ask(header, repeat=True)
 
@@ -307,7 +307,7 @@ class RunnerSandbox:
         """
         key = ("probe", time.monotonic_ns())
         try:
-            found = observe(self._client.linked(), key, self._spec.generation, ANSWER_S)
+            found = observe(self._client.connection(), key, self._spec.generation, ANSWER_S)
         except (ConnectionLost, ProbeFailed) as error:
             raise self._client.gone(str(error)) from error
         self.acknowledge(*key)

@@ -172,7 +172,7 @@ def _reason(error: BaseException) -> str:
 
 
 class AttachedStream:
-    """`link.Stream` over the engine's hijacked connection: 8-byte heads tell stdout from stderr."""
+    """`connection.Stream` over the engine's hijacked connection: 8-byte heads tell stdout from stderr."""
 
     def __init__(self, response: Any) -> None:
         self._response = response

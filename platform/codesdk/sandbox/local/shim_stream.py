@@ -1,4 +1,4 @@
-"""`link.Stream` to a porter: a Unix socket in the sandbox's own directory, checked on both sides by the kernel's word."""
+"""`connection.Stream` to a porter: a Unix socket in the sandbox's own directory, checked on both sides by the kernel's word."""
 
 from __future__ import annotations
 

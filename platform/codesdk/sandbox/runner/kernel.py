@@ -139,7 +139,7 @@ def _checked(name: str, result: int) -> int:
 
 
 def openat2(directory: int, path: str, flags: int, mode: int, resolve: int) -> int:
-    """Open below a directory with openat2(2).
+    """Open a path below a directory by the openat2 call.
 
     Raises:
         OSError: ENOSYS if unsupported (kernel before 5.6, gVisor); EXDEV if the path leaves the directory.
