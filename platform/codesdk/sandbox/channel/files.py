@@ -1,4 +1,4 @@
-"""The `Files` of a sandbox, asked of its runner."""
+"""`Files` of a sandbox, implemented by runner requests."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _BATCH_BYTES = wire.MAX_MESSAGE - 2 * 1024 * 1024
 
 
 PIECE_BYTES = 1024 * 1024
-"""Bytes of a large file or archive in one message."""
+"""Bytes of a large file or archive per message."""
 LONG_TIMEOUT_S = 300.0
-"""How long the runner may take for what goes through the whole workspace."""
+"""Request timeout of operations on the whole workspace, in seconds."""
 LONGEST_WAIT_S = 20.0
-"""How long a question for changes stays open at most."""
+"""Longest wait for changes, in seconds."""
 _FINGERPRINT_FIELDS = ("kind", "real", "sha256", "size")
 _MANIFEST_FIELDS = ("path", "kind", "mode", "size", "mtime_ns", "mark")
 
 
 class RunnerFiles:
-    """Files beneath the workspace, with the tool user's rights."""
+    """Files in the workspace, with the tool user's rights."""
 
     def __init__(self, request: SendRequest, profile: Profile) -> None:
         self._request = request

@@ -1,4 +1,4 @@
-"""Which sandboxes a driver has open: one open at a time for each owner, and a removal wins over an open under way."""
+"""Sandboxes that a driver has open: one open at a time per owner; a removal wins over a concurrent open."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _log = logging.getLogger(__name__)
 
 SandboxT = TypeVar("SandboxT", bound=RunnerSandbox)
 REMEMBERED = 10_000
-"""Destroyed owners that are kept in mind: rows keep a later open from asking, this one that asked just before."""
+"""Destroyed owners remembered. The row prevents later opens; this catches one that read it just before."""
 
 
 class OpenSandboxes(Generic[SandboxT]):
-    """Safe to use from any thread."""
+    """The open sandboxes by owner. Thread-safe."""
 
     def __init__(self, remove: Callable[[str], object]) -> None:
-        """Remove: takes whatever there is of an owner off the machine; doing it twice is no error."""
+        """`remove`: removes everything of an owner from the machine; idempotent."""
         self._remove = remove
         self._changed = threading.Condition()
         self._opening: set[str] = set()
@@ -36,11 +36,11 @@ class OpenSandboxes(Generic[SandboxT]):
         make: Callable[[SandboxSpec], SandboxT],
         undo: Callable[[str], object] | None = None,
     ) -> SandboxT:
-        """The open sandbox of that spec, or a new one. What fails to open is removed, or as much of it as `undo` takes.
+        """The open sandbox of that spec, or a new one. After a failure calls `undo` (default: `remove`).
 
         Raises:
             SandboxGone: it was destroyed, before or meanwhile.
-            StaleGeneration: a newer worker's; nothing is removed.
+            StaleGeneration: a newer worker owns it; nothing is removed.
         """
         live = self._begin_open(spec.owner)
         try:
@@ -61,7 +61,7 @@ class OpenSandboxes(Generic[SandboxT]):
         return sandbox
 
     def register(self, sandbox: SandboxT) -> SandboxT | Gone:
-        """Remember it as the open one of its owner; an older one is let go. Gone: it was destroyed meanwhile."""
+        """Register a reattached sandbox and close the one it replaces. Gone: it was destroyed meanwhile."""
         with self._changed:
             is_destroyed = sandbox.owner in self._destroyed
             older = self._open_by_owner.get(sandbox.owner)
@@ -74,7 +74,7 @@ class OpenSandboxes(Generic[SandboxT]):
         return sandbox
 
     def destroy(self, owner: str) -> None:
-        """Remove it for good: an open under way sees this before and after its start, so the removal wins."""
+        """Remove it permanently. A concurrent open checks before and after its start, so the removal wins."""
         with self._changed:
             self._destroyed[owner] = None
             settled = [each for each in self._destroyed if each not in self._opening]
@@ -83,7 +83,7 @@ class OpenSandboxes(Generic[SandboxT]):
         self.evict(owner, "it was destroyed")
 
     def evict(self, owner: str, reason: str, remove: Callable[[str], object] | None = None) -> None:
-        """Remove what there is of an owner, or as much as `remove` takes; who waits for its sandbox is told the reason."""
+        """Close and remove an owner's sandbox; pending requests fail with `reason`. `remove`: instead of a full removal."""
         with self._changed:
             live = self._open_by_owner.pop(owner, None)
         if live is not None:
@@ -91,7 +91,7 @@ class OpenSandboxes(Generic[SandboxT]):
         (remove or self._remove)(owner)
 
     def sweep(self, owners: Collection[str]) -> set[str]:
-        """Remove what there is of each of these, whatever becomes of the others; those that are gone."""
+        """Remove these owners' sandboxes; returns the removed ones. A failure doesn't stop the others."""
         gone = set()
         for owner in sorted(owners):
             try:
@@ -105,14 +105,14 @@ class OpenSandboxes(Generic[SandboxT]):
         return gone
 
     def kept(self, alive: Collection[str] | Callable[[], Collection[str]]) -> set[str]:
-        """The owners that a sweep must leave alone. To be asked after it was seen what there is."""
+        """Owners that a sweep must keep. Call it after listing what exists."""
         with self._changed:
             opening = set(self._opening)
         # In this order: an open that ends in between has its row, so `alive` names it.
         return opening | set(alive() if callable(alive) else alive)
 
     def close(self) -> None:
-        """Let go of every sandbox; they live on."""
+        """Close all connections; sandboxes keep running."""
         with self._changed:
             live = list(self._open_by_owner.values())
             self._open_by_owner.clear()
@@ -129,7 +129,7 @@ class OpenSandboxes(Generic[SandboxT]):
             return self._open_by_owner.get(owner)
 
     def _finish_open(self, owner: str, sandbox: SandboxT | None = None) -> bool:
-        """Remember what was opened, unless it was destroyed meanwhile: then True."""
+        """Register the opened sandbox. True: it was destroyed meanwhile."""
         with self._changed:
             self._opening.discard(owner)
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""The `Processes` of a sandbox, asked of its runner."""
+"""`Processes` of a sandbox, implemented by runner requests."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from codesdk.sandbox.port.faults import RunnerRefused
 
 _LIST = TypeAdapter(tuple[Process, ...])
 _PIECE = 256 * 1024
-"""Bytes of stdin in one request: a cancel waits behind no more."""
+"""Bytes of stdin per request, so that a cancel isn't held up."""
 _LONGEST_WAIT_S = 20.0
 
 
 class RunnerProcesses:
-    """Execs that run while nobody waits for them."""
+    """Background execs; see the port."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class RunnerProcesses:
         start_request: Callable[[ExecRequest], tuple[Header, bytes]],
         refused: Callable[..., ExecResult | None],
     ) -> None:
-        """Order: what a start is asked with. Refused: what an answer without a start means."""
+        """`start_request`: builds a start's header and spec. `refused`: maps an error answer to a result."""
         self._request = ask
         self._start_request = start_request
         self._refused = refused
@@ -38,7 +38,7 @@ class RunnerProcesses:
     def start(self, request: ExecRequest) -> Process:
         """Start it; see the port."""
         header, spec = self._start_request(request)
-        # A start may be repeated: the runner answers what it knows and never runs one twice.
+        # Starts are idempotent, so `repeat` is safe.
         answer, _ = self._request({**header, "quiet": True}, spec + request.stdin, repeat=True)
         failed = self._refused(answer, request)
         if failed is None:
@@ -100,7 +100,7 @@ class RunnerProcesses:
 
     def _write_stdin(self, call: str, attempt: int, offset: int | None, piece: bytes, **more: Any) -> Input | None:
         header = {"op": "input", "call": call, "attempt": attempt, "offset": offset, **more}
-        # With its offset it may be repeated: what was taken is not taken again.
+        # The offset makes it idempotent.
         answer, _ = self._request(header, piece, repeat=True)
         if not _is_known(answer):
             return None

@@ -1,4 +1,4 @@
-"""A `Sandbox` over a runner, whatever carries the bytes: the Docker engine, or a pipe to a child process."""
+"""A `Sandbox` that talks to a runner over any byte stream: Docker attach, or the local driver's socket."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ from codesdk.sandbox.runner.protocol import wire
 
 _STREAMS: tuple[StreamName, StreamName] = ("stdout", "stderr")
 CANCEL_GRACE_S = 1.0
-"""Seconds between TERM and KILL at most, where somebody waits for the end: a cancel is to be over in two."""
+"""Longest grace between TERM and KILL on a cancel, in seconds: a cancel has to finish within two."""
 SLACK_S = 30.0
-"""Added to wall time and grace before a silent exec counts as lost."""
+"""Seconds after wall time and grace until an exec without an end counts as lost."""
 FROZEN_RETRY_S = 0.05
-"""Between two starts of an exec while the tools stand still for a snapshot."""
+"""Seconds between start attempts while tools are frozen for a snapshot."""
 MAX_REJOINS = 20
-"""How often one exec is joined again after a lost connection."""
+"""Most reconnects of one exec."""
 
 
 class RunnerSandbox:
-    """Joins its execs again after a lost connection, and says when the sandbox itself is gone."""
+    """A live sandbox. Rejoins execs after a lost connection and detects when the sandbox itself is gone."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class RunnerSandbox:
         idle_s: float = RunnerConnection.IDLE_S,
         egress: EgressService | None = None,
     ) -> None:
-        """Ended: why the sandbox is no more, or None while it lives. Egress: None for a worker that has none.
+        """`ended`: why the sandbox ended, or None; `paused`: whether it is frozen. Both are called when it doesn't answer.
 
-        Paused: whether it is frozen and cannot answer. Both are asked when it does not.
+        `egress`: None for a worker without egress.
         """
         self._spec = spec
         self._ended = ended
@@ -95,32 +95,32 @@ class RunnerSandbox:
 
     @property
     def runner(self) -> str:
-        """As the runner itself names it when it is greeted; empty before that."""
+        """The runner's boot id; empty before the first handshake."""
         return self._client.boot or ""
 
     @property
     def files(self) -> RunnerFiles:
-        """Its workspace."""
+        """The workspace."""
         return self._files
 
     def files_of(self, call: str, attempt: int) -> Files:
-        """The same for one call; see the port."""
+        """The workspace on behalf of one call; see the port."""
         return RunnerFiles(self._cancelled_calls.cancellable((call, attempt), self._client.ask), self._spec.profile)
 
     @property
     def processes(self) -> RunnerProcesses:
-        """Its execs beyond one blocking call."""
+        """Background execs."""
         return self._processes
 
     @property
     def attestation(self) -> Attestation:
-        """What was read back when it started."""
+        """Isolation as read back at the start."""
         if self._attestation is None:
             raise SandboxGone(self.owner, "it was never attested")
         return self._attestation
 
     def record_attestation(self, attestation: Attestation) -> None:
-        """Keep what was read back."""
+        """Store the attestation."""
         self._attestation = attestation
 
     def matches(self, spec: SandboxSpec) -> bool:
@@ -146,7 +146,7 @@ class RunnerSandbox:
                 self._egress.end(lease)
 
     def _start_request(self, request: ExecRequest, **more: Any) -> tuple[Header, bytes]:
-        """What a start is asked with: its header, and what goes before the stdin in its body."""
+        """Header and spec of a start request."""
         if self._egress is not None and request.egress:
             more["egress"] = True
         if request.bound:
@@ -270,7 +270,7 @@ class RunnerSandbox:
         return bool(answer.get("ended"))
 
     def acknowledge(self, call: str, attempt: int) -> None:
-        """The result is committed. Not waited for: a lost one is said again over the next connection."""
+        """The result is committed. Doesn't wait for the answer; resent if the connection is lost."""
         self._leases.end((call, attempt))
         self._cancelled_calls.forget((call, attempt))
         header = {"op": "ack", "call": call, "attempt": attempt}
@@ -300,10 +300,10 @@ class RunnerSandbox:
             return int(answer["files"])
 
     def observe(self) -> dict[str, Any]:
-        """What a process with the tool's rights sees; for the attestation.
+        """What a process with the tool's rights sees, for the attestation.
 
         Raises:
-            SandboxGone: it did not say so whole and in time. RunnerRefused: it made no sense.
+            SandboxGone: no complete answer in time. RunnerRefused: malformed.
         """
         key = ("probe", time.monotonic_ns())
         try:
@@ -314,18 +314,18 @@ class RunnerSandbox:
         return found
 
     def close(self) -> None:
-        """Let go of the connection; the sandbox lives on."""
+        """Close the connection; the sandbox keeps running."""
         self.end("it was closed here")
 
     def end(self, reason: str) -> None:
-        """Refuse everything from now on; whoever waits is told that the sandbox is gone."""
+        """Refuse requests from now on; pending ones raise SandboxGone."""
         self._client.abort(reason)
         self._leases.end_all()
         self._client.close()
 
 
 def _encode_exec(request: ExecRequest, **more: Any) -> bytes:
-    """What the runner is told of an exec, beside its limits."""
+    """The spec of a start request, as JSON."""
     wanted: dict[str, Any] = {"argv": request.argv, "cwd": request.cwd, "env": request.env, **more}
     if request.stdin_open:
         wanted["stdin_open"] = True

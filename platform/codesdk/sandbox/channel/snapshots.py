@@ -1,4 +1,4 @@
-"""Snapshot and restore of a workspace, asked of its runner. Neither side holds more than a piece."""
+"""Snapshot and restore of a workspace, streamed in pieces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ARCHIVE_ERRORS = ("ARCHIVE_REFUSED", "OUTSIDE_WORKSPACE", "INVALID_PATH")
 
 
 class RunnerSnapshots:
-    """One at a time for each sandbox; the runner says so."""
+    """One at a time per sandbox; enforced by the runner."""
 
     def __init__(self, request: SendRequest) -> None:
         self._request = request
@@ -42,7 +42,7 @@ class RunnerSnapshots:
                 elif not is_over:
                     raise RunnerRefused("The runner answered nothing of a snapshot that is not over")
         finally:
-            # Then it is over already, or the next worker's, or given up by itself when nobody reads.
+            # These mean that it is over already, or will be aborted by the runner.
             with contextlib.suppress(SandboxGone, StaleGeneration, RunnerSilent):
                 self._request({"op": "snapshot.close", "id": identity})
 
@@ -68,7 +68,7 @@ class RunnerSnapshots:
 
 
 def split_pieces(whole: bytes) -> Iterator[bytes]:
-    """Pieces of a size that does not hold up a cancel."""
+    """Split into pieces small enough not to hold up a cancel."""
     view = memoryview(whole)
     for start in range(0, len(view), PIECE_BYTES):
         yield bytes(view[start : start + PIECE_BYTES])

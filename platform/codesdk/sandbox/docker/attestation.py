@@ -1,4 +1,4 @@
-"""Compares what was asked with what engine and kernel say. Pure; any difference refuses the sandbox."""
+"""Compares the spec with what engine and kernel report. Pure; any difference rejects the sandbox."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from codesdk.sandbox.port import Attestation, SandboxSpec
 
 _UNLIMITED = {None, "max"}
 PERIOD_US = 100_000
-"""Over which an engine counts CPU time that it was asked for in billionths of a CPU."""
+"""CFS period that an engine uses for NanoCpus."""
 
 
 def differences(spec: SandboxSpec, inspected: dict[str, Any], observed: dict[str, Any]) -> tuple[str, ...]:
-    """Sentences, one for each difference; empty where the sandbox is as asked."""
+    """One sentence per difference; empty if the sandbox matches."""
     return (
         *_engine_differences(spec, inspected),
         *_kernel_differences(spec, observed),
@@ -25,7 +25,7 @@ def differences(spec: SandboxSpec, inspected: dict[str, Any], observed: dict[str
 
 
 def attestation(inspected: dict[str, Any], observed: dict[str, Any]) -> Attestation:
-    """What was read back, for the record."""
+    """The attestation to record."""
     host = inspected["HostConfig"]
     return Attestation(
         **kernel_facts.kernel_facts(observed),
@@ -39,7 +39,7 @@ def attestation(inspected: dict[str, Any], observed: dict[str, Any]) -> Attestat
 
 
 def disk_cap(inspected: dict[str, Any]) -> disk_quota.QuotaBackend:
-    """What caps its workspace, by the label that the driver gave it."""
+    """Quota backend, from the driver's label."""
     return disk_quota.QuotaBackend(
         (inspected["Config"].get("Labels") or {}).get(disk_quota.LABEL, disk_quota.QuotaBackend.NONE.value)
     )
@@ -153,7 +153,7 @@ def _shared_workspace_differences(spec: SandboxSpec, observed: dict[str, Any]) -
 
 
 def _limits(spec: SandboxSpec, limits: dict[str, Any], expect: Any) -> None:
-    """Limits that the cgroup states; where it states none (gVisor), the engine's word alone stands."""
+    """Compare the cgroup's limits; gVisor shows none, so the engine's report has to do."""
     for word, asked in (("memory_bytes", spec.profile.memory_bytes), ("pids", spec.profile.pids)):
         seen = limits.get(word)
         if seen is not None:

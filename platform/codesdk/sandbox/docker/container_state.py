@@ -1,4 +1,4 @@
-"""What became of a container that does not run or does not answer, by the evidence of its engine."""
+"""Why a container stopped or doesn't answer, by the engine's record."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _KILL_EXIT_CODES = (137, 143)
 
 
 def ended_fault(engine: Engine, owner: str, found: dict[str, Any] | None) -> SandboxGone:
-    """Of one that runs no more; `found`: what the engine says of it, None where it has none.
+    """The fault for a stopped container; `found`: its inspect data, None if it doesn't exist.
 
     Raises:
-        EngineUnavailable: it does not answer.
+        EngineUnavailable: the engine doesn't answer.
     """
     if found is None:
         return SandboxGone(owner, "its container was removed")
@@ -27,10 +27,10 @@ def ended_fault(engine: Engine, owner: str, found: dict[str, Any] | None) -> San
 
 
 def failed_start_fault(engine: Engine, image: str, found: dict[str, Any] | None, said: str) -> Fault:
-    """Of one that was just started and whose runner says nothing: its image's, unless the engine ended it meanwhile.
+    """The fault for a silent runner after a start: the image's, unless the engine ended the container.
 
     Raises:
-        EngineUnavailable: it does not answer any more, which is why.
+        EngineUnavailable: the engine doesn't answer, which is the reason.
     """
     if found is None or _was_killed(found) or engine.restarted_since(str(found["Id"])):
         return EngineUnavailable(engine.endpoint, "a container ended while it was started")

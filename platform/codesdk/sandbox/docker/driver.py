@@ -1,7 +1,7 @@
-"""`Sandboxes` on a Docker engine: a thin executor of what `spec` says.
+"""`Sandboxes` on a Docker engine; options come from `isolation.spec`.
 
-Names are deterministic and every step can be repeated, so whatever is interrupted is either taken up by the next open
-of the same owner or removed by a sweep.
+Names are deterministic and every step is idempotent: an interrupted operation is continued by the owner's next open or
+cleaned up by a sweep.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from codesdk.sandbox.profiles.profile import Profile
 
 _ALIVE = ("running", "paused")
 _REMOVAL_S = 30.0
-"""How long the engine may take to finish a removal that somebody began."""
+"""How long to wait for a removal already in progress."""
 
 
 class DockerSandboxes:
@@ -53,7 +53,7 @@ class DockerSandboxes:
     def __init__(
         self, instance: str, engine: Engine, *, workspaces: Path | None = None, egress: EgressService | None = None
     ) -> None:
-        """Workspaces: where files of capped workspaces may lie; None where there shall be none."""
+        """`workspaces`: directory for image files of capped workspaces; None for no such files."""
         self._instance = instance
         self._engine = engine
         self._egress = egress
@@ -64,7 +64,7 @@ class DockerSandboxes:
     # -- open and reattach ------------------------------------------------------------------------------------------
 
     def open(self, spec: SandboxSpec) -> RunnerSandbox:
-        """Create and start, or take up what an interrupted open left; see the port."""
+        """Create and start, or continue an interrupted open; see the port."""
         if spec.instance != self._instance:
             raise ValueError(f"a spec of instance {spec.instance} on sandboxes of {self._instance}")
         return self._open_sandboxes.open(spec, self._open)
@@ -87,7 +87,7 @@ class DockerSandboxes:
 
     def _start_and_attest(self, spec: SandboxSpec, name: str) -> RunnerSandbox:
         sandbox = self._sandbox(spec)
-        stream = self._engine.attach(name)  # before the start: nothing that the runner says is lost
+        stream = self._engine.attach(name)  # before the start, so that no output of the runner is lost
         try:
             self._start(name, spec)
             sandbox.use(stream)
@@ -107,7 +107,7 @@ class DockerSandboxes:
         return specs.same_sandbox(spec, labels.get(specs.LABEL_SPEC, ""))
 
     def _has_its_disk(self, found: dict[str, Any], name: str) -> bool:
-        """A container that was never started mounts what its volume names: after a reboot another one's device."""
+        """False if the volume of a container that never started names another loop device, as after a reboot."""
         if found["State"]["Status"] != "created" or attest.disk_cap(found) is not QuotaBackend.LOOP:
             return True
         with self._engine.doing("inspect a volume"):
@@ -115,7 +115,7 @@ class DockerSandboxes:
         return self._disks is not None and options.get("device") == self._disks.device(name)
 
     def _create(self, spec: SandboxSpec, kept: QuotaBackend | None = None) -> None:
-        """`kept`: what caps a workspace that is there already."""
+        """`kept`: backend of the existing workspace, if any."""
         name = specs.container_name(spec.instance, spec.owner)
         check_image(self._engine, spec.image)
         self._check_runtime(spec.profile.runtime)
@@ -147,7 +147,7 @@ class DockerSandboxes:
         return self._disks.make(name, size=profile.workspace_bytes, inodes=profile.workspace_inodes, uid=spec.tool_uid)
 
     def quota_support(self) -> QuotaSupport:
-        """What the machine offers to cap workspaces with; looked at once."""
+        """Quota features of the machine; cached."""
         if self._quota_support is None:
             if self._disks is None:
                 self._quota_support = QuotaSupport()
@@ -251,11 +251,11 @@ class DockerSandboxes:
     # -- pausing ------------------------------------------------------------------------------------------------------
 
     def pause(self, owner: str) -> None:
-        """Freeze its processes; see the port."""
+        """Freeze all processes; see the port."""
         self._ignore_if_already_so("pause a container", owner, self._engine.api.pause)
 
     def resume(self, owner: str) -> None:
-        """Let them go on; see the port."""
+        """Unfreeze all processes; see the port."""
         self._ignore_if_already_so("unpause a container", owner, self._engine.api.unpause)
 
     def _ignore_if_already_so(self, what: str, owner: str, ask: Callable[[str], object]) -> None:
@@ -285,7 +285,7 @@ class DockerSandboxes:
         self._open_sandboxes.evict(owner, "it was stopped", self._remove_container)
 
     def start(self, spec: SandboxSpec) -> RunnerSandbox:
-        """A new container over the workspace that was kept; see the port."""
+        """Create a new container on the kept workspace; see the port."""
         return self._open_sandboxes.open(spec, self._restart, self._remove_container)
 
     def _restart(self, spec: SandboxSpec) -> RunnerSandbox:
@@ -297,7 +297,7 @@ class DockerSandboxes:
         return self._start_and_attest(spec, specs.container_name(spec.instance, spec.owner))
 
     def _existing_backend(self, owner: str) -> QuotaBackend:
-        """What caps the workspace that is there."""
+        """Backend of the existing workspace."""
         name = specs.container_name(self._instance, owner)
         files = self._disks.names() if self._disks is not None else set()
         with self._engine.doing("inspect a volume"):
@@ -305,9 +305,7 @@ class DockerSandboxes:
                 found = self._engine.api.inspect_volume(name)
             except NotFound:
                 if name in files:
-                    return (
-                        QuotaBackend.LOOP
-                    )  # of such a one the volume only names the device, and is made anew for another
+                    return QuotaBackend.LOOP  # the volume only names the device and is created again
                 raise SandboxGone(owner, "its workspace is gone") from None
         cap = QuotaBackend((found.get("Labels") or {}).get(disk_quota.LABEL, QuotaBackend.NONE.value))
         if cap is QuotaBackend.LOOP and name not in files:
@@ -334,7 +332,7 @@ class DockerSandboxes:
         self._remove_container(owner)
         self._retry_until_removed(name, lambda: _remove_shared_volume(self._engine, self._instance, owner))
         if self._disks is not None:
-            self._disks.release(name)  # last: as long as a volume names the device, it must be nobody else's
+            self._disks.release(name)  # last: while a volume names the device, no one else may get it
 
     def _retry_until_removed(self, name: str, remove: Callable[[], object]) -> None:
         deadline = time.monotonic() + _REMOVAL_S
@@ -346,8 +344,8 @@ class DockerSandboxes:
                 status = _status(refused)
                 if status == HTTPStatus.NOT_FOUND:
                     return
-                # Conflict: somebody else removes it already, or its container is not quite gone. A paused one of gVisor's
-                # is killed, and the engine does not see it at once.
+                # Conflict: already being removed, or its container isn't gone yet. A paused gVisor container is killed, and
+                # the engine notices late.
                 is_already_removing = status == HTTPStatus.CONFLICT or "is zombie" in refused.message
                 if not is_already_removing or time.monotonic() > deadline:
                     raise
@@ -356,7 +354,7 @@ class DockerSandboxes:
             time.sleep(0.05)
 
     def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
-        """Remove what no living owner has; see the port."""
+        """Remove sandboxes without a live owner; see the port."""
         wanted = {"label": f"{specs.LABEL_INSTANCE}={self._instance}"}
         with self._engine.doing("list what there is"):
             containers = self._engine.api.containers(all=True, filters=wanted)
@@ -371,7 +369,7 @@ class DockerSandboxes:
         return Swept(containers=tuple(sorted(gone_containers & gone)), volumes=tuple(sorted(gone_volumes & gone)))
 
     def close(self) -> None:
-        """Let go of the engine; sandboxes live on."""
+        """Disconnect from the engine; sandboxes keep running."""
         self._open_sandboxes.close()
         self._engine.close()
 
@@ -386,14 +384,14 @@ def _owner(item: dict[str, Any]) -> str:
 
 
 def _volume_exists(engine: Engine, instance: str, sharer: str) -> bool:
-    """Whether that volume is the owner's workspace: the engine makes one that it does not find, without our labels."""
+    """Whether the shared workspace exists: the engine creates a missing volume, but without our labels."""
     with engine.doing("inspect a volume"):
         labels = engine.api.inspect_volume(specs.container_name(instance, sharer)).get("Labels") or {}
     return bool(labels.get(specs.LABEL_OWNER) == sharer)
 
 
 def _remove_shared_volume(engine: Engine, instance: str, sharer: str) -> None:
-    """Remove that workspace's volume; where it is in use, who reads it goes first, and the conflict is raised."""
+    """Remove a workspace's volume. If in use, first remove the containers that share it; raises the conflict for a retry."""
     try:
         engine.api.remove_volume(specs.container_name(instance, sharer), force=True)
     except APIError as refused:

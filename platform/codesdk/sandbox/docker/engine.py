@@ -1,4 +1,4 @@
-"""The Docker engine: one client, its errors translated once, and the stream of an attached container."""
+"""The Docker engine: client, error translation, and streams to attached containers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from codesdk.settings import Settings
 from codesdk.settings.docker_variables import engine_address
 
 CALL_S = 60
-"""How long the engine may take for one call; creating 50 at once on two cores stays far below."""
+"""Request timeout in seconds; creating 50 containers at once on two cores stays far below."""
 _EVENTS_KEPT = 256
-"""What dockerd keeps (moby, daemon/events: eventsLimit)."""
+"""Events that dockerd keeps (moby, daemon/events: eventsLimit)."""
 _EVENT_WINDOW_S = 0.05
 _OLDEST_API = "1.41"
-"""Docker 20.10. Asking for the version works with any."""
+"""API version of Docker 20.10; the version request works with any."""
 _MOUNTS = Path("/proc/self/mountinfo")
 _OWN_CONTAINER = re.compile(r"/containers/([0-9a-f]{64})/hostname /etc/hostname ")
 """The engine mounts a file of its own at that place of every container."""
@@ -44,7 +44,7 @@ _STDERR_KEPT = 4096
 
 
 class Engine:
-    """A Docker engine at an address (`unix:///…`, `tcp://…`); None for what the environment says.
+    """A Docker engine at an address (`unix:///…`, `tcp://…`); None: from the environment.
 
     `tls`: the files for one over the network; None for what the settings say.
 
@@ -72,7 +72,7 @@ class Engine:
 
     @contextlib.contextmanager
     def doing(self, what: str, *, image: str = "") -> Iterator[None]:
-        """Translate whatever the client raises inside.
+        """Translate the client's errors into faults.
 
         Raises:
             EngineUnavailable: no answer. ImageMissing: 404 for an image. EngineRefused: any other no.
@@ -92,7 +92,7 @@ class Engine:
             raise tls_fault(self.endpoint, error) or EngineUnavailable(self.endpoint, _reason(error)) from error
 
     def is_engine_container(self) -> bool:
-        """Whether this process is in one of the engine's containers."""
+        """Whether this process runs in one of the engine's containers."""
         known = _OWN_CONTAINER.search(_MOUNTS.read_text(encoding="utf-8", errors="replace"))
         if known is None:
             return False
@@ -113,7 +113,7 @@ class Engine:
         return f"{about.get('ID', '')} {about.get('DockerRootDir', '')}".strip()
 
     def attach(self, container: str) -> AttachedStream:
-        """The container's stdin, stdout and stderr."""
+        """Attach to the container's stdin, stdout and stderr."""
         with self.doing("attach to a sandbox"):
             response = self.api.attach_socket(container, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
             return AttachedStream(response)
@@ -138,7 +138,7 @@ class Engine:
         return not about.get("LiveRestoreEnabled") or "die" not in known
 
     def close(self) -> None:
-        """Let go of the client's connections."""
+        """Close the client's connections."""
         self.client.close()
 
 
@@ -152,7 +152,7 @@ def _check_socket(base_url: str, host: str | None) -> None:
 
 
 def _client(host: str | None, version: str, tls: EngineTls | None) -> docker.DockerClient:
-    """A client that has not connected yet."""
+    """A client, not yet connected."""
     if tls is not None:
         files = TLSConfig(client_cert=(str(tls.cert), str(tls.key)), ca_cert=str(tls.ca), verify=True)
         made = docker.DockerClient(base_url=host, version=version, timeout=CALL_S, tls=files)
@@ -172,7 +172,7 @@ def _reason(error: BaseException) -> str:
 
 
 class AttachedStream:
-    """`connection.Stream` over the engine's hijacked connection: 8-byte heads tell stdout from stderr."""
+    """`connection.Stream` over a hijacked connection, whose 8-byte headers separate stdout and stderr."""
 
     def __init__(self, response: Any) -> None:
         self._response = response
@@ -190,11 +190,11 @@ class AttachedStream:
         self._wake_out, self._wake_in = socket.socketpair()
 
     def send(self, data: bytes) -> None:
-        """All of it."""
+        """Send everything."""
         self._socket.sendall(data)
 
     def receive(self, timeout_s: float) -> bytes | None:
-        """Some bytes of stdout."""
+        """Receive some bytes of stdout."""
         with self._lock:
             if self._closed:
                 return b""
@@ -255,7 +255,7 @@ class AttachedStream:
         return self._stderr.decode("utf-8", "replace").strip()
 
     def close(self) -> None:
-        """End the connection, from any thread; doing it twice is no error."""
+        """Close the connection. Thread-safe and idempotent."""
         with self._lock:
             if self._closed:
                 return

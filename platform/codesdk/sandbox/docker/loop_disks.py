@@ -22,16 +22,16 @@ from codesdk.sandbox.isolation.disk_quota import LOOP_CONTROL, mkfs
 _SET_FD, _CLR_FD, _GET_STATUS, _GET_FREE = 0x4C00, 0x4C01, 0x4C05, 0x4C82
 _STATUS_BYTES = 232
 _BACKING = struct.Struct("=QQ")
-"""Head of `struct loop_info64`: device and inode of the file behind."""
+"""Head of `struct loop_info64`: device and inode of the backing file."""
 _SUFFIX = ".ext4"
 _MAKE_S = 30.0
 _FREED_S = 5.0
-"""How long a device may stay held by somebody who looks at it (udev, blkid) after it was let go."""
+"""How long a device may be kept open by others (udev, blkid) after its release."""
 _TRIES = 64
 
 
 class DiskUnavailable(Fault):
-    """A capped workspace cannot be made or freed."""
+    """A workspace image can't be created or released."""
 
     code = "DISK_UNAVAILABLE"
     retryable = True
@@ -40,7 +40,7 @@ class DiskUnavailable(Fault):
 
 
 class LoopDisks:
-    """The workspace files of one installation, in a directory of its own."""
+    """The workspace image files of one installation, in one directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory.resolve()
@@ -72,7 +72,7 @@ class LoopDisks:
             ) from error
 
     def device(self, name: str) -> str | None:
-        """The device that holds that workspace now."""
+        """The current loop device of that workspace."""
         return next(iter(_devices(self._path(name))), None)
 
     def release(self, name: str) -> None:
@@ -103,7 +103,7 @@ class LoopDisks:
             ) from error
 
     def names(self) -> set[str]:
-        """Every workspace of which there is a file or a device."""
+        """Names of all workspaces with a file or a device."""
         here = {path.name for path in self._directory.glob(f"*{_SUFFIX}*")} if self._directory.is_dir() else set()
         attached = {Path(file).name for file in _attached().values() if Path(file).parent == self._directory}
         return {name.partition(_SUFFIX)[0] for name in here | attached}
@@ -117,7 +117,7 @@ def _unfinished(path: Path) -> Path:
 
 
 def _format(path: Path, size: int, inodes: int, uid: int) -> None:
-    """A sparse file with an empty ext4, under its name only when it is whole."""
+    """Create a sparse file with an empty ext4, atomically."""
     program = mkfs()
     if program is None:
         raise FileNotFoundError(errno.ENOENT, "mkfs.ext4 is not installed")
@@ -196,7 +196,7 @@ def _is_same(device: str, file: str, path: Path) -> bool:
 
 
 def _attached() -> dict[str, str]:
-    """Device -> file, of every loop device of the machine that has one."""
+    """Backing file by loop device, for the whole machine."""
     found = {}
     for entry in Path("/sys/block").glob("loop*/loop/backing_file"):
         try:

@@ -1,10 +1,9 @@
-"""Sandboxes that their engine has forgotten: it says that the container ended, or knows none, and its processes live.
+"""Containers lost by the engine: it reports them as ended or unknown, but their processes still run.
 
-So it is where an engine is killed or stopped while it starts a container: the shim outlives it, and the engine that comes
-back finds a container without one. Nobody could reach the runner again, but what it runs would go on in the workspace,
-counted by nobody, and keep its disk for good. The kernel knows them: the first process of such a container, in a process
-namespace of its own, has the sandbox's name in its arguments, where the engine put it; or it is `runc`, which has made the
-container and waits to be told to start it, with the workspace mounted. Who says the same of itself is killed as well.
+Happens when an engine is killed while it starts a container: the shim survives, and the restarted engine doesn't know it.
+No one can reach the runner again, but its processes keep using the workspace and hold its disk. They are found in /proc:
+the first process of the container's PID namespace has the sandbox's name in its arguments, or it is `runc init`, waiting
+to start, with the workspace mounted. A process that fakes these marks is killed too.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ from contextlib import suppress
 from pathlib import Path
 
 NAME_SETTING = "sandbox"
-"""The runner's setting that names container and volume."""
+"""The runner setting with the name of container and volume."""
 KILL_TIMEOUT_S = 10.0
-"""How long all processes of a namespace may take to end after its first one was killed: some wait for a disk."""
+"""How long a PID namespace may take to end after its init was killed; some processes wait for a disk."""
 _PROC = Path("/proc")
 _RUNC_INIT = ["runc", "init"]
-"""What `runc` calls itself until it is told to start the container's program."""
+"""Arguments of `runc` before it executes the container's program."""
 
 _log = logging.getLogger(__name__)
 
 
 def kill_lost_container(name: str, *, device: Callable[[], str | None] = lambda: None, container: str = "") -> int:
-    """Kill what lives of the sandbox of that name, which its engine does not run; how many first processes that were.
+    """Kill the processes of a sandbox that its engine doesn't run; returns the number of PID namespaces killed.
 
-    Sees this machine, if this user may; not another one's engine, nor beyond the container that a worker runs in.
+    Works only on this machine and with permission to see its processes, so not for a remote engine or from a container.
 
     Args:
         name: of container and volume (`spec.container_name`).
-        device: the one that holds its workspace, if one does.
-        container: only of this one, by its id: where another of that name may be starting.
+        device: loop device of its workspace, if any.
+        container: restrict to this container id, if another of that name may be starting.
     """
     ended = 0
     for pid in _foreign_processes():
@@ -59,7 +58,7 @@ def kill_lost_container(name: str, *, device: Callable[[], str | None] = lambda:
 
 
 def _kill(descriptor: int) -> None:
-    """Kill it, and wait: its descriptor is readable once it has ended, and that is after all others of its namespace."""
+    """Kill the namespace's init and wait: its pidfd becomes readable after the whole namespace has ended."""
     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     ended = select.poll()  # select() takes no descriptor above 1023
     ended.register(descriptor, select.POLLIN)
@@ -68,7 +67,7 @@ def _kill(descriptor: int) -> None:
 
 
 def _foreign_processes() -> Iterator[int]:
-    """Processes in another process namespace than ours, as far as this user may see them."""
+    """Visible processes in other PID namespaces."""
     ours = (_PROC / "self/ns/pid").stat().st_ino
     for entry in os.scandir(_PROC):
         if entry.name.isdecimal():
@@ -78,7 +77,7 @@ def _foreign_processes() -> Iterator[int]:
 
 
 def _is_namespace_init(pid: int) -> bool:
-    """Whether it is the first process of its namespace."""
+    """Whether it is PID 1 of its namespace."""
     return any(line.startswith("NSpid:") and line.split()[-1] == "1" for line in _read(pid, "status").splitlines())
 
 
@@ -90,7 +89,7 @@ def _belongs_to(pid: int, name: str, device: Callable[[], str | None]) -> bool:
 
 
 def _sandbox_name(settings: str) -> str:
-    """The sandbox that the runner's settings name."""
+    """The sandbox named in the runner's settings."""
     try:
         said = json.loads(settings)
     except (ValueError, RecursionError):  # anybody's process may say anything
@@ -99,7 +98,7 @@ def _sandbox_name(settings: str) -> str:
 
 
 def _mounts_writable(pid: int, name: str, device: str | None) -> bool:
-    """Whether it has that workspace mounted to write; who borrows it has it to read."""
+    """Whether it has the workspace mounted writable; sandboxes that share it mount it read-only."""
     for line in _read(pid, "mountinfo").splitlines():
         # proc(5): id, parent, major:minor, root within the file system, place, options, …, "-", type, source, …
         mount, _, kind = line.partition(" - ")

@@ -1,4 +1,4 @@
-"""The execs of a fake sandbox: what a script says, and what may be asked of one that runs."""
+"""Execs of a fake sandbox, played from scripts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMES: tuple[Stream, Stream] = ("stdout", "stderr")
 
 @dataclass(frozen=True)
 class Script:
-    """What one exec does."""
+    """Behaviour of one exec."""
 
     stdout: bytes = b""
     stderr: bytes = b""
@@ -35,11 +35,11 @@ class Script:
     result: ExecResult | None = None
     """The whole result instead, for ends that no exit code tells; its output counts are filled in."""
     writes: dict[str, bytes] = field(default_factory=dict)
-    """Files that it writes in the workspace."""
+    """Files it writes to the workspace."""
     hold: threading.Event | None = None
     """It runs until this is set, or until it is cancelled or times out (in real time)."""
     echo: bool = False
-    """It says what it is told on stdin, until that ends."""
+    """Echo stdin until EOF."""
     answer: Callable[[bytes], bytes] | None = None
     """It says this to what it is told, each time, until its stdin ends."""
 
@@ -51,7 +51,7 @@ class Script:
 
 @dataclass
 class Run:
-    """One exec, running or ended."""
+    """A scripted exec, running or ended."""
 
     request: ExecRequest
     background: bool = False
@@ -66,7 +66,7 @@ class Run:
     """How far the reader of a conversation has come: what lies before it is forgotten."""
     input_ended: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
-    """A signal has ended it."""
+    """Set when a signal ended it."""
     cancelled: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -87,7 +87,7 @@ class ScriptPlayer(Protocol):
         ...
 
     def play_script(self, run: Run) -> None:
-        """Play it to its end."""
+        """Play the script to its end."""
         ...
 
     def runs(self) -> dict[tuple[str, int], Run]:
@@ -112,7 +112,7 @@ class FakeProcesses:
         return _process(run)
 
     def list(self) -> tuple[Process, ...]:
-        """Every run that is not acknowledged."""
+        """Unacknowledged runs."""
         return tuple(_process(run) for run in self._sandbox.runs().values())
 
     def output(

@@ -1,8 +1,8 @@
-"""An in-memory `Sandboxes` for tests of what stands above: files are real enough, execs are scripted.
+"""An in-memory `Sandboxes` for unit tests, with scripted execs.
 
-It keeps the port's promises about identity (an attempt runs once, a stale generation is refused, destroyed stays
-destroyed) and about files (atomic batches, preconditions, nothing outside the workspace). It cannot show anything about
-isolation, process trees, limits, signals or real programs; those are tested on the Docker driver.
+Keeps the port's promises about identity (an attempt runs once, a stale generation is refused, destroyed stays
+destroyed) and files (atomic batches, preconditions, nothing outside the workspace). Proves nothing about isolation,
+process trees, limits, signals or real programs; those are tested on the real drivers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _RUNNERS = count(1)
 
 
 class FakeState:
-    """Of one sandbox."""
+    """State of one fake sandbox, which outlives workers as a real one's runner does."""
 
     def __init__(self, spec: SandboxSpec) -> None:
         self.spec = spec
@@ -49,7 +49,7 @@ class FakeState:
         self.keeps = True
         """Whether the workspace outlives what runs in it."""
         self.heard = False
-        """Whether it took what was asked of its files while it ended."""
+        """Whether it carried out a file operation during which it ended."""
         self.generation = spec.generation
         self.files = FakeFiles(spec.profile)
         self.runs: dict[tuple[str, int], Run] = {}
@@ -87,7 +87,7 @@ class FakeSandbox:
 
     @property
     def attestation(self) -> Attestation:
-        """What a sandbox without drift would say."""
+        """An attestation that matches the spec."""
         spec = self._state.spec
         return Attestation(
             network_interfaces=("lo",),
@@ -104,12 +104,12 @@ class FakeSandbox:
 
     @property
     def runner(self) -> str:
-        """Another one for each start."""
+        """Boot id; new for each start."""
         return self._state.runner
 
     @property
     def files(self) -> FakeFiles:
-        """Its workspace."""
+        """The workspace."""
         try:
             self._check()
         except SandboxGone as gone:
@@ -118,7 +118,7 @@ class FakeSandbox:
         return self._state.files
 
     def files_of(self, call: str, attempt: int) -> FakeFiles:
-        """The same, as long as the call is not cancelled."""
+        """The workspace for one call; refuses operations once it is cancelled."""
         self._cancelled_calls.check((call, attempt))
         return self.files
 
@@ -132,13 +132,13 @@ class FakeSandbox:
 
     @property
     def processes(self) -> FakeProcesses:
-        """Its execs beyond one blocking call."""
+        """Background execs."""
         self._sandboxes.check_engine()
         self._check()
         return FakeProcesses(self)
 
     def exec(self, request: ExecRequest, on_output: OnOutput) -> ExecResult:
-        """Play the script once; join or repeat the stored result after that."""
+        """Play the script once; a repeat returns the stored result."""
         with self._exec_locks.acquire((request.call, request.attempt)) as exec_lock:
             if request.taken_up:
                 exec_lock.mark_started()
@@ -191,7 +191,7 @@ class FakeSandbox:
             return run, True
 
     def runs(self) -> dict[tuple[str, int], Run]:
-        """What ran and is not acknowledged."""
+        """Unacknowledged runs."""
         self._check()
         return self._state.runs
 
@@ -276,7 +276,7 @@ class FakeSandbox:
         return self._state.files.import_tar(archive)
 
     def close(self) -> None:
-        """Let go; the sandbox lives on."""
+        """Close this view; the sandbox keeps running."""
         self._closed = True
 
 
@@ -290,7 +290,7 @@ class FakeSandboxes:
     execution_environment = ExecutionEnvironment()
 
     def __init__(self, choose: ScriptFor = lambda _: None, *, images: Collection[str] | None = None) -> None:
-        """Choose: what each exec does; None for a spawn that fails. Images: those that exist; None for any."""
+        """`choose`: script per exec, None: the spawn fails. `images`: existing images, None: any."""
         self.choose = choose
         self.images = images
         self.engine_down = False
@@ -306,7 +306,7 @@ class FakeSandboxes:
             raise EngineUnavailable("fake://engine", "connection refused")
 
     def open(self, spec: SandboxSpec) -> FakeSandbox:
-        """A sandbox, new or the one that an interrupted open left."""
+        """Open a sandbox; see the port."""
         self.check_engine()
         if spec.owner in self._destroyed:
             raise SandboxGone(spec.owner, "it was destroyed")
@@ -324,7 +324,7 @@ class FakeSandboxes:
         return FakeSandbox(state, self)
 
     def reattach(self, owner: str, generation: int) -> FakeSandbox | Gone:
-        """The running sandbox of that owner."""
+        """Reattach; see the port."""
         self.check_engine()
         state = self._states.get(owner)
         if state is None or state.gone:
@@ -336,15 +336,15 @@ class FakeSandboxes:
         return FakeSandbox(state, self)
 
     def pause(self, owner: str) -> None:
-        """Let it answer nothing."""
+        """Pause; see the port."""
         self._alive(owner).paused = True
 
     def resume(self, owner: str) -> None:
-        """Let it answer again."""
+        """Resume; see the port."""
         self._alive(owner).paused = False
 
     def stop(self, owner: str) -> None:
-        """End what runs in it and keep its files."""
+        """Stop; see the port."""
         self.check_engine()
         if owner not in self._stopped:
             state = self._states.get(owner)
@@ -354,7 +354,7 @@ class FakeSandboxes:
             self._stopped[owner] = state.files
 
     def start(self, spec: SandboxSpec) -> FakeSandbox:
-        """Another with the files that were kept."""
+        """Start with the kept files; see the port."""
         if spec.owner in self._destroyed:
             raise SandboxGone(spec.owner, "it was destroyed")
         self.stop(spec.owner)
@@ -370,7 +370,7 @@ class FakeSandboxes:
         return state
 
     def destroy(self, owner: str) -> None:
-        """Remove it; doing it twice is no error."""
+        """Destroy; see the port."""
         self.check_engine()
         self._destroyed.add(owner)
         self._remove(owner, "it was destroyed")
@@ -403,7 +403,7 @@ class FakeSandboxes:
         before.gone, after.files, after.generation = "its runner was started again", before.files, before.generation
 
     def sweep(self, alive: Collection[str] | Callable[[], Collection[str]]) -> Swept:
-        """Remove what no living owner has."""
+        """Sweep; see the port."""
         self.check_engine()
         living = set(alive() if callable(alive) else alive)
         gone = tuple(sorted(set(self._states) - living))
@@ -413,8 +413,8 @@ class FakeSandboxes:
 
     @property
     def living(self) -> tuple[str, ...]:
-        """Owners of sandboxes that exist: what a test of leaks compares with ()."""
+        """Owners of existing sandboxes, for leak checks."""
         return tuple(sorted(self._states))
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """No-op."""

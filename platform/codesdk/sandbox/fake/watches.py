@@ -1,4 +1,4 @@
-"""The watches of a fake workspace: told of every change by the fake files, bounded as the runner's."""
+"""Watches of a fake workspace, with the runner's bounds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _FakeWatch:
 
 
 class FakeWatches:
-    """Safe to use from any thread."""
+    """Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -33,7 +33,7 @@ class FakeWatches:
         self._known: dict[str, _FakeWatch] = {}
 
     def open(self, top: str) -> Watch | FileRefused:
-        """Begin one on a directory that is there."""
+        """Watch an existing directory."""
         with self._changed:
             if len(self._known) >= MAX_WATCHES:
                 message = f"more than {MAX_WATCHES} watches at once"
@@ -61,7 +61,7 @@ class FakeWatches:
             self._changed.notify_all()
 
     def read(self, identity: str, after: int, limit: int, wait_s: float) -> Changes | FileRefused:
-        """What waits; see the port."""
+        """Unread changes; see the port."""
         with self._changed:
             watch = self._known.get(identity)
             if watch is None:
@@ -73,7 +73,7 @@ class FakeWatches:
             return Changes(changes=tuple(change for _, change in part), next=part[-1][0] if part else after, over=over)
 
     def close(self, identity: str) -> bool:
-        """End it."""
+        """End a watch."""
         with self._changed:
             watch = self._known.pop(identity, None)
             if watch is not None:

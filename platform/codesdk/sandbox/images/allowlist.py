@@ -17,13 +17,13 @@ Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class AllowlistInvalid(FileInvalid):
-    """The list of allowed images cannot be used; no image of it is."""
+    """The list of allowed images is invalid; none of its images is allowed."""
 
     code = "IMAGES_FILE_INVALID"
 
 
 class Allowlist(FrozenModel):
-    """The file."""
+    """The file's format."""
 
     version: Literal[1]
     images: dict[Name, Digest]

@@ -1,4 +1,4 @@
-"""Sandbox images: found by what they were made from, else built on the image below them."""
+"""Sandbox images: found by a digest of their sources, else built."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from codesdk.sandbox.images.checks import LABEL_CONTENT, LABEL_NAME, refusals
 from codesdk.sandbox.port.faults import BuildFailed, ImageMissing, ImageRefused
 
 PREFIX = "codesdk-sandbox-"
-"""Of the repositories of our images: `codesdk-sandbox-<name>:<content>`."""
+"""Repository prefix of our images: `codesdk-sandbox-<name>:<content>`."""
 PACKAGES = "/usr/share/codesdk/packages.txt"
-"""Where a build records what is installed: a line `name version architecture` for each package, sorted."""
+"""Path of the package list in an image: sorted lines of `name version architecture`."""
 _MAX_PACKAGES_BYTES = 4 * 1024 * 1024
 _LOG_LINES = 40
 _NO_IMAGE = "the engine reported no error and has no image"
 _NOT_HASHED = ("README.md", "smoke_test.sh")
-"""Files of an image's folder that no build reads: a better sentence is no reason to build for minutes."""
+"""Files that no build reads, so a change doesn't cause a rebuild."""
 _PARENT_ARG = re.compile(rf"^ARG BASE_IMAGE={PREFIX}([a-z0-9._-]+)\s*$", re.MULTILINE)
 
 ReportProgress = Callable[[str], None]
 
 
 class Package(FrozenModel):
-    """One package that an image holds."""
+    """A package installed in an image."""
 
     name: str
     version: str
@@ -40,7 +40,7 @@ class Package(FrozenModel):
 
 
 def image_names(images: Path) -> tuple[str, ...]:
-    """The images that can be built: folders with a Dockerfile."""
+    """Names of images that can be built: folders with a Dockerfile."""
     return tuple(sorted(path.parent.name for path in images.glob("*/Dockerfile")))
 
 
@@ -97,7 +97,7 @@ def content_hash(folder: Path, base: str) -> str:
 
 
 def reference(name: str, content: str) -> str:
-    """The tag of the image of that content."""
+    """The tag for that content digest."""
     return f"{PREFIX}{name}:{content.removeprefix('sha256:')}"
 
 
@@ -115,12 +115,12 @@ def find_image(engine: Engine, name: str, content: str) -> str | None:
 
 
 def describe(engine: Engine, image: str) -> dict[str, Any] | None:
-    """The engine's description of an image, named by its id, by its digest in a registry, or by a tag."""
+    """Inspect an image by id, registry digest or tag."""
     return find_by_digest(engine, image) if image.startswith("sha256:") else _inspect(engine, image)
 
 
 def find_by_digest(engine: Engine, digest: str) -> dict[str, Any] | None:
-    """The engine's description of the image with that id, or with that digest in a registry."""
+    """Inspect an image by id or registry digest."""
     with engine.doing("list images"):
         listed = engine.api.images()
     for image in listed:
@@ -182,7 +182,7 @@ def _inspect(engine: Engine, image: str) -> dict[str, Any] | None:
 
 
 def _base_identity(engine: Engine, base: str) -> str:
-    """The base's id where it is on the engine: a tag that moved must cause a new build."""
+    """Id of the base image if present: a moved tag must cause a rebuild."""
     found = _inspect(engine, base)
     return str(found["Id"]) if found else base
 
@@ -220,7 +220,7 @@ def _build(engine: Engine, folder: Path, base: str, content: str, progress: Repo
 
 
 def _run_build(engine: Engine, name: str, progress: ReportProgress, **wish: Any) -> str:
-    """Build; the last lines of what was said."""
+    """Build the image; returns the last lines of the log."""
     lines: list[str] = []
     error = ""
     with engine.doing(f"build the image {name}"):
@@ -238,7 +238,7 @@ def _run_build(engine: Engine, name: str, progress: ReportProgress, **wish: Any)
 
 
 def _read_one_file(parts: Iterator[bytes]) -> bytes:
-    """The content of a tar of one file. An image's own: bounded, and links are not followed."""
+    """Content of a one-file tar from an untrusted image: bounded, links not followed."""
     packed = bytearray()
     size = 0
     for part in parts:

@@ -1,4 +1,4 @@
-"""What an image must not contain to be a sandbox. Pure: takes the engine's description of an image."""
+"""Checks an image's configuration, from the engine's inspect data. Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _is_reserved(label: str) -> bool:
 
 
 def _names(found: Any) -> str:
-    """An image's own words, cut: a hostile one may have many and long ones."""
+    """Truncate text from an untrusted image."""
     names = sorted(str(name)[:80] for name in found)
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return ", ".join(names[:_MAX_NAMES]) + more

@@ -1,4 +1,4 @@
-"""Older builds of our own images that nothing uses any more. What is a neighbour's is never named."""
+"""Finds and removes unused old builds of this installation's images."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from codesdk.sandbox.port.faults import EngineRefused
 
 
 class OldBuild(FrozenModel):
-    """One that can go."""
+    """An image that can be removed."""
 
     name: str
-    """The folder that it was built from."""
+    """Folder it was built from."""
     id: str
     reference: str
     size_bytes: int
-    """Its own and what it shares with others."""
+    """Size in bytes, including layers shared with others."""
     created_at: float
 
 
@@ -73,7 +73,7 @@ def _has_reference(image: dict[str, Any]) -> bool:
 
 
 def _ancestors(images: Iterable[dict[str, Any]], tops: Iterable[str]) -> set[str]:
-    """The images that these were built on."""
+    """Parents of these images."""
     parents = {str(image["Id"]): str(image.get("ParentId") or "") for image in images}
     found: set[str] = set()
     for top in tops:

@@ -1,4 +1,4 @@
-"""Whether an image has the Python that the runner needs: asked of the image itself, in a container that can do nothing."""
+"""Checks that an image has the Python that the runner needs, in a locked-down container of that image."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from codesdk.sandbox.packaging.minify import parse_module
 from codesdk.sandbox.port.faults import EngineRefused, ImageUnusable
 
 MIN_PYTHON = (3, 9)
-"""The oldest Python that the runner is written for."""
+"""Oldest Python supported by the runner."""
 ANSWER_S = 20
-"""Seconds for a start and one line of output; a busy machine takes two."""
+"""Timeout in seconds for a start and one line of output; a busy machine takes two."""
 _POLL_S = 0.05
 _PROGRAM = """\
 import sys
@@ -35,7 +35,7 @@ _NOBODY = "65534:65534"
 
 
 class Python(FrozenModel):
-    """What was found."""
+    """The image's Python."""
 
     version: tuple[int, int, int]
     missing: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ def find_python(engine: Engine, image: str, holder: dict[str, Any]) -> Python:
 
 @cache
 def required_modules() -> tuple[str, ...]:
-    """What the runner imports; distributions cut some of it out of their smallest packages."""
+    """Standard-library modules that the runner imports; minimal distribution packages lack some."""
     found: set[str] = set()
     for name in bundle.MODULES:
         for node in _unconditional_nodes(parse_module(bundle.source(name))):
@@ -81,7 +81,7 @@ def required_modules() -> tuple[str, ...]:
 
 
 def _unconditional_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """All that is in it, but for what stands in a `try`: there the runner has another way."""
+    """All nodes except those in a `try`, where the runner has a fallback."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.Try):

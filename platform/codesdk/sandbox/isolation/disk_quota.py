@@ -1,4 +1,4 @@
-"""What caps a workspace's bytes and inodes: a pure decision over what the machine offers, and its volume's options.
+"""Chooses how a workspace's bytes and inodes are capped, and the volume options for it.
 
 Nothing here touches a device; `docker.loop_disks` does.
 """
@@ -19,33 +19,33 @@ from codesdk.sandbox.profiles.profile import Profile
 LOOP_CONTROL = Path("/dev/loop-control")
 MKFS = "mkfs.ext4"
 LABEL = "codesdk.disk"
-"""Of container and volume: which cap was chosen, for whoever reads it back."""
+"""Label on container and volume: the backend in use."""
 
 
 class QuotaBackend(StrEnum):
-    """What holds the cap."""
+    """What enforces the cap."""
 
     TMPFS = "tmpfs"
-    """A volume in memory, for small workspaces: it counts towards the sandbox's memory."""
+    """In memory, for small workspaces; counts towards the sandbox's memory."""
     LOOP = "loop"
-    """A file of its own with an ext4 in it, mounted through a loop device: a hard cap, on disk."""
+    """An ext4 image file on a loop device: a hard cap on disk."""
     COUNTED = "counted"
-    """The runner counts what is there and ends what passes the cap: with an overshoot, see `runner.workspace.quota`."""
+    """The runner measures usage and kills what exceeds the cap; allows an overshoot, see `runner.workspace.quota`."""
     NONE = "none"
-    """Nothing: the workspace is a directory of the engine and can fill its disk. Said plainly, never pretended."""
+    """No cap: the workspace is a directory of the engine and can fill its disk."""
 
 
 class QuotaSupport(FrozenModel):
-    """What the worker found on its machine and engine."""
+    """Quota features of the machine and the engine."""
 
     loop_missing: tuple[str, ...] = ("no place for workspace images was given",)
-    """What stands against loop-mounted workspaces; empty where they work."""
+    """Why loop-mounted workspaces don't work here; empty if they do."""
     project_quota: bool = False
-    """The engine's disk has project quotas. Reported only: no driver option of a local volume sets one."""
+    """Whether the engine's disk has project quotas. Reported only: no option of a local volume sets one."""
 
 
 def choose_backend(profile: Profile, facts: QuotaSupport) -> QuotaBackend:
-    """What holds the cap of such a workspace here."""
+    """The backend for this profile's workspace."""
     if not profile.workspace_bytes:
         return QuotaBackend.NONE
     if profile.workspace_bytes <= profile.memory_bytes // 2:
@@ -101,7 +101,7 @@ def _can_open(device: Path) -> bool:
 
 
 def mkfs() -> str | None:
-    """The program that makes an ext4; root's PATH may lack the folder where it usually is."""
+    """Path of mkfs.ext4; searches sbin too, which root's PATH may lack."""
     return shutil.which(MKFS) or shutil.which(MKFS, path="/usr/sbin:/sbin")
 
 

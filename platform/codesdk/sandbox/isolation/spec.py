@@ -1,6 +1,6 @@
-"""From a `SandboxSpec` to what the engine is asked for. Pure: nothing here talks to an engine.
+"""Turns a `SandboxSpec` into engine options. Pure.
 
-Every grant stands here with its reason; what is not granted is denied.
+Every grant is listed here with its reason; everything else is denied.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from codesdk.sandbox.profiles.profile import Profile, Seccomp, WorkspaceMode
 
 @dataclass(frozen=True)
 class Runtime:
-    """Peculiarities of one runtime; the defaults are runc's."""
+    """How a container runtime differs from runc, whose values are the defaults."""
 
     is_linux: bool = True
-    """The sandbox's kernel is the host's: /proc shows no-new-privileges, seccomp, cgroups, and the engine's mounts."""
+    """Whether the host's kernel is the sandbox's: /proc shows no-new-privileges, seccomp, cgroups and the engine's mounts."""
     has_subreapers: bool = True
-    """Any process can take the orphans of its descendants. Else the runner must be process 1, whose they become."""
+    """Whether any process can be a subreaper. Otherwise the runner must be PID 1, which gets all orphans."""
     has_inotify: bool = True
-    """Its kernel tells of every change. Else directories that are watched are looked at again and again."""
+    """Whether inotify reports every change. Otherwise watches poll."""
     pids_each: int = 1
-    """Host processes for each of the sandbox, which the engine's limit counts."""
+    """Host processes per sandbox process, which the engine's limit counts."""
     pids_own: int = 0
-    """Host processes of the runtime's own."""
+    """Host processes of the runtime itself."""
 
     def pids_limit(self, pids: int) -> int:
-        """What the engine is told, so that `pids` processes fit inside."""
+        """The engine's pids limit that leaves room for `pids` sandbox processes."""
         return pids * self.pids_each + self.pids_own
 
 
@@ -47,7 +47,7 @@ RUNTIMES = {
 
 
 def find_runtime(name: str) -> Runtime:
-    """The runtime of that name."""
+    """The runtime's properties; runc's if unknown."""
     return RUNTIMES.get(name, Runtime())
 
 
@@ -67,20 +67,20 @@ test runners start programs from it."""
 
 RESERVED_PIDS = 55
 """Processes of the pids limit that tools cannot take (RLIMIT_NPROC): init, runner, fork server, killer and file threads,
-and for each of up to 24 running execs a subreaper and a leader that waits. Measured: with 55 left free the runner forked
+and for each of up to 24 running execs a subreaper and a waiting leader. Measured: with 55 left free the runner forked
 at once under a fork bomb. With egress one thread more looks up who connects."""
 
 RUNNER_OPEN_FILES = 4096
 """The container's own limit; tools get the profile's. The runner holds 4 descriptors an exec and 1 a staged file."""
 
 EGRESS_PORT = 3128
-"""Where tools find the proxy, on the container's own loopback: the port that HTTP proxies have by custom."""
+"""Port of the egress proxy on the container's loopback; the customary HTTP proxy port."""
 
 LABEL_INSTANCE = "codesdk.instance"
 LABEL_OWNER = "codesdk.owner"
 LABEL_SPEC = "codesdk.spec"
 LABEL_BORROWS = "codesdk.borrows"
-"""On a container that reads another's workspace: whose."""
+"""Label of a container that mounts another sandbox's workspace: the owner."""
 TOOL_ENV = {
     "HOME": "/tmp/home",  # noqa: S108
     "TMPDIR": "/tmp",  # noqa: S108
@@ -92,23 +92,23 @@ TOOL_ENV = {
     "GIT_CONFIG_KEY_0": "safe.bareRepository",
     "GIT_CONFIG_VALUE_0": "explicit",
 }
-"""What every command starts with."""
+"""Base environment of every exec."""
 
 
 def container_name(instance: str, owner: str) -> str:
-    """The name of container and volume: the same for the same owner, and another for another installation."""
+    """Name of container and volume; unique per installation and owner."""
     return f"codesdk-{hashlib.sha256(instance.encode()).hexdigest()[:8]}-{owner}"
 
 
 def container_labels(spec: SandboxSpec) -> dict[str, str]:
-    """What our engine objects carry; a worker that restarts reads the spec back from here."""
+    """Labels of our engine objects; a restarted worker reads the spec from them."""
     text = spec.model_dump_json(exclude={"generation"})
     owner = {LABEL_BORROWS: spec.borrows.owner} if spec.borrows else {}
     return {LABEL_INSTANCE: spec.instance, LABEL_OWNER: spec.owner, LABEL_SPEC: text, **owner}
 
 
 def volumes(spec: SandboxSpec) -> list[tuple[str, str, bool]]:
-    """Volume, place and whether it can be written, of all that is mounted beside `TMPFS`."""
+    """Volume, mount point and writability of every mount except `TMPFS`."""
     own = (container_name(spec.instance, spec.owner), spec.profile.workspace, True)
     lent = spec.borrows
     return [own, *([(container_name(spec.instance, lent.owner), lent.place, False)] if lent else [])]
@@ -131,7 +131,7 @@ def rlimits(spec: SandboxSpec) -> dict[str, int]:
 
 
 def exec_limits(limits: ProcessLimits, runtime: str) -> dict[str, int]:
-    """What an exec asks for beneath `rlimits`, in the same names."""
+    """An exec's own rlimits, in the same names."""
     # gVisor lets a process map what it likes beyond RLIMIT_DATA. All of its addresses are more than its memory, so there
     # it gets less than was said.
     memory = "data" if find_runtime(runtime).is_linux else "as"
@@ -145,12 +145,12 @@ def exec_limits(limits: ProcessLimits, runtime: str) -> dict[str, int]:
 
 
 def spool_bytes(spec: SandboxSpec) -> int:
-    """Output held until it is acknowledged: it lies in the sandbox's own memory, so at most a quarter of that."""
+    """Most output stored until acknowledged; it is in the sandbox's memory, so at most a quarter of that."""
     return min(4 * spec.profile.keep_output_bytes, spec.profile.memory_bytes // 4)
 
 
 def runner_settings(spec: SandboxSpec, *, counted: bool = False) -> dict[str, object]:
-    """What the runner is started with. Readable by tools (/proc/PID/cmdline): no secret may be in it.
+    """Settings passed to the runner. Tools can read them (/proc/PID/cmdline), so they hold no secrets.
 
     Counted: nothing else holds the workspace's cap.
     """
@@ -178,7 +178,7 @@ def runner_settings(spec: SandboxSpec, *, counted: bool = False) -> dict[str, ob
 
 
 def security_options(profile: Profile, *, apart: bool = False) -> list[str]:
-    """No execve gains rights, and the filter of system calls, inline: a remote engine has no file of ours.
+    """no-new-privileges and the inline seccomp profile; a remote engine has no file of ours.
 
     `apart`: it reads another sandbox's workspace.
     """
@@ -235,7 +235,7 @@ def container_options(spec: SandboxSpec, *, counted: bool = False) -> dict[str, 
 
 
 def spec_from_label(label: str, generation: int) -> SandboxSpec:
-    """The spec that a container was made from, for a worker of this generation.
+    """The spec of an existing container, from its label, with this generation.
 
     Raises:
         ValueError: the label is none of ours.
@@ -244,7 +244,7 @@ def spec_from_label(label: str, generation: int) -> SandboxSpec:
 
 
 def same_sandbox(spec: SandboxSpec, label: str) -> bool:
-    """Whether a label found on a container asks for the same as this spec."""
+    """Whether a container's label describes the same sandbox as this spec."""
     try:
         return spec_from_label(label, spec.generation) == spec
     except ValueError:

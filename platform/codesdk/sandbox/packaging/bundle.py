@@ -1,7 +1,7 @@
-"""The runner as one command line: its modules joined, compressed, and started by `python3 -I -S -c`.
+"""Packs the runner into one command line: modules minified, compressed, and started by `python3 -I -S -c`.
 
-Nothing of it lies in the image or in a mount, so it works with any image, with a read-only root and with a remote
-engine. `-I` and `-S` keep an image's PYTHON* variables, working directory and site packages out of a program of root's.
+It needs no file in the image and no mount, so it works with any image, a read-only root and a remote engine. `-I` and
+`-S` ignore the image's PYTHON* variables, working directory and site packages, because the runner runs as root.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Source text without what only readers and checkers want: docstrings, comments, annotations, imports for types.
+"""Minifies Python source: removes docstrings, comments, annotations and type-checking imports.
 
-Every sandbox holds its runner's program in memory several times over (argv, interpreter, compiled), so a kilobyte of
-text is ten in each. Statements keep their lines: a traceback of the runner's still points into the file.
+A sandbox holds the runner's source several times in memory (argv, interpreter, compiled), so a kilobyte of text costs
+ten. Statements keep their line numbers, so tracebacks stay valid.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ Where a collection of garbage lets another thread begin a tree meanwhile, one of
 
 
 def parse_module(source: str) -> ast.Module:
-    """The tree of a module that is our own.
+    """Parse a module; thread-safe.
 
     Raises:
-        SyntaxError: it is none of Python.
+        SyntaxError: it isn't valid Python.
     """
     with _ONE_AT_A_TIME:
         return ast.parse(source)
 
 
 Place = tuple[int, int]
-"""Line, counted from 1, and byte in it."""
+"""Line, from 1, and byte offset in it."""
 Cut = tuple[Place, Place, bytes]
-"""From, to, and what stands there instead."""
+"""Start, end, replacement."""
 
 
 def minify(source: str) -> str:
-    """The same program, shorter. Annotations are gone: nothing may read them at run time."""
+    """Minify a module. It must not read its annotations at run time."""
     lines = source.encode().splitlines(keepends=True)
     for start, end, instead in sorted(
         _outermost([*_cuts(parse_module(source), lines), *_comments(source)]), reverse=True
