@@ -1,4 +1,4 @@
-"""Who is at the other end of a loopback connection: the kernel's word, not the connection's.
+"""Identifies the process at the other end of a loopback connection, from /proc.
 
 A credential alone would not do: every tool process has the same uid, so each can read another's environment. The
 kernel's table says which socket is connected to us, and /proc which processes hold it. To look into a tool's
@@ -18,12 +18,12 @@ _MAPPED = "0" * 16 + "{:08X}".format(int.from_bytes(b"\0\0\xff\xff", sys.byteord
 
 
 def _word(host: str) -> str:
-    """An IPv4 address as the kernel prints it: four bytes in the machine's order."""
+    """An IPv4 address as in /proc/net/tcp: hex in host byte order."""
     return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}"
 
 
 def inode_of(peer: tuple[str, int], ours: tuple[str, int], root: str = "/proc") -> int | None:
-    """The inode of the socket that is bound to `peer` and connected to `ours`; None where there is none any more."""
+    """Inode of the socket bound to `peer` and connected to `ours`; None if it is gone."""
     ends = tuple((_word(host), f":{port:04X}") for host, port in (peer, ours))
     # A program that connects with an IPv6 socket to ::ffff:127.0.0.1 stands in the other table.
     for name, prefix in (("tcp", ""), ("tcp6", _MAPPED)):
@@ -40,7 +40,7 @@ def inode_of(peer: tuple[str, int], ours: tuple[str, int], root: str = "/proc") 
 
 
 def holders(inode: int, root: str = "/proc") -> list[int]:
-    """The processes that have the socket open, as far as this thread may see."""
+    """Processes that have the socket open and are visible to this thread."""
     wanted = "socket:[" + str(inode) + "]"
     names = filter(str.isdigit, os.listdir(root))
     return [int(name) for name in names if _holds(root + "/" + name + "/fd", wanted)]
@@ -61,7 +61,7 @@ def _holds(folder: str, wanted: str) -> bool:
 
 
 def lineages(peer: tuple[str, int], ours: tuple[str, int]) -> list[set[int]]:
-    """For each process that holds the peer's socket: itself and all its ancestors. Empty when nobody is found."""
+    """For each process that holds the peer's socket: its pid and all ancestors. Empty if none is found."""
     inode = inode_of(peer, ours)
     if inode is None:
         return []
@@ -71,7 +71,7 @@ def lineages(peer: tuple[str, int], ours: tuple[str, int]) -> list[set[int]]:
 
 
 def ancestors(pid: int, table: dict[int, tuple[int, str]]) -> set[int]:
-    """The process and all above it."""
+    """The process and its ancestors."""
     found: set[int] = set()
     while pid in table and pid not in found:
         found.add(pid)

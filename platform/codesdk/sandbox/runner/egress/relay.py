@@ -1,4 +1,4 @@
-"""Egress inside the sandbox: a listener on loopback, and each accepted connection as a stream to the worker's proxy.
+"""Egress inside the sandbox: a loopback listener; each connection becomes a stream to the worker's proxy.
 
 The runner reads nothing of what passes. It decides one thing: whether every process that holds the other end belongs
 to an exec that may use egress. Loaded only in sandboxes whose profile allows hosts.
@@ -21,12 +21,12 @@ from codesdk.sandbox.runner.protocol import mux as channels
 HOST = "127.0.0.1"
 _READ_BYTES = 64 * 1024
 _MAX_CHECKS = 64
-"""Connections whose other end is being looked up; more are refused."""
+"""Most connections whose peer is being identified; more are refused."""
 _END_AT_ONCE = struct.pack("ii", 1, 0)
 _REFUSAL = b"HTTP/1.1 403 Forbidden\r\nX-CodeSDK-Egress: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 EgressExec = tuple[int, str, int, str]
-"""The subreaper's pid, call, attempt and credential of an exec that may use egress."""
+"""Subreaper pid, call, attempt and credential of an exec with egress."""
 
 
 class _Connection:
@@ -40,7 +40,7 @@ class _Connection:
 
 
 class Relay:
-    """All egress of the sandbox. All methods run on the loop's thread."""
+    """All egress of the sandbox. Methods run on the loop's thread."""
 
     def __init__(
         self, port: int, loop: EventLoop, executor: SerialExecutor, egress_execs: Callable[[], list[EgressExec]]
@@ -66,7 +66,7 @@ class Relay:
         loop.watch(self._listener.fileno(), select.POLLIN, self._on_accept)
 
     def environment(self, credential: str) -> dict[str, str]:
-        """What an exec with egress finds set, and no other."""
+        """Environment variables of an exec with egress."""
         url = f"http://exec:{credential}@{HOST}:{self._port}"
         found = {}
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
@@ -99,7 +99,7 @@ class Relay:
         self._executor.submit(work)
 
     def _admit(self, sock: socket.socket, lineages: list[set[int]]) -> None:
-        """Open a stream when all who hold the socket belong to one exec that may."""
+        """Open a stream if all holders of the socket belong to one exec with egress."""
         self._checks -= 1
         found_exec = self._find_exec(lineages)
         if found_exec is None:
@@ -115,7 +115,7 @@ class Relay:
         self._watch(connection)
 
     def _find_exec(self, lineages: list[set[int]]) -> EgressExec | None:
-        """The exec that every holder of the socket belongs to."""
+        """The exec that all holders of the socket belong to."""
         for found in self._egress_execs():
             if lineages and all(found[0] in lineage for lineage in lineages):
                 return found
@@ -188,7 +188,7 @@ class Relay:
         self._watch(connection)
 
     def _drop(self, connection: _Connection, say: bool) -> None:
-        """Close the socket; say: also the stream, at once."""
+        """Close the socket; `say`: also reset the stream."""
         if self._connections.pop(connection.stream, None) is None:
             return
         self._loop.forget(connection.sock.fileno())
@@ -201,7 +201,7 @@ class Relay:
     # -- the worker's side --------------------------------------------------------------------------------------------
 
     def restart(self) -> None:
-        """Another connection to a worker: what ran over the old one is lost."""
+        """A new worker connection: streams of the old one are lost."""
         self._channel = None
         for connection in list(self._connections.values()):
             self._drop(connection, say=True)

@@ -1,4 +1,4 @@
-"""Unpacking a tar into the workspace: read through once to refuse, then once more to write.
+"""Unpacks a tar into the workspace in two passes: check everything, then write.
 
 An archive is hostile input. Nothing is written before every entry was looked at; names and links may not leave the
 workspace, entries may not be written through links, and only files, directories and links exist afterwards.
@@ -16,14 +16,14 @@ from codesdk.sandbox.runner.workspace.root import OperationRefused, Root, refusa
 
 MAX_ENTRIES = 200_000
 MAX_BYTES = 2 * 1024 * 1024 * 1024
-"""Unpacked bytes; a few kilobytes of gzip can hold gigabytes of zeros."""
+"""Most unpacked bytes; a few kilobytes of gzip can hold gigabytes of zeros."""
 
 
 _TIME_DIGITS = 10
 
 
 def unpack(root: Root, archive: bytes, max_bytes: int = MAX_BYTES, *, readable: bool = False) -> int:
-    """Unpack a tar, plain or compressed; returns how many files were written.
+    """Unpack a tar, plain or gzip; returns the number of files written.
 
     `readable`: who is not the owner may do with a file what its owner may, but for writing, whatever the archive says.
 
@@ -38,7 +38,7 @@ def unpack(root: Root, archive: bytes, max_bytes: int = MAX_BYTES, *, readable: 
 
 
 def check(archive: bytes, workspace: str, max_bytes: int = MAX_BYTES) -> None:
-    """Read all of it and refuse what must not be unpacked.
+    """Check every entry.
 
     Raises:
         Refused: ARCHIVE_REFUSED with the entry and the reason.
@@ -65,7 +65,7 @@ def _check(workspace: str, archive: bytes, max_bytes: int) -> None:
 
 
 class EntryValidator:
-    """Looks at one entry after the other and refuses what must not be unpacked."""
+    """Checks entries one by one and refuses unsafe ones."""
 
     def __init__(self, workspace: str, max_bytes: int = MAX_BYTES, *, links_anywhere: bool = False) -> None:
         """Links anywhere: a symbolic link may say what it likes, as one that a tool makes; none is written through."""
@@ -143,7 +143,7 @@ def _write(root: Root, archive: bytes, readable: bool) -> int:
 
 
 def entry_times(member: tarfile.TarInfo) -> tuple[int, int]:
-    """Access and change time in nanoseconds; exactly, where the archive says so. What is no time is 1970."""
+    """Access and modification time in nanoseconds, exact if the archive has them; an invalid time becomes 1970."""
     whole, _, rest = member.pax_headers.get("mtime", "").partition(".")
     if len(whole) <= _TIME_DIGITS and (whole + rest).isdecimal() and whole:
         found = int(whole) * 10**9 + int(rest[:9].ljust(9, "0"))

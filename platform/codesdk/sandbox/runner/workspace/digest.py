@@ -1,4 +1,4 @@
-"""SHA-256 without OpenSSL, which `hashlib` loads: three megabytes in every sandbox that has hashed a file."""
+"""SHA-256 without `hashlib`, which loads OpenSSL: three megabytes in every sandbox that hashes a file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     def sha256(data: bytes | bytearray = b"") -> Any:
-        """A hash that is fed with `update`."""
+        """A hash object with `update`."""
 else:
     try:
         from _sha2 import sha256  # Python 3.12 and later
@@ -19,7 +19,7 @@ else:
 
 
 def text(found: Any) -> str:
-    """`sha256:…` of what was fed."""
+    """`sha256:…` of the data so far."""
     return "sha256:" + str(found.hexdigest())
 
 

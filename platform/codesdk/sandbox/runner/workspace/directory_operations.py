@@ -1,4 +1,4 @@
-"""Directories made, entries moved and deleted, whatever symlinks say and however deep a tree is."""
+"""Creates directories, and moves and deletes entries, safe against symlinks and for trees of any depth."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from codesdk.sandbox.runner.workspace.files import Info
 
 MAX_DELETED = 500_000
-"""Entries that one request deletes at most."""
+"""Most entries deleted by one request."""
 _MAX_OPEN = 128
-"""Levels that are held open at once; what lies deeper is moved up first."""
+"""Levels held open at once; deeper subtrees are moved up first."""
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make_directory(root: Root, path: str) -> Info:
-    """A directory and those above it; one that is there already stays."""
+    """Create a directory and its parents. Idempotent."""
     clean = relative(path, root.workspace)
     if clean != ".":
         directory, name = root.open_parent(clean, create=True)
@@ -43,7 +43,7 @@ def make_directory(root: Root, path: str) -> Info:
 
 
 def move(root: Root, source: str, target: str, replace: bool) -> Info:
-    """Rename within the workspace; a symlink is moved as itself."""
+    """Rename within the workspace; symlinks aren't followed."""
     clean, wanted = relative(source, root.workspace), relative(target, root.workspace)
     if wanted == clean or wanted.startswith(clean + "/"):
         raise OperationRefused("INVALID_PATH", "a directory cannot be moved into itself")
@@ -86,7 +86,7 @@ def _exists(name: str, directory: int) -> bool:
 
 
 def delete(root: Root, path: str, recursive: bool, stopped: Callable[[], bool] = lambda: False) -> int:
-    """Delete one entry, with all beneath it where that is asked for; returns how many entries there were.
+    """Delete an entry, with `recursive` a whole tree; returns the number of entries.
 
     Raises:
         Refused: CANCELLED where `stopped` said so before all were deleted; TOO_LARGE: as `clear`.
@@ -111,7 +111,7 @@ def delete(root: Root, path: str, recursive: bool, stopped: Callable[[], bool] =
 
 
 def clear(top: int, stopped: Callable[[], bool] = lambda: False) -> int:
-    """Delete everything in an open directory; returns how many entries there were.
+    """Empty an open directory; returns the number of entries.
 
     Raises:
         Refused: TOO_LARGE when there are more than `MAX_DELETED`, also because a tool goes on making new ones.
@@ -147,7 +147,7 @@ def clear(top: int, stopped: Callable[[], bool] = lambda: False) -> int:
 
 
 def _clear_files(here: int, limit: int, stopped: Callable[[], bool]) -> tuple[str | None, int]:
-    """Delete what is no directory; the first directory that was met, or None when nothing is left, or it stops."""
+    """Delete non-directories; returns the first subdirectory, or None if the directory is empty or it was stopped."""
     count = 0
     while True:
         before = count

@@ -1,4 +1,4 @@
-"""What a worker may ask about files, and the threads that do it: with the tool's effective ids, and so no capability."""
+"""File requests, and the threads that carry them out with the tool's effective ids and no capabilities."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LONG_OPERATIONS = frozenset(("import", "delete", "manifest", "marks"))
 
 
 class _Job:
-    """One operation of a call."""
+    """A file operation of a call."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -36,12 +36,12 @@ class _Job:
         self._claim = _thread.allocate_lock()
 
     def claim(self) -> bool:
-        """For the thread that does it, or for who withdraws it: whoever comes first."""
+        """Claim it, for the thread that runs it or for a cancel: the first wins."""
         return self._claim.acquire(False)
 
 
 class FileService:
-    """The workspace's operations. Short ones are done by one thread, one after the other; long ones by another."""
+    """Runs file operations in order: short ones on one thread, long ones on another."""
 
     def __init__(self, loop: EventLoop, settings: dict[str, Any], take_tool_ids: Callable[[], None]) -> None:
         self._loop = loop
@@ -50,7 +50,7 @@ class FileService:
         self._mode = str(settings.get("workspace_mode", "rw"))
         self._take_tool_ids = take_tool_ids
         self.check: Callable[[str], None] = lambda _: None
-        """Asked before each operation, by name; what it refuses is not done."""
+        """Called before each operation with its name; may refuse it."""
         self._root: Root | None = None
         self._short_executor = SerialExecutor("files", loop, self._begin)
         self._long_executor: SerialExecutor | None = None
@@ -62,7 +62,7 @@ class FileService:
         }  # fmt: skip
         self._uploads: Uploads | None = None
         self._jobs: dict[Key, _Job] = {}
-        """By call; each has one operation at a time."""
+        """Pending operation by call; one at a time each."""
 
     def _begin(self) -> None:
         self._take_tool_ids()
@@ -73,7 +73,7 @@ class FileService:
             pass  # it is there, or its parent is read-only: tools then see a HOME that they cannot write
 
     def serve(self, message: Message, answer: Answer) -> None:
-        """Do one operation and answer."""
+        """Run an operation and answer."""
         name = str(message.header["op"])
         key, job = _key(message.header), _Job(answer)
         if key[0]:
@@ -93,7 +93,7 @@ class FileService:
         job.answer(header, body)
 
     def cancel_pending(self, key: Key) -> bool:
-        """Have a call's operation not begin; False where there is none, or it is under way: it may stop half way."""
+        """Cancel a call's queued operation. False: there is none, or it is running and may stop half way."""
         job = self._jobs.get(key)
         if job is None:
             return False
@@ -104,13 +104,13 @@ class FileService:
         return True
 
     def long_executor(self) -> SerialExecutor:
-        """The thread for what takes long."""
+        """The thread for long operations."""
         if self._long_executor is None:
             self._long_executor = SerialExecutor("long", self._loop, self._take_tool_ids)
         return self._long_executor
 
     def _guarded(self, operation: Operation, message: Message) -> tuple[Header, bytes]:
-        """Whatever goes wrong is an answer, and the thread lives on."""
+        """Turn every error into an answer, so that the thread survives."""
         try:
             self.workspace().ensure_accessible()
             self.check(str(message.header["op"]))
@@ -222,14 +222,14 @@ class FileService:
 
     @staticmethod
     def _become(uid: int, gid: int) -> None:
-        """This thread's effective ids. On the way it is root, without which it may not change its group."""
+        """Set this thread's effective ids; it is root in between, as changing the group requires."""
         kernel.set_thread_uids(-1, 0, -1)
         kernel.set_thread_gids(-1, gid, -1)
         kernel.set_thread_uids(-1, uid, -1)
 
 
 def _key(header: Header) -> Key:
-    """Whose operation it is; no call where it is nobody's."""
+    """The call it belongs to; empty if none."""
     return str(header.get("call", "")), int(header.get("attempt", 0))
 
 

@@ -1,4 +1,4 @@
-"""Two ways to see what changes beneath a directory: as the kernel tells it, or by looking again and comparing.
+"""Two ways to detect changes in a directory tree: inotify, and polling.
 
 Both run on the thread for long operations, with the tool's rights, and follow no symbolic link. What cannot be seen is
 told as an "overflow" of that path: there may be more, of which nothing is known.
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     State = tuple[int, int, int, int, int]
 
 MAX_DIRECTORIES = 8192
-"""Directories of one watch that the kernel is asked to tell of: each is kernel memory, charged to the sandbox."""
+"""Most inotify watches per tree; each costs kernel memory, charged to the sandbox."""
 MAX_POLLED_ENTRIES = 50_000
-"""Entries that are compared. More cannot be watched by looking."""
+"""Most entries of a polled tree."""
 MAX_FOUND = 16_384
-"""Entries of directories that came in one look, each told. Of more only an "overflow" is told: they are memory here."""
+"""Most entries of new directories reported one by one; more become an "overflow"."""
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UNREADABLE_ERRORS = frozenset((errno.EACCES, errno.EPERM, errno.ENAMETOOLONG))
 _GONE_ERRORS = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV))
 
 LIMITS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.ENOSYS))
-"""What the kernel says where it will tell of no more directories, or cannot at all."""
+"""Errors that mean an inotify limit, or no inotify."""
 
 # linux/inotify.h
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO = 0x2, 0x4, 0x8, 0x40, 0x80
@@ -45,14 +45,14 @@ _MASK = (
 _EVENT = struct.Struct("iIII")
 _READ_BYTES = 64 * 1024
 _MOVE_PAIR_S = 0.002
-"""How long the second half of a move is waited for, which the kernel may hand out a little after the first."""
+"""How long to wait for the second half of a move, which may arrive a little later."""
 
 
 _GONE_MESSAGE = "the watched directory was deleted or moved"
 
 
 class WatchEnded(Exception):
-    """Nothing more can be seen; the sentence says why."""
+    """The watch has ended, with the reason."""
 
 
 def _join(directory: str, name: str) -> str:
@@ -60,7 +60,7 @@ def _join(directory: str, name: str) -> str:
 
 
 class InotifyWatcher:
-    """By inotify. The instance is charged to the effective uid, which is the tool's: no other sandbox's share is used."""
+    """Detects changes by inotify. Its instance counts against the tool's uid, so no other sandbox is affected."""
 
     def __init__(self, root: Root, top: str) -> None:
         """Top: a path that `relative` gave.
@@ -74,7 +74,7 @@ class InotifyWatcher:
         self._moving: tuple[int, str, bool] | None = None
         self.fd = kernel.inotify()
         self.unseen: list[Change] = []
-        """Places that could not be looked at from the beginning."""
+        """Paths that couldn't be watched at the start."""
         try:
             self._identity = _identity(root, top)
             self._walk(top, None)
@@ -83,11 +83,11 @@ class InotifyWatcher:
             raise
 
     def close(self) -> None:
-        """See nothing more."""
+        """Stop watching."""
         os.close(self.fd)
 
     def read(self) -> list[Change]:
-        """What has happened since the last time.
+        """Changes since the last read.
 
         Raises:
             OSError: EMFILE or ENOSPC, as above: from now on something may be missed.
@@ -153,7 +153,7 @@ class InotifyWatcher:
             found.append(("deleted" if mask & _DELETE else "changed", path, ""))
 
     def _flush_move(self, found: list[Change]) -> None:
-        """A move without its other half has left what is watched."""
+        """A move without a second half left the watched tree."""
         if self._moving is not None:
             (_, path, is_directory), self._moving = self._moving, None
             found.append(("deleted", path, ""))
@@ -162,7 +162,7 @@ class InotifyWatcher:
                     kernel.inotify_forget(self.fd, wd)
 
     def _forget(self, path: str) -> list[int]:
-        """Forget the paths of a directory and of all beneath it; their numbers."""
+        """Drop a directory and everything below it; returns their watch descriptors."""
         beneath = path + "/"
         gone = [wd for wd, known in self._paths.items() if known == path or known.startswith(beneath)]
         for wd in gone:
@@ -213,7 +213,7 @@ class InotifyWatcher:
 
 
 class PollingWatcher:
-    """By looking again: slower, and two changes between two looks are one."""
+    """Detects changes by polling: slower, and merges changes between two scans."""
 
     fd = -1
 
@@ -231,10 +231,10 @@ class PollingWatcher:
         self._before, self.unseen = self._scan()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """No-op."""
 
     def read(self) -> list[Change]:
-        """What is other than the last time.
+        """Changes since the last scan.
 
         Raises:
             Ended: the directory is gone, or there is too much to look at.
@@ -286,7 +286,7 @@ class PollingWatcher:
 
 
 def _identity(root: Root, path: str) -> tuple[int, int]:
-    """Which directory it is."""
+    """Identity of a directory."""
     fd = root.open(path, _ENTER, 0, links=False)
     try:
         about = os.fstat(fd)
@@ -296,7 +296,7 @@ def _identity(root: Root, path: str) -> tuple[int, int]:
 
 
 def _check_identity(root: Root, path: str, identity: tuple[int, int]) -> None:
-    """Raises Ended where the path leads to another directory by now, or to none."""
+    """Raise Ended if the path is gone or now leads to another directory."""
     try:
         found = _identity(root, path)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""File operations in the workspace. They run on the file thread, with the tool's effective uid and gid and no more."""
+"""File operations in the workspace. They run on the file thread with the tool's effective uid and gid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from codesdk.sandbox.runner.workspace.root import OperationRefused, Root, refusa
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # non-blocking: opening a FIFO must not hang the file thread
 MAX_DEPTH = 32
 MAX_SCANNED = 50_000
-"""Entries that a listing looks at before it says `truncated`: a directory of millions must not fill the memory."""
+"""Most entries that a listing scans before it reports `truncated`, to bound memory."""
 MAX_BATCH = 500
 MAX_CHECKED = 64 * 1024 * 1024
 """Largest file whose content is compared before it is replaced."""
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 TEMPORARIES: dict[str, None] = {}
-"""Names that we gave to files on their way, newest last: whoever watches the workspace is not told of these."""
+"""Recent names of temporary files, newest last; watches don't report these."""
 _REMEMBERED = 4096
 
 
 def temporary_name() -> str:
-    """A name for a file that is written beside its place."""
+    """A temporary name in the target's directory."""
     name = ".codesdk-" + os.urandom(8).hex()
     TEMPORARIES[name] = None
     if len(TEMPORARIES) > _REMEMBERED:
@@ -69,7 +69,7 @@ def _regular(fd: int) -> os.stat_result:
 
 
 def read(root: Root, path: str, offset: int, length: int, version: str | None = None) -> tuple[Info, bytes]:
-    """At most `length` bytes from `offset`; the hash is given where that was the whole file.
+    """Read up to `length` bytes from `offset`; includes the hash if that is the whole file.
 
     Version: what an earlier answer called it; another one is refused.
     """
@@ -93,7 +93,7 @@ def read(root: Root, path: str, offset: int, length: int, version: str | None = 
 
 
 def status(root: Root, path: str) -> Info:
-    """One entry; a symlink as itself."""
+    """Describe one entry; symlinks aren't followed."""
     clean = relative(path, root.workspace)
     fd = root.open(clean, os.O_PATH | os.O_NOFOLLOW)
     try:
@@ -103,7 +103,7 @@ def status(root: Root, path: str) -> Info:
 
 
 def listing(root: Root, path: str, depth: int, limit: int) -> tuple[list[Info], bool]:
-    """Entries beneath a directory and whether some were left out; sorted by path, symlinks never followed."""
+    """Entries below a directory, sorted by path, and whether some were left out. Symlinks aren't followed."""
     clean = relative(path, root.workspace)
     found: list[tuple[str, os.stat_result]] = []
     fd = root.open(clean, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK)
@@ -150,7 +150,7 @@ class _StagedWrite:
 
 
 def write(root: Root, writes: list[Write], max_bytes: int) -> list[Info]:
-    """Write and delete a batch: everything is checked and staged before the first rename.
+    """Write and delete a batch: check and stage everything before the first rename.
 
     Raises:
         Refused: with `path` set; nothing was changed, unless the message says so.
@@ -217,7 +217,7 @@ def _stage(root: Root, item: Write, clean: str, max_bytes: int) -> _StagedWrite:
 
 
 def check(directory: int, name: str, item: Write) -> int:
-    """Check kind and precondition; returns the mode that the file shall have."""
+    """Check kind and precondition; returns the new file's mode."""
     try:
         before = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -245,7 +245,7 @@ def _check_absent(item: Write) -> int:
 
 
 def _digest(directory: int, name: str, limit: int) -> str:
-    """Digest of a file; of no more than `limit` bytes, for a precondition that a caller can have read."""
+    """Digest of a file of at most `limit` bytes."""
     fd = os.open(name, _READ | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     try:
         if _regular(fd).st_size > limit:
@@ -262,7 +262,7 @@ def _digest(directory: int, name: str, limit: int) -> str:
 
 
 def write_all(fd: int, content: bytes) -> None:
-    """All of it, or an OSError."""
+    """Write everything."""
     rest = memoryview(content)
     while rest:
         count = os.write(fd, rest[: 1 << 20])

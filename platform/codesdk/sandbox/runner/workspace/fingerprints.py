@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 MAX_NAMES = 1024
 MAX_BYTES = 256 * 1024 * 1024
-"""Content that is hashed for one call, a second's work; what comes after it is told as `large`, and bound by its size."""
+"""Most bytes hashed per call, about a second; further files are reported as `large` and compared by size."""
 SETTLE_S = 1.0
-"""How long the others stand still after the start, or until its end: a Python here has opened its script after 30 ms."""
+"""How long other tools stay frozen after the start, or until its end; Python opens its script within 30 ms here."""
 MAX_QUEUED = 32
 _PIECE = 1 << 20
 _VIRTUAL_FILE_SYSTEMS = ("/proc/", "/sys/", "/dev/")
@@ -38,7 +38,7 @@ _SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - a place where tools write files, un
 
 
 def fingerprint_files(root: Root, names: list[list[str]]) -> list[Fingerprint]:
-    """A mark for each name, which is a path and the directory that it starts from."""
+    """Fingerprint each name, given as path and working directory."""
     if len(names) > MAX_NAMES:
         raise OperationRefused("TOO_LARGE", "more than " + str(MAX_NAMES) + " names at once")
     left, found = MAX_BYTES, []
@@ -95,7 +95,7 @@ def _describe(fd: int, left: int) -> Fingerprint:
 
 
 def first_difference(wanted: list[list[Any]], found: list[Fingerprint]) -> str:
-    """What is not as it was, in words; empty where all is. Wanted: path, directory, and the mark of each."""
+    """Describe the first differences; empty if none. `wanted`: path, directory and expected fingerprint of each."""
     for (path, _, *fingerprint), now in zip(wanted, found):
         if fingerprint != now:
             return str(path) + " " + _change(fingerprint, now)
@@ -113,7 +113,7 @@ def _change(before: list[Any], now: Fingerprint) -> str:
 
 
 class PreExecCheck:
-    """Starts that wait until their files were looked at. One at a time; all of it runs on the loop's thread."""
+    """Starts that wait for the check of their files, one at a time. Runs on the loop's thread."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class PreExecCheck:
         refuse: Callable[[int, dict[str, Any], bytes], None],
         runs: Callable[[Key], bool],
     ) -> None:
-        """Freeze: (stop or continue, done) for all tools. Serve: take a request up again, as if it came now."""
+        """`freeze(stop, done)`: stop or resume all tools. `serve`: process a request again."""
         self._runs = runs
         self._workspace = workspace
         self._executor = executor
@@ -138,7 +138,7 @@ class PreExecCheck:
         self._until: float | None = None
 
     def must_wait(self, key: Key, message: Message, wanted: list[list[Any]]) -> bool:
-        """Whether the start must wait: for its own files, or for another's. It is served again when it may begin."""
+        """Whether the start must wait for its own check or another's; it is served again later."""
         if self._verified == key:
             self._verified = None
             return False
@@ -179,11 +179,11 @@ class PreExecCheck:
         self._until = time.monotonic() + SETTLE_S
 
     def next_deadline(self) -> float | None:
-        """When the others go on."""
+        """When the other tools are resumed."""
         return self._until
 
     def tick(self) -> None:
-        """Let the others go on, where it is time, and begin what came meanwhile."""
+        """Resume the other tools if due, and serve waiting starts."""
         if self._until is None or self._current is None:
             return
         if self._runs(self._current) and time.monotonic() < self._until:
@@ -195,6 +195,6 @@ class PreExecCheck:
             self._serve(waited)
 
     def restart(self) -> None:
-        """Another connection: it asks again for what it wants."""
+        """A new connection: drop waiting starts; it asks again."""
         self._current_message = None
         self._queued.clear()

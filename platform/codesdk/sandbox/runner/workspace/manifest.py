@@ -1,4 +1,4 @@
-"""What the workspace holds: every entry with what tells whether it has changed."""
+"""Manifest of the workspace: all entries with digests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_ENTRIES = 200_000
 MAX_DEPTH = 128
 MAX_HASHED = 256 * 1024 * 1024
-"""Larger files have no digest; size and time of change then tell."""
+"""Larger files have no digest; compare size and mtime."""
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 

@@ -1,4 +1,4 @@
-"""The workspace as a tar, made piece by piece: nothing is held but the piece that is asked for."""
+"""Streams the workspace as a tar, one piece in memory at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_DEPTH = 256
 
 
 class Packer:
-    """A tar as an iterator of pieces. Sockets, FIFOs and devices are left out and counted; so is what cannot be read."""
+    """Iterates over the pieces of a tar. Skips and counts sockets, FIFOs, devices and unreadable entries."""
 
     def __init__(self, root: Root, max_bytes: int = MAX_BYTES) -> None:
         self._root = root

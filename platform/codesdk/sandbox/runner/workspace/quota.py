@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from codesdk.sandbox.runner.workspace.root import Root
 
 CHECK_INTERVAL_S = 0.05
-"""Between two looks at the file system's own numbers, while something runs."""
+"""Seconds between reads of the file system's usage while something runs."""
 RECOUNT_INTERVAL_S = 2.0
-"""Longest without a count while something runs; longer where counting takes a tenth of that or more."""
+"""Longest interval between counts while something runs; longer if a count takes a tenth of it or more."""
 MAX_COUNTED = 2_000_000
 MAX_OVERSHOOT = (1 << 30, 100_000)
 """Bytes and entries over the cap, or once more the cap where that is more: beyond it no command begins. Each that begins
@@ -35,16 +35,16 @@ _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLO
 _TRIES = 3
 _BLOCK = 512
 WRITE_OPERATIONS = frozenset(("write", "mkdir", "import", "upload.open", "upload.append", "upload.commit"))
-"""File operations that need room."""
+"""File operations that need space."""
 
 
 class QuotaMonitor:
-    """Its methods run on the loop's thread, but `check`; counting is done by the thread for long operations."""
+    """Enforces a counted quota. Methods run on the loop's thread, except `check`; counts run on the long-operation thread."""
 
     def __init__(
         self, cap: dict[str, Any], execs: Execs, workspace: Callable[[], Root], executor: Callable[[], SerialExecutor]
     ) -> None:
-        """Cap: `bytes` and `inodes`."""
+        """`cap`: `bytes` and `inodes`."""
         self._cap = (int(cap["bytes"]), int(cap["inodes"]))
         self._hard_cap = (
             self._cap[0] + max(self._cap[0], MAX_OVERSHOOT[0]),
@@ -63,11 +63,11 @@ class QuotaMonitor:
         self._next_count = 0.0
 
     def next_deadline(self) -> float | None:
-        """When to look again; None while nothing runs."""
+        """When to measure again; None while nothing runs."""
         return self._next_check if self._execs.running() or self._recount_wanted or self._check_soon else None
 
     def tick(self) -> None:
-        """Look, where it is time and something runs."""
+        """Measure if due and something runs."""
         running = self._execs.running()
         self._recount_wanted |= self._is_full() and len(self._allowed) > len(running)  # what has ended may have deleted
         for key in list(self._allowed):
@@ -92,14 +92,14 @@ class QuotaMonitor:
         return self._used[0] >= self._cap[0] or self._used[1] >= self._cap[1]
 
     def exec_blocker(self) -> str:
-        """Why no command may begin now; empty where one may."""
+        """Why no exec may start now; empty if one may."""
         if not _exceeds(self._used, self._hard_cap):
             return ""
         self._recount_wanted = True  # file operations may have made room
         return "the workspace is far over its cap; delete files, not by a command, and try again"
 
     def check(self, operation: str) -> None:
-        """Refuse what needs room where there is none. From any thread.
+        """Refuse operations that need space if there is none. Thread-safe.
 
         Raises:
             Refused: NO_SPACE.
@@ -137,7 +137,7 @@ class QuotaMonitor:
     def _on_counted(
         self, found: tuple[int, int] | None, base: tuple[int, int], running: list[Key], took_s: float
     ) -> None:
-        """Running: what ran when the count began, and so found what it found."""
+        """`running`: execs that ran when the count began."""
         self._counting = False
         if found is None:
             # Somebody moves directories about under the count: all that the file system has grown by is taken for ours.
@@ -162,7 +162,7 @@ def _exceeds(used: tuple[int, int], bound: tuple[int, int]) -> bool:
 
 
 def measure_usage(root: int) -> tuple[int, int]:
-    """Bytes and entries beneath an open directory, at any depth, with two descriptors: up again by `..`, which is checked.
+    """Bytes and entries below an open directory, of any depth, with two descriptors; goes up by a verified `..`.
 
     Raises:
         OSError: ESTALE where a directory was moved while it was counted.
@@ -224,7 +224,7 @@ def _scan(fd: int, seen: set[int]) -> tuple[list[str], int, int]:
 
 
 def _enter(name: str, directory: int) -> int:
-    """Open a directory; -1 where it is gone. One that its owner closed to itself is open for a moment."""
+    """Open a directory; -1 if it is gone. Makes an inaccessible one accessible for a moment."""
     try:
         return os.open(name, _ENTER, dir_fd=directory)
     except PermissionError:

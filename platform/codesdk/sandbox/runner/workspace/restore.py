@@ -1,4 +1,4 @@
-"""A tar from a worker, unpacked while it comes: modes, times and symlinks stay as they were."""
+"""Unpacks a tar while it arrives, with modes, times and symlinks."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ else:
     from _queue import SimpleQueue
 
 PIECE_TIMEOUT_S = 60.0
-"""How long the next piece may take."""
+"""Timeout for the next piece, in seconds."""
 
 
 class Feed:
-    """What `tarfile` reads from: pieces that the loop hands to the thread, each confirmed when it is taken."""
+    """File object for `tarfile`: pieces from the loop, each confirmed when consumed."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[tuple[bytes | None, Callable[[], None]]] = SimpleQueue()
         self._piece = memoryview(b"")
         self._is_over = False
         self.finish: Callable[[], None] = _nothing
-        """The last piece's confirmation, left for whoever reads the feed."""
+        """Confirmation of the last piece."""
 
     def put(self, piece: bytes | None, taken: Callable[[], None]) -> None:
-        """From the loop. None ends it."""
+        """Called on the loop; None ends the input."""
         self._queue.put((piece, taken))
 
     def read(self, size: int) -> bytes:
-        """From the thread.
+        """Called on the thread.
 
         Raises:
             Refused: no piece has come for a long time.
@@ -50,7 +50,7 @@ class Feed:
         return bytes(found)
 
     def drain(self) -> dict[str, Any]:
-        """Take what is left, until the end."""
+        """Consume the rest of the input."""
         while not self._is_over:
             self._next()
         return {}
@@ -69,11 +69,11 @@ class Feed:
 
 
 def _nothing() -> None:
-    """No one waits."""
+    """Confirms nothing."""
 
 
 def unpack(root: Root, feed: Feed) -> int:
-    """Unpack all of it; the number of entries.
+    """Unpack everything; returns the number of entries.
 
     Raises:
         Refused: ARCHIVE_REFUSED with the entry and the reason, NO_SPACE and the like; what was written is still there.

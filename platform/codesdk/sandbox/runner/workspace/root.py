@@ -1,4 +1,4 @@
-"""Opening paths beneath the workspace, whatever symlinks say and however fast they are swapped.
+"""Opens paths below the workspace, safe against symlinks and races.
 
 The kernel does it in one call (openat2, RESOLVE_BENEATH). Where there is no such call (gVisor, kernels before 5.6) the
 path is walked component by component and no symlink is followed at all.
@@ -16,7 +16,7 @@ _PATH_MAX = 4096
 
 
 class OperationRefused(Exception):
-    """A file operation's "no": a word of `port.FileError`, and a sentence."""
+    """A refused file operation: a value of `port.FileError` and a message."""
 
     def __init__(self, error: str, message: str) -> None:
         super().__init__(message)
@@ -45,13 +45,13 @@ _ERRORS = {
 
 
 def refusal_of(error: OSError) -> OperationRefused:
-    """What an OSError means to the caller of a file operation."""
+    """The refusal for an OSError."""
     word, sentence = _ERRORS.get(error.errno or 0, ("PERMISSION_DENIED", os.strerror(error.errno or 0)))
     return OperationRefused(word, sentence)
 
 
 def relative(path: str, workspace: str) -> str:
-    """The path relative to the workspace; "." for the workspace itself.
+    """A path relative to the workspace; "." for the workspace itself.
 
     Raises:
         Refused: it holds a NUL, is too long, or points out of the workspace by its text alone.
@@ -74,7 +74,7 @@ def relative(path: str, workspace: str) -> str:
 
 
 class Root:
-    """The workspace, held open: it stays the same directory whatever is mounted or renamed over its path."""
+    """The open workspace directory; stays the same whatever is mounted or renamed over its path."""
 
     def __init__(self, workspace: str, has_openat2: bool = True) -> None:
         self.workspace = workspace
@@ -87,7 +87,7 @@ class Root:
         self._has_openat2 = has_openat2 and self._probe()
 
     def ensure_accessible(self) -> None:
-        """Undo a `chmod 000` of the workspace by a tool, which would lock the next one out. Run as its owner, the tool."""
+        """Undo a tool's `chmod 000` of the workspace. Runs as its owner, the tool user."""
         if os.fstat(self.fd).st_mode & stat.S_IRWXU != stat.S_IRWXU:
             os.fchmod(self.fd, 0o755)
 
@@ -101,7 +101,7 @@ class Root:
         return True
 
     def open(self, path: str, flags: int, mode: int = 0, links: bool = True) -> int:
-        """Open a path that `relative` gave. Links: follow symlinks, as long as they stay beneath the workspace.
+        """Open a path returned by `relative`. `links`: follow symlinks that stay in the workspace.
 
         Raises:
             OSError: EXDEV or ELOOP where the path leaves or goes through a link that is not followed.
@@ -132,7 +132,7 @@ class Root:
             os.close(here)
 
     def open_parent(self, path: str, create: bool = False, links: bool = True) -> tuple[int, str]:
-        """A descriptor of the directory that holds `path`, and the last name. Create: make missing directories."""
+        """Descriptor of the parent directory, and the last name. `create`: create missing directories."""
         parent, _, name = path.rpartition("/")
         if name in (".", "..", ""):
             raise OSError(errno.EISDIR, "a directory, not a name in one")

@@ -1,4 +1,4 @@
-"""Snapshots and restores of the whole workspace, with every tool standing still meanwhile."""
+"""Snapshots and restores of the workspace, while all tools are frozen."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     ReplyLater = Callable[[int], Callable[[Header, bytes], None]]
 
 IDLE_TIMEOUT_S = 30.0
-"""After this without a request the tools run on: a worker that died must not leave a sandbox frozen."""
+"""Idle time after which it is aborted and tools resume: a dead worker must not leave a sandbox frozen."""
 MAX_PIECE = 4 * 1024 * 1024
 
 
 class _Transfer:
-    """One snapshot or restore under way."""
+    """A snapshot or restore in progress."""
 
     def __init__(self, identity: str) -> None:
         self.identity = identity
@@ -41,7 +41,7 @@ class _Transfer:
 
 
 class SnapshotService:
-    """One at a time. Its methods run on the loop's thread; the work is done by the thread for long operations."""
+    """One at a time. Methods run on the loop's thread, the work on the long-operation thread."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class SnapshotService:
         reply_later: ReplyLater,
         mode: str,
     ) -> None:
-        """Freeze: (stop or continue, done) for all tools. Mode: what tools may do with the workspace."""
+        """`freeze(stop, done)`: stop or resume all tools. `mode`: the workspace mode."""
         self._workspace = workspace
         self._executor = executor
         self._freeze = freeze
@@ -64,11 +64,11 @@ class SnapshotService:
         }  # fmt: skip
 
     def next_deadline(self) -> float | None:
-        """When the present one has been left alone for too long."""
+        """When the current one times out."""
         return self._current.used + IDLE_TIMEOUT_S if self._current is not None and not self._current.busy else None
 
     def tick(self) -> None:
-        """Give up what was left alone."""
+        """Abort it after a timeout."""
         if (
             self._current is not None
             and not self._current.busy
@@ -77,7 +77,7 @@ class SnapshotService:
             self.restart()
 
     def restart(self) -> None:
-        """Another connection, or nobody: the present one is over."""
+        """A new connection: abort the current one."""
         transfer, self._current = self._current, None
         if transfer is not None:
             if transfer.feed is not None:
@@ -185,7 +185,7 @@ class SnapshotService:
     # -- restores -----------------------------------------------------------------------------------------------------
 
     def _unpack(self, transfer: _Transfer) -> Callable[[], None]:
-        """On the thread, until the last piece: each waits there for its turn, so only one is held."""
+        """Runs on the thread; waits for each piece to be taken, so only one is in memory."""
         from codesdk.sandbox.runner.workspace import directory_operations, restore  # noqa: PLC0415 - loaded by `_prepare`
 
         feed = transfer.feed

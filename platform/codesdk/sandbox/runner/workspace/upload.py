@@ -1,4 +1,4 @@
-"""Large files that arrive in pieces: written beside their place, and put there in one step."""
+"""Chunked uploads: written to a temporary file and renamed into place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MAX_UPLOADS = 8
 KEEP_S = 600.0
-"""An upload that has had no piece for so long is forgotten when the next one begins."""
+"""Idle time after which an upload is dropped, when the next one begins."""
 
 
 class _Upload:
@@ -40,15 +40,15 @@ class _Upload:
 
 
 class Uploads:
-    """Those under way. All of it runs on the file thread."""
+    """Uploads in progress. Runs on the file thread."""
 
     def __init__(self, max_bytes: int) -> None:
-        """Max bytes: of one file; 0 for any."""
+        """`max_bytes`: per file; 0 for no limit."""
         self._max_bytes = max_bytes
         self._uploads: dict[str, _Upload] = {}
 
     def begin(self, root: Root, item: files.Write) -> str:
-        """Check the place and its precondition; the upload's id."""
+        """Check target and precondition; returns the upload's id."""
         for identity, known in list(self._uploads.items()):
             if time.monotonic() - known.used > KEEP_S:
                 self.abort(identity)
@@ -72,7 +72,7 @@ class Uploads:
         return self._uploads[identity]
 
     def append(self, identity: str, offset: int, data: bytes) -> int:
-        """One piece; a piece that came already is recognised by its offset. Returns the size so far."""
+        """Append a piece; a repeated one is detected by its offset. Returns the size so far."""
         upload = self._get(identity)
         upload.used = time.monotonic()
         if offset + len(data) == upload.size and data:
@@ -88,7 +88,7 @@ class Uploads:
         return upload.size
 
     def commit(self, identity: str, expected: str) -> Info:
-        """Put it in its place, when its digest is the expected one and the precondition still holds."""
+        """Rename it into place if its digest matches and the precondition still holds."""
         upload = self._get(identity)
         try:
             if digest.text(upload.hash) != expected:
@@ -102,7 +102,7 @@ class Uploads:
             self.abort(identity)
 
     def abort(self, identity: str) -> None:
-        """Forget it; nothing of it is left."""
+        """Abort and delete it."""
         upload = self._uploads.pop(identity, None)
         if upload is not None:
             upload.close()

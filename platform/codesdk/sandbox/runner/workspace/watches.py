@@ -1,4 +1,4 @@
-"""What a worker may ask about changes beneath a directory. The changes wait here, bounded, until they were read.
+"""Watch requests. Unread changes are queued here, with bounds.
 
 Each change has a number, and stays until the reader names it as read: an answer that was lost is simply asked for again.
 Where there is no room, all that waits is replaced by one "overflow": the reader then knows that it must look anew.
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 MAX_WATCHES = 8
 MAX_WAITING = 4096
-"""Changes of one watch that wait to be read."""
+"""Most unread changes per watch."""
 MAX_WAITING_BYTES = 1024 * 1024
-"""Bytes of their paths: a path can have four thousand."""
+"""Most bytes of their paths; a path can have 4,096."""
 MAX_WAIT_S = 20.0
 IDLE_TIMEOUT_S = 600.0
-"""A watch that nobody has read for so long ends."""
+"""Seconds without a read after which a watch ends."""
 POLL_INTERVAL_S = 1.0
-"""Pause between two looks; longer where looking takes long, so that it is a fifth of the time at most."""
+"""Seconds between polls; longer for slow ones, which then take at most a fifth of the time."""
 
 
 class _Watch:
-    """One watch; all of it belongs to the loop's thread but what `watcher` does."""
+    """A watch. Used on the loop's thread, except `watcher`."""
 
     def __init__(self, top: str) -> None:
         self.top = top
@@ -56,7 +56,7 @@ class _Watch:
         self._reported: set[str] = set()
 
     def put(self, changes: list[Change]) -> None:
-        """Let them wait to be read."""
+        """Queue changes."""
         for kind, path, source in changes:
             if kind == "changed" and path in self._reported:
                 continue  # it is told already, and that was not read yet
@@ -78,7 +78,7 @@ class _Watch:
         self.bytes += len(path) + len(source)
 
     def read(self, after: int, limit: int) -> list[tuple[int, str, str, str]]:
-        """Forget what was read, up to `after`; the next ones."""
+        """Drop changes up to `after`; returns the next ones."""
         count = sum(1 for change in self.waiting if change[0] <= after)
         self.bytes -= sum(len(path) + len(source) for _, _, path, source in self.waiting[:count])
         del self.waiting[:count]
@@ -87,7 +87,7 @@ class _Watch:
 
 
 class Watches:
-    """Its methods run on the loop's thread; looking is done by the thread for long operations."""
+    """All watches. Methods run on the loop's thread, polls on the long-operation thread."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Watches:
         reply_later: ReplyLater,
         use_inotify: bool,
     ) -> None:
-        """Told: the kernel can tell of changes; where it cannot, directories are looked at again and again."""
+        """`use_inotify`: False polls always."""
         self._loop = loop
         self._workspace = workspace
         self._executor = executor
@@ -110,14 +110,14 @@ class Watches:
         }  # fmt: skip
 
     def next_deadline(self) -> float | None:
-        """When there is something to do, on the monotonic clock."""
+        """When `tick` is due, on the monotonic clock."""
         times = [watch.poll_at for watch in self._watches.values() if watch.poll_at is not None]
         times += [watch.used + IDLE_TIMEOUT_S for watch in self._watches.values()]
         times += [deadline for deadline, _, _ in self._pending_answers]
         return min(times) if times else None
 
     def tick(self) -> None:
-        """Look where it is time, answer what waits, and end what nobody reads."""
+        """Poll if due, answer waiting reads, end unread watches."""
         now = time.monotonic()
         for identity, watch in list(self._watches.items()):
             if watch.used + IDLE_TIMEOUT_S <= now:
@@ -215,7 +215,7 @@ class Watches:
     # -- looking ------------------------------------------------------------------------------------------------------
 
     def _wait_for_changes(self, watch: _Watch, took_s: float) -> None:
-        """Until there is something to see."""
+        """Wait for events."""
         watch.busy = False
         if watch.closed or watch.over or watch.watcher is None:
             self._close_watcher(watch)
@@ -258,7 +258,7 @@ class Watches:
 
     @staticmethod
     def _catch_errors(work: Callable[[], Header]) -> Header:
-        """Whatever goes wrong is an outcome, and the thread lives on."""
+        """Turn every error into an outcome, so that the thread survives."""
         try:
             return work()
         except OperationRefused as refused:
