@@ -108,7 +108,7 @@ class Bench:
 
     def append(self, drafts: list[EventDraft]) -> None:
         """One acknowledged unit, written out before it as the output of a command is."""
-        ready = [self.log.written(each) for each in drafts]
+        ready = [self.log.encode(each) for each in drafts]
 
         def work(unit: Unit) -> None:
             for each in ready:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from codesdk.worker.lifecycle.worker import DRAIN_S, KEEPER_S, SHUTDOWN_S
+from codesdk.worker.lifecycle.worker import DRAIN_S, MAINTENANCE_STOP_S, SHUTDOWN_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(sys.executable).with_name("docker-compose")
@@ -111,7 +111,7 @@ def test_what_lasts_is_restarted_and_checked_and_what_runs_once_is_not(services)
 def test_a_worker_that_is_told_to_end_has_left_before_the_engine_would_kill_it(services):
     minutes, seconds = services["worker"]["stop_grace_period"].rstrip("s").split("m")
     grace_s = 60 * int(minutes) + int(seconds)
-    assert DRAIN_S + KEEPER_S < SHUTDOWN_S < grace_s
+    assert DRAIN_S + MAINTENANCE_STOP_S < SHUTDOWN_S < grace_s
 
 
 def test_a_second_worker_has_an_engine_a_name_and_a_data_directory_of_its_own_and_is_else_as_narrow_as_the_first():

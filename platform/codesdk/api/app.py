@@ -103,7 +103,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     app.state.mcp = mcp
     app.state.readers = readers
     app.state.answer_throttle = answer_throttle(services.clock)
-    app.state.bell = FeedPoller(services.desk.feeds, settings.poll_s)
+    app.state.poller = FeedPoller(services.desk.feeds, settings.poll_s)
     app.state.stop = stop
     install_handlers(app)
     for router in ROUTERS:

@@ -93,7 +93,7 @@ class ApprovalStream(Response):
         self,
         *,
         feeds: ApprovalFeed,
-        bell: FeedPoller,
+        poller: FeedPoller,
         readers: OpenStreams,
         tenant: TenantId,
         begin: StartPosition | None,
@@ -108,7 +108,7 @@ class ApprovalStream(Response):
         self.background = None
         self.init_headers(SSE_HEADERS)
         self._feeds = feeds
-        self._bell = bell
+        self._poller = poller
         self._readers = readers
         self._tenant = tenant
         self._begin = begin
@@ -119,7 +119,7 @@ class ApprovalStream(Response):
         """Stream until the reader goes, or is sent away."""
         del scope
         place = _StreamReader()
-        with self._readers.there(place):
+        with self._readers.track(place):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await stream_to(receive, send, partial(self._write, place))
 
@@ -139,7 +139,7 @@ class ApprovalStream(Response):
                     await out.write("".join(self._frame(each, epoch) for each in news))
                 if len(news) < PAGE_SIZE and not place.closed:
                     quiet = min(HEARTBEAT_S, max(0.0, due - anyio.current_time()))
-                    await self._bell.wait(self._tenant, after, place.wake, quiet)
+                    await self._poller.wait(self._tenant, after, place.wake, quiet)
                     if not place.wake.is_set():
                         await out.write(": \n\n")
                     place.wake.clear()

@@ -106,7 +106,7 @@ class OpenStreams:
         self._readers: set[OpenStream] = set()
 
     @contextmanager
-    def there(self, reader: OpenStream) -> Iterator[None]:
+    def track(self, reader: OpenStream) -> Iterator[None]:
         """A reader is there while the block lasts."""
         self._readers.add(reader)
         try:
@@ -155,7 +155,7 @@ class EventStream(Response):
         """Stream until the reader goes, or is sent away."""
         del scope
         inbox = EventBuffer(self._inbox_limit)
-        with self._readers.there(inbox):
+        with self._readers.track(inbox):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await stream_to(receive, send, partial(self._write, inbox))
 

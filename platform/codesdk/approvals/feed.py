@@ -52,7 +52,7 @@ class FeedEntry(FrozenModel):
 
 def publish(unit: Unit, about: ApprovalRef, kind: FeedKind, by: PrincipalId | None = None) -> None:
     """Note it, with the unit that does it. `by`: who voted."""
-    unit.last(f"news:{about.tenant}", lambda connection: feed_store.add(connection, about, kind.value, by))
+    unit.at_end(f"news:{about.tenant}", lambda connection: feed_store.add(connection, about, kind.value, by))
 
 
 class ApprovalFeed:

@@ -63,7 +63,7 @@ def _export_session(
     # After the events: whatever they name was on record before them.
     owned = record.artifacts.of_session(session)
     for artifact in owned:
-        line = ArtifactLine(artifact=artifact.seen())
+        line = ArtifactLine(artifact=artifact.public())
         export_format.write(file, line)
         if artifacts is not None:
             _copy_artifact(record, artifact, artifacts / line.file_name)

@@ -63,6 +63,6 @@ class StoredArtifact(Artifact):
     blob_key: str = Field(exclude=True, repr=False)
     """Known inside only."""
 
-    def seen(self) -> Artifact:
+    def public(self) -> Artifact:
         """What others see of it."""
         return Artifact.model_validate(self.model_dump())

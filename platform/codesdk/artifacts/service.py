@@ -69,7 +69,7 @@ class ArtifactService:
         """
         return self._incoming.spool()
 
-    def keep(
+    def put(
         self, content: bytes, tenant: TenantId, session: SessionId | None, *, content_type: str, name: str
     ) -> StoredArtifact:
         """Make `content` durable and describe it; `record` it in the unit that refers to it.
@@ -117,7 +117,7 @@ class ArtifactService:
 
     def supersede(self, unit: Unit, artifact: StoredArtifact) -> bool:
         """Remove a record that a newer one stands for, unless an open session starts from it. False: it stays."""
-        self._quotas.hold(unit, artifact.tenant_id)
+        self._quotas.lock_tenant(unit, artifact.tenant_id)
         store.lock_artifact(unit.connection, artifact.id, to_remove=True)
         if store.seeds_open_session(unit.connection, artifact.id):
             return False
@@ -136,7 +136,7 @@ class ArtifactService:
             raise ArtifactUnknown(f"There is no artifact {artifact}.")
         return found
 
-    def use(self, unit: Unit, tenant: TenantId, artifact: str) -> None:
+    def lock(self, unit: Unit, tenant: TenantId, artifact: str) -> None:
         """Make sure that it is there at the unit's commit, for what the unit makes from it.
 
         Raises:
@@ -246,7 +246,7 @@ class ArtifactService:
             self._writer.run(lambda unit: store.mark_damaged(unit.connection, blob.key))
 
     def _delete(self, unit: Unit, artifact: StoredArtifact) -> None:
-        self._quotas.hold(unit, artifact.tenant_id)
+        self._quotas.lock_tenant(unit, artifact.tenant_id)
         store.lock_artifact(
             unit.connection, artifact.id, to_remove=True
         )  # first: a session that starts from it may be opening
@@ -258,6 +258,6 @@ class ArtifactService:
 
     def _remove_record(self, unit: Unit, artifact: StoredArtifact) -> None:
         # The tenant's row before the blob's, as `record` takes them: else the two could wait for each other.
-        self._quotas.hold(unit, artifact.tenant_id)
+        self._quotas.lock_tenant(unit, artifact.tenant_id)
         if store.remove(unit.connection, artifact, self._hold_s):
             self._quotas.release(unit, artifact.tenant_id, Resource.ARTIFACT_BYTES, artifact.size)

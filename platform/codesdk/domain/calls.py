@@ -61,7 +61,7 @@ class Attempt(FrozenModel):
     state: CallState = CallState.WAITING
     ran: bool = False
 
-    def to(self, after: CallState) -> Attempt:
+    def transition(self, after: CallState) -> Attempt:
         """The attempt one lawful step later.
 
         Raises:

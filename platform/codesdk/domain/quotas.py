@@ -94,11 +94,11 @@ class Quotas(Protocol[UnitT_contra]):
         """Give back what `unit` removes. Only artifact bytes need it: of all else the rows' states are counted."""
         ...
 
-    def hold(self, unit: UnitT_contra, tenant: TenantId) -> None:
+    def lock_tenant(self, unit: UnitT_contra, tenant: TenantId) -> None:
         """Let nobody else reserve anything of this tenant until `unit` has ended. Who releases holds before other rows."""
         ...
 
-    def take(self, unit: UnitT_contra, tenant: TenantId, asked: int, *, least: int = 1) -> EgressReservation:
+    def reserve_egress(self, unit: UnitT_contra, tenant: TenantId, asked: int, *, least: int = 1) -> EgressReservation:
         """Let `unit` take up to `asked` bytes of egress ahead: fewer where little is left of the day, never below `least`.
 
         Raises:
@@ -114,7 +114,7 @@ class Quotas(Protocol[UnitT_contra]):
 class UnlimitedQuotas:
     """Lets everything through: for embedding without tenants, and for tests of other things."""
 
-    def hold(self, unit: object, tenant: TenantId) -> None:
+    def lock_tenant(self, unit: object, tenant: TenantId) -> None:
         """Nobody stands in line."""
 
     def reserve(self, unit: object, tenant: TenantId, resource: Resource, amount: int = 1) -> None:
@@ -123,7 +123,7 @@ class UnlimitedQuotas:
     def release(self, unit: object, tenant: TenantId, resource: Resource, amount: int) -> None:
         """Nothing is kept."""
 
-    def take(self, unit: object, tenant: TenantId, asked: int, *, least: int = 1) -> EgressReservation:  # noqa: ARG002 - the port's
+    def reserve_egress(self, unit: object, tenant: TenantId, asked: int, *, least: int = 1) -> EgressReservation:  # noqa: ARG002 - the port's
         """All of it."""
         return EgressReservation(max(asked, least), day=0)
 

@@ -86,7 +86,7 @@ class EventLog:
         self._clock = clock
         self._hints = hints
 
-    def written(self, draft: EventDraft) -> EncodedEvent:
+    def encode(self, draft: EventDraft) -> EncodedEvent:
         """The draft for `append`, written out now, on the caller's own thread.
 
         Raises:
@@ -105,7 +105,7 @@ class EventLog:
             EventTooLarge: it holds more than `MAX_EVENT_BYTES`.
             ValueError, TypeError: JSON cannot say what it holds.
         """
-        session, row, ended = draft if isinstance(draft, EncodedEvent) else self.written(draft)
+        session, row, ended = draft if isinstance(draft, EncodedEvent) else self.encode(draft)
         unit.batch(store.insert, session).append(row)
         hint = next((each for each in unit.effects if isinstance(each, _CommitHint) and each.session == session), None)
         if hint is None:
@@ -142,7 +142,7 @@ class EventLog:
         with self.database.read() as connection:
             return store.head(connection, session)
 
-    def place(self, session: SessionId) -> tuple[str, int]:
+    def position(self, session: SessionId) -> tuple[str, int]:
         """The log's epoch and its newest `seq`: what a reader's cursor is judged by. Empty and 0 where unknown."""
         with self.database.read() as connection:
             return store.log_position(connection, session)

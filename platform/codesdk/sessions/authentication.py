@@ -40,7 +40,7 @@ class SessionAuthenticator:
             Unauthenticated: the credential is not good, or opens no session.
             SessionUnknown: there is no such session of this caller's.
             Forbidden: the caller may not make calls.
-            Fault: see `LoginService.enter` and `SessionService.open`.
+            Fault: see `LoginService.log_in` and `SessionService.open`.
         """
         found = self._authenticate(credential, named, opens=opens, again=again)
         # The roles are those of now: a principal that may not run calls any more makes none in its old sessions.
@@ -52,7 +52,7 @@ class SessionAuthenticator:
         if credential.startswith(KEY_PREFIX):
             return self._own_session(self._directory.principal(credential), _require_session_id(named))
         if self._logins.issuers and is_token(credential):
-            entered = self._logins.enter(credential, again=again)
+            entered = self._logins.log_in(credential, again=again)
             return (
                 self._own_session(entered.principal, named)
                 if named is not None

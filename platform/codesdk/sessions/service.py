@@ -228,7 +228,7 @@ class SessionService:
         if wish.from_session is not None:
             seed = last_snapshot(unit.connection, principal.tenant_id, wish.from_session)
         if seed is not None:
-            self._artifacts.use(unit, principal.tenant_id, seed)
+            self._artifacts.lock(unit, principal.tenant_id, seed)
         self._reserve(unit, principal.tenant_id, profile)
         # Last of what may refuse: the host is held from here on.
         placed = place_session(unit.connection, profile, wish.host_labels)

@@ -100,7 +100,7 @@ class Unit:
         """
         return self.batches.setdefault((flush, key), [])
 
-    def last(self, key: str, step: Callable[[Connection], object]) -> None:
+    def at_end(self, key: str, step: Callable[[Connection], object]) -> None:
         """Run `step` at the end of the transaction, in the order of `key` over all units of the group."""
         self.last_steps.append((key, step))
 

@@ -46,7 +46,7 @@ class OperatorSetup:
             PrincipalTaken: the tenant has somebody else of that name.
         """
         tenant = self._tenant(unit)
-        self._quotas.hold(unit, tenant)  # of two that found at once, the second finds what the first has made
+        self._quotas.lock_tenant(unit, tenant)  # of two that found at once, the second finds what the first has made
         operator = store.principal_named(unit.connection, tenant, OPERATOR)
         if operator is None:
             holder = self._enroll(unit, tenant)

@@ -93,13 +93,13 @@ class IdentityDirectory:
         with self._database.read() as connection:
             return store.subject_in(connection, session, principal.id)
 
-    def still(self, principal: Principal) -> bool:
+    def is_active(self, principal: Principal) -> bool:
         """Whether a principal that was let in would be let in now: for streams, which outlive their admission.
 
         One indexed read. False: its key was revoked or has expired, it was disabled, or its tenant suspended.
         """
         with self._database.read() as connection:
-            return store.still(connection, principal)
+            return store.is_active(connection, principal)
 
     def add_tenant(self, unit: Unit, id_: TenantId, name: str) -> Tenant:
         """A new tenant of a name that is free, with nobody in it."""

@@ -78,7 +78,7 @@ def active_principal(connection: Connection, principal: PrincipalId) -> Principa
     return _principal(row) if row else None
 
 
-def still(connection: Connection, principal: Principal) -> bool:
+def is_active(connection: Connection, principal: Principal) -> bool:
     """Whether a principal that was let in would be let in now, with the same key."""
     sought = {"principal": principal.id}
     if principal.key_id is None:

@@ -383,7 +383,7 @@ class Execution:
 
     def _keep(self, stored: CallRecord, content: bytes, name: str, content_type: str) -> StoredArtifact:
         subject = stored.subject
-        return self._artifacts.keep(
+        return self._artifacts.put(
             content,
             subject.tenant_id,
             subject.session_id,

@@ -262,7 +262,9 @@ class Pipeline:
             grant=grant.id if grant and is_granted else None,
         )
         self._log.append(unit, call_events.requested(call, subject, input_ref))
-        unit.last(f"session:{subject.session_id}", lambda connection: store.check_open(connection, subject.session_id))
+        unit.at_end(
+            f"session:{subject.session_id}", lambda connection: store.check_open(connection, subject.session_id)
+        )
         for event in judged.drafts:
             self._log.append(unit, event)
         if full is not None:
@@ -363,7 +365,7 @@ class Pipeline:
     def _keep_large(self, call: ToolCall, subject: Subject, content: bytes) -> StoredArtifact | None:
         if len(content) <= SMALL_INPUT:
             return None
-        return self._artifacts.keep(
+        return self._artifacts.put(
             content,
             subject.tenant_id,
             subject.session_id,

@@ -125,10 +125,10 @@ def test_a_reader_that_takes_nothing_is_given_up_and_leaves_nothing_behind(stack
     readers, tenant = streams.OpenStreams(), stack.open_session()[0].tenant_id
 
     async def go():
-        bell = FeedPoller(stack.services.desk.feeds, 0.05)
+        poller = FeedPoller(stack.services.desk.feeds, 0.05)
         stream = ApprovalStream(
             feeds=stack.services.desk.feeds,
-            bell=bell,
+            poller=poller,
             readers=readers,
             tenant=tenant,
             begin=StartPosition("0", 0, None),
@@ -144,11 +144,11 @@ def test_a_reader_that_takes_nothing_is_given_up_and_leaves_nothing_behind(stack
             await asyncio.sleep(60)
 
         await stream({}, receive, send)
-        return bell
+        return poller
 
-    bell = helpers.within(go(), 20.0)
+    poller = helpers.within(go(), 20.0)
     assert readers._readers == set()
-    assert bell._waiting == {}
+    assert poller._waiting == {}
 
 
 def test_a_page_says_what_happened_after_a_place(stack):

@@ -79,7 +79,7 @@ def test_a_cursor_that_cannot_be_served_gets_one_resync_and_then_everything(stac
     session, token = stack.open_session()
     call(stack, token)
     wait_for(lambda: stack.services.log.head(session.id) == 6, "the call's end", 60)
-    epoch, _ = stack.services.log.place(session.id)
+    epoch, _ = stack.services.log.position(session.id)
     with watch(session, place.format(epoch=epoch)) as reader:
         first, *others = reader.take(7)
     assert (first["event"], first["id"]) == ("resync", f"{epoch}-0")
@@ -115,7 +115,7 @@ def test_a_silent_stream_shows_that_it_lives(stack, watch, monkeypatch):
 def test_a_reader_that_is_too_far_behind_is_sent_away_with_a_reason_and_its_place(stack, helpers, watch):
     session, token = stack.open_session()
     stack.worker.paused = True
-    epoch, head = stack.services.log.place(session.id)
+    epoch, head = stack.services.log.position(session.id)
     text = ""
 
     async def go():
@@ -160,7 +160,7 @@ def test_a_reader_that_is_too_far_behind_is_sent_away_with_a_reason_and_its_plac
 def test_a_reader_that_takes_nothing_at_all_is_left(stack, helpers, monkeypatch):
     monkeypatch.setattr(streams, "SEND_TIMEOUT_S", 0.2)
     session, _ = stack.open_session()
-    epoch, head = stack.services.log.place(session.id)
+    epoch, head = stack.services.log.position(session.id)
     readers = streams.OpenStreams()
 
     async def go():

@@ -154,7 +154,7 @@ def test_a_client_that_takes_nothing_of_its_answers_is_let_go(stack, helpers, mo
     monkeypatch.setattr(http_timeouts.TimeoutH11Protocol, "connection_lost", connection_lost)
     session, token = stack.open_session()
     artifacts = stack.services.artifacts
-    kept = artifacts.keep(b"x" * 1024 * 1024, session.tenant_id, session.id, content_type="text/plain", name="n")
+    kept = artifacts.put(b"x" * 1024 * 1024, session.tenant_id, session.id, content_type="text/plain", name="n")
     stack.services.writer.run(lambda unit: artifacts.record(unit, kept))
     params = {"uri": artifact_uri(kept.id), "_meta": META}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": params}).encode()

@@ -35,7 +35,7 @@ def asks(stack, helpers, token, mode, *steps):
 
 def keep(stack, session, content, content_type="text/plain", name="out.txt"):
     artifacts = stack.services.artifacts
-    kept = artifacts.keep(content, session.tenant_id, session.id, content_type=content_type, name=name)
+    kept = artifacts.put(content, session.tenant_id, session.id, content_type=content_type, name=name)
     stack.services.writer.run(lambda unit: artifacts.record(unit, kept))
     return kept.id
 

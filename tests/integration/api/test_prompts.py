@@ -99,7 +99,7 @@ def test_a_prompts_values_and_the_sessions_own_artifacts_are_completed(prompted,
     session, token = prompted.open_session()
     other, _ = prompted.open_session()
     artifacts = prompted.services.artifacts
-    kept = [artifacts.keep(b"x", s.tenant_id, s.id, content_type="text/plain", name="n") for s in (session, other)]
+    kept = [artifacts.put(b"x", s.tenant_id, s.id, content_type="text/plain", name="n") for s in (session, other)]
     for each in kept:
         prompted.services.writer.run(lambda unit, each=each: artifacts.record(unit, each))
 

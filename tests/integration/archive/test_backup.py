@@ -55,7 +55,7 @@ def backed(settings, tmp_path):
 
 
 def keep(stage, content):
-    made = stage.artifacts.keep(content, stage.principal.tenant_id, stage.session.id, content_type="a/b", name="n")
+    made = stage.artifacts.put(content, stage.principal.tenant_id, stage.session.id, content_type="a/b", name="n")
     stage.writer.run(lambda unit: stage.artifacts.record(unit, made))
     return made
 
@@ -108,7 +108,7 @@ def test_a_restored_copy_has_its_own_instance_and_epochs_and_runs_nothing(stage,
     stage.pipeline.submit("workspace.exec", {"command": "queued"}, stage.subject)
     stage.pipeline.submit("workspace.write", {"path": "a", "content": "waits"}, stage.subject)
     artifact = keep(stage, b"content")
-    epoch, head = stage.log.place(stage.session.id)
+    epoch, head = stage.log.position(stage.session.id)
     restored = restore(backed(), copy_at(tmp_path / "copy"))
     assert (restored.lost_calls, restored.closed_sessions) == (1, 1)
     assert restored.instance != restored.backup_of == settings.instance_id()
@@ -118,7 +118,7 @@ def test_a_restored_copy_has_its_own_instance_and_epochs_and_runs_nothing(stage,
         assert [event.type for event in events][-1] == "sandbox.session_closed"
         ends = [event.payload for event in events if event.type in {"tool.call.completed", "tool.call.denied"}]
         assert [end.get("code") for end in ends] == ["WORKER_LOST", "SESSION_CLOSED", "SESSION_CLOSED"]
-        new, _ = EventLog(record.database, SystemClock(), LocalHints()).place(stage.session.id)
+        new, _ = EventLog(record.database, SystemClock(), LocalHints()).position(stage.session.id)
         assert start_position(encode_cursor(epoch, head), new, len(events)).resync is not None
         with record.database.read() as connection:
             assert not any(call_store.list_in_state(connection, state) for state in CallState if not state.terminal)

@@ -106,9 +106,9 @@ def test_a_log_comes_out_there_as_it_went_in_here_with_its_artifacts(source, els
             there = record.artifacts.find("ten_there", artifact.id)
             assert (there.content_hash, there.created_at) == (artifact.content_hash, artifact.created_at)
             assert record.artifacts.read(there) == source.artifacts.read(artifact)
-        epoch, head = log_of(record).place(source.session.id)
+        epoch, head = log_of(record).position(source.session.id)
         assert head == len(events)
-        assert epoch != source.log.place(source.session.id)[0]
+        assert epoch != source.log.position(source.session.id)[0]
         assert record.quotas.report(record.database, "ten_there")[3].used == sum(one.size for one in owned)
 
 

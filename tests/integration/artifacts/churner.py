@@ -49,7 +49,7 @@ def main(directory: Path, url: str, tenant: TenantId, role: str, *more: str) -> 
         if mine and chance.random() < 0.5:
             artifacts.delete(tenant, mine.pop(chance.randrange(len(mine))))
             continue
-        made = artifacts.keep(chance.choice(CONTENTS), tenant, None, content_type="a/b", name="n")
+        made = artifacts.put(chance.choice(CONTENTS), tenant, None, content_type="a/b", name="n")
         try:
             writer.run(lambda unit, made=made: artifacts.record(unit, made))
         except ArtifactCollected:

@@ -195,7 +195,7 @@ def test_a_row_that_another_process_made_first_is_found_on_the_next_try(stage, o
 def test_a_seed_that_is_to_be_removed_while_a_session_opens_from_it_stays(stage, other, monkeypatch, by):
     """A session reads its seed's record and is not there yet for whoever removes artifacts."""
     tenant, old = stage.principal.tenant_id, stage.session.id
-    seed = stage.artifacts.keep(b"tar", tenant, old, content_type="application/x-tar", name="seed")
+    seed = stage.artifacts.put(b"tar", tenant, old, content_type="application/x-tar", name="seed")
     stage.writer.run(lambda unit: stage.artifacts.record(unit, seed))
     stage.sessions.close(tenant, old)
     stage.sql("UPDATE sandboxes SET state = 'gone'")

@@ -150,7 +150,7 @@ def test_a_commit_that_gets_no_answer_is_told_apart_since_it_may_be_done_when_th
     def work(unit):
         tries.append(unit)
         insert(1)(unit)
-        unit.last("z", stop)
+        unit.at_end("z", stop)
 
     with bounded(ANSWER_S), pytest.raises(CommitIndeterminate):
         writer.run(work)

@@ -234,7 +234,7 @@ def test_a_connection_that_breaks_in_the_commit_is_told_and_nothing_is_run_again
     def work(unit):
         tries.append(unit)
         insert(1)(unit)
-        unit.last("z", lambda _connection: end_connections(postgres_server, database))
+        unit.at_end("z", lambda _connection: end_connections(postgres_server, database))
 
     with pytest.raises(DatabaseGone):
         writer.run(work)

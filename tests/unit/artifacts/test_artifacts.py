@@ -25,9 +25,7 @@ from codesdk.sessions import NewSession
 
 def keep(stage, content=b"content", tenant=None, session=None, artifacts=None):
     artifacts = artifacts or stage.artifacts
-    made = artifacts.keep(
-        content, tenant or stage.principal.tenant_id, session, content_type="text/plain", name="a.txt"
-    )
+    made = artifacts.put(content, tenant or stage.principal.tenant_id, session, content_type="text/plain", name="a.txt")
     stage.writer.run(lambda unit: artifacts.record(unit, made))
     return made
 
@@ -84,7 +82,7 @@ def test_another_tenants_artifact_does_not_exist(stage):
 
 
 def test_bytes_without_a_committed_record_are_nobodys(stage):
-    made = stage.artifacts.keep(b"x", stage.principal.tenant_id, None, content_type="a/b", name="n")
+    made = stage.artifacts.put(b"x", stage.principal.tenant_id, None, content_type="a/b", name="n")
     with pytest.raises(ArtifactUnknown):
         stage.artifacts.find(stage.principal.tenant_id, made.id)
 

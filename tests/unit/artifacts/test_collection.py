@@ -37,7 +37,7 @@ def collector(stage, blobs):
 
 
 def put(stage, artifacts, content=b"content", *, record=True):
-    made = artifacts.keep(content, stage.principal.tenant_id, None, content_type="a/b", name="n")
+    made = artifacts.put(content, stage.principal.tenant_id, None, content_type="a/b", name="n")
     if record:
         stage.writer.run(lambda unit: artifacts.record(unit, made))
     return made

@@ -51,7 +51,7 @@ class Lives(RuleBasedStateMachine):
     @rule(wish=st.sampled_from(CallState))
     def step(self, wish):
         with contextlib.suppress(IllegalTransition):
-            self.attempt = self.attempt.to(wish)
+            self.attempt = self.attempt.transition(wish)
             self.path.append(wish)
 
     @invariant()
@@ -67,11 +67,11 @@ test_a_call_lives_once = Lives.TestCase
 
 
 def test_a_result_that_is_fed_ends_as_completed_and_a_denial_as_denied():
-    ran = Attempt().to(CallState.QUEUED).to(CallState.RUNNING).to(CallState.FEEDING)
-    assert ran.to(CallState.COMPLETED).state is CallState.COMPLETED
+    ran = Attempt().transition(CallState.QUEUED).transition(CallState.RUNNING).transition(CallState.FEEDING)
+    assert ran.transition(CallState.COMPLETED).state is CallState.COMPLETED
     with pytest.raises(IllegalTransition, match="ran cannot go from feeding_tool_result to denied"):
-        ran.to(CallState.DENIED)
-    denied = Attempt().to(CallState.FEEDING)
-    assert denied.to(CallState.DENIED).state is CallState.DENIED
+        ran.transition(CallState.DENIED)
+    denied = Attempt().transition(CallState.FEEDING)
+    assert denied.transition(CallState.DENIED).state is CallState.DENIED
     with pytest.raises(IllegalTransition, match="did not run cannot go from feeding_tool_result to completed"):
-        denied.to(CallState.COMPLETED)
+        denied.transition(CallState.COMPLETED)

@@ -59,7 +59,7 @@ def test_without_a_host_that_has_the_image_no_session_opens(stage):
 
 def test_another_tenants_seed_does_not_exist(stage):
     stranger, _ = stage.enroll("other", "eve")
-    seed = stage.artifacts.keep(b"tar", stranger.tenant_id, None, content_type="application/x-tar", name="seed.tar")
+    seed = stage.artifacts.put(b"tar", stranger.tenant_id, None, content_type="application/x-tar", name="seed.tar")
     stage.writer.run(lambda unit: stage.artifacts.record(unit, seed))
     for artifact in (seed.id, ArtifactId("art_none")):
         with pytest.raises(ArtifactUnknown):

@@ -118,7 +118,7 @@ def test_the_effects_and_last_steps_of_a_failed_unit_are_not_done(writer):
     done = []
 
     def breaks(unit):
-        unit.last("k", lambda _: done.append("last"))
+        unit.at_end("k", lambda _: done.append("last"))
         unit.after_commit(lambda: done.append("effect"))
         raise ValueError("mine")
 
@@ -157,7 +157,7 @@ def test_last_steps_run_after_every_unit_in_the_order_of_their_keys(writer):
         def work(unit):
             order.append(name)
             for key in keys:
-                unit.last(key, lambda _, key=key: order.append(f"{name}-{key}"))
+                unit.at_end(key, lambda _, key=key: order.append(f"{name}-{key}"))
 
         return work
 
@@ -172,7 +172,7 @@ def test_last_steps_of_one_key_keep_the_order_in_which_they_were_said(writer):
 
     def work(unit):
         for number in range(50):
-            unit.last("k", lambda _, number=number: order.append(number))
+            unit.at_end("k", lambda _, number=number: order.append(number))
 
     writer.run(work)
     assert order == list(range(50))
@@ -311,7 +311,7 @@ def test_a_last_step_that_finds_the_disk_full_fails_its_group_whole(writer, data
     held = Held(writer)
 
     def late(unit):
-        unit.last("z", lambda connection: insert(2, "x" * 100_000)(Unit(connection)))
+        unit.at_end("z", lambda connection: insert(2, "x" * 100_000)(Unit(connection)))
 
     futures = held.hand_in(insert(1), late)
     held.let_go()

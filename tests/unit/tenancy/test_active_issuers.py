@@ -34,20 +34,20 @@ def test_a_changed_list_is_in_force_after_the_next_look(path, mint):
     active = ActiveIssuers(path, optional=True)
     path.write_text(text(mint, roles="developer, approver"))
     assert [each.roles for each in active.now()] == [("developer",)]
-    active.look()
+    active.reload()
     assert [each.roles for each in active.now()] == [("developer", "approver")]
 
 
 def test_a_list_that_cannot_be_used_leaves_the_last_good_one_in_force_and_says_why_once(path, mint, caplog):
     active = ActiveIssuers(path, optional=True)
     path.write_text(text(mint, roles="operator"))
-    active.look()
-    active.look()
+    active.reload()
+    active.reload()
     assert [each.issuer for each in active.now()] == [mint.url]
     (said,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert "no operators" in said
     path.write_text(text(mint, issuer="https://other.example.com"))
-    active.look()
+    active.reload()
     assert [each.issuer for each in active.now()] == ["https://other.example.com"]
 
 
@@ -55,7 +55,7 @@ def test_a_file_that_goes_ends_logins_where_it_may_be_missing_and_else_changes_n
     may, must = ActiveIssuers(path, optional=True), ActiveIssuers(path, optional=False)
     path.unlink()
     for active in (may, must) * 2:
-        active.look()
+        active.reload()
     assert may.now() == ()
     assert len(must.now()) == 1
 
@@ -64,9 +64,9 @@ def test_a_file_that_an_editor_takes_away_for_a_moment_ends_nobodys_login(path, 
     active = ActiveIssuers(path, optional=True)
     for _ in range(3):
         path.unlink()
-        active.look()
+        active.reload()
         path.write_text(text(mint))
-        active.look()
+        active.reload()
         assert len(active.now()) == 1
 
 
@@ -75,7 +75,7 @@ def test_a_list_that_comes_later_is_taken(tmp_path, mint):
     active = ActiveIssuers(path, optional=True)
     assert active.now() == ()
     path.write_text(text(mint))
-    active.look()
+    active.reload()
     assert len(active.now()) == 1
 
 
@@ -107,11 +107,11 @@ def test_the_tokens_of_an_issuer_that_was_taken_out_are_refused(stage, path, min
         ids=stage.ids,
     )
     token = mint.token(stage.clock.now().timestamp())
-    assert desk.enter(token).principal.roles == ("developer",)
+    assert desk.log_in(token).principal.roles == ("developer",)
     path.write_text(text(mint, issuer="https://other.example.com"))
-    active.look()
+    active.reload()
     with pytest.raises(LoginRefused, match="none that this installation takes"):
-        desk.enter(token)
+        desk.log_in(token)
 
 
 def test_keys_that_came_from_another_place_than_the_list_says_now_are_not_used(stage, mint):

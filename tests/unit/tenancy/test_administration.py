@@ -75,14 +75,14 @@ def test_a_suspended_tenants_keys_and_tokens_stop_at_once_and_come_back(stage, o
     since = office.suspend(chief, tenant).suspended_at
     assert since is not None
     assert good(stage, stage.api_key) is None
-    assert not stage.directory.still(held)
+    assert not stage.directory.is_active(held)
     with pytest.raises(Unauthenticated):
         stage.directory.subject(stage.token)
     stage.clock.advance(5)
     assert office.suspend(chief, tenant).suspended_at == since
     assert office.resume(chief, tenant).suspended_at is None
     assert good(stage, stage.api_key) == held
-    assert stage.directory.still(held)
+    assert stage.directory.is_active(held)
     assert stage.directory.subject(stage.token).session_id == stage.session.id
 
 
@@ -150,7 +150,7 @@ def test_a_disabled_principals_keys_and_tokens_stop_at_once(stage, office, opera
     since = office.disable(operator, stage.principal.id).disabled_at
     assert since is not None
     assert good(stage, stage.api_key) is None
-    assert not stage.directory.still(held)
+    assert not stage.directory.is_active(held)
     with pytest.raises(Unauthenticated):
         stage.directory.subject(stage.token)
     assert stage.claims().take().code is DenialCode.SUSPENDED
@@ -191,8 +191,8 @@ def test_a_revoked_key_stops_at_once_and_its_principals_others_go_on(stage, offi
     held = stage.directory.principal(made.secret)
     since = office.revoke_key(operator, made.key.id).revoked_at
     assert good(stage, made.secret) is None
-    assert not stage.directory.still(held)
-    assert stage.directory.still(stage.directory.principal(stage.api_key))
+    assert not stage.directory.is_active(held)
+    assert stage.directory.is_active(stage.directory.principal(stage.api_key))
     stage.clock.advance(5)
     assert office.revoke_key(operator, made.key.id).revoked_at == since
 
@@ -206,7 +206,7 @@ def test_a_key_expires_by_the_databases_clock(stage, office, operator):
     assert good(stage, made.secret) == held
     stage.sql(f"UPDATE api_keys SET expires_at = {stage.now} - 0.001 WHERE name = 'short'")
     assert good(stage, made.secret) is None
-    assert not stage.directory.still(held)
+    assert not stage.directory.is_active(held)
 
 
 def test_another_tenants_key_does_not_exist(office, operator, chief):

@@ -51,15 +51,15 @@ def now(stage):
 
 def test_a_good_token_makes_a_principal_once_and_finds_it_again(stage, mint):
     desk = logins(stage, mint, name="email")
-    first = desk.enter(mint.token(now(stage), email="ada@example.com")).principal
-    again = desk.enter(mint.token(now(stage), email="other@example.com")).principal
+    first = desk.log_in(mint.token(now(stage), email="ada@example.com")).principal
+    again = desk.log_in(mint.token(now(stage), email="other@example.com")).principal
     assert (first.name, first.roles, first.tenant_id) == (
         "ada@example.com",
         (Role.DEVELOPER,),
         stage.principal.tenant_id,
     )
     assert again == first
-    assert desk.enter(mint.token(now(stage), sub="u-2")).principal.id != first.id
+    assert desk.log_in(mint.token(now(stage), sub="u-2")).principal.id != first.id
     with stage.database.read() as connection:
         kept = audit_store.after(connection, first.tenant_id, 0, 10)
     assert (kept[0].act, kept[0].actor, kept[0].target) == ("principal.created", "login", first.id)
@@ -68,15 +68,15 @@ def test_a_good_token_makes_a_principal_once_and_finds_it_again(stage, mint):
 
 def test_who_takes_a_name_at_an_issuer_does_not_look_like_somebody_here(stage, mint):
     desk = logins(stage, mint, name="email")
-    found = desk.enter(mint.token(now(stage), email=stage.principal.name)).principal
+    found = desk.log_in(mint.token(now(stage), email=stage.principal.name)).principal
     assert found.name != stage.principal.name
     assert found.name.startswith(stage.principal.name + " ")
-    assert desk.enter(mint.token(now(stage), sub="x", email="<script>")).principal.name.startswith("login ")
+    assert desk.log_in(mint.token(now(stage), sub="x", email="<script>")).principal.name.startswith("login ")
 
 
 def refused(stage, mint, token, match, **more):
     with pytest.raises(LoginRefused, match=match):
-        logins(stage, mint, **more).enter(token)
+        logins(stage, mint, **more).log_in(token)
 
 
 def encoded(part):
@@ -129,8 +129,8 @@ def test_a_token_that_says_something_wrong_is_refused(stage, mint, claims, match
 def test_times_are_judged_with_the_issuers_skew(stage, mint):
     at = now(stage)
     desk = logins(stage, mint, skew_s=30)
-    desk.enter(mint.token(at, exp=at - 29))
-    desk.enter(mint.token(at, nbf=at + 29))
+    desk.log_in(mint.token(at, exp=at - 29))
+    desk.log_in(mint.token(at, nbf=at + 29))
     refused(stage, mint, mint.token(at, exp=at - 30), "expired", skew_s=30)
     refused(stage, mint, mint.token(at, nbf=at + 31), "not good yet", skew_s=30)
     refused(stage, mint, mint.token(at, iat=at + 31), "not good yet", skew_s=30)
@@ -147,7 +147,7 @@ def test_a_key_that_the_issuer_does_not_publish_is_refused_whatever_name_it_has(
 
 
 def test_two_keys_of_one_name_are_nobodys_and_a_token_without_a_name_must_leave_no_choice(stage, mint):
-    logins(stage, mint).enter(mint.token(now(stage), kid=None))
+    logins(stage, mint).log_in(mint.token(now(stage), kid=None))
     mint.add("two")
     refused(stage, mint, mint.token(now(stage), kid=None), "does not publish")
     both = mint.jwks()
@@ -158,7 +158,7 @@ def test_two_keys_of_one_name_are_nobodys_and_a_token_without_a_name_must_leave_
 def test_a_key_is_used_for_its_own_algorithm_only(stage, mint):
     refused(stage, mint, mint.token(now(stage), alg="PS256"), "signed in a way")
     mint.add_curve("curve")
-    logins(stage, mint).enter(mint.token(now(stage), kid="curve", alg="ES256"))
+    logins(stage, mint).log_in(mint.token(now(stage), kid="curve", alg="ES256"))
     plain = mint.jwks()
     for change in ({"alg": "RS512"}, {"use": "enc"}, {"kty": "oct", "k": "AAAA"}):
         mint.jwks = lambda change=change: {"keys": [{**plain["keys"][0], **change}]}
@@ -184,30 +184,30 @@ def test_a_critical_header_another_kind_of_token_and_a_huge_one_are_refused(stag
 def test_keys_are_fetched_once_and_again_for_a_new_name_but_not_for_every_forged_one(stage, mint):
     desk = logins(stage, mint)
     for _ in range(3):
-        desk.enter(mint.token(now(stage)))
+        desk.log_in(mint.token(now(stage)))
     assert mint.asked == [
         "https://login.example.com/.well-known/openid-configuration",
         "https://login.example.com/jwks",
     ]
     stage.clock.advance(MIN_REFETCH_S)
     mint.add("two")
-    desk.enter(mint.token(now(stage), kid="two"))
+    desk.log_in(mint.token(now(stage), kid="two"))
     fetched = len(mint.asked)
     for number in range(20):
         with pytest.raises(LoginRefused):
-            desk.enter(mint.token(now(stage), kid=f"forged-{number}", key=mint.keys["two"]))
+            desk.log_in(mint.token(now(stage), kid=f"forged-{number}", key=mint.keys["two"]))
     assert len(mint.asked) == fetched == 4
 
 
 def test_a_key_that_was_taken_away_is_refused_after_the_next_fetch(stage, mint):
     desk = logins(stage, mint)
     token = mint.token(now(stage), exp=now(stage) + 2 * CACHE_S)
-    desk.enter(token)
+    desk.log_in(token)
     mint.add("two")
     del mint.keys["one"]
     stage.clock.advance(CACHE_S)
     with pytest.raises(LoginRefused, match="does not publish"):
-        desk.enter(token)
+        desk.log_in(token)
 
 
 def test_an_issuer_that_is_away_lets_nobody_new_in_and_is_not_asked_for_each_token(stage, mint):
@@ -215,24 +215,24 @@ def test_an_issuer_that_is_away_lets_nobody_new_in_and_is_not_asked_for_each_tok
     desk = logins(stage, mint)
     for _ in range(3):
         with pytest.raises(KeysUnavailable):
-            desk.enter(mint.token(now(stage)))
+            desk.log_in(mint.token(now(stage)))
     assert len(mint.asked) == 1
     mint.away = False
     stage.clock.advance(MIN_REFETCH_S)
-    desk.enter(mint.token(now(stage)))
+    desk.log_in(mint.token(now(stage)))
     mint.away = True
     stage.clock.advance(CACHE_S + 1)
-    desk.enter(mint.token(now(stage)))  # with the keys that it had
+    desk.log_in(mint.token(now(stage)))  # with the keys that it had
     stage.clock.advance(STALE_S)
     with pytest.raises(KeysUnavailable):
-        desk.enter(mint.token(now(stage)))
+        desk.log_in(mint.token(now(stage)))
 
 
 def test_what_an_issuer_says_about_itself_must_be_about_itself(stage, mint):
     plain = mint.fetch
     mint.fetch = lambda issuer, url: {**plain(issuer, url), "issuer": "https://other.example.com"}
     with pytest.raises(KeysUnavailable, match="another issuer's"):
-        logins(stage, mint).enter(mint.token(now(stage)))
+        logins(stage, mint).log_in(mint.token(now(stage)))
 
 
 def test_roles_and_tenant_follow_claims_that_the_operator_listed_and_nothing_else(stage, mint):
@@ -248,7 +248,7 @@ def test_roles_and_tenant_follow_claims_that_the_operator_listed_and_nothing_els
     desk = logins(stage, mint, **mapped)
 
     def enter(**claims):
-        return desk.enter(mint.token(now(stage), **claims)).principal
+        return desk.log_in(mint.token(now(stage), **claims)).principal
 
     dev = enter(org="acme", realm={"roles": ["dev", "operator"]})
     assert dev.roles == (Role.DEVELOPER,)
@@ -268,22 +268,22 @@ def test_roles_and_tenant_follow_claims_that_the_operator_listed_and_nothing_els
 
 def test_a_scope_that_is_asked_for_must_be_there(stage, mint):
     desk = logins(stage, mint, scopes=["codesdk", "run"])
-    desk.enter(mint.token(now(stage), scope="openid run codesdk"))
+    desk.log_in(mint.token(now(stage), scope="openid run codesdk"))
     for scope in ("codesdk", "codesdkrun", None, ["codesdk", "run"]):
         with pytest.raises(ScopeMissing, match="run"):
-            desk.enter(mint.token(now(stage), scope=scope))
+            desk.log_in(mint.token(now(stage), scope=scope))
 
 
 def test_who_was_disabled_or_whose_tenant_is_suspended_comes_in_no_more(stage, mint):
     desk = logins(stage, mint)
-    found = desk.enter(mint.token(now(stage))).principal
+    found = desk.log_in(mint.token(now(stage))).principal
     stage.administration.disable(stage.enroll("default", "op", Role.OPERATOR)[0], found.id)
     with pytest.raises(LoginRefused):
-        desk.enter(mint.token(now(stage)))
+        desk.log_in(mint.token(now(stage)))
     stage.sql("UPDATE tenants SET suspended_at = 1")
     for subject in ("u-1", "u-new"):
         with pytest.raises(LoginRefused):
-            desk.enter(mint.token(now(stage), sub=subject))
+            desk.log_in(mint.token(now(stage), sub=subject))
     stage.sql("UPDATE tenants SET suspended_at = NULL")
 
 

@@ -59,7 +59,9 @@ def vote(stage, waiting, verdict):
 
 
 def take(stage, size, least=1):
-    return stage.writer.run(lambda unit: stage.quotas.take(unit, stage.principal.tenant_id, size, least=least))
+    return stage.writer.run(
+        lambda unit: stage.quotas.reserve_egress(unit, stage.principal.tenant_id, size, least=least)
+    )
 
 
 def give_back(stage, taken):
@@ -760,7 +762,7 @@ def test_however_many_take_bytes_at_once_they_get_no_more_than_the_day_has(stage
         """What a connection moves in the end, of what it took."""
         writer = writers[number % len(writers)]
         try:
-            taken = writer.run(lambda unit: stage.quotas.take(unit, tenant, 200, least=40))
+            taken = writer.run(lambda unit: stage.quotas.reserve_egress(unit, tenant, 200, least=40))
         except QuotaExceeded:
             return 0
         writer.run(lambda unit: stage.quotas.give_back(unit, tenant, taken._replace(amount=taken.amount - 40)))

@@ -98,7 +98,7 @@ def test_an_engine_that_is_away_is_tried_again_and_not_at_once(stage, crew):
 
 
 def test_a_seed_that_is_no_archive_is_not_tried_again_by_itself(stage, crew):
-    seed = stage.artifacts.keep(b"no tar", stage.principal.tenant_id, None, content_type="x", name="seed")
+    seed = stage.artifacts.put(b"no tar", stage.principal.tenant_id, None, content_type="x", name="seed")
     stage.writer.run(lambda unit: stage.artifacts.record(unit, seed))
     session, token = stage.sessions.open(stage.principal, NewSession(seed_artifact=seed.id))
     for _ in range(5):
@@ -209,7 +209,7 @@ def test_a_sandbox_that_crashed_and_left_nothing_ends_its_room(stage, crew):
 
 
 def seed(stage, content):
-    kept = stage.artifacts.keep(
+    kept = stage.artifacts.put(
         content, stage.principal.tenant_id, None, content_type="application/x-tar", name="seed.tar"
     )
     stage.writer.run(lambda unit: stage.artifacts.record(unit, kept))

@@ -88,7 +88,7 @@ def follow_approvals(
         given = request.headers.get("last-event-id", after)
         return ApprovalStream(
             feeds=feeds,
-            bell=cast("FeedPoller", request.app.state.bell),
+            poller=cast("FeedPoller", request.app.state.poller),
             readers=cast("OpenStreams", request.app.state.readers),
             tenant=caller.tenant_id,
             begin=None if given is None else start_position(given, epoch, last),

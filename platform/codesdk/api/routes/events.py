@@ -46,7 +46,7 @@ def read_events(
 ) -> Response:
     """Events after a cursor. With `Accept: text/event-stream` a stream that goes on, resumed by `Last-Event-ID`."""
     session = services.sessions.find(caller.tenant_id, session_id).id
-    epoch, head = services.log.place(session)
+    epoch, head = services.log.position(session)
     if "text/event-stream" in request.headers.get("accept", ""):
         readmitted = access_recheck(request, Action.EVENTS_READ)
         begin = start_position(request.headers.get("last-event-id", after), epoch, head)

@@ -21,4 +21,4 @@ class AuditTrail:
         time = to_rfc3339(self._clock.now())
         deed = AuditRecord(chain=chain, time=time, act=act.value, actor=actor, target=target, details=details)
         # Last, in the order of chains: whoever holds one waits for nobody but the commit.
-        unit.last(f"audit {chain}", lambda connection: store.append(connection, deed))
+        unit.at_end(f"audit {chain}", lambda connection: store.append(connection, deed))

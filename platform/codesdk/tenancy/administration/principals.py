@@ -74,7 +74,7 @@ class PrincipalAdmin(AdminService):
         made = Principal(id=id_, tenant_id=found.id, name=name, roles=roles, kind=kind, reach=reach)
 
         def create(unit: Unit) -> None:
-            self._quotas.hold(unit, found.id)  # two at once must not both find the name free
+            self._quotas.lock_tenant(unit, found.id)  # two at once must not both find the name free
             if store.principal_named(unit.connection, found.id, name) is not None:
                 raise PrincipalTaken(f"The tenant has a principal {name}.", advice="Choose another name.")
             store.insert_principal(unit.connection, made, self._now())
@@ -123,7 +123,7 @@ class PrincipalAdmin(AdminService):
         found = self.principal(caller, principal, Action.PRINCIPALS_MANAGE)
 
         def change(unit: Unit) -> None:
-            self._quotas.hold(unit, found.tenant_id)  # two at once must not both add the same
+            self._quotas.lock_tenant(unit, found.tenant_id)  # two at once must not both add the same
             for name in join:
                 store.join_group(unit.connection, found, name)
             for name in leave:

@@ -28,13 +28,13 @@ class ActiveIssuers:
         self._issuers = read_issuers(path, optional=optional)
         self._problem = ""
         self._missed = False
-        self._watch = FilePoller("the list of issuers", self.look, thread="codesdk-logins")
+        self._watch = FilePoller("the list of issuers", self.reload, thread="codesdk-logins")
 
     def now(self) -> tuple[Issuer, ...]:
         """Those in force."""
         return self._issuers
 
-    def look(self) -> None:
+    def reload(self) -> None:
         """Look once. What cannot be used leaves the last good list in force."""
         fingerprint = _fingerprint(self._path)
         if fingerprint == self._fingerprint:

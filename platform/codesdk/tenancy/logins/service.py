@@ -70,7 +70,7 @@ class LoginService:
         """Those in force now."""
         return self._issuers()
 
-    def enter(self, token: str, *, again: bool = False) -> LoginResult:
+    def log_in(self, token: str, *, again: bool = False) -> LoginResult:
         """The principal that the token stands for: made at its first login, its roles those that the token gives now.
 
         `again`: it came before and is only looked at; nothing is written. Its principal may have other roles since, of a
@@ -95,7 +95,7 @@ class LoginService:
 
     def session(self, unit: Unit, principal: Principal) -> SessionId | None:
         """The session that was opened for it last, where it can still be used; no other is opened until `unit` has ended."""
-        self._quotas.hold(unit, principal.tenant_id)
+        self._quotas.lock_tenant(unit, principal.tenant_id)
         found = store.session_of(unit.connection, principal.id)
         # Read in the unit: what another request has opened may be in the same group of commits.
         return found if found and tenancy_store.subject_in(unit.connection, found, principal.id) else None
@@ -112,7 +112,7 @@ class LoginService:
         if id_ is None:
             _log.error("logins of %s lead to a tenant %s, which is not there", verified.issuer.issuer, tenant)
             raise Forbidden("This login leads to a tenant that is not there.", advice="Ask an operator.")
-        self._quotas.hold(unit, id_)  # two at once must not both make it
+        self._quotas.lock_tenant(unit, id_)  # two at once must not both make it
         found = tenancy_store.tenant(unit.connection, id_)
         if found is None or found.suspended_at is not None:
             raise LoginRefused("The tenant of this login is suspended.")

@@ -72,7 +72,7 @@ class TenantQuotas:
         if resource is Resource.ARTIFACT_BYTES and not store.subtract_bytes(unit.connection, tenant, amount):
             raise InternalFault(f"{amount} artifact bytes of {tenant} were given back, which it does not hold.")
 
-    def take(self, unit: Unit, tenant: TenantId, asked: int, *, least: int = 1) -> EgressReservation:
+    def reserve_egress(self, unit: Unit, tenant: TenantId, asked: int, *, least: int = 1) -> EgressReservation:
         """Let `unit` take up to `asked` bytes of egress ahead: fewer where little is left of the day, never below `least`.
 
         Raises:
@@ -94,7 +94,7 @@ class TenantQuotas:
         """Give back bytes of egress that were taken and not moved. Those of a day that is over are forgotten."""
         store.subtract_egress(unit.connection, tenant, taken)
 
-    def hold(self, unit: Unit, tenant: TenantId) -> None:
+    def lock_tenant(self, unit: Unit, tenant: TenantId) -> None:
         """Let nobody else reserve or make principals in this tenant until `unit` has ended."""
         store.lock(unit.connection, tenant)
 

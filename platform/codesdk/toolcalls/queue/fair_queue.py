@@ -16,14 +16,14 @@ from codesdk.toolcalls.queue.fair_queue_store import QueuePosition
 
 def enqueue(unit: Unit, session: SessionId, host: HostId, tenant: TenantId) -> None:
     """A call was added to the queue, held: let it go if it may run now, and have its tenant served."""
-    unit.last(f"session:{session}", partial(fair_queue_store.release_next, session=session))
-    unit.last(f"turn:{tenant}", partial(fair_queue_store.mark_tenant_waiting, host=host, tenant=tenant))
+    unit.at_end(f"session:{session}", partial(fair_queue_store.release_next, session=session))
+    unit.at_end(f"turn:{tenant}", partial(fair_queue_store.mark_tenant_waiting, host=host, tenant=tenant))
 
 
 def release(unit: Unit, session: SessionId, tenant: TenantId) -> None:
     """A call that ran, or might have, has ended: another one may start."""
-    unit.last(f"session:{session}", partial(fair_queue_store.release_next, session=session))
-    unit.last(f"turn:{tenant}", partial(fair_queue_store.tenant_freed, tenant=tenant))
+    unit.at_end(f"session:{session}", partial(fair_queue_store.release_next, session=session))
+    unit.at_end(f"turn:{tenant}", partial(fair_queue_store.tenant_freed, tenant=tenant))
 
 
 def tenants_in_order(unit: Unit, host: HostId) -> Iterator[QueuePosition]:
@@ -36,16 +36,16 @@ def tenants_in_order(unit: Unit, host: HostId) -> Iterator[QueuePosition]:
 
 def mark_served(unit: Unit, host: HostId, turn: QueuePosition) -> None:
     """Its call was taken off the queue."""
-    unit.last(f"turn:{turn.tenant}", partial(fair_queue_store.mark_served, host=host, turn=turn))
+    unit.at_end(f"turn:{turn.tenant}", partial(fair_queue_store.mark_served, host=host, turn=turn))
 
 
 def mark_skipped(unit: Unit, host: HostId, turn: QueuePosition) -> None:
     """Nothing of it may start now; what changes that says so."""
-    unit.last(f"turn:{turn.tenant}", partial(fair_queue_store.mark_skipped, host=host, turn=turn))
+    unit.at_end(f"turn:{turn.tenant}", partial(fair_queue_store.mark_skipped, host=host, turn=turn))
 
 
 def release_legacy_holds(unit: Unit, host: HostId) -> None:
     """Let go what a version without turns left behind."""
     for session in fair_queue_store.sessions_with_held_calls(unit.connection, host):
-        unit.last(f"session:{session}", partial(fair_queue_store.release_next, session=session))
-    unit.last("turn:", partial(fair_queue_store.rescan, host=host))
+        unit.at_end(f"session:{session}", partial(fair_queue_store.release_next, session=session))
+    unit.at_end("turn:", partial(fair_queue_store.rescan, host=host))

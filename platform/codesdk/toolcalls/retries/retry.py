@@ -105,6 +105,8 @@ class Retries:
         for said in (call_events.retry_requested(call, subject, first), *judged.drafts):
             self._log.append(unit, said)
         # Its close may have looked for queued calls just before this one was: then it is as if it had come first.
-        unit.last(f"session:{subject.session_id}", lambda connection: store.check_open(connection, subject.session_id))
+        unit.at_end(
+            f"session:{subject.session_id}", lambda connection: store.check_open(connection, subject.session_id)
+        )
         fair_queue.enqueue(unit, subject.session_id, stored.host_id, stored.tenant_id)
         unit.after_commit(lambda: self._wakeups.wake(stored.host_id, stored.identity.tool_call_id))

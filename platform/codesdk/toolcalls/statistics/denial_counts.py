@@ -17,7 +17,7 @@ from codesdk.toolcalls.statistics import denial_count_store
 
 def count_denial(unit: Unit, tenant: TenantId, code: DenialCode) -> None:
     """One more, in the transaction that refuses it; its row is held for no longer than the commit takes."""
-    unit.last(f"refused:{tenant}:{code}", lambda connection: denial_count_store.add(connection, tenant, code))
+    unit.at_end(f"refused:{tenant}:{code}", lambda connection: denial_count_store.add(connection, tenant, code))
 
 
 class DenialCounts:

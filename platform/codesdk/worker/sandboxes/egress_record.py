@@ -92,12 +92,12 @@ class EgressRecorder:
         known = attempt.model_dump(mode="json", exclude={"owner", "call"}, exclude_defaults=True)
         where = {"sandbox_id": attempt.owner, "tool_call_id": attempt.call, "execution_env": self._environment}
         payload = SandboxEgress.model_validate({**where, **known})
-        draft = self._log.written(sandbox_event(row, payload))
+        draft = self._log.encode(sandbox_event(row, payload))
 
         def store_it(unit: Unit) -> EgressReservation | None:
             self._log.append(unit, draft)
             if attempt.phase is AttemptPhase.OPENED:
-                return self._quotas.take(unit, row.tenant_id, FIRST_RESERVATION)
+                return self._quotas.reserve_egress(unit, row.tenant_id, FIRST_RESERVATION)
             if reservation is not None:
                 self._quotas.give_back(
                     unit, reservation.tenant, reservation.unused(attempt.bytes_up + attempt.bytes_down)
@@ -126,7 +126,7 @@ class EgressRecorder:
             asked = min(reservation.taken, MAX_RESERVATION)
             try:
                 taken = self._writer.run(
-                    lambda unit: self._quotas.take(unit, reservation.tenant, asked, least=least - more)
+                    lambda unit: self._quotas.reserve_egress(unit, reservation.tenant, asked, least=least - more)
                 )
             except QuotaExceeded as full:
                 raise Refusal(Reason.BYTES_A_DAY, full.message) from full

@@ -138,7 +138,7 @@ class FileWatch:
 
     def _append_event(self, row: SandboxRow, **fields: Any) -> None:
         payload = SandboxFilesChanged(sandbox_id=row.id, execution_env=self._environment, **fields)
-        written = self._log.written(sandbox_event(row, payload))
+        written = self._log.encode(sandbox_event(row, payload))
         self._writer.run(lambda unit: self._log.append(unit, written))
 
     @property
