@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from codesdk.domain.decisions import ApprovalSpec, FrozenModel, GrantOffer
+from codesdk.domain.decisions import ApprovalSpec, GrantOffer
 from codesdk.domain.ids import ApprovalId, PrincipalId, SessionId, TenantId, ToolCallId
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 

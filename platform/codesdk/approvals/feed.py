@@ -13,8 +13,8 @@ from enum import StrEnum
 from codesdk.approvals import feed_store, store
 from codesdk.approvals.approval import Approval
 from codesdk.approvals.feed_store import ApprovalRef, FeedPosition
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import PrincipalId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
 

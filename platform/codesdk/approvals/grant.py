@@ -7,8 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from codesdk.domain.decisions import FrozenModel, GrantKind
+from codesdk.domain.decisions import GrantKind
 from codesdk.domain.ids import ApprovalId, GrantId, PrincipalId, SessionId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import Fault
 
 

@@ -10,8 +10,9 @@ from codesdk.approvals.approval import Approval
 from codesdk.approvals.grant import Grant, GrantNotOffered, GrantRequest, GrantState, GrantUnknown, SkippedGrant
 from codesdk.domain.calls import ToolCall
 from codesdk.domain.canonical import content_hash
-from codesdk.domain.decisions import FrozenModel, GrantKind
+from codesdk.domain.decisions import GrantKind
 from codesdk.domain.ids import GrantId, IdKind, Ids, PrincipalId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.subjects import Subject
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit

@@ -8,8 +8,9 @@ from typing import IO, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from codesdk.domain.decisions import FrozenModel, PermissionMode
+from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.ids import ArtifactId, SessionId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.records import Artifact
 from codesdk.errors import ExitCode, Fault
 

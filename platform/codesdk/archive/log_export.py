@@ -11,9 +11,9 @@ from codesdk.archive import export_format, store
 from codesdk.archive.export_format import ArtifactLine, EndLine, EventLine, ExportLine
 from codesdk.artifacts import StoredArtifact
 from codesdk.bootstrap.maintenance import MaintenanceServices
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import SCHEMA_VERSION
 from codesdk.domain.ids import SessionId
+from codesdk.domain.model import FrozenModel
 from codesdk.eventlog import store as log_store
 from codesdk.eventlog.log import PAGE_SIZE, decode_row
 from codesdk.sessions import SessionUnknown

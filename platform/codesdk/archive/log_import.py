@@ -13,9 +13,9 @@ from codesdk.archive import export_format, store
 from codesdk.archive.export_format import ArtifactLine, EndLine, EventLine, ExportInvalid, ExportLine, Line, SessionLine
 from codesdk.artifacts import StoredArtifact
 from codesdk.bootstrap.maintenance import MaintenanceServices
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import EventUnreadable
 from codesdk.domain.ids import HostId, IdKind, PrincipalId, SessionId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.upcasting import read_event
 from codesdk.errors import ExitCode, Fault
 from codesdk.eventlog.audit import AuditAction, AuditTrail

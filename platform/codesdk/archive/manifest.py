@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 NAME = "manifest.json"

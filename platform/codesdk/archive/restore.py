@@ -17,7 +17,7 @@ from codesdk.archive.durable_rename import rename_durably
 from codesdk.archive.manifest import BackupInvalid, Manifest
 from codesdk.bootstrap.maintenance import MaintenanceServices, open_maintenance_services
 from codesdk.domain.calls import CallState
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 from codesdk.eventlog.audit import INSTALLATION, AuditAction, AuditTrail
 from codesdk.eventlog.hints import LocalHints

@@ -7,8 +7,8 @@ import logging
 from codesdk.archive import store
 from codesdk.artifacts import ArtifactService
 from codesdk.domain.clock import Clock
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import SessionId
+from codesdk.domain.model import FrozenModel
 from codesdk.eventlog.audit import AuditAction, AuditTrail
 from codesdk.storage.database import Database
 from codesdk.storage.timeouts import without_timeout

@@ -12,7 +12,7 @@ from codesdk.artifacts import store
 from codesdk.artifacts.blobs import Blobs
 from codesdk.artifacts.spool import SpoolDirectory
 from codesdk.domain.clock import Clock
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Writer
 

@@ -14,8 +14,8 @@ from codesdk.approvals import Approval, ApprovalState, Grant, GrantRequest, Verd
 from codesdk.approvals.feed import FeedEntry
 from codesdk.artifacts import Artifact
 from codesdk.cli.stack.operator_key import operator_key
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import Event
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 from codesdk.policy.rollout.version_models import SHARED
 from codesdk.sessions import NewSession, Session, SessionSandbox

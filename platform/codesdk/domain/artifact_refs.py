@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import ArtifactId
+from codesdk.domain.model import FrozenModel
 
 
 class ArtifactRef(FrozenModel):

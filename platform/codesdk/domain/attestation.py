@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.execution import ToolExecutionEnv
+from codesdk.domain.model import FrozenModel
 
 
 class Attestation(FrozenModel):

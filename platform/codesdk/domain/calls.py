@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import ToolCallId
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import InternalFault
 
 

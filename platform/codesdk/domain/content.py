@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import ArtifactId, ToolCallId
+from codesdk.domain.model import FrozenModel
 
 
 class TranscriptRole(StrEnum):

@@ -6,15 +6,10 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializationInfo, model_serializer, model_validator
+from pydantic import AfterValidator, Field, SerializationInfo, model_serializer, model_validator
 
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.network.hostnames import HostPattern, drop_covered, intersect_all
-
-
-class FrozenModel(BaseModel):
-    """Base of the records that cross an edge: immutable, and unknown keys are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Effect(StrEnum):

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from codesdk.domain.artifact_refs import ArtifactRef
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import SessionId, TaskId
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 SCHEMA_VERSION = 1

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 
 
 class ToolExecutedBy(StrEnum):

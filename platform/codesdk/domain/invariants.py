@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import Event, EventType
+from codesdk.domain.model import FrozenModel
 
 
 class Invariant(StrEnum):

@@ -9,8 +9,9 @@ from pydantic import Field
 
 from codesdk.domain.artifact_refs import ArtifactRef
 from codesdk.domain.calls import CallIdentity, CallState
-from codesdk.domain.decisions import Evaluation, FrozenModel, PermissionMode
+from codesdk.domain.decisions import Evaluation, PermissionMode
 from codesdk.domain.ids import ArtifactId, HostId, PrincipalId, SessionId, TaskId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.runtimes import InteractionMode
 from codesdk.domain.structured_errors import StructuredError
 from codesdk.domain.tasks import TaskState

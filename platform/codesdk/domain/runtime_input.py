@@ -9,7 +9,7 @@ from pydantic import Field
 
 from codesdk.domain.canonical import content_hash
 from codesdk.domain.content import TranscriptMessage
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 
 
 class ToolManifestEntry(FrozenModel):

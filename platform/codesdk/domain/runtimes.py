@@ -8,8 +8,9 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from codesdk.domain.content import TranscriptMessage
-from codesdk.domain.decisions import FrozenModel, PermissionMode
+from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.ids import SessionId, TaskId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.runtime_input import ToolManifest
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from codesdk.domain.artifact_refs import ArtifactRef
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import Fault
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from codesdk.domain.decisions import FrozenModel, PermissionMode
+from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.ids import PrincipalId, SessionId, TenantId
+from codesdk.domain.model import FrozenModel
 
 
 class Subject(FrozenModel):

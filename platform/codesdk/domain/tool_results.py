@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
-from codesdk.domain.decisions import Classification, FrozenModel
+from codesdk.domain.decisions import Classification
+from codesdk.domain.model import FrozenModel
 
 # Lower case words joined by dots, at least two: `workspace.read`. MCP clients limit names to 64 of [A-Za-z0-9_-],
 # so a dot becomes an underscore on the wire and a word may not contain one... the registry refuses collisions.

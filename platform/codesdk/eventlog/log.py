@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from codesdk.domain.clock import Clock, to_rfc3339
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import SCHEMA_VERSION, Event, EventType, EventUnreadable, RuntimeInfo, Trace
 from codesdk.domain.ids import SessionId, ToolCallId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.upcasting import read_event
 from codesdk.errors import ExitCode, Fault
 from codesdk.eventlog import store

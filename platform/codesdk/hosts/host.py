@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import HostId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.sandbox_resources import Need
 from codesdk.errors import ExitCode, Fault
 

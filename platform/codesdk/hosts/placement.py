@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import HostId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.sandbox_resources import Need
 from codesdk.hosts.host import HostRecord, HostState
 

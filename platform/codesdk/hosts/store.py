@@ -13,7 +13,7 @@ from codesdk.domain.calls import CallState
 from codesdk.domain.ids import HostId
 from codesdk.domain.sandbox_resources import Need, profile_needs, total_need
 from codesdk.hosts.host import Capacity, HostRecord, HostState
-from codesdk.storage.clock import database_now
+from codesdk.storage.expressions import database_now
 from codesdk.storage.schema import hosts, sandboxes, tool_calls
 
 # Written out, so that SQLite uses the partial index of what is not gone.

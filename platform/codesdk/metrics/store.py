@@ -14,7 +14,7 @@ from codesdk.approvals import ApprovalState
 from codesdk.domain.calls import CallState
 from codesdk.domain.ids import HostId
 from codesdk.sandbox.records.store import SandboxState
-from codesdk.storage.clock import database_now
+from codesdk.storage.expressions import database_now, in_list
 from codesdk.storage.schema import (
     approvals,
     audit_heads,
@@ -25,7 +25,6 @@ from codesdk.storage.schema import (
     webhook_deliveries,
     webhook_endpoints,
 )
-from codesdk.storage.statements import in_list
 from codesdk.webhooks.delivery import DeliveryState
 
 LIVE_STATES = tuple(state for state in SandboxState if state is not SandboxState.GONE)

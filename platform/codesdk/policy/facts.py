@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from codesdk.domain.decisions import Classification, FrozenModel
+from codesdk.domain.decisions import Classification
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.tool_results import ToolFacts
 
 __all__ = ["Call", "CallFacts", "NamedTool", "ToolFacts"]

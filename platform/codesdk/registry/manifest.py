@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
-from codesdk.domain.decisions import Classification, FrozenModel, SandboxBounds
+from codesdk.domain.decisions import Classification, SandboxBounds
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.tool_results import MAX_TOOL_NAME, TOOL_NAME
 
 SecretName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$")]

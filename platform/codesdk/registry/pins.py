@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from codesdk.documents import DocumentUnreadable
 from codesdk.documents.document import Position, read_text
 from codesdk.domain.canonical import content_hash
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 
 SUFFIX = ".pins.json"
 MAX_TOOLS = 256

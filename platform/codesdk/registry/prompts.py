@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from codesdk.documents import DocumentUnreadable, read_document
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 from codesdk.registry.faults import ManifestInvalid
 

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, field_validator
 
 from codesdk.domain.canonical import content_hash
-from codesdk.domain.decisions import Classification, FrozenModel, SandboxBounds
+from codesdk.domain.decisions import Classification, SandboxBounds
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.network import hostnames
 from codesdk.domain.network.hostnames import InvalidHostname
 from codesdk.registry.manifest import SecretName

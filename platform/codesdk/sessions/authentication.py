@@ -6,7 +6,7 @@ from codesdk.domain.subjects import Subject
 from codesdk.sessions.service import SessionService
 from codesdk.sessions.session import NewSession, SessionUnknown
 from codesdk.storage.writer import Unit, Writer
-from codesdk.tenancy.access import Action, Target, decide_access, may_attempt, require
+from codesdk.tenancy.access import Action, Allowed, Target, decide_access, may_attempt, require
 from codesdk.tenancy.credentials import KEY_PREFIX
 from codesdk.tenancy.identity_directory import IdentityDirectory
 from codesdk.tenancy.logins import LoginResult, LoginService, is_token
@@ -45,13 +45,15 @@ class SessionAuthenticator:
         found = self._authenticate(credential, named, opens=opens, again=again)
         # The roles are those of now: a principal that may not run calls any more makes none in its old sessions.
         target = Target(tenant_id=found.tenant_id, session_id=found.session_id)
-        require(decide_access(found, Action.CALLS_MAKE, target), Unauthenticated("This session token is not valid."))
+        decision = decide_access(found, Action.CALLS_MAKE, target)
+        if not isinstance(decision, Allowed):
+            require(decision, Unauthenticated("This session token is not valid."))
         return found
 
     def _authenticate(self, credential: str, named: str | None, *, opens: bool, again: bool) -> Subject:
         if credential.startswith(KEY_PREFIX):
             return self._own_session(self._directory.principal(credential), _require_session_id(named))
-        if self._logins.issuers and is_token(credential):
+        if is_token(credential) and self._logins.issuers:
             entered = self._logins.log_in(credential, again=again)
             return (
                 self._own_session(entered.principal, named)

@@ -1,26 +1,27 @@
-"""Gives a new session its host: chosen by what is read, reserved under the host's lock."""
+"""Placement of a new session: picks a host and reserves room on it under the host's row lock."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from sqlalchemy import Connection
 
 from codesdk.domain.sandbox_resources import profile_needs
 from codesdk.hosts import store
 from codesdk.hosts.placement import Placement, PlacementRequest, Unschedulable, place, unmet_requirement
 from codesdk.sandbox.profiles.profile import Profile
 from codesdk.sessions.session import NoHost
+from codesdk.storage.writer import Unit
 
 
-def place_session(connection: Connection, profile: Profile, labels: Mapping[str, str]) -> Placement:
-    """The host for it. It stays reserved if the caller adds the session's sandbox in the same transaction.
+def place_session(unit: Unit, profile: Profile, labels: Mapping[str, str]) -> Placement:
+    """Pick a host and hold its row lock until the transaction ends.
 
-    What is reserved is counted from the rows of sandboxes, so whatever ends one gives back what it took, once.
+    Reservations are counted from the sandbox rows: the caller reserves by inserting the session's sandbox in the same
+    transaction, and ending that sandbox releases the reservation.
 
     Raises:
-        NoHost: says what is missing.
+        NoHost: no host fits; `details.missing` counts the hosts by reason.
     """
+    connection = unit.connection
     want = PlacementRequest(image=profile.image, labels=labels, need=profile_needs(profile.model_dump()))
     known = {host.id: host for host in store.list_hosts(connection)}
     while True:
@@ -29,7 +30,7 @@ def place_session(connection: Connection, profile: Profile, labels: Mapping[str,
             raise _no_host(placed, profile, labels)
         if not store.lock(connection, placed.host):
             return placed
-        # Others may have come before us to the lock: what counts is what is there now.
+        # Another session may have taken the room while we waited for the lock: read the host again.
         now = store.find(connection, placed.host)
         if now is not None and unmet_requirement(now, want) is None:
             return Placement(host=now.id, image=now.images[want.image])
@@ -59,12 +60,12 @@ def _no_host(nowhere: Unschedulable, profile: Profile, labels: Mapping[str, str]
             " `codesdk images list` says what is there.",
             details={"missing": missing},
         )
-    said = "; ".join(f"{count} {_REASONS[what]}" for what, count in missing.items())
-    asked = (
+    reasons = "; ".join(f"{count} {_REASONS[what]}" for what, count in missing.items())
+    wanted = (
         f" (labels: {', '.join(f'{name}={value}' for name, value in labels.items())})" if "labels" in missing else ""
     )
     return NoHost(
-        f"No host can take a session of the profile {profile.name!r} now. Of the hosts: {said}{asked}.",
+        f"No host can take a session of the profile {profile.name!r} now. Of the hosts: {reasons}{wanted}.",
         advice="Try again when sessions have ended, or have an operator look at `codesdk hosts list`.",
         details={"missing": missing},
     )

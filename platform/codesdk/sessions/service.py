@@ -14,13 +14,15 @@ from codesdk.domain.calls import CallState, DenialCode
 from codesdk.domain.clock import Clock, to_rfc3339
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.events import CONTRACT_VERSION
-from codesdk.domain.ids import IdKind, Ids, SandboxId, SessionId, TenantId
+from codesdk.domain.ids import ArtifactId, IdKind, Ids, SandboxId, SessionId, TenantId
 from codesdk.domain.payloads import SandboxSessionClosed, SessionCreated
 from codesdk.domain.quotas import Quotas, Resource
 from codesdk.domain.records import Session
 from codesdk.domain.sandbox_resources import reserve_sandbox
 from codesdk.domain.subjects import Subject
 from codesdk.eventlog.log import EventLog
+from codesdk.hosts import store as host_store
+from codesdk.hosts.host import HostState
 from codesdk.jobs import Wakeups
 from codesdk.policy import Bundle
 from codesdk.policy.rollout.session_rules import SessionRules
@@ -35,12 +37,14 @@ from codesdk.sessions.placement import place_session
 from codesdk.sessions.session import (
     CLOSED_ON_REQUEST,
     NewSession,
+    NoSnapshot,
     SandboxBusy,
+    SessionNotEnded,
     SessionRemoved,
     SessionSandbox,
     SessionUnknown,
+    SnapshotPending,
 )
-from codesdk.sessions.snapshot_lookup import last_snapshot
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.tenancy.identity_directory import IdentityDirectory
@@ -226,12 +230,12 @@ class SessionService:
             self._directory.check_yolo(unit, principal.tenant_id)
         seed = wish.seed_artifact
         if wish.from_session is not None:
-            seed = last_snapshot(unit.connection, principal.tenant_id, wish.from_session)
+            seed = _last_snapshot(unit, principal.tenant_id, wish.from_session)
         if seed is not None:
             self._artifacts.lock(unit, principal.tenant_id, seed)
         self._reserve(unit, principal.tenant_id, profile)
         # Last of what may refuse: the host is held from here on.
-        placed = place_session(unit.connection, profile, wish.host_labels)
+        placed = place_session(unit, profile, wish.host_labels)
         host, image = placed.host, placed.image
         session = Session(
             id=SessionId(self._ids.new(IdKind.SESSION)),
@@ -313,3 +317,30 @@ def _subject(session: Session) -> Subject:
         permission_mode=session.permission_mode,
         runtime=session.runtime,
     )
+
+
+def _last_snapshot(unit: Unit, tenant: TenantId, session: SessionId) -> ArtifactId:
+    """The last snapshot of an ended session.
+
+    Raises:
+        SessionUnknown: no such session of this tenant.
+        SessionNotEnded: the session is open.
+        SnapshotPending: the session's worker has yet to take the last snapshot.
+        NoSnapshot: none was taken.
+    """
+    found = store.find(unit.connection, tenant, session)
+    if found is None:
+        raise SessionUnknown(f"There is no session {session}.")
+    if found.state == "open":
+        raise SessionNotEnded(f"The session {session} has not ended.", advice="Close it first, or go on in it.")
+    row = sandbox_store.of_session(unit.connection, session)
+    if found.snapshots and row is not None and row.state is SandboxState.CLOSING:
+        host = host_store.find(unit.connection, found.host_id)
+        if host is not None and host.state is not HostState.LOST and not host.away:
+            raise SnapshotPending(f"The last snapshot of {session} is being taken.", advice="Try again in a moment.")
+    if found.snapshot_artifact is None:
+        raise NoSnapshot(
+            f"No snapshot was taken of the session {session}.",
+            advice="They are taken of sessions that are opened with `snapshots`, after calls that write.",
+        )
+    return found.snapshot_artifact

@@ -7,8 +7,9 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from codesdk.domain.attestation import Attestation
-from codesdk.domain.decisions import FrozenModel, PermissionMode
+from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.ids import ArtifactId, SandboxId, SessionId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.records import DEFAULT_PARALLEL_CALLS, SessionPriority
 from codesdk.errors import ExitCode, Fault
 from codesdk.sandbox.port.faults import SandboxEnded

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from codesdk.storage import engines
-from codesdk.storage.clock import database_now
+from codesdk.storage.expressions import database_now
 from codesdk.storage.faults import StorageUnavailable, to_fault
 from codesdk.storage.timeouts import ANSWER_TIMEOUT_S, ServerTimeouts
 from codesdk.storage.url import DatabaseUrlWrong, display_url, is_in_memory, parse_url

@@ -27,7 +27,6 @@ from codesdk.storage.approval_tables import (
     grants,
     group_members,
 )
-from codesdk.storage.audit_tables import audit_entries, audit_heads
 from codesdk.storage.host_tables import call_tallies, hosts, source_servers
 from codesdk.storage.metadata import ID as _ID
 from codesdk.storage.metadata import metadata
@@ -396,4 +395,26 @@ artifacts = Table(
     Index("ix_artifacts_tenant", "tenant_id", "created_at"),
     Index("ix_artifacts_session", "session_id"),
     Index("ix_artifacts_blob", "blob_key"),
+)
+
+audit_entries = Table(  # administrative actions; never removed
+    "audit_entries",
+    metadata,
+    Column("chain", _ID, primary_key=True),  # a tenant's id, or `installation`
+    Column("number", BigInteger, primary_key=True),  # dense from 1
+    Column("time", String(24), nullable=False),
+    Column("act", String(48), nullable=False),  # see eventlog.audit.AuditAction
+    Column("actor", String(120), nullable=False),  # a principal's id, or the part of the product that did it
+    Column("target", String(200), nullable=False),
+    Column("details", Text, nullable=False),  # canonical JSON
+    Column("hash", String(71), nullable=False),  # of all of this and the hash before
+    sqlite_with_rowid=False,
+)
+
+audit_heads = Table(  # the last entry of each chain; its row lock guards the chain
+    "audit_heads",
+    metadata,
+    Column("chain", _ID, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("hash", String(71), nullable=False),
 )

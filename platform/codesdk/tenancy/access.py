@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import SessionId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.subjects import Subject
 from codesdk.errors import ExitCode, Fault
 from codesdk.tenancy.principal import Principal, Reach, Role

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from codesdk.domain.decisions import FrozenModel, GroupName
+from codesdk.domain.decisions import GroupName
 from codesdk.domain.ids import KeyId, PrincipalId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 DEFAULT_TENANT = "default"

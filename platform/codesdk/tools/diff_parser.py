@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.tools.git_paths import unquote_path
 from codesdk.tools.hunks import Hunk, PatchRejected, split_lines
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 
 MAX_COMPARISONS = 10_000_000
 """Lines compared to find a hunk that is not at its stated line: under a second. A hostile diff can ask for 10**12."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from codesdk.domain.content import ToolResultBlock, ToolUseBlock, TranscriptMessage, TranscriptRole
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import Event, EventUnreadable
 from codesdk.domain.ids import TaskId
 from codesdk.domain.invariants import InvariantChecker
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.payloads import (
     CallCompleted,
     CallDenied,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.payloads import CostSource, UsageReported, UsageScope
 
 USAGE_FIELDS = (

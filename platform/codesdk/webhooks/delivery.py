@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import DeliveryId, EndpointId, OneTimeLinkId, SessionId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 WINDOW_S = 24 * 3600.0

@@ -7,9 +7,9 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import EventType
 from codesdk.domain.ids import EndpointId, PrincipalId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 MAX_ENDPOINTS = 50

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from codesdk.domain.clock import Clock
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import Event
 from codesdk.domain.ids import ApprovalId, DeliveryId, IdKind, Ids, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import Fault
 from codesdk.eventlog.log import EventLog
 from codesdk.storage.writer import Unit, Writer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import ApprovalId, EndpointId, OneTimeLinkId, PrincipalId, SessionId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 

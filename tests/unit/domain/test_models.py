@@ -12,7 +12,8 @@ from pydantic import BaseModel, ValidationError
 import codesdk.domain
 from codesdk.domain.canonical import canonical_json
 from codesdk.domain.content import TextBlock, ToolResultBlock, TranscriptMessage
-from codesdk.domain.decisions import UNREDACTED, FrozenModel
+from codesdk.domain.decisions import UNREDACTED
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.runtime_input import RuntimeInput, ToolManifest, ToolManifestEntry
 from codesdk.domain.runtimes import RuntimeCapabilities, RuntimeEnv
 from codesdk.domain.structured_errors import error_of

@@ -16,7 +16,7 @@ from codesdk.api.event_stream import OpenStreams
 from codesdk.approvals import Approval, ApprovalState, GrantRequest, Verdict
 from codesdk.approvals.feed import FeedEntry
 from codesdk.bootstrap import Services
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.storage.writer import Unit
 from codesdk.tenancy.access import Action
 from codesdk.webhooks import OneTimeLink

@@ -17,7 +17,7 @@ from codesdk.api.ranges import ByteRange, Unsatisfiable, parse_range
 from codesdk.artifacts import Artifact, StoredArtifact
 from codesdk.artifacts.digests import CHUNK_BYTES
 from codesdk.artifacts.spool import Spool
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.eventlog.audit import AuditAction, AuditTrail
 from codesdk.storage.writer import Unit
 

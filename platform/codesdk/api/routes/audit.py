@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Query
 
 from codesdk.api.access import Caller, ServicesDep, guarded_router
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.eventlog.audit import Entry
 from codesdk.eventlog.log import PAGE_SIZE
 

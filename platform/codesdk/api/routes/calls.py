@@ -5,8 +5,8 @@ from __future__ import annotations
 from codesdk.api.access import Caller, ServicesDep, guarded_router
 from codesdk.bootstrap import Services
 from codesdk.domain.calls import CallState
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import SessionId, TenantId, ToolCallId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.tool_results import ToolResult
 from codesdk.errors import Fault
 from codesdk.toolcalls.records import store

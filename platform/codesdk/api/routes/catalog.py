@@ -6,8 +6,9 @@ from importlib.metadata import version
 from typing import Any
 
 from codesdk.api.access import Caller, ServicesDep, guarded_router
-from codesdk.domain.decisions import Classification, FrozenModel
+from codesdk.domain.decisions import Classification
 from codesdk.domain.ids import SessionId
+from codesdk.domain.model import FrozenModel
 
 router = guarded_router()
 

@@ -10,8 +10,8 @@ from starlette.responses import JSONResponse
 from codesdk.api.access import Caller, ServicesDep, access_recheck, guarded_router
 from codesdk.api.cursor import CURSOR_PATTERN, encode_cursor, start_position
 from codesdk.api.event_stream import EventStream, OpenStreams
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import Event
+from codesdk.domain.model import FrozenModel
 from codesdk.eventlog.log import PAGE_SIZE, EventBatch
 from codesdk.tenancy.access import Action
 

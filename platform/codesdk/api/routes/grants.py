@@ -8,7 +8,7 @@ from fastapi import Query
 
 from codesdk.api.access import Caller, ServicesDep, guarded_router
 from codesdk.approvals import Grant
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 
 router = guarded_router()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codesdk.api.access import Caller, ServicesDep, guarded_router
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.hosts import HostRecord
 from codesdk.sources.servers.server_status import ServerRecord
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from codesdk.api.access import Caller, ServicesDep, guarded_router
-from codesdk.domain.decisions import Decision, Effect, FrozenModel
+from codesdk.domain.decisions import Decision, Effect
 from codesdk.domain.ids import TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.policy.evaluation.query import PolicyQuery, evaluate
 
 router = guarded_router()

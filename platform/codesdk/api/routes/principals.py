@@ -8,7 +8,8 @@ from pydantic import Field
 
 from codesdk.api.access import Caller, ServicesDep, guarded_router
 from codesdk.api.routes.tenants import TenantParam
-from codesdk.domain.decisions import FrozenModel, GroupName
+from codesdk.domain.decisions import GroupName
+from codesdk.domain.model import FrozenModel
 from codesdk.tenancy.keys import ApiKey, NewKey
 from codesdk.tenancy.principal import Group, Name, PrincipalKind, PrincipalRecord, Reach, Role
 

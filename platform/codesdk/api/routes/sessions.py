@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Query, Request
 
 from codesdk.api.access import Caller, ServicesDep, guarded_router
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.sessions import NewSession, Session, SessionSandbox
 
 router = guarded_router()

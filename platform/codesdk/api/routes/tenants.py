@@ -8,8 +8,8 @@ from fastapi import Query
 from pydantic import Field, model_validator
 
 from codesdk.api.access import Caller, ServicesDep, guarded_router
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.quotas import Resource
 from codesdk.tenancy.principal import Name
 from codesdk.tenancy.quotas import Quota

@@ -8,7 +8,7 @@ from fastapi import Query
 from pydantic import Field
 
 from codesdk.api.access import Caller, ServicesDep, guarded_router
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.webhooks.delivery import Delivery, DeliveryState
 from codesdk.webhooks.endpoint import Endpoint, EndpointWithSecret, NewEndpoint
 from codesdk.webhooks.endpoint_service import OVERLAP_S

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from codesdk.cli.demo.project import DemoProject
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.sandbox.local.bwrap import SYSTEM_PATH
 from codesdk.sandbox.local.launch import is_world_executable
 from codesdk.sandbox.port import DOCKER

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import Event, EventType
+from codesdk.domain.model import FrozenModel
 
 
 class Evaluation(FrozenModel):

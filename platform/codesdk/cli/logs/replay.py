@@ -15,8 +15,8 @@ from codesdk.cli.logs.history import History, fold
 from codesdk.cli.logs.history_table import calls_table
 from codesdk.cli.logs.stored_log import StoredLog, read_stored_log
 from codesdk.domain.calls import CallState
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.invariants import first_violation
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.records import ToolCallRecord
 from codesdk.errors import ExitCode
 from codesdk.toolcalls.records.call_record import CallRecord

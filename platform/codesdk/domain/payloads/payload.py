@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import EventType
+from codesdk.domain.model import FrozenModel
 
 
 class Payload(FrozenModel):

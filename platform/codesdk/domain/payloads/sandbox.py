@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 
 from codesdk.domain.artifact_refs import ArtifactRef
 from codesdk.domain.attestation import Attestation
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.events import EventType
 from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.domain.ids import SandboxId, SessionId, ToolCallId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.payloads.payload import Payload
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from codesdk.domain.canonical import content_hash
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 
 INSTALLATION = "installation"
 """The chain of what is done to no single tenant. Every other chain is called by its tenant's id."""

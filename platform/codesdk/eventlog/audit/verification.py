@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import SessionId
+from codesdk.domain.model import FrozenModel
 from codesdk.eventlog import store as log_store
 from codesdk.eventlog.audit import store
 from codesdk.eventlog.audit.entry import AuditAction, Entry, entry_hash, event_hash

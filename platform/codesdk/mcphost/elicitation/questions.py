@@ -15,8 +15,8 @@ import mcp_types as types
 from pydantic import ValidationError
 
 from codesdk.approvals import Approval, Verdict, describe_approvers
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import ToolCallId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.subjects import Subject
 from codesdk.tenancy.access import PERMISSIONS, Action
 from codesdk.transcript import preview_text as previews

@@ -9,8 +9,9 @@ from pydantic import BeforeValidator, Field
 
 from codesdk.documents import nearest
 from codesdk.domain.canonical import bytes_hash
-from codesdk.domain.decisions import Decision, Effect, FrozenModel, PermissionMode
+from codesdk.domain.decisions import Decision, Effect, PermissionMode
 from codesdk.domain.ids import PrincipalId, SessionId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.subjects import Subject
 from codesdk.policy.bundles.bundle import Bundle
 from codesdk.policy.evaluation.decision import decide, explain

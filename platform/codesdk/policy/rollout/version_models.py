@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from codesdk.domain.decisions import Effect, FrozenModel
+from codesdk.domain.decisions import Effect
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 
 SHARED = "shared"

@@ -8,15 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from codesdk.domain.decisions import (
-    Classification,
-    Effect,
-    FrozenModel,
-    GrantKind,
-    GroupName,
-    Obligations,
-    PermissionMode,
-)
+from codesdk.domain.decisions import Classification, Effect, GrantKind, GroupName, Obligations, PermissionMode
+from codesdk.domain.model import FrozenModel
 from codesdk.policy.schema import obligations
 from codesdk.policy.schema.conditions import check_condition
 from codesdk.policy.schema.host_patterns import host_pattern

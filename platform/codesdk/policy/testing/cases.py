@@ -10,7 +10,8 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from codesdk.documents import Document, DocumentUnreadable, parse_document
-from codesdk.domain.decisions import Classification, Decision, Effect, FrozenModel, PermissionMode
+from codesdk.domain.decisions import Classification, Decision, Effect, PermissionMode
+from codesdk.domain.model import FrozenModel
 from codesdk.policy.bundles.bundle import Bundle
 from codesdk.policy.bundles.texts import BundleTexts, read_test_texts, test_texts
 from codesdk.policy.evaluation.query import PolicyQuery, QueryPrincipal, QuerySession, evaluate

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 from codesdk.provision.engines.docker_engine import Engine
 from codesdk.provision.images import base_image

@@ -20,7 +20,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from cryptography import x509
 
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.sandbox.port.faults import EngineUnavailable
 from codesdk.settings import Settings
 from codesdk.settings.docker_variables import certificates

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.network import hostnames
 from codesdk.domain.network.hostnames import HostPattern
 from codesdk.errors import ExitCode, Fault

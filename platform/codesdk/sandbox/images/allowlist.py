@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from codesdk.documents import Document, DocumentUnreadable, FileInvalid, read_document
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]

@@ -12,7 +12,7 @@ from typing import Any
 
 from docker.errors import ImageNotFound, NotFound
 
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.images.checks import LABEL_CONTENT, LABEL_NAME, refusals
 from codesdk.sandbox.port.faults import BuildFailed, ImageMissing, ImageRefused

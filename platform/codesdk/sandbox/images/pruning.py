@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.images.builder import reference
 from codesdk.sandbox.images.checks import LABEL_CONTENT, LABEL_NAME

@@ -10,7 +10,7 @@ from typing import Any
 
 from docker.types import LogConfig
 
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.packaging import bundle
 from codesdk.sandbox.packaging.minify import parse_module

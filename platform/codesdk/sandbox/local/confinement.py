@@ -9,7 +9,7 @@ import tempfile
 from enum import StrEnum
 from pathlib import Path
 
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.sandbox.local import bwrap, cgroups, seccomp
 from codesdk.sandbox.local.cgroups import NO_CGROUPS, CgroupSupport
 

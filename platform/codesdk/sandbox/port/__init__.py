@@ -12,8 +12,8 @@ from typing import Protocol
 from pydantic import Field
 
 from codesdk.domain.attestation import Attestation
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.execution import SandboxSummary, ToolExecutionEnv
+from codesdk.domain.model import FrozenModel
 from codesdk.sandbox.port.execs import (
     Chunk,
     ExecRequest,

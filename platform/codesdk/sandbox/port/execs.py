@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.sandbox.egress.rules import DENY_ALL, EgressRules
 from codesdk.sandbox.port.files import FileFingerprint
 

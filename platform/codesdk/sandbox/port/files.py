@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Protocol
 
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 
 
 class FileKind(StrEnum):

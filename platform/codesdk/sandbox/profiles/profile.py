@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from codesdk.domain.decisions import FrozenModel, Obligations, SandboxBounds
+from codesdk.domain.decisions import Obligations, SandboxBounds
+from codesdk.domain.model import FrozenModel
 from codesdk.sandbox.egress.intersection import intersect, restrict_to_hosts
 from codesdk.sandbox.egress.rules import DENY_ALL, EgressRules
 

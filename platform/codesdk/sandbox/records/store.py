@@ -11,8 +11,8 @@ from sqlalchemy import insert as insert_into
 
 from codesdk.domain.attestation import Attestation
 from codesdk.domain.calls import CallState
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import HostId, SandboxId, SessionId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import Fault
 from codesdk.sandbox.profiles.profile import Profile
 from codesdk.storage.schema import hosts, sandboxes, sessions, tool_calls

@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import SessionId, TenantId
+from codesdk.domain.model import FrozenModel
 
 
 class ServerState(StrEnum):

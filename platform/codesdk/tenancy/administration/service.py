@@ -1,4 +1,4 @@
-"""What every verb of administration needs: who may, what is kept of it, and the tenant that it is about."""
+"""What all administration shares: authorisation, the audit trail, and reading it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 from codesdk.domain.clock import Clock
 from codesdk.domain.ids import Ids, TenantId
-from codesdk.eventlog.audit import AuditAction, AuditTrail
+from codesdk.eventlog.audit import INSTALLATION, AuditAction, AuditTrail
+from codesdk.eventlog.audit import store as audit_store
+from codesdk.eventlog.audit.entry import Entry
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 from codesdk.tenancy import store
@@ -18,7 +20,10 @@ from codesdk.tenancy.tenant import Tenant, TenantUnknown
 
 
 class AdminService:
-    """Each verb takes who asks, and decides by `decide_access`. Safe to use from any thread."""
+    """Base of the administration services. Each method takes the caller and authorises it with `decide_access`.
+
+    Safe to use from any thread.
+    """
 
     def __init__(
         self,
@@ -37,6 +42,20 @@ class AdminService:
         self._clock = clock
         self._ids = ids
         self._trail = AuditTrail(clock)
+
+    def audit(self, caller: Principal, chain: str, after: int, limit: int) -> list[Entry]:
+        """Audit entries after the number `after`, in order, of a tenant or of the chain `installation`.
+
+        Raises:
+            Forbidden, TenantUnknown: see `decide_access`.
+        """
+        if chain == INSTALLATION:
+            target = Target(tenant_id=TenantId(INSTALLATION))
+            require(decide_access(caller, Action.AUDIT_READ, target), tenant_unknown(chain))
+        else:
+            self._authorize_tenant(caller, Action.AUDIT_READ, chain)
+        with self._database.read() as connection:
+            return audit_store.after(connection, chain, after, limit)
 
     def _audit(
         self, unit: Unit, caller: Principal, tenant: TenantId, act: AuditAction, target: str, **details: Any
@@ -57,5 +76,5 @@ class AdminService:
 
 
 def tenant_unknown(tenant: str) -> TenantUnknown:
-    """What is said where there is none, and to whoever may not know that there is one."""
+    """The fault for a missing tenant, and for one that the caller may not see."""
     return TenantUnknown(f"There is no tenant {tenant}.")

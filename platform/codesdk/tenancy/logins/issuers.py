@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from codesdk.documents import DocumentUnreadable, FileInvalid, read_document
-from codesdk.domain.decisions import FrozenModel, PermissionMode
+from codesdk.domain.decisions import PermissionMode
+from codesdk.domain.model import FrozenModel
 from codesdk.tenancy.principal import Name, Role
 
 MAX_ISSUERS = 16

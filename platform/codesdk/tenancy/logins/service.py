@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from codesdk.domain.clock import Clock
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import IdKind, Ids, PrincipalId, SessionId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.eventlog.audit import AuditAction, AuditTrail
 from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer

@@ -7,8 +7,8 @@ import json
 from sqlalchemy import Connection, select, update
 from sqlalchemy import insert as insert_into
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import PrincipalId, SessionId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.storage.schema import logins, principals, tenants
 from codesdk.tenancy.principal import Principal, PrincipalKind, Reach, Role
 

@@ -22,8 +22,8 @@ from codesdk.domain.ids import TenantId
 from codesdk.domain.quotas import EgressReservation, Resource
 from codesdk.domain.sandbox_resources import Need, profile_needs, total_need
 from codesdk.storage.database import database_now
+from codesdk.storage.expressions import in_list
 from codesdk.storage.schema import api_keys, principals, sandboxes, sessions, tenants, tool_calls
-from codesdk.storage.statements import in_list
 
 DAY_S = 24 * 3600
 _NOW = select(database_now())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.quotas import EgressReservation, QueueFull, QuotaExceeded, Resource
 from codesdk.errors import InternalFault
 from codesdk.storage.database import Database

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from codesdk.domain.calls import DenialCode
-from codesdk.domain.decisions import Decision, Effect, FrozenModel, Rate, RateScope, RuleRate
+from codesdk.domain.decisions import Decision, Effect, Rate, RateScope, RuleRate
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.subjects import Subject
 from codesdk.storage.writer import Unit
 from codesdk.toolcalls.decision import rate_limit_store

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from codesdk.domain.canonical import content_hash
-from codesdk.domain.decisions import FrozenModel
+from codesdk.domain.model import FrozenModel
 from codesdk.sandbox.port import FileKind, Manifest, ManifestEntry
 from codesdk.sandbox.port.files import diff_manifests
 from codesdk.sandbox.runner.workspace.root import OperationRefused, relative

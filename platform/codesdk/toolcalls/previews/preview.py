@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from codesdk.domain.canonical import content_hash
-from codesdk.domain.decisions import PREVIEWABLE, Decision, FrozenModel, Obligations
+from codesdk.domain.decisions import PREVIEWABLE, Decision, Obligations
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.tool_results import ToolResult
 from codesdk.registry import SourceCall, Template, Tool
 from codesdk.toolcalls.previews.effects import FileEffect, effects_hash

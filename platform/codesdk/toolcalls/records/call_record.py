@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from codesdk.domain.calls import CallIdentity, CallState, DenialCode, ToolCall
-from codesdk.domain.decisions import Classification, Evaluation, FrozenModel, Obligations
+from codesdk.domain.decisions import Classification, Evaluation, Obligations
 from codesdk.domain.execution import SandboxSummary
 from codesdk.domain.ids import ApprovalId, GrantId, HostId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.domain.subjects import Subject
 from codesdk.domain.tool_results import ToolResult
 from codesdk.registry import Tool

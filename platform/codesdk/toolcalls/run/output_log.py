@@ -58,7 +58,7 @@ class OutputLog:
         if self._pending_bytes < DELTA_BYTES and self._clock.monotonic() - self._since < DELTA_S:
             return
         self._since = self._clock.monotonic()
-        drafts = tuple(map(self._log.written, self._drafts()))
+        drafts = tuple(map(self._log.encode, self._drafts()))
         try:
             self._writer.run(lambda unit: self._append(unit, drafts))
         except StorageUnavailable as fault:

@@ -16,8 +16,8 @@ from codesdk.domain.calls import CallState, ToolCall
 from codesdk.domain.ids import SessionId
 from codesdk.domain.subjects import Subject
 from codesdk.errors import Fault
+from codesdk.storage.expressions import in_list
 from codesdk.storage.schema import tool_calls
-from codesdk.storage.statements import in_list
 from codesdk.toolcalls.records import store
 from codesdk.toolcalls.records.call_record import CallRecord
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import HostId, IdKind, Ids, SandboxId
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import ExitCode, Fault
 from codesdk.hosts import store
 from codesdk.hosts.host import Capacity, HostRecord, HostState

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from codesdk.domain.clock import Clock
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import IdKind, Ids, SandboxId
+from codesdk.domain.model import FrozenModel
 from codesdk.errors import Fault
 from codesdk.sandbox.port import Sandboxes
 from codesdk.sandbox.profiles.loader import Profiles

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Connection, exists, func, select, update
 
 from codesdk.domain.calls import CallState
-from codesdk.domain.decisions import FrozenModel
 from codesdk.domain.ids import ArtifactId, HostId, SessionId, TenantId
+from codesdk.domain.model import FrozenModel
 from codesdk.sandbox.records.store import SandboxState
 from codesdk.storage.database import database_now
 from codesdk.storage.schema import sandboxes, sessions, tool_calls

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from codesdk.domain.canonical import content_hash
-from codesdk.storage.clock import database_now
+from codesdk.storage.expressions import database_now
 
 revision = "0021"
 down_revision = "0020"
