@@ -1,4 +1,4 @@
-"""What each route does, as an action of `tenancy.access`: one table. A route that is not in it cannot even be made."""
+"""The action of `tenancy.access` that each route performs. Creating a route that is missing here fails."""
 
 from __future__ import annotations
 

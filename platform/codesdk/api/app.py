@@ -1,4 +1,4 @@
-"""The ASGI application: the routes, the MCP host on `/mcp`, and what runs beside them."""
+"""The ASGI application: the routes, the MCP host on `/mcp`, and their background tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of one approval: one HTML document for a phone, without script, without anything from elsewhere. Pure.
+"""The HTML page of one approval, for a phone: no script, no external resources. Pure.
 
 Everything that an agent wrote is hostile here: it is escaped, control characters and what reorders a line are written out,
 lines are broken instead of running out of sight, and nothing is left out.

@@ -1,4 +1,4 @@
-"""Links to approvals' pages for the agents' own clients: one for each approval and person, however often it is told."""
+"""Links to approval pages for agents' clients: one per approval and person, however often it's requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tenant's news of approvals as server-sent events: each once, in order, to each reader at its own pace.
+"""A tenant's approval feed as server-sent events: each entry once, in order, to each reader at its own pace.
 
 Nothing waits here for a reader: each reads the next page when it has taken the one before, so one that is slow costs a
 task, and one that takes nothing within `SEND_S` is gone.

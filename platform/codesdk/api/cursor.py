@@ -1,4 +1,4 @@
-"""A reader's place in a session's log: `<epoch>-<seq>`. The epoch changes when the log is another one."""
+"""A reader's position in a session's log: `<epoch>-<seq>`. The epoch changes when the log is replaced."""
 
 from __future__ import annotations
 

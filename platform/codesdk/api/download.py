@@ -1,4 +1,4 @@
-"""A response whose bytes come from a thread, and which breaks off where they turn out to be damaged."""
+"""A streaming response fed by a thread. It aborts when the bytes turn out to be damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that say something and never finish it, or take nothing of what they are told.
+"""Timeouts for slow clients: requests that never finish and responses that aren't read.
 
 Each would hold a place, and what was written to it, for as long as its client likes.
 """

@@ -1,4 +1,4 @@
-"""Every error of the API is `application/problem+json` (RFC 9457), made here from faults."""
+"""Turns faults into `application/problem+json` (RFC 9457), the format of every error of the API."""
 
 from __future__ import annotations
 

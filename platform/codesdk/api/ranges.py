@@ -1,4 +1,4 @@
-"""The `Range` header of RFC 9110, as far as it is served: one range of bytes."""
+"""The `Range` header of RFC 9110, limited to one range of bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API process: takes its port first, then opens the services, and closes them when it is told to stop."""
+"""The API process: binds its port, opens the services, and closes them on shutdown."""
 
 from __future__ import annotations
 

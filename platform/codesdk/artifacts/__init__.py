@@ -1,4 +1,4 @@
-"""Content-addressed files: what is too large for an event, and what a workspace starts from."""
+"""Content-addressed files: payloads too large for an event, and archives that seed workspaces."""
 
 from codesdk.artifacts.artifact import (
     ArtifactCollected,

@@ -1,4 +1,4 @@
-"""What can be wrong with an artifact, and what is kept of one; what others see of it is in `domain.records`."""
+"""The stored record of an artifact, and the faults. The public record is in `domain.records`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The port to where bytes are kept. What a key means, and when its bytes may go, is the database's word."""
+"""The port to blob storage. The database decides what a key means and when its bytes may be deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hashes of every chunk, so that a part can be verified without the whole, and no unverified byte is given out."""
+"""Hashes of each chunk, so that a range can be verified without reading the whole file."""
 
 from __future__ import annotations
 

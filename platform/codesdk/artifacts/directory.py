@@ -1,4 +1,4 @@
-"""Blobs in a local directory: one file a key, in 256 folders."""
+"""Blobs in a local directory: one file per key, in 256 folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blobs in memory: the fake of the port, for tests and embedding."""
+"""Blobs in memory: the port's fake, for tests and embedding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blobs in an S3-compatible store: one object a key, in a bucket that is there already."""
+"""Blobs in an S3-compatible store: one object per key, in an existing bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statements of artifacts and of the blobs beneath them."""
+"""SQL for artifacts and their blobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""References to artifacts: what stands in events and hashes in place of bytes."""
+"""References to artifacts, used in events and hashes instead of the bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was read back of a running sandbox."""
+"""Isolation of a running sandbox as read back from the engine and the kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a tool call attempt, as pure code (contract 001, task state machine + DESIGN section 4)."""
+"""The state machine of a tool call attempt (contract 001, task state machine + DESIGN section 4). Pure."""
 
 from __future__ import annotations
 

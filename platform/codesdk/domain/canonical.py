@@ -1,4 +1,4 @@
-"""Canonical JSON (RFC 8785) and the hashes that stand on it."""
+"""Canonical JSON (RFC 8785) and the hashes based on it."""
 
 from __future__ import annotations
 

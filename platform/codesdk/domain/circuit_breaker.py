@@ -1,4 +1,4 @@
-"""Leaves something that does not answer alone for a while: each try would cost its whole time-out."""
+"""A circuit breaker: skips an unresponsive dependency for a while, because each try would cost a full timeout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time as a dependency: nothing in the product reads the clock on its own."""
+"""The clock port, so that time can be injected. No other module reads the system clock."""
 
 from __future__ import annotations
 

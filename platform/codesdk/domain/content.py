@@ -1,4 +1,4 @@
-"""What a conversation is made of: blocks, told apart by `type`, and messages (contract 000)."""
+"""Messages and their content blocks, distinguished by `type` (contract 000)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What policy says about a call: an effect, the rules that spoke, and what the sandbox must add."""
+"""Policy decisions: effect, matching rules, approval requirements and obligations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who ran a tool, where, and under which limits (contract 000; plan, tool execution metadata)."""
+"""Where a tool ran, by whom, and under which limits (contract 000; plan, tool execution metadata)."""
 
 from __future__ import annotations
 

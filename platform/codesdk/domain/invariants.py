@@ -1,4 +1,4 @@
-"""What must hold of a session's whole log (plan, core invariants; DESIGN section 4), checked event by event."""
+"""Invariants of a session's log (plan, core invariants; DESIGN section 4), checked event by event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tenant may have of each thing. Whoever makes something asks here first, in the unit of work that makes it."""
+"""The quota port. Code that creates a limited resource reserves it in the same unit of work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes out of a call's result what policy says nobody is to see. Patterns are RE2: linear in what they read."""
+"""Redacts a call's result as policy requires. Patterns are RE2, so matching takes linear time."""
 
 from __future__ import annotations
 

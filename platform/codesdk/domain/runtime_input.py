@@ -1,4 +1,4 @@
-"""The tools that a runtime is shown, and the whole input that it is given."""
+"""The input of a runtime, including the tools offered to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one sandbox takes, of its host and of its tenant's quotas: the one place where a profile becomes amounts."""
+"""Resources that one sandbox takes from its host and its tenant's quotas, derived from its profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An error as a value that can be stored and sent."""
+"""An error as a value, for storage and transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On whose behalf a call is made."""
+"""The subject of a call: tenant, principal and session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a task (plan, task state machine): it runs, then ends in exactly one way."""
+"""The state machine of a task (plan, task state machine): it runs, then ends in exactly one way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old events in today's shape, in memory, when they are read. A stored log is never rewritten."""
+"""Upcasts old events to the current shape when they're read. Stored logs are never rewritten."""
 
 from __future__ import annotations
 

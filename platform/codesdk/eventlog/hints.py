@@ -1,4 +1,4 @@
-"""Hints that a session's log has grown. A hint carries no fact: the rows do, so a lost one costs only latency."""
+"""Hints that a session's log has grown. The facts are in the rows, so a lost hint costs only latency."""
 
 from __future__ import annotations
 

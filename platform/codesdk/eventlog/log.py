@@ -1,4 +1,4 @@
-"""Append and read. `seq` is dense per session because it is given by the transaction that stores the event."""
+"""Appends and reads events. `seq` is dense per session, because the transaction that stores the event assigns it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log's statements."""
+"""SQL for the event log."""
 
 from __future__ import annotations
 

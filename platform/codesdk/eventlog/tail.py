@@ -1,4 +1,4 @@
-"""Follows many sessions' logs with one thread: woken by hints, and by a poll where hints are lost."""
+"""Follows many sessions' logs with one thread, woken by hints and by a poll in case hints are lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens and closes sessions; the task engine will move in beside them."""
+"""Opens and closes sessions, and authenticates requests into them."""
 
 from codesdk.domain.records import Session
 from codesdk.sessions.service import SessionService

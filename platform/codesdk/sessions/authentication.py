@@ -1,4 +1,4 @@
-"""Who comes in at the MCP endpoint, and into which session: by a session's token, a login, or an API key."""
+"""Authenticates MCP requests into a session: by session token, login, or API key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of sessions whose host is lost: they end, each in one transaction, and give back what they held."""
+"""Closes the sessions of lost hosts, each in one transaction, and releases what they reserved."""
 
 from __future__ import annotations
 

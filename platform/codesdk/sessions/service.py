@@ -1,4 +1,4 @@
-"""Where sessions are opened, listed and closed."""
+"""Opens, lists and closes sessions, and stops and starts their sandboxes."""
 
 from __future__ import annotations
 

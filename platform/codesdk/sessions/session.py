@@ -1,4 +1,4 @@
-"""What a caller chooses of a session, and its faults."""
+"""The options of a new session, the state of its sandbox, and the faults."""
 
 from __future__ import annotations
 

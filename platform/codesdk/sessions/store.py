@@ -1,4 +1,4 @@
-"""The sessions' statements."""
+"""SQL for sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of approvals: who may be asked, what is asked, the votes, the tickets and the grants. See `storage.schema`."""
+"""Tables for approvals, votes, one-time links, grants and groups. See `storage.schema`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database: one engine for reading, one for the writer; SQLite and PostgreSQL on one code path."""
+"""The database: one engine for reads, one for the writer. SQLite and PostgreSQL share the code path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How connections are made: what each kind of database needs so that the promises of the log hold on it."""
+"""Creates engines and configures connections, so that SQLite and PostgreSQL give the log the same guarantees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with the database, told apart by its own codes, never by values or statements."""
+"""Classifies database errors by their codes. Messages never contain values or statements."""
 
 from __future__ import annotations
 

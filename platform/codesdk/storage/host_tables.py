@@ -1,4 +1,4 @@
-"""The tables of hosts. See `storage.schema`."""
+"""Tables for hosts. See `storage.schema`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all tables share: how their constraints are named, and how long an id may be."""
+"""The metadata that all tables share: naming conventions for constraints and the length of ids."""
 
 from __future__ import annotations
 

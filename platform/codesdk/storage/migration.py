@@ -1,4 +1,4 @@
-"""Brings a database to this version's schema."""
+"""Migrates a database to this version's schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of policy: texts, versions, rates. See `storage.schema`."""
+"""Tables for policy texts, versions and rate limits. See `storage.schema`."""
 
 from __future__ import annotations
 

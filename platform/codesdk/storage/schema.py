@@ -1,4 +1,4 @@
-"""All tables, in one place. Times that statements compare are seconds since the epoch; JSON is canonical text."""
+"""All tables. Times that statements compare are seconds since the epoch; JSON is canonical text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look at a PostgreSQL server that changes nothing: what `codesdk doctor` says of it."""
+"""Read-only checks of a PostgreSQL server, for `codesdk doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consistent copy of an SQLite database while others write it."""
+"""Copies an SQLite database consistently while it's being written."""
 
 from __future__ import annotations
 

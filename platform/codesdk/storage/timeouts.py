@@ -1,4 +1,4 @@
-"""How long a PostgreSQL server is waited for before its callers hear that it does not answer.
+"""Timeouts for statements and connections of PostgreSQL.
 
 No driver and no kernel says so of a server that stands still while its connections are up: its processes are stopped,
 its disk hangs, its packets are dropped on the way. So each wait of a connection has an end of ours. Beyond it the

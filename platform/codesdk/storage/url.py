@@ -1,4 +1,4 @@
-"""A database's URL: the forms that people write, made one, and shown without its password."""
+"""Database URLs: normalises the accepted forms and hides the password in output."""
 
 from __future__ import annotations
 

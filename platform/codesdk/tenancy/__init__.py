@@ -1,1 +1,1 @@
-"""Tenants, principals, API keys and session tokens: who is calling, and for whom."""
+"""Tenants, principals, API keys, session tokens, logins and quotas; who may do what."""

@@ -1,4 +1,4 @@
-"""Who may do what to what: one table, and one pure decision on it. HTTP, MCP and the command line all ask here."""
+"""Authorisation: one table of permissions and one pure decision, used by HTTP, MCP and the command line."""
 
 from __future__ import annotations
 

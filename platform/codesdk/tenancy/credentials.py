@@ -1,4 +1,4 @@
-"""Bearer secrets: made once, shown once, stored as a hash."""
+"""Bearer secrets: generated once, displayed once, stored as a hash."""
 
 from __future__ import annotations
 

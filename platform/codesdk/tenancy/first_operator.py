@@ -1,4 +1,4 @@
-"""The first operator of an installation: made once by whoever holds the data directory, its key shown once."""
+"""Creates the installation's first operator, and displays its key once. Requires access to the data directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is who: finds the holder of a key or a token, and mints both."""
+"""The identity directory: resolves API keys and session tokens, and mints both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API keys: what is kept of one, and what is shown once."""
+"""API keys: the stored record, and the new key that is displayed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls."""
+"""Principals, roles, and the fault for failed authentication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statements of tenancy."""
+"""SQL for tenants, principals, keys and session tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tenant: whose sessions, principals and quotas are kept apart from everybody else's."""
+"""Tenants: the unit of isolation for sessions, principals and quotas."""
 
 from __future__ import annotations
 

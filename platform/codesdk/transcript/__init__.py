@@ -1,4 +1,4 @@
-"""The conversation that a session's log tells: a pure fold, and its forms for reading."""
+"""Transcripts: folds a session's log into its conversation, and renders it."""
 
 from codesdk.transcript.fold import Transcript, TranscriptEntry, fold
 from codesdk.transcript.usage import Usage

@@ -1,4 +1,4 @@
-"""The tool calls of a log, attempt by attempt."""
+"""The tool calls of a log, by attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transcript as one HTML page: no script, nothing loaded from anywhere, everything that was said escaped."""
+"""Renders a transcript as one HTML page: no script, no external resources, all content escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transcript as Markdown. What agents and tools wrote stands in fences that it cannot close."""
+"""Renders a transcript as Markdown. Agent and tool output is in fences that it can't close."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both forms for reading show of a transcript. Everything that an agent or a tool wrote is hostile here."""
+"""Rendering that the HTML and Markdown pages share. All agent and tool output is treated as hostile."""
 
 from __future__ import annotations
 

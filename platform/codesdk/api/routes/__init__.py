@@ -1,4 +1,4 @@
-"""The API's routes, a module for each resource."""
+"""The API's routes, one module per resource."""
 
 from codesdk.api.routes import (
     approval_pages,

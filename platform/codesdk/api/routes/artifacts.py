@@ -1,4 +1,4 @@
-"""Artifacts over HTTP: raw bytes in, the same bytes out; neither ever whole in memory."""
+"""Artifacts over HTTP: uploads and downloads of raw bytes, streamed in bounded memory."""
 
 from __future__ import annotations
 

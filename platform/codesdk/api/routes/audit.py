@@ -1,4 +1,4 @@
-"""The audit over HTTP."""
+"""The audit trail over HTTP."""
 
 from __future__ import annotations
 

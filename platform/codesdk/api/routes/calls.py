@@ -1,4 +1,4 @@
-"""Tool calls over HTTP: where one stands, and ending one."""
+"""Tool calls over HTTP: status and cancellation."""
 
 from __future__ import annotations
 

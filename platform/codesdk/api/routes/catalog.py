@@ -1,4 +1,4 @@
-"""What the service is and what tools it has."""
+"""Service information and the tool catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session's log over HTTP: as pages, or as a stream."""
+"""A session's log over HTTP: as pages or as a stream."""
 
 from __future__ import annotations
 

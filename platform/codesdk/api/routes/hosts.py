@@ -1,4 +1,4 @@
-"""Hosts over HTTP: for operators of the installation."""
+"""Hosts over HTTP, for operators of the installation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of the installation, in Prometheus' text format (0.0.4)."""
+"""Metrics of the installation, in Prometheus' text format (0.0.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where clients that log in learn who may vouch for their users (RFC 9728)."""
+"""OAuth metadata that names the trusted issuers to clients that log in (RFC 9728)."""
 
 from __future__ import annotations
 

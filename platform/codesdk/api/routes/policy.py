@@ -1,4 +1,4 @@
-"""Policy over HTTP: what is in force, and what it would say."""
+"""Policy over HTTP: the active rules, and dry evaluation."""
 
 from __future__ import annotations
 

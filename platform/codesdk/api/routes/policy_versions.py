@@ -1,4 +1,4 @@
-"""Versions of policy over HTTP: what was in force, what would change, promotion, the way back, and shadows."""
+"""Policy versions over HTTP: history, diffs, promotion, rollback and shadow evaluation."""
 
 from __future__ import annotations
 

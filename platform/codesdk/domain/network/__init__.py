@@ -1,1 +1,1 @@
-"""Network."""
+"""Hostnames, addresses and resolution for egress and outgoing requests."""

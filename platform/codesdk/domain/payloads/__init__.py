@@ -1,4 +1,4 @@
-"""What each type of event carries: one model for each, and the way from an event to its model."""
+"""Event payloads: one model per event type, and the lookup from an event to its model."""
 
 from __future__ import annotations
 

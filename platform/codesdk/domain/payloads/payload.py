@@ -1,4 +1,4 @@
-"""The base of what an event carries."""
+"""The base of event payloads."""
 
 from __future__ import annotations
 

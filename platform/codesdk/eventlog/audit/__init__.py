@@ -1,4 +1,4 @@
-"""The audit: chains of entries that cannot be changed unnoticed, and sessions' logs sealed into them (ADR on the audit)."""
+"""The audit trail: tamper-evident chains of entries that also seal sessions' logs (ADR 23)."""
 
 from codesdk.eventlog.audit.entry import INSTALLATION, AuditAction, Entry
 from codesdk.eventlog.audit.trail import AuditTrail

@@ -1,4 +1,4 @@
-"""One entry of the audit, and the hashes that chain entries and events. Pure."""
+"""An audit entry, and the hashes that chain entries and events. Pure."""
 
 from __future__ import annotations
 

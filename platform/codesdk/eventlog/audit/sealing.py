@@ -1,4 +1,4 @@
-"""Seals sessions' logs: from time to time the hash of all events so far becomes an entry in the tenant's chain."""
+"""Seals session logs: periodically adds the hash of all events so far to the tenant's chain."""
 
 from __future__ import annotations
 

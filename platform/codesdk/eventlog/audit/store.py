@@ -1,4 +1,4 @@
-"""The audit's statements."""
+"""SQL for the audit trail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes entries: in the unit that does what they tell of, so that neither is there without the other."""
+"""Writes audit entries in the same transaction as the action that they record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sees whether the audit's chains, and the logs that are sealed in them, are what they were."""
+"""Verifies the audit chains and the logs that are sealed in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API keys of principals."""
+"""Administration of API keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Principals, and the groups that they are in."""
+"""Administration of principals and their groups."""
 
 from __future__ import annotations
 

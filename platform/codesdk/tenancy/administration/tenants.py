@@ -1,4 +1,4 @@
-"""Tenants, and what each may have."""
+"""Administration of tenants and their limits."""
 
 from __future__ import annotations
 

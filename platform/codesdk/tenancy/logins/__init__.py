@@ -1,4 +1,4 @@
-"""Logins: principals that come with a token of an issuer that the operator trusts, instead of a key of ours (ADR 33)."""
+"""Logins: authenticates principals by tokens of issuers that the operator trusts (ADR 33)."""
 
 from codesdk.tenancy.logins.active_issuers import ActiveIssuers
 from codesdk.tenancy.logins.document_fetch import KeysUnavailable, make_fetch

@@ -1,4 +1,4 @@
-"""The issuers in force: the list is read again when its file changes, whole or not at all."""
+"""The trusted issuers in force. Reloads the list when its file changes, all or nothing."""
 
 from __future__ import annotations
 

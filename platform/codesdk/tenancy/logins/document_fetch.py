@@ -1,4 +1,4 @@
-"""Gets an issuer's documents: from a checked address, never redirected, bounded in bytes and in time."""
+"""Fetches an issuer's documents: address checked, no redirects, size and time bounded."""
 
 from __future__ import annotations
 

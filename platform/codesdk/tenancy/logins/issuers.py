@@ -1,4 +1,4 @@
-"""Who may vouch for somebody, and what comes of it: `logins.yaml`, which the operator writes."""
+"""Trusted issuers and how their claims map to principals: the operator's `logins.yaml`."""
 
 from __future__ import annotations
 

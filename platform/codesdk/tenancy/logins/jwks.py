@@ -1,4 +1,4 @@
-"""Issuers' keys: fetched at the first need, kept for a while, fetched again when a token names one that is not known."""
+"""Caches issuers' keys (JWKS). Fetches them on first use, and again when a token names an unknown key."""
 
 from __future__ import annotations
 

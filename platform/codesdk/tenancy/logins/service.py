@@ -1,4 +1,4 @@
-"""Where somebody who comes with an issuer's token becomes a principal of ours."""
+"""Maps an issuer's token to a principal, and creates the principal on its first login."""
 
 from __future__ import annotations
 

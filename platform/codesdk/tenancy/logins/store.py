@@ -1,4 +1,4 @@
-"""The statements of logins."""
+"""SQL for logins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges an issuer's token: signature, audience, times, scopes. Every doubt is a refusal that says what it is about."""
+"""Verifies an issuer's token: signature, audience, times, scopes. Refusals name the check that failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of tenants: owner rows counted under the tenant's row lock, and one counter for artifacts' bytes."""
+"""Tenant limits: rows counted under the tenant's row lock, and one counter for artifact bytes."""
 
 from codesdk.tenancy.quotas.tenant_quotas import Quota, TenantQuotas
 

@@ -1,4 +1,4 @@
-"""The quotas' statements."""
+"""SQL for quotas."""
 
 from __future__ import annotations
 

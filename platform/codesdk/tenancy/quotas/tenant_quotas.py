@@ -1,4 +1,4 @@
-"""Lets a tenant have so much and no more, whoever asks in however many processes (docs/adr/0012)."""
+"""Enforces a tenant's limits across processes (ADR 12)."""
 
 from __future__ import annotations
 
