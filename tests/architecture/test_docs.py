@@ -133,7 +133,7 @@ def test_the_architecture_page_has_every_package():
 
 
 def test_every_status_of_an_mcp_answer_is_in_the_reference():
-    source = (ROOT / "platform" / "codesdk" / "mcphost" / "answers.py").read_text()
+    source = (ROOT / "platform" / "codesdk" / "mcphost" / "tool_calls" / "answers.py").read_text()
     written = set(re.findall(r'"status": "(\w+)"', source)) | {"failed", "completed"}
     assert written <= set(first_column((REFERENCE / "tools.md").read_text()))
 
