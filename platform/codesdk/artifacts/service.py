@@ -31,7 +31,7 @@ from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit, Writer
 
 UNRECORDED_TTL_S = 24 * 3600.0
-"""Seconds that bytes may wait for their record; a put that takes longer is refused, not lost unseen."""
+"""Seconds that bytes may wait for their record. A slower put is refused rather than lost silently."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class ArtifactService:
         self._hold_s = hold_s
 
     def spool(self) -> AbstractContextManager[Spool]:
-        """A place for bytes that come in pieces; hand it to `keep_spool` before its block ends.
+        """A spool for streamed bytes. Pass it to `keep_spool` before its block ends.
 
         Raises:
             ArtifactsUnavailable: there is no room.
@@ -72,7 +72,7 @@ class ArtifactService:
     def put(
         self, content: bytes, tenant: TenantId, session: SessionId | None, *, content_type: str, name: str
     ) -> StoredArtifact:
-        """Make `content` durable and describe it; `record` it in the unit that refers to it.
+        """Store `content` durably and describe it. Call `record` in the unit that refers to it.
 
         Raises:
             ArtifactsUnavailable: the store is full, cannot be written or does not answer.
@@ -85,7 +85,7 @@ class ArtifactService:
     def keep_spool(
         self, spool: Spool, tenant: TenantId, session: SessionId | None, *, content_type: str, name: str
     ) -> StoredArtifact:
-        """Make the spool's bytes durable and describe them, as `keep` does."""
+        """Store the spool's bytes, like `put`."""
         fresh = f"{spool.content_hash.removeprefix('sha256:')}-{secrets.token_hex(4)}"
         blob = Blob(fresh, spool.content_hash, spool.size, spool.digests)
         key, there = self._writer.run(lambda unit: store.hold_blob(unit.connection, blob, self._hold_s))
@@ -116,7 +116,7 @@ class ArtifactService:
         store.insert(unit.connection, artifact)
 
     def supersede(self, unit: Unit, artifact: StoredArtifact) -> bool:
-        """Remove a record that a newer one stands for, unless an open session starts from it. False: it stays."""
+        """Remove a superseded record, unless an open session starts from it. False if it was kept."""
         self._quotas.lock_tenant(unit, artifact.tenant_id)
         store.lock_artifact(unit.connection, artifact.id, to_remove=True)
         if store.seeds_open_session(unit.connection, artifact.id):
@@ -137,7 +137,7 @@ class ArtifactService:
         return found
 
     def lock(self, unit: Unit, tenant: TenantId, artifact: str) -> None:
-        """Make sure that it is there at the unit's commit, for what the unit makes from it.
+        """Lock the record until the unit ends, so that it can't be removed meanwhile.
 
         Raises:
             ArtifactUnknown: not there, or another tenant's.
@@ -178,19 +178,19 @@ class ArtifactService:
         return found
 
     def of_session(self, session: SessionId) -> list[StoredArtifact]:
-        """Every record of a session, oldest first, whoever reads it."""
+        """Every record of a session, oldest first. Checks no tenant."""
         with self._database.read() as connection:
             return store.of_session(connection, session)
 
     def delete_of_session(self, unit: Unit, session: SessionId) -> int:
-        """Remove every record of a session, whoever reads it; returns how many."""
+        """Remove every record of a session and return the count. Checks no tenant."""
         found = store.of_session(unit.connection, session)
         for artifact in found:
             self._remove_record(unit, artifact)
         return len(found)
 
     def read(self, artifact: StoredArtifact) -> bytes:
-        """All bytes at once; for what is known to be small.
+        """All bytes at once, for small artifacts.
 
         Raises:
             ArtifactDamaged: they are gone or changed.
@@ -198,7 +198,7 @@ class ArtifactService:
         return b"".join(self.stream(artifact))
 
     def stream(self, artifact: StoredArtifact, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """The bytes from `start` on, in pieces of at most a MiB; each was verified before it is given out.
+        """The bytes from `start`, in pieces of at most 1 MiB, each verified before it's returned.
 
         Raises:
             ArtifactDamaged: at the first piece that is gone or changed. ArtifactsUnavailable: no answer.

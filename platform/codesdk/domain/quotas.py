@@ -12,18 +12,18 @@ UnitT_contra = TypeVar("UnitT_contra", contravariant=True)
 
 
 class Resource(StrEnum):
-    """What is limited."""
+    """A limited resource."""
 
     SESSIONS = "sessions"
     """Open sessions."""
     QUEUED_CALLS = "queued_calls"
-    """Calls that wait, for a person or for a worker."""
+    """Calls that wait for an approval or for a worker."""
     RUNNING_CALLS = "running_calls"
-    """A call above this one is not refused: it stays queued until another has ended."""
+    """Running calls. A call above this limit stays queued until another ends."""
     ARTIFACT_BYTES = "artifact_bytes"
-    """Sizes of all artifacts on record."""
+    """Total size of all artifacts."""
     API_KEYS = "api_keys"
-    """Keys that are neither revoked nor expired."""
+    """API keys that are neither revoked nor expired."""
     SANDBOX_MEMORY_BYTES = "sandbox_memory_bytes"
     """Memory and swap that the profiles of the sandboxes allow, from the session's opening until they are removed."""
     SANDBOX_MILLICPUS = "sandbox_millicpus"
@@ -38,14 +38,14 @@ class Resource(StrEnum):
 
 
 class QuotaExceeded(Fault):
-    """The tenant has as much of something as it may have; nothing was made."""
+    """The tenant has reached a limit; nothing was created."""
 
     code = "QUOTA_EXCEEDED"
     status = 409
     exit_code = ExitCode.FAILED
 
     def __init__(self, resource: Resource, *, used: int, limit: int, asked: int, advice: str) -> None:
-        """`used` of `limit` are taken, and `asked` more were wanted."""
+        """`used` of `limit` are in use, and `asked` more were requested."""
         what = resource.value.replace("_", " ")
         super().__init__(
             f"The tenant's quota of {what} is used up: {used} of {limit}, and {asked} more would be needed.",
@@ -56,11 +56,11 @@ class QuotaExceeded(Fault):
 
 
 QUEUE_RETRY_S = 5.0
-"""Seconds after which a caller that met a full queue may try again: some calls have ended by then, mostly."""
+"""Seconds (`Retry-After`) for a caller that met a full queue: by then some calls have usually ended."""
 
 
 class QueueFull(QuotaExceeded):
-    """As many of the tenant's calls wait as may; it gets better by itself."""
+    """The tenant's queue of waiting calls is full. Retry later."""
 
     code = "QUEUE_FULL"
     retryable = True
@@ -69,21 +69,21 @@ class QueueFull(QuotaExceeded):
 
 
 class EgressReservation(NamedTuple):
-    """Bytes of egress that were taken ahead."""
+    """Egress bytes that were reserved in advance."""
 
     amount: int
     day: int
-    """Days since the epoch, on the database's clock: which day's they are."""
+    """The day that the bytes count towards: days since the epoch, on the database's clock."""
 
 
 class Quotas(Protocol[UnitT_contra]):
-    """Says whether a tenant may have more; implemented by `codesdk.tenancy.quotas`.
+    """Enforces a tenant's limits; implemented by `codesdk.tenancy.quotas`.
 
     What the units of work of one database make together never exceeds a limit, in however many processes they run.
     """
 
     def reserve(self, unit: UnitT_contra, tenant: TenantId, resource: Resource, amount: int = 1) -> None:
-        """Let `unit` make `amount` more, or refuse. If the unit fails afterwards, nothing stays reserved.
+        """Reserve `amount` for what `unit` creates, or refuse. If the unit fails, the reservation is rolled back.
 
         Raises:
             QuotaExceeded: says which, how much is used, and what to do.
@@ -91,15 +91,15 @@ class Quotas(Protocol[UnitT_contra]):
         ...
 
     def release(self, unit: UnitT_contra, tenant: TenantId, resource: Resource, amount: int) -> None:
-        """Give back what `unit` removes. Only artifact bytes need it: of all else the rows' states are counted."""
+        """Release what `unit` removes. Only artifact bytes need it; all else is counted from the rows' states."""
         ...
 
     def lock_tenant(self, unit: UnitT_contra, tenant: TenantId) -> None:
-        """Let nobody else reserve anything of this tenant until `unit` has ended. Who releases holds before other rows."""
+        """Lock the tenant's quotas until `unit` ends. Call this before locking other rows when releasing."""
         ...
 
     def reserve_egress(self, unit: UnitT_contra, tenant: TenantId, asked: int, *, least: int = 1) -> EgressReservation:
-        """Let `unit` take up to `asked` bytes of egress ahead: fewer where little is left of the day, never below `least`.
+        """Reserve up to `asked` egress bytes in advance: fewer if little of the day's limit is left, never below `least`.
 
         Raises:
             QuotaExceeded: there are not so many left.
@@ -107,24 +107,24 @@ class Quotas(Protocol[UnitT_contra]):
         ...
 
     def give_back(self, unit: UnitT_contra, tenant: TenantId, taken: EgressReservation) -> None:
-        """Give back bytes of egress that were taken and not moved. Those of a day that is over are forgotten."""
+        """Release reserved egress bytes that weren't used. Bytes of a past day are ignored."""
         ...
 
 
 class UnlimitedQuotas:
-    """Lets everything through: for embedding without tenants, and for tests of other things."""
+    """No limits: for embedding without tenants, and for tests."""
 
     def lock_tenant(self, unit: object, tenant: TenantId) -> None:
-        """Nobody stands in line."""
+        """Lock nothing."""
 
     def reserve(self, unit: object, tenant: TenantId, resource: Resource, amount: int = 1) -> None:
-        """Yes."""
+        """Reserve nothing; never refuse."""
 
     def release(self, unit: object, tenant: TenantId, resource: Resource, amount: int) -> None:
         """Nothing is kept."""
 
     def reserve_egress(self, unit: object, tenant: TenantId, asked: int, *, least: int = 1) -> EgressReservation:  # noqa: ARG002 - the port's
-        """All of it."""
+        """Grant all of it."""
         return EgressReservation(max(asked, least), day=0)
 
     def give_back(self, unit: object, tenant: TenantId, taken: EgressReservation) -> None:

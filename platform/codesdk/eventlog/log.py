@@ -19,7 +19,7 @@ from codesdk.storage.database import Database
 from codesdk.storage.writer import Unit
 
 PAGE_SIZE = 500
-"""Most events that one read returns."""
+"""Maximum events returned by one read."""
 
 MAX_EVENT_BYTES = 256 * 1024
 """Most bytes of one stored event: a page of 500 stays below what a process can hold. What may be larger (an input, a
@@ -30,7 +30,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 
 
 class EventTooLarge(Fault):
-    """An event is larger than the log takes; nothing of its unit is stored."""
+    """An event exceeds the size limit; nothing of its unit is stored."""
 
     code = "EVENT_TOO_LARGE"
     status = 413
@@ -38,7 +38,7 @@ class EventTooLarge(Fault):
 
 
 class EventDraft(FrozenModel):
-    """An event that has no place in the log yet."""
+    """An event without a `seq` yet."""
 
     type: EventType
     trace: Trace
@@ -47,24 +47,24 @@ class EventDraft(FrozenModel):
 
 
 class EncodedEvent(NamedTuple):
-    """A draft as it is stored, but for its number: what can be made before a unit, so that no other waits for it."""
+    """A draft encoded for storage, except for `seq`. Encode before the unit, so that other units don't wait for it."""
 
     session: SessionId
     row: store.NewEventRow
     ended: ToolCallId | None
-    """The call that it ends, where it ends one: the hint says so."""
+    """The call that the event ends, if any; sent with the hint."""
 
 
 class EventBatch(NamedTuple):
-    """A piece of a log, as far as this version can read it."""
+    """A page of a log, as far as this version can read it."""
 
     events: list[Event]
     fault: Fault | None = None
-    """Why the event after the last of these cannot be read; None where all could."""
+    """Why the event after these can't be read; None if all could."""
 
 
 class _CommitHint:
-    """What is said of a session after a commit: that it has grown, and which calls ended in it."""
+    """The hint for a session after a commit: it has grown, and these calls ended."""
 
     def __init__(self, hints: Hints, session: SessionId) -> None:
         self.session = session
@@ -87,7 +87,7 @@ class EventLog:
         self._hints = hints
 
     def encode(self, draft: EventDraft) -> EncodedEvent:
-        """The draft for `append`, written out now, on the caller's own thread.
+        """Encode a draft for `append` on the caller's thread.
 
         Raises:
             EventTooLarge, ValueError, TypeError: as `append`.
@@ -97,7 +97,7 @@ class EventLog:
         return EncodedEvent(draft.trace.session_id, row, ended)
 
     def append(self, unit: Unit, draft: EventDraft | EncodedEvent) -> None:
-        """Store the event with the unit's commit; only then can anybody see it.
+        """Append the event. It becomes visible with the unit's commit.
 
         Events of one unit keep their order. The log's readers are told after the commit.
 
@@ -126,7 +126,7 @@ class EventLog:
         return events
 
     def page(self, session: SessionId, after: int = 0, limit: int = PAGE_SIZE) -> EventBatch:
-        """The same, up to an event that cannot be read: those before it are nobody's loss."""
+        """Like `read`, but stops before an event that can't be read instead of failing."""
         with self.database.read() as connection:
             rows = store.after(connection, session, after, min(limit, PAGE_SIZE))
         events: list[Event] = []
@@ -143,7 +143,7 @@ class EventLog:
             return store.head(connection, session)
 
     def position(self, session: SessionId) -> tuple[str, int]:
-        """The log's epoch and its newest `seq`: what a reader's cursor is judged by. Empty and 0 where unknown."""
+        """The log's epoch and newest `seq`, to validate a reader's cursor. Empty and 0 for an unknown session."""
         with self.database.read() as connection:
             return store.log_position(connection, session)
 
@@ -185,7 +185,7 @@ def _decode_event(row: store.EventRow) -> Event:
 
 
 def decode_row(row: store.EventRow) -> dict[str, Any]:
-    """A stored event as one object, of whatever schema version it is.
+    """A stored event as one object, in its stored schema version.
 
     Raises:
         EventUnreadable: what is stored is no JSON object.

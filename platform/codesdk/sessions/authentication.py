@@ -13,7 +13,7 @@ from codesdk.tenancy.logins import LoginResult, LoginService, is_token
 from codesdk.tenancy.principal import Principal, Unauthenticated
 
 LOGIN_RUNTIME = "mcp-login"
-"""What such sessions say that they are for."""
+"""The `runtime` of sessions opened by a login."""
 
 
 class SessionAuthenticator:
@@ -28,22 +28,22 @@ class SessionAuthenticator:
         self._writer = writer
 
     def subject(self, credential: str, named: str | None, *, opens: bool, again: bool = False) -> Subject:
-        """Who that is, in its session.
+        """The subject of a request: the caller in its session.
 
         Args:
-            credential: what came as bearer token.
+            credential: the bearer token.
             named: the session that the request names, if any.
-            opens: whether a session may be opened for a login that has none.
-            again: it was let in before and is only looked at once more: nothing is written.
+            opens: open a session for a login that has none.
+            again: recheck of an authenticated caller; writes nothing.
 
         Raises:
-            Unauthenticated: the credential is not good, or opens no session.
-            SessionUnknown: there is no such session of this caller's.
+            Unauthenticated: the credential is invalid, or doesn't open a session.
+            SessionUnknown: the caller has no such session.
             Forbidden: the caller may not make calls.
             Fault: see `LoginService.log_in` and `SessionService.open`.
         """
         found = self._authenticate(credential, named, opens=opens, again=again)
-        # The roles are those of now: a principal that may not run calls any more makes none in its old sessions.
+        # Checks current roles: a principal that lost the permission makes no calls in its old sessions either.
         target = Target(tenant_id=found.tenant_id, session_id=found.session_id)
         decision = decide_access(found, Action.CALLS_MAKE, target)
         if not isinstance(decision, Allowed):
@@ -62,7 +62,7 @@ class SessionAuthenticator:
             )
         found = self._directory.subject(credential)
         if named not in (None, found.session_id):
-            raise _session_unknown()  # a session's token opens that one and no other
+            raise _session_unknown()  # a session token opens only its own session
         return found
 
     def _own_session(self, principal: Principal, session: str) -> Subject:
@@ -72,21 +72,21 @@ class SessionAuthenticator:
         return found
 
     def _login_session(self, entered: LoginResult, *, opens: bool) -> Subject:
-        """The session that was opened for this login, or a new one where that is over."""
+        """The session opened for this login, or a new one if that is closed."""
         principal = entered.principal
         known = self._directory.subject_in(principal, entered.session_id) if entered.session_id is not None else None
         if known is not None:
             return known
         if not opens:
             raise SessionUnknown("No session is open for this login.", advice="Initialize anew: that opens one.")
-        # Before anything is made: a session that nobody may use would stay there, with its sandbox.
+        # Checked first: otherwise a session that the login may not use would stay open, with its sandbox.
         require(may_attempt(principal, Action.SESSIONS_OPEN), Unauthenticated("This login may not do anything here."))
         wish = NewSession(**entered.wish.model_dump(), runtime=LOGIN_RUNTIME)
 
         def open_one(unit: Unit) -> str:
             session = self._logins.session(unit, principal)
             if session is not None:
-                return session  # opened by another request meanwhile
+                return session  # another request opened it first
             made, _token = self._sessions.open_in_unit(unit, principal, wish)
             self._logins.keep_session(unit, principal, made.id)
             return made.id

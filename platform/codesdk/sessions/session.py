@@ -16,9 +16,9 @@ from codesdk.sandbox.port.faults import SandboxEnded
 from codesdk.sandbox.records.store import SandboxRow, SandboxState
 
 CLOSED_ON_REQUEST = "asked for"
-"""Why a session was closed: somebody said so."""
+"""Reason for closing: requested by a caller."""
 HOST_LOST = "host lost"
-"""Why a session was closed: the host with its workspace fell silent, or was given up."""
+"""Reason for closing: its host stopped responding or was given up."""
 
 
 class NoHost(Fault):
@@ -39,7 +39,7 @@ class SessionUnknown(Fault):
 
 
 class SessionRemoved(Fault):
-    """The session was closed long ago, and its record was removed as the operator's retention has it."""
+    """Retention removed the closed session's record."""
 
     code = "SESSION_REMOVED"
     status = 410
@@ -47,7 +47,7 @@ class SessionRemoved(Fault):
 
 
 class SandboxBusy(Fault):
-    """The sandbox cannot be stopped now: calls wait or run, or it is just being made."""
+    """The sandbox can't be stopped now: calls are queued or running, or it's being created."""
 
     code = "SANDBOX_BUSY"
     retryable = True
@@ -56,7 +56,7 @@ class SandboxBusy(Fault):
 
 
 class SessionNotEnded(Fault):
-    """Only an ended session is opened from: a running one's last snapshot is not its last word."""
+    """A new session can only start from an ended one, because an open one may still change its workspace."""
 
     code = "SESSION_NOT_ENDED"
     status = 409
@@ -64,7 +64,7 @@ class SessionNotEnded(Fault):
 
 
 class SnapshotPending(Fault):
-    """The session has just ended, and its last snapshot is being taken."""
+    """The session has just ended and its last snapshot isn't complete."""
 
     code = "SNAPSHOT_PENDING"
     retryable = True
@@ -73,7 +73,7 @@ class SnapshotPending(Fault):
 
 
 class NoSnapshot(Fault):
-    """Nothing is left of the session's workspace."""
+    """The session has no snapshot."""
 
     code = "NO_SNAPSHOT"
     status = 409
@@ -81,11 +81,11 @@ class NoSnapshot(Fault):
 
 
 Label = Annotated[str, Field(max_length=200)]
-"""A label's name or value; the bound also refuses what is no Unicode text, which no database takes."""
+"""A label's name or value. Validating the length also rejects lone surrogates, which no database stores."""
 
 
 class SessionSandbox(FrozenModel):
-    """How a session's sandbox is now."""
+    """The current state of a session's sandbox."""
 
     id: SandboxId
     state: SandboxState
@@ -96,10 +96,10 @@ class SessionSandbox(FrozenModel):
 
     @classmethod
     def of(cls, row: SandboxRow | None) -> SessionSandbox:
-        """What its row says.
+        """The state from its row.
 
         Raises:
-            SandboxEnded: retention or a restore has taken the row.
+            SandboxEnded: retention or a restore removed the row.
         """
         if row is None:
             raise SandboxEnded("The session has no sandbox any more.", advice="Open another session.")

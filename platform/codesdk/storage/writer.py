@@ -47,13 +47,13 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 MAX_GROUP = 64
-"""Most units in one transaction: enough to share an fsync, small enough that none waits long."""
+"""Maximum units per transaction: enough to share an fsync, few enough that none waits long."""
 
 MAX_ATTEMPTS = 5
-"""How often a group or a unit is run that others have overtaken; each try reads anew, so the second mostly holds."""
+"""Maximum runs of a group or unit after a serialisation conflict. Each run reads again, so the second mostly succeeds."""
 
 RETRY_DELAY_S = 0.02
-"""Before a group is run again: a deadlock's winner must get the row before its victim takes it once more."""
+"""Seconds before a group runs again: a deadlock's winner must get the row before the victim locks it again."""
 
 
 SHORT_LOCK_TIMEOUT_MS = 250
@@ -70,14 +70,14 @@ class WriterClosed(Fault):
 
 
 Flush = Callable[[Connection, dict[str, list[Any]]], object]
-"""Stores what the units of a group have gathered, by key and in the order of keys."""
+"""Stores what the units of a group collected, by key and in the order of keys."""
 
 
 class Unit:
-    """What a closure may use: the transaction's connection, late steps, and effects after the commit."""
+    """A unit of work: the transaction's connection, steps at its end, and effects after the commit."""
 
     def __init__(self, connection: Connection, *, guarded: bool = False) -> None:
-        """`guarded`: in a savepoint of its own, made with its first statement: many units only gather."""
+        """`guarded`: use a savepoint, created with the first statement, because many units only collect."""
         self._connection = connection
         self._guarded = guarded
         self.savepoint: NestedTransaction | None = None
@@ -105,7 +105,7 @@ class Unit:
         self.last_steps.append((key, step))
 
     def after_commit(self, effect: Callable[[], None], *, urgent: bool = False) -> None:
-        """Do `effect` once the unit is durable. It may be lost with the process: only hints belong here.
+        """Run `effect` once the unit is durable. A crash may lose it, so use it for hints only.
 
         `urgent`: before the others of the group, since somebody waits for it and each takes a round trip.
         """
@@ -145,7 +145,7 @@ class Writer:
             thread.start()
 
     def run(self, work: Callable[[Unit], T]) -> T:
-        """Run `work` and wait until it is durable; what it raises comes out here and nothing of it stays.
+        """Run `work` and wait until it's durable. If it raises, its changes are rolled back and the error is raised here.
 
         Raises:
             StorageUnavailable: the transaction could not be committed; CommitUnheard: whether it was is not known.
@@ -167,7 +167,7 @@ class Writer:
         return job.done.result()
 
     def close(self) -> None:
-        """Finish what was handed in, then stop both threads."""
+        """Finish the submitted units, then stop both threads."""
         with self._submit_lock:
             if self._closed:
                 return
@@ -189,7 +189,7 @@ class Writer:
                     pass
 
     def _commit_group(self) -> bool:
-        """Commit what waits, up to `MAX_GROUP` units. False: nothing did."""
+        """Commit up to `MAX_GROUP` waiting units. False if there were none."""
         jobs: list[_Job[Any]] = []
         while len(jobs) < MAX_GROUP:
             try:
@@ -217,7 +217,7 @@ class Writer:
             self._effects.put(effects)
 
     def _commit_with_retry(self, jobs: list[_Job[Any]]) -> _Group:
-        """Commit the group; again where it is certain that nothing of the try before has stayed."""
+        """Commit the group. Retry only if the previous attempt certainly left nothing behind."""
         guarded = False
         stuck: list[tuple[_Job[Any], BaseException]] = []
         for attempts_left in reversed(range(MAX_ATTEMPTS)):
@@ -291,7 +291,7 @@ class Writer:
 
 
 class _UnitRolledBack(Exception):
-    """One unit was taken back; the group goes on."""
+    """One unit was rolled back; the group continues."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__()
@@ -299,7 +299,7 @@ class _UnitRolledBack(Exception):
 
 
 class _UnitFailed(Exception):
-    """One of several units failed without a savepoint, and the whole group is to be run anew."""
+    """One of several units failed without a savepoint; the whole group must run again."""
 
     def __init__(self, job: _Job[Any], reason: Exception) -> None:
         super().__init__()
@@ -308,7 +308,7 @@ class _UnitFailed(Exception):
 
 
 class _Group:
-    """How the units of a group ended."""
+    """The outcomes of a group's units."""
 
     def __init__(self, failed: list[tuple[_Job[Any], BaseException]] | None = None) -> None:
         self.done: list[tuple[_Job[Any], Any, Unit]] = []
@@ -346,7 +346,7 @@ def _run_group(jobs: list[_Job[Any]], connection: Connection, *, guarded: bool) 
 
 
 def _shorten_lock_timeout(connection: Connection) -> None:
-    """One unit of the group has waited for a lock as long as one waits, and the rest of the group with it."""
+    """One unit of the group hit the lock timeout, and the others waited with it."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {SHORT_LOCK_TIMEOUT_MS}")
 

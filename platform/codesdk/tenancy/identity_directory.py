@@ -20,11 +20,11 @@ from codesdk.tenancy.tenant import Tenant, YoloNotAllowed
 _log = logging.getLogger(__name__)
 
 LAST_USED_GRANULARITY_S = 3600.0
-"""Seconds to which the last use of a key is known: to find keys that nobody needs, not to follow who holds them."""
+"""Granularity of a key's last use, seconds: enough to find unused keys, too coarse to track their holders."""
 
 
 class IdentityDirectory:
-    """Who is who."""
+    """Resolves credentials to principals and subjects."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class IdentityDirectory:
         writer: Writer | None = None,
         yolo: bool = False,
     ) -> None:
-        """`quotas`: count keys; none: nobody does. `writer`: notes when keys were used; none: nobody does.
+        """`quotas`: limits keys; None for no limits. `writer`: records when keys are used; None to skip that.
 
         `yolo`: whether a tenant that is made may have sessions in that mode.
         """
@@ -48,7 +48,7 @@ class IdentityDirectory:
         self._yolo = yolo
 
     def principal(self, api_key: str) -> Principal:
-        """Who holds the key.
+        """The principal that holds the key.
 
         Raises:
             Unauthenticated: unknown, expired or revoked; or the principal is disabled, or the tenant suspended.
@@ -62,7 +62,7 @@ class IdentityDirectory:
         return principal
 
     def active_principal(self, principal: PrincipalId) -> Principal:
-        """A principal that something else than a key speaks for: a ticket that was given for it.
+        """An active principal by id, for credentials other than keys, such as one-time links.
 
         Raises:
             Unauthenticated: it is disabled, or its tenant suspended.
@@ -89,12 +89,12 @@ class IdentityDirectory:
         return found
 
     def subject_in(self, principal: Principal, session: str) -> Subject | None:
-        """The principal in a session of its own; None where there is no such session, or it is closed, or may not be used."""
+        """The principal's subject in one of its sessions; None if there is no such open session or it can't be used."""
         with self._database.read() as connection:
             return store.subject_in(connection, session, principal.id)
 
     def is_active(self, principal: Principal) -> bool:
-        """Whether a principal that was let in would be let in now: for streams, which outlive their admission.
+        """Whether an authenticated principal is still valid. Streams recheck it, because they outlive authentication.
 
         One indexed read. False: its key was revoked or has expired, it was disabled, or its tenant suspended.
         """
@@ -102,13 +102,13 @@ class IdentityDirectory:
             return store.is_active(connection, principal)
 
     def add_tenant(self, unit: Unit, id_: TenantId, name: str) -> Tenant:
-        """A new tenant of a name that is free, with nobody in it."""
+        """Add an empty tenant under a free name."""
         made = Tenant(id=id_, name=name, created_at=self._clock.now().timestamp(), yolo=self._yolo)
         store.insert_tenant(unit.connection, made)
         return made
 
     def check_yolo(self, unit: Unit, tenant: TenantId) -> None:
-        """See that a session of the tenant may have the permission mode `yolo`.
+        """Check that the tenant's sessions may use the permission mode `yolo`.
 
         Raises:
             YoloNotAllowed: no operator of the installation has said so.
@@ -120,19 +120,19 @@ class IdentityDirectory:
             )
 
     def mint_token(self, unit: Unit, session: SessionId, ttl_s: float) -> str:
-        """A new token for the session; the caller shows it once."""
+        """Mint a token for the session. The caller displays it once."""
         token = mint_secret(TOKEN_PREFIX)
         store.insert_token(unit.connection, hash_secret(token), session, ttl_s)
         return token
 
     def revoke_tokens(self, unit: Unit, session: SessionId) -> None:
-        """End every token of the session."""
+        """Revoke every token of the session."""
         store.revoke_tokens(unit.connection, session, self._clock.now().timestamp())
 
     def mint_key(
         self, unit: Unit, tenant: TenantId, principal: PrincipalId, name: str, ttl_s: float | None = None
     ) -> NewKey:
-        """A new key; the caller shows it once. `ttl_s`: seconds that it lives; None for ever.
+        """Mint a key. The caller displays it once. `ttl_s`: its lifetime in seconds; None for unlimited.
 
         Raises:
             QuotaExceeded: the tenant has as many as it may.
@@ -155,7 +155,7 @@ class IdentityDirectory:
     def enroll(
         self, unit: Unit, tenant_name: str, name: str, roles: tuple[Role, ...], *, reach: Reach = Reach.TENANT
     ) -> tuple[Principal, str]:
-        """A new principal with a new API key, in a tenant that is made where it is missing; asks nobody.
+        """Add a principal with an API key. Creates the tenant if it's missing. Checks no permissions.
 
         Raises:
             QuotaExceeded: the tenant has as many keys as it may.
