@@ -1,9 +1,8 @@
-"""The local driver: the runner as processes of this machine, for machines where no container engine can run.
+"""The local driver: sandboxes as processes of this machine, for machines without a container engine.
 
-Weaker than a container, off unless the operator turns it on, and it says in every attestation what it does not enforce.
+Weaker than a container, and off by default; every attestation lists what is not enforced.
 
-Reading order: confinement (what this machine can do), bwrap (the command line that confines), seccomp (the system calls
-that are refused), launch (what to start, from a spec), porter (a process that outlives the worker, holds the runner's
-pipes and listens for workers), transport (the worker's end of that), processes (who still lives), places (where things
-lie), attest (what is compared and told), driver (the port).
+Reading order: confinement (what this machine supports), bwrap (the confining command line), seccomp (denied system calls),
+launch (from a spec to what is started), shim (outlives the worker, holds the runner's pipes and listens for workers),
+shim_stream (the worker's end), processes (living processes), state_directory (files), attest (checks), driver (the port).
 """

@@ -1,4 +1,4 @@
-"""What a local sandbox is, by the kernel's word, compared with what was asked; and what it is not, in plain sentences."""
+"""Attests a local sandbox: compares what the kernel reports with the spec, and lists what is not enforced."""
 
 from __future__ import annotations
 

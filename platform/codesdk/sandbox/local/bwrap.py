@@ -1,6 +1,6 @@
-"""The command line of bubblewrap that confines a runner. Pure but for looking at how this system is laid out.
+"""Builds the bubblewrap command line that confines a runner. Pure, except that it inspects this system's layout.
 
-Every grant stands here with its reason; what is not granted is not there.
+Everything granted is listed here with its reason; nothing else is visible in the sandbox.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cgroups of our own for local sandboxes: caps on a sandbox as a whole, where this process may make them.
 
 Found by trying, in both of the kernel's layouts: one hierarchy for all controllers (v2), or one for each (v1). A sandbox's
-cgroup holds its runner and all that comes of it, whatever leaves the process tree; only the porter stays outside.
+cgroup holds its runner and all that comes of it, whatever leaves the process tree; only the shim stays outside.
 """
 
 from __future__ import annotations

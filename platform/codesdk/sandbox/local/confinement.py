@@ -1,4 +1,4 @@
-"""How a runner is confined on this machine: what is really possible, found by trying."""
+"""Detects, by trying, how a runner can be confined on this machine."""
 
 from __future__ import annotations
 

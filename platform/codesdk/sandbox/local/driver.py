@@ -1,7 +1,7 @@
 """`Sandboxes` as processes of this machine.
 
-A sandbox is a directory; whatever is interrupted is taken up by the next open of the same owner or removed by a sweep,
-because the directory is made first and removed last.
+A sandbox is a directory, created first and removed last, so that an interrupted operation is resumed by the owner's next open
+or cleaned up by a sweep.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from codesdk.sandbox.profiles.profile import Profile, WorkspaceMode
 from codesdk.settings import Settings
 
 START_S = 60.0
-"""How long the porter may take: two starts of Python and one of bubblewrap, a fifth of a second on an idle machine."""
+"""How long the shim may take: two starts of Python and one of bubblewrap, a fifth of a second on an idle machine."""
 SHIM_EXIT_S = 2.0
-"""How long a porter may take to see its runner's end."""
+"""How long a shim may take to see its runner's end."""
 KILL_S = 20.0
 """How long the kernel may take to end what was killed."""
 
 
 class SandboxProcesses(NamedTuple):
-    """The processes of a sandbox that its porter wrote down; those of another boot are none."""
+    """The processes of a sandbox that its shim wrote down; those of another boot are none."""
 
     porter: processes.Identity | None = None
     runner: processes.Identity | None = None
@@ -286,7 +286,7 @@ class LocalSandboxes:
         members = _read_processes(state)
         first = members.inner or members.runner
         if first is not None and members.porter is not None:
-            # The porter then ends by itself, and leaves no zombie of its children to this machine's process 1.
+            # The shim then ends by itself, and leaves no zombie of its children to this machine's process 1.
             processes.kill(first)
             processes.wait_gone(members.porter, SHIM_EXIT_S)
         for member in members.known:

@@ -1,4 +1,4 @@
-"""What can go wrong with a local sandbox beyond what any sandbox can meet."""
+"""Faults of local sandboxes only."""
 
 from __future__ import annotations
 

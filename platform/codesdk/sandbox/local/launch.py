@@ -1,4 +1,4 @@
-"""From a `SandboxSpec` to what the porter starts."""
+"""Prepares a sandbox's files and the shim's start command from a `SandboxSpec`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def runner_settings(spec: SandboxSpec, confinement: Confinement, place: StateDir
 
 
 def prepare(spec: SandboxSpec, confinement: Confinement, place: StateDirectory) -> dict[str, Any]:
-    """Lay out what the sandbox needs in its place; returns what the porter is told."""
+    """Lay out what the sandbox needs in its place; returns what the shim is told."""
     group = _make_cgroup(spec, confinement, place)
     argv = bundle.command(runner_settings(spec, confinement, place), runner_python(confinement))
     if confinement.isolation is Isolation.BUBBLEWRAP:

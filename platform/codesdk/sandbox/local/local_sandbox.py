@@ -1,4 +1,4 @@
-"""A sandbox whose workspace may lie elsewhere than tools' paths say: without a wall it is a directory of this machine."""
+"""A `RunnerSandbox` that maps workspace paths: without isolation the workspace is a directory of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which processes live: named by pid and start time, so that a number that the kernel gave away again is never hit."""
+"""Finds and kills processes by pid and start time, so that a reused pid is never hit."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Identity(NamedTuple):
 
 def boot_id() -> str:
     """The kernel's id of this boot: pids and start times of another say nothing."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123 - the porter stays small
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123 - the shim stays small
         return file.read().strip()
 
 
 def _stat(pid: int) -> list[bytes] | None:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - the porter stays small
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - the shim stays small
             return file.read().rpartition(b")")[2].split()
     except OSError:
         return None  # it has ended

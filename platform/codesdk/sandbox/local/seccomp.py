@@ -1,7 +1,7 @@
 """A seccomp filter as kernel instructions: what no tool needs and what has broken kernels is refused, the rest is let be.
 
 Containers get an allowlist; this is a list of refusals, because a filter for programs of an unknown host must not break
-them. Only the standard library: the porter uses it.
+them. Only the standard library: the shim uses it.
 """
 
 from __future__ import annotations

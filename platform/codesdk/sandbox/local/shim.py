@@ -1,4 +1,4 @@
-"""The porter: a small process that outlives the worker, starts the runner, holds its pipes and listens for workers.
+"""The shim: a small process that outlives the worker, starts the runner, holds its pipes and listens for workers.
 
 What a container engine's shim does for a container. It runs outside the wall and understands nothing of what it carries:
 who may command the runner is decided between worker and runner (HELLO, nonce, generation).
@@ -49,7 +49,7 @@ def main(directory: str) -> int:
             said = pipe.read()
         if said == READY:
             return 0
-        sys.stderr.write(said.decode("utf-8", "replace") or "the porter ended without a word")
+        sys.stderr.write(said.decode("utf-8", "replace") or "the shim ended without a word")
         return 1
     os.close(read_end)
     code = 1
@@ -154,7 +154,7 @@ class Shim:
 
         def prepare_child() -> None:
             for procs_file in self._launch["cgroups"]:
-                with open(procs_file, "w", encoding="ascii") as file:  # noqa: PTH123 - the porter stays small
+                with open(procs_file, "w", encoding="ascii") as file:  # noqa: PTH123 - the shim stays small
                     file.write(str(os.getpid()))
             if not isolated:
                 _drop_privileges(filtered=filtered)

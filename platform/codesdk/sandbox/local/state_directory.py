@@ -1,4 +1,4 @@
-"""Where a local sandbox's things lie: one directory each, beneath `local/` of the data directory."""
+"""The state directory of a local sandbox, below `local/` of the data directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from codesdk.sandbox.local.faults import RemovalFailed
 _OWNER_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 WORKSPACE_ROOT = Path("/var/tmp")  # noqa: S108 - what is made there is checked, see `StateDirectories.prepare`
 LINK = "link"
-"""Name of the porter's socket in the sandbox's directory."""
+"""Name of the shim's socket in the sandbox's directory."""
 
 
 class StateDirectory:
@@ -43,11 +43,11 @@ class StateDirectory:
         return self._text("said").strip()
 
     def ended(self) -> str:
-        """How the runner ended, where its porter saw it."""
+        """How the runner ended, where its shim saw it."""
         return self._text("ended").strip()
 
     def record(self) -> dict[str, Any] | None:
-        """What the porter wrote of its processes; None where none was started."""
+        """What the shim wrote of its processes; None where none was started."""
         text = self._text("porter.json")
         return json.loads(text) if text else None
 

@@ -1,4 +1,4 @@
-"""What a person is told before work is trusted to local sandboxes: loudly, and in the same words everywhere."""
+"""The warning shown before local sandboxes are used; the same everywhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CAPPED_RESOURCES = {"the memory": Controller.MEMORY, "the CPU time": Controller.
 
 
 def local_sandbox_warning(confinement: Confinement) -> tuple[str, ...]:
-    """Lines, the gravest first."""
+    """Lines of the warning, most severe first."""
     lines = ["LOCAL SANDBOX: tools run as processes of THIS machine, not in containers."]
     if confinement.isolation is Isolation.NONE:
         lines.append(f"NO ISOLATION of network, files or processes: {confinement.why_not}.")

@@ -1,6 +1,6 @@
-"""Probes that show on the reader's own host what a sandbox does and does not let happen.
+"""Self check: probes that show, on this host, what a sandbox allows and prevents.
 
-They use the sandbox port only, so they hold for every implementation. `suite` has them all and runs them.
+They use only the sandbox port, so they apply to every implementation. `suite` lists and runs them.
 """
 
 from codesdk.sandbox.selfcheck.context import Plan, ProbeContext

@@ -1,4 +1,4 @@
-"""How execs end: by themselves, by signals, by time, by cancel, for memory; and what lives afterwards."""
+"""Probes of exec termination: exit, signals, timeout, cancel and out of memory; and of leftover processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers rely on when they run a program: its words, environment, directory, input and output."""
+"""Probes of running a program: arguments, environment, working directory, input and output."""
 
 from __future__ import annotations
 

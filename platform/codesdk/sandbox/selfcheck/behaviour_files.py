@@ -1,4 +1,4 @@
-"""What callers rely on when they read and write files of the workspace."""
+"""Probes of workspace file operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where probes work: one sandbox that they share, others of their own, and programs to run in them."""
+"""The context of probes: a shared sandbox, sandboxes per probe, and helpers to run programs in them."""
 
 from __future__ import annotations
 

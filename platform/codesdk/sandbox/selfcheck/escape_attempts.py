@@ -1,4 +1,4 @@
-"""Ways out as data: a Python body that tries, and the answers of the kernel that close the way.
+"""Escape attempts as data: a Python body that tries, and the kernel errors that count as prevented.
 
 A body calls `attempt(word, action)`, which prints the word and the error's name, or DONE. A word that begins with `+`
 is a control: it must be DONE, or else the probe did not get as far as it says.

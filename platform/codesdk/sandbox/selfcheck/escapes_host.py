@@ -1,4 +1,4 @@
-"""Ways out through what lies around: the host's files and processes, and our own runner."""
+"""Escape probes: the host's files and processes, and the runner."""
 
 from __future__ import annotations
 

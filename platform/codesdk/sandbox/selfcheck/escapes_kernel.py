@@ -1,4 +1,4 @@
-"""Ways out through the kernel: system calls, rights, namespaces."""
+"""Escape probes: system calls, privileges and namespaces."""
 
 from __future__ import annotations
 

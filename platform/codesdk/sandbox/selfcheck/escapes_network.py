@@ -1,4 +1,4 @@
-"""Ways out through the network, and through sockets of the engine's and the host's."""
+"""Escape probes: the network, and sockets of the engine and the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes that a runtime cannot show, by name and with the reason. Whatever is not here must pass."""
+"""Probes that a runtime can't run, with the reason. All others must pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an exec gave, and the words with which probes say what they must see of it."""
+"""The result of an exec, and assertions about it."""
 
 from __future__ import annotations
 

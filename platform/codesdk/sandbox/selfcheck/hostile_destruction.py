@@ -1,4 +1,4 @@
-"""Programs that break what they can reach: files, names, signals, process 1."""
+"""Hostile probes that damage what they can reach: files, names, signals and process 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that take all there is: processes, memory, output, descriptors, disk."""
+"""Hostile probes that exhaust processes, memory, output, descriptors and disk."""
 
 from __future__ import annotations
 

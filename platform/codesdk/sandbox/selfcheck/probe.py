@@ -1,4 +1,4 @@
-"""What a probe is: a name, what must be seen, and how to look."""
+"""A probe: its name, the expected behaviour, and the check."""
 
 from __future__ import annotations
 

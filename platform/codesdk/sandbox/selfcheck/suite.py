@@ -1,4 +1,4 @@
-"""All probes, and how they are run."""
+"""Lists and runs all probes."""
 
 from __future__ import annotations
 

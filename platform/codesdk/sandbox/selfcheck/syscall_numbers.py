@@ -1,4 +1,4 @@
-"""Numbers of the system calls that are denied on purpose, for the probes that try them (linux/unistd.h)."""
+"""Numbers of the deliberately denied system calls, for the probes that try them (linux/unistd.h)."""
 
 from __future__ import annotations
 
