@@ -108,7 +108,7 @@ print(len(others), allowed)
 """
     ran = python(sandbox, program)
     count, _, allowed = ran.stdout.decode().strip().partition(" ")
-    assert int(count) >= 3  # init, the runner, the nursery, this exec's shepherd
+    assert int(count) >= 3  # init, the runner, the fork server, this exec's subreaper
     assert allowed == "[]", ran.stderr
 
 
