@@ -18,7 +18,7 @@ from pathlib import Path
 from sqlalchemy import text
 
 import load
-from codesdk.bootstrap import Services, open_services
+from codesdk.bootstrap import Services
 from codesdk.cli.api_client import OpenedSession
 from codesdk.cli.effective_settings import load_settings
 from codesdk.cli.stack.stack import Stack
@@ -69,7 +69,7 @@ def _measure_on(url: str, policies: Path, command: str, say: Say) -> dict[str, f
     with tempfile.TemporaryDirectory(prefix="codesdk-bench-") as place, ExitStack() as opened:
         settings = load_settings(Path(place) / "data", policies, 0).model_copy(update={"database_url": url})
         stack = opened.enter_context(Stack(settings, say))
-        services = open_services(stack.settings, hints=LocalHints())
+        services = Services(stack.settings, hints=LocalHints())
         opened.callback(services.close)
         one, *crowd = _sessions(services, stack)
         asyncio.run(_calls(one, WARM_UP))

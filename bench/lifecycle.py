@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.errors import Fault
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs.wakeups import LocalWakeups
@@ -100,7 +100,7 @@ def _warm(host: str, image: str, place: Path) -> list[float]:
     settings = Settings(data_dir=place, docker_host=host, warm_pool=1)
     times = []
     with ExitStack() as opened:
-        services = open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
+        services = Services(settings, hints=LocalHints(), wakeups=LocalWakeups())
         opened.callback(services.close)
         sandboxes = DockerSandboxes(settings.instance_id(), Engine(host), workspaces=settings.workspaces_dir())
         opened.callback(sandboxes.close)

@@ -33,7 +33,7 @@ from starlette.routing import Route
 from codesdk.api.app import create_app
 from codesdk.api.http_timeouts import TimeoutH11Protocol
 from codesdk.api.server import KEEP_ALIVE_S
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
 from codesdk.sessions import NewSession
@@ -87,7 +87,7 @@ def serve(kind: str, place: Path) -> None:
 
 def _ours(opened: ExitStack, place: Path) -> tuple[Any, str]:
     settings = Settings(data_dir=place, host_lease_s=0.0)  # the host that stands in does not beat
-    services = open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
+    services = Services(settings, hints=LocalHints(), wakeups=LocalWakeups())
     opened.callback(services.close)
     row = {
         "id": "hst_00000000000000000000000001",

@@ -36,7 +36,7 @@ from mcp.client.streamable_http import streamable_http_client
 import codesdk
 from codesdk.api.app import create_app
 from codesdk.api.http_timeouts import TimeoutH11Protocol
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
 from codesdk.sandbox.local.driver import host_image, open_local
@@ -127,7 +127,7 @@ def installation(root: Path) -> Iterator[tuple[str, str]]:
     hints, wakeups = LocalHints(), LocalWakeups()
     with ExitStack() as opened:
         api, own = (
-            opened.enter_context(closing(open_services(settings, hints=hints, wakeups=wakeups))) for _ in range(2)
+            opened.enter_context(closing(Services(settings, hints=hints, wakeups=wakeups))) for _ in range(2)
         )
         worker = Worker(own, opened.enter_context(closing(open_local(settings))), {"base": host_image()})
         opened.callback(worker.stop)

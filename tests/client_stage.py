@@ -226,7 +226,7 @@ class Scene:
 
     def _approve(self) -> None:
         """Somebody says yes to whatever is asked."""
-        desk, pipeline = self.stack.services.desk, self.stack.services.pipeline
+        desk, pipeline = self.stack.services.approvals, self.stack.services.pipeline
         who = self.session
         while not self._closing.wait(0.1):
             for asked in desk.listing(who.tenant_id, None, who.id):

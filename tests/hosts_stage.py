@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import engine_worker
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.domain.decisions import PermissionMode
 from codesdk.hosts import store as host_store
 from codesdk.sandbox.docker.engine import Engine
@@ -52,7 +52,7 @@ class Site:
             name: Settings(data_dir=self._directory(name), host_name=name, docker_host=engines.get(name, ""), **common)
             for name in ("api", *engines)
         }
-        self.api = open_services(self.settings["api"])
+        self.api = Services(self.settings["api"])
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self.principal, _ = self.api.writer.run(
             lambda unit: self.api.directory.enroll(unit, "default", "dev", (Role.DEVELOPER,))

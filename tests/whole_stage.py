@@ -22,7 +22,7 @@ from sqlalchemy import text
 from codesdk.api.app import create_app
 from codesdk.api.http_timeouts import TimeoutH11Protocol
 from codesdk.api.server import _listen, _Server, _url
-from codesdk.bootstrap import Services, open_services
+from codesdk.bootstrap import Services
 from codesdk.domain.ids import SessionId, TenantId
 from codesdk.domain.invariants import first_violation
 from codesdk.sandbox.fake.sandboxes import FakeSandboxes, Script
@@ -97,7 +97,7 @@ class Installation:
         Raises:
             Fault: what keeps it from starting; nothing is left.
         """
-        self.api = open_services(self.settings)
+        self.api = Services(self.settings)
         self._opened.callback(self.api.close)
         listener = _listen("127.0.0.1", 0)
         self._opened.callback(listener.close)
@@ -125,7 +125,7 @@ class Installation:
             Fault: what keeps it from starting; nothing is left.
         """
         with ExitStack() as opened:
-            services = open_services(self.settings)
+            services = Services(self.settings)
             opened.callback(services.close)
             worker = self.worker = Worker(services, self.sandboxes, self._images)
             opened.callback(worker.stop)

@@ -16,7 +16,7 @@ import evidence
 from remains import Remains
 from sqlalchemy import text
 
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.sandbox.records import store
 from codesdk.sandbox.records.store import SandboxState
 from codesdk.sessions import NewSession, NoHost
@@ -51,7 +51,7 @@ class Installation:
             poll_s=POLL_S,
             warm_pool=pool,
         )
-        self.services = open_services(self.settings)
+        self.services = Services(self.settings)
         self.principal, _ = self.services.writer.run(
             lambda unit: self.services.directory.enroll(unit, "default", "soak", (Role.DEVELOPER,))
         )

@@ -207,7 +207,7 @@ def authenticate_by_link(services: Services, token: str, action: Action) -> tupl
         TicketInvalid, TicketWithdrawn: it opens nothing.
         Unauthenticated, Forbidden: its principal may not do that, or nothing any more.
     """
-    ticket = services.tickets.read(token)
+    ticket = services.one_time_links.read(token)
     asked = Action.APPROVALS_READ if ticket.look_only else action
     return ticket, _require_role(services.directory.active_principal(ticket.principal_id), asked)
 

@@ -43,14 +43,14 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     """
     names = host_names(settings.host, settings.names())
     base_url = settings.public_url or url
-    shown = ApprovalLinks(services.tickets, services.writer, base_url, look_only=True)
+    shown = ApprovalLinks(services.one_time_links, services.writer, base_url, look_only=True)
     # Whoever sees a link that decides can answer with it: clients get one only where they are trusted with the answer.
-    deciding = ApprovalLinks(services.tickets, services.writer, base_url, look_only=False)
+    deciding = ApprovalLinks(services.one_time_links, services.writer, base_url, look_only=False)
     mcp = McpHost(
         pipeline=services.pipeline,
         results=services.results,
-        desk=services.desk,
-        admit=services.admission.subject,
+        desk=services.approvals,
+        admit=services.authenticator.subject,
         resource=ProtectedResource(
             settings.public_url,
             lambda: [issuer.issuer for issuer in services.logins.issuers],
@@ -68,7 +68,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
         shown=shown,  # agents read it, and no agent is trusted with the answer
     )
     readers = OpenStreams()
-    delivery_workers = services.outward.delivery_workers(base_url)
+    delivery_workers = services.outbound.delivery_workers(base_url)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -103,7 +103,7 @@ def create_app(services: Services, settings: Settings, url: str = "") -> FastAPI
     app.state.mcp = mcp
     app.state.readers = readers
     app.state.answer_throttle = answer_throttle(services.clock)
-    app.state.poller = FeedPoller(services.desk.feeds, settings.poll_s)
+    app.state.poller = FeedPoller(services.approvals.feeds, settings.poll_s)
     app.state.stop = stop
     install_handlers(app)
     for router in ROUTERS:
@@ -144,7 +144,7 @@ async def _maintenance_loop(services: Services, settings: Settings) -> None:
             retention.prune(settings.retention_days * DAY_S, reason=reason)
         sealer.seal()
         services.collector.collect()
-        services.outward.endpoints.forget(settings.webhook_log_days)
+        services.outbound.endpoints.forget(settings.webhook_log_days)
 
     while True:
         await asyncio.sleep(MAINTENANCE_S)

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from codesdk.api.app import create_app
 from codesdk.api.http_timeouts import TimeoutH11Protocol
-from codesdk.bootstrap import Services, open_services
+from codesdk.bootstrap import Services
 from codesdk.errors import ExitCode, Fault
 from codesdk.settings import PortTaken, Settings, runfile
 
@@ -36,7 +36,7 @@ class CannotListen(Fault):
     exit_code = ExitCode.CANNOT_WRITE
 
 
-def serve(settings: Settings, wiring: Callable[[Settings], Services] = open_services) -> None:
+def serve(settings: Settings, wiring: Callable[[Settings], Services] = Services) -> None:
     """Serve until SIGTERM or SIGINT. When ready, `run/api.json` in the data directory says where.
 
     Raises:

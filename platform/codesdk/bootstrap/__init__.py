@@ -1,5 +1,5 @@
 """The only wiring: settings in, a closeable container of services out."""
 
-from codesdk.bootstrap.services import Services, open_services
+from codesdk.bootstrap.services import Services
 
-__all__ = ["Services", "open_services"]
+__all__ = ["Services"]

@@ -1,10 +1,9 @@
-"""Just enough of one process to administer tenants: no policy, no registry, no Redis."""
+"""The services that administer tenants and hosts; they need the database only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from codesdk.bootstrap.maintenance import lock_path, quotas_of
 from codesdk.domain.clock import Clock, SystemClock
@@ -18,44 +17,27 @@ from codesdk.storage.writer import Writer
 from codesdk.tenancy.administration import Administration
 from codesdk.tenancy.first_operator import OperatorSetup
 from codesdk.tenancy.identity_directory import IdentityDirectory
-from codesdk.tenancy.quotas import TenantQuotas
 
 
-@dataclass(frozen=True)
 class AdminServices:
-    """Who is who, what they may have, and where it runs."""
+    """Tenants, principals, quotas and hosts."""
 
-    directory: IdentityDirectory
-    quotas: TenantQuotas
-    administration: Administration
-    founding: OperatorSetup
-    hosts: HostService
-    servers: ServerList
-
-
-def wire_admin_services(
-    settings: Settings, database: Database, writer: Writer, clock: Clock, ids: Ids
-) -> AdminServices:
-    """The part of the wiring that both a whole process and a command on the data directory need."""
-    quotas = quotas_of(settings)
-    directory = IdentityDirectory(database, clock, ids, quotas=quotas, writer=writer, yolo=settings.allow_yolo)
-    administration = Administration(
-        database=database, writer=writer, directory=directory, quotas=quotas, clock=clock, ids=ids
-    )
-    founding = OperatorSetup(directory, quotas, clock, ids)
-    return AdminServices(
-        directory=directory,
-        quotas=quotas,
-        administration=administration,
-        founding=founding,
-        hosts=HostService(database, writer, clock),
-        servers=ServerList(database),
-    )
+    def __init__(self, settings: Settings, database: Database, writer: Writer, clock: Clock, ids: Ids) -> None:
+        self.quotas = quotas_of(settings)
+        self.directory = IdentityDirectory(
+            database, clock, ids, quotas=self.quotas, writer=writer, yolo=settings.allow_yolo
+        )
+        self.administration = Administration(
+            database=database, writer=writer, directory=self.directory, quotas=self.quotas, clock=clock, ids=ids
+        )
+        self.operator_setup = OperatorSetup(self.directory, self.quotas, clock, ids)
+        self.hosts = HostService(database, writer, clock)
+        self.mcp_servers = ServerList(database)
 
 
 @contextmanager
 def open_admin_services(settings: Settings) -> Iterator[tuple[AdminServices, Writer]]:
-    """Work on the data directory itself; the database is brought to this version.
+    """Open the database of the data directory, migrated to this version's schema.
 
     Raises:
         DataDirUnusable, StorageUnavailable, SchemaUnknown: with what to do.
@@ -67,7 +49,7 @@ def open_admin_services(settings: Settings) -> Iterator[tuple[AdminServices, Wri
         ensure_schema(database, migrate=settings.auto_migrate)
         writer = Writer(database, lock_path(settings, database))
         try:
-            yield wire_admin_services(settings, database, writer, clock, RandomIds(clock)), writer
+            yield AdminServices(settings, database, writer, clock, RandomIds(clock)), writer
         finally:
             writer.close()
     finally:

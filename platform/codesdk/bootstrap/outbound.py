@@ -1,4 +1,4 @@
-"""What goes out: endpoints, tickets, and the threads that send. Wired here, run by the API."""
+"""Wires what the API process sends: webhook endpoints, one-time links, delivery threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import random
 import secrets
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from codesdk.approvals import ApprovalService, ApprovalState, ApprovalUnknown
 from codesdk.domain.clock import Clock
@@ -31,55 +30,52 @@ from codesdk.webhooks.mail_sender import MailSender, MailServer
 from codesdk.webhooks.outgoing_message import Sender
 
 
-@dataclass(frozen=True)
 class OutboundServices:
-    """What goes out of one process."""
+    """Webhook endpoints, one-time links, and the workers that deliver messages."""
 
-    tickets: OneTimeLinkService
-    endpoints: EndpointService
-    delivery_workers: Callable[[str], DeliveryWorkers]
-    """The threads that send, not yet started; takes the URL by which people and programs reach the API."""
-
-
-def wire_outbound_services(
-    settings: Settings,
-    *,
-    database: Database,
-    writer: Writer,
-    clock: Clock,
-    ids: Ids,
-    log: EventLog,
-    desk: ApprovalService,
-    directory: IdentityDirectory,
-) -> OutboundServices:
-    """The part of the wiring that the outward half of approvals needs."""
-    seal = Seal(settings.resolved_sealing_key)
-    tickets = OneTimeLinkService(database, ids, seal)
-    senders = senders_of(settings, clock)
-    endpoints = EndpointService(
-        database=database, writer=writer, clock=clock, ids=ids, seal=seal, directory=directory, senders=senders
-    )
-
-    def delivery_workers(base_url: str) -> DeliveryWorkers:
-        feed = EventFanout(log=log, writer=writer, clock=clock, ids=ids, tickets=tickets, ask=approval_lookup(desk))
-        sender = DeliverySender(
-            database=database,
-            writer=writer,
-            clock=clock,
-            seal=seal,
-            tickets=tickets,
-            senders=senders,
-            base_url=lambda: base_url,
-            jitter=random.SystemRandom().random,
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        database: Database,
+        writer: Writer,
+        clock: Clock,
+        ids: Ids,
+        log: EventLog,
+        approvals: ApprovalService,
+        directory: IdentityDirectory,
+    ) -> None:
+        seal = Seal(settings.resolved_sealing_key)
+        senders = senders_of(settings, clock)
+        self.one_time_links = OneTimeLinkService(database, ids, seal)
+        self.endpoints = EndpointService(
+            database=database, writer=writer, clock=clock, ids=ids, seal=seal, directory=directory, senders=senders
         )
-        name = f"{os.getpid()}-{secrets.token_hex(8)}"
-        return DeliveryWorkers(feed, sender, name=name, threads=settings.webhook_threads, poll_s=settings.poll_s)
 
-    return OutboundServices(tickets=tickets, endpoints=endpoints, delivery_workers=delivery_workers)
+        def delivery_workers(base_url: str) -> DeliveryWorkers:
+            links = self.one_time_links
+            feed = EventFanout(
+                log=log, writer=writer, clock=clock, ids=ids, tickets=links, ask=approval_lookup(approvals)
+            )
+            sender = DeliverySender(
+                database=database,
+                writer=writer,
+                clock=clock,
+                seal=seal,
+                tickets=links,
+                senders=senders,
+                base_url=lambda: base_url,
+                jitter=random.SystemRandom().random,
+            )
+            name = f"{os.getpid()}-{secrets.token_hex(8)}"
+            return DeliveryWorkers(feed, sender, name=name, threads=settings.webhook_threads, poll_s=settings.poll_s)
+
+        self.delivery_workers: Callable[[str], DeliveryWorkers] = delivery_workers
+        """Makes the delivery threads, not started yet; takes the API's public URL."""
 
 
 def senders_of(settings: Settings, clock: Clock) -> Mapping[EndpointKind, Sender]:
-    """One for each kind."""
+    """The sender for each kind of endpoint."""
     policy = allow_networks(settings.webhook_networks, public_and_remote)
     exchange = WebhookClient(system_resolve, policy, ssl.create_default_context(), clock.monotonic)
     server = MailServer.of(settings.smtp_url) if settings.smtp_url else None
@@ -90,12 +86,12 @@ def senders_of(settings: Settings, clock: Clock) -> Mapping[EndpointKind, Sender
     }
 
 
-def approval_lookup(desk: ApprovalService) -> ApprovalLookup:
-    """What messages say of approvals."""
+def approval_lookup(approvals: ApprovalService) -> ApprovalLookup:
+    """Looks up the approval that a message is about."""
 
-    def ask(tenant: TenantId, approval: ApprovalId) -> ApprovalSnapshot | None:
+    def look_up(tenant: TenantId, approval: ApprovalId) -> ApprovalSnapshot | None:
         try:
-            found = desk.find(tenant, approval)
+            found = approvals.find(tenant, approval)
         except ApprovalUnknown:
             return None
         return ApprovalSnapshot(
@@ -105,4 +101,4 @@ def approval_lookup(desk: ApprovalService) -> ApprovalLookup:
             shown=found.shown,
         )
 
-    return ask
+    return look_up

@@ -1,17 +1,16 @@
-"""Builds every service once, in order, and closes them in the other."""
+"""Wires the services of one process in order, and closes them in reverse."""
 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Collection
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from codesdk.approvals import ApprovalService
-from codesdk.artifacts import ArtifactService, GarbageCollector
-from codesdk.bootstrap.admin_services import wire_admin_services
+from codesdk.bootstrap.admin_services import AdminServices
 from codesdk.bootstrap.artifact_services import ArtifactServices
 from codesdk.bootstrap.maintenance import lock_path
-from codesdk.bootstrap.outbound import OutboundServices, wire_outbound_services
+from codesdk.bootstrap.outbound import OutboundServices
 from codesdk.bootstrap.policy_audit import PolicyAudit
 from codesdk.domain.clock import Clock, SystemClock
 from codesdk.domain.ids import Ids, RandomIds
@@ -19,7 +18,6 @@ from codesdk.domain.network.resolver import public_and_remote, system_resolve
 from codesdk.eventlog.hints import Hints, RedisHints
 from codesdk.eventlog.log import EventLog
 from codesdk.eventlog.tail import Tail
-from codesdk.hosts import HostService
 from codesdk.hosts.lease_watch import LeaseWatch
 from codesdk.jobs import RqWakeups, Wakeups
 from codesdk.metrics import MetricsExporter
@@ -34,232 +32,199 @@ from codesdk.sessions import SessionService
 from codesdk.sessions.authentication import SessionAuthenticator
 from codesdk.sessions.lost_hosts import LostHosts
 from codesdk.settings import Settings
-from codesdk.sources.servers.server_list import ServerList
 from codesdk.sources.tool_changes import ToolChanges
 from codesdk.storage.database import Database
 from codesdk.storage.migration import ensure_schema
 from codesdk.storage.writer import Writer
-from codesdk.tenancy.administration import Administration
-from codesdk.tenancy.identity_directory import IdentityDirectory
 from codesdk.tenancy.logins import ActiveIssuers, JwksCache, LoginService, make_fetch
-from codesdk.tenancy.quotas import TenantQuotas
 from codesdk.toolcalls.decision.approval_limits import ApprovalLimits
 from codesdk.toolcalls.pipeline import Pipeline
 from codesdk.toolcalls.results import Results
 from codesdk.toolcalls.retries.lost_calls import LostAttempts
 from codesdk.toolcalls.retries.retry import Retries
 from codesdk.toolcalls.statistics.denial_counts import DenialCounts
-from codesdk.webhooks import OneTimeLinkService
 
 
-@dataclass(frozen=True)
 class Services:
-    """What API, worker and CLI commands work with."""
+    """The services that the API, the worker and CLI commands use, each wired once."""
 
-    settings: Settings
-    clock: Clock
-    ids: Ids
-    database: Database
-    writer: Writer
-    hints: Hints
-    log: EventLog
-    tail: Tail
-    artifacts: ArtifactService
-    collector: GarbageCollector
-    directory: IdentityDirectory
-    quotas: TenantQuotas
-    administration: Administration
-    wakeups: Wakeups
-    desk: ApprovalService
-    tickets: OneTimeLinkService
-    outward: OutboundServices
-    registry: ActiveRegistry
-    bundles: ActiveBundles
-    versions: VersionService
-    shadow: ShadowEvaluator
-    pipeline: Pipeline
-    lost_attempts: LostAttempts
-    results: Results
-    sessions: SessionService
-    source_changes: ToolChanges
-    hosts: HostService
-    servers: ServerList
-    figures: MetricsExporter
-    lost_hosts: LostHosts
-    logins: LoginService
-    admission: SessionAuthenticator
-    profile: Profile
-    """What sandboxes of new sessions are limited to where they name none."""
-    profiles: Profiles
-    _opened: ExitStack
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        hints: Hints | None = None,
+        wakeups: Wakeups | None = None,
+        profile: Profile | None = None,
+    ) -> None:
+        """Wire one process. Configuration files are read first: an invalid one fails before anything is opened.
 
-    def close(self) -> None:
-        """Close everything, newest first."""
-        self._opened.close()
+        Raises:
+            PolicyInvalid, ManifestInvalid, ProfileInvalid, LoginsInvalid: with file, line and column.
+            DataDirUnusable, StorageUnavailable: with what to do.
+            SchemaBehind: the schema is older, and this process doesn't run migrations (`auto_migrate`).
+        """
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.ids: Ids = ids or RandomIds(self.clock)
+        self.profiles = Profiles({DEFAULT: profile}) if profile is not None else load_profiles(settings.profiles_dir)
+        self.profile = self.profiles.named(DEFAULT)
+        """The profile of new sessions that name none."""
+        self.registry = ActiveRegistry(
+            settings.registry_dir, tenants=settings.tenant_tools(), profiles=None if profile else self.profiles.bounds()
+        )
+        issuers = ActiveIssuers(settings.resolved_logins_file(), optional=not settings.logins_file)
+        known_tools = self.registry.names()
+        self.bundles = ActiveBundles(settings.policies_dir, known_tools, self.clock, tenants=settings.tenant_policies())
+        settings.prepare_data_dir()
+        with ExitStack() as opened:
+            opened.callback(self.bundles.close)
+            self._open_storage(opened, hints, wakeups)
+            session_rules = SessionRules(self.database, known_tools)
+            self._start_policy(opened, session_rules, known_tools)
+            self._wire_records(opened)
+            self._wire_calls()
+            self._wire_sessions(opened, session_rules, issuers)
+            self._opened = opened.pop_all()
 
+    def _open_storage(self, opened: ExitStack, hints: Hints | None, wakeups: Wakeups | None) -> None:
+        settings = self.settings
+        self.database = Database(settings.resolved_database_url(), settings.database_answer_s)
+        opened.callback(self.database.close)
+        ensure_schema(self.database, migrate=settings.auto_migrate)
+        self.hints: Hints = hints or RedisHints(settings.resolved_redis_url())
+        opened.callback(self.hints.close)
+        self.wakeups: Wakeups = wakeups or RqWakeups(settings.resolved_redis_url(), self.ids)
+        opened.callback(self.wakeups.close)
+        self.writer = Writer(self.database, lock_path(settings, self.database))
+        opened.callback(self.writer.close)
 
-def open_services(
-    settings: Settings,
-    *,
-    clock: Clock | None = None,
-    ids: Ids | None = None,
-    hints: Hints | None = None,
-    wakeups: Wakeups | None = None,
-    profile: Profile | None = None,
-) -> Services:
-    """Wire one process. What a person wrote is read first: a bad policy file stops everything before it starts.
+    def _start_policy(self, opened: ExitStack, session_rules: SessionRules, known_tools: Collection[str]) -> None:
+        self.bundles.set_session_rules(session_rules)
+        self.source_changes = ToolChanges(self.database, self.writer, self.clock)
+        opened.callback(self.registry.close)
+        self.registry.set_withheld_lookup(self.source_changes.withheld)
+        self.registry.watch()
+        self.versions = VersionService(self.database, self.writer, self.ids, known_tools, self.clock)
+        self.bundles.follow(self.versions)
+        policy_audit = PolicyAudit(self.bundles, self.database, self.writer, self.clock)
+        policy_audit.note()
+        self.bundles.on_refresh(policy_audit.note)
+        self.bundles.watch()
+        self.shadow = ShadowEvaluator(self.bundles, self.versions.add_differences)
+        opened.callback(self.shadow.close)
+        self.shadow.start()
 
-    Raises:
-        PolicyInvalid, ManifestInvalid, ProfileInvalid, LoginsInvalid: with file, line and column.
-        DataDirUnusable, StorageUnavailable: with what to do.
-        SchemaBehind: migrations are not this process's to run, and some are missing.
-    """
-    profiles = Profiles({DEFAULT: profile}) if profile is not None else load_profiles(settings.profiles_dir)
-    registry = ActiveRegistry(
-        settings.registry_dir, tenants=settings.tenant_tools(), profiles=None if profile else profiles.bounds()
-    )
-    issuers = ActiveIssuers(settings.resolved_logins_file(), optional=not settings.logins_file)
-    clock = clock or SystemClock()
-    known_tools = registry.names()
-    bundles = ActiveBundles(settings.policies_dir, known_tools, clock, tenants=settings.tenant_policies())
-    settings.prepare_data_dir()
-    ids = ids or RandomIds(clock)
-    with ExitStack() as opened:
-        opened.callback(bundles.close)
-        database = Database(settings.resolved_database_url(), settings.database_answer_s)
-        opened.callback(database.close)
-        ensure_schema(database, migrate=settings.auto_migrate)
-        rules = SessionRules(database, known_tools)
-        bundles.set_session_rules(rules)
-        hints = hints or RedisHints(settings.resolved_redis_url())
-        opened.callback(hints.close)
-        wakeups = wakeups or RqWakeups(settings.resolved_redis_url(), ids)
-        opened.callback(wakeups.close)
-        writer = Writer(database, lock_path(settings, database))
-        opened.callback(writer.close)
-        source_changes = ToolChanges(database, writer, clock)
-        opened.callback(registry.close)
-        registry.set_withheld_lookup(source_changes.withheld)
-        registry.watch()
-        versions = VersionService(database, writer, ids, known_tools, clock)
-        bundles.follow(versions)
-        policy_record = PolicyAudit(bundles, database, writer, clock)
-        policy_record.note()
-        bundles.on_refresh(policy_record.note)
-        bundles.watch()
-        shadow = ShadowEvaluator(bundles, versions.add_differences)
-        opened.callback(shadow.close)
-        shadow.start()
-        log = EventLog(database, clock, hints)
-        tail = Tail(log, hints, clock, settings.poll_s)
-        opened.callback(tail.close)
-        tenancy = wire_admin_services(settings, database, writer, clock, ids)
+    def _wire_records(self, opened: ExitStack) -> None:
+        settings = self.settings
+        self.log = EventLog(self.database, self.clock, self.hints)
+        self.tail = Tail(self.log, self.hints, self.clock, settings.poll_s)
+        opened.callback(self.tail.close)
+        admin = AdminServices(settings, self.database, self.writer, self.clock, self.ids)
+        self.directory = admin.directory
+        self.quotas = admin.quotas
+        self.administration = admin.administration
+        self.hosts = admin.hosts
+        self.mcp_servers = admin.mcp_servers
         artifact_services = ArtifactServices(
-            settings, database=database, writer=writer, clock=clock, ids=ids, quotas=tenancy.quotas
+            settings,
+            database=self.database,
+            writer=self.writer,
+            clock=self.clock,
+            ids=self.ids,
+            quotas=self.quotas,
         )
         opened.callback(artifact_services.close)
-        artifacts = artifact_services.artifacts
-        desk = ApprovalService(database, ids)
-        outward = wire_outbound_services(
+        self.artifacts = artifact_services.artifacts
+        self.collector = artifact_services.collector
+        self.approvals = ApprovalService(self.database, self.ids)
+        self.outbound = OutboundServices(
             settings,
-            database=database,
-            writer=writer,
-            clock=clock,
-            ids=ids,
-            log=log,
-            desk=desk,
-            directory=tenancy.directory,
+            database=self.database,
+            writer=self.writer,
+            clock=self.clock,
+            ids=self.ids,
+            log=self.log,
+            approvals=self.approvals,
+            directory=self.directory,
         )
-        pipeline = Pipeline(
-            registry=registry,
-            bundles=bundles,
-            desk=desk,
-            log=log,
-            artifacts=artifacts,
-            writer=writer,
-            wakeups=wakeups,
-            ids=ids,
-            quotas=tenancy.quotas,
+        self.one_time_links = self.outbound.one_time_links
+
+    def _wire_calls(self) -> None:
+        settings = self.settings
+        self.pipeline = Pipeline(
+            registry=self.registry,
+            bundles=self.bundles,
+            desk=self.approvals,
+            log=self.log,
+            artifacts=self.artifacts,
+            writer=self.writer,
+            wakeups=self.wakeups,
+            ids=self.ids,
+            quotas=self.quotas,
             limits=ApprovalLimits(
                 per_minute=settings.asks_per_minute,
                 per_minute_of_tenant=settings.asks_per_minute_of_tenant,
                 waiting=settings.asks_waiting,
             ),
-            shadow=shadow,
+            shadow=self.shadow,
         )
-        sessions = SessionService(
-            database=database,
-            writer=writer,
-            log=log,
-            artifacts=artifacts,
-            directory=tenancy.directory,
-            quotas=tenancy.quotas,
-            wakeups=wakeups,
-            clock=clock,
-            ids=ids,
-            profiles=profiles,
-            rules=rules,
+        retries = Retries(
+            registry=self.registry,
+            bundles=self.bundles,
+            desk=self.approvals,
+            log=self.log,
+            quotas=self.quotas,
+            wakeups=self.wakeups,
+        )
+        self.lost_attempts = LostAttempts(self.log, retries)
+        self.results = Results(self.pipeline, self.log, self.tail, self.hints)
+
+    def _wire_sessions(self, opened: ExitStack, session_rules: SessionRules, issuers: ActiveIssuers) -> None:
+        settings = self.settings
+        self.sessions = SessionService(
+            database=self.database,
+            writer=self.writer,
+            log=self.log,
+            artifacts=self.artifacts,
+            directory=self.directory,
+            quotas=self.quotas,
+            wakeups=self.wakeups,
+            clock=self.clock,
+            ids=self.ids,
+            profiles=self.profiles,
+            rules=session_rules,
             token_ttl_s=settings.session_ttl_s,
             snapshots=settings.snapshots,
         )
-        watch = LeaseWatch(database, writer, clock, settings.host_lease_s)
+        lease_watch = LeaseWatch(self.database, self.writer, self.clock, settings.host_lease_s)
+        self.lost_hosts = LostHosts(
+            watch=lease_watch, sessions=self.sessions, database=self.database, writer=self.writer, log=self.log
+        )
         opened.callback(issuers.close)
         issuers.watch()
-        logins = LoginService(
+        self.logins = LoginService(
             issuers.now,
-            key_ring(clock),
-            database=database,
-            writer=writer,
-            quotas=tenancy.quotas,
-            clock=clock,
-            ids=ids,
+            key_ring(self.clock),
+            database=self.database,
+            writer=self.writer,
+            quotas=self.quotas,
+            clock=self.clock,
+            ids=self.ids,
         )
-        return Services(
-            settings=settings,
-            clock=clock,
-            ids=ids,
-            database=database,
-            writer=writer,
-            hints=hints,
-            log=log,
-            tail=tail,
-            artifacts=artifacts,
-            collector=artifact_services.collector,
-            directory=tenancy.directory,
-            quotas=tenancy.quotas,
-            administration=tenancy.administration,
-            wakeups=wakeups,
-            desk=desk,
-            tickets=outward.tickets,
-            outward=outward,
-            registry=registry,
-            bundles=bundles,
-            versions=versions,
-            shadow=shadow,
-            pipeline=pipeline,
-            lost_attempts=LostAttempts(
-                log,
-                Retries(registry=registry, bundles=bundles, desk=desk, log=log, quotas=tenancy.quotas, wakeups=wakeups),
-            ),
-            results=Results(pipeline, log, tail, hints),
-            sessions=sessions,
-            source_changes=source_changes,
-            hosts=tenancy.hosts,
-            servers=tenancy.servers,
-            figures=MetricsExporter(database, DenialCounts(database)),
-            lost_hosts=LostHosts(watch=watch, sessions=sessions, database=database, writer=writer, log=log),
-            logins=logins,
-            admission=SessionAuthenticator(
-                directory=tenancy.directory, logins=logins, sessions=sessions, writer=writer
-            ),
-            profile=profiles.named(DEFAULT),
-            profiles=profiles,
-            _opened=opened.pop_all(),
+        self.authenticator = SessionAuthenticator(
+            directory=self.directory, logins=self.logins, sessions=self.sessions, writer=self.writer
         )
+        self.metrics = MetricsExporter(self.database, DenialCounts(self.database))
+
+    def close(self) -> None:
+        """Close everything in reverse order."""
+        self._opened.close()
 
 
 def key_ring(clock: Clock) -> JwksCache:
-    """Issuers' keys, fetched from where this machine reaches them."""
+    """The cache of issuers' signing keys (JWKS)."""
     return JwksCache(
         make_fetch(system_resolve, public_and_remote, clock.monotonic, ssl.create_default_context), clock.monotonic
     )

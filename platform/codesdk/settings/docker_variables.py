@@ -1,4 +1,4 @@
-"""Docker's own variables, which count where none of ours says something."""
+"""Docker's own environment variables: the defaults where no CODESDK_DOCKER_* setting is given."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def engine_address() -> str:
-    """DOCKER_HOST; empty where it is not set."""
+    """DOCKER_HOST; empty if it isn't set."""
     return os.environ.get("DOCKER_HOST", "")
 
 
 def certificates() -> Path | None:
-    """Where Docker's command would look for certificates; None where nothing tells it to."""
+    """The directory where the docker command looks for certificates; None without DOCKER_CERT_PATH and DOCKER_TLS_VERIFY."""
     named, verify = os.environ.get("DOCKER_CERT_PATH"), os.environ.get("DOCKER_TLS_VERIFY")
     if named:
         return Path(named)

@@ -1,4 +1,4 @@
-"""Holds something for one process: a locked file that says who has it."""
+"""A lock file that one process holds and that names its holder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import IO
 
 
 def try_lock(path: Path) -> IO[str] | str:
-    """The locked file, held until it is closed; or what its holder wrote into it, where another process has it."""
+    """The locked file, held until it is closed; or, if another process holds it, that process's pid as text."""
     lock = path.open("a+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

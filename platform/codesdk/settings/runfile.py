@@ -1,4 +1,4 @@
-"""`run/<name>.json` in the data directory: what a process says of itself once it is ready."""
+"""`run/<name>.json` in the data directory: a process writes its pid and address there once it is ready."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 
 def path_of(data_dir: Path, name: str) -> Path:
-    """Where the process of that name says it."""
+    """The run file of the process with that name."""
     return data_dir / "run" / f"{name}.json"
 
 
 def write(data_dir: Path, name: str, content: dict[str, Any]) -> Path:
-    """Say it, atomically; returns the file, which the process removes when it ends."""
+    """Write the run file atomically and return its path; the process removes it when it ends."""
     path = path_of(data_dir, name)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fresh = path.with_suffix(f".{os.getpid()}.tmp")
@@ -24,12 +24,12 @@ def write(data_dir: Path, name: str, content: dict[str, Any]) -> Path:
 
 
 def read(data_dir: Path, name: str) -> dict[str, Any] | None:
-    """What the process of that name said, if it is still alive; a file left by a killed one does not count."""
+    """The content of the run file; None if there is none, or its process was killed."""
     try:
         content: dict[str, Any] = json.loads(path_of(data_dir, name).read_text())
         os.kill(int(content["pid"]), 0)
     except (FileNotFoundError, ValueError, TypeError, KeyError, ProcessLookupError):
         return None
     except PermissionError:
-        return content  # alive, and another user's
+        return content  # alive, but owned by another user
     return content

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 from codesdk.api.app import create_app
 from codesdk.api.http_timeouts import TimeoutH11Protocol
 from codesdk.api.server import _listen, _Server, _url
-from codesdk.bootstrap import Services, open_services
+from codesdk.bootstrap import Services
 from codesdk.domain.decisions import PermissionMode
 from codesdk.domain.ids import HostId
 from codesdk.domain.tool_results import ToolResult
@@ -79,7 +79,7 @@ class Worker:
         self._claims = Claims(
             registry=services.registry,
             bundles=services.bundles,
-            desk=services.desk,
+            desk=services.approvals,
             log=services.log,
             writer=services.writer,
             host=HOST,
@@ -211,7 +211,11 @@ class Stack:
         """The session's approval, once it is asked for."""
         return eventually(
             lambda: next(
-                (a for a in self.services.desk.listing(session.tenant_id, None, session.id) if a.state == "pending"),
+                (
+                    a
+                    for a in self.services.approvals.listing(session.tenant_id, None, session.id)
+                    if a.state == "pending"
+                ),
                 None,
             ),
             seconds,
@@ -256,7 +260,7 @@ def running(
     settings = Settings(
         data_dir=root / "data", policies_dir=policies, wait_s=wait_s, poll_s=0.2, **{"host_lease_s": 0.0, **more}
     )
-    services = open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
+    services = Services(settings, hints=LocalHints(), wakeups=LocalWakeups())
     with services.database.writer.begin() as connection:
         row = {"id": HOST, "name": "host", "generation": 1, "heartbeat": 1, "registered_at": 1.0}
         connection.execute(hosts.insert(), {**row, "images": json.dumps({"base": "sha256:image"})})

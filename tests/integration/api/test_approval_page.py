@@ -24,14 +24,14 @@ def ask(standing, command="make test && git push"):
 
 def link(standing, asked, *, principal=None, path=True, look_only=False):
     principal = principal or standing.principal(Role.APPROVER)[0]
-    tickets = standing.services.tickets
+    tickets = standing.services.one_time_links
     writer = standing.services.writer
     ticket = minted(writer, tickets, asked, principal, principal.tenant_id, look_only=look_only)
     return tickets.page(ticket, standing.url if path else "")
 
 
 def state(standing, asked):
-    return standing.services.desk.find(asked.tenant_id, asked.id)
+    return standing.services.approvals.find(asked.tenant_id, asked.id)
 
 
 def send(standing, url, asked, *, verdict="approve", digest=None, comment="", headers=None, **more):
@@ -267,10 +267,10 @@ def test_a_grant_that_is_offered_can_be_chosen_and_none_that_is_not(standing):
             form = {"verdict": "approve", "digest": asked.digest, "grant": wrong}
             assert client.post(url, data=form).status_code == 409
         assert state(standing, asked).state == "pending"
-        assert standing.services.desk.grants.listing(asked.tenant_id, asked.session_id) == []
+        assert standing.services.approvals.grants.listing(asked.tenant_id, asked.session_id) == []
         form = {"verdict": "approve", "digest": asked.digest, "grant": "session"}
         assert client.post(url, data=form).status_code == 303
-    (grant,) = standing.services.desk.grants.listing(asked.tenant_id, asked.session_id)
+    (grant,) = standing.services.approvals.grants.listing(asked.tenant_id, asked.session_id)
     assert (grant.session_id, grant.granted_by, grant.max_uses) == (asked.session_id, ann.id, 3)
     assert grant.expires_at - grant.created_at == pytest.approx(600)
 
@@ -282,7 +282,7 @@ def test_a_no_gives_no_grant_whatever_was_chosen(standing):
         form = {"verdict": "reject", "digest": asked.digest, "grant": "session"}
         assert client.post(link(standing, asked), data=form).status_code == 303
     assert state(standing, asked).state == "rejected"
-    assert standing.services.desk.grants.listing(asked.tenant_id, asked.session_id) == []
+    assert standing.services.approvals.grants.listing(asked.tenant_id, asked.session_id) == []
 
 
 def test_who_may_not_answer_reads_so_before_the_click(standing):

@@ -106,7 +106,7 @@ def test_another_tenants_reader_hears_nothing_of_it(stack, watch):
         ask(stack, token)
         near.take(1)
         enrolled = stack.services.directory.principal(theirs)
-        assert stack.services.desk.feeds.page(enrolled.tenant_id, 0) == []
+        assert stack.services.approvals.feeds.page(enrolled.tenant_id, 0) == []
 
 
 @pytest.mark.parametrize("end", ["UPDATE api_keys SET revoked_at = 1", "UPDATE principals SET roles = '[]'"])
@@ -125,9 +125,9 @@ def test_a_reader_that_takes_nothing_is_given_up_and_leaves_nothing_behind(stack
     readers, tenant = streams.OpenStreams(), stack.open_session()[0].tenant_id
 
     async def go():
-        poller = FeedPoller(stack.services.desk.feeds, 0.05)
+        poller = FeedPoller(stack.services.approvals.feeds, 0.05)
         stream = ApprovalStream(
-            feeds=stack.services.desk.feeds,
+            feeds=stack.services.approvals.feeds,
             poller=poller,
             readers=readers,
             tenant=tenant,

@@ -225,7 +225,7 @@ class TestQuestions:
                 return await client.call_tool("workspace_exec", MAKE)
 
         assert helpers.within(go()).content[0].text == "made"
-        (approval,) = trusting.services.desk.listing(session.tenant_id, None, session.id)
+        (approval,) = trusting.services.approvals.listing(session.tenant_id, None, session.id)
         assert (approval.decided_by, approval.comment) == (session.principal_id, "go on")
 
     @pytest.mark.parametrize("mode", ERAS)

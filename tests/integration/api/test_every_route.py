@@ -346,5 +346,5 @@ def test_the_walk_left_the_other_tenant_as_it_was(world):
     theirs = world.things[THEIRS]
     services = world.stack.services
     assert services.sessions.find(theirs["tenant_id"], theirs["session_id"]).state == "open"
-    assert services.desk.find(theirs["tenant_id"], theirs["approval_id"]).state == "pending"
+    assert services.approvals.find(theirs["tenant_id"], theirs["approval_id"]).state == "pending"
     assert services.pipeline.find(theirs["tenant_id"], theirs["session_id"], theirs["call_id"]).approval_id

@@ -321,7 +321,7 @@ def test_a_cancelled_call_that_waits_for_a_person_is_withdrawn(stack, helpers, m
             await asyncio.to_thread(helpers.eventually, lambda: stack.types(session)[-1] == "tool.call.denied")
 
     helpers.within(go())
-    assert stack.services.desk.listing(session.tenant_id, None, session.id)[0].state == "cancelled"
+    assert stack.services.approvals.listing(session.tenant_id, None, session.id)[0].state == "cancelled"
 
 
 def test_a_question_that_two_calls_wait_for_outlives_the_cancel_of_one(stack, helpers):
@@ -335,7 +335,7 @@ def test_a_question_that_two_calls_wait_for_outlives_the_cancel_of_one(stack, he
             await asyncio.sleep(0.5)
             first.cancel()
             await asyncio.sleep(0.5)
-            assert stack.services.desk.find(session.tenant_id, approval.id).state == "pending"
+            assert stack.services.approvals.find(session.tenant_id, approval.id).state == "pending"
             second.cancel()
             await asyncio.to_thread(helpers.eventually, lambda: stack.types(session)[-1] == "tool.call.denied")
 

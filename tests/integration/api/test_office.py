@@ -35,7 +35,9 @@ def chief(standing):
 @pytest.fixture(params=["directory", "http"])
 def office(standing, chief, request):
     if request.param == "directory":
-        yield DatabaseAdminClient(standing.services.administration, standing.services.hosts, standing.services.servers)
+        yield DatabaseAdminClient(
+            standing.services.administration, standing.services.hosts, standing.services.mcp_servers
+        )
     else:
         with ApiClient(standing.url, chief) as daemon:
             yield HttpAdminClient(daemon)

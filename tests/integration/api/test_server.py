@@ -21,13 +21,13 @@ from codesdk.settings import PortTaken, Settings
 PROGRAM = """
 import sys
 from codesdk.api.server import serve
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
 from codesdk.settings import Settings
 
 def wiring(settings):
-    return open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
+    return Services(settings, hints=LocalHints(), wakeups=LocalWakeups())
 
 serve(Settings(), wiring)
 print("closed")
@@ -118,4 +118,4 @@ def test_stopping_it_tells_the_waiting_clients_and_leaves_their_calls_alone(stac
     stack.worker.gate.set()
     helpers.eventually(lambda: stack.types(session)[-1] == "tool.call.completed")
     assert stack.worker.cancelled == []
-    assert stack.services.desk.find(session.tenant_id, approval.id).state == "pending"
+    assert stack.services.approvals.find(session.tenant_id, approval.id).state == "pending"

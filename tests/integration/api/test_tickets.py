@@ -19,7 +19,7 @@ def ask(standing, command="make"):
 
 def ticket(standing, asked, principal=None, *roles):
     principal = principal or standing.principal(*(roles or (Role.APPROVER,)))[0]
-    tickets = standing.services.tickets
+    tickets = standing.services.one_time_links
     made = minted(standing.services.writer, tickets, asked, principal, principal.tenant_id)
     return principal, tickets.token(made)
 
@@ -32,7 +32,7 @@ def decide(standing, asked, token, *, verdict="approve", digest=None):
 
 
 def state(standing, asked):
-    return standing.services.desk.find(asked.tenant_id, asked.id).state.value
+    return standing.services.approvals.find(asked.tenant_id, asked.id).state.value
 
 
 def test_a_ticket_decides_as_its_principal_and_then_no_more(standing, asked):
@@ -44,7 +44,7 @@ def test_a_ticket_decides_as_its_principal_and_then_no_more(standing, asked):
         assert decide(standing, asked, token, verdict="reject") == (409, "TICKET_USED")
     finally:
         standing.worker.paused = False
-    assert standing.services.desk.find(asked.tenant_id, asked.id).decided_by == approver.id
+    assert standing.services.approvals.find(asked.tenant_id, asked.id).decided_by == approver.id
 
 
 def test_a_tampered_ticket_is_no_credential(standing, asked):

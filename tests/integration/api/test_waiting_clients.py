@@ -107,7 +107,7 @@ class TestWhoIsAsked:
         assert result.content[0].text == "made"
         (asked,) = person.asked
         assert all(part in asked.message for part in ("workspace.exec", "make", "exec", "Commands are asked about."))
-        (approval,) = stack.services.desk.listing(session.tenant_id, None, session.id)
+        (approval,) = stack.services.approvals.listing(session.tenant_id, None, session.id)
         assert (approval.state, approval.decided_by, approval.comment) == ("consumed", session.principal_id, "go on")
         assert stack.types(session).count("tool.call.requested") == 1
 
@@ -125,7 +125,7 @@ class TestWhoIsAsked:
                         break
                     await asyncio.sleep(0.02)
                 assert person.asked == []
-                assert stack.services.desk.listing(session.tenant_id, None, session.id) == []
+                assert stack.services.approvals.listing(session.tenant_id, None, session.id) == []
                 stack.worker.sees.set()
                 return await call
 
@@ -135,7 +135,7 @@ class TestWhoIsAsked:
             stack.worker.sees.set()
         assert result.content[0].text == "made"
         assert len(person.asked) == 1
-        (approval,) = stack.services.desk.listing(session.tenant_id, None, session.id)
+        (approval,) = stack.services.approvals.listing(session.tenant_id, None, session.id)
         assert [file["path"] for file in approval.shown["bound"]["files"]] == ["make.sh"]
 
     @pytest.mark.parametrize("mode", ERAS)
@@ -205,7 +205,7 @@ class TestWhoIsAsked:
             httpx2.post(url, data=form, headers={"Origin": stack.url}, timeout=10, trust_env=False)
 
         result = makes(stack, helpers, token, mode, opens)
-        (approval,) = stack.services.desk.listing(session.tenant_id, None, session.id)
+        (approval,) = stack.services.approvals.listing(session.tenant_id, None, session.id)
         # The official client says that it shows both forms and links, so the link comes first.
         assert [url.startswith(f"{stack.url}/approve/") for url in asked] == [True]
         assert result.content[0].text == "made"

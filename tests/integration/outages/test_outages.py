@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.jobs import QueueUnavailable
 from codesdk.settings import DataDirUnusable
 from codesdk.storage import engines, timeouts
@@ -252,7 +252,7 @@ def test_a_call_whose_commit_was_the_last_thing_to_happen_runs_by_itself_and_onc
 
 @pytest.mark.parametrize("named", [*REDIS, *on_postgres("fast"), "sqlite-locked", "sqlite-read-only"], indirect=True)
 def test_processes_that_start_meanwhile_serve_or_say_what_is_missing_and_hold_nothing(installation, outage, named):
-    open_services(installation.settings).close()  # the database has its tables
+    Services(installation.settings).close()  # the database has its tables
     api_starts = named in REDIS
     outage.begin()
     try:

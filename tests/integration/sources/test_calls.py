@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from codesdk.approvals import Verdict
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.domain.calls import CallState, DenialCode
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
@@ -257,7 +257,7 @@ class Site:
         )
         self.settings.prepare_data_dir()
         self.sandboxes = LocalSandboxes(self.settings.instance_id(), root / "site" / "local", plain())
-        self.services = open_services(self.settings, hints=LocalHints(), wakeups=LocalWakeups())
+        self.services = Services(self.settings, hints=LocalHints(), wakeups=LocalWakeups())
         principal, _ = self.services.writer.run(
             lambda unit: self.services.directory.enroll(unit, "default", "dev", (Role.DEVELOPER,))
         )

@@ -10,7 +10,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.cli.app import app
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
@@ -22,12 +22,12 @@ from stage import wait_for
 
 PROGRAM = """
 from codesdk.api.server import serve
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
 from codesdk.settings import Settings
 
-serve(Settings(), lambda settings: open_services(settings, hints=LocalHints(), wakeups=LocalWakeups()))
+serve(Settings(), lambda settings: Services(settings, hints=LocalHints(), wakeups=LocalWakeups()))
 """
 
 
@@ -38,7 +38,7 @@ def settings(tmp_path):
 
 @pytest.fixture
 def services(settings):
-    opened = open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
+    opened = Services(settings, hints=LocalHints(), wakeups=LocalWakeups())
     yield opened
     opened.close()
 
@@ -67,7 +67,7 @@ def start(settings, tmp_path):
 
 def test_a_message_whose_sender_was_killed_before_it_was_recorded_comes_again_as_itself(services, start):
     operator, _ = services.writer.run(lambda unit: services.directory.enroll(unit, "default", "op", (Role.OPERATOR,)))
-    endpoints, tenant = services.outward.endpoints, operator.tenant_id
+    endpoints, tenant = services.outbound.endpoints, operator.tenant_id
     with receiving() as receiver:
         endpoint = endpoints.create(tenant, NewEndpoint(target=receiver.url)).endpoint
         sent = endpoints.test(tenant, endpoint.id)

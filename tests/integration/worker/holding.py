@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.sandbox.fake.sandboxes import FakeSandboxes, Script
 from codesdk.settings import Settings
 from codesdk.worker.calls.listener import Listener
@@ -42,9 +42,9 @@ def stop_at(moment, worker, desk):
 
 def main():
     settings = Settings.model_validate_json(sys.argv[1]).model_copy(update={"worker_threads": 2, "warm_pool": 0})
-    services = open_services(settings)
+    services = Services(settings)
     worker = Worker(services, FakeSandboxes(play), {"base": "sha256:" + "0" * 64})
-    stop_at("".join(sys.argv[2:]), worker, services.desk)
+    stop_at("".join(sys.argv[2:]), worker, services.approvals)
     worker.start()
     Listener(settings.resolved_redis_url(), worker.host.id, worker.dispatcher.wake)
     os.write(1, b"ready\n")

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
 from codesdk.sandbox.channel.files import RunnerFiles
@@ -18,7 +18,7 @@ from codesdk.worker.lifecycle.worker import Worker
 
 def main():
     settings = Settings.model_validate_json(sys.argv[1])
-    services = open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
+    services = Services(settings, hints=LocalHints(), wakeups=LocalWakeups())
     sandboxes = LocalSandboxes(settings.instance_id(), settings.data_dir / "local", detect_confinement(""))
     read = RunnerFiles.read
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.domain.invariants import first_violation
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
@@ -29,7 +29,7 @@ def test_a_reading_file_operation_whose_worker_was_killed_is_another_attempts_an
         data_dir=tmp_path / "data", policies_dir=tmp_path / "policies", poll_s=0.1, worker_threads=2, warm_pool=0
     )
     settings.prepare_data_dir()
-    api = open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
+    api = Services(settings, hints=LocalHints(), wakeups=LocalWakeups())
     given = settings.model_dump_json(include={"data_dir", "policies_dir", "poll_s", "worker_threads", "warm_pool"})
     argv = [sys.executable, str(Path(__file__).with_name("reading.py")), given]
     dying = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)

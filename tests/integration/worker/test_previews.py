@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from codesdk.approvals import ApprovalState, Verdict
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.sandbox.docker.driver import DockerSandboxes
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.sandbox.port import FileRefused, FileWrite
@@ -53,7 +53,7 @@ class Site:
         )
         self.image = image
         self.host = engine.host
-        self.services = open_services(self.settings)
+        self.services = Services(self.settings)
         self.engine = Engine(engine.host)
         self.sandboxes = DockerSandboxes(self.settings.instance_id(), self.engine)
         self.developer, _ = self.enroll(Role.DEVELOPER)
@@ -66,7 +66,7 @@ class Site:
         return self.services.writer.run(lambda unit: directory.enroll(unit, "default", role.value, (role,)))
 
     def start(self):
-        services = open_services(self.settings)
+        services = Services(self.settings)
         self.worker = Worker(services, self.sandboxes, {"base": self.image})
         self.worker.start()
         self._ends.append(lambda w=self.worker: (w.stop(), services.close()))
@@ -91,7 +91,7 @@ class Site:
         at = stored_call(self.services.database, call)
 
         def look():
-            found = self.services.desk.listing(at.tenant_id, ApprovalState.PENDING, at.subject.session_id)
+            found = self.services.approvals.listing(at.tenant_id, ApprovalState.PENDING, at.subject.session_id)
             return next((each for each in found if each.tool_call_id == call), None)
 
         return wait_for(look, "the question", LONG_S)
@@ -227,7 +227,7 @@ def test_a_workspace_of_30_mb_is_copied_and_a_call_that_runs_meanwhile_goes_on(s
     call = site.submit(subject, "workspace.exec", command="rm f7.txt; wc -c < big.bin")
     ticks = 0
     deadline = time.monotonic() + LONG_S
-    while not site.services.desk.listing(subject.tenant_id, ApprovalState.PENDING, subject.session_id):
+    while not site.services.approvals.listing(subject.tenant_id, ApprovalState.PENDING, subject.session_id):
         assert run(room, "true").result.exit_code == 0
         ticks += 1
         assert time.monotonic() < deadline

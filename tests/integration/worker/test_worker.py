@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from codesdk.approvals import Verdict
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.domain.calls import CallState
 from codesdk.domain.invariants import first_violation
 from codesdk.errors import ExitCode
@@ -53,7 +53,7 @@ class Site:
         )
         self.hold = threading.Event()
         self.sandboxes = FakeSandboxes(self.choose)
-        self.api = open_services(self.settings)
+        self.api = Services(self.settings)
         self._workers = []
 
     def choose(self, request):
@@ -61,7 +61,7 @@ class Site:
         return Script(stdout=b"held", hold=self.hold) if line == "hold" else Script(stdout=line.encode())
 
     def worker(self, *, listen=True):
-        services = open_services(self.settings)
+        services = Services(self.settings)
         try:
             worker = Worker(services, self.sandboxes, IMAGES)
         except WorkerRunning:
@@ -173,7 +173,7 @@ def test_without_a_listener_the_poll_serves(site):
 
 def test_an_installation_has_one_worker_per_engine(site):
     site.worker()
-    services = open_services(site.settings)
+    services = Services(site.settings)
     with pytest.raises(WorkerRunning):
         Worker(services, site.sandboxes, IMAGES)
     services.close()
@@ -181,7 +181,7 @@ def test_an_installation_has_one_worker_per_engine(site):
 
 def test_a_worker_without_its_queue_does_not_start_and_holds_nothing(site, tmp_path):
     settings = site.settings.model_copy(update={"redis_url": f"unix://{tmp_path}/none.sock"})
-    services = open_services(settings)
+    services = Services(settings)
     with pytest.raises(QueueUnavailable):
         Worker(services, site.sandboxes, IMAGES)
     services.close()
@@ -282,7 +282,7 @@ def test_a_host_that_is_served_from_another_data_directory_keeps_the_second_from
     elsewhere = site.settings.model_copy(
         update={"data_dir": tmp_path / "second", "database_url": site.settings.resolved_database_url()}
     )
-    services = open_services(elsewhere)
+    services = Services(elsewhere)
     with closing(services), pytest.raises(WorkerRunning, match="another data directory"):
         Worker(services, site.sandboxes, IMAGES)
     assert not site.ended(site.submit(site.subject())).result.is_error

@@ -12,7 +12,7 @@ import sys
 import threading
 from contextlib import closing
 
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.sandbox.docker.driver import DockerSandboxes
 from codesdk.sandbox.docker.engine import Engine
 from codesdk.settings import Settings
@@ -70,7 +70,7 @@ def arm(moment):
 def main(given, engine, image, moment):
     arm(moment)
     settings = Settings.model_validate_json(given).model_copy(update={"worker_threads": 2, "warm_pool": 0})
-    services = open_services(settings)
+    services = Services(settings)
     with closing(Engine(engine)) as docker:
         worker = Worker(services, DockerSandboxes(settings.instance_id(), docker), {"base": image})
         worker.start()

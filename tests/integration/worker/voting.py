@@ -7,7 +7,7 @@ import signal
 import sys
 
 from codesdk.approvals import Verdict
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.settings import Settings
 
 
@@ -16,7 +16,7 @@ def die():
 
 
 def main(given, tenant, approval, digest, by, moment):  # noqa: PLR0917 (the command line's words)
-    services = open_services(Settings.model_validate_json(given))
+    services = Services(Settings.model_validate_json(given))
     dialect = services.database.writer.dialect
     commit = dialect.do_commit
 

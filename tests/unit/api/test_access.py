@@ -9,7 +9,7 @@ from starlette.routing import Route
 from codesdk.api.access import ROUTE_RULES, GuardedRoute, RouteAuth, RouteWithoutRule, guarded_router
 from codesdk.api.app import create_app
 from codesdk.api.routes import ROUTERS
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.eventlog.hints import LocalHints
 from codesdk.jobs import LocalWakeups
 from codesdk.settings import Settings
@@ -22,7 +22,7 @@ GUARDED = [route for router in ROUTERS for route in router.routes]
 @pytest.fixture(scope="module")
 def app(tmp_path_factory):
     settings = Settings(data_dir=tmp_path_factory.mktemp("data"))
-    services = open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
+    services = Services(settings, hints=LocalHints(), wakeups=LocalWakeups())
     yield create_app(services, settings)
     services.close()
 

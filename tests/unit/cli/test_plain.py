@@ -63,9 +63,9 @@ def test_labels_of_a_session_are_text(capsys):
     check(shown(capsys, lambda console: console.print(manage.table([session]))))
 
 
-@pytest.mark.parametrize("speak", [Printer.say, Printer.warn])
-def test_what_a_process_says_of_its_end_is_text(capsys, speak):
-    speak(Printer(), "it ended: [/x] \\[bold]b")
+@pytest.mark.parametrize("write", [Printer.progress, Printer.warn])
+def test_what_a_process_says_of_its_end_is_text(capsys, write):
+    write(Printer(), "it ended: [/x] \\[bold]b")
     assert "[/x] \\[bold]b" in capsys.readouterr().err
 
 

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.bootstrap.admin_services import open_admin_services
 from codesdk.cli.console.arguments import InputWrong, parse_duration, parse_quota
 from codesdk.cli.effective_settings import load_settings
@@ -102,7 +102,7 @@ def test_rotating_keeps_commands_on_this_machine_going_where_they_used_that_key(
 def test_init_leaves_what_up_made_alone_and_up_what_init_made(answer, place):
     said = []
     settings = load_settings(place)
-    services = open_services(settings, hints=LocalHints(), wakeups=LocalWakeups())
+    services = Services(settings, hints=LocalHints(), wakeups=LocalWakeups())
     local = ensure_operator(services, said.append)
     assert ensure_operator(services, said.append) == local
     services.close()
@@ -248,7 +248,7 @@ def test_hosts_are_shown_drained_and_given_up_without_a_daemon(codesdk, answer, 
     codesdk("init")
     assert codesdk("hosts", "list")[1] == "There is no host: no worker has ever run.\n"
     offer = HostOffer(engine="E1", labels={"zone": "a"}, capacity=Capacity(memory_bytes=8 * 1024**3, sessions=3))
-    with closing(open_services(load_settings(place), hints=LocalHints(), wakeups=LocalWakeups())) as services:
+    with closing(Services(load_settings(place), hints=LocalHints(), wakeups=LocalWakeups())) as services:
         register(services.writer, services.ids, "blue", {"base": "sha256:1"}, 1.0, offer=offer)
     shown = codesdk("hosts", "show", "blue")[1]
     for words in ("0 of 3", "0.0 of 8", "zone=a", "engine: E1", "image base: sha256:1"):

@@ -143,7 +143,7 @@ def _answer(services: Services, ticket: OneTimeLink, voter: Principal | Fault, f
     except InternalFault:
         raise
     except Fault as fault:
-        return _page(services, services.tickets.find(ticket.id) or ticket, holder, fault)
+        return _page(services, services.one_time_links.find(ticket.id) or ticket, holder, fault)
     # Relative, since a proxy may have taken a part of the path off; and a reload then sends nothing again.
     return RedirectResponse(form.token, 303, headers=approval_html.PAGE_HEADERS)
 
@@ -185,10 +185,10 @@ def _vote(services: Services, ticket: OneTimeLink, voter: Principal, said: dict[
 
 def _page(services: Services, ticket: OneTimeLink, voter: Principal | None, fault: Fault | None = None) -> Response:
     """`voter`: None where the link only shows, so that nobody is known yet."""
-    approval = services.desk.find(ticket.tenant_id, ticket.approval_id)
+    approval = services.approvals.find(ticket.tenant_id, ticket.approval_id)
     pending = approval.state is ApprovalState.PENDING
     waits = pending and ticket.used_at is None and not ticket.expired
-    theirs = waits and (voter is None or services.desk.can_vote(approval.id, voter.id))
+    theirs = waits and (voter is None or services.approvals.can_vote(approval.id, voter.id))
     notice = str(fault) if fault else ""
     if not fault and pending and ticket.used_at is not None:
         notice = "Your answer was counted. Others must answer too."

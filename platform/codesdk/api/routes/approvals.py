@@ -65,7 +65,7 @@ def list_approvals(
     before: Annotated[str | None, Query(max_length=40)] = None,
 ) -> ApprovalList:
     """The tenant's approvals, at most 200; `before` with the last one's id gives the next page."""
-    return ApprovalList(approvals=services.desk.listing(caller.tenant_id, state, session_id, rule, before))
+    return ApprovalList(approvals=services.approvals.listing(caller.tenant_id, state, session_id, rule, before))
 
 
 @router.get("/v1/approvals/events", response_model=NewsPage, responses={200: {"content": {"text/event-stream": {}}}})
@@ -82,7 +82,7 @@ def follow_approvals(
     A stream without a place (`Last-Event-ID`, or `after`) begins now, with `start_position`: list what waits then, and follow. So
     it is after a `resync`.
     """
-    feeds = services.desk.feeds
+    feeds = services.approvals.feeds
     epoch, last = feeds.place(caller.tenant_id)
     if "text/event-stream" in request.headers.get("accept", ""):
         given = request.headers.get("last-event-id", after)
@@ -109,7 +109,7 @@ def follow_approvals(
 @router.get("/v1/approvals/{approval_id}")
 def read_approval(approval_id: str, caller: Caller, services: ServicesDep) -> Approval:
     """One approval, with what would run and why it is asked."""
-    return services.desk.find(caller.tenant_id, approval_id)
+    return services.approvals.find(caller.tenant_id, approval_id)
 
 
 @router.post("/v1/approvals/{approval_id}/decision")
@@ -136,4 +136,4 @@ def redeem_link(
     """The vote's first step, where it comes with a ticket."""
     if ticket is None:
         return lambda _: None
-    return lambda unit: services.tickets.use(unit, ticket, approval=approval, digest=digest)
+    return lambda unit: services.one_time_links.use(unit, ticket, approval=approval, digest=digest)

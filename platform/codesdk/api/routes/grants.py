@@ -28,18 +28,18 @@ def list_grants(
     active: Annotated[bool, Query()] = False,
 ) -> GrantList:
     """The tenant's grants; `active`: only those that let something through now."""
-    return GrantList(grants=services.desk.grants.listing(caller.tenant_id, session_id, active=active))
+    return GrantList(grants=services.approvals.grants.listing(caller.tenant_id, session_id, active=active))
 
 
 @router.get("/v1/grants/{grant_id}")
 def read_grant(grant_id: str, caller: Caller, services: ServicesDep) -> Grant:
     """One grant: what it lets through, for whom, until when, and how often it did."""
-    return services.desk.grants.find(caller.tenant_id, grant_id)
+    return services.approvals.grants.find(caller.tenant_id, grant_id)
 
 
 @router.delete("/v1/grants/{grant_id}")
 def revoke_grant(grant_id: str, caller: Caller, services: ServicesDep) -> Grant:
     """End it: from now on nothing starts by it. Revoking twice is no error."""
     return services.writer.run(
-        lambda unit: services.desk.grants.revoke(unit, caller.tenant_id, grant_id, by=caller.id, why="Revoked.")
+        lambda unit: services.approvals.grants.revoke(unit, caller.tenant_id, grant_id, by=caller.id, why="Revoked.")
     )

@@ -55,4 +55,4 @@ def lose_host(host_id: str, caller: Caller, services: ServicesDep) -> HostRecord
 @router.get("/v1/mcp-servers")
 def list_servers(caller: Caller, services: ServicesDep) -> ServerList:
     """The MCP servers that workers have for calls of their sessions, as each told some seconds ago."""
-    return ServerList(servers=services.servers.listing(caller))
+    return ServerList(servers=services.mcp_servers.listing(caller))

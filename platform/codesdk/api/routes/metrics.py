@@ -16,4 +16,4 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 )
 def read_metrics(caller: Caller, services: ServicesDep) -> Response:
     """Figures for a Prometheus server. They stand in the database, so each replica of the API tells the same but for its own process."""
-    return Response(services.figures.page(caller), headers={"Content-Type": CONTENT_TYPE})
+    return Response(services.metrics.page(caller), headers={"Content-Type": CONTENT_TYPE})

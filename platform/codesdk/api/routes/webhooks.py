@@ -44,49 +44,49 @@ class DeliveryList(FrozenModel):
 @router.get("/v1/webhooks")
 def list_endpoints(caller: Caller, services: ServicesDep) -> EndpointList:
     """The tenant's endpoints, without their secrets."""
-    return EndpointList(endpoints=services.outward.endpoints.listing(caller.tenant_id))
+    return EndpointList(endpoints=services.outbound.endpoints.listing(caller.tenant_id))
 
 
 @router.post("/v1/webhooks", status_code=201)
 def create_endpoint(wish: NewEndpoint, caller: Caller, services: ServicesDep) -> EndpointWithSecret:
     """A new one; its `secret` is shown this once."""
-    return services.outward.endpoints.create(caller.tenant_id, wish)
+    return services.outbound.endpoints.create(caller.tenant_id, wish)
 
 
 @router.get("/v1/webhooks/{endpoint_id}")
 def read_endpoint(endpoint_id: str, caller: Caller, services: ServicesDep) -> Endpoint:
     """One of them."""
-    return services.outward.endpoints.find(caller.tenant_id, endpoint_id)
+    return services.outbound.endpoints.find(caller.tenant_id, endpoint_id)
 
 
 @router.delete("/v1/webhooks/{endpoint_id}")
 def delete_endpoint(endpoint_id: str, caller: Caller, services: ServicesDep) -> Endpoint:
     """End it, with what waits for it and its log."""
-    return services.outward.endpoints.delete(caller.tenant_id, endpoint_id)
+    return services.outbound.endpoints.delete(caller.tenant_id, endpoint_id)
 
 
 @router.post("/v1/webhooks/{endpoint_id}/rotate")
 def rotate_key(endpoint_id: str, wish: Rotation, caller: Caller, services: ServicesDep) -> EndpointWithSecret:
     """A new signing key; its `secret` is shown this once."""
-    return services.outward.endpoints.rotate(caller.tenant_id, endpoint_id, wish.overlap_s)
+    return services.outbound.endpoints.rotate(caller.tenant_id, endpoint_id, wish.overlap_s)
 
 
 @router.post("/v1/webhooks/{endpoint_id}/enable")
 def enable_endpoint(endpoint_id: str, caller: Caller, services: ServicesDep) -> Endpoint:
     """Let it go on."""
-    return services.outward.endpoints.enable(caller.tenant_id, endpoint_id)
+    return services.outbound.endpoints.enable(caller.tenant_id, endpoint_id)
 
 
 @router.post("/v1/webhooks/{endpoint_id}/disable")
 def disable_endpoint(endpoint_id: str, wish: Stop, caller: Caller, services: ServicesDep) -> Endpoint:
     """Stop it."""
-    return services.outward.endpoints.disable(caller.tenant_id, endpoint_id, wish.reason)
+    return services.outbound.endpoints.disable(caller.tenant_id, endpoint_id, wish.reason)
 
 
 @router.post("/v1/webhooks/{endpoint_id}/test", status_code=202)
 def test_endpoint(endpoint_id: str, caller: Caller, services: ServicesDep) -> Delivery:
     """Send it a message of type `webhook.test`; what became of it is a delivery's to say."""
-    return services.outward.endpoints.test(caller.tenant_id, endpoint_id)
+    return services.outbound.endpoints.test(caller.tenant_id, endpoint_id)
 
 
 @router.get("/v1/webhooks/{endpoint_id}/deliveries")
@@ -100,17 +100,17 @@ def list_deliveries(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> DeliveryList:
     """What went or is to go there. `before`: the last id of the page before."""
-    found = services.outward.endpoints.deliveries(caller.tenant_id, endpoint_id, state, before, limit)
+    found = services.outbound.endpoints.deliveries(caller.tenant_id, endpoint_id, state, before, limit)
     return DeliveryList(deliveries=found)
 
 
 @router.get("/v1/webhooks/{endpoint_id}/deliveries/{delivery_id}")
 def read_delivery(endpoint_id: str, delivery_id: str, caller: Caller, services: ServicesDep) -> Delivery:
     """One, with its attempts."""
-    return services.outward.endpoints.delivery(caller.tenant_id, endpoint_id, delivery_id)
+    return services.outbound.endpoints.delivery(caller.tenant_id, endpoint_id, delivery_id)
 
 
 @router.post("/v1/webhooks/{endpoint_id}/deliveries/{delivery_id}/replay", status_code=202)
 def replay_delivery(endpoint_id: str, delivery_id: str, caller: Caller, services: ServicesDep) -> Delivery:
     """Send it once more, under the same id."""
-    return services.outward.endpoints.replay(caller.tenant_id, endpoint_id, delivery_id)
+    return services.outbound.endpoints.replay(caller.tenant_id, endpoint_id, delivery_id)

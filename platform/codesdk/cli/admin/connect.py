@@ -31,4 +31,4 @@ def open_admin_client(settings: Settings) -> Iterator[AdminClient]:
             advice="Make one with `codesdk init` or `codesdk up`, or name another --data-dir.",
         )
     with open_admin_services(settings) as (tenancy, _):
-        yield DatabaseAdminClient(tenancy.administration, tenancy.hosts, tenancy.servers)
+        yield DatabaseAdminClient(tenancy.administration, tenancy.hosts, tenancy.mcp_servers)

@@ -27,7 +27,7 @@ def run(*, rotate: bool, data_dir: Path | None, as_json: bool) -> None:
     settings = load_settings(data_dir)
     with open_admin_services(settings) as (tenancy, writer):
         kept = _key_owner(tenancy, read_key(settings.data_dir))
-        made = writer.run(lambda unit: tenancy.founding.found(unit, rotate=rotate))
+        made = writer.run(lambda unit: tenancy.operator_setup.found(unit, rotate=rotate))
     if kept == made.key.principal_id:  # commands on this machine would be locked out with the old key
         write_key(settings.data_dir, made.secret)
     if as_json:

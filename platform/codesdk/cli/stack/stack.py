@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from codesdk.bootstrap import Services, open_services
+from codesdk.bootstrap import Services
 from codesdk.cli.api_client import ApiClient
 from codesdk.cli.stack.config_check import check_config_files
 from codesdk.cli.stack.instance_lock import check_port, lock_data_dir
@@ -95,7 +95,7 @@ class Stack:
         check_port(self.settings.host, self.settings.port)
         self._start_dependencies(opened)
         # Local hints: this process follows no log, and a subscription takes a second to end.
-        self._services = open_services(self.settings, hints=LocalHints())
+        self._services = Services(self.settings, hints=LocalHints())
         opened.callback(self._services.close)
         self.key = ensure_operator(self._services, self._progress)
         self._start_processes(opened)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
-from codesdk.bootstrap import open_services
+from codesdk.bootstrap import Services
 from codesdk.domain.execution import ToolExecutionEnv
 from codesdk.sandbox.port import Sandboxes
 from codesdk.settings import Settings, runfile
@@ -37,7 +37,7 @@ def serve(
     """
     shutdown = Shutdown(within_s=SHUTDOWN_S)
     with shutdown.listening(), ExitStack() as opened:
-        services = open_services(settings)
+        services = Services(settings)
         opened.callback(services.close)
         environment = ToolExecutionEnv.CODESDK_HOST if settings.is_local else ToolExecutionEnv.CODESDK_DOCKER
         sandboxes = open_sandboxes(

@@ -178,7 +178,7 @@ class Worker:
             self._claims = Claims(
                 registry=services.registry,
                 bundles=services.bundles,
-                desk=services.desk,
+                desk=services.approvals,
                 log=services.log,
                 writer=services.writer,
                 host=self.host.id,
