@@ -12,8 +12,8 @@ from codesdk.provision.system.process_identity import ProcessIdentity, mark
 
 HOLD = """\
 import sys, pathlib
-from codesdk.provision.servers.shared_server import Shares
-shares = Shares(pathlib.Path(sys.argv[1]), "server")
+from codesdk.provision.servers.shared_server import SharedServer
+shares = SharedServer(pathlib.Path(sys.argv[1]), "server")
 with shares.alone():
     share = shares.join()
 print("holding", flush=True)
